@@ -313,8 +313,8 @@ def postfilter(session: Session, trial: Trial) -> Preemption | NoPreemption | No
     """`trial.tasks` fit nowhere: look for running tasks whose end would make room. The first answer wins.
 
     Asked for a task that stands for itself, alone, and for a gang that needs several to start, as a whole. Simulate
-    removals with `trial.remove` and ask `trial.fits` and `trial.place`: afterwards all is as it was. A plugin that keeps a
-    state of its own follows with `session.add_trial_handler`.
+    removals with `trial.remove` and ask `trial.fits` and `trial.place`: afterwards all is as it was. A plugin that
+    keeps a state of its own follows with `session.add_trial_handler`.
     """
 
 

@@ -1,8 +1,8 @@
 """The preempt action: preempts pods of lower priority for groups that fit nowhere.
 
 Right after `allocate` it is a part of each group's attempt, as kube-scheduler's preemption is: what it nominates is
-kept from the groups that come later. After other actions (reclaim, say, as in KAI-Scheduler) it goes over what was refused
-and has found no other way.
+kept from the groups that come later. After other actions (reclaim, say, as in KAI-Scheduler) it goes over what was
+refused and has found no other way.
 """
 
 from __future__ import annotations

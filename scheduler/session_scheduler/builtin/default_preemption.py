@@ -1,4 +1,4 @@
-"""The plugin DefaultPreemption: pods that fit nowhere preempt others of lower priority, as few and unimportant as can be.
+"""The plugin DefaultPreemption: preempts pods of lower priority for pods that fit nowhere, as few as suffice.
 
 For a pod alone the victims are on one node, as in kube-scheduler's DefaultPreemption; for a gang anywhere, as in its
 preemption for pod groups. Source: Kubernetes 1.36, pkg/scheduler/framework/preemption.

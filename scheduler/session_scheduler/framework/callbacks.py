@@ -224,8 +224,9 @@ class Callbacks:
 
         All plugins must agree. Asked where running tasks of lower priority are looked at for a group that fits nowhere,
         once a group and victim. It can only spare tasks: which may end at all is for priorities, and for the plugin
-        that runs `postfilter`, to say. `alike` is a promise: tasks of one class, queue and priority get the same answers in a
-        session, and what was found out for one of them holds for the others; without it each is tried for itself.
+        that runs `postfilter`, to say. `alike` is a promise: tasks of one class, queue and priority get the same
+        answers in a session, and what was found out for one of them holds for the others; without it each is tried for
+        itself.
         """
         self.registered.preemptable.append(self._callback("preemptable", may_end))
         self.registered.preempts_alike &= alike
