@@ -16,7 +16,7 @@ from session_scheduler.actions.reserving import reserve
 from session_scheduler.framework.answers import Preemption
 from session_scheduler.framework.hooks import PluginError
 from session_scheduler.framework.session import Session
-from session_scheduler.framework.statement import Decision, PlacementResult
+from session_scheduler.framework.statement import Decision, PlacementResult, Statement
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.refusals import Refusal
 
@@ -95,18 +95,12 @@ def try_group(session: Session, group: Group) -> Decision | None:
     Such an error is added to `session.errors`.
     """
     result = session.outcomes[group] = PlacementResult(group)
-    with trying(session, result), session.ledger.statement(group) as statement:
+    with trying(session, result) as statement:
         place_group(session, statement, group, result)
         preemptions = [] if result.scheduled else _helped(session, group, result)
         nominated = _new_nominations(result) if result.nominated else {}
         if result.placed or preemptions or nominated:
-            mutations = session.runner.bind_annotations(result.placed)
-            decision = statement.commit()
-            decision.mutations = mutations
-            decision.preemptions = preemptions
-            decision.nominated = nominated
-            session.ledger.to_end.clear()  # what carries it out knows from now on
-            return decision
+            return statement.commit(session.runner.bind_annotations(result.placed), preemptions, nominated)
     for task in group.in_phase(Phase.PENDING):
         result.reasons.setdefault(task, result.refusal.reason if result.refusal else "not tried")
     return None
@@ -132,10 +126,11 @@ def _helped(session: Session, group: Group, result: PlacementResult) -> list[Pre
 
 
 @contextmanager
-def trying(session: Session, result: PlacementResult) -> Iterator[None]:
-    """What is done here for a group fails that group only, and its result says so; see `try_group`."""
+def trying(session: Session, result: PlacementResult) -> Iterator[Statement]:
+    """A statement for a group. What fails while it is open fails that group only, and its result says so."""
     try:
-        yield
+        with session.ledger.statement(result.group) as statement:
+            yield statement
     except PluginError as error:
         session.held_up += error.late
         _give_up(session, result, Refusal(str(error), error.plugin, failed=True))

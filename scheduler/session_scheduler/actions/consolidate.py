@@ -58,13 +58,11 @@ class _Consolidation:
     def decide(self, group: Group, result: PlacementResult) -> Decision | None:
         """Move pods for a group if it fits then."""
         session = self._session
-        with trying(session, result), session.ledger.statement(group) as statement:
+        with trying(session, result) as statement:
             preemption = self._found(group, result)
             if preemption is not None:
-                decision = statement.commit()
-                decision.preemptions, decision.nominated = [preemption], preemption.nominated
                 self._note(result, preemption)
-                return decision
+                return statement.commit(preemptions=[preemption], nominated=preemption.nominated)
         return None
 
     def _note(self, result: PlacementResult, preemption: Preemption) -> None:

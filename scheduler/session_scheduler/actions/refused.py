@@ -30,14 +30,11 @@ def waits_for_room(session: Session, result: PlacementResult) -> bool:
 
 
 def _asked(session: Session, group: Group, result: PlacementResult, ask: Ask) -> Decision | None:
-    with trying(session, result), session.ledger.statement(group) as statement:
+    with trying(session, result) as statement:
         before = dict(result.nominated)
         preemptions = ask(session, group, result)
         if preemptions or result.nominated != before:
-            decision = statement.commit()
-            decision.preemptions = preemptions
             new = {task: node for task, node in result.nominated.items() if before.get(task) != node}
-            decision.nominated = {task: node for task, node in new.items() if task.phase is Phase.PENDING}
-            session.ledger.to_end.clear()  # what carries it out knows from now on
-            return decision
+            pending = {task: node for task, node in new.items() if task.phase is Phase.PENDING}
+            return statement.commit(preemptions=preemptions, nominated=pending)
     return None

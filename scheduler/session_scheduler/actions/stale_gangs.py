@@ -26,7 +26,7 @@ def _evicted(session: Session, group: Group) -> Decision | None:
     if not running or group.in_phase(Phase.ASSUMED):
         return None
     result = PlacementResult(group)
-    with trying(session, result), session.ledger.statement(group) as statement:
+    with trying(session, result) as statement:
         for task in running:
             statement.evict(task)
         statement.rollback()  # they are there until they have ended

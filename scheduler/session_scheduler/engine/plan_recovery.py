@@ -193,10 +193,7 @@ class Adoption:
                 placed = statement.placed_since(0)
                 if not placed or (whole and len(placed) < len(parts)):
                     return None
-                mutations = session.runner.bind_annotations(placed)
-                decision = statement.commit()
-                decision.mutations = mutations
-                return decision
+                return statement.commit(session.runner.bind_annotations(placed))
         finally:
             self._scheduler.close_session(session)
             session.forget()

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
+from types import MappingProxyType, TracebackType
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -22,6 +22,8 @@ from session_scheduler.model.durations import known_end, known_seconds
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.refusals import Refusal
 from session_scheduler.state.cache import Cache
+
+_NONE: Final[Mapping[Task, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +92,8 @@ class Decision:
     held: list[Held] = field(default_factory=list)
     holds: Mapping[Task, Mapping[str, Any]] | None = None
     """What each task holds, by plugin, where that was decided before and is in no `held`."""
-    preemptions: list[Preemption] = field(default_factory=list)
-    """Whose end makes room for the group's other tasks."""
+    preemptions: Sequence[Preemption] = ()
+    """The pods that end to make room for the group's other tasks."""
     nominated: Mapping[Task, str] = field(default_factory=dict)
     """The node for which each of these is nominated from now on; empty where for none any more."""
     mutations: Mapping[Task, Sequence[Mutation]] = field(default_factory=dict)
@@ -332,12 +334,18 @@ class Statement:
                 self.rollback(mark)
             raise
 
-    def commit(self) -> Decision:
-        """End the statement; its changes stand and are returned as one decision."""
+    def commit(
+        self,
+        mutations: Mapping[Task, Sequence[Mutation]] = _NONE,
+        preemptions: Sequence[Preemption] = (),
+        nominated: Mapping[Task, str] = _NONE,
+    ) -> Decision:
+        """End the statement; its changes stand and are returned as one decision, with what else was decided."""
         self._check_open()
         self._open = False
         self._ledger.committed += bool(self._log)
-        decision = Decision(self._group)
+        self._ledger.to_end.clear()  # what carries the decision out knows from now on
+        decision = Decision(self._group, mutations=mutations, preemptions=preemptions, nominated=nominated)
         for operation in self._log:
             if isinstance(operation, Allocated):
                 decision.allocated.append(operation.task)
