@@ -273,10 +273,10 @@ def _anywhere(trial: Trial, budgets: Budgets) -> Preemption | NoPreemption:
 
 
 def _enough_away(trial: Trial, units: Sequence[Unit], least: int) -> Sequence[Unit]:
-    """Think units away, the last ones first and `least` of them to begin with, until the gang can be placed; returns
-    those that are away. Whether it can be when all are is not asked.
+    """Simulate removing units, the last ones first and `least` of them to begin with, until the gang can be placed;
+    returns those that are away. Whether it can be when all are is not asked.
 
-    Where who ends may also be who the gang needs (an affinity, a spread), all are.
+    Where what ends may also be what the gang needs (an affinity, a spread), all are.
     """
     start, step = len(units), least if trial.more_room_helps else len(units)
     while start:

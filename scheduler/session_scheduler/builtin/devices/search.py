@@ -351,7 +351,7 @@ class Search:
     # ------------------------------------------------------------------ counters that devices share
 
     def _is_shared(self, id_: DeviceId) -> bool:
-        """Whether somebody has a share of the device already, who has paid its counters."""
+        """Whether another request has a share of the device already, and has paid its counters."""
         return self._usage.is_consumed(id_) or id_ in self._sharing
 
     def _count(self, one: Candidate) -> bool:
