@@ -2,11 +2,12 @@
 
 Queues in queue order, in each its groups in job order; queues' keys are read again whenever something was placed or
 taken off since, because that may move them (fair shares). The engine runs it in each cycle; `placing` does the rest.
+The actions that go over what it refused share its order and its statements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +23,8 @@ from session_scheduler.model.refusals import Refusal
 
 _Waiting = list[tuple[tuple[Any, ...], Group]]
 """A queue's groups with their keys, the first in order last."""
+Ask = Callable[[Session, Group, PlacementResult], list[Preemption]]
+"""Finds which pods may end for what of a group was refused, and nominates; the result says what came of it."""
 
 
 def allocate(session: Session) -> Iterator[Decision | None]:
@@ -149,3 +152,32 @@ def _give_up(session: Session, result: PlacementResult, refusal: Refusal) -> Non
     result.placed.clear()
     result.reasons.clear()
     result.refusal = refusal
+
+
+# ------------------------------------------------------------------ for the actions that go over what was refused
+
+
+def ask_in_order(session: Session, wanted: Callable[[PlacementResult], bool], ask: Ask) -> Iterator[Decision | None]:
+    """Ask for each refused group whose result is `wanted`, in order. Yields a decision where pods are to end."""
+    refused = [group for group, result in session.outcomes.items() if result.refused and wanted(result)]
+    for group in ordered(session, refused):
+        yield None if group is None else _asked(session, group, session.outcomes[group], ask)
+
+
+def waits_for_room(session: Session, result: PlacementResult) -> bool:
+    """Whether nodes were looked for in vain, and no pod ends for it already; nodes may be kept for it for later."""
+    if not result.refused or not result.tried or result.over_capacity:
+        return False
+    known, starts = session.nominations, session.nominations.starts
+    return not any(known.node_of(task) and task not in starts for task in result.tried)
+
+
+def _asked(session: Session, group: Group, result: PlacementResult, ask: Ask) -> Decision | None:
+    with trying(session, result) as statement:
+        before = dict(result.nominated)
+        preemptions = ask(session, group, result)
+        if preemptions or result.nominated != before:
+            new = {task: node for task, node in result.nominated.items() if before.get(task) != node}
+            pending = {task: node for task, node in new.items() if task.phase is Phase.PENDING}
+            return statement.commit(preemptions=preemptions, nominated=pending)
+    return None

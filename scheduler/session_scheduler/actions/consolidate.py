@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from session_scheduler.actions.allocate import ordered, trying
+from session_scheduler.actions.allocate import ordered, trying, waits_for_room
 from session_scheduler.actions.moving import Moving
 from session_scheduler.actions.node_sets import NotFitting, node_sets
 from session_scheduler.actions.placing import required_first
-from session_scheduler.actions.refused import waits_for_room
 from session_scheduler.framework.answers import Preemption
 from session_scheduler.framework.callbacks import Scenario
 from session_scheduler.framework.session import Session

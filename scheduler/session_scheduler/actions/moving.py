@@ -308,17 +308,18 @@ class Moving:
             self._session.ledger.remove(task)
         finally:
             task.phase, task.counts = Phase.PENDING, NO_COUNTS  # elsewhere it has others
-        self._session.runner.notify_deallocated(task, node)
+        self._session.runner.notify(self._session.registered.on_deallocate, task, node)
 
     def _put_back(self, tasks: Sequence[Task]) -> None:
         """All of them, whatever plugins say. Raises PluginError."""
+        session = self._session
         failure: PluginError | None = None
         for task in tasks:
             if task not in self._away:
                 continue
             node, phase, task.counts = self._away.pop(task)
-            for notify in (partial(self._session.ledger.put_back, task, node, phase),
-                         partial(self._session.runner.notify_allocated, task, node)):  # fmt: skip
+            put_back = partial(session.ledger.put_back, task, node, phase)
+            for notify in (put_back, partial(session.runner.notify, session.registered.on_allocate, task, node)):
                 try:
                     notify()
                 except PluginError as error:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from session_scheduler.actions.allocate import ask_in_order
 from session_scheduler.actions.postfilter import nominate
 from session_scheduler.actions.postfilter import preempt as ask
-from session_scheduler.actions.refused import ask_in_order
 from session_scheduler.framework.answers import Preemption
 from session_scheduler.framework.session import Session
 from session_scheduler.framework.statement import Decision, PlacementResult

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from session_scheduler.actions.allocate import ask_in_order, waits_for_room
 from session_scheduler.actions.postfilter import reclaimed
-from session_scheduler.actions.refused import ask_in_order, waits_for_room
 from session_scheduler.framework.session import Session
 from session_scheduler.framework.statement import Decision, PlacementResult
 

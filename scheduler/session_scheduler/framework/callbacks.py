@@ -20,8 +20,8 @@ from typing import Any, Final
 import numpy as np
 
 from session_scheduler.framework.answers import Scope
-from session_scheduler.framework.evaluation import NodeInfo, NodeOrderCall, PredicateCall
-from session_scheduler.framework.hooks import HookCall, HookCalls
+from session_scheduler.framework.evaluation import NodeInfo
+from session_scheduler.framework.hooks import HookCall, HookCalls, ScopedCall
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable
 from session_scheduler.model.groups import Group, Task
 
@@ -60,8 +60,8 @@ class Scenario:
 class Registered:
     """What plugins registered for one session, by kind, each in order of registration."""
 
-    predicates: list[PredicateCall] = field(default_factory=list)
-    node_orders: list[NodeOrderCall] = field(default_factory=list)
+    predicates: list[ScopedCall] = field(default_factory=list)
+    node_orders: list[ScopedCall] = field(default_factory=list)
     tie_break: IntColumn | None = None
     pre_allocations: list[HookCall] = field(default_factory=list)
     pre_predicates: list[HookCall] = field(default_factory=list)
@@ -156,7 +156,7 @@ class Callbacks:
 
         `scope` is a promise: STATIC and NODE also mean that tasks of one class, queue and priority score alike.
         """
-        self.registered.node_orders.append(NodeOrderCall(self._callback("node order", score), scope))
+        self.registered.node_orders.append(ScopedCall(self._callback("node order", score), scope))
 
     def add_gpu_order(self, score: Callable[[Task, NodeInfo, str], float]) -> None:
         """`score(task, node, gpu) -> number`: what one of the node's GPUs is worth to a task; higher is better.
@@ -195,7 +195,7 @@ class Callbacks:
 
         `scope` as for `add_node_order`. It runs once a node: a `filter` hook with a mask is a thousand times faster.
         """
-        self.registered.predicates.append(PredicateCall(self._callback("predicate", check), scope))
+        self.registered.predicates.append(ScopedCall(self._callback("predicate", check), scope))
 
     def add_over_capacity(self, check: Callable[[Group, Sequence[Task]], Sequence[str | None]]) -> None:
         """`check(group, tasks) -> for each task None, or the reason why it cannot have what it requests on any node`.

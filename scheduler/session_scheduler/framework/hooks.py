@@ -235,8 +235,8 @@ class ResolvedPlugin(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class FilterCall:
-    """A filter with what it declares."""
+class ScopedCall:
+    """A filter, predicate or node order, with what its answers depend on."""
 
     call: HookCall
     scope: Scope
@@ -279,7 +279,7 @@ class PluginCalls:
 
     name: str
     prepare: HookCall | None
-    filter: FilterCall | None
+    filter: ScopedCall | None
     score: ScoreCall | None
     why: HookCall | None
     unresolvable: HookCall | None
@@ -370,7 +370,7 @@ def _of_plugin(name: str, plugin: object, weight: int | None, calls: dict[str, H
     return PluginCalls(
         name=name,
         prepare=calls.get("prepare"),
-        filter=FilterCall(filtering, _declared(name, plugin, "filter_scope", Scope.ANY)) if filtering else None,
+        filter=ScopedCall(filtering, _declared(name, plugin, "filter_scope", Scope.ANY)) if filtering else None,
         score=_scoring(name, plugin, weight, scoring) if scoring else None,
         why=calls.get("why"),
         unresolvable=calls.get("unresolvable"),

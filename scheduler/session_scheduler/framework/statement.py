@@ -251,13 +251,13 @@ class Ledger:
         node = task.node or ""
         self.vacate(task, Phase.RELEASING)
         self.away[task] = None
-        self.runner.notify_removed(task, node)
+        self.runner.notify(self.runner.registered.on_remove, task, node)
 
     def put_back(self, task: Task, node: str, phase: Phase) -> None:
         """Undo `remove`. For trials. Raises PluginError."""
         self.occupy(task, node, phase)
         self.away.pop(task, None)
-        self.runner.notify_put_back(task, node)
+        self.runner.notify(self.runner.registered.on_put_back, task, node)
 
 
 class Statement:
@@ -266,6 +266,7 @@ class Statement:
     def __init__(self, ledger: Ledger, group: Group) -> None:
         self._ledger = ledger
         self._runner = ledger.runner
+        self._registered = ledger.runner.registered
         self._group = group
         self._log: list[Operation] = []
         self._open = True
@@ -367,11 +368,11 @@ class Statement:
         if isinstance(operation, Allocated):
             self._ledger.occupy(task, self._ledger.node_at(operation.row))
             self._log.append(operation)
-            self._runner.notify_allocated(task, task.node or "")
+            self._runner.notify(self._registered.on_allocate, task, task.node or "")
         else:
             self._ledger.vacate(task, Phase.RELEASING)
             self._log.append(operation)
-            self._runner.notify_deallocated(task, operation.node)
+            self._runner.notify(self._registered.on_deallocate, task, operation.node)
 
     def _redo(self, operation: Operation) -> None:
         if isinstance(operation, Held):
@@ -386,10 +387,10 @@ class Statement:
         elif isinstance(operation, Allocated):
             node = operation.task.node or ""
             self._ledger.vacate(operation.task, Phase.PENDING)
-            self._runner.notify_deallocated(operation.task, node)
+            self._runner.notify(self._registered.on_deallocate, operation.task, node)
         else:
             self._ledger.occupy(operation.task, operation.node, operation.phase)
-            self._runner.notify_allocated(operation.task, operation.node)
+            self._runner.notify(self._registered.on_allocate, operation.task, operation.node)
 
     def _check_open(self) -> None:
         if not self._open:
