@@ -112,6 +112,7 @@ class Scheduler:
         self.profiles = profiles
         self.clock = clock
         self._cycle_ends = math.inf
+        """When the time of the cycle that runs, or ran last, is over."""
         self.outcomes: dict[str, PlacementResult] = {}
         """The last outcome of each group that is known, by its key."""
         self._options = SessionOptions(
