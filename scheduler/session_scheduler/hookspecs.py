@@ -313,20 +313,20 @@ def score_placement(session: Session, group: Group, tasks: Sequence[Task], nodes
 
 @hookspec
 def postfilter(session: Session, trial: Trial) -> Preemption | NoPreemption | None:
-    """Nothing takes `trial.tasks`: look for running tasks whose end would make room. The first answer wins.
+    """`trial.tasks` fit nowhere: look for running tasks whose end would make room. The first answer wins.
 
-    Asked for a task that stands for itself, alone, and for a gang that needs several to start, as a whole. Think tasks
-    away with `trial.remove` and ask `trial.fits` and `trial.place`: afterwards all is as it was. A plugin that keeps a
-    state of its own follows with `session.add_trial_handler`.
+    Asked for a task that stands for itself, alone, and for a gang that needs several to start, as a whole. Simulate
+    removals with `trial.remove` and ask `trial.fits` and `trial.place`: afterwards all is as it was. A plugin that
+    keeps a state of its own follows with `session.add_trial_handler`.
     """
 
 
 @hookspec
 def reservation(session: Session, trial: Trial) -> Reservation | None:
-    """When and where the gang `trial.tasks`, which nothing takes now, can start first. The first answer wins.
+    """When and where the gang `trial.tasks`, which fit nowhere now, can start first. The first answer wins.
 
-    Asked with the action `backfill`, of as many gangs as it keeps nodes for. None is no opinion: the core thinks away
-    the pods whose end is known, in the order in which they end, until the gang fits.
+    Asked with the action `backfill`, of as many gangs as it keeps nodes for. None is no opinion: the core simulates
+    removing the pods whose end is known, in the order in which they end, until the gang fits.
     """
 
 

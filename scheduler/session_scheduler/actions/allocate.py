@@ -2,11 +2,12 @@
 
 Queues in queue order, in each its groups in job order; queues' keys are read again whenever something was placed or
 taken off since, because that may move them (fair shares). The engine runs it in each cycle; `placing` does the rest.
+The actions that go over what it refused share its order and its statements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,12 +17,14 @@ from session_scheduler.actions.reserving import reserve
 from session_scheduler.framework.answers import Preemption
 from session_scheduler.framework.hooks import PluginError
 from session_scheduler.framework.session import Session
-from session_scheduler.framework.statement import Decision, PlacementResult
+from session_scheduler.framework.statement import Decision, PlacementResult, Statement
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.refusals import Refusal
 
 _Waiting = list[tuple[tuple[Any, ...], Group]]
 """A queue's groups with their keys, the first in order last."""
+Ask = Callable[[Session, Group, PlacementResult], list[Preemption]]
+"""Finds which pods may end for what of a group was refused, and nominates; the result says what came of it."""
 
 
 def allocate(session: Session) -> Iterator[Decision | None]:
@@ -53,7 +56,7 @@ def ordered(session: Session, groups: Iterable[Group] | None = None) -> Iterator
     for queue, waiting in list(queues.items()):
         try:
             waiting.sort(key=lambda entry: entry[0], reverse=True)
-        except PluginError as error:  # keys that do not compare: nothing tells which of them is wrong
+        except PluginError as error:  # keys that do not compare: nothing says which of them is wrong
             _fail(session, [group for _, group in queues.pop(queue)], error)
     first, seen = None, -1
     while queues:
@@ -95,25 +98,19 @@ def try_group(session: Session, group: Group) -> Decision | None:
     Such an error is added to `session.errors`.
     """
     result = session.outcomes[group] = PlacementResult(group)
-    with trying(session, result), session.ledger.statement(group) as statement:
+    with trying(session, result) as statement:
         place_group(session, statement, group, result)
         preemptions = [] if result.scheduled else _helped(session, group, result)
         nominated = _new_nominations(result) if result.nominated else {}
         if result.placed or preemptions or nominated:
-            mutations = session.runner.bind_annotations(result.placed)
-            decision = statement.commit()
-            decision.mutations = mutations
-            decision.preemptions = preemptions
-            decision.nominated = nominated
-            session.ledger.to_end.clear()  # what carries it out knows from now on
-            return decision
+            return statement.commit(session.runner.bind_annotations(result.placed), preemptions, nominated)
     for task in group.in_phase(Phase.PENDING):
         result.reasons.setdefault(task, result.refusal.reason if result.refusal else "not tried")
     return None
 
 
 def _new_nominations(result: PlacementResult) -> dict[Task, str]:
-    """Those of which the pods' status does not tell already."""
+    """Those that the pods' status does not name already."""
     before = result.nominated_before
     return {
         task: node
@@ -132,14 +129,15 @@ def _helped(session: Session, group: Group, result: PlacementResult) -> list[Pre
 
 
 @contextmanager
-def trying(session: Session, result: PlacementResult) -> Iterator[None]:
-    """What is done here for a group fails that group only, and its result says so; see `try_group`."""
+def trying(session: Session, result: PlacementResult) -> Iterator[Statement]:
+    """A statement for a group. What fails while it is open fails that group only, and its result says so."""
     try:
-        yield
+        with session.ledger.statement(result.group) as statement:
+            yield statement
     except PluginError as error:
         session.held_up += error.late
         _give_up(session, result, Refusal(str(error), error.plugin, failed=True))
-    except Exception as error:  # noqa: BLE001 (a bug that one group meets is told, and the others are tried)
+    except Exception as error:  # noqa: BLE001 (a bug that one group meets is reported, and the others are tried)
         session.errors.append(error)
         _give_up(session, result, Refusal(f"the scheduler failed: {type(error).__name__}: {error}", failed=True))
 
@@ -154,3 +152,32 @@ def _give_up(session: Session, result: PlacementResult, refusal: Refusal) -> Non
     result.placed.clear()
     result.reasons.clear()
     result.refusal = refusal
+
+
+# ------------------------------------------------------------------ for the actions that go over what was refused
+
+
+def ask_in_order(session: Session, wanted: Callable[[PlacementResult], bool], ask: Ask) -> Iterator[Decision | None]:
+    """Ask for each refused group whose result is `wanted`, in order. Yields a decision where pods are to end."""
+    refused = [group for group, result in session.outcomes.items() if result.refused and wanted(result)]
+    for group in ordered(session, refused):
+        yield None if group is None else _asked(session, group, session.outcomes[group], ask)
+
+
+def waits_for_room(session: Session, result: PlacementResult) -> bool:
+    """Whether nodes were looked for in vain, and no pod ends for it already; nodes may be kept for it for later."""
+    if not result.refused or not result.tried or result.over_capacity:
+        return False
+    known, starts = session.nominations, session.nominations.starts
+    return not any(known.node_of(task) and task not in starts for task in result.tried)
+
+
+def _asked(session: Session, group: Group, result: PlacementResult, ask: Ask) -> Decision | None:
+    with trying(session, result) as statement:
+        before = dict(result.nominated)
+        preemptions = ask(session, group, result)
+        if preemptions or result.nominated != before:
+            new = {task: node for task, node in result.nominated.items() if before.get(task) != node}
+            pending = {task: node for task, node in new.items() if task.phase is Phase.PENDING}
+            return statement.commit(preemptions=preemptions, nominated=pending)
+    return None

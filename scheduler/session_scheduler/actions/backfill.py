@@ -44,15 +44,13 @@ def _each_alone(group: Group) -> bool:
 
 
 def _fill(session: Session, group: Group) -> Decision | None:
-    """As `try_group`, but nobody is asked to end; what `allocate` found out stands where nothing is placed."""
+    """As `try_group`, but no pod is preempted; what `allocate` found out stands where nothing is placed."""
     result = PlacementResult(group)
-    with trying(session, result), session.ledger.statement(group) as statement, session.nominated.backfilling():
+    with trying(session, result) as statement, session.nominated.backfilling():
         place_group(session, statement, group, result)
         if result.placed:
             result.filled_in = True
-            mutations = session.runner.bind_annotations(result.placed)
-            decision = statement.commit()
-            decision.mutations = mutations
+            decision = statement.commit(session.runner.bind_annotations(result.placed))
             result.nominated = session.outcomes[group].nominated
             session.outcomes[group] = result
             return decision

@@ -2,8 +2,8 @@
 
 It goes after the actions that look for room in other ways, over what these refused. A pod is moved only where with it
 all of a group fits that was refused, and everything that is moved fits elsewhere at the same time: the session shows
-both, tried out by `Moving`. The moved pods are asked to end; their controllers make them anew, and they go where it was
-found that they fit. One group at a time: what is found next counts on where these pods are then.
+both, tried out by `Moving`. The moved pods are asked to end; their controllers make them again, and they go to the
+nodes that were found. One group at a time: what is found next counts on where these pods are then.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from session_scheduler.actions.allocate import ordered, trying
+from session_scheduler.actions.allocate import ordered, trying, waits_for_room
 from session_scheduler.actions.moving import Moving
 from session_scheduler.actions.node_sets import NotFitting, node_sets
 from session_scheduler.actions.placing import required_first
-from session_scheduler.actions.refused import waits_for_room
 from session_scheduler.framework.answers import Preemption
 from session_scheduler.framework.callbacks import Scenario
 from session_scheduler.framework.session import Session
@@ -58,13 +57,11 @@ class _Consolidation:
     def decide(self, group: Group, result: PlacementResult) -> Decision | None:
         """Move pods for a group if it fits then."""
         session = self._session
-        with trying(session, result), session.ledger.statement(group) as statement:
+        with trying(session, result) as statement:
             preemption = self._found(group, result)
             if preemption is not None:
-                decision = statement.commit()
-                decision.preemptions, decision.nominated = [preemption], preemption.nominated
                 self._note(result, preemption)
-                return decision
+                return statement.commit(preemptions=[preemption], nominated=preemption.nominated)
         return None
 
     def _note(self, result: PlacementResult, preemption: Preemption) -> None:
@@ -156,7 +153,7 @@ class _Movable:
         self._on: dict[str, Sequence[Task]] = {}
 
     def on(self, node: str) -> Sequence[Task]:
-        """Those on a node, the more important first: who can stay stays. Raises PluginError."""
+        """Those on a node, the more important first: those that can stay do. Raises PluginError."""
         if node not in self._on:
             tasks = [task for task in self._session.snapshot.cache.tasks_on(node) if self._may_be_moved(task)]
             if self._session.runner.limits_preemption:
@@ -165,7 +162,7 @@ class _Movable:
         return [task for task in self._on[node] if task.phase is Phase.BOUND and task.node == node]
 
     def _may_be_moved(self, task: Task) -> bool:
-        """Whether it would be made anew, what is known of it holds elsewhere, and it matters no more than who waits."""
+        """Whether it is made again elsewhere as it is known here, and matters no more than what waits."""
         session, group, pod = self._session, task.group, task.pod
         pod_group = group.pod_group
         together = group.is_gang or group.topology_key is not None

@@ -1,8 +1,9 @@
-"""Which running pods would have to run elsewhere so that others fit: tried out in the session, and undone.
+"""The moves of running pods that make others fit: tried out in the session for `consolidate`, and undone.
 
-Tasks are seated one after the other. One that no node takes looks at the nodes that refuse it, those first that lack
-least: there all that may be moved is thought away, and put back as far as the task still fits. What is then in the way
-must find another node that has room now. So at any time the session shows how it would be when all of it is done.
+Tasks are seated one after the other. For one that fits nowhere the nodes that refuse it are tried, those first that
+lack least: there the removal of all that may be moved is simulated, and undone as far as the task still fits. What is
+then in the way must find another node that has room now. So at any time the session shows how it would be when all of
+it is done.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Moving:
                 self._session.evaluator.forget_boards(self._subset)
 
     def seat_all(self, tasks: Sequence[Task], needed: int) -> bool:
-        """Seat so many of the tasks, and of each sub-group its minimum: whom the group needs most comes first in them.
+        """Seat so many of the tasks, and of each sub-group its minimum: what the group needs most comes first in them.
 
         First those that fit anyhow; then, as far as that is too few, others by moving pods.
         """
@@ -158,7 +159,7 @@ class Moving:
         session = self._session
         board = session.evaluator.board(task, self._subset)
         rows = np.array(board.helpable(task), np.int64)
-        if session.calls.places_groups:  # what filters offer was refused by who places groups
+        if session.calls.places_groups:  # what filters offer was refused by what places groups
             rows = np.concatenate([rows, np.flatnonzero(board.mask)])
         lacking = self._lacking(task)
         if self._aside:
@@ -220,7 +221,7 @@ class Moving:
         return _Seat(row, moves) if moves else None
 
     def _in_the_way(self, task: Task, row: int) -> list[Task]:
-        """Think away what must leave a row for a task; nothing where that does not help, or nobody need leave."""
+        """Simulate removing what must leave a row for a task; nothing where that does not help, or none need leave."""
         tasks = self._movable_on(row)
         for other in tasks:
             self._remove(other)
@@ -236,7 +237,7 @@ class Moving:
         return moved
 
     def _moves(self, task: Task, row: int, moved: Sequence[Task]) -> dict[Task, int]:
-        """Seat the task, and find rows for those that are thought away, the largest first; nothing where one has none.
+        """Seat the task, and find rows for those that are removed, the largest first; nothing where one has none.
 
         What is done for it is left for the caller to undo, or to keep.
         """
@@ -298,7 +299,7 @@ class Moving:
         self._statement.rollback(mark)
         return False
 
-    # ------------------------------------------------------------------ thinking away
+    # ------------------------------------------------------------------ simulated removal
 
     def _remove(self, task: Task) -> None:
         node = task.node or ""
@@ -307,19 +308,20 @@ class Moving:
             self._session.ledger.remove(task)
         finally:
             task.phase, task.counts = Phase.PENDING, NO_COUNTS  # elsewhere it has others
-        self._session.runner.notify_deallocated(task, node)
+        self._session.runner.notify(self._session.registered.on_deallocate, task, node)
 
     def _put_back(self, tasks: Sequence[Task]) -> None:
         """All of them, whatever plugins say. Raises PluginError."""
+        session = self._session
         failure: PluginError | None = None
         for task in tasks:
             if task not in self._away:
                 continue
             node, phase, task.counts = self._away.pop(task)
-            for tell in (partial(self._session.ledger.put_back, task, node, phase),
-                         partial(self._session.runner.notify_allocated, task, node)):  # fmt: skip
+            put_back = partial(session.ledger.put_back, task, node, phase)
+            for notify in (put_back, partial(session.runner.notify, session.registered.on_allocate, task, node)):
                 try:
-                    tell()
+                    notify()
                 except PluginError as error:
                     failure = failure or error
         if failure is not None:

@@ -235,7 +235,7 @@ def _try_subsets(request: PlacementRequest) -> PlacementResult:
 
 
 def _fits_nowhere(group: Group, attempts: Sequence[PlacementResult], sets: int) -> PlacementResult:
-    """The first set's reasons; kube-scheduler, too, tells of one placement only, and how many there were."""
+    """The first set's reasons; kube-scheduler, too, reports one placement only, and how many there were."""
     if not attempts:
         return PlacementResult(group, refusal=Refusal("no subset of nodes is offered to the group"))
     if group.topology_key is not None:

@@ -1,4 +1,7 @@
-"""What can be done for tasks that nothing takes: plugins are asked whose end would make room for them."""
+"""The postfilter step: asks plugins which running pods may end for tasks that fit nowhere, and nominates.
+
+`allocate` and `preempt` ask by priority, `reclaim` for a queue's share; `trial` is what the plugins are given.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ MOVES_GO_ON: Final = "pods that are moved are still on the nominated node."
 def preempt(session: Session, group: Group, result: PlacementResult) -> list[Preemption]:
     """Ask for what was tried and refused; the result says what came of it. Raises PluginError.
 
-    Where nobody is to be asked, places for which nobody ends are given up.
+    Where no plugin is to be asked, places for which no pod ends are given up.
     """
     give_up_places(session, result, [task for task in result.over_capacity if not _has_room_made(session, task)])
     if result.placed_in_part or (result.refusal is not None and result.refusal.failed):
@@ -54,7 +57,7 @@ def preempt(session: Session, group: Group, result: PlacementResult) -> list[Pre
 
 
 def reclaimed(session: Session, group: Group, result: PlacementResult) -> list[Preemption]:
-    """Ask whose end would give the group's queue its share, for what was tried and refused. Raises PluginError.
+    """Ask which pods may end so that the group's queue gets its share, for what was refused. Raises PluginError.
 
     Where nothing can be taken the reasons stay as they are.
     """
@@ -79,7 +82,7 @@ def reclaimed(session: Session, group: Group, result: PlacementResult) -> list[P
 
 
 def _reclaimed_alone(session: Session, group: Group, result: PlacementResult, task: Task) -> list[Preemption]:
-    """Who must end for one beyond a limit may be anywhere below the queue that is full."""
+    """The pods that must end for one beyond a limit may be anywhere below the queue that is full."""
     placed = session.calls.places_groups and session.evaluator.board(task).mask.any()
     alone = task not in result.over_capacity and (not placed or tells_of_each_node(session, task))
     answer = _ask_once(session, group, task, alone=alone, reclaims=True)
@@ -184,7 +187,7 @@ def _are_moved_for(session: Session, task: Task) -> bool:
 
 
 def _is_idle(session: Session, task: Task) -> bool:
-    """Whether nobody ends on the node that a task is to have."""
+    """Whether no pod ends on the node that a task is to have."""
     cache, node = session.snapshot.cache, session.nominations.node_of(task)
     return node is None or not any(map(session.ledger.is_ending, cache.tasks_on(node)))
 
@@ -197,7 +200,7 @@ def _give_up_all(session: Session, group: Group, result: PlacementResult, refusa
 
 
 def give_up_places(session: Session, result: PlacementResult, tasks: Sequence[Task]) -> None:
-    """Nominate these tasks no more, also where only their pods' status still says so; but who keeps a node does so."""
+    """Nominate these tasks no more, also where only their pods' status still says so; those that keep a node do."""
     for task in tasks:
         if task.uid in session.nominations.kept:
             continue

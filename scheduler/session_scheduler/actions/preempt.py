@@ -1,17 +1,17 @@
-"""The preempt action: groups that nothing takes have pods of lower priority end for them.
+"""The preempt action: preempts pods of lower priority for groups that fit nowhere.
 
-Right after `allocate` it is a part of each group's try, as kube-scheduler's preemption is: what it nominates is kept
-from the groups that come later. After other actions (reclaim, say, as in KAI-Scheduler) it goes over what was refused
-and has found no other way.
+Right after `allocate` it is a part of each group's attempt, as kube-scheduler's preemption is: what it nominates is
+kept from the groups that come later. After other actions (reclaim, say, as in KAI-Scheduler) it goes over what was
+refused and has found no other way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from session_scheduler.actions.allocate import ask_in_order
 from session_scheduler.actions.postfilter import nominate
 from session_scheduler.actions.postfilter import preempt as ask
-from session_scheduler.actions.refused import ask_in_order
 from session_scheduler.framework.answers import Preemption
 from session_scheduler.framework.session import Session
 from session_scheduler.framework.statement import Decision, PlacementResult
@@ -30,7 +30,7 @@ def preempt(session: Session) -> Iterator[Decision | None]:
 
 
 def _ask(session: Session, group: Group, result: PlacementResult) -> list[Preemption]:
-    """As in a group's try; where nobody ends for it, the nodes that are kept for it for later still are."""
+    """As in a group's try; where no pod ends for it, the nodes that are kept for it for later still are."""
     nominations = session.nominations
     kept = {task: (node, start) for task, start in nominations.starts.items()
             if task.group is group and (node := nominations.node_of(task))}  # fmt: skip

@@ -1,6 +1,6 @@
 """The reclaim action: groups whose queue has less than its share take room from queues that have more than theirs.
 
-It goes after `allocate`, over what that refused. Whose pods may end is for the session's reclaimable callbacks and
+It goes after `allocate`, over what that refused. Which pods may end is for the session's reclaimable callbacks and
 reclaim validators to say; which of them, and for which node, is worked out as for preemption. Nothing is reclaimed
 where no callback is registered, within a queue, or from groups that are not preemptible.
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from session_scheduler.actions.allocate import ask_in_order, waits_for_room
 from session_scheduler.actions.postfilter import reclaimed
-from session_scheduler.actions.refused import ask_in_order, waits_for_room
 from session_scheduler.framework.session import Session
 from session_scheduler.framework.statement import Decision, PlacementResult
 
@@ -23,7 +23,7 @@ def reclaim(session: Session) -> Iterator[Decision | None]:
 
 
 def _waits_for_share(session: Session, result: PlacementResult) -> bool:
-    """As `waits_for_room`; or a limit was in the way, and nobody ends for it already."""
+    """As `waits_for_room`; or a limit was in the way, and no pod ends for it already."""
     if not result.over_capacity:
         return waits_for_room(session, result)
     return not any(session.nominations.node_of(task) for task in (*result.tried, *result.over_capacity))

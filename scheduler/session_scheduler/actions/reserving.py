@@ -1,7 +1,7 @@
 """Nodes kept for a gang that waits: where it can start first, once pods that are to end by a known time have ended.
 
 Its members are nominated there, so that nothing else takes the room but what ends before that time (see `backfill`).
-It stands until the gang is tried again, and then is worked out anew.
+It holds until the scheduler retries the gang, and then is worked out again.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def reserve(session: Session, group: Group, result: PlacementResult) -> None:
 
 
 def _at(session: Session, start: float) -> str:
-    """A time for people: the same at each try, so that what is told of a gang changes only where that does."""
+    """A time for people: the same at each attempt, so that what is reported of a gang changes only where that does."""
     if start <= session.wall:
         return "as soon as those there have ended whose time is over"
     return f"at {datetime.fromtimestamp(min(start, _LATEST), UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _waiting(session: Session, group: Group, result: PlacementResult) -> list[Task]:
-    """The tasks of a gang for which nodes were looked for in vain, and for which nobody is asked to end."""
+    """The tasks of a gang for which nodes were looked for in vain, and for which no pod is preempted."""
     if not result.refused or not (group.needed > 1 or group.lacks):
         return []
     tasks = [task for task in result.tried if task.phase is Phase.PENDING and task in result.reasons]
@@ -63,7 +63,7 @@ def _may_reserve(session: Session, group: Group) -> bool:
 
 
 def first_start(session: Session, group: Group, tasks: Sequence[Task]) -> Reservation | None:
-    """When a gang's tasks, which nothing takes now, can start first, and where; None where that is not known: the first
+    """When a gang's tasks, which fit nowhere now, can start first, and where; None where that is not known: the first
     plugin's answer, else the core's own. All is as it was. Raises PluginError.
     """
     with Trial(session, group, tasks, alone=False) as trial:
@@ -89,7 +89,7 @@ def _is_sound(session: Session, trial: Trial, answer: Reservation) -> bool:
 
 
 def _first_start(session: Session, trial: Trial) -> Reservation | None:
-    """Pods with a known end are thought away, the first to end first, as few as let the gang be placed."""
+    """Simulate removing pods with a known end, the first to end first, as few as let the gang be placed."""
     ends = _known_ends(session)
     times = sorted(ends)
     if not times:

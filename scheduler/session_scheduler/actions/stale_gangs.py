@@ -1,4 +1,4 @@
-"""The stale-gang-eviction action: what is left of a gang that lost members it needs ends, so that it starts anew whole.
+"""The stale-gang-eviction action: evicts what is left of a gang that lost members it needs, so that it starts again.
 
 Which gangs these are the snapshot says (`state.stale_gangs`): those that are short of members for too long. The members
 count where they are until they have ended; what is pending of the gang waits for that.
@@ -15,7 +15,7 @@ from session_scheduler.model.groups import Group, Phase
 
 
 def evict_stale_gangs(session: Session) -> Iterator[Decision | None]:
-    """Ask for each stale gang. Yields a decision where members are to end, else None."""
+    """Evict each stale gang. Yields a decision where members are to end, else None."""
     for group in session.snapshot.stale:
         yield _evicted(session, group)
 
@@ -26,7 +26,7 @@ def _evicted(session: Session, group: Group) -> Decision | None:
     if not running or group.in_phase(Phase.ASSUMED):
         return None
     result = PlacementResult(group)
-    with trying(session, result), session.ledger.statement(group) as statement:
+    with trying(session, result) as statement:
         for task in running:
             statement.evict(task)
         statement.rollback()  # they are there until they have ended

@@ -1,4 +1,8 @@
-"""What would be if some running pods were gone: asked by `postfilter`, and all is as it was afterwards."""
+"""The trial: what would be if some running pods were gone. `postfilter` and `reservation` ask, and all is as it was.
+
+`Trial` is what plugins are given (the protocol in `framework.answers` is their view of it). Which pods may end
+(`eligible`) and their simulated removal (`removal`) are parts of it; here nodes are asked, and places are looked for.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +13,19 @@ from typing import Any, Final, Self, TypeVar
 
 import numpy as np
 
+from session_scheduler.actions.eligible import EligibleVictims
 from session_scheduler.actions.node_sets import NotFitting, node_sets
 from session_scheduler.actions.placing import can_start, one_way, place_ready
 from session_scheduler.actions.plugin_placement import reservable_on, tells_of_each_node
+from session_scheduler.actions.removal import SimulatedRemoval
 from session_scheduler.actions.request import PlacementRequest
 from session_scheduler.errors import FluenceError
-from session_scheduler.framework.callbacks import Scenario
 from session_scheduler.framework.evaluation import evaluate, summarise
-from session_scheduler.framework.hooks import PluginError
 from session_scheduler.framework.session import Session
 from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.framework.watchdog import answer_in_time
 from session_scheduler.model.columns import BoolColumn, NodeView
-from session_scheduler.model.disruption import PREEMPTED, is_disrupted
-from session_scheduler.model.groups import Group, Phase, Task, unique_classes
+from session_scheduler.model.groups import Group, Task, unique_classes
 
 _T = TypeVar("_T")
 ABOVE_ALL: Final = 2**31
@@ -30,53 +33,37 @@ ABOVE_ALL: Final = 2**31
 
 
 class Trial:
-    """Tasks of one group that nothing takes, and the pods that run. Use as a context manager."""
+    """Tasks of one group that fit nowhere, and the pods that run. Use as a context manager."""
 
     def __init__(
         self, session: Session, group: Group, tasks: Sequence[Task], *, alone: bool, reclaims: bool = False
     ) -> None:
+        """`reclaims`: room is taken from other queues, whatever their pods' priorities are."""
         self._session = session
         self.group = group
         self.tasks = tuple(tasks)
         self.alone = alone
-        """Whether it is one task that stands for itself, and that a node refused: its place is on one node."""
-        self.reclaims = reclaims
-        """Whether room is taken from other queues: then whatever their pods' priorities are."""
         self.priority = ABOVE_ALL if reclaims else max(task.preemptor_priority for task in tasks)
-        """That of the tasks' PodGroup, else the highest of theirs."""
-        self._removed: dict[Task, tuple[str, Phase]] = {}
-        self._binding: set[str] = set()
-        self._held: dict[Group, bool] = {}
+        runner, registered = session.runner, session.registered
         self._evaluation = session.evaluator.evaluation_for(tasks[0])
         self._placers = session.calls.places_groups
-        self._limited = reclaims or session.runner.limits_preemption
-        alike = session.runner.reclaim_alike(group) if reclaims else ""
-        promised = alike is not None if reclaims else session.registered.preempts_alike
-        self._memorable = promised and not session.evaluator.naive
-        self._preemptible: dict[Group, bool] = {}
-        self._cache = session.snapshot.cache
+        alike = runner.reclaim_alike(group) if reclaims else ""
+        promised = alike is not None if reclaims else registered.preempts_alike
+        memorable = promised and not session.evaluator.naive
         asked = alone and self._placers and self._evaluation.refusal is None
         self._asks_reservable = asked and tells_of_each_node(session, tasks[0])
-        unknown = self._placers or self._evaluation.any_filters or session.runner.trial_followers
+        unknown = self._placers or self._evaluation.any_filters or runner.trial_followers
         self.by_node = alone and (self._asks_reservable or not unknown)
-        """Whether each node's answer depends on that node alone: then several can be looked at together."""
         self.beyond_nodes = alone and self._placers and not self.by_node
-        """Whether a node's answer depends on what else a plugin that places groups has: all that ends already may be
-        in the way.
-        """
-        limited = alike if reclaims else group.queue if self._limited else ""
-        traits = (group.preemptible, group.priority, group.queue) if session.registered.predicates else ()
+        self._keeps = self.by_node and memorable
+        limited = alike if reclaims else group.queue if runner.limits_preemption else ""
+        traits = (group.preemptible, group.priority, group.queue) if registered.predicates else ()
         self._key = (tasks[0].cls, self.priority, session.nominated.left_out(tasks[0]), limited, traits)
-        self._objections: dict[object, str | None] | None = (
-            {} if self._memorable and alone and session.registered.validates_alike else None
-        )
-        """To reclaiming, by what is alike of the victims; None where nothing is promised."""
+        self._victims = EligibleVictims(session, group, self.priority, reclaims=reclaims, alike=memorable and alone)
+        self._removal = SimulatedRemoval(session, by_node=self.by_node)
         self._not_reservable: dict[str, str] = {}
         """By node: why the plugin that places groups would not take the task's share there, as it was asked last."""
-        self._lost_track = False
-        """Whether a plugin failed to follow what was put back."""
         self.reason = ""
-        """Why `place` could not, or a node is refused by who places groups; nothing where only whether was asked."""
 
     def __enter__(self) -> Self:
         return self
@@ -84,7 +71,7 @@ class Trial:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.put_back(list(self._removed))
+        self.put_back(list(self._removal.tasks))
 
     # ------------------------------------------------------------------ what there is
 
@@ -130,70 +117,24 @@ class Trial:
                                                                *(one.mask for one in sets)])  # fmt: skip
 
     def running(self, node: str) -> list[Task]:
-        """The tasks on a node that could end; not those whose binding, or their gang's, is under way, nor those that
+        """The tasks on a node that could end; not those whose binding, or their gang's, is in flight, nor those that
         callbacks spare. Raises PluginError.
         """
         answer_in_time()
-        runner, tasks = self._session.runner, self._cache.tasks_on(node)
-        found = [task for task in tasks if not self._is_being_bound(task)]
-        if any(task.standing < self.priority for task in tasks if task not in found):
-            self._binding.add(node)
-        if self.reclaims:
-            return runner.reclaimable(self.group, filter(self._of_other_queue, found))
-        return runner.preemptable(self.group, filter(self._is_outranked, found)) if self._limited else found
-
-    def _is_outranked(self, task: Task) -> bool:
-        """Whether a task, or its group as a whole, is of lower priority: callbacks are asked about no others."""
-        return task.standing < self.priority or task.group.priority < self.priority
-
-    def _of_other_queue(self, task: Task) -> bool:
-        """Whether a task is another queue's, and may end at all."""
-        group = task.group
-        if group not in self._preemptible:
-            self._preemptible[group] = group.queue != self.group.queue and group.preemptible
-        return self._preemptible[group]
+        return self._victims.on(node)
 
     def others_end_on(self, node: str) -> bool:
         """Whether tasks on a node were made to end that these outrank, or that may end for their queue's share."""
-        reclaims, queue = self._session.runner.reclaims, self.group.queue
-        return any(
-            task.standing < self.priority or (reclaims and task.group.queue != queue)
-            for task in self._cache.tasks_on(node)
-            if self.ends_for_others(task) and not self._is_being_bound(task)
-        )
+        return self._victims.others_end_on(node)
 
     def objection(self, nominated: Mapping[Task, str], victims: Sequence[Task]) -> str | None:
         """Why callbacks do not let these victims end so that tasks go there; None where they do. Raises PluginError."""
-        if not self._limited:
-            return None
-        if not self.reclaims:
-            refusal = self._session.runner.preempt_refusal(Scenario(self.group, nominated, victims))
-            return refusal.reason if refusal is not None else None
-        if self._objections is None:
-            return self._objection(Scenario(self.group, nominated, victims), spared=True)
-        leaves = self._session.ledger.leaves
-        kind = tuple([(task.group.queue, task.cls, leaves(task)) for task in victims])
-        if kind not in self._objections:
-            self._objections[kind] = self._objection(Scenario(self.group, nominated, victims), spared=False)
-        return self._objections[kind]
-
-    def _objection(self, scenario: Scenario, *, spared: bool) -> str | None:
-        """`spared`: whether plugins may spare victims that `running` named."""
-        refusal = self._session.runner.reclaim_refusal(scenario, spared=spared)
-        return refusal.reason if refusal is not None else None
-
-    def _is_being_bound(self, task: Task) -> bool:
-        group = task.group
-        if task.phase is Phase.ASSUMED or not group.is_gang:
-            return task.phase is Phase.ASSUMED
-        if group not in self._held:
-            self._held[group] = bool(group.in_phase(Phase.ASSUMED))
-        return self._held[group]
+        return self._victims.objection(nominated, victims)
 
     @property
     def awaits_binds(self) -> bool:
         """Whether `running` left out tasks of lower priority: there may be more victims once they are bound."""
-        return bool(self._binding)
+        return bool(self._victims.on_nodes_with_binds)
 
     @property
     def more_room_helps(self) -> bool:
@@ -205,14 +146,6 @@ class Trial:
         """Whether a running task was asked to end, by whomever."""
         return self._session.ledger.is_ending(task)
 
-    def ends_for_others(self, task: Task) -> bool:
-        """Whether a running task was made to end already, so that another one has its place."""
-        if task.uid in self._session.snapshot.cache.preempted:
-            return True
-        if task.pod.metadata.deletion_timestamp is None:
-            return False
-        return is_disrupted(task.pod, PREEMPTED)
-
     def nominated(self, task: Task) -> str | None:
         """The node that a task is nominated for."""
         return self._session.nominations.node_of(task)
@@ -221,7 +154,7 @@ class Trial:
         """What was kept of nodes for tasks like this one, when `now` was the same; None for one of which that is
         nothing, or holds no more.
         """
-        if not (self.by_node and self._memorable):
+        if not self._keeps:
             return dict.fromkeys(nodes)
         session, task = self._session, self.tasks[0]
         row_of, trials = session.table.row_of, session.trials
@@ -234,57 +167,24 @@ class Trial:
 
     def keep(self, node: str, found: object, now: Hashable = None) -> None:
         """Keep something that the node's own pods decide, and `now`, for the next task like this one."""
-        if self.by_node and self._memorable and node not in self._binding:
+        if self._keeps and node not in self._victims.on_nodes_with_binds:
             session = self._session
             key = self._key, now, session.nominated.expected_on(self.tasks[0], node)
             session.trials.put(key, session.table.row_of[node], found)
 
-    # ------------------------------------------------------------------ thinking away
+    # ------------------------------------------------------------------ simulated removal
 
     def remove(self, tasks: Iterable[Task]) -> None:
-        """Think running tasks away. Raises PluginError."""
-        answer_in_time()
-        for task in tasks:
-            self._removed[task] = (task.node or "", task.phase)
-            if self.by_node:
-                self._count(task, -1)
-            else:
-                self._session.ledger.remove(task)
+        """Simulate removing running tasks. Raises PluginError."""
+        self._removal.remove(tasks)
 
     def put_back(self, tasks: Iterable[Task]) -> None:
-        """Let tasks be there again that were thought away: all of them, whatever plugins say. Raises PluginError."""
-        failure: PluginError | None = None
-        for task in tasks:
-            node, phase = self._removed.pop(task)
-            try:
-                if self.by_node:
-                    self._count(task, 1)
-                else:
-                    self._session.ledger.put_back(task, node, phase)
-            except PluginError as error:
-                failure = failure or error
-                self._lost_track = True
-        if failure is not None:
-            raise failure
+        """Put back tasks whose removal is simulated: all of them, whatever plugins say. Raises PluginError."""
+        self._removal.put_back(tasks)
 
     def attempt(self, find: Callable[[], _T]) -> _T | FluenceError:
-        """What `find` finds; where a plugin fails meanwhile its error, and what was thought away since is there again.
-
-        Raises PluginError where a plugin did not follow what was put back: what it says is of no use any more.
-        """
-        before = set(self._removed)
-        try:
-            return find()
-        except PluginError as error:
-            self.put_back([task for task in self._removed if task not in before])
-            self._session.evaluator.forget_boards()
-            if self._lost_track or error.late:  # else it may hang for each node
-                raise
-            return error
-
-    def _count(self, task: Task, sign: int) -> None:
-        if task.row >= 0:  # a member of a group may be on a node that is not known
-            self._cache.count_on(task.row, task, sign)
+        """What `find` finds; where a plugin fails meanwhile its error, and what was removed since is put back."""
+        return self._removal.attempt(find)
 
     # ------------------------------------------------------------------ asking
 
@@ -314,7 +214,7 @@ class Trial:
     def _reservable(self, nodes: Sequence[str], fitting: Sequence[bool]) -> list[bool]:
         """As `fitting`, without the nodes where the plugin that places groups would not take the task's share."""
         asked = [node for node, fits in zip(nodes, fitting, strict=True) if fits]
-        reasons = reservable_on(self._session, self.tasks[0], asked, self._removed) if asked else ()
+        reasons = reservable_on(self._session, self.tasks[0], asked, self._removal.tasks) if asked else ()
         not_reservable = {node: why for node, why in zip(asked, reasons, strict=True) if why is not None}
         self._not_reservable.update(not_reservable)
         return [fits and node not in not_reservable for node, fits in zip(nodes, fitting, strict=True)]
@@ -368,8 +268,8 @@ class Trial:
         return None
 
     def is_placeable(self, *, thorough: bool = False) -> bool:
-        """Whether `place` would find places. For tasks of one class, each of which a node alone takes or refuses, the
-        nodes' room says so, and nothing is placed. Raises PluginError.
+        """Whether `place` would find places. For tasks of one class that fit a node by what is on it alone, the nodes'
+        room says so, and nothing is placed. Raises PluginError.
         """
         answer_in_time()
         session, group = self._session, self.group

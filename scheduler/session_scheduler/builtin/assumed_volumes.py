@@ -1,4 +1,4 @@
-"""Volumes that were decided on and are not bound yet: whose they are, so that nobody else takes them."""
+"""Volumes that were decided on and are not bound yet: whose they are, so that no other claim takes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods that nothing takes may end others of lower priority: as few, and as unimportant ones, as suffice.
+"""The plugin DefaultPreemption: preempts pods of lower priority for pods that fit nowhere, as few as suffice.
 
 For a pod alone the victims are on one node, as in kube-scheduler's DefaultPreemption; for a gang anywhere, as in its
 preemption for pod groups. Source: Kubernetes 1.36, pkg/scheduler/framework/preemption.
@@ -53,7 +53,7 @@ class DefaultPreemptionArguments(PluginArguments):
 
 
 class DefaultPreemption:
-    """Finds victims of lower priority for what nothing takes."""
+    """Finds victims of lower priority for what fits nowhere."""
 
     Arguments = DefaultPreemptionArguments
     name = "DefaultPreemption"
@@ -273,10 +273,10 @@ def _anywhere(trial: Trial, budgets: Budgets) -> Preemption | NoPreemption:
 
 
 def _enough_away(trial: Trial, units: Sequence[Unit], least: int) -> Sequence[Unit]:
-    """Think units away, the last ones first and `least` of them to begin with, until the gang can be placed; returns
-    those that are away. Whether it can be when all are is not asked.
+    """Simulate removing units, the last ones first and `least` of them to begin with, until the gang can be placed;
+    returns those that are away. Whether it can be when all are is not asked.
 
-    Where who ends may also be who the gang needs (an affinity, a spread), all are.
+    Where what ends may also be what the gang needs (an affinity, a spread), all are.
     """
     start, step = len(units), least if trial.more_room_helps else len(units)
     while start:

@@ -1,7 +1,7 @@
 """A pod's claims for devices must be had on its node: allocated ones used there, the others allocated from its devices.
 
 What a pod's node decides about its claims is *held* from the moment the pod is placed in a session, undone with it, and
-written before the pod is bound. Nodes whose devices are alike, and taken alike, are judged once.
+written before the pod is bound. Nodes whose devices are alike, and taken alike, are evaluated once.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pydantic import Field
 from session_scheduler.builtin.devices.changes import Said, changes, elsewhere, free_devices
 from session_scheduler.builtin.devices.claims import pod_claims, ready, unknown_class, unusable, waits_for
 from session_scheduler.builtin.devices.errors import AllocationError
+from session_scheduler.builtin.devices.evaluation import NONE_LEFT, DeviceEvaluator
 from session_scheduler.builtin.devices.extended import ExtendedResources, requests_for
 from session_scheduler.builtin.devices.holdings import Holdings
-from session_scheduler.builtin.devices.judging import NONE_LEFT, Judge
 from session_scheduler.builtin.devices.repairs import Repairs
 from session_scheduler.builtin.devices.writing import Special, Writer
 from session_scheduler.config.settings import PluginArguments
@@ -111,7 +111,7 @@ class DynamicResources:
         self.prebind_seconds = float(arguments.binding_timeout_seconds + _WRITING_SECONDS)
         self._binding_timeout = float(arguments.binding_timeout_seconds)
         self._holdings = Holdings()
-        self._judge = Judge(self._holdings, arguments.search_steps, arguments.selector_cost)
+        self._evaluator = DeviceEvaluator(self._holdings, arguments.search_steps, arguments.selector_cost)
         self._extended = ExtendedResources()
         self._special: dict[str, Special] = {}
         self._writer = Writer(self._holdings, self._binding_timeout)
@@ -137,13 +137,13 @@ class DynamicResources:
         """A pod one of whose claims is not made yet, or not its own, is not tried: as kube-scheduler's PreEnqueue."""
         return waits_for(pod, objects(ResourceClaim)) if pod.spec.resource_claims else None
 
-    # ------------------------------------------------------------------ judging
+    # ------------------------------------------------------------------ evaluation
 
     @hookimpl
     def on_session_open(self, session: Session) -> None:
         """Follow what the session places and takes back."""
         self._opened = _Opened(session)
-        self._judge.open()
+        self._evaluator.open()
         self._extended.look(session)
         session.add_event_handler(self._placed, self._taken_back)
 
@@ -167,7 +167,7 @@ class DynamicResources:
             refusal = unusable(claim, found, cls.pod) if found is not None else unknown_class(claim, classes)
             if refusal is not None:
                 return refusal
-        self._judge.start(session)
+        self._evaluator.start(session)
         state = self._opened.states[cls] = _State(claims, extended)
         ranked = any(request.first_available for claim in claims for request in claim.spec.devices.requests)
         return Prepared(state, Scope.ANY, Scope.ANY if ranked else SKIP)
@@ -205,7 +205,7 @@ class DynamicResources:
             (np.isin(np.arange(len(nodes)), rows), free_devices(wanting, variant, state.extended))
             for variant, rows in self._variants(nodes, np.flatnonzero(verdicts.reasons == NONE_LEFT), state)
         ]
-        said += [(~self._judge.selected(found.node_selector)[nodes.row_numbers], elsewhere(claim, found))
+        said += [(~self._evaluator.selected(found.node_selector)[nodes.row_numbers], elsewhere(claim, found))
                  for claim, found in had if found.node_selector is not None]  # fmt: skip
         return changes(nodes, verdicts.fits, said)
 
@@ -221,13 +221,13 @@ class DynamicResources:
         fixed = sum(_rank(claim.spec, found) for claim, found in zip(state.claims, allocations, strict=True) if found)
         open_claims = [claim for claim, found in zip(state.claims, allocations, strict=True) if found is None]
         unusable = self._unusable(cls, nodes, mask, state.claims, allocations)
-        self._judge.attempt()
+        self._evaluator.attempt()
         try:
             for variant, rows in self._variants(nodes, np.flatnonzero(mask), state):
                 specs = [claim.spec for claim in open_claims]
                 if variant.devices.requests or (state.extended and specs):
                     specs.append(variant)
-                outcomes, places = self._judge.outcomes(specs, nodes.row_numbers[rows])
+                outcomes, places = self._evaluator.outcomes(specs, nodes.row_numbers[rows])
                 verdicts.fits[rows] = np.array([one.fits for one in outcomes], np.bool_)[places]
                 verdicts.worth[rows] = np.array([fixed + one.rank for one in outcomes], np.int64)[places]
                 verdicts.reasons[rows] = np.array([one.reason for one in outcomes], np.object_)[places]
@@ -254,7 +254,7 @@ class DynamicResources:
                 continue
             away: BoolColumn | None = None
             if allocation.node_selector is not None:
-                away = ~self._judge.selected(allocation.node_selector)[nodes.row_numbers]
+                away = ~self._evaluator.selected(allocation.node_selector)[nodes.row_numbers]
             if claim.status.allocation is not None and self._has_failed(claim, allocation):
                 away = np.ones(len(nodes), np.bool_)
             if away is not None and (away & mask).any():
@@ -307,7 +307,7 @@ class DynamicResources:
             open_claims.append(special)
         if not open_claims:
             return
-        found = self._judge.allocated(open_claims, task.row, event.node, session.objects(DeviceClass))
+        found = self._evaluator.allocated(open_claims, task.row, event.node, session.objects(DeviceClass))
         if found is None:
             return  # whoever placed it did not ask: there is nothing to hold, and nothing will be written
         for claim, allocation in zip(open_claims, found, strict=True):
@@ -344,7 +344,7 @@ class DynamicResources:
 
     @hookimpl
     def on_session_close(self, session: Session) -> None:
-        """Claims that keep a pod from every node, and that nobody else uses, are to be allocated anew."""
+        """Claims that keep a pod from every node, and that no other pod uses, are to be allocated again."""
         extended = {cls for cls, state in self._opened.states.items() if state.extended}
         self._repairs.note(session, self._opened.unavailable, extended)
 

@@ -66,7 +66,7 @@ class GpuColumns:
         if self._free is None:
             most = int(self.gpus.max(initial=0))
             everywhere = self._used(EVERY)
-            for gpu in range(self._highest + 1):  # the node has fewer GPUs now: nobody knows which is used
+            for gpu in range(self._highest + 1):  # the node has fewer GPUs now: it is not known which is used
                 beyond = self.gpus <= gpu
                 if beyond.any():
                     everywhere = everywhere + np.where(beyond, self._used(gpu), 0)
@@ -169,7 +169,7 @@ class GpuColumns:
         return HAD_WHOLE if self.has_whole[place] else INSUFFICIENT
 
     def fits_if(self, place: int, share: Share) -> str | None:
-        """What would have to be so for it to take one; None where nobody can say."""
+        """What would have to be so for it to take one; None where that is not known."""
         node = self._nodes.node(place).metadata.name
         why = self.reason(place, share)
         if why == HAD_WHOLE:

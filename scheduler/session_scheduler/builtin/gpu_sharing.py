@@ -1,6 +1,6 @@
 """Pods share GPUs, by fraction or by memory: which nodes have room, and which GPUs a pod is given.
 
-A node's GPUs are had whole or shared, not both: whole ones are given out by the kubelet, and nobody else knows which.
+A node's GPUs are had whole or shared, not both: whole ones are given out by the kubelet, and nothing else knows which.
 What a pod is given is counted on its node from the moment it is placed in a session, undone with it, and written as an
 annotation by the request that binds it: from there it is read back.
 """
@@ -156,7 +156,7 @@ class GpuSharing:
 
     @hookimpl
     def recover(self, holdings: Sequence[Holding]) -> dict[str, str] | None:
-        """Say of which bound pods it cannot be told which GPUs they use."""
+        """Report the bound pods of which it is not known which GPUs they use."""
         if not self._active:
             return None
         lost = {}
@@ -248,11 +248,11 @@ class GpuSharing:
         ordered = session.gpu_order(task, task.node or "", fitting)
         return tuple(sorted(map(int, ordered[:count])))
 
-    # ------------------------------------------------------------------ judging
+    # ------------------------------------------------------------------ evaluation
 
     @hookimpl
     def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | Prepared:
-        """What the class asks for; skipped where nobody shares, and for pods without GPUs."""
+        """What the class asks for; skipped where no pod shares, and for pods without GPUs."""
         if not self._active:
             return SKIP
         whole = self._wants_whole(cls)
@@ -324,7 +324,7 @@ class GpuSharing:
 
     @hookimpl
     def report(self, pod: Pod) -> Mapping[str, Any] | None:
-        """Which GPUs of its node a pod shares; nothing of any pod where nobody shares."""
+        """Which GPUs of its node a pod shares; nothing of any pod where none shares."""
         return {"gpus": _told(pod)} if self._active else None
 
     @hookimpl

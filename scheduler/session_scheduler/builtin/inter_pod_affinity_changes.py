@@ -30,10 +30,10 @@ class Rules:
 
 def changes(nodes: NodeView, rules: Rules) -> list[list[str] | None]:
     """For each row what must be so; None where no pod can be such that it helps."""
-    near = _near(nodes, rules)
     away = [near.counts(nodes) > 0 for near, _ in rules.anti_affinity]
     existing = [near.counts(nodes) > 0 for near in rules.existing]
-    return [_changes(nodes, index, rules, near, away, existing) for index in range(len(nodes))]
+    holds = _near(nodes, rules), away, existing
+    return [_changes(nodes, index, rules, holds) for index in range(len(nodes))]
 
 
 def _near(nodes: NodeView, rules: Rules) -> list[BoolColumn]:
@@ -45,13 +45,9 @@ def _near(nodes: NodeView, rules: Rules) -> list[BoolColumn]:
 
 
 def _changes(
-    nodes: NodeView,
-    index: int,
-    rules: Rules,
-    near: list[BoolColumn],
-    away: list[BoolColumn],
-    existing: list[BoolColumn],
+    nodes: NodeView, index: int, rules: Rules, holds: tuple[list[BoolColumn], list[BoolColumn], list[BoolColumn]]
 ) -> list[str] | None:
+    near, away, existing = holds
     node, row = nodes.node(index), int(nodes.row_numbers[index])
     missing = [one for one, holds in zip(rules.affinity, near, strict=True) if not holds[index]]
     unlabelled = dict.fromkeys(one.key for one in missing if not one.domains.present[row])

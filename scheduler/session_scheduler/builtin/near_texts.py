@@ -1,4 +1,4 @@
-"""Words for pods that are near a node, as `fits_if` tells of them, and whether there can be such pods at all."""
+"""Words for pods that are near a node, as `fits_if` names them, and whether there can be such pods at all."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _TO_BE_MADE: Final = "?"
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """The volumes that a pod brings, or why they cannot be told, which VolumeBinding says before any node is asked."""
+    """The volumes that a pod brings, or why they are not known, which VolumeBinding says before any node is asked."""
 
     volumes: frozenset[Attached] = frozenset()
     problem: str | None = None

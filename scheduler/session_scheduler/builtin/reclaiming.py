@@ -1,4 +1,4 @@
-"""Who may be ended so that a queue gets its share: `Proportion`'s answers to the reclaim action.
+"""The victims of reclaiming, which end so that a queue gets its share: `Proportion`'s answers to the reclaim action.
 
 Queues are compared as they will be once all is done that was decided before: pods that were made to end for others
 count no more, and pods that are to have their places count already. So several decisions of one session, and those of
@@ -39,13 +39,13 @@ class Reclaiming:
         self._within = ""
         """The lowest queue above the group's whose limit is in the way: only what ends there helps."""
         self._beyond: dict[str, bool] = {}
-        """By queue, from the group's own to the top: whether it would have more than its share if nobody ended."""
+        """By queue, from the group's own to the top: whether it would have more than its share if no pod ended."""
         self._taker = ""
         """The group's queue."""
         self._open: dict[str, bool] = {}
         """By queue: whether the end of its pods helps at all."""
         self._kinds: dict[_Kind, Amounts] = {}
-        """What pods have that run, as the session began: of these may end who does."""
+        """What pods have that run, as the session began: only these may end."""
         self._answers: dict[_Kind, bool] = {}
         """Whether they may end for the group."""
         self._others: list[Group] | None = None
@@ -77,7 +77,7 @@ class Reclaiming:
     def objection(self, scenario: Scenario) -> str | None:
         """Why all of this must not be done: what each queue would have then.
 
-        It is judged as if the victims ran and the tasks waited, whatever is tried out just now.
+        It is evaluated as if the victims ran and the tasks waited, whatever is tried out just now.
         """
         group = scenario.group
         self._look(group)
@@ -196,7 +196,7 @@ class Reclaiming:
         return None
 
     def _thought_away(self) -> list[Change]:
-        """What differs just now from what was decided: tasks thought away, and what is being decided."""
+        """What differs just now from what was decided: tasks whose removal is simulated, and what is being decided."""
         session = self._session
         tasks = (session.snapshot.cache.tasks.get(uid) for uid in session.ledger.to_end)
         ending = [task for task in tasks if task is not None and task.uid not in session.snapshot.cache.preempted]

@@ -87,7 +87,7 @@ class VolumeBinding:
         self._opened = _Opened()
         self._reach: Reach | None = None
 
-    # ------------------------------------------------------------------ judging
+    # ------------------------------------------------------------------ evaluation
 
     @hookimpl
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:

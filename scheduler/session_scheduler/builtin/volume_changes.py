@@ -69,8 +69,8 @@ def delayed_changes(nodes: NodeView, matcher: Matcher, matched: Matching, assume
         if node is not None:
             yield ~nodes.named(node), f"claim {claim.metadata.name}, for which {node} is selected, had {{}} selected"
         yield unserved & ~allowed, None if node is not None else _volume(offer, size, matcher.reserved(offer, assumed))
-        told = f"a CSIStorageCapacity of class {claim.storage_class} had {size} for {{}}"
-        yield unserved & allowed & ~enough, told
+        text = f"a CSIStorageCapacity of class {claim.storage_class} had {size} for {{}}"
+        yield unserved & allowed & ~enough, text
 
 
 def _volume(offer: Offers, size: str, reserved: Sequence[PersistentVolume]) -> str | None:

@@ -43,7 +43,7 @@ def binding_events() -> Sequence[ClusterEventWithHint]:
         ClusterEventWithHint(CSINode, _CHANGE, _migrates_otherwise),
         ClusterEventWithHint(CSIDriver, ActionType.UPDATE | ActionType.DELETE, _asks_for_no_capacity),
         ClusterEventWithHint(CSIStorageCapacity, _CHANGE, _offers_more),
-        # a volume that was kept for a pod is free again where the pod is not bound: no volume's event tells of it
+        # a volume that was kept for a pod is free again where the pod is not bound: no volume's event shows it
         ClusterEventWithHint(Pod, ActionType.DELETE, _had_claims),
     ]
 

@@ -251,7 +251,7 @@ class Matcher:
 
     @staticmethod
     def reserved(offer: Offers, assumed: AssumedVolumes) -> list[PersistentVolume]:
-        """The volumes that are the claim's and nobody else's: the first of them is the only one that it can have."""
+        """The volumes that are the claim's and no other's: the first of them is the only one that it can have."""
         return [*offer.reserved, *(one for one in offer.free if assumed.claim_of(one.key) == offer.claim.key)]
 
     def _choose(self, offer: Offers, assumed: AssumedVolumes, found: Matching) -> IntColumn:
@@ -281,7 +281,7 @@ class Matcher:
         return chosen
 
     def _make(self, claim: PersistentVolumeClaim, found: Matching, needed: BoolColumn) -> None:
-        """Judge the nodes on which a claim's volume is to be made."""
+        """Evaluate the nodes on which a claim's volume is to be made."""
         if not needed.any():
             return
         allowed, enough = self.makeable(claim)

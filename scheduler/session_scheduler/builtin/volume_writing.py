@@ -1,4 +1,4 @@
-"""Before a pod is bound: its claims are told their volumes, or the node for which one is made, and become bound.
+"""Before a pod is bound: its claims are given their volumes, or the node for which one is made, and become bound.
 
 The volume controller and the drivers do the rest; what they did is seen as it is watched. Raises VolumeError where they
 do something else, or nothing in time.

@@ -194,10 +194,7 @@ class PlanRecovery:
                 placed = statement.placed_since(0)
                 if not placed or (whole and len(placed) < len(parts)):
                     return None
-                mutations = session.runner.bind_annotations(placed)
-                decision = statement.commit()
-                decision.mutations = mutations
-                return decision
+                return statement.commit(session.runner.bind_annotations(placed))
         finally:
             self.sessions.close(session)
             session.forget()

@@ -79,6 +79,7 @@ class Scheduler:
         self.in_session = False
         """Whether a session is open: its plugins' state is half way."""
         self._cycle_ends = math.inf
+        """When the time of the cycle that runs, or ran last, is over."""
         self.stopping = False
         """Whether a session is to start no further group."""
         self.left_over = False

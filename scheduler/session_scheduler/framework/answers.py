@@ -64,10 +64,10 @@ class Preemption:
     """Answer of `postfilter`: which running tasks are to end, and where the tasks are to go once they have."""
 
     nominated: Mapping[Task, str]
-    """The node of each task that is to be placed; the others of its group are tried again with it."""
+    """The node of each task that is to be placed; the others of its group are retried with it."""
     victims: tuple[Task, ...]
     where: str
-    """The node's name, or what else people are told of where that happens."""
+    """The node's name, or what else is reported of where that happens."""
     moves: Mapping[Task, str] = field(default_factory=dict)
     """The victims that are to run elsewhere, each with the node found for it: they are moved rather than preempted."""
 
@@ -155,7 +155,7 @@ class Trial(Protocol):
         """
 
     def running(self, node: str) -> list[Task]:
-        """The tasks on a node that could end; not those whose binding, or their gang's, is under way, nor those that
+        """The tasks on a node that could end; not those whose binding, or their gang's, is in flight, nor those that
         callbacks spare. Raises PluginError.
         """
 
@@ -174,7 +174,7 @@ class Trial(Protocol):
         """Whether the tasks that can be placed can be so, too, when more is gone: no filter looks beyond its row."""
 
     def is_ending(self, task: Task) -> bool:
-        """Whether a running task was asked to end, by whomever."""
+        """Whether a running task was asked to end, by anything."""
 
     def nominated(self, task: Task) -> str | None:
         """The node that a task is nominated for."""
@@ -188,13 +188,13 @@ class Trial(Protocol):
         """Keep something that the node's own pods decide, and `now`, for the next task like this one."""
 
     def remove(self, tasks: Iterable[Task]) -> None:
-        """Think running tasks away. Raises PluginError."""
+        """Simulate removing running tasks. Raises PluginError."""
 
     def put_back(self, tasks: Iterable[Task]) -> None:
-        """Let tasks be there again that were thought away: all of them, whatever plugins say. Raises PluginError."""
+        """Put back tasks whose removal is simulated: all of them, whatever plugins say. Raises PluginError."""
 
     def attempt(self, find: Callable[[], _T]) -> _T | FluenceError:
-        """What `find` finds; where a plugin fails meanwhile its error, and what was thought away since is there again.
+        """What `find` finds; where a plugin fails meanwhile its error, and what was removed since is put back.
 
         Raises PluginError where a plugin did not follow what was put back: what it says is of no use any more.
         """
@@ -218,8 +218,8 @@ class Trial(Protocol):
         """
 
     def is_placeable(self, *, thorough: bool = False) -> bool:
-        """Whether `place` would find places. For tasks of one class, each of which a node alone takes or refuses, the
-        nodes' room says so, and nothing is placed. Raises PluginError.
+        """Whether `place` would find places. For tasks of one class that fit a node by what is on it alone, the nodes'
+        room says so, and nothing is placed. Raises PluginError.
         """
 
     def summary(self, reasons: Iterable[Iterable[str]]) -> str:

@@ -1,4 +1,4 @@
-"""What plugins are told around a binding: before it, when its share is free again, and at a restart."""
+"""The values of the hooks around a binding: before it, when its share is free again, and at a restart."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Failure:
     doubt: str = ""
     """Why the cluster does not say whether it was."""
     error: BaseException | None = field(default=None, compare=False)
-    """What nobody expected: a bug, to be raised once everything is settled. Else the cluster's answer is `cause`."""
+    """An unexpected error: a bug, to be raised once everything is complete. Else the cluster's answer is `cause`."""
     cause: str = ""
     """The name of the cluster's answer."""
 

@@ -4,7 +4,7 @@ A board says where a class's tasks fit and what each node is worth, and is kept 
 
 Three ways to answer the same question, "the best node for one more task of this class", with the same answer:
 
-* *naive*: everything is evaluated anew for every task;
+* *naive*: everything is evaluated again for every task;
 * *board*: static answers once, rows again when something was placed on them, `Scope.ANY` answers after every change;
 * *heap*: for classes without `Scope.ANY`. Rows touched only by this class are known in advance from virtual rows
   (1 to 8 more tasks), so a pick is a pop and a push.
@@ -121,7 +121,7 @@ class Board:
                 filtering.run(view, mask, self._task)
 
     def _total(self, *, moving: bool = True) -> None:
-        """Bounds and totals from raw scores and mask; the heap starts anew.
+        """Bounds and totals from raw scores and mask; the heap starts empty.
 
         Without `moving` the points that follow each row's usage stand as they are: picks keep them up to date.
         """
@@ -384,7 +384,7 @@ class Board:
         return bool(self.mask[row])
 
     def room(self, limit: int) -> IntColumn:
-        """How many more tasks of the class each row takes, at most `limit`; node-scope filters on virtual rows.
+        """How many more tasks of the class fit on each row, at most `limit`; node-scope filters on virtual rows.
 
         `Scope.ANY` filters answer for one more task only: the core checks the others one by one.
         """
@@ -406,7 +406,7 @@ class Board:
         return room
 
     def why(self, task: Task) -> str:
-        """Why no node takes one more task now, in kube-scheduler's words."""
+        """Why one more task fits no node now, in kube-scheduler's words."""
         refused = self._refusals(task)
         if self._reason is None:
             nodes = int(self._asked_rows().sum())
@@ -428,7 +428,7 @@ class Board:
         return mask
 
     def _refusals(self, task: Task) -> dict[int, Verdict]:
-        """What refuses each row; and who did so is noted."""
+        """What refuses each row; the plugins that do so are noted."""
         self.sync(task)
         if not self._is_evaluated:
             self._evaluate(self._asked_rows(), task)
@@ -439,7 +439,7 @@ class Board:
         return self._refused or {}
 
     def _evaluate(self, mask: BoolColumn, task: Task) -> None:
-        """Take in what refuses each row: where filters look at one row only, what is known of untouched ones holds."""
+        """Update what refuses each row: where filters look at one row only, what is known of untouched ones holds."""
         touched = self._touched
         if self._refused is None or self._naive or self.evaluation.any_filters or self._asks_each_task:
             found = evaluate(self.evaluation, self._table.all_rows(), mask, task)
@@ -448,8 +448,8 @@ class Board:
             self._helpable = np.zeros(len(mask), np.bool_)
         elif self._evaluated_at < len(touched):
             rows = np.array(sorted(set(touched[self._evaluated_at :])), np.int64)
-            anew = evaluate(self.evaluation, NodeView(self._table, rows), mask[rows], task)
-            found = {row: anew[place] for place, row in enumerate(rows.tolist()) if place in anew}
+            again = evaluate(self.evaluation, NodeView(self._table, rows), mask[rows], task)
+            found = {row: again[place] for place, row in enumerate(rows.tolist()) if place in again}
             for row in rows.tolist():
                 before = self._refused.pop(row, None)
                 if before is not None:

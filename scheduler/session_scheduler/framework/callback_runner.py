@@ -44,7 +44,7 @@ class CallbackRunner:
 
     @property
     def has_any_callbacks(self) -> bool:
-        """Whether a predicate or node order must be asked for every task anew."""
+        """Whether a predicate or node order must be asked again for every task."""
         known = self.registered
         scopes = [one.scope for one in known.predicates] + [one.scope for one in known.node_orders]
         return Scope.ANY in scopes
@@ -155,7 +155,7 @@ class CallbackRunner:
             self.note_rejected(task, plugins)
 
     def preemptable(self, group: Group, victims: Iterable[Task]) -> list[Task]:
-        """Those of some running tasks that may end for a group that nothing takes."""
+        """Those of some running tasks that may end for a group that fits nowhere."""
         return self._spared(self.registered.preemptable, group, victims)
 
     def reclaimable(self, group: Group, victims: Iterable[Task]) -> list[Task]:
@@ -217,18 +217,6 @@ class CallbackRunner:
 
     # ------------------------------------------------------------------ queues
 
-    def queue_allocated(self, queue: str) -> Share | None:
-        """What a queue uses; None where no plugin knows."""
-        return _first_share(self.registered.queue_allocated, queue)
-
-    def queue_deserved(self, queue: str) -> Share | None:
-        """What a queue is to have whenever it wants it; None where no plugin knows."""
-        return _first_share(self.registered.queue_deserved, queue)
-
-    def queue_fair_share(self, queue: str) -> Share | None:
-        """What a queue is to have beside what others want now; None where no plugin knows."""
-        return _first_share(self.registered.queue_fair_share, queue)
-
     @property
     def limits_capacity(self) -> bool:
         """Whether `over_capacity` may refuse anybody."""
@@ -286,25 +274,11 @@ class CallbackRunner:
         """The plugins that follow simulated removals."""
         return frozenset(call.plugin for call in (*self.registered.on_remove, *self.registered.on_put_back))
 
-    def notify_removed(self, task: Task, node: str) -> None:
-        """Notify trial handlers of a task whose removal is simulated. Raises PluginError; the change itself stands."""
-        if self.registered.on_remove:
-            notify(self.registered.on_remove, Event(task, node))
-
-    def notify_put_back(self, task: Task, node: str) -> None:
-        """Notify trial handlers of its return. Raises PluginError; the change itself stands."""
-        if self.registered.on_put_back:
-            notify(self.registered.on_put_back, Event(task, node))
-
-    def notify_allocated(self, task: Task, node: str) -> None:
-        """Notify the event handlers. Raises PluginError; the change itself stands."""
-        if self.registered.on_allocate:
-            notify(self.registered.on_allocate, Event(task, node))
-
-    def notify_deallocated(self, task: Task, node: str) -> None:
-        """Notify the event handlers. Raises PluginError; the change itself stands."""
-        if self.registered.on_deallocate:
-            notify(self.registered.on_deallocate, Event(task, node))
+    @staticmethod
+    def notify(handlers: Sequence[HookCall], task: Task, node: str) -> None:
+        """Notify handlers of a change of a task on a node. Raises PluginError; the change itself stands."""
+        if handlers:
+            notify(handlers, Event(task, node))
 
 
 def notify(handlers: Sequence[HookCall], event: object) -> None:
@@ -335,7 +309,7 @@ def _number(call: HookCall, answer: object) -> float:
     return float(answer)
 
 
-def _first_share(calls: Sequence[HookCall], queue: str) -> Share | None:
+def first_share(calls: Sequence[HookCall], queue: str) -> Share | None:
     """The first plugin's answer, as a mapping of its own."""
     for call in calls:
         answer = call(queue)

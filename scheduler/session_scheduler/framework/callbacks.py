@@ -20,8 +20,8 @@ from typing import Any, Final
 import numpy as np
 
 from session_scheduler.framework.answers import Scope
-from session_scheduler.framework.evaluation import NodeInfo, NodeOrderCall, PredicateCall
-from session_scheduler.framework.hooks import HookCall, HookCalls
+from session_scheduler.framework.evaluation import NodeInfo
+from session_scheduler.framework.hooks import HookCall, HookCalls, ScopedCall
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable
 from session_scheduler.model.groups import Group, Task
 
@@ -60,8 +60,8 @@ class Scenario:
 class Registered:
     """What plugins registered for one session, by kind, each in order of registration."""
 
-    predicates: list[PredicateCall] = field(default_factory=list)
-    node_orders: list[NodeOrderCall] = field(default_factory=list)
+    predicates: list[ScopedCall] = field(default_factory=list)
+    node_orders: list[ScopedCall] = field(default_factory=list)
     tie_break: IntColumn | None = None
     pre_allocations: list[HookCall] = field(default_factory=list)
     pre_predicates: list[HookCall] = field(default_factory=list)
@@ -156,7 +156,7 @@ class Callbacks:
 
         `scope` is a promise: STATIC and NODE also mean that tasks of one class, queue and priority score alike.
         """
-        self.registered.node_orders.append(NodeOrderCall(self._callback("node order", score), scope))
+        self.registered.node_orders.append(ScopedCall(self._callback("node order", score), scope))
 
     def add_gpu_order(self, score: Callable[[Task, NodeInfo, str], float]) -> None:
         """`score(task, node, gpu) -> number`: what one of the node's GPUs is worth to a task; higher is better.
@@ -195,14 +195,14 @@ class Callbacks:
 
         `scope` as for `add_node_order`. It runs once a node: a `filter` hook with a mask is a thousand times faster.
         """
-        self.registered.predicates.append(PredicateCall(self._callback("predicate", check), scope))
+        self.registered.predicates.append(ScopedCall(self._callback("predicate", check), scope))
 
     def add_over_capacity(self, check: Callable[[Group, Sequence[Task]], Sequence[str | None]]) -> None:
         """`check(group, tasks) -> for each task None, or the reason why it cannot have what it requests on any node`.
 
         Asked right before tasks are placed: of a pod that stands for itself alone, of a gang all that could be placed
         together, in order; of these each counts for those after it that is not refused itself. Placements made before,
-        and undone, are to be counted: see `add_event_handler`. For tasks that are refused nobody is asked to end by
+        and undone, are to be counted: see `add_event_handler`. For tasks that are refused no pod is preempted by
         priority; where queues take their shares back it is asked again as if some pods were gone.
         """
         self.registered.over_capacity.append(self._callback("over capacity", check))
@@ -222,10 +222,11 @@ class Callbacks:
     def add_preemptable(self, may_end: Callable[[Group, Group], bool], *, alike: bool = False) -> None:
         """`may_end(group, victim) -> whether running tasks of the victim may end for the group`: True or False.
 
-        All plugins must agree. Asked where running tasks of lower priority are looked at for a group that nothing
-        takes, once a group and victim. It can only spare tasks: who may end at all is for priorities, and for who runs
-        `postfilter`, to say. `alike` is a promise: tasks of one class, queue and priority get the same answers in a
-        session, and what was found out for one of them holds for the others; without it each is tried for itself.
+        All plugins must agree. Asked where running tasks of lower priority are looked at for a group that fits nowhere,
+        once a group and victim. It can only spare tasks: which may end at all is for priorities, and for the plugin
+        that runs `postfilter`, to say. `alike` is a promise: tasks of one class, queue and priority get the same
+        answers in a session, and what was found out for one of them holds for the others; without it each is tried for
+        itself.
         """
         self.registered.preemptable.append(self._callback("preemptable", may_end))
         self.registered.preempts_alike &= alike
@@ -262,7 +263,7 @@ class Callbacks:
         """As `add_preempt_validator`, where a queue that has less than its share takes it back from others.
 
         `alike` is a promise: of the scenarios of one pod, those whose victims are in the same queues, of the same
-        classes and made to end already or not alike are judged alike, whatever the node.
+        classes and made to end already or not alike are validated alike, whatever the node.
         """
         self.registered.reclaim_validators.append(self._callback("reclaim validator", check))
         self.registered.validates_alike &= alike
@@ -281,7 +282,7 @@ class Callbacks:
         """`share(queue) -> what it is to have beside what others want now, or None`; the first answer wins."""
         self.registered.queue_fair_share.append(self._callback("queue fair share", share))
 
-    # ------------------------------------------------------------------ what is told, and carried out
+    # ------------------------------------------------------------------ what is notified, and carried out
 
     def add_bind_mutation(self, annotate: Callable[[Task, str], Mapping[str, str] | None]) -> None:
         """`annotate(task, node) -> annotations of the pod, or None`: written in the request that binds it.
@@ -298,7 +299,7 @@ class Callbacks:
         allocate: Callable[[Event], None] | None = None,
         deallocate: Callable[[Event], None] | None = None,
     ) -> None:
-        """Told of every placement and its undo in this session, simulated moves included.
+        """Notified of every placement and its undo in this session, simulated moves included.
 
         Answers are ignored; a handler that raises fails the group being placed. Keep it lean.
         """
@@ -308,7 +309,7 @@ class Callbacks:
             self.registered.on_deallocate.append(self._callback("deallocate handler", deallocate))
 
     def add_trial_handler(self, remove: Callable[[Event], None], put_back: Callable[[Event], None]) -> None:
-        """Told of each running task that is thought away, and of its return before the trial ends.
+        """Notified of each running task whose removal is simulated, and of its return before the trial ends.
 
         A plugin that keeps a state of its own lets go of what the task holds, and takes the same again.
         """
@@ -320,7 +321,7 @@ class Callbacks:
 
         It holds beyond the session, until the plugin registers another one for the path: keep nothing of the session
         in it. It is called on the scheduler's own thread, in a session too, between two groups: answer from memory, at
-        most 1 MiB. One that fails is told with 500 and concerns nobody else. Paths are of lower-case letters, digits,
+        most 1 MiB. One that fails answers 500 and concerns no other. Paths are of lower-case letters, digits,
         `.`, `_` and `-`, in up to four parts; a plugin may have 16. Raises ValueError.
         """
         if not isinstance(path, str) or not _HTTP_PATH.fullmatch(path):

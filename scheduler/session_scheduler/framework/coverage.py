@@ -1,4 +1,4 @@
-"""What pods ask for and a profile has no plugin to judge: said once, so that nobody takes silence for consent."""
+"""The constraints of pods that no plugin of a profile evaluates: `status`, commands and the log report them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ ASKS_FOR: Final[Mapping[str, tuple[str, Callable[[Pod], bool]]]] = {
 """kube-scheduler's plugin → the field that asks for it, and whether a pod does."""
 
 
-def unjudged_fields(pod: Pod, plugins: Collection[str]) -> list[tuple[str, str]]:
+def unevaluated_fields(pod: Pod, plugins: Collection[str]) -> list[tuple[str, str]]:
     """(plugin, field) for each of kube-scheduler's filters that a pod asks for and `plugins` lack."""
     return [(name, field) for name, (field, asks) in ASKS_FOR.items() if name not in plugins and asks(pod)]
 
 
-def unjudged(pods: Iterable[Pod], plugins: Collection[str]) -> list[str]:
+def unevaluated(pods: Iterable[Pod], plugins: Collection[str]) -> list[str]:
     """One line for each of kube-scheduler's filters that pods ask for and `plugins` lack."""
-    counts = Counter(found for pod in pods for found in unjudged_fields(pod, plugins))
+    counts = Counter(found for pod in pods for found in unevaluated_fields(pod, plugins))
     order = list(ASKS_FOR)
     return [
         f"{count} pods have {field}, which nothing judged: the profile has no plugin {name}"

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from session_scheduler.framework.answers import SKIP, Normalise, Prepared, Scope, Skip
-from session_scheduler.framework.hooks import FilterCall, HookCall, PluginCalls, ScoreCall
+from session_scheduler.framework.hooks import HookCall, PluginCalls, ScopedCall, ScoreCall
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
 from session_scheduler.model.gpu_shares import EVERY, MEMORY_SUFFIX, WHOLE, GpuUse
@@ -23,7 +23,7 @@ from session_scheduler.model.refusals import Refusal
 _LARGEST_SCORES = {Normalise.NONE: 2**40, Normalise.MAX: 2**56, Normalise.MAX_REVERSED: 2**56, Normalise.SPREAD: 2**55}
 """With these, raw scores times 100, differences of them, and the weighted sum stay within 64 bits."""
 _LARGEST_NODE_ORDER = 2**56
-_Call = TypeVar("_Call", FilterCall, ScoreCall)
+_Call = TypeVar("_Call", ScopedCall, ScoreCall)
 
 
 class NodeInfo:
@@ -72,22 +72,6 @@ class NodeInfo:
         return resource != label and text.isdecimal() and self.allocatable(resource) > 0
 
 
-@dataclass(frozen=True, slots=True)
-class PredicateCall:
-    """A registered predicate: `(task, group, node) -> None or the reason why not`."""
-
-    call: HookCall
-    scope: Scope
-
-
-@dataclass(frozen=True, slots=True)
-class NodeOrderCall:
-    """A registered node order: `(task, node) -> number`, added to the weighted sum as it is."""
-
-    call: HookCall
-    scope: Scope
-
-
 @dataclass(slots=True)
 class Filtering:
     """One thing that may refuse a node, bound to a class."""
@@ -99,7 +83,7 @@ class Filtering:
     unresolvable: Callable[[NodeView, Task | None], BoolColumn]
     """For rows that it refused: where no pod's end would help."""
     plugins: Callable[[NodeView, Task | None], list[str]] | None = None
-    """For rows that it refused: who did, where that is not always `plugin`."""
+    """For rows that it refused: which plugin did, where that is not always `plugin`."""
     fits_if: Callable[[NodeView], Sequence[Sequence[str] | None]] | None = None
     """For rows that it refuses: what would have to be so; None where that is not said."""
 
@@ -141,7 +125,7 @@ class Evaluation:
 
 def evaluation_of(
     session: object, cls: TaskClass, plugins: Iterable[PluginCalls],
-    predicates: Iterable[PredicateCall], node_orders: Iterable[NodeOrderCall],
+    predicates: Iterable[ScopedCall], node_orders: Iterable[ScopedCall],
 ) -> Evaluation:  # fmt: skip
     """Ask every plugin to prepare for the class; the first refusal is kept, the others still count. PluginError.
 
@@ -179,7 +163,7 @@ def _narrowed(call: _Call | None, scope: Scope | Skip) -> _Call | None:
 
 
 def _hook_filtering(
-    session: object, cls: TaskClass, filtering: FilterCall, plugin: PluginCalls, state: Any
+    session: object, cls: TaskClass, filtering: ScopedCall, plugin: PluginCalls, state: Any
 ) -> Filtering:
     call, why, lasting = filtering.call, plugin.why, plugin.unresolvable
 
@@ -259,7 +243,7 @@ def _check_size(call: HookCall, scored: np.ndarray[Any, np.dtype[Any]], largest:
         raise call.wrong(f"a score is beyond ±{largest}: scale it down")
 
 
-def _predicate_filtering(predicate: PredicateCall) -> Filtering:
+def _predicate_filtering(predicate: ScopedCall) -> Filtering:
     def verdict(view: NodeView, index: int, task: Task | None) -> str | None:
         if task is None:
             return None
@@ -282,7 +266,7 @@ def _predicate_filtering(predicate: PredicateCall) -> Filtering:
     return Filtering(predicate.call.plugin, predicate.scope, run, reasons, unresolvable)
 
 
-def _node_order_scoring(order: NodeOrderCall) -> Scoring:
+def _node_order_scoring(order: ScopedCall) -> Scoring:
     def run(view: NodeView, mask: BoolColumn, task: Task | None) -> np.ndarray[Any, np.dtype[Any]]:
         raw = np.zeros(len(view), np.float64)
         for index in np.flatnonzero(mask):

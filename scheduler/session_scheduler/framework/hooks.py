@@ -1,7 +1,7 @@
 """One profile's hook implementations, resolved once, in the order of the configuration.
 
 pluggy validates specifications and implementations; the calls themselves are made here, because pluggy calls in
-last-in-first-out order, drops None and who answered, stops at the first exception and costs six times as much.
+last-in-first-out order, drops None and which plugin answered, stops at the first exception and costs six times as much.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _E = TypeVar("_E", Scope, Normalise)
 _T = TypeVar("_T")
 
 PATIENCE = 30.0
-"""Seconds that a plugin's asynchronous hook may take, unless who calls it has less."""
+"""Seconds that a plugin's asynchronous hook may take, unless the caller has less."""
 _OF_EVERYTHING = frozenset({"recover", "on_nodes_changed"})
-"""Hooks that may be told of the whole cluster at once."""
+"""Hooks that may be given the whole cluster at once."""
 _EVERYTHING = 12
 """How many times as long these may take."""
 _BESIDE_SESSIONS = frozenset({"prebind", "prebind_needed"})
-"""Hooks that are called for many pods in one go of the event loop: who hangs in one is not waited for in each."""
+"""Hooks that are called for many pods in one go of the event loop: one that hangs is not waited for in each call."""
 _CORE = "session_scheduler."
 _LARGEST_WEIGHT = 2**16
 """Weights times scores times plugins stay well within 64 bits."""
@@ -52,18 +52,18 @@ _AS_KUBE_SCHEDULER: Mapping[str, str] = {
     "prebind_needed": 'running PreBindPreFlight "{plugin}": {problem}',
     "prebind": 'running PreBind plugin "{plugin}": {problem}',
 }
-"""By hook: how an AttemptError is told."""
+"""By hook: how an AttemptError is worded."""
 
 
 class PluginError(FluenceError):
     """A plugin raised, or answered with what its contract does not allow.
 
-    `raised` is what it raised: where that is an AttemptError, it is told as kube-scheduler does.
+    `raised` is what it raised: where that is an AttemptError, it is worded as in kube-scheduler.
     """
 
     def __init__(self, plugin: str, hook: str, problem: str, raised: BaseException | None = None) -> None:
-        told = _AS_KUBE_SCHEDULER.get(hook, _BUG) if isinstance(raised, AttemptError) else _BUG
-        super().__init__(" ".join(told.format(plugin=plugin, hook=hook, problem=problem).split()))
+        text = _AS_KUBE_SCHEDULER.get(hook, _BUG) if isinstance(raised, AttemptError) else _BUG
+        super().__init__(" ".join(text.format(plugin=plugin, hook=hook, problem=problem).split()))
         self.late = False
         """Whether it was interrupted, for it did not answer in time."""
         self.plugin = plugin
@@ -235,8 +235,8 @@ class ResolvedPlugin(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class FilterCall:
-    """A filter with what it declares."""
+class ScopedCall:
+    """A filter, predicate or node order, with what its answers depend on."""
 
     call: HookCall
     scope: Scope
@@ -279,7 +279,7 @@ class PluginCalls:
 
     name: str
     prepare: HookCall | None
-    filter: FilterCall | None
+    filter: ScopedCall | None
     score: ScoreCall | None
     why: HookCall | None
     unresolvable: HookCall | None
@@ -370,7 +370,7 @@ def _of_plugin(name: str, plugin: object, weight: int | None, calls: dict[str, H
     return PluginCalls(
         name=name,
         prepare=calls.get("prepare"),
-        filter=FilterCall(filtering, _declared(name, plugin, "filter_scope", Scope.ANY)) if filtering else None,
+        filter=ScopedCall(filtering, _declared(name, plugin, "filter_scope", Scope.ANY)) if filtering else None,
         score=_scoring(name, plugin, weight, scoring) if scoring else None,
         why=calls.get("why"),
         unresolvable=calls.get("unresolvable"),
@@ -425,7 +425,7 @@ def asked_footprint(call: HookCall) -> Callable[[TaskClass], frozenset[Hashable]
 
 def asked_group(call: HookCall) -> Callable[[Pod, Sequence[OwnerReference]], GroupRef | None]:
     """A `group_of` hook whose answers are sure to name a group. Raises PluginError."""
-    from session_scheduler.model.groups import GroupRef  # NumPy comes with it, which who only loads plugins can spare
+    from session_scheduler.model.groups import GroupRef  # NumPy comes with it, which loading plugins alone can spare
 
     def ask(pod: Pod, owners: Sequence[OwnerReference]) -> GroupRef | None:
         answer = call(pod, owners)

@@ -1,4 +1,4 @@
-"""What the scheduler tells of its work as it goes: a live one lets people and metrics know, the others keep quiet."""
+"""The observer of the scheduler's work: the live one records events, conditions and metrics, this one does nothing."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Stage = Literal["session", "prebind", "plan", "bind", "settle", "recover"]
 
 
 class Observer:
-    """Told of everything, in the scheduler's own turns: answers at once. This one does nothing."""
+    """Notified of everything, in the scheduler's own turns: returns at once. This one does nothing."""
 
     def finished(self) -> None:
-        """Work that was under way has ended: there is something to settle."""
+        """Work in flight has ended: there is something to complete."""
 
     def stage(self, stage: Stage, seconds: float) -> None:
         """One of "session", "prebind", "plan", "bind" and "settle" ended."""
@@ -54,13 +54,13 @@ class Observer:
         """Running pods are to end for a group."""
 
     def preempted(self, task: Task, text: str) -> None:
-        """A running pod was asked to end for others; the text says for whom."""
+        """A running pod was asked to end for others; the text says for which."""
 
     def moves(self, group: Group, victims: Sequence[Task]) -> None:
         """Running pods are to end so that they run elsewhere and a group fits."""
 
     def moved(self, task: Task, text: str) -> None:
-        """A running pod was asked to end so that it runs elsewhere; the text says for whom."""
+        """A running pod was asked to end so that it runs elsewhere; the text says for which."""
 
     def says(self, about: KubeObject, reason: str, note: str) -> None:
         """A plugin has something to say of a pod that is being bound, or of another object."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from session_scheduler.framework.board import Board, Evaluator
-from session_scheduler.framework.callback_runner import CallbackRunner, notify
+from session_scheduler.framework.callback_runner import CallbackRunner, first_share, notify
 from session_scheduler.framework.callbacks import Callbacks, Scenario, Share
 from session_scheduler.framework.evaluation import Evaluation
 from session_scheduler.framework.hooks import HookCalls, PluginError
@@ -82,7 +82,7 @@ class Session(Callbacks):
         self.now = snapshot.now
         """The time of the session in seconds, from the injected clock."""
         self.wall = wall
-        """The time of day at which the session opened, in seconds since 1970, as objects' times tell them."""
+        """The time of day at which the session opened, in seconds since 1970, as objects' times count them."""
         self.reasons_wanted = True
         """Whether anything reports why something is refused: not where a trial only asks whether it is."""
         self.asked_for: Task | None = None
@@ -196,15 +196,15 @@ class Session(Callbacks):
 
     def queue_allocated(self, queue: str) -> Share | None:
         """What a queue uses; None where no plugin knows. Raises PluginError."""
-        return self.runner.queue_allocated(queue)
+        return first_share(self.registered.queue_allocated, queue)
 
     def queue_deserved(self, queue: str) -> Share | None:
         """What a queue is to have whenever it wants it; None where no plugin knows. Raises PluginError."""
-        return self.runner.queue_deserved(queue)
+        return first_share(self.registered.queue_deserved, queue)
 
     def queue_fair_share(self, queue: str) -> Share | None:
         """What a queue is to have beside what others want now; None where no plugin knows. Raises PluginError."""
-        return self.runner.queue_fair_share(queue)
+        return first_share(self.registered.queue_fair_share, queue)
 
     @contextmanager
     def without_reasons(self) -> Iterator[None]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
+from types import MappingProxyType, TracebackType
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -22,6 +22,8 @@ from session_scheduler.model.durations import known_end, known_seconds
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.refusals import Refusal
 from session_scheduler.state.cache import Cache
+
+_NONE: Final[Mapping[Task, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +92,8 @@ class Decision:
     held: list[Held] = field(default_factory=list)
     holds: Mapping[Task, Mapping[str, Any]] | None = None
     """What each task holds, by plugin, where that was decided before and is in no `held`."""
-    preemptions: list[Preemption] = field(default_factory=list)
-    """Whose end makes room for the group's other tasks."""
+    preemptions: Sequence[Preemption] = ()
+    """The pods that end to make room for the group's other tasks."""
     nominated: Mapping[Task, str] = field(default_factory=dict)
     """The node for which each of these is nominated from now on; empty where for none any more."""
     mutations: Mapping[Task, Sequence[Mutation]] = field(default_factory=dict)
@@ -249,13 +251,13 @@ class Ledger:
         node = task.node or ""
         self.vacate(task, Phase.RELEASING)
         self.away[task] = None
-        self.runner.notify_removed(task, node)
+        self.runner.notify(self.runner.registered.on_remove, task, node)
 
     def put_back(self, task: Task, node: str, phase: Phase) -> None:
         """Undo `remove`. For trials. Raises PluginError."""
         self.occupy(task, node, phase)
         self.away.pop(task, None)
-        self.runner.notify_put_back(task, node)
+        self.runner.notify(self.runner.registered.on_put_back, task, node)
 
 
 class Statement:
@@ -264,6 +266,7 @@ class Statement:
     def __init__(self, ledger: Ledger, group: Group) -> None:
         self._ledger = ledger
         self._runner = ledger.runner
+        self._registered = ledger.runner.registered
         self._group = group
         self._log: list[Operation] = []
         self._open = True
@@ -328,16 +331,22 @@ class Statement:
             for operation in operations:
                 self._redo(operation)
         except BaseException:
-            with suppress(PluginError):  # the first failure is the one that is told
+            with suppress(PluginError):  # the first failure is the one that is reported
                 self.rollback(mark)
             raise
 
-    def commit(self) -> Decision:
-        """End the statement; its changes stand and are returned as one decision."""
+    def commit(
+        self,
+        mutations: Mapping[Task, Sequence[Mutation]] = _NONE,
+        preemptions: Sequence[Preemption] = (),
+        nominated: Mapping[Task, str] = _NONE,
+    ) -> Decision:
+        """End the statement; its changes stand and are returned as one decision, with what else was decided."""
         self._check_open()
         self._open = False
         self._ledger.committed += bool(self._log)
-        decision = Decision(self._group)
+        self._ledger.to_end.clear()  # what carries the decision out knows from now on
+        decision = Decision(self._group, mutations=mutations, preemptions=preemptions, nominated=nominated)
         for operation in self._log:
             if isinstance(operation, Allocated):
                 decision.allocated.append(operation.task)
@@ -359,11 +368,11 @@ class Statement:
         if isinstance(operation, Allocated):
             self._ledger.occupy(task, self._ledger.node_at(operation.row))
             self._log.append(operation)
-            self._runner.notify_allocated(task, task.node or "")
+            self._runner.notify(self._registered.on_allocate, task, task.node or "")
         else:
             self._ledger.vacate(task, Phase.RELEASING)
             self._log.append(operation)
-            self._runner.notify_deallocated(task, operation.node)
+            self._runner.notify(self._registered.on_deallocate, task, operation.node)
 
     def _redo(self, operation: Operation) -> None:
         if isinstance(operation, Held):
@@ -378,10 +387,10 @@ class Statement:
         elif isinstance(operation, Allocated):
             node = operation.task.node or ""
             self._ledger.vacate(operation.task, Phase.PENDING)
-            self._runner.notify_deallocated(operation.task, node)
+            self._runner.notify(self._registered.on_deallocate, operation.task, node)
         else:
             self._ledger.occupy(operation.task, operation.node, operation.phase)
-            self._runner.notify_allocated(operation.task, operation.node)
+            self._runner.notify(self._registered.on_allocate, operation.task, operation.node)
 
     def _check_open(self) -> None:
         if not self._open:

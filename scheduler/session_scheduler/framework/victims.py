@@ -1,4 +1,4 @@
-"""Whom preemption may end, in what order, and at what price: pure functions over tasks.
+"""The victims of preemption: which pods may end, in what order, and at what price; pure functions over tasks.
 
 Source: kube-scheduler 1.36, pkg/scheduler/framework/preemption and plugins/defaultpreemption.
 """

@@ -18,7 +18,7 @@ from types import CodeType, FrameType
 from typing import Final, Protocol
 
 _SIGNAL: Final = signal.SIGURG
-"""It is ignored where nobody handles it, and nobody else sends it."""
+"""It is ignored where nothing handles it, and nothing else sends it."""
 _LOOKS: Final = 0.25
 """Seconds between two looks; fewer for small budgets."""
 _AGAIN: Final = 0.01

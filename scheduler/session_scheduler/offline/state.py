@@ -23,7 +23,7 @@ from session_scheduler.cluster.saved_state import place_of
 from session_scheduler.config.settings import SchedulerConfig, config_from
 from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.errors import InputError
-from session_scheduler.framework.coverage import unjudged
+from session_scheduler.framework.coverage import unevaluated
 from session_scheduler.framework.hooks import HookCalls
 from session_scheduler.model.objects import KubeObject, Node, Pod, PortObject
 from session_scheduler.model.times import parsed_time
@@ -108,7 +108,7 @@ async def open_state(state: ClusterState, config: SchedulerConfig, *, evaluation
     await scheduler.start()
     pods = [obj for obj in objects if isinstance(obj, Pod) and not obj.spec.node_name]
     for name, calls in profiles.items():
-        for line in unjudged([pod for pod in pods if pod.spec.scheduler_name == name], calls.instances):
+        for line in unevaluated([pod for pod in pods if pod.spec.scheduler_name == name], calls.instances):
             _log.warning(line, profile=name)
     return scheduler
 

@@ -13,7 +13,7 @@ import structlog
 from session_scheduler.base.clock import Clock
 from session_scheduler.cluster.port import Change
 from session_scheduler.framework.bindings import Failure
-from session_scheduler.framework.coverage import unjudged_fields
+from session_scheduler.framework.coverage import unevaluated_fields
 from session_scheduler.framework.hooks import HookCalls
 from session_scheduler.framework.observer import Observer, Stage
 from session_scheduler.framework.statement import PlacementResult
@@ -98,7 +98,7 @@ class LiveObserver(Observer):
 
     def _report_unjudged(self, pod: Pod) -> None:
         calls = self._profiles.get(pod.spec.scheduler_name)
-        for plugin, field in unjudged_fields(pod, calls.instances) if calls is not None else ():
+        for plugin, field in unevaluated_fields(pod, calls.instances) if calls is not None else ():
             message = messages.not_judged(field, plugin)
             self._event(pod, message)
             if plugin not in self._unjudged:

@@ -34,6 +34,8 @@ from session_scheduler.model.sub_groups import SUB_GROUP_LABEL, SUB_GROUPS_ANNOT
 
 COSCHEDULING_VERSION = "scheduling.x-k8s.io/v1alpha1"
 
+# The builders take more than five parameters: each stands for one field of the object, by keyword, and has a default.
+
 
 def node(
     name: str,

@@ -48,7 +48,7 @@ class Chosen:
         self._used[name] = (name, instance, weight)
         self._without.discard(name)
 
-    def build_anew(self) -> None:
+    def rebuild(self) -> None:
         """Build every plugin again, as after a crash. Raises RuntimeError for one that was given ready."""
         if ready := [name for name in self._used if name not in self._recipes]:
             raise RuntimeError(f"plugin {ready[0]} was built by the test and would remember: give its class to use(…)")

@@ -111,10 +111,10 @@ class DrivenCluster:
         held = scheduler.gang_starts.holds_back
         return [group.key for group in waiting if not scheduler.unknown_binds.is_busy(group.key) and not held(group)]
 
-    # ------------------------------------------------------------------ what it is told
+    # ------------------------------------------------------------------ what it receives
 
     async def _deliver(self) -> None:
-        """Bring the scheduler what changed since it was last told."""
+        """Bring the scheduler what changed since it last did."""
         current, known = self._objects(), self._known
         self._known = current
         for name, obj in known.items():

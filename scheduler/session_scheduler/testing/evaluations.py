@@ -14,7 +14,7 @@ _MODES: Final = ("naive", "board", "heap")
 def check_evaluations(scenario: Callable[[FakeCluster], object], **options: Any) -> None:
     """Run a scenario in each of the three evaluations; every pod must end on the same node. Raises InvariantError.
 
-    "naive" asks filters and scores for each pod and node anew; "board" and "heap" keep answers as long as their scopes
+    "naive" asks filters and scores for each pod and node again; "board" and "heap" keep answers as long as their scopes
     (`filter_scope`, `score_scope`) say that they hold. `scenario` is given a new cluster, makes new plugins, and
     schedules; `options` are FakeCluster's.
     """

@@ -113,9 +113,9 @@ class FakeCluster(Results):
     def restart(self) -> Self:
         """The scheduler is gone, and another one starts that knows only what the cluster says, as after a crash.
 
-        Plugins are built anew, and told by `recover` what is held. Raises RuntimeError where one was given ready.
+        Plugins are built again, and `recover` passes them what is held. Raises RuntimeError where one was given ready.
         """
-        self._chosen.build_anew()
+        self._chosen.rebuild()
         self._scheduler = None
         self.start()
         return self
@@ -126,7 +126,7 @@ class FakeCluster(Results):
         return self
 
     def end(self, name: str, namespace: str = "default", *, succeeded: bool = True) -> Self:
-        """A bound pod ends, as its kubelet tells: what it held is free. Raises LookupError where it is not bound."""
+        """A bound pod ends, as its kubelet reports: what it held is free. Raises LookupError where it is not bound."""
         pod = self.find(Pod, name, namespace)
         if not pod.spec.node_name:
             raise LookupError(f"pod {pod.key} cannot end: it runs nowhere")

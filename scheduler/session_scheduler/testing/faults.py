@@ -17,9 +17,9 @@ class Answer(Enum):
     REFUSED = "refused"
     """It is not done, and the API server says so."""
     LOST = "lost"
-    """It is not done, and nobody says so: the connection broke before."""
+    """It is not done, and there is no answer: the connection broke before."""
     UNHEARD = "unheard"
-    """It is done, and nobody says so: the connection broke after."""
+    """It is done, and there is no answer: the connection broke after."""
 
 
 @dataclass(slots=True)
@@ -52,6 +52,7 @@ class FaultyCluster(MemoryCluster):
         """From now on binds succeed."""
         self._faults.clear()
 
+    # The parameters are those of the port.
     async def bind(
         self,
         namespace: str,

@@ -16,7 +16,7 @@ _Kind = TypeVar("_Kind", bound=KubeObject)
 
 @dataclass(frozen=True, slots=True)
 class NodeVerdict:
-    """What a node is to a pod that waits: with its total score where it fits, else with who refuses it and why."""
+    """What a node is to a pod that waits: with its total score where it fits, else with what refuses it and why."""
 
     fits: bool
     score: float | None = None
@@ -55,7 +55,7 @@ class Results(DrivenCluster):
         return "the scheduler does not serve it" if task is None else reason_of(self.scheduler, task)
 
     def verdicts(self, name: str, namespace: str = "default") -> dict[str, NodeVerdict]:
-        """What each node is to a pod that waits, judged alone, now: as `fluence explain` tells it.
+        """What each node is to a pod that waits, evaluated alone, now: as `fluence explain` reports it.
 
         Raises LookupError where the pod does not wait.
         """

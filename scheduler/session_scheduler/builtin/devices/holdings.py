@@ -1,4 +1,5 @@
-"""Allocations that were decided on and are not seen in the cluster yet: whose they are, so that nobody else gets them.
+"""Allocations that were decided on and are not seen in the cluster yet: whose they are, so that no other claim gets
+them.
 
 Pods that share a claim share its allocation, which is free when the last of them lets go before it was written. What
 was written counts until the cluster shows a claim that is as new, or is as new without the claim.
@@ -84,12 +85,12 @@ class Holdings:
         self.forget(claim.metadata.uid)
 
     def _count(self, uid: str, allocation: Allocation | None) -> None:
-        """What a claim has, as far as it is known; nobody else has given it anything else."""
+        """What a claim has, as far as it is known; no other client has given it anything else."""
         self._count_in(self._elsewhere, uid, None)
         self._count_in(self._counted, uid, allocation)
 
     def _count_elsewhere(self, uid: str, allocation: Allocation | None) -> None:
-        """What somebody else gave a claim: taken, too, until what was decided here is given up."""
+        """What another client gave a claim: taken, too, until what was decided here is given up."""
         decided = self._counted.get(uid)
         same = allocation is None or (decided is not None and allocation.devices == decided.devices)
         self._count_in(self._elsewhere, uid, None if same else allocation)

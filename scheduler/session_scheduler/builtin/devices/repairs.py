@@ -1,4 +1,4 @@
-"""Claims that keep a pod from every node although nobody else uses them: they lose their devices, and get others.
+"""Claims that keep a pod from every node although no other pod uses them: they lose their devices, and get others.
 
 Source: kube-scheduler's plugin DynamicResources (PostFilter).
 """

@@ -241,6 +241,7 @@ class Search:
                 return True
         return False
 
+    # Seven parameters: it is called for each choice of a device, up to `steps` times a pod; an object would cost more.
     def _try(
         self, claim: int, request: int, ask: Ask, number: int, one: Candidate, start: int, *, must: bool = False
     ) -> bool:
@@ -350,7 +351,7 @@ class Search:
     # ------------------------------------------------------------------ counters that devices share
 
     def _is_shared(self, id_: DeviceId) -> bool:
-        """Whether somebody has a share of the device already, who has paid its counters."""
+        """Whether another request has a share of the device already, and has paid its counters."""
         return self._usage.is_consumed(id_) or id_ in self._sharing
 
     def _count(self, one: Candidate) -> bool:

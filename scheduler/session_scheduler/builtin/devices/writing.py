@@ -1,4 +1,4 @@
-"""Before a pod is bound: its claims are told their devices and that the pod uses them, and devices become usable.
+"""Before a pod is bound: its claims are given their devices and that the pod uses them, and devices become usable.
 
 Source: kube-scheduler's plugin DynamicResources (PreBind). Raises ClaimError where a claim is not any more what was
 decided, or its devices do not become usable in time.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from session_scheduler.framework.bindings import Binding
 
 _TRIES: Final = 5
-"""How often a claim is written that somebody else writes at the same time."""
+"""How often a claim is written that another client writes at the same time."""
 _SEEN_SECONDS: Final = 5.0
 """How long it may take until a change is seen that a write has run into."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
@@ -106,7 +106,7 @@ class Writer:
         raise ClaimError(f"claim {claim.key} is written by others all the time")
 
     async def _changed(self, binding: Binding, was: ResourceClaim) -> ResourceClaim:
-        """The claim once it is seen as somebody else wrote it."""
+        """The claim once it is seen as another client wrote it."""
         pause = _FIRST_PAUSE
         try:
             async with asyncio.timeout(_SEEN_SECONDS):

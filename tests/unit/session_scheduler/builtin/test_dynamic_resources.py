@@ -455,7 +455,7 @@ def test_too_much_work_ends_an_attempt_and_the_next_one_gets_further() -> None:
         cluster.add(slice_of(f"n{number}", "a", attributes={"n": {"int": number}}))
     scheduler = cluster.start()
     (calls,) = scheduler.profiles.values()
-    calls.instances["DynamicResources"]._judge._cost = plugin._judge._cost
+    calls.instances["DynamicResources"]._evaluator._cost = plugin._evaluator._cost
     cluster.run()
     cluster.assert_pending("p", "timed out trying to allocate devices")
     for _ in range(6):
@@ -471,7 +471,7 @@ def test_what_selectors_cost_is_bounded_for_all_pods_of_a_session_together() -> 
     cluster = world(*claims, *users, pod("other"), devices=("a", "b", "c", "d"))
     scheduler = cluster.start()
     (calls,) = scheduler.profiles.values()
-    calls.instances["DynamicResources"]._judge._cost = 30
+    calls.instances["DynamicResources"]._evaluator._cost = 30
     cluster.run()
     assert [cluster.node_of(f"p{n}") for n in range(4)].count(None) >= 2
     cluster.assert_pending("p3", "node n1: timed out trying to allocate devices")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from session_scheduler.framework.coverage import ASKS_FOR, unjudged
+from session_scheduler.framework.coverage import ASKS_FOR, unevaluated
 from session_scheduler.model.objects import Pod
 
 ASKING = {
@@ -21,7 +21,7 @@ def pod(spec: dict[str, object]) -> Pod:
 @pytest.mark.parametrize("plugin", sorted(ASKS_FOR))
 def test_what_no_plugin_judges_is_said_with_its_field_and_count(plugin: str) -> None:
     pods = [pod(ASKING[plugin]), pod(ASKING[plugin]), pod({})]
-    (line,) = unjudged(pods, ())
+    (line,) = unevaluated(pods, ())
     assert line.startswith("2 pods have spec.")
     assert line.endswith(f"no plugin {plugin}")
-    assert unjudged(pods, (plugin,)) == []
+    assert unevaluated(pods, (plugin,)) == []

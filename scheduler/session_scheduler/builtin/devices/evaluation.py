@@ -1,4 +1,4 @@
-"""Which nodes have the devices for some claims: once for all nodes that are alike, within a budget of work."""
+"""The evaluation of nodes by their devices: once for all nodes that are alike, within a budget of work."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _encoder: Final = msgspec.json.Encoder(order="sorted")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ShapeAnswer:
     """What nodes of one shape answer."""
 
     fits: bool
@@ -47,7 +47,7 @@ class Outcome:
     """How early the chosen alternatives come in their lists."""
 
 
-class Judge:
+class DeviceEvaluator:
     """Kept over sessions: what was found out holds while the slices' contents and the classes are the same."""
 
     def __init__(self, holdings: Holdings, steps: int, cost: int) -> None:
@@ -57,7 +57,7 @@ class Judge:
         self._left = steps
         self._matching = Matching()
         self._shapes = Shapes()
-        self._outcomes: dict[bytes, dict[int, Outcome | AllocationError]] = {}
+        self._outcomes: dict[bytes, dict[int, ShapeAnswer | AllocationError]] = {}
         self._classes: Mapping[str, DeviceClass] = {}
         self._versions: object = None
         self._class_version: object = None
@@ -98,13 +98,13 @@ class Judge:
         """A pod is tried: so many choices may be looked at for it."""
         self._left = self._steps
 
-    def outcomes(self, specs: Sequence[ResourceClaimSpec], rows: RowIndex) -> tuple[list[Outcome], RowIndex]:
+    def outcomes(self, specs: Sequence[ResourceClaimSpec], rows: RowIndex) -> tuple[list[ShapeAnswer], RowIndex]:
         """What the rows answer to claims that are allocated together: different answers, and which each row gives.
 
         Raises AllocationError where something is wrong that no other node would change.
         """
         if not specs or not len(rows):
-            return [Outcome(fits=True)], np.zeros(len(rows), np.int64)
+            return [ShapeAnswer(fits=True)], np.zeros(len(rows), np.int64)
         known = self._of_specs(specs)
         numbers = self._shapes.of(rows, self._holdings.usage)
         shapes, firsts, places = np.unique(numbers, return_index=True, return_inverse=True)
@@ -112,7 +112,7 @@ class Judge:
                  for shape, first in zip(shapes.tolist(), firsts.tolist(), strict=True)]  # fmt: skip
         return found, places
 
-    def _of_specs(self, specs: Sequence[ResourceClaimSpec]) -> dict[int, Outcome | AllocationError]:
+    def _of_specs(self, specs: Sequence[ResourceClaimSpec]) -> dict[int, ShapeAnswer | AllocationError]:
         key = _encoder.encode(specs)
         known = self._outcomes.pop(key, None)
         if known is None:
@@ -123,8 +123,8 @@ class Judge:
         return known
 
     def _outcome(
-        self, known: dict[int, Outcome | AllocationError], shape: int, specs: Sequence[ResourceClaimSpec], row: int
-    ) -> Outcome:
+        self, known: dict[int, ShapeAnswer | AllocationError], shape: int, specs: Sequence[ResourceClaimSpec], row: int
+    ) -> ShapeAnswer:
         found = known.get(shape)
         if found is None:
             try:
@@ -139,12 +139,12 @@ class Judge:
             raise found
         return found
 
-    def _searched(self, specs: Sequence[ResourceClaimSpec], row: int) -> Outcome:
+    def _searched(self, specs: Sequence[ResourceClaimSpec], row: int) -> ShapeAnswer:
         chosen = self._search(specs, row)
         if chosen is not None:
-            return Outcome(fits=True, rank=sum(map(_rank, specs, chosen)))
+            return ShapeAnswer(fits=True, rank=sum(map(_rank, specs, chosen)))
         invalid = any(pool.invalid for pool in self._inventory.of(row).pools)
-        return Outcome(fits=False, reason=_INVALID if invalid else NONE_LEFT)
+        return ShapeAnswer(fits=False, reason=_INVALID if invalid else NONE_LEFT)
 
     def _search(self, specs: Sequence[ResourceClaimSpec], row: int) -> list[list[Chosen]] | None:
         pools = self._inventory.of(row).pools
