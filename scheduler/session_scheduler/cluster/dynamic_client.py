@@ -71,7 +71,7 @@ class KubeApi:
         """The objects of the collection at the path as they were at one moment, which a selector may choose from.
 
         `kind` is a msgspec struct: of an object it has what is looked at. Raises ClusterError: Unreadable where an
-        object is none of the kind, NotFound where nobody serves such objects, Invalid for a selector that is none.
+        object is none of the kind, NotFound where no server has such objects, Invalid for a selector that is none.
         """
         chosen = {name: text for name, text in (("labelSelector", labels), ("fieldSelector", fields)) if text}
 

@@ -138,7 +138,7 @@ class Scheduler:
         self.cache.gates.ask = gates_of(profiles, self.cache.objects.of)
         self.observer = observer or Observer()
         self.intake = Intake(self.cache, self.observer)
-        self.pending.on_event = self.observer.woken
+        self.pending.on_event = self.observer.requeued
         self.binder = Binder(cluster, config.bindings_in_flight, holder=holder, token=token,
                              objects=self.cache.objects.of, tell=self.observer.says,
                              nominated=self.cache.nominations.put)  # fmt: skip

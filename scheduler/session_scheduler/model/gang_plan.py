@@ -45,7 +45,7 @@ class NeedsConfigMap(PlanError):  # noqa: N818 (a state)
 
 
 def new_attempt() -> str:
-    """A name for an attempt that nobody else gives."""
+    """A name for an attempt that is given only once."""
     return str(uuid.uuid4())
 
 

@@ -165,7 +165,7 @@ class WatchMetrics:
         self._relists.add(kind, why)
 
     def missed(self, kind: str, count: int) -> None:
-        """So many objects had changed of which the watch told nothing."""
+        """So many objects had changed of which the watch showed nothing."""
         self._missed.add(kind, count=count)
 
 
@@ -219,7 +219,7 @@ class Metrics:
         self._groups = _Counts(registry, "groups", "Attempts at groups.", ("result",), get_args(GroupResult))
         self._pods = _Counts(registry, "pods", "Attempts at pods.", ("result",), get_args(PodResult))
 
-        self._woken = _Counts(registry, "woken_groups", "Refused groups that an event woke.", ("event", "plugin"))
+        self._requeued = _Counts(registry, "woken_groups", "Refused groups that an event woke.", ("event", "plugin"))
 
     def _of_binding(self, registry: CollectorRegistry) -> None:
         codes = (*BIND_ERRORS.values(), "other")
@@ -263,9 +263,9 @@ class Metrics:
         """Attempts at pods ended so."""
         self._pods.add(result, count=count)
 
-    def woken(self, event: str, plugin: str, groups: int) -> None:
-        """An event woke so many groups that the plugin had refused; no plugin where it was about the groups."""
-        self._woken.add(event, plugin, count=groups)
+    def requeued(self, event: str, plugin: str, groups: int) -> None:
+        """An event requeued so many groups that the plugin had refused; no plugin where it was about the groups."""
+        self._requeued.add(event, plugin, count=groups)
 
     def bind_error(self, answer: str) -> None:
         """A binding request failed; `answer` is the name of the error, as `NotFound`."""
@@ -421,7 +421,7 @@ class _PluginFamilies:
         self._profiles: Mapping[str, ProfileHooks] = {}
         self._in_session: Callable[[], bool] = lambda: False
         self._last: list[tuple[str, Metric]] = []
-        self._told: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
         """By plugin, the problem that was logged last: a scrape comes every few seconds."""
 
     def follow(self, profiles: Mapping[str, ProfileHooks], in_session: Callable[[], bool]) -> None:
@@ -451,21 +451,21 @@ class _PluginFamilies:
             else:
                 taken |= _names(family)
                 shown.append(family)
-        self._tell(problems)
+        self._log_new(problems)
         return shown
 
-    def _tell(self, problems: Mapping[str, str]) -> None:
+    def _log_new(self, problems: Mapping[str, str]) -> None:
         for plugin, problem in problems.items():
             self._failures.add(plugin)
-            if self._told.get(plugin) != problem:
+            if self._logged.get(plugin) != problem:
                 _log.warning("a plugin's metrics are left out", plugin=plugin, problem=problem)
-        self._told = dict(problems)
+        self._logged = dict(problems)
 
 
 def _asked(call: HookTimes, problems: dict[str, str]) -> list[Metric]:
     try:
         return list(call() or ())
-    except Exception as error:  # noqa: BLE001 (whatever a plugin raises is told, and the others are shown)
+    except Exception as error:  # noqa: BLE001 (whatever a plugin raises is logged, and the others are shown)
         problems[call.plugin] = f"{type(error).__name__}: {error}"
         return []
 

@@ -106,7 +106,7 @@ class QueueStatusWriter:
     async def _write(self, queue: Queue, status: QueueStatus) -> None:
         self._written[queue.metadata.uid] = self._clock.now()
         try:
-            await self._cluster.tell_queue(queue, status)
+            await self._cluster.write_queue_status(queue, status)
         except _EXPECTED:
             return
         except ClusterError as error:

@@ -59,7 +59,7 @@ _PAUSES = (0.5, 1.0, 2.0, 4.0)
 """Seconds before each new try of what failed for now."""
 _LONGEST_PAUSE = 10.0
 _SWAPS = 5
-"""How often a group's condition is tried against others who write to the group."""
+"""How often a group's condition is tried against other writers."""
 _QUIET_SECONDS = 60.0
 _MANY_EVENTS = 4_000
 """So many are written within some 5 s once nothing else is to be done."""
@@ -100,7 +100,7 @@ class NoMeter:
 class Recorder:
     """Queues conditions and events, and writes them while `run` runs. For one event loop; not for threads.
 
-    `clock` tells how long ago something was, `now` gives the times that are written. `in_flight` is how many requests
+    `clock` measures how long ago a thing was, `now` gives the times that are written. `in_flight` is how many requests
     go at once, half of them conditions, half events; `limit` how much may wait: over it the oldest events are dropped.
     Without `events` only conditions are written. `sleep` waits between tries. While `busy` answers that pods are being
     bound, events are written one at a time, unless many wait: pods start sooner, their events come some seconds later.
@@ -235,9 +235,9 @@ class Recorder:
             self._owed[series] = None
 
     def forget(self, uid: str) -> None:
-        """The object is gone: nothing more about it is kept or written, but for events that nobody has read of yet.
+        """The object is gone: nothing more about it is kept or written, but for events that are new.
 
-        Of those, some say why it is gone; the watch may tell of that before they are written.
+        Of those, some say why it is gone; the watch may show that before they are written.
         """
         reports = self._reports.pop(uid, None)
         if reports is not None:
@@ -251,7 +251,7 @@ class Recorder:
             reports.let_go()
 
     def seen(self, obj: Pod) -> None:
-        """The pod is so now: what waits to be written of it, or was refused of it as it was, is asked for anew."""
+        """The pod is so now: what waits to be written of it, or was refused of it as it was, is asked for again."""
         reports = self._reports.get(obj.metadata.uid)
         if reports is None:
             return
@@ -341,7 +341,7 @@ class Recorder:
             obj = fresh
 
     async def _swap(self, reports: ObjectReports, obj: Pod | PodGroup, condition: PodCondition) -> None:
-        """Write it unless somebody else has written to the object since `obj` was read. Raises Conflict."""
+        """Write it unless another client has written to the object since `obj` was read. Raises Conflict."""
         guard = reports.guard(obj.metadata.resource_version)
         if not guard:
             raise Conflict(f"{obj.key}: no resourceVersion is known that would keep a late write from landing")
@@ -364,7 +364,7 @@ class Recorder:
             try:
                 place = (series.namespace, series.name)
                 await self._persist(lambda: self._cluster.repeat_event(*place, said))
-            except NotFound:  # the API server forgot it: it begins anew, and its repeats are said again
+            except NotFound:  # the API server forgot it: it begins again, and so do its repeats
                 series.name = ""
         if not series.name:
             await self._create(series, event)

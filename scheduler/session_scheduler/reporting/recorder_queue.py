@@ -98,7 +98,7 @@ class ObjectReports:
         return self.known(obj, type_)
 
     def guard(self, version: str) -> str:
-        """The resourceVersion that an object of this version has now if nobody but us has written to it.
+        """The resourceVersion that an object of this version has now if only we have written to it.
 
         Our writes are swaps: where this version was swapped for another, that one differs in our conditions only.
         """
