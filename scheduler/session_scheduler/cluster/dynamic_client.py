@@ -1,11 +1,11 @@
-"""Objects of the API server, as JSON, and whole lists of them, for plugins' own servers. Public.
+"""Objects of the API server, as JSON, and whole lists of them, for plugins' servers: public as `sdk.dynamic_client`.
 
     async with await connect(kubeconfig, context) as api:
         secret = await api.get("/api/v1/namespaces/kube-system/secrets/one")
         await api.replace("/api/v1/namespaces/kube-system/secrets/one", {**secret, "data": {…}})
 
 A path is as the API has it; a query may follow it. Every request has a time-out. A read is sent again where that may
-help, a write only where the API server certainly did nothing. `kube_following` lists and watches.
+help, a write only where the API server certainly did nothing. `dynamic_informer` lists and watches.
 """
 
 from __future__ import annotations
@@ -19,13 +19,6 @@ from urllib.parse import urlencode
 import msgspec
 
 from session_scheduler.cluster.errors import (
-    AlreadyExists,
-    ClusterError,
-    Conflict,
-    Forbidden,
-    Invalid,
-    NotFound,
-    TooManyRequests,
     Unavailable,
     Unreadable,
 )
@@ -142,10 +135,3 @@ def _page(answer: bytes, kind: type[_T], path: str) -> Page[_T]:
     except UNREADABLE as error:
         _object(answer, path)  # where it is none at all, the error says that
         raise Unreadable(f"{path}: {error}") from None
-
-
-__all__ = [
-    "APPLY_PATCH", "JSON_PATCH", "MERGE_PATCH", "STRATEGIC_MERGE_PATCH", "AlreadyExists", "ClusterError", "Conflict",
-    "Forbidden", "Invalid", "KubeApi", "NotFound", "TooManyRequests", "Unavailable", "Unreadable",
-    "connect",
-]  # fmt: skip

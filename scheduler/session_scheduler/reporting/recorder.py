@@ -14,9 +14,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from session_scheduler.base.clock import Clock, utc_now
 from session_scheduler.cluster.errors import (
@@ -34,6 +35,7 @@ from session_scheduler.model.group_api import SCHEDULED
 from session_scheduler.model.objects import KubeObject, Pod, PodCondition, PodGroup
 from session_scheduler.reporting import messages
 from session_scheduler.reporting.messages import POD_SCHEDULED, Message
+from session_scheduler.reporting.metrics import ReportMetrics
 from session_scheduler.reporting.recorder_queue import (
     COMBINED,
     FORGET_SECONDS,
@@ -77,26 +79,6 @@ _EXPECTED = (Conflict, NotFound, NotLeading)
 """Others were faster, the object is gone, or another replica is to report: nothing to log."""
 
 
-class ReportMeter(Protocol):
-    """Counts reports. `kind` is "condition" or "event"."""
-
-    def written(self, kind: str) -> None:
-        """One was written."""
-
-    def dropped(self, kind: str, why: str) -> None:
-        """One was not; `why` is the name of the error, "Full", "Forgotten" or "Unexpected"."""
-
-
-class NoMeter:
-    """Counts nothing."""
-
-    def written(self, kind: str) -> None:
-        """See `ReportMeter`."""
-
-    def dropped(self, kind: str, why: str) -> None:
-        """See `ReportMeter`."""
-
-
 class Recorder:
     """Queues conditions and events, and writes them while `run` runs. For one event loop; not for threads.
 
@@ -116,7 +98,7 @@ class Recorder:
         in_flight: int = 16,
         limit: int = 50_000,
         busy: Callable[[], bool] = lambda: False,
-        meter: ReportMeter | None = None,
+        meter: ReportMetrics | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._cluster = cluster
@@ -125,7 +107,7 @@ class Recorder:
         self._events = events
         self._in_flight = in_flight
         self._busy = busy
-        self._meter: ReportMeter = meter or NoMeter()
+        self._meter = meter or ReportMetrics(CollectorRegistry())
         self._sleep = sleep
         self._waiting = Waiting(limit)
         self._reports: OrderedDict[str, ObjectReports] = OrderedDict()

@@ -21,10 +21,10 @@ from fluence_plugins.master_queue.kueue_objects import (
 )
 from fluence_plugins.master_queue.measured import Measured
 from fluence_plugins.master_queue.seen import FLAVORS, LOCAL_QUEUES, QUEUES, SeenFlavor, SeenQueue, Store
-from session_scheduler.cluster.dynamic_client import Conflict, Forbidden, Unavailable
 from session_scheduler.cluster.dynamic_informer import Change
 from session_scheduler.model.meta import ObjectMeta, OwnerReference
 from session_scheduler.model.objects import Taint
+from session_scheduler.sdk.dynamic_client import Conflict, Forbidden, Unavailable
 
 from .applied_world import Applied
 

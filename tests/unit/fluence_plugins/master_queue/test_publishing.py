@@ -17,8 +17,8 @@ from fluence_plugins.master_queue.errors import ConnectionFailedError, RefusedSu
 from fluence_plugins.master_queue.messages import decoded
 from fluence_plugins.master_queue.nats_client import NatsClient
 from fluence_plugins.master_queue.publishing import Pool, Publisher, message
-from session_scheduler.cluster.dynamic_client import ClusterError
 from session_scheduler.errors import InputError
+from session_scheduler.sdk.dynamic_client import ClusterError
 
 SETTINGS = ConnectorSettings(servers=("nats://127.0.0.1:4222",))
 

@@ -15,8 +15,8 @@ from fluence_plugins.master_queue.connections import Listener
 from fluence_plugins.master_queue.controller import Controller, Take
 from fluence_plugins.master_queue.measured import Measured
 from fluence_plugins.master_queue.seen import RESOURCES
-from session_scheduler.cluster.dynamic_client import Conflict, NotFound
 from session_scheduler.cluster.dynamic_informer import Change
+from session_scheduler.sdk.dynamic_client import Conflict, NotFound
 
 from .virtual_time import now
 
