@@ -16,7 +16,6 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakValueDictionary
 
-import msgspec
 import structlog
 
 from session_scheduler.cluster.errors import ClusterError, Conflict, NotFound
@@ -298,7 +297,7 @@ class Preempting:
     ) -> None:
         """Write a pod's status while it is this pod and `wanted`. Raises ClusterError; NotFound for another pod."""
         for left in reversed(range(_TRIES)):
-            stamped = [_stamped(pod, condition, time_text(self._now())) for condition in conditions]
+            stamped = [one.since(pod.status.conditions, time_text(self._now())) for one in conditions]
             try:
                 async with self._slots:
                     await self._scheduler.cluster.patch_status(
@@ -360,13 +359,6 @@ class Preempting:
             if self._in_part(nomination.task.group):
                 known.give_up(nomination.task, nomination.before)
         return lost
-
-
-def _stamped(pod: Pod, condition: PodCondition, now: str) -> PodCondition:
-    """The condition with the time since when it is as it is."""
-    known = next((one for one in pod.status.conditions if one.type == condition.type), None)
-    since = known.last_transition_time if known is not None and known.status == condition.status else None
-    return msgspec.structs.replace(condition, last_transition_time=since or now)
 
 
 async def _all(work: Iterable[Awaitable[_T]]) -> list[_T]:

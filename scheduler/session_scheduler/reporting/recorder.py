@@ -33,6 +33,7 @@ from session_scheduler.cluster.errors import (
 from session_scheduler.cluster.port import EVENT_NOTE_LIMIT, Cluster, Event, EventSeries, event_name, event_namespace
 from session_scheduler.model.group_api import SCHEDULED
 from session_scheduler.model.objects import KubeObject, Pod, PodCondition, PodGroup
+from session_scheduler.model.times import time_text
 from session_scheduler.reporting import messages
 from session_scheduler.reporting.messages import POD_SCHEDULED, Message
 from session_scheduler.reporting.metrics import ReportMetrics
@@ -45,7 +46,6 @@ from session_scheduler.reporting.recorder_queue import (
     Waiting,
     Wanted,
     same,
-    timed,
 )
 
 _log = structlog.get_logger(__name__)
@@ -157,7 +157,7 @@ class Recorder:
             if not self._was_scheduled(group):
                 self.condition(group, SCHEDULED, status, reason, message)
             self._record(group, messages.failed_scheduling(message))
-        elif self._asked(group, SCHEDULED, status, reason, message):
+        elif self.condition(group, SCHEDULED, status, reason, message):
             self._record(group, messages.started(message))
 
     def _was_scheduled(self, group: PodGroup) -> bool:
@@ -166,14 +166,10 @@ class Recorder:
 
     # -------------------------------------------------------------- asking
 
-    def condition(self, obj: Pod | PodGroup, type: str, status: str, reason: str, message: str) -> None:  # noqa: A002
-        """Ask for a condition on the object as it is in `obj`. Returns at once and never raises."""
-        self._asked(obj, type, status, reason, message)
-
-    def _asked(self, obj: Pod | PodGroup, type_: str, status: str, reason: str, message: str) -> bool:
-        """Whether that is news."""
+    def condition(self, obj: Pod | PodGroup, type: str, status: str, reason: str, message: str) -> bool:  # noqa: A002
+        """Ask for a condition on the object as it is in `obj`; whether that is news. Never raises, never waits."""
         try:
-            return self._ask(obj, PodCondition(type_, status, reason, message[:_MESSAGE_LIMIT]))
+            return self._ask(obj, PodCondition(type, status, reason, message[:_MESSAGE_LIMIT]))
         except Exception:  # noqa: BLE001 (a report never stops a cycle)
             self._broken("condition")
             return False
@@ -310,7 +306,9 @@ class Recorder:
             if same(known, wanted.condition):
                 return
             try:
-                await self._swap(reports, obj, timed(wanted, known))
+                await self._swap(
+                    reports, obj, wanted.condition.since([known] if known else [], time_text(wanted.asked))
+                )
             except Conflict:
                 reports.forget_written()
                 if isinstance(obj, Pod) or not left:

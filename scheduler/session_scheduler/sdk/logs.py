@@ -18,9 +18,7 @@ from structlog.typing import EventDict, Processor
 
 from session_scheduler.sdk.commands import LogLevel
 
-__all__ = ["log_to_stderr"]
-
-LogFormat = Literal["console", "json"]
+_LogFormat = Literal["console", "json"]
 """console: `LEVEL event field=value`. json: an object a line, with time, level, logger, event and the fields."""
 _LIBRARIES: Final = ("asyncio", "aiohttp", "kubernetes", "urllib3")
 """Below a warning they log requests and answers, which may hold secrets."""
@@ -28,7 +26,7 @@ _FIELDS: Final = "fluence_fields"
 """The attribute of a `LogRecord` that has an event's fields; their own names may be those of other attributes."""
 
 
-def log_to_stderr(level: LogLevel = LogLevel.WARNING, format: LogFormat = "console") -> None:  # noqa: A002
+def log_to_stderr(level: LogLevel = LogLevel.WARNING, format: _LogFormat = "console") -> None:  # noqa: A002
     """Send this process's logs of `level` and above to standard error, one line each."""
     number = logging.getLevelNamesMapping()[level.name]
     as_json = format == "json"

@@ -12,8 +12,6 @@ from session_scheduler.model.cel.parser import Places, Tree, parse
 from session_scheduler.model.cel.values import OptionalValue, Semver, Value, from_key, map_key, no_overload, type_name
 from session_scheduler.model.cel.work import LIMIT, Work
 
-__all__ = ["Program"]
-
 _LIST_COST, _MAP_COST = 10, 30
 _NAMING_TYPES = frozenset((
     "isGreaterThan", "isLessThan", "compareTo", "major", "minor", "patch", "lowerAscii", "int", "string", "quantity",
