@@ -58,7 +58,7 @@ MODULES = (
     "session_scheduler.sdk.tasks",
     "session_scheduler.testing",
 )
-"""Every public module; `__all__` has the public names of each."""
+"""Every public module; its names are those in `__all__`, without one all that it defines and does not begin by _."""
 
 HEAD = """# Public names
 
@@ -69,8 +69,8 @@ hold each contract: `python -m pydoc session_scheduler.sdk.bindings`. `python do
 
 def public_names(module: str) -> list[str]:
     """The names of a module, hooks in the manual's order, all else sorted."""
-    names = list(import_module(module).__all__)
-    return names if module.endswith(".hookspecs") else sorted(names, key=str.lower)
+    names = getattr(import_module(module), "__all__", None) or _defined(module)
+    return list(names) if module.endswith(".hookspecs") else sorted(names, key=str.lower)
 
 
 def summary(module: str, name: str) -> str:
@@ -83,15 +83,22 @@ def summary(module: str, name: str) -> str:
             for alias in node.names:
                 if (alias.asname or alias.name) == name:
                     return summary(node.module, alias.name)
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-            after = body[number + 1] if number + 1 < len(body) else None
-            text = after.value if isinstance(after, ast.Expr) else None
-            said = text.value if isinstance(text, ast.Constant) else ""
-            return said.partition("\n")[0] if isinstance(said, str) else ""
+        if name in _assigned(node):
+            after = ast.get_docstring(ast.Module(body[number + 1 : number + 2], type_ignores=[]))
+            return (after or "").partition("\n")[0]
     raise LookupError(f"{module} has no {name}")
+
+
+def _defined(module: str) -> list[str]:
+    """The names that a module defines; what it imports is another's."""
+    names = [name for node in _body(module) for name in (getattr(node, "name", ""), *_assigned(node))]
+    return [name for name in names if name and not name.startswith("_")]
+
+
+def _assigned(node: ast.stmt) -> list[str]:
+    """The names to which a statement assigns."""
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 @cache

@@ -9,8 +9,6 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Sequence
 
-__all__ = ["AttemptError", "ChangedMeanwhileError", "FluenceError", "InputError", "plain", "shown"]
-
 _CUT = reprlib.Repr()
 _CUT.maxstring = _CUT.maxother = _CUT.maxlong = 80
 _CUT.maxlevel, _CUT.maxlist, _CUT.maxdict = 2, 4, 4

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from session_scheduler.framework.callbacks import Scenario
 from session_scheduler.framework.session import Session
+from session_scheduler.model.disruption import PREEMPTED, is_disrupted
 from session_scheduler.model.groups import Group, Phase, Task
-
-_DISRUPTED = "DisruptionTarget"
-_PREEMPTED = "PreemptionByScheduler"
 
 
 class EligibleVictims:
@@ -94,5 +92,4 @@ class EligibleVictims:
             return True
         if task.pod.metadata.deletion_timestamp is None:
             return False
-        said = next((one for one in task.pod.status.conditions if one.type == _DISRUPTED), None)
-        return said is not None and said.status == "True" and said.reason == _PREEMPTED
+        return is_disrupted(task.pod, PREEMPTED)

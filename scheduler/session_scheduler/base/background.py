@@ -17,13 +17,13 @@ _log = structlog.get_logger(__name__)
 async def alongside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
     """The work, which is to go on without end, as a task that is cancelled and awaited at the end of the context.
 
-    Should it fail, that is logged at once, with where: nobody else would know before the program ends.
+    Should it fail, that is logged at once, with where: else it would show only when the program ends.
     """
-    async with background(_told(work)):
+    async with background(_logged(work)):
         yield
 
 
-async def _told(work: Coroutine[Any, Any, None]) -> None:
+async def _logged(work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
     except Exception:

@@ -19,7 +19,7 @@ class Clock(Protocol):
         """Seconds that never go back; only differences mean anything."""
 
     def wall(self) -> float:
-        """Seconds since 1970, as objects' times tell them; may jump."""
+        """Seconds since 1970, as objects' times have them; may jump."""
 
 
 class SystemClock:
@@ -35,7 +35,7 @@ class SystemClock:
 
 
 class StoppedClock:
-    """A clock that moves only when told: simulations and tests."""
+    """A clock that moves only by `advance`: simulations and tests."""
 
     def __init__(self, start: float = 0.0, *, wall: float = 0.0) -> None:
         """`wall` is the time of day at the start, in seconds since 1970."""

@@ -1,4 +1,4 @@
-"""How a server of the command is told to end, by SIGTERM or SIGINT, and how its tasks end with it. Public."""
+"""Ends a server of the command, and its tasks with it, at SIGTERM or SIGINT. Public, as `sdk.signals`."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ from session_scheduler.errors import InputError
 
 
 def bound(host: str, port: int, fields: tuple[str, str] = ("--host", "--port"), *, queue: int = 0) -> socket.socket:
-    """A socket of this address; `::` is every one, of IPv4 and of IPv6. Close it, or hand it to a server.
+    """A socket of this address; `::` is every one, of IPv4 and of IPv6. Close it, or pass it to a server.
 
-    `fields`: what a message calls host and port. Nobody can connect until it listens, which it does from the start
+    `fields`: what a message calls host and port. It takes no connection until it listens, which it does from the start
     where `queue` connections may wait. Raises InputError.
     """
     try:

@@ -57,7 +57,7 @@ _LONGEST_ATTEMPT = "-" * 36
 _BIND_TRIES = 4
 """How often the binder sends the Binding of a pod that turns out to be as free as before."""
 _NOMINATION_TRIES = 3
-"""Of a write to a pod's status against others who write to the pod."""
+"""Of a write to a pod's status against other writers."""
 _REFUSED = (NotFound, Invalid, Forbidden, TooManyRequests, NotLeading)
 """Answers that are final: the pod was not bound by this request. A conflict may be with our own, sent before."""
 
@@ -316,7 +316,7 @@ class Binder:
                 except NotFound:
                     return failure
                 except ClusterError as unanswered:
-                    return replace(failure, unknown=True, doubt=str(unanswered))
+                    return replace(failure, unknown=True, why_unknown=str(unanswered))
                 except Exception as bug:  # noqa: BLE001 (it is raised once the decision is completed)
                     return replace(sent(request, bug), unknown=True, error=bug)
                 request = replace(request, pod=pod)

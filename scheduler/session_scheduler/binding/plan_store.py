@@ -115,7 +115,7 @@ class PlanStore:
     async def swap(self, pod_group: PodGroup, plan: GangPlan | None) -> PodGroup:
         """Put a plan (None: none) in place of the one that `pod_group` shows. Returns the PodGroup with it.
 
-        Raises Conflict where it shows another one by now, Unavailable where nobody knows, other ClusterErrors.
+        Raises Conflict where it shows another one by now, Unavailable where the outcome is unknown, ClusterError.
         """
         async with self._slots:
             before = pod_group.metadata.annotations.get(PLAN_ANNOTATION)

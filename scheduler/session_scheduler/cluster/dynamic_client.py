@@ -1,4 +1,4 @@
-"""Objects of the API server, as JSON, and whole lists of them, for plugins' own servers. Public.
+"""Objects of the API server, as JSON, and whole lists of them, for plugins' servers: public as `sdk.dynamic_client`.
 
     async with await connect(kubeconfig, context) as api:
         secret = await api.get("/api/v1/namespaces/kube-system/secrets/one")
@@ -19,13 +19,6 @@ from urllib.parse import urlencode
 import msgspec
 
 from session_scheduler.cluster.errors import (
-    AlreadyExists,
-    ClusterError,
-    Conflict,
-    Forbidden,
-    Invalid,
-    NotFound,
-    TooManyRequests,
     Unavailable,
     Unreadable,
 )
@@ -71,7 +64,7 @@ class KubeApi:
         """The objects of the collection at the path as they were at one moment, which a selector may choose from.
 
         `kind` is a msgspec struct: of an object it has what is looked at. Raises ClusterError: Unreadable where an
-        object is none of the kind, NotFound where nobody serves such objects, Invalid for a selector that is none.
+        object is none of the kind, NotFound where no server has such objects, Invalid for a selector that is none.
         """
         chosen = {name: text for name, text in (("labelSelector", labels), ("fieldSelector", fields)) if text}
 
@@ -142,10 +135,3 @@ def _page(answer: bytes, kind: type[_T], path: str) -> Page[_T]:
     except UNREADABLE as error:
         _object(answer, path)  # where it is none at all, the error says that
         raise Unreadable(f"{path}: {error}") from None
-
-
-__all__ = [
-    "APPLY_PATCH", "JSON_PATCH", "MERGE_PATCH", "STRATEGIC_MERGE_PATCH", "AlreadyExists", "ClusterError", "Conflict",
-    "Forbidden", "Invalid", "KubeApi", "NotFound", "TooManyRequests", "Unavailable", "Unreadable",
-    "connect",
-]  # fmt: skip

@@ -69,7 +69,7 @@ class TooManyRequests(ClusterError):  # noqa: N818
 
 
 class Unavailable(ClusterError):  # noqa: N818
-    """5xx, a time-out or a broken connection: nobody knows whether it was done. Read before sending it again."""
+    """5xx, a time-out or a broken connection: the outcome is unknown. Read before sending it again."""
 
 
 class Unreadable(Unavailable):

@@ -23,8 +23,8 @@ from session_scheduler.model.group_api import GROUP_VERSIONS, Gate, version_of
 from session_scheduler.model.objects import PodGroup
 
 _log = structlog.get_logger(__name__)
-_LOOK_AGAIN: Final = 10.0
-"""Seconds between two looks for a group by which gates can be found out."""
+_CHECK_AGAIN: Final = 10.0
+"""Seconds between two checks for a group by which gates can be found out."""
 
 
 class GroupDiscovery:
@@ -44,13 +44,13 @@ class GroupDiscovery:
         """The apiVersions that are used, one an API group."""
         return tuple(resource.api_version for resource in self._served or ())
 
-    async def resources(self, *, anew: bool = False) -> tuple[Resource[PodGroup], ...]:
-        """Where PodGroups are: none, one or two places, as last asked, or `anew`. Raises ClusterError."""
+    async def resources(self, *, again: bool = False) -> tuple[Resource[PodGroup], ...]:
+        """Where PodGroups are: none, one or two places, as last asked, or `again`. Raises ClusterError."""
         async with self._asking:
-            if self._served is None or anew:
+            if self._served is None or again:
                 known, self._served = self._served, await self._ask()
                 if known != self._served:
-                    self._tell()
+                    self._log_found()
             return self._served
 
     async def _ask(self) -> tuple[Resource[PodGroup], ...]:
@@ -68,7 +68,7 @@ class GroupDiscovery:
         except NotFound:
             return False
 
-    def _tell(self) -> None:
+    def _log_found(self) -> None:
         if self._served:
             _log.info("pod groups are read", api=list(self.versions))
             return
@@ -93,7 +93,7 @@ class GroupDiscovery:
     async def find_gates(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         """Find out, as soon as there is a group, which gates are off, and say so once."""
         while not await self._found():
-            await sleep(_LOOK_AGAIN)
+            await sleep(_CHECK_AGAIN)
 
     async def _found(self) -> bool:
         """Whether all is known that can be."""
@@ -108,7 +108,7 @@ class GroupDiscovery:
                 self.gates[gate.name] = on = await self._is_on(group, gate)
             except (NotFound, NotLeading, TooManyRequests, Unavailable):
                 return False
-            except ClusterError as error:  # somebody's own rules about groups: then it stays unknown
+            except ClusterError as error:  # an admission rule about groups: then it stays unknown
                 _log.info("it cannot be found out whether a feature gate is on", gate=gate.name, why=str(error))
                 continue
             if not on:

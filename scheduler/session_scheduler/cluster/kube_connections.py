@@ -17,7 +17,7 @@ class Connector(aiohttp.TCPConnector):
     """aiohttp's pool of connections, `limit` of them at most, fit for requests that are cancelled at any moment.
 
     asyncio leaks the socket of a TLS connection whose making is cancelled before its handshake has begun (seen with
-    Python 3.11). So a connection is always made to its end, and dropped then if nobody waits for it any more. One that
+    Python 3.11). So a connection is always made to its end, and dropped then if no request waits for it. One that
     is not used again is dropped without TLS's farewell, which would wait for the answer of a server that may be gone.
     """
 
@@ -46,7 +46,7 @@ class Connector(aiohttp.TCPConnector):
         """The tasks that make connections now; whoever cancels them leaks sockets."""
         return frozenset(self._making)
 
-    async def settle(self, seconds: float) -> None:
+    async def finish(self, seconds: float) -> None:
         """Wait until no connection is half made, at most so long."""
         if self._making:
             await asyncio.wait(self._making, timeout=seconds)

@@ -27,7 +27,7 @@ from session_scheduler.cluster.errors import (
 
 _MESSAGE_LIMIT = 1024
 _NO_SUCH_API = "no such API is served here: is its CustomResourceDefinition installed?"
-"""What it means that nobody answers for a path: of an object that is not there the API server says so itself."""
+"""What it means that no server answers for a path: of an object that is not there the API server says so itself."""
 _KINDS: dict[int, type[ClusterError]] = {
     HTTPStatus.UNAUTHORIZED: Forbidden,
     HTTPStatus.FORBIDDEN: Forbidden,

@@ -196,7 +196,7 @@ class Resource(Generic[Kube]):
             raise Unavailable(f"{self.plural}: the API server's answer cannot be read: {why}") from None
 
     def line(self, text: bytes) -> WatchLine[Kube] | None:
-        """One event of a watch; None where it is left out as in a page. `moment` tells when it was."""
+        """One event of a watch; None where it is left out as in a page. `moment` is when it was."""
         if not self._lax and not self._counted:
             return _decoded(self._decode_line, text, self.plural)
         try:

@@ -126,7 +126,7 @@ class ApiClient:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._connector.settle(_CLOSE_SECONDS)
+        await self._connector.finish(_CLOSE_SECONDS)
         await self._session.close()
 
     # -------------------------------------------------------------- the three ways to ask
@@ -194,7 +194,7 @@ class ApiClient:
             await self._sleep(pause)
 
     def _pause(self, tried: int, retry_after: float | None) -> float:
-        """Seconds until the next try; a random part keeps those who failed together from coming back together."""
+        """Seconds until the next try; a random part keeps requests that failed together from coming back together."""
         settings = self.settings
         if retry_after is not None:
             return retry_after + self._chance.uniform(0.0, settings.first_pause)

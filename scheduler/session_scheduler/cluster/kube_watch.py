@@ -62,7 +62,7 @@ def _event(resource: Resource[Kube], text: bytes, what: str) -> WatchEvent[Kube]
     if moment is not None:
         return WatchEvent(Change.BOOKMARK, None, moment)
     line = resource.line(text)
-    if line is None:  # nobody else is to suffer for it
+    if line is None:  # no other object is to suffer for it
         return WatchEvent(Change.BOOKMARK, None, resource.moment(text))
     if isinstance(line.object, Status):
         raise error_of(line.object.code, line.object, what)

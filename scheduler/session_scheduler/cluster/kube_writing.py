@@ -67,7 +67,7 @@ class Writer:
             raise aiohttp.ConnectionTimeoutError(f"no connection to {self._host} in time") from error
         try:
             answer = await _exchanged(connection, head + body)
-        except BaseException:  # half an exchange: nobody else can use this connection
+        except BaseException:  # half an exchange: no other request can use this connection
             connection.close()
             raise
         connection.release()

@@ -132,7 +132,7 @@ class KubernetesCluster:
     async def list(self, kind: type[Kube]) -> Listing[Kube]:
         """See `port.Cluster`. Where no PodGroup API is served there are none, and that is logged once."""
         parts = await asyncio.gather(
-            *(list_all(self._client, resource, self._page_size) for resource in await self._resources(kind, anew=True))
+            *(list_all(self._client, resource, self._page_size) for resource in await self._resources(kind, again=True))
         )
         items = sorted((item for part in parts for item in part.items), key=lambda item: by_name(name_of(item)))
         if kind is PodGroup:
@@ -160,11 +160,11 @@ class KubernetesCluster:
         what = f"{kind.__name__} {namespace}/{name}" if resource.namespaced else f"{kind.__name__} {name}"
         return resource.object(await self._client.read(resource.path(namespace, name), what=what))
 
-    async def _resources(self, kind: type[Kube], *, anew: bool = False) -> tuple[Resource[Kube], ...]:
-        """Where objects of the kind are served: for PodGroups none, one or two places, as last asked for, or `anew`."""
+    async def _resources(self, kind: type[Kube], *, again: bool = False) -> tuple[Resource[Kube], ...]:
+        """Where objects of the kind are served: for PodGroups none, one or two places, as last asked, or `again`."""
         if kind is not PodGroup:
             return (resource_of(kind),)
-        return await self.pod_groups.resources(anew=anew)  # type: ignore[return-value]
+        return await self.pod_groups.resources(again=again)  # type: ignore[return-value]
 
     def _resource(self, kind: type[Kube], api_version: str) -> Resource[Kube]:
         """Where an object is. Raises Invalid for a PodGroup of an unknown API."""
@@ -276,7 +276,7 @@ class KubernetesCluster:
             claim = await self._patch(claim, finalizer_patch(claim, FINALIZER), JSON_PATCH, "")
         return await self._patch(claim, claim_status_patch(claim, status), JSON_PATCH, "status")
 
-    async def tell_queue(self, queue: Queue, status: QueueStatus) -> Queue:
+    async def write_queue_status(self, queue: Queue, status: QueueStatus) -> Queue:
         """See `port.Cluster`."""
         if not queue.metadata.resource_version:
             raise Invalid(f"{described(queue)}: metadata.resourceVersion: is empty: give it")

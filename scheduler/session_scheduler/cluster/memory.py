@@ -295,7 +295,7 @@ class MemoryCluster:
             finalizers = (*finalizers, FINALIZER)
         return self._write(current, finalizers=finalizers, status=status)
 
-    async def tell_queue(self, queue: Queue, status: QueueStatus) -> Queue:
+    async def write_queue_status(self, queue: Queue, status: QueueStatus) -> Queue:
         """See `port.Cluster`."""
         if not queue.metadata.resource_version:
             raise Invalid(f"{described(queue)}: metadata.resourceVersion: is empty: give it")

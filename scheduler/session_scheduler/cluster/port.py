@@ -2,7 +2,7 @@
 
 `memory.MemoryCluster` answers from memory, `kubernetes` from a live API server; both pass one test suite. Any method
 may raise `Unavailable`, `TooManyRequests` or `Forbidden`; what else it raises is said with it. After `Unavailable`
-nobody knows whether a write was done: read before sending it again.
+a write has an unknown outcome: read before sending it again.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ class Cluster(Protocol):
         changes. Raises Conflict (it moved), NotFound, Invalid (no resourceVersion, too many consumers).
         """
 
-    async def tell_queue(self, queue: Queue, status: QueueStatus) -> Queue:
+    async def write_queue_status(self, queue: Queue, status: QueueStatus) -> Queue:
         """Write a queue's status, all of it. Its resourceVersion is a precondition. Raises Conflict (it moved),
         NotFound, Invalid (no resourceVersion).
         """

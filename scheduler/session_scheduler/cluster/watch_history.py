@@ -12,7 +12,7 @@ from session_scheduler.cluster.port import Kube, WatchEvent
 
 
 class WatchHistory(Generic[Kube]):
-    """The last changes of one kind, and those who wait for the next. Versions only rise."""
+    """The last changes of one kind, and the watchers that wait for the next. Versions only rise."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -26,12 +26,12 @@ class WatchHistory(Generic[Kube]):
         self._ended = 0
 
     def add(self, version: int, event: WatchEvent[Kube]) -> None:
-        """Remember a change and tell the watchers."""
+        """Remember a change and notify the watchers."""
         self._events.append(event)
         self._versions.append(version)
         if len(self._events) > 2 * self._limit:  # twice: forgetting costs little for each event
             self.forget(self._limit)
-        self._wake()
+        self._notify()
 
     def forget(self, keep: int = 0) -> None:
         """Drop all but the last `keep` changes: watches from before them, and watchers behind them, are Gone."""
@@ -44,9 +44,9 @@ class WatchHistory(Generic[Kube]):
     def end_watches(self) -> None:
         """End all watches, as broken connections do."""
         self._ended += 1
-        self._wake()
+        self._notify()
 
-    def _wake(self) -> None:
+    def _notify(self) -> None:
         for waiting in self._waiting:
             if not waiting.done():
                 waiting.set_result(None)

@@ -139,7 +139,7 @@ class Backoff(Strict):
     initial_seconds: Seconds = 1.0
     max_seconds: Seconds = 10.0
     max_unschedulable_seconds: Seconds = 300.0
-    """A group that no event has woken for so long is tried again."""
+    """A group that no event has requeued for so long is retried."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -153,7 +153,7 @@ class LeaderElection(Strict):
     """One of several replicas schedules: it holds the Lease `namespace`/`name`. Times are in seconds.
 
     A replica that holds it writes nothing once its last renewal is older than `renew_seconds`; another takes it over
-    after it was not renewed for `lease_seconds`. Between the two lies the time of the longest request under way.
+    after it was not renewed for `lease_seconds`. Between the two lies the time of the longest request in flight.
     """
 
     enabled: bool = True
@@ -188,7 +188,7 @@ class QueueConfig(Strict):
     """One queue. Amounts are quantities by resource, as in `resources.requests`, and `pods` for their number.
 
     deserved: what it may always have; of what it does not name nothing is guaranteed. limit: what it and those below it
-    never exceed. over_quota_weight: its part of what nobody deserves, beside others of its priority. priority: whose
+    never exceed. over_quota_weight: its part of what no queue deserves, beside others of its priority. priority: whose
     turn it is first with that.
     """
 
@@ -263,7 +263,7 @@ class SchedulerConfig(Strict):
 
 
 def is_secret(name: str) -> bool:
-    """Whether what a plugin's argument of this name holds is for nobody to see."""
+    """Whether a plugin's argument of this name holds a secret."""
     return _SECRET.search(name) is not None
 
 

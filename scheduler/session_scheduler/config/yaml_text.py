@@ -205,7 +205,7 @@ def _refuse_half_characters(values: list[Any]) -> None:
 
 
 def _placed(error: YamlError, data: bytes, scalars: Scalars, limits: Limits) -> YamlError:
-    """The error with its place, which the json module does not tell but YAML's events do."""
+    """The error with its place, which YAML's events have and the json module has not."""
     try:
         for _ in _yaml_documents(data, scalars, limits):
             pass

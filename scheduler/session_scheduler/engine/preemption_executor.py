@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-import msgspec
 import structlog
 
 from session_scheduler.base.clock import Clock
@@ -305,7 +304,7 @@ class PreemptionExecutor:
         """Write a pod's status while it is this pod and `wanted`. Raises ClusterError; NotFound for another pod."""
         for left in reversed(range(_TRIES)):
             now = time_text(datetime.fromtimestamp(self.clock.wall(), UTC))
-            stamped = [_stamped(pod, condition, now) for condition in conditions]
+            stamped = [one.since(pod.status.conditions, now) for one in conditions]
             try:
                 async with self.slots:
                     await self.cluster.patch_status(
@@ -367,13 +366,6 @@ class PreemptionExecutor:
             if self._in_part(nomination.task.group):
                 known.give_up(nomination.task, nomination.before)
         return lost
-
-
-def _stamped(pod: Pod, condition: PodCondition, now: str) -> PodCondition:
-    """The condition with the time since when it is as it is."""
-    known = next((one for one in pod.status.conditions if one.type == condition.type), None)
-    since = known.last_transition_time if known is not None and known.status == condition.status else None
-    return msgspec.structs.replace(condition, last_transition_time=since or now)
 
 
 async def _all(work: Iterable[Awaitable[_T]]) -> list[_T]:

@@ -88,7 +88,7 @@ class Scheduler:
         backoff = config.backoff
         self.queue = SchedulingQueue(
             backoff.initial_seconds, backoff.max_seconds, backoff.max_unschedulable_seconds, registered_hints(profiles),
-            on_requeued=lambda key: self.cache.requeued(key), on_event=observer.woken,
+            on_requeued=lambda key: self.cache.requeued(key), on_event=observer.requeued,
         )  # fmt: skip
         self.cache = self._new_cache()
         self.binder = Binder(cluster, config.bindings_in_flight, holder=holder, token=token,

@@ -66,7 +66,7 @@ class Failure:
     """The record of what it holds that the bind was to write; None for none."""
     unknown: bool = False
     """Whether it may have been bound all the same."""
-    doubt: str = ""
+    why_unknown: str = ""
     """Why the cluster does not say whether it was."""
     error: BaseException | None = field(default=None, compare=False)
     """An unexpected error: a bug, to be raised once everything is complete. Else the cluster's answer is `cause`."""

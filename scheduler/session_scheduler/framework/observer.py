@@ -26,8 +26,8 @@ class Observer:
     def decided(self, outcome: PlacementResult) -> None:
         """A session tried a group."""
 
-    def woken(self, event: str, plugin: str, groups: int) -> None:
-        """An event woke so many groups that had been refused, helping this plugin (or none)."""
+    def requeued(self, event: str, plugin: str, groups: int) -> None:
+        """An event requeued so many groups that this plugin (or none) had refused."""
 
     def bound(self, task: Task, node: str) -> None:
         """A pod is bound."""

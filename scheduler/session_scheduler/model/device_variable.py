@@ -12,8 +12,6 @@ from session_scheduler.model.cel.values import QuantityValue, Record, Semver
 from session_scheduler.model.devices import Device, DeviceAttribute
 from session_scheduler.model.quantity import QuantityError, billionths
 
-__all__ = ["FIELDS", "device_variable"]
-
 FIELDS: Final = ("driver", "attributes", "capacity", "allowMultipleAllocations")
 """What it has."""
 

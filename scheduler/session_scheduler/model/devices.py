@@ -188,7 +188,7 @@ class DeviceToleration(_Object, frozen=True):
 
 
 class DeviceConfig(_Object, frozen=True):
-    """config[] of a class or a claim: what the driver is told, for some requests or for all."""
+    """config[] of a class or a claim: what the driver gets, for some requests or for all."""
 
     requests: tuple[str, ...] = ()
     opaque: dict[str, Any] | None = None

@@ -1,7 +1,7 @@
 """How long pods run at most, and so when they end: by their deadline, or by what an annotation says.
 
 The annotation is `fluence.flux-framework.org/duration`: a duration as Go writes it (90s, 1h30m) or a number of seconds.
-A PodGroup's counts for each of its pods, a pod's own where its PodGroup has none. Nobody enforces it;
+A PodGroup's counts for each of its pods, a pod's own where its PodGroup has none. It is not enforced;
 `spec.activeDeadlineSeconds` is enforced by the kubelet. Where a pod has both, the shorter counts.
 
 Source: time.ParseDuration of Go; core/v1 PodSpec.activeDeadlineSeconds, which counts from status.startTime.

@@ -44,7 +44,7 @@ class ActionType(IntFlag):
     UPDATE_POD_ENDING = 1 << 13
     """Its deletion has begun: it counts no more where pods are spread. kube-scheduler has no such."""
     UPDATE_OTHER = 1 << 14
-    """Of another kind, or anything else that somebody may read of a pod or node."""
+    """Of another kind, or anything else that a plugin may read of a pod or node."""
     UPDATE = ((1 << 15) - 1) & ~0b11
     ALL = (1 << 15) - 1
 
@@ -151,7 +151,7 @@ class ClusterEventWithHint:
     """Events that can help pods which a plugin refused.
 
     `resource` is the kind: Node, Pod, or another one that is watched; None stands for all. Without a `hint` every such
-    event wakes them. A hint that fails is taken to say yes.
+    event requeues them. A hint that fails is taken to say yes.
     """
 
     resource: type[KubeObject] | None

@@ -45,7 +45,7 @@ class NeedsConfigMap(PlanError):  # noqa: N818 (a state)
 
 
 def new_attempt() -> str:
-    """A name for an attempt that nobody else gives."""
+    """A name for an attempt that is given only once."""
     return str(uuid.uuid4())
 
 
@@ -130,20 +130,21 @@ def parsed_plan(text: str) -> WrittenPlan:
 
 def attempt_of(pod_group: PodGroup) -> str:
     """The attempt of the plan that a PodGroup shows; empty without one, or where it is unreadable."""
-    try:
-        written = written_plan(pod_group)
-    except PlanError:
-        return ""
+    written = _readable(pod_group)
     return written.attempt if written is not None else ""
 
 
 def is_active(pod_group: PodGroup, attempt: str) -> bool:
     """Whether a PodGroup shows this attempt, not being aborted."""
-    try:
-        written = written_plan(pod_group)
-    except PlanError:
-        return False
+    written = _readable(pod_group)
     return written is not None and written.attempt == attempt and written.state == "active"
+
+
+def _readable(pod_group: PodGroup) -> WrittenPlan | None:
+    try:
+        return written_plan(pod_group)
+    except PlanError:
+        return None
 
 
 def plan_here(pod_group: PodGroup) -> GangPlan | None:

@@ -32,7 +32,7 @@ MOST_GPUS: Final = 64
 LARGEST_MIB: Final = 2**30
 """More than any GPU has, by far: sums of it stay within 64 bits."""
 EVERY: Final = -1
-"""In place of an index: a pod is known to use some GPU of the node, and nobody knows which."""
+"""In place of an index: a pod uses some GPU of the node, and it is not known which."""
 MEMORY_SUFFIX: Final = ".memory"
 """Behind a resource's name it is the label that says how many MiB one GPU has, as NVIDIA's feature discovery does."""
 SHARERS: Final = "gpu sharers"
@@ -177,7 +177,7 @@ def given_to(metadata: ObjectMeta, share: Share) -> tuple[int, ...] | None:
 
 
 def counted(share: Share, gpus: Iterable[int] | None) -> dict[Hashable, int]:
-    """What a pod with this share adds to counters of its row beside its class; None: nobody knows which GPUs it uses.
+    """What a pod with this share adds to counters of its row beside its class; None: which GPUs it uses is not known.
 
     Then it counts on each of them, so that none is given beyond what it has.
     """

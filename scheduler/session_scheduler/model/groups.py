@@ -34,7 +34,7 @@ class Phase(Enum):
     GATED = "gated"
     PENDING = "pending"
     ASSUMED = "assumed"
-    """Placed by a session; its bind is under way, or it is being considered in a statement."""
+    """Placed by a session; its bind is in flight, or it is being considered in a statement."""
     BOUND = "bound"
     RELEASING = "releasing"
     """Evicted in a statement, or being deleted: its node counts without it."""

@@ -1,4 +1,4 @@
-"""Which labels of pods some selector reads: those alone tell pods of one class from pods of another."""
+"""Which labels of pods some selector reads: those alone distinguish the classes of pods."""
 
 from __future__ import annotations
 

@@ -5,6 +5,9 @@ Source: the Kubernetes API reference (meta/v1, and core/v1 for node selectors).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Self
+
 import msgspec
 
 __all__ = [
@@ -69,6 +72,22 @@ class ClusterScoped(_Object, frozen=True):
     def key(self) -> str:
         """The name."""
         return self.metadata.name
+
+
+class Condition(_Object, frozen=True):
+    """status.conditions[] of any kind."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+    def since(self, before: Iterable[Condition], now: str) -> Self:
+        """With its lastTransitionTime: the one that it had `before`, where its status has not changed since."""
+        known = next((one for one in before if one.type == self.type and one.status == self.status), None)
+        time = known.last_transition_time if known is not None else None
+        return msgspec.structs.replace(self, last_transition_time=time or now)
 
 
 # ------------------------------------------------------------------ selectors

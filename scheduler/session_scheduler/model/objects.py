@@ -13,7 +13,7 @@ import msgspec
 from msgspec import field
 
 from session_scheduler.model.devices import DeviceObject
-from session_scheduler.model.meta import ClusterScoped, Namespaced
+from session_scheduler.model.meta import ClusterScoped, Condition, Namespaced
 from session_scheduler.model.meta import LabelSelector as LabelSelector
 from session_scheduler.model.meta import LabelSelectorRequirement as LabelSelectorRequirement
 from session_scheduler.model.meta import NodeSelector as NodeSelector
@@ -26,16 +26,6 @@ from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.related import RelatedObject
 from session_scheduler.model.storage import StorageObject
 from session_scheduler.model.workload_objects import WorkloadObject
-
-__all__ = [
-    "Affinity", "ClaimStatus", "ConfigMap", "Container", "ContainerImage", "ContainerPort", "EnvVar",
-    "ExtendedClaimStatus", "GangPolicy", "KubeObject", "Lease", "LeaseSpec", "Node", "NodeAddress", "NodeAffinity",
-    "NodeSpec", "NodeStatus", "Pod", "PodCondition", "PodGroup", "PodGroupSpec", "PodGroupStatus",
-    "PodGroupTemplateReference", "PodSpec", "PodStatus", "PreferredSchedulingTerm", "PriorityClass",
-    "RequestMapping", "ResourceRequirements", "RestartRule", "SchedulingConstraints", "SchedulingGate",
-    "SchedulingGroup", "SchedulingPolicy", "Taint", "Toleration", "TopologyConstraint",
-    "WorkloadPodGroupTemplateReference",
-]  # fmt: skip
 
 
 class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
@@ -159,14 +149,8 @@ class PodSpec(_Object, frozen=True):
     restart_policy: str = ""
 
 
-class PodCondition(_Object, frozen=True):
+class PodCondition(Condition, frozen=True):
     """status.conditions[]."""
-
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
 
 
 class ClaimStatus(_Object, frozen=True):

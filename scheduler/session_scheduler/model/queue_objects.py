@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from session_scheduler.model.meta import ObjectMeta, Quantity
+from session_scheduler.model.meta import Condition, ObjectMeta, Quantity
 
 
 class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -23,14 +23,8 @@ class QueueObjectSpec(_Object, frozen=True):
     priority: int = 0
 
 
-class QueueCondition(_Object, frozen=True):
+class QueueCondition(Condition, frozen=True):
     """status.conditions[] of a Queue."""
-
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
 
 
 class QueueStatus(_Object, frozen=True):

@@ -1,4 +1,4 @@
-"""Fair shares of queues, and who may take from whom. Pure: amounts in, amounts out, in whole units.
+"""Fair shares of queues, and which queue may take from which. Pure: amounts in, amounts out, in whole units.
 
 A queue's fair share of a resource is what it deserves, as far as it asks for it; then what is left of its parent's
 share goes to the queues that ask for more, those of the highest priority first, and among these by weight: water is

@@ -51,7 +51,7 @@ class QueueSpec:
     deserved: Amounts = field(default_factory=dict)
     limit: Amounts = field(default_factory=dict)
     weight: int = 1
-    """Its part of what nobody deserves, against those beside it of the same priority."""
+    """Its part of what no queue deserves, against those beside it of the same priority."""
     priority: int = 0
     problem: Problem | None = None
     """What is wrong with the queue itself."""
@@ -136,13 +136,13 @@ class QueueTree:
         self._problems: dict[str, Problem] = {}
         self._paths: dict[str, tuple[str, ...]] = {}
         for name in sorted(self.specs):
-            self._settle(name)
+            self._find_path(name)
         self.children: dict[str, list[str]] = {}
         """By parent ("" for the top), in order of name: the queues that can be used."""
         for name in sorted(self._paths):
             self.children.setdefault(self.specs[name].parent, []).append(name)
 
-    def _settle(self, name: str) -> None:
+    def _find_path(self, name: str) -> None:
         """Find the queue's path to the top, or why there is none."""
         above: list[str] = []
         at = name

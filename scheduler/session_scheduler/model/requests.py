@@ -54,7 +54,7 @@ def containers_requests(pod: Pod) -> Amounts:
 
 
 def without_wrong_amounts(pod: Pod) -> Pod:
-    """The pod without the amounts that are none, so that its requests can be told."""
+    """The pod without the amounts that are none, so that its requests can be counted."""
 
     def kept(resources: ResourceRequirements) -> ResourceRequirements:
         return replace(resources, requests=_readable(resources.requests), limits=_readable(resources.limits))

@@ -7,32 +7,23 @@ from collections.abc import Mapping
 from typing import Final
 
 _PUBLIC: Final = {
-    "callbacks": "",
-    "command_options": "sdk.command_options",
-    "commands": "sdk.commands",
-    "config": "config.settings",
-    "config_text": "config.parsing",
-    "endpoints": "sdk.http_server",
-    "evaluation": "",
-    "event_loop": "sdk.event_loop",
-    "exposition": "sdk.exposition",
-    "kube_api": "sdk.dynamic_client",
-    "kube_following": "sdk.dynamic_informer",
-    "leadership": "sdk.leader",
-    "listening": "sdk.sockets",
-    "logs": "sdk.logs",
-    "model.bindings": "sdk.bindings",
-    "plugin_loading": "",
-    "session": "",
-    "state.cluster_view": "model.cluster_view",
-    "statement": "",
-    "stopping": "sdk.signals",
-    "tasks": "sdk.tasks",
-    "yaml_text": "config.yaml_text",
-    "actions.trial": "hookspecs",
-    "cluster.port": "sdk.cluster",
-}  # fmt: skip
-"""By module below `session_scheduler`; empty for the root itself, which has the names that plugins need."""
+    "": "callbacks evaluation plugin_loading session statement",
+    "config.parsing": "config_text",
+    "config.settings": "config",
+    "config.yaml_text": "yaml_text",
+    "hookspecs": "actions.trial",
+    "model.cluster_view": "state.cluster_view",
+    "sdk.bindings": "model.bindings",
+    "sdk.cluster": "cluster.port",
+    "sdk.dynamic_client": "kube_api",
+    "sdk.dynamic_informer": "kube_following",
+    "sdk.http_server": "endpoints",
+    "sdk.leader": "leadership",
+    "sdk.signals": "stopping",
+    "sdk.sockets": "listening",
+    **{f"sdk.{name}": name for name in ("command_options", "commands", "event_loop", "exposition", "logs", "tasks")},
+}
+"""By module below `session_scheduler`: those whose names it has now; the root has what every plugin needs."""
 _INTERNAL: Final = {
     "actions": "actions.preempting",
     "base": "clock",
@@ -52,7 +43,8 @@ _INTERNAL: Final = {
 
 MOVED: Final[Mapping[str, str]] = {
     f"session_scheduler.{old}": f"session_scheduler.{new}".rstrip(".")
-    for old, new in (*_PUBLIC.items(), *((old, new) for new, names in _INTERNAL.items() for old in names.split()))
+    for new, names in (*_PUBLIC.items(), *_INTERNAL.items())
+    for old in names.split()
 }
 """By module: where its names are now, or the internal package that it went into."""
 _NAME: Final = re.compile(r"cannot import name '(\w+)' from 'session_scheduler'")

@@ -104,7 +104,7 @@ class LoadedPlugin:
 
 @dataclass(frozen=True, slots=True)
 class InstalledPlugin:
-    """What the `plugins` command tells of a plugin. `problem` says why it cannot be used, else it is empty."""
+    """What the `plugins` command shows of a plugin. `problem` says why it cannot be used, else it is empty."""
 
     name: str
     distribution: str
@@ -207,7 +207,7 @@ class Registry:
         return config.model_copy(update={"profiles": tuple(profiles)})
 
     def installed(self) -> list[InstalledPlugin]:
-        """Every plugin that a configuration can name, sorted by origin and name. A broken one is told, not raised."""
+        """Every plugin that a configuration can name, sorted by origin and name. A broken one has a `problem`."""
         sources = list(self._sources())
         found = [_described(source, sources) for source in sources]
         return sorted(found, key=lambda plugin: (plugin.origin, plugin.name, plugin.distribution))

@@ -82,9 +82,9 @@ class LiveObserver(Observer):
         self._incomplete.pop(group.key, None)
         self._report(outcome)
 
-    def woken(self, event: str, plugin: str, groups: int) -> None:
+    def requeued(self, event: str, plugin: str, groups: int) -> None:
         """See `Observer`."""
-        self._metrics.woken(event, plugin, groups)
+        self._metrics.requeued(event, plugin, groups)
 
     def bound(self, task: Task, node: str) -> None:
         """See `Observer`."""
@@ -115,8 +115,9 @@ class LiveObserver(Observer):
         if failure.sent:
             self._metrics.bind_error(failure.cause)
         pod, node, why = failure.task.key, failure.node, failure.reason
-        if failure.doubt:
-            _log.warning("it is not known whether a pod is bound", pod=pod, node=node, why=why, doubt=failure.doubt)
+        if failure.why_unknown:
+            unknown = failure.why_unknown
+            _log.warning("it is not known whether a pod is bound", pod=pod, node=node, why=why, doubt=unknown)
         else:
             _log.info("a pod is not bound", pod=pod, node=node, why=why)
 

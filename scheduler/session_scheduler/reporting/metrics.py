@@ -11,7 +11,7 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Any, Final, Literal, Protocol, get_args
+from typing import Final, Literal, Protocol, get_args
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector
@@ -20,7 +20,9 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
 from session_scheduler.base.exposition import without_created
+from session_scheduler.cluster.group_discovery import GroupDiscovery
 from session_scheduler.cluster.mirror import MirrorMeter
+from session_scheduler.framework.hooks import HookCall, HookCalls
 from session_scheduler.framework.observer import Stage
 
 _log = structlog.get_logger(__name__)
@@ -58,30 +60,6 @@ _SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {
 """What the names of a family's samples end with; of other types they are the family's own."""
 
 
-class HookTimes(Protocol):
-    """What is counted of one plugin's implementation of one hook."""
-
-    plugin: str
-    hook: str
-    calls: int
-    seconds: float
-
-    def __call__(self) -> Any:
-        """Ask the hook `metrics`."""
-
-
-class ProfileHooks(Protocol):
-    """One profile's hooks: by hook, in order; and the plugins by name."""
-
-    @property
-    def hooks(self) -> Mapping[str, Sequence[HookTimes]]:
-        """Every implementation."""
-
-    @property
-    def instances(self) -> Mapping[str, object]:
-        """Every plugin; profiles may share one."""
-
-
 class Pending(Protocol):
     """What waits to be scheduled, by state."""
 
@@ -96,18 +74,6 @@ class Pending(Protocol):
     @property
     def reserved(self) -> int:
         """For how many gangs nodes are kept."""
-
-
-class PodGroupApis(Protocol):
-    """What an API server has of pod groups."""
-
-    @property
-    def versions(self) -> Sequence[str]:
-        """The apiVersions that are used."""
-
-    @property
-    def gates(self) -> Mapping[str, bool]:
-        """Feature gates, whether each is on; only those of which that is known."""
 
 
 class _Families:
@@ -166,7 +132,7 @@ class WatchMetrics(MirrorMeter):
         self._relists.add(kind, why)
 
     def missed(self, kind: str, count: int) -> None:
-        """So many objects had changed of which the watch told nothing."""
+        """So many objects had changed of which the watch showed nothing."""
         self._missed.add(kind, count=count)
 
 
@@ -204,7 +170,7 @@ class Metrics:
         self._lag = _histogram(registry, "watch_lag_seconds", "From a bind's answer to the event that shows it.")
         self.watches = WatchMetrics(registry)
         self.reports = ReportMetrics(registry)
-        """A `ReportMeter`."""
+        """What a `Recorder` counts."""
         self._leader = Gauge(PREFIX + "leader", "1 where this replica schedules.", registry=registry)
         self._renewals = _Counts(registry, "lease_renewal_failures", "Renewals of the lease that failed.")
         self._plugin_families = _PluginFamilies(registry)
@@ -219,7 +185,7 @@ class Metrics:
         self._groups = _Counts(registry, "groups", "Attempts at groups.", ("result",), get_args(GroupResult))
         self._pods = _Counts(registry, "pods", "Attempts at pods.", ("result",), get_args(PodResult))
 
-        self._woken = _Counts(registry, "woken_groups", "Refused groups that an event woke.", ("event", "plugin"))
+        self._requeued = _Counts(registry, "woken_groups", "Refused groups that an event woke.", ("event", "plugin"))
 
     def _of_binding(self, registry: CollectorRegistry) -> None:
         codes = (*BIND_ERRORS.values(), "other")
@@ -263,9 +229,9 @@ class Metrics:
         """Attempts at pods ended so."""
         self._pods.add(result, count=count)
 
-    def woken(self, event: str, plugin: str, groups: int) -> None:
-        """An event woke so many groups that the plugin had refused; no plugin where it was about the groups."""
-        self._woken.add(event, plugin, count=groups)
+    def requeued(self, event: str, plugin: str, groups: int) -> None:
+        """An event requeued so many groups that the plugin had refused; no plugin where it was about the groups."""
+        self._requeued.add(event, plugin, count=groups)
 
     def bind_error(self, answer: str) -> None:
         """A binding request failed; `answer` is the name of the error, as `NotFound`."""
@@ -312,12 +278,12 @@ class Metrics:
         """Show what waits, as this says at each scrape."""
         self._registry.register(_PendingCollector(pending))
 
-    def follow_pod_groups(self, apis: PodGroupApis) -> None:
+    def follow_pod_groups(self, apis: GroupDiscovery) -> None:
         """Show what the API server has of pod groups, as this says at each scrape."""
         self._registry.register(_PodGroupCollector(apis))
 
     def follow_profiles(
-        self, profiles: Mapping[str, ProfileHooks], in_session: Callable[[], bool] = lambda: False
+        self, profiles: Mapping[str, HookCalls], in_session: Callable[[], bool] = lambda: False
     ) -> None:
         """Show the hooks' times by profile, and what plugins answer to `metrics`.
 
@@ -367,7 +333,7 @@ def _waiting(what: str, counts: Mapping[str, int]) -> Metric:
 class _PodGroupCollector:
     """What the API server has of pod groups."""
 
-    def __init__(self, apis: PodGroupApis) -> None:
+    def __init__(self, apis: GroupDiscovery) -> None:
         self._apis = apis
 
     def describe(self) -> Iterable[Metric]:
@@ -389,7 +355,7 @@ def _named(what: str, label: str, is_: str, values: Iterable[tuple[str, float]])
 class _HookCollector:
     """Counters of what hooks took, taken from where the calls are made: recording costs nothing here."""
 
-    def __init__(self, profiles: Mapping[str, ProfileHooks]) -> None:
+    def __init__(self, profiles: Mapping[str, HookCalls]) -> None:
         self._profiles = profiles
 
     def describe(self) -> Iterable[Metric]:
@@ -399,7 +365,7 @@ class _HookCollector:
         return self._families(self._profiles)
 
     @staticmethod
-    def _families(profiles: Mapping[str, ProfileHooks]) -> Iterable[Metric]:
+    def _families(profiles: Mapping[str, HookCalls]) -> Iterable[Metric]:
         labels = ["profile", "plugin", "hook"]
         calls = CounterMetricFamily(PREFIX + "hook_calls", "Calls of plugins' hooks.", labels=labels)
         seconds = CounterMetricFamily(PREFIX + "hook_seconds", "Seconds spent in plugins' hooks.", labels=labels)
@@ -418,20 +384,20 @@ class _PluginFamilies:
         self._failures = _Counts(
             registry, "plugin_metrics_failures", "Answers to the hook `metrics` that could not be shown.", ("plugin",)
         )
-        self._profiles: Mapping[str, ProfileHooks] = {}
+        self._profiles: Mapping[str, HookCalls] = {}
         self._in_session: Callable[[], bool] = lambda: False
         self._last: list[tuple[str, Metric]] = []
-        self._told: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
         """By plugin, the problem that was logged last: a scrape comes every few seconds."""
 
-    def follow(self, profiles: Mapping[str, ProfileHooks], in_session: Callable[[], bool]) -> None:
+    def follow(self, profiles: Mapping[str, HookCalls], in_session: Callable[[], bool]) -> None:
         self._profiles, self._in_session = profiles, in_session
         for plugin in {call.plugin for call in self._calls()}:
             self._failures.add(plugin, count=0)
 
-    def _calls(self) -> list[HookTimes]:
+    def _calls(self) -> list[HookCall]:
         """The hook's implementations, each plugin once."""
-        found: dict[int, HookTimes] = {}
+        found: dict[int, HookCall] = {}
         for hooks in self._profiles.values():
             for call in hooks.hooks.get("metrics", ()):
                 found.setdefault(id(hooks.instances[call.plugin]), call)
@@ -451,21 +417,21 @@ class _PluginFamilies:
             else:
                 taken |= _names(family)
                 shown.append(family)
-        self._tell(problems)
+        self._log_new(problems)
         return shown
 
-    def _tell(self, problems: Mapping[str, str]) -> None:
+    def _log_new(self, problems: Mapping[str, str]) -> None:
         for plugin, problem in problems.items():
             self._failures.add(plugin)
-            if self._told.get(plugin) != problem:
+            if self._logged.get(plugin) != problem:
                 _log.warning("a plugin's metrics are left out", plugin=plugin, problem=problem)
-        self._told = dict(problems)
+        self._logged = dict(problems)
 
 
-def _asked(call: HookTimes, problems: dict[str, str]) -> list[Metric]:
+def _asked(call: HookCall, problems: dict[str, str]) -> list[Metric]:
     try:
         return list(call() or ())
-    except Exception as error:  # noqa: BLE001 (whatever a plugin raises is told, and the others are shown)
+    except Exception as error:  # noqa: BLE001 (whatever a plugin raises is logged, and the others are shown)
         problems[call.plugin] = f"{type(error).__name__}: {error}"
         return []
 

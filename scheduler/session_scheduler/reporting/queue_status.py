@@ -75,26 +75,19 @@ class QueueStatusWriter:
     def status(self, queue: Queue) -> QueueStatus:
         """What a queue's status should say."""
         use = self._cache.queues
+        known, now = queue.status.conditions, time_text(self._now())
         problem = use.problem(queue)
         if problem is not None:
             said = QueueCondition(type=READY, status="False", reason=problem.reason, message=problem.message)
-            return QueueStatus(conditions=(self._timed(queue, said),))
+            return QueueStatus(conditions=(said.since(known, now),))
         counts, shares = use.counts(queue.key), use.shares(self._cache.table)
         ready = QueueCondition(type=READY, status="True", reason="Ready", message="")
         return QueueStatus(
             allocated=shown_amounts(counts.held),
             pending=shown_amounts(counts.pending),
             fair_share=shown_amounts(shares.fair.get(queue.key, {})),
-            conditions=(self._timed(queue, ready),),
+            conditions=(ready.since(known, now),),
         )
-
-    def _timed(self, queue: Queue, condition: QueueCondition) -> QueueCondition:
-        """With the time since when its status has been what it is."""
-        known = next((one for one in queue.status.conditions if one.type == condition.type), None)
-        same = known is not None and known.status == condition.status
-        since = known.last_transition_time if known is not None and same else time_text(self._now())
-        return QueueCondition(type=condition.type, status=condition.status, reason=condition.reason,
-                              message=condition.message, last_transition_time=since)  # fmt: skip
 
     def _due(self, queue: Queue, wanted: QueueStatus) -> bool:
         news = [(one.status, one.reason) for one in wanted.conditions] != [
@@ -106,7 +99,7 @@ class QueueStatusWriter:
     async def _write(self, queue: Queue, status: QueueStatus) -> None:
         self._written[queue.metadata.uid] = self._clock.now()
         try:
-            await self._cluster.tell_queue(queue, status)
+            await self._cluster.write_queue_status(queue, status)
         except _EXPECTED:
             return
         except ClusterError as error:

@@ -14,9 +14,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from session_scheduler.base.clock import Clock, utc_now
 from session_scheduler.cluster.errors import (
@@ -32,8 +33,10 @@ from session_scheduler.cluster.errors import (
 from session_scheduler.cluster.port import EVENT_NOTE_LIMIT, Cluster, Event, EventSeries, event_name, event_namespace
 from session_scheduler.model.group_api import SCHEDULED
 from session_scheduler.model.objects import KubeObject, Pod, PodCondition, PodGroup
+from session_scheduler.model.times import time_text
 from session_scheduler.reporting import messages
 from session_scheduler.reporting.messages import POD_SCHEDULED, Message
+from session_scheduler.reporting.metrics import ReportMetrics
 from session_scheduler.reporting.recorder_queue import (
     COMBINED,
     FORGET_SECONDS,
@@ -43,7 +46,6 @@ from session_scheduler.reporting.recorder_queue import (
     Waiting,
     Wanted,
     same,
-    timed,
 )
 
 _log = structlog.get_logger(__name__)
@@ -59,7 +61,7 @@ _PAUSES = (0.5, 1.0, 2.0, 4.0)
 """Seconds before each new try of what failed for now."""
 _LONGEST_PAUSE = 10.0
 _SWAPS = 5
-"""How often a group's condition is tried against others who write to the group."""
+"""How often a group's condition is tried against other writers."""
 _QUIET_SECONDS = 60.0
 _MANY_EVENTS = 4_000
 """So many are written within some 5 s once nothing else is to be done."""
@@ -77,30 +79,10 @@ _EXPECTED = (Conflict, NotFound, NotLeading)
 """Others were faster, the object is gone, or another replica is to report: nothing to log."""
 
 
-class ReportMeter(Protocol):
-    """Counts reports. `kind` is "condition" or "event"."""
-
-    def written(self, kind: str) -> None:
-        """One was written."""
-
-    def dropped(self, kind: str, why: str) -> None:
-        """One was not; `why` is the name of the error, "Full", "Forgotten" or "Unexpected"."""
-
-
-class NoMeter:
-    """Counts nothing."""
-
-    def written(self, kind: str) -> None:
-        """See `ReportMeter`."""
-
-    def dropped(self, kind: str, why: str) -> None:
-        """See `ReportMeter`."""
-
-
 class Recorder:
     """Queues conditions and events, and writes them while `run` runs. For one event loop; not for threads.
 
-    `clock` tells how long ago something was, `now` gives the times that are written. `in_flight` is how many requests
+    `clock` measures how long ago a thing was, `now` gives the times that are written. `in_flight` is how many requests
     go at once, half of them conditions, half events; `limit` how much may wait: over it the oldest events are dropped.
     Without `events` only conditions are written. `sleep` waits between tries. While `busy` answers that pods are being
     bound, events are written one at a time, unless many wait: pods start sooner, their events come some seconds later.
@@ -116,7 +98,7 @@ class Recorder:
         in_flight: int = 16,
         limit: int = 50_000,
         busy: Callable[[], bool] = lambda: False,
-        meter: ReportMeter | None = None,
+        meter: ReportMetrics | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._cluster = cluster
@@ -125,7 +107,7 @@ class Recorder:
         self._events = events
         self._in_flight = in_flight
         self._busy = busy
-        self._meter: ReportMeter = meter or NoMeter()
+        self._meter = meter or ReportMetrics(CollectorRegistry())
         self._sleep = sleep
         self._waiting = Waiting(limit)
         self._reports: OrderedDict[str, ObjectReports] = OrderedDict()
@@ -175,7 +157,7 @@ class Recorder:
             if not self._was_scheduled(group):
                 self.condition(group, SCHEDULED, status, reason, message)
             self._record(group, messages.failed_scheduling(message))
-        elif self._asked(group, SCHEDULED, status, reason, message):
+        elif self.condition(group, SCHEDULED, status, reason, message):
             self._record(group, messages.started(message))
 
     def _was_scheduled(self, group: PodGroup) -> bool:
@@ -184,14 +166,10 @@ class Recorder:
 
     # -------------------------------------------------------------- asking
 
-    def condition(self, obj: Pod | PodGroup, type: str, status: str, reason: str, message: str) -> None:  # noqa: A002
-        """Ask for a condition on the object as it is in `obj`. Returns at once and never raises."""
-        self._asked(obj, type, status, reason, message)
-
-    def _asked(self, obj: Pod | PodGroup, type_: str, status: str, reason: str, message: str) -> bool:
-        """Whether that is news."""
+    def condition(self, obj: Pod | PodGroup, type: str, status: str, reason: str, message: str) -> bool:  # noqa: A002
+        """Ask for a condition on the object as it is in `obj`; whether that is news. Never raises, never waits."""
         try:
-            return self._ask(obj, PodCondition(type_, status, reason, message[:_MESSAGE_LIMIT]))
+            return self._ask(obj, PodCondition(type, status, reason, message[:_MESSAGE_LIMIT]))
         except Exception:  # noqa: BLE001 (a report never stops a cycle)
             self._broken("condition")
             return False
@@ -235,9 +213,9 @@ class Recorder:
             self._owed[series] = None
 
     def forget(self, uid: str) -> None:
-        """The object is gone: nothing more about it is kept or written, but for events that nobody has read of yet.
+        """The object is gone: nothing more about it is kept or written, but for events that are new.
 
-        Of those, some say why it is gone; the watch may tell of that before they are written.
+        Of those, some say why it is gone; the watch may show that before they are written.
         """
         reports = self._reports.pop(uid, None)
         if reports is not None:
@@ -251,7 +229,7 @@ class Recorder:
             reports.let_go()
 
     def seen(self, obj: Pod) -> None:
-        """The pod is so now: what waits to be written of it, or was refused of it as it was, is asked for anew."""
+        """The pod is so now: what waits to be written of it, or was refused of it as it was, is asked for again."""
         reports = self._reports.get(obj.metadata.uid)
         if reports is None:
             return
@@ -328,7 +306,9 @@ class Recorder:
             if same(known, wanted.condition):
                 return
             try:
-                await self._swap(reports, obj, timed(wanted, known))
+                await self._swap(
+                    reports, obj, wanted.condition.since([known] if known else [], time_text(wanted.asked))
+                )
             except Conflict:
                 reports.forget_written()
                 if isinstance(obj, Pod) or not left:
@@ -341,7 +321,7 @@ class Recorder:
             obj = fresh
 
     async def _swap(self, reports: ObjectReports, obj: Pod | PodGroup, condition: PodCondition) -> None:
-        """Write it unless somebody else has written to the object since `obj` was read. Raises Conflict."""
+        """Write it unless another client has written to the object since `obj` was read. Raises Conflict."""
         guard = reports.guard(obj.metadata.resource_version)
         if not guard:
             raise Conflict(f"{obj.key}: no resourceVersion is known that would keep a late write from landing")
@@ -364,7 +344,7 @@ class Recorder:
             try:
                 place = (series.namespace, series.name)
                 await self._persist(lambda: self._cluster.repeat_event(*place, said))
-            except NotFound:  # the API server forgot it: it begins anew, and its repeats are said again
+            except NotFound:  # the API server forgot it: it begins again, and so do its repeats
                 series.name = ""
         if not series.name:
             await self._create(series, event)

@@ -8,11 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
 
-import msgspec
-
 from session_scheduler.cluster.port import Event
 from session_scheduler.model.objects import Pod, PodCondition, PodGroup
-from session_scheduler.model.times import time_text
 
 SIMILAR = 10
 """Different notes of one reason that are recorded of one object within SIMILAR_SECONDS, as client-go's correlator."""
@@ -98,7 +95,7 @@ class ObjectReports:
         return self.known(obj, type_)
 
     def guard(self, version: str) -> str:
-        """The resourceVersion that an object of this version has now if nobody but us has written to it.
+        """The resourceVersion that an object of this version has now if only we have written to it.
 
         Our writes are swaps: where this version was swapped for another, that one differs in our conditions only.
         """
@@ -155,12 +152,6 @@ def same(one: PodCondition | None, other: PodCondition) -> bool:
     """Whether both say the same; when it began to be so is not compared."""
     said = (other.type, other.status, other.reason, other.message)
     return one is not None and (one.type, one.status, one.reason, one.message) == said
-
-
-def timed(wanted: Wanted, known: PodCondition | None) -> PodCondition:
-    """The condition with its lastTransitionTime: the old one's unless the status changes."""
-    since = known.last_transition_time if known is not None and known.status == wanted.condition.status else None
-    return msgspec.structs.replace(wanted.condition, last_transition_time=since or time_text(wanted.asked))
 
 
 Item = ObjectReports | Series

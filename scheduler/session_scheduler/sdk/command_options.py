@@ -11,8 +11,6 @@ import typer
 
 from session_scheduler.sdk.commands import LogFormat, LogLevel
 
-__all__ = ["Context", "Kubeconfig", "LogFormatOption", "LogLevelOption"]
-
 Kubeconfig = Annotated[
     str | None,
     typer.Option("--kubeconfig", metavar="FILE", help="The cluster; else KUBECONFIG, ~/.kube/config, or the pod's."),

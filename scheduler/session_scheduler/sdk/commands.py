@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from session_scheduler.model.objects import Node
 
-__all__ = ["Host", "LogFormat", "LogLevel", "Output", "PluginOption", "TableRows"]
-
 
 class Output(Enum):
     """How a command writes its result."""

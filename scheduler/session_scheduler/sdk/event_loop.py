@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 
 import uvloop
 
-__all__ = ["run"]
-
 _Answer = TypeVar("_Answer")
 
 

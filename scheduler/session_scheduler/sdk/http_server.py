@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 IDLE_SECONDS: Final = 15.0
 """How long a connection may say nothing, or take for the headers of a request, before it is closed."""
 SHUTDOWN_SECONDS: Final = 1.0
-"""How long answers under way may take when the server stops."""
+"""How long answers in flight may take when the server stops."""
 _QUEUE: Final = 128
 _MAX_HEADER: Final = 4096
 """Bytes of a request's first line, and of each header."""
@@ -79,7 +79,7 @@ class Endpoints:
         self._explain = explain
         self._health_check = health_check
         self._fields = fields
-        application = web.Application(middlewares=[_told])
+        application = web.Application(middlewares=[_log_errors])
         handlers: dict[str, Handler] = {
             "/metrics": self._get_metrics,
             "/healthz": self._get_health,
@@ -101,7 +101,7 @@ class Endpoints:
             logger=_SILENT,
             shutdown_timeout=SHUTDOWN_SECONDS,
             keepalive_timeout=idle_seconds,
-            lingering_time=0,  # a body that nobody asked for is not read
+            lingering_time=0,  # a body that no handler asked for is not read
             max_line_size=_MAX_HEADER,
             max_field_size=_MAX_HEADER,
         )
@@ -180,7 +180,7 @@ def _checked(name: str, checks: Mapping[str, str | None], request: web.Request) 
 
 
 @web.middleware
-async def _told(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _log_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Log what a handler raises, and answer 500 without it."""
     try:
         return await handler(request)

@@ -29,8 +29,6 @@ from session_scheduler.cluster.leader_election import Elector, new_identity
 from session_scheduler.config.settings import LeaderElection
 from session_scheduler.framework.bindings import Runtime
 
-__all__ = ["LOST", "Leadership", "connect"]
-
 _log = structlog.get_logger(__name__)
 LOST: Final = 1
 """Exit status where the lease was lost: whoever started the process starts it again, and it stands by."""

@@ -18,17 +18,15 @@ from structlog.typing import EventDict, Processor
 
 from session_scheduler.sdk.commands import LogLevel
 
-__all__ = ["log_to_stderr"]
-
-LogFormat = Literal["console", "json"]
+_LogFormat = Literal["console", "json"]
 """console: `LEVEL event field=value`. json: an object a line, with time, level, logger, event and the fields."""
 _LIBRARIES: Final = ("asyncio", "aiohttp", "kubernetes", "urllib3")
-"""Below a warning they tell requests and answers, which may hold what nobody should read in a log."""
+"""Below a warning they log requests and answers, which may hold secrets."""
 _FIELDS: Final = "fluence_fields"
 """The attribute of a `LogRecord` that has an event's fields; their own names may be those of other attributes."""
 
 
-def log_to_stderr(level: LogLevel = LogLevel.WARNING, format: LogFormat = "console") -> None:  # noqa: A002
+def log_to_stderr(level: LogLevel = LogLevel.WARNING, format: _LogFormat = "console") -> None:  # noqa: A002
     """Send this process's logs of `level` and above to standard error, one line each."""
     number = logging.getLevelNamesMapping()[level.name]
     as_json = format == "json"
@@ -36,7 +34,7 @@ def log_to_stderr(level: LogLevel = LogLevel.WARNING, format: LogFormat = "conso
     handler.setFormatter(_JsonFormatter() if as_json else logging.Formatter("%(levelname)s %(message)s"))
     logging.basicConfig(level=number, handlers=[handler], force=True)
     logging.captureWarnings(as_json)
-    # No line tells of these, and looking them up costs as much as the rest of it. Source: Python's logging how-to.
+    # No line has these, and looking them up costs as much as the rest of it. Source: Python's logging how-to.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None
     for library in _LIBRARIES:
@@ -70,13 +68,13 @@ class _JsonFormatter(logging.Formatter):
             "logger": record.name,
             "event": record.getMessage(),
         }
-        told = self.formatException(record.exc_info) if record.exc_info else record.exc_text
+        trace = self.formatException(record.exc_info) if record.exc_info else record.exc_text
         if record.stack_info:
-            told = "\n".join(filter(None, (told, self.formatStack(record.stack_info))))
+            trace = "\n".join(filter(None, (trace, self.formatStack(record.stack_info))))
         for key, value in getattr(record, _FIELDS, {}).items():
             line[f"{key}_" if key in line or key == "exception" else key] = _plain(value)
-        if told:
-            line["exception"] = told
+        if trace:
+            line["exception"] = trace
         return json.dumps(line)
 
 

@@ -12,10 +12,8 @@ from session_scheduler.model.cel.parser import Places, Tree, parse
 from session_scheduler.model.cel.values import OptionalValue, Semver, Value, from_key, map_key, no_overload, type_name
 from session_scheduler.model.cel.work import LIMIT, Work
 
-__all__ = ["Program"]
-
 _LIST_COST, _MAP_COST = 10, 30
-_TELLING = frozenset((
+_NAMING_TYPES = frozenset((
     "isGreaterThan", "isLessThan", "compareTo", "major", "minor", "patch", "lowerAscii", "int", "string", "quantity",
     "semver", "size",
 ))  # fmt: skip
@@ -193,8 +191,8 @@ class _Compiler:
         function = table.get((name, len(arguments)))
         if function is None:
             raise self._wrong(tree, _undeclared(name))
-        if name in _TELLING:
-            function = _telling(name, function)
+        if name in _NAMING_TYPES:
+            function = _naming_types(name, function)
         if name == "_in_" and _is_set(arguments[1]):
             function = _in_set
         parts = [self.step(one, known) for one in ((target,) if target is not None else ()) + arguments]
@@ -294,7 +292,7 @@ def _implementation(value: Value) -> str:
 
 
 def _dotted(tree: Tree, known: frozenset[str]) -> str:
-    """The name that selections from a name which nobody knows make; empty for other trees."""
+    """The name that selections from an unknown name make; empty for other trees."""
     if tree[0] == "ident":
         return "" if tree[1] in known else str(tree[1])
     of = _dotted(tree[1], known) if tree[0] == "select" and not tree[3] else ""
@@ -315,8 +313,8 @@ def _in_set(work: Work, needle: Value, values: Value) -> bool:
     return contains(work, needle, values)
 
 
-def _telling(name: str, function: Function) -> Function:
-    """The function, whose errors tell the types that it does not take."""
+def _naming_types(name: str, function: Function) -> Function:
+    """The function, whose errors name the types that it does not take."""
 
     def run(work: Work, *arguments: Value) -> Value:
         try:

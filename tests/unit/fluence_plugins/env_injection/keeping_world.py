@@ -12,7 +12,7 @@ from fluence_plugins.env_injection.certificate_secret import material_of
 from fluence_plugins.env_injection.certificates import Material, service_names, signers
 from fluence_plugins.env_injection.metrics import WebhookMetrics
 from fluence_plugins.env_injection.webhook_configuration import Configuration
-from session_scheduler.cluster.dynamic_client import AlreadyExists, ClusterError, Conflict, NotFound
+from session_scheduler.sdk.dynamic_client import AlreadyExists, ClusterError, Conflict, NotFound
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 NAMES = service_names("fluence-webhook", "kube-system")

@@ -6,7 +6,7 @@ import base64
 import pytest
 
 from fluence_plugins.env_injection.certificates import LIFETIMES, make, signer, signers
-from session_scheduler.cluster.dynamic_client import Forbidden, Unavailable
+from session_scheduler.sdk.dynamic_client import Forbidden, Unavailable
 
 from .keeping_world import CONFIGURATION, NAMES, OURS, PLACE, START, World
 

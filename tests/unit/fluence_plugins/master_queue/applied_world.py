@@ -9,7 +9,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from session_scheduler.cluster.dynamic_client import Conflict, NotFound
+from session_scheduler.sdk.dynamic_client import Conflict, NotFound
 
 Path = tuple[str, ...]
 ATOMIC = ("nodeLabels", "namespaceSelector")

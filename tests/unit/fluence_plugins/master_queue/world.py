@@ -15,8 +15,8 @@ from fluence_plugins.master_queue.api.informer_store import RESOURCES
 from fluence_plugins.master_queue.controller.controller import Controller, Take
 from fluence_plugins.master_queue.metrics import MasterQueueMetrics
 from fluence_plugins.master_queue.nats.connection import Listener
-from session_scheduler.cluster.dynamic_client import Conflict, NotFound
 from session_scheduler.cluster.dynamic_informer import Change
+from session_scheduler.sdk.dynamic_client import Conflict, NotFound
 
 from .virtual_time import now
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from fluence_plugins.fluence.commands import backend
 from fluence_plugins.resources.backend_status import ConfigMapText, set_in_config_map, set_in_file
 from fluence_plugins.resources.errors import ResourcesError
-from session_scheduler.cluster.dynamic_client import Conflict
+from session_scheduler.sdk.dynamic_client import Conflict
 
 TEXT = "resources: [{type: q, name: a}, {type: q, name: b}]"
 app = typer.Typer()

@@ -154,7 +154,7 @@ async def test_a_bind_of_which_nothing_can_be_learnt_is_unknown(net):
 async def test_an_unknown_outcome_says_why_the_cluster_does_not_tell_it(net):
     net.fates["bind"], net.fates["get"] = [Conflict("changed")], [Forbidden("cannot get pods")]
     failure = await binder(net).bind(request_for(net))
-    assert (failure.unknown, failure.doubt) == (True, "cannot get pods")
+    assert (failure.unknown, failure.why_unknown) == (True, "cannot get pods")
     assert failure.reason == "binding to n1 failed: changed"
     assert not (await binder(net).resolve(failure)).unknown
 

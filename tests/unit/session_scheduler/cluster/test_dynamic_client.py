@@ -13,6 +13,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from session_scheduler.cluster import dynamic_client as client
+from session_scheduler.cluster import errors
 from session_scheduler.cluster.dynamic_client import KubeApi
 from session_scheduler.errors import InputError
 
@@ -109,8 +110,8 @@ REFUSED: list[Callable[[KubeApi], Awaitable[object]]] = [
 
 @pytest.mark.parametrize("ask", REFUSED, ids=["apply", "delete", "list"])
 @pytest.mark.parametrize(("status", "reason", "error"), [
-    (404, "NotFound", client.NotFound), (409, "Conflict", client.Conflict), (403, "Forbidden", client.Forbidden),
-    (422, "Invalid", client.Invalid),
+    (404, "NotFound", errors.NotFound), (409, "Conflict", errors.Conflict), (403, "Forbidden", errors.Forbidden),
+    (422, "Invalid", errors.Invalid),
 ])  # fmt: skip
 async def test_a_refused_application_deletion_or_list_is_an_error_that_names_the_path_alone(
     server: Server,
@@ -127,8 +128,8 @@ async def test_a_refused_application_deletion_or_list_is_an_error_that_names_the
 
 
 @pytest.mark.parametrize(("status", "reason", "error"), [
-    (404, "NotFound", client.NotFound), (409, "AlreadyExists", client.AlreadyExists),
-    (409, "Conflict", client.Conflict), (403, "Forbidden", client.Forbidden), (422, "Invalid", client.Invalid),
+    (404, "NotFound", errors.NotFound), (409, "AlreadyExists", errors.AlreadyExists),
+    (409, "Conflict", errors.Conflict), (403, "Forbidden", errors.Forbidden), (422, "Invalid", errors.Invalid),
 ])  # fmt: skip
 async def test_a_refusal_is_an_error_that_names_the_path(
     server: Server, api: KubeApi, status: int, reason: str, error: type[Exception]
@@ -142,7 +143,7 @@ async def test_a_refusal_is_an_error_that_names_the_path(
 async def test_an_answer_that_is_no_object_is_an_error(server: Server, api: KubeApi, body: str) -> None:
     server.body = body
     for ask in (api.get(PATH), api.list(PATH, Secret)):
-        with pytest.raises(client.Unavailable, match=rf"^{PATH}: the answer is no JSON object$"):
+        with pytest.raises(errors.Unavailable, match=rf"^{PATH}: the answer is no JSON object$"):
             await ask
 
 
@@ -164,7 +165,7 @@ async def test_an_answer_that_does_not_come_in_time_is_not_waited_for(
     brisk = replace(settings, timeout=0.05, write_timeout=0.05, tries=1)
     monkeypatch.setattr(api.client, "settings", brisk)
     async with asyncio.timeout(20):
-        with pytest.raises(client.Unavailable, match=rf"^{PATH}: no answer in time$"):
+        with pytest.raises(errors.Unavailable, match=rf"^{PATH}: no answer in time$"):
             await ask(api)
 
 
@@ -212,7 +213,7 @@ async def test_a_list_whose_pages_expire_again_is_given_up_and_never_asked_for_a
     server: Server, api: KubeApi
 ) -> None:
     server.answers = [page(secret("a"), go_on="more"), EXPIRED] * 2
-    with pytest.raises(client.ClusterError, match=rf"^{PATH}: 410: too old$"):
+    with pytest.raises(errors.ClusterError, match=rf"^{PATH}: 410: too old$"):
         await api.list(PATH, Secret)
     assert queries(server) == ["?limit=500", "?limit=500&continue=more"] * 2
 
@@ -226,7 +227,7 @@ async def test_objects_of_another_kind_are_no_list(
     server: Server, api: KubeApi, answer: tuple[int, Any], why: str
 ) -> None:
     server.answers = [answer]
-    with pytest.raises(client.Unreadable, match=f"^{PATH}: {why}$"):
+    with pytest.raises(errors.Unreadable, match=f"^{PATH}: {why}$"):
         await api.list(PATH, Secret)
 
 

@@ -70,9 +70,9 @@ def test_a_cluster_that_does_not_answer_is_told_later() -> None:
     async def fails(*_: object) -> Queue:
         raise Unavailable("not now")
 
-    write, world.cluster.memory.tell_queue = world.cluster.memory.tell_queue, fails  # type: ignore[method-assign]
+    write, world.cluster.memory.write_queue_status = world.cluster.memory.write_queue_status, fails  # type: ignore[method-assign]
     world.tell()
-    world.cluster.memory.tell_queue = write  # type: ignore[method-assign]
+    world.cluster.memory.write_queue_status = write  # type: ignore[method-assign]
     world.tell(5)
     assert world.found().status.conditions[0].status == "True"
 
@@ -82,9 +82,9 @@ def test_a_status_is_not_written_over_what_others_have_written_since() -> None:
     stale = world.found()
     world.tell()
     with pytest.raises(Conflict):
-        asyncio.run(world.cluster.memory.tell_queue(stale, QueueStatus()))
+        asyncio.run(world.cluster.memory.write_queue_status(stale, QueueStatus()))
     with pytest.raises(Invalid):
-        asyncio.run(world.cluster.memory.tell_queue(Queue(metadata=ObjectMeta(name="a")), QueueStatus()))
+        asyncio.run(world.cluster.memory.write_queue_status(Queue(metadata=ObjectMeta(name="a")), QueueStatus()))
 
 
 def test_an_object_that_the_configuration_has_too_says_that_it_does_not_count() -> None:

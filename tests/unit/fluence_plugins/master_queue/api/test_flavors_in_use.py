@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from fluence_plugins.master_queue.api.flavors_in_use import FlavorsInUse
-from session_scheduler.cluster.dynamic_client import Forbidden, KubeApi, NotFound, Unavailable
 from session_scheduler.cluster.kube_requests import ApiClient
+from session_scheduler.sdk.dynamic_client import Forbidden, KubeApi, NotFound, Unavailable
 
 FINISHED = {"type": "Finished", "status": "True"}
 

@@ -28,10 +28,10 @@ from fluence_plugins.master_queue.api.kueue import (
 from fluence_plugins.master_queue.api.server_side_apply import MANAGER, Applier, differs
 from fluence_plugins.master_queue.api.server_side_apply import plain as body
 from fluence_plugins.master_queue.metrics import MasterQueueMetrics
-from session_scheduler.cluster.dynamic_client import Conflict, Forbidden, Unavailable
 from session_scheduler.cluster.dynamic_informer import Change
 from session_scheduler.model.meta import ObjectMeta, OwnerReference
 from session_scheduler.model.objects import Taint
+from session_scheduler.sdk.dynamic_client import Conflict, Forbidden, Unavailable
 
 from ..applied_world import Applied
 

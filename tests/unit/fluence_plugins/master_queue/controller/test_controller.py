@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fluence_plugins.master_queue.controller.controller import wall_ahead
-from session_scheduler.cluster.dynamic_client import Forbidden, NotFound, Unavailable
+from session_scheduler.sdk.dynamic_client import Forbidden, NotFound, Unavailable
 
 from ..virtual_time import run
 from ..world import CONNECTOR, SUBJECT, Api, World, document

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from fluence_plugins.master_queue.pool.capacity import Part, capacity, free, lesser
-from session_scheduler.cluster.dynamic_client import ClusterError, Invalid, KubeApi
 from session_scheduler.cluster.kube_requests import ApiClient
 from session_scheduler.errors import InputError
 from session_scheduler.model.objects import Node, Pod
+from session_scheduler.sdk.dynamic_client import ClusterError, Invalid, KubeApi
 
 Manifest = dict[str, Any]
 

@@ -17,8 +17,8 @@ from fluence_plugins.master_queue.messages import decoded
 from fluence_plugins.master_queue.nats.client import NatsClient
 from fluence_plugins.master_queue.nats.settings import ConnectorSettings
 from fluence_plugins.master_queue.pool.publisher import Pool, Publisher, message
-from session_scheduler.cluster.dynamic_client import ClusterError
 from session_scheduler.errors import InputError
+from session_scheduler.sdk.dynamic_client import ClusterError
 
 SETTINGS = ConnectorSettings(servers=("nats://127.0.0.1:4222",))
 

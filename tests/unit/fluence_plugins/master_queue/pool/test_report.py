@@ -12,10 +12,10 @@ import pytest
 
 from fluence_plugins.master_queue.pool import report as pool_report
 from fluence_plugins.master_queue.pool.tables import age, parts
-from session_scheduler.cluster.dynamic_client import ClusterError, Forbidden, KubeApi, NotFound
 from session_scheduler.cluster.kube_requests import ApiClient
 from session_scheduler.errors import InputError
 from session_scheduler.sdk.commands import TableRows
+from session_scheduler.sdk.dynamic_client import ClusterError, Forbidden, KubeApi, NotFound
 
 Manifest = dict[str, Any]
 NOW = 1767323045.0
