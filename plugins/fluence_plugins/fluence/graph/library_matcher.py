@@ -59,7 +59,7 @@ class LibraryMatcher(Matcher):
         request = _read(jobspec if isinstance(jobspec, str) else json.dumps(jobspec), self._sizes)
         number = self.next_jobid if jobid is None else jobid
         library = self._library or self._open()
-        nodes = self._match(library, request, number, None if candidates is None else np.asarray(candidates))
+        nodes = self._library_match(library, request, number, None if candidates is None else np.asarray(candidates))
         held = self._chunks.take(number, nodes)
         try:
             found = super().update_allocate(number, _resource_set(held))
@@ -71,7 +71,7 @@ class LibraryMatcher(Matcher):
         self._held.add(number)
         return found
 
-    def _match(self, library: Matcher, request: _Request, number: int, candidates: Any) -> Sequence[_Node]:
+    def _library_match(self, library: Matcher, request: _Request, number: int, candidates: Any) -> Sequence[_Node]:
         """What the library gives, and now holds as `number`."""
         if candidates is None or candidates.dtype == np.bool_:
             return _nodes(library.allocate(request.text, jobid=number, candidates=candidates))
