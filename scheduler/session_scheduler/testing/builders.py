@@ -34,9 +34,8 @@ from session_scheduler.model.sub_groups import SUB_GROUP_LABEL, SUB_GROUPS_ANNOT
 
 COSCHEDULING_VERSION = "scheduling.x-k8s.io/v1alpha1"
 
-# The builders take more than five parameters: each stands for one field of the object, by keyword, and has a default.
 
-
+# more than five parameters: each is a field of the object, by keyword, with a default
 def node(
     name: str,
     *,
@@ -57,6 +56,7 @@ def node(
     )
 
 
+# more than five parameters: each is a field of the object, by keyword, with a default
 def pod(
     name: str,
     *,
@@ -103,6 +103,7 @@ def pods(prefix: str, count: int, **options: Any) -> list[Pod]:
     return [pod(f"{prefix}-{index}", **options) for index in range(count)]
 
 
+# more than five parameters: each is a field of the object, by keyword, with a default
 def pod_group(
     name: str,
     min_count: int | None = None,
@@ -141,6 +142,7 @@ def gang(
     return [group, *pods(name, size, group=name, **options)]
 
 
+# more than five parameters: each is a field of the object, by keyword, with a default
 def queue(
     name: str,
     *,

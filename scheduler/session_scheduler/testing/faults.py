@@ -52,7 +52,7 @@ class FaultyCluster(MemoryCluster):
         """From now on binds succeed."""
         self._faults.clear()
 
-    # The parameters are those of the port.
+    # more than five parameters: the fields of a Binding
     async def bind(
         self,
         namespace: str,

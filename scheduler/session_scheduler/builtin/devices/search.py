@@ -241,7 +241,7 @@ class Search:
                 return True
         return False
 
-    # Seven parameters: it is called for each choice of a device, up to `steps` times a pod; an object would cost more.
+    # more than five parameters: called for each choice of a device, up to `steps` times a pod; an object costs more
     def _try(
         self, claim: int, request: int, ask: Ask, number: int, one: Candidate, start: int, *, must: bool = False
     ) -> bool:
