@@ -186,7 +186,7 @@ class Proxy:
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
-        await self._connector._create_connection(_PATIENCE)
+        await self._connector.finish(_PATIENCE)
         await self._session.close()
 
     # ------------------------------------------------------------------ what tests say
