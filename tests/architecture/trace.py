@@ -1,21 +1,25 @@
 """Follows a call through the core: which files it enters, and how often it climbs into a file above the caller's.
 
+    python -m tests.architecture.trace
     python -m tests.architecture.trace TEST --start MODULE:NAME --end MODULE:NAME
 
-runs one test and prints the way from the first call of `start` to the first return of `end` in it. The values in
-`model/` and the plugins (`builtin/`, and all outside of the core) are left out: they are called on every level. A
-*climb* is a call into a file that imports the caller's file, directly or through others.
+The first form traces the tests of `WAYS`, and fails where one enters more files, or climbs more often, than it may. The
+second traces any one test. A way goes from the first call of `start` to the first return of `end` after it. A *climb*
+is a call into a file that imports the caller's file, directly or through others.
+
+Left out are the values in `model/` and the plugins (`builtin/`, and all outside of the core), which are called on every
+level, and the cluster in memory, which stands in for an API server.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
+from inspect import CO_COROUTINE, CO_GENERATOR
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,6 +30,8 @@ from tests.architecture.import_graph import PACKAGES, above, import_graph, modul
 CORE = "session_scheduler"
 LEFT_OUT = ("model", "builtin", "errors", "testing")
 """Packages of the core that do not count."""
+API_SERVER = frozenset(f"{CORE}.cluster.{name}" for name in ("memory", "watch_history", "write_rules"))
+"""The modules of the cluster in memory."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,35 @@ class Point:
         return frame.f_code.co_qualname == self.name and _module(frame.f_code.co_filename) == self.module
 
 
+@dataclass(frozen=True)
+class Limit:
+    """A test that takes a way, and how long that may be."""
+
+    test: str
+    start: Point
+    end: Point
+    files: int
+    climbs: int
+
+
+def _limit(test: str, start: str, end: str, files: int, climbs: int) -> Limit:
+    points = Point.of(f"{CORE}.{start}"), Point.of(f"{CORE}.{end}")
+    return Limit(f"tests/architecture/test_ways.py::{test}", *points, files, climbs)
+
+
+WAYS = {
+    "a group, from allocate to the committed statement": _limit(
+        "test_a_gang_is_allocated_and_committed",
+        "actions.allocate:allocate", "framework.statement:Statement.commit", files=8, climbs=3),
+    "a watched object, from the port into cache and queue": _limit(
+        "test_a_watched_pod_enters_the_cache_and_the_queue",
+        "cluster.mirror:KnownObjects.take", "state.scheduling_queue:SchedulingQueue.requeue", files=6, climbs=2),
+    "a decision, until its pods are bound": _limit(
+        "test_a_gangs_decision_is_carried_out_until_its_pods_are_bound",
+        "binding.binder:Binder.carry_out", "binding.binder:Binder.carry_out", files=5, climbs=0),
+}  # fmt: skip
+
+
 @dataclass
 class Way:
     """The files that were entered, in order, and the climbs between them: (from, to)."""
@@ -56,6 +91,10 @@ class Way:
     climbs: list[tuple[str, str]] = field(default_factory=list)
     complete: bool = False
     """Whether the way's end was reached."""
+
+    def __str__(self) -> str:
+        climbs = [f"{one} -> {other}" for one, other in self.climbs]
+        return f"  {len(self.files)} files: {' '.join(self.files)}\n  {len(climbs)} climbs: {' '.join(climbs)}"
 
 
 class Tracer:
@@ -66,6 +105,10 @@ class Tracer:
         self._start = start
         self._end = end
         self._on = False
+        self._ending: FrameType | None = None
+        """A coroutine or generator that is the way's end, while it may still go on."""
+        self._length = (0, 0)
+        """How many files and climbs there were when that paused, or returned, last."""
 
     @contextmanager
     def tracing(self) -> Iterator[Way]:
@@ -76,26 +119,32 @@ class Tracer:
             yield self.way
         finally:
             sys.setprofile(before)
+            if self._ending is not None:
+                files, climbs = self._length
+                del self.way.files[files:], self.way.climbs[climbs:]
+                self.way.complete, self._ending = True, None
 
     def _seen(self, frame: FrameType, event: str, _: object) -> None:
-        if self.way.complete or event not in ("call", "return"):
+        if self.way.complete:
             return
-        if event == "return":
-            self.way.complete = self._on and self._end.is_at(frame)
-            return
+        if event == "call":
+            self._called(frame)
+        elif event == "return" and self._on and self._ending in (None, frame) and self._end.is_at(frame):
+            if frame.f_code.co_flags & (CO_COROUTINE | CO_GENERATOR):  # a pause looks the same
+                self._ending, self._length = frame, (len(self.way.files), len(self.way.climbs))
+            else:
+                self.way.complete = True
+
+    def _called(self, frame: FrameType) -> None:
         self._on = self._on or self._start.is_at(frame)
         module = _counted(frame)
         if not self._on or module is None:
             return
         if module not in self.way.files:
             self.way.files.append(module)
-        caller = _caller(frame, self._start)
-        if (
-            caller not in (None, module)
-            and module in _above()[caller or ""]
-            and (caller, module) not in self.way.climbs
-        ):
-            self.way.climbs.append((caller or "", module))
+        climb = (_caller(frame, self._start) or module, module)
+        if module in _above()[climb[0]] and climb not in self.way.climbs:
+            self.way.climbs.append(climb)
 
 
 def _caller(frame: FrameType, start: Point) -> str | None:
@@ -119,7 +168,7 @@ def _counted(frame: FrameType) -> str | None:
 @cache
 def _counts(filename: str) -> str | None:
     module = _module(filename)
-    if module is None or not module.startswith(f"{CORE}."):
+    if module is None or not module.startswith(f"{CORE}.") or module in API_SERVER:
         return None
     return None if module.split(".")[1] in LEFT_OUT else module
 
@@ -147,24 +196,42 @@ class _Traced:
             return (yield)  # type: ignore[return-value]
 
 
-def main(arguments: list[str], show: Callable[[str], None] = print) -> int:
-    """Trace one test. Returns the exit status: 0, or 1 where the test failed or the way was not found in it."""
+def follow(test: str, start: Point, end: Point) -> Way | None:
+    """The way that one test takes; None where the test failed."""
+    tracer = Tracer(start, end)
+    status = pytest.main(["-q", "-p", "no:xdist", "-p", "no:cacheprovider", test], plugins=[_Traced(tracer)])
+    return tracer.way if status == 0 else None
+
+
+def excess(limit: Limit, way: Way | None) -> list[str]:
+    """What is wrong with the way that the test of a limit took; None is a test that failed."""
+    if way is None or not way.complete:
+        return [f"{limit.test} {'failed' if way is None else 'does not take this way'}"]
+    counts = (("files", limit.files, len(way.files)), ("climbs", limit.climbs, len(way.climbs)))
+    return [f"{limit.test}: {found} {what}, expected at most {most}" for what, most, found in counts if found > most]
+
+
+def main(arguments: list[str]) -> int:
+    """Trace the tests of `WAYS`, or the one that is named. Returns the exit status: 1 where any goes wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.architecture.trace", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    parser.add_argument("test", help="the test's id, PATH::NAME")
-    parser.add_argument("--start", type=Point.of, required=True, metavar="MODULE:NAME")
-    parser.add_argument("--end", type=Point.of, required=True, metavar="MODULE:NAME")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("test", nargs="?", help="the test's id, PATH::NAME; without it those that have limits")
+    parser.add_argument("--start", type=Point.of, metavar="MODULE:NAME")
+    parser.add_argument("--end", type=Point.of, metavar="MODULE:NAME")
     given = parser.parse_args(arguments)
-    tracer = Tracer(given.start, given.end)
-    status = pytest.main(["-q", "-p", "no:xdist", "-p", "no:cacheprovider", given.test], plugins=[_Traced(tracer)])
-    way = tracer.way
-    if given.json:
-        show(json.dumps(asdict(way)))
-    else:
-        show(f"{len(way.files)} files: {' '.join(way.files)}")
-        show(f"{len(way.climbs)} climbs: {' '.join(f'{one} -> {other}' for one, other in way.climbs)}")
-    return 0 if status == 0 and way.complete else 1
+    if given.test is None:
+        wrong = []
+        for name, limit in WAYS.items():
+            way = follow(limit.test, limit.start, limit.end)
+            print(f"{name}\n{way}")
+            wrong += excess(limit, way)
+        print(*wrong, sep="\n", file=sys.stderr)
+        return 1 if wrong else 0
+    if given.start is None or given.end is None:
+        parser.error("a test needs --start and --end")
+    way = follow(given.test, given.start, given.end)
+    print(way)
+    return 0 if way is not None and way.complete else 1
 
 
 if __name__ == "__main__":
