@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic, cast, get_args
 
 from msgspec.structs import replace
 
@@ -48,10 +48,9 @@ from session_scheduler.cluster.write_rules import (
     merged_texts,
     with_metadata,
 )
-from session_scheduler.model.devices import CONSUMERS_LIMIT, DEVICE_KINDS, FINALIZER, ResourceClaim, ResourceClaimStatus
+from session_scheduler.model.devices import CONSUMERS_LIMIT, FINALIZER, ResourceClaim, ResourceClaimStatus
 from session_scheduler.model.field_checks import FieldError, check_annotations, check_labels
 from session_scheduler.model.objects import (
-    ConfigMap,
     ExtendedClaimStatus,
     Lease,
     Node,
@@ -60,17 +59,13 @@ from session_scheduler.model.objects import (
     PodCondition,
     PodGroup,
     PortObject,
-    PriorityClass,
     RequestMapping,
     Taint,
     name_of,
 )
-from session_scheduler.model.policy import POLICY_KINDS
-from session_scheduler.model.queue_objects import QUEUE_KINDS, Queue, QueueStatus
-from session_scheduler.model.related import RELATED_KINDS
-from session_scheduler.model.storage import STORAGE_KINDS, PersistentVolume, PersistentVolumeClaim, StorageClass
+from session_scheduler.model.queue_objects import Queue, QueueStatus
+from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from session_scheduler.model.times import time_text
-from session_scheduler.model.workload_objects import WORKLOAD_KINDS
 
 _IDENTITY = uuid.UUID("0c6f3c5e-1f0e-5d0c-8f3b-2f9d6a7c4b11")
 
@@ -105,10 +100,7 @@ class MemoryCluster:
         may_evict: Callable[[Pod], bool] = lambda _: True,
         binds_volumes: bool = False,
     ) -> None:
-        kinds: tuple[type[Any], ...] = (Pod, Node, PodGroup, PriorityClass, ConfigMap, Lease, *STORAGE_KINDS,
-                                        *DEVICE_KINDS, *RELATED_KINDS, *POLICY_KINDS, *QUEUE_KINDS,
-                                        *WORKLOAD_KINDS)  # fmt: skip
-        self._stores: dict[type[Any], _Store[Any]] = {kind: _Store(kind, history) for kind in kinds}
+        self._stores: dict[type[Any], _Store[Any]] = {kind: _Store(kind, history) for kind in get_args(PortObject)}
         self._version = 0
         self._over: set[str] = set()
         """The uids of what only finalizers keep: its grace period is over."""

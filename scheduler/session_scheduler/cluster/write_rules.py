@@ -15,6 +15,7 @@ from session_scheduler.cluster.object_checks import check_node, check_pod_group,
 from session_scheduler.cluster.port import Kube
 from session_scheduler.model import devices
 from session_scheduler.model.field_checks import FieldError, check_metadata
+from session_scheduler.model.meta import ClusterScoped
 from session_scheduler.model.objects import (
     Node,
     ObjectMeta,
@@ -25,20 +26,16 @@ from session_scheduler.model.objects import (
     PodGroupStatus,
     PodStatus,
     PortObject,
-    PriorityClass,
     Taint,
 )
-from session_scheduler.model.related import Namespace
 from session_scheduler.model.storage import (
     BOUND_BY_CONTROLLER,
-    NO_NAMESPACE,
     ObjectReference,
     PersistentVolume,
     PersistentVolumeClaim,
 )
 
 _DEFAULT_GRACE = 30
-_WITHOUT_NAMESPACE = (Node, PriorityClass, Namespace, *NO_NAMESPACE, *devices.NO_NAMESPACE)
 
 
 # ------------------------------------------------------------------ rules
@@ -162,7 +159,7 @@ def kept_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Persiste
 
 def in_namespace(obj: Kube) -> Kube:
     """The object in `default` where it needs a namespace and names none."""
-    if obj.metadata.namespace or isinstance(obj, _WITHOUT_NAMESPACE):
+    if obj.metadata.namespace or isinstance(obj, ClusterScoped):
         return obj
     return with_metadata(obj, namespace="default")
 

@@ -356,4 +356,3 @@ class ResourceClaimTemplate(Namespaced, frozen=True, tag_field="kind", tag="Reso
 DeviceObject = DeviceClass | ResourceSlice | ResourceClaim
 DEVICE_KINDS: tuple[type[DeviceObject], ...] = (DeviceClass, ResourceSlice, ResourceClaim)
 """In the order in which they are listed."""
-NO_NAMESPACE = (DeviceClass, ResourceSlice)

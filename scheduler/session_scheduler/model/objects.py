@@ -20,7 +20,7 @@ from session_scheduler.model.meta import NodeSelectorTerm as NodeSelectorTerm
 from session_scheduler.model.meta import ObjectMeta as ObjectMeta
 from session_scheduler.model.meta import OwnerReference as OwnerReference
 from session_scheduler.model.meta import Quantity as Quantity
-from session_scheduler.model.policy import PolicyObject
+from session_scheduler.model.policy import PodDisruptionBudget
 from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.related import RelatedObject
 from session_scheduler.model.storage import StorageObject
@@ -375,7 +375,9 @@ class Lease(Namespaced, frozen=True, tag_field="kind", tag="Lease"):
     spec: LeaseSpec = LeaseSpec()
 
 
-KubeObject = Pod | Node | PodGroup | PriorityClass | StorageObject | DeviceObject | RelatedObject | PolicyObject | Queue
+KubeObject = (
+    Pod | Node | PodGroup | PriorityClass | StorageObject | DeviceObject | RelatedObject | PodDisruptionBudget | Queue
+)
 """Every kind the cluster port lists and watches."""
 PortObject = KubeObject | ConfigMap | Lease | WorkloadObject
 """Every kind behind the cluster port."""

@@ -33,8 +33,3 @@ class PodDisruptionBudget(Namespaced, frozen=True, tag_field="kind", tag="PodDis
     api_version: str = "policy/v1"
     spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
-
-
-PolicyObject = PodDisruptionBudget
-POLICY_KINDS: tuple[type[PolicyObject], ...] = (PodDisruptionBudget,)
-"""In the order in which they are listed."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from msgspec import field
 
 from session_scheduler.model.meta import ApiStruct, ClusterScoped, Condition, Quantity
@@ -38,6 +36,3 @@ class Queue(ClusterScoped, frozen=True, tag_field="kind", tag="Queue"):
     api_version: str = "fluence.flux-framework.org/v1alpha1"
     spec: QueueObjectSpec = QueueObjectSpec()
     status: QueueStatus = QueueStatus()
-
-
-QUEUE_KINDS: Final[tuple[type[Queue], ...]] = (Queue,)

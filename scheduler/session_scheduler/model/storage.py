@@ -273,4 +273,3 @@ STORAGE_KINDS: tuple[type[StorageObject], ...] = (
     StorageClass, CSIDriver, CSINode, CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim, VolumeAttachment,
 )  # fmt: skip
 """In the order in which they are listed."""
-NO_NAMESPACE = (PersistentVolume, StorageClass, CSINode, CSIDriver, VolumeAttachment)
