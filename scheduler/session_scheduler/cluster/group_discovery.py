@@ -8,7 +8,7 @@ changed; where it is off, nothing happens. What is missing is said once, and the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -123,18 +123,11 @@ class GroupDiscovery:
             text = await self._client.write("PATCH", path, body, what=described(group), content=MERGE_PATCH)
         except Invalid:  # it took the field, and found that it must not be changed
             return True
-        return gate.field in _spec(text)
-
-
-def _spec(text: bytes) -> Mapping[str, object]:
-    try:
-        return _specs.decode(text).spec
-    except msgspec.DecodeError as error:
-        raise Unavailable(f"podgroups: the API server's answer cannot be read: {error}") from None
+        try:
+            return gate.field in msgspec.json.decode(text, type=_Patched).spec
+        except msgspec.DecodeError as error:
+            raise Unavailable(f"podgroups: the API server's answer cannot be read: {error}") from None
 
 
 class _Patched(msgspec.Struct, frozen=True):
     spec: dict[str, object] = {}
-
-
-_specs = msgspec.json.Decoder(_Patched)

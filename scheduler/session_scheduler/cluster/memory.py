@@ -33,7 +33,9 @@ from session_scheduler.cluster.write_rules import (
     as_created,
     by_name,
     check_bindable,
+    check_binding,
     check_finalizers,
+    check_has_version,
     check_new,
     check_no_more_finalizers,
     check_taints,
@@ -160,8 +162,7 @@ class MemoryCluster:
 
     async def replace(self, obj: Lease) -> Lease:
         """See `port.Cluster`."""
-        if not obj.metadata.resource_version:
-            raise Invalid(f"{described(obj)}: metadata.resourceVersion: is empty: give it")
+        check_has_version(obj)
         current = self._current(obj, obj.metadata.resource_version)
         check_unchanged(current, obj.metadata.uid)
         return current if obj.spec == current.spec else self._write(current, spec=obj.spec)
@@ -178,9 +179,7 @@ class MemoryCluster:
         annotations: Mapping[str, str],
     ) -> None:
         """See `port.Cluster`."""
-        for field, value in (("node", node), ("uid", uid), ("resourceVersion", resource_version)):
-            if not value:
-                raise Invalid(f"binding of pod {namespace}/{name}: {field}: is empty: give it")
+        check_binding(f"{namespace}/{name}", node, uid, resource_version)
         pod = self._get(Pod, ("", namespace, name))
         check_unchanged(pod, uid, resource_version)
         check_bindable(pod)
@@ -243,8 +242,7 @@ class MemoryCluster:
 
     async def open_gate(self, pod: Pod, gate: str, annotations: Mapping[str, str | None]) -> Pod:
         """See `port.Cluster`."""
-        if not pod.metadata.resource_version:
-            raise Invalid(f"{described(pod)}: metadata.resourceVersion: is empty: give it")
+        check_has_version(pod)
         current = self._current(pod, pod.metadata.resource_version)
         merged = merged_texts(current.metadata.annotations, annotations)
         try:
@@ -269,15 +267,13 @@ class MemoryCluster:
 
     async def claim_volume(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
         """See `port.Cluster`."""
-        if not volume.metadata.resource_version:
-            raise Invalid(f"{described(volume)}: metadata.resourceVersion: is empty: give it")
+        check_has_version(volume)
         kept = kept_for(self._current(volume, volume.metadata.resource_version), claim)
         return self._write(kept, annotations=kept.metadata.annotations)
 
     async def allocate_claim(self, claim: ResourceClaim, status: ResourceClaimStatus) -> ResourceClaim:
         """See `port.Cluster`."""
-        if not claim.metadata.resource_version:
-            raise Invalid(f"{described(claim)}: metadata.resourceVersion: is empty: give it")
+        check_has_version(claim)
         if len(status.reserved_for) > CONSUMERS_LIMIT:
             raise Invalid(f"{described(claim)}: status.reservedFor: Too many: {len(status.reserved_for)}: must have at "
                           f"most {CONSUMERS_LIMIT} items")  # fmt: skip
@@ -289,8 +285,7 @@ class MemoryCluster:
 
     async def write_queue_status(self, queue: Queue, status: QueueStatus) -> Queue:
         """See `port.Cluster`."""
-        if not queue.metadata.resource_version:
-            raise Invalid(f"{described(queue)}: metadata.resourceVersion: is empty: give it")
+        check_has_version(queue)
         return self._write(self._current(queue, queue.metadata.resource_version), status=status)
 
     async def name_extended_claim(self, pod: Pod, claim: str, mappings: Sequence[RequestMapping]) -> Pod:

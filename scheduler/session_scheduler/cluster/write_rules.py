@@ -51,6 +51,19 @@ def check_unchanged(obj: PortObject, uid: str = "", resource_version: str = "") 
         raise Conflict(f"{described(obj)}: it has been modified: the resourceVersion in the precondition is {versions}")
 
 
+def check_has_version(obj: PortObject) -> None:
+    """Raises Invalid for an object without a resourceVersion: it would be written whatever the object is by now."""
+    if not obj.metadata.resource_version:
+        raise Invalid(f"{described(obj)}: metadata.resourceVersion: is empty: give it")
+
+
+def check_binding(pod: str, node: str, uid: str, resource_version: str) -> None:
+    """Raises Invalid where the node or a precondition is empty: to the API server an absent one holds."""
+    for field, value in (("node", node), ("uid", uid), ("resourceVersion", resource_version)):
+        if not value:
+            raise Invalid(f"binding of pod {pod}: {field}: is empty: give it")
+
+
 def check_bindable(pod: Pod) -> None:
     """Raises Conflict for a pod that cannot be bound now, whatever the preconditions."""
     if pod.metadata.deletion_timestamp is not None:
@@ -91,8 +104,7 @@ def check_no_more_finalizers(obj: PortObject, finalizers: Sequence[str]) -> None
 
 def check_taints(node: Node, taints: Sequence[Taint]) -> None:
     """Raises Invalid for taints that no node may have, and for a node of which taints may have been left out."""
-    if not node.metadata.resource_version:
-        raise Invalid(f"{described(node)}: metadata.resourceVersion: is empty: give it")
+    check_has_version(node)
     if node.unreadable:
         raise Invalid(f"{described(node)}: spec.taints: are left as they are: {node.unreadable}")
     try:

@@ -6,7 +6,7 @@ Source: the Kubernetes API reference (meta/v1, and core/v1 for node selectors).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 
@@ -17,6 +17,9 @@ __all__ = [
 
 Quantity = str | int | float
 """A resource quantity as written; `model.quantity` parses it."""
+REQUIRED_TERMS: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED_TERMS: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+"""The lists of each kind of affinity."""
 
 
 class ApiStruct(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):

@@ -15,10 +15,8 @@ import msgspec
 
 from session_scheduler.model.expressions import is_int32
 from session_scheduler.model.label_selectors import Selector, SelectorError, selector_of
+from session_scheduler.model.meta import PREFERRED_TERMS, REQUIRED_TERMS
 from session_scheduler.model.objects import LabelSelector, Pod
-
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 class _Part(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -141,10 +139,10 @@ class TermTable:
             return found.weight, _term(found.pod_affinity_term, pod)
 
         terms = PodTerms(
-            read(affinity.pod_affinity, _REQUIRED, TermKind.AFFINITY, one),
-            read(affinity.pod_anti_affinity, _REQUIRED, TermKind.ANTI_AFFINITY, one),
-            read(affinity.pod_affinity, _PREFERRED, TermKind.AFFINITY, weighted),
-            read(affinity.pod_anti_affinity, _PREFERRED, TermKind.ANTI_AFFINITY, weighted),
+            read(affinity.pod_affinity, REQUIRED_TERMS, TermKind.AFFINITY, one),
+            read(affinity.pod_anti_affinity, REQUIRED_TERMS, TermKind.ANTI_AFFINITY, one),
+            read(affinity.pod_affinity, PREFERRED_TERMS, TermKind.AFFINITY, weighted),
+            read(affinity.pod_anti_affinity, PREFERRED_TERMS, TermKind.ANTI_AFFINITY, weighted),
             "; ".join(problems) or None,
         )
         return self._with_held(terms)
