@@ -47,7 +47,7 @@ from session_scheduler.cluster.kube_bodies import (
 from session_scheduler.cluster.kube_kinds import Resource, resource_of
 from session_scheduler.cluster.kube_lists import PAGE, list_all
 from session_scheduler.cluster.kube_requests import ApiClient, RequestSettings
-from session_scheduler.cluster.kube_watch import joined, merged, parted, watch_one
+from session_scheduler.cluster.kube_watch import joined_versions, merged, split_versions, watch_one
 from session_scheduler.cluster.port import (
     Cluster,
     Event,
@@ -139,14 +139,14 @@ class KubernetesCluster:
         items = sorted((item for part in parts for item in part.items), key=lambda item: by_name(name_of(item)))
         if kind is PodGroup:
             self.pod_groups.seen(items)  # type: ignore[arg-type]
-        return Listing(tuple(items), joined([part.resource_version for part in parts]) or _NO_API)
+        return Listing(tuple(items), joined_versions([part.resource_version for part in parts]) or _NO_API)
 
     async def watch(self, kind: type[Kube], resource_version: str) -> AsyncGenerator[WatchEvent[Kube], None]:
         """See `port.Cluster`. Closing it, or cancelling who waits for it, closes its connection."""
         resources = await self._resources(kind)
         if not resources:
             await asyncio.Event().wait()  # nothing can happen; only closing or cancelling ends this
-        versions = parted(resource_version)
+        versions = split_versions(resource_version)
         # API servers give decimal numbers (and answer others with a 500); 0 would mean any moment, none missed or not.
         if len(versions) != len(resources) or not all(part.isdecimal() and int(part) for part in versions):
             raise Invalid(f"resourceVersion {resource_version!r} is none: take it from a list or an event")

@@ -268,17 +268,17 @@ class _Loader:
         self._ignored: Counter[str] = Counter()
         self._left_out: Counter[str] = Counter()
         for obj in there:
-            self._take(obj, None)
+            self._register(obj, None)
 
     def add(self, document: Document) -> None:
         """Take one document: typed, checked, its name not taken yet."""
         if document.saved:
             saved = saved_object(document)
-            self._take(saved, document)
+            self._register(saved, document)
             self._saved.append(saved)
             return
         if document.kind == SNAPSHOT and document.api_version == CONFIG_API_VERSION:
-            self._take_configuration(document)
+            self._start_snapshot(document)
             return
         kind = _kind_of(document)
         if kind is None:
@@ -302,14 +302,14 @@ class _Loader:
             self._claim_uid(document, metadata.uid, f"{document.group}/{document.kind}")
         self._read.append((document, value))
 
-    def _take_configuration(self, document: Document) -> None:
+    def _start_snapshot(self, document: Document) -> None:
         """Begin a snapshot: there can be one, and no other cluster beside it."""
         other = f"that of {self._configuration.file}" if self._configuration is not None else "a live cluster's"
         if self._configuration is not None or self._there:
             raise document.error("", f"the state to start from is {other} already: give one of the two")
         self._configuration = SavedConfiguration(document.file, document.tree())
 
-    def _take(self, obj: PortObject, document: Document | None) -> None:
+    def _register(self, obj: PortObject, document: Document | None) -> None:
         """Note the name and the uid of what is there already. Raises ManifestError where a snapshot's are taken."""
         metadata, kind = obj.metadata, type(obj).__name__
         group = obj.api_version.rpartition("/")[0]

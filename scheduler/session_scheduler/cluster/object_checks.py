@@ -76,16 +76,16 @@ def check_pod_spec(spec: PodSpec, where: str = "spec") -> None:
         check_name(spec.scheduling_group.pod_group_name, f"{where}.schedulingGroup.podGroupName")
 
 
-def _check_container_name(name: str, where: str, taken: dict[str, str]) -> None:
-    """Containers and init containers share one set of names; `taken` maps those seen to where they are."""
+def _check_container_name(name: str, where: str, seen: dict[str, str]) -> None:
+    """Containers and init containers share one set of names; `seen` maps those seen to where they are."""
     if not name:
         raise FieldError(f"{where}.name", "is missing: name the container, as main")
     if not is_dns_label(name):
         raise FieldError(f"{where}.name", f"{name!r} is no container's name: use up to 63 lower-case letters, digits "
                          "and '-'")  # fmt: skip
-    if name in taken:
-        raise FieldError(f"{where}.name", f"{name!r} is already the name of {taken[name]}: rename one")
-    taken[name] = where
+    if name in seen:
+        raise FieldError(f"{where}.name", f"{name!r} is already the name of {seen[name]}: rename one")
+    seen[name] = where
 
 
 def _check_container(container: Container, where: str) -> None:

@@ -196,7 +196,7 @@ class Scheduler:
         failed = self.plugin_sync.sync()
         now = self.clock.now()
         self.queue.flush(now)
-        for key in self.cache.moves.take_held_up(now):
+        for key in self.cache.moves.drain_held_up(now):
             self.queue.activate(key, now)
         self.cache.rest(self.queue.is_unschedulable)
         errors: list[BaseException] = []

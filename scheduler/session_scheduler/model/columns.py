@@ -150,7 +150,7 @@ class NodeTable:
         amounts = node_amounts(node)
         row = self.row_of.get(name)
         if row is None:
-            row = self._take_row(name)
+            row = self._assign_row(name)
         self._clear_static(row)
         self.nodes[row] = node
         self._write_static(row, node, amounts)
@@ -174,7 +174,7 @@ class NodeTable:
         self.static_version += 1
         return row
 
-    def _take_row(self, name: str) -> int:
+    def _assign_row(self, name: str) -> int:
         if self._free:
             row = self._free.pop()
         else:

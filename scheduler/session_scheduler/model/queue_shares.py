@@ -241,7 +241,7 @@ def reclaimable(
     for name in sorted(victims):
         if _parting(shares.tree, queue, name) is None:
             return f"queue {name!r} and queue {queue!r} are one: nothing is taken within a queue"
-        why = Giving(shares, queue, name, needs, left).take(victims[name])
+        why = Giving(shares, queue, name, needs, left).reclaim(victims[name])
         if why is not None:
             return why
     for above in shares.tree.path(queue):
@@ -291,7 +291,7 @@ class Giving:
                     return f"queue {self._giver!r} would have less than its share"
         return None
 
-    def take(self, pods: Sequence[Mapping[str, int]]) -> str | None:
+    def reclaim(self, pods: Sequence[Mapping[str, int]]) -> str | None:
         """Let these end; or why they may not."""
         why = self.why_not(pods)
         for above in self._path if why is None else ():
