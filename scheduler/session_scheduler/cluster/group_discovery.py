@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from session_scheduler.cluster.errors import ClusterError, Invalid, NotFound, NotLeading, TooManyRequests, Unavailable
-from session_scheduler.cluster.kube_bodies import MERGE_PATCH, sample_patch
+from session_scheduler.cluster.kube_bodies import MERGE_PATCH
 from session_scheduler.cluster.kube_kinds import POD_GROUPS, Resource, resource_of, served
 from session_scheduler.cluster.kube_requests import ApiClient
 from session_scheduler.cluster.write_rules import described, group_of
@@ -118,7 +118,7 @@ class GroupDiscovery:
 
     async def _is_on(self, group: PodGroup, gate: Gate) -> bool:
         path = f"{self.place_of(group.api_version).path_of(group)}?dryRun=All"
-        body = sample_patch(gate.field, gate.sample)
+        body = msgspec.json.encode({"spec": {gate.field: gate.sample}})
         try:
             text = await self._client.write("PATCH", path, body, what=described(group), content=MERGE_PATCH)
         except Invalid:  # it took the field, and found that it must not be changed

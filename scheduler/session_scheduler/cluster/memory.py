@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, cast, get_args
 
 from msgspec.structs import replace
 
+from session_scheduler.base.clock import utc_now
 from session_scheduler.cluster.errors import AlreadyExists, Invalid, NotFound, TooManyRequests
 from session_scheduler.cluster.port import (
     EVENT_NOTE_LIMIT,
@@ -72,10 +73,6 @@ from session_scheduler.model.times import time_text
 _IDENTITY = uuid.UUID("0c6f3c5e-1f0e-5d0c-8f3b-2f9d6a7c4b11")
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 class _Store(Generic[Kube]):
     """The objects of one kind, by (API group, namespace, name), and their changes."""
 
@@ -98,7 +95,7 @@ class MemoryCluster:
         objects: Iterable[PortObject] = (),
         *,
         history: int = 10_000,
-        now: Callable[[], datetime] = _now,
+        now: Callable[[], datetime] = utc_now,
         may_evict: Callable[[Pod], bool] = lambda _: True,
         binds_volumes: bool = False,
     ) -> None:

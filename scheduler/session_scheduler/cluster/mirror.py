@@ -98,12 +98,8 @@ class Mirror:
         chance = chance or random.Random()  # noqa: S311 (spreads requests in time, guards nothing)
         settings = _Settings(cluster, deliver, reconcile_seconds, clock, sleep, chance, meter or MirrorMeter())
         self._followers = [_Follower(kind, settings, optional=kind in optional) for kind in kinds]
-        self._synced = False
-
-    @property
-    def synced(self) -> bool:
+        self.synced = False
         """Whether everything has been listed once."""
-        return self._synced
 
     @property
     def refused(self) -> frozenset[type[KubeObject]]:
@@ -117,7 +113,7 @@ class Mirror:
         where a kind is refused for longer than half a minute.
         """
         found = [obj for follower in self._followers for obj in await follower.first()]
-        self._synced = True
+        self.synced = True
         return found
 
     async def run(self) -> None:
@@ -126,7 +122,7 @@ class Mirror:
         Raises an ExceptionGroup of unexpected errors, and of Invalid or NotFound where a kind cannot be listed
         for longer than half a minute any more.
         """
-        if not self._synced:
+        if not self.synced:
             raise RuntimeError("run before start: what is there is listed first")
         async with asyncio.TaskGroup() as group:
             for follower in self._followers:

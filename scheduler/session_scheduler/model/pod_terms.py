@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -158,9 +158,7 @@ class TermTable:
                 self._held[key] = HeldTerm(kind, term, weight)
                 self._index(self._held[key])
             held.append(self._held[key])
-        return PodTerms(
-            terms.affinity, terms.anti_affinity, terms.preferred, terms.preferred_anti, terms.problem, tuple(held)
-        )
+        return replace(terms, held=tuple(held))
 
     def keep(self, held: Iterable[HeldTerm]) -> None:
         """Forget all terms but these."""
