@@ -129,8 +129,8 @@ class QueueUse:
         count here.
         """
         offered = table.offered()
-        for told in self.offered.values():
-            offered |= {name: (amount, offered.get(name, (0, 0))[1]) for name, amount in told.items()}
+        for amounts in self.offered.values():
+            offered |= {name: (amount, offered.get(name, (0, 0))[1]) for name, amount in amounts.items()}
         total = {name: amount - used + self._ours.get(name, 0) for name, (amount, used) in offered.items()}
         key = (self.version, total)
         if self._shares is None or self._shares[0] != key:
