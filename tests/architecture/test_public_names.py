@@ -87,7 +87,7 @@ def test_plugins_examples_and_templates_import_public_names_only() -> None:
     [
         ("from session_scheduler.framework.board import Board", False),
         ("from session_scheduler.model.columns import Interner", False),
-        ("from session_scheduler.model.policy import PolicyObject", False),
+        ("from session_scheduler.model.policy import PodDisruptionBudget", False),
         ("def function():\n    import session_scheduler.state.cache", False),
         ("from session_scheduler.model.columns import IntColumn", True),
         ("from session_scheduler.sdk import signals", True),

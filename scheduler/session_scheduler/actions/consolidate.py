@@ -122,7 +122,7 @@ class _Consolidation:
                 return None
             seats = {task: session.ledger.node_at(row) for task, row in moving.seats.items()}
             moves = {task: session.ledger.node_at(row) for task, row in moving.moves.items()}
-        if self._budgets.parted(_units(moves))[0]:
+        if self._budgets.split(_units(moves))[0]:
             return None
         if session.runner.preempt_refusal(Scenario(group, seats, tuple(moves))) is not None:
             return None
@@ -178,6 +178,6 @@ class _Movable:
             and not pod.spec.resource_claims
             and not has_ephemeral_claims(pod)
             and not session.snapshot.cache.moves.rests(task, session.now, session.options.rest_seconds)
-            and not self._budgets.parted(_units((task,)))[0]
+            and not self._budgets.split(_units((task,)))[0]
             and session.evaluator.evaluation(task.cls).refusal is None
         )

@@ -239,7 +239,7 @@ class _Order:
     def __init__(self, trial: Trial, budgets: Budgets, units: Sequence[Unit], *, sparing: bool = False) -> None:
         self.ending = [unit for unit in units if _is_ending(trial, unit)]
         staying = [unit for unit in units if unit not in self.ending] if self.ending else units
-        self.violating, others = budgets.parted(staying, sparing=sparing)
+        self.violating, others = budgets.split(staying, sparing=sparing)
         self.staying = [*self.violating, *others]
         self.units = [*self.staying, *self.ending]
 

@@ -223,7 +223,7 @@ class Reclaiming:
             if fits or len(more) == 1:
                 self._capped[one] = fits
             if fits:
-                giving.take(more)
+                giving.reclaim(more)
 
     def _candidates(self) -> list[Group]:
         if self._others is None:

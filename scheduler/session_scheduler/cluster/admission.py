@@ -130,16 +130,14 @@ class Stamps:
         self._count += 1
         if metadata.uid and metadata.resource_version and metadata.creation_timestamp:
             return value
+        made_up = micro_time_text(self._start + timedelta(microseconds=self._count))
         stamped = msgspec.structs.replace(
             metadata,
             uid=metadata.uid or made_up_uid(_what(value), metadata.namespace, metadata.name),
             resource_version=metadata.resource_version or str(self._count),
-            creation_timestamp=metadata.creation_timestamp or self._time(),
+            creation_timestamp=metadata.creation_timestamp or made_up,
         )
         return msgspec.structs.replace(value, metadata=stamped)
-
-    def _time(self) -> str:
-        return micro_time_text(self._start + timedelta(microseconds=self._count))
 
 
 def _what(value: KubeObject) -> str:

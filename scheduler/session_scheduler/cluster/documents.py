@@ -223,11 +223,16 @@ def _has_nulls(text: bytes) -> bool:
     return nulls > 0 and nulls > len(_HARMLESS_NULL.findall(text))
 
 
-def _item(file: str, place: str, parent: _Head, text: bytes) -> Iterator[Document]:
+def _head_of(item: bytes) -> _Head:
+    """The head of a list's item; empty where it has none that can be read."""
     try:
-        head = _head_decoder.decode(text)
+        return _head_decoder.decode(item)
     except msgspec.DecodeError:
-        head = _Head()
+        return _Head()
+
+
+def _item(file: str, place: str, parent: _Head, text: bytes) -> Iterator[Document]:
+    head = _head_of(text)
     if _has_nulls(text) or not head.kind or not head.api_version or head.items is not msgspec.UNSET:
         yield from _tree_documents(file, place, _plain(text), parent)
     else:
@@ -235,40 +240,35 @@ def _item(file: str, place: str, parent: _Head, text: bytes) -> Iterator[Documen
 
 
 def _saved(file: str, place: str, _: _Head, text: bytes) -> Iterator[Document]:
-    try:
-        head = _head_decoder.decode(text)
-    except msgspec.DecodeError:
-        head = _Head()
+    head = _head_of(text)
     if not head.kind:
-        raise _no_item(file, place)
+        raise _bad_snapshot(file, place, "is no object: take the snapshot again")
     yield Document(file, place, head.api_version, head.kind, text, saved=True)
 
 
-def _no_item(file: str, place: str) -> ManifestError:
-    return ManifestError("is no object: take the snapshot again", file=file, object=f"{SNAPSHOT} ({place})")
+def _bad_snapshot(file: str, place: str, problem: str, field: str = "") -> ManifestError:
+    return ManifestError(problem, file=file, object=f"{SNAPSHOT} ({place})", field=field)
 
 
 def _other_snapshot(file: str, place: str, api_version: object) -> ManifestError:
     problem = f"{api_version!r} is no version that is read here: take the snapshot again, with {CONFIG_API_VERSION}"
-    return ManifestError(problem, file=file, object=f"{SNAPSHOT} ({place})", field="apiVersion")
+    return _bad_snapshot(file, place, problem, "apiVersion")
 
 
 def _snapshot(file: str, place: str, configuration: Any) -> Document:
     if not isinstance(configuration, dict):
-        raise ManifestError("must be a mapping: take the snapshot again", file=file, object=f"{SNAPSHOT} ({place})",
-                            field="configuration")  # fmt: skip
+        raise _bad_snapshot(file, place, "must be a mapping: take the snapshot again", "configuration")
     return Document(file, place, CONFIG_API_VERSION, SNAPSHOT, configuration)
 
 
 def _snapshot_tree(file: str, place: str, tree: dict[str, Any]) -> Iterator[Document]:
     items = tree.get("items")
     if not isinstance(items, list):
-        raise ManifestError("must be a list of objects: take the snapshot again", file=file,
-                            object=f"{SNAPSHOT} ({place})", field="items")  # fmt: skip
+        raise _bad_snapshot(file, place, "must be a list of objects: take the snapshot again", "items")
     yield _snapshot(file, place, tree.get("configuration", {}))
     for number, item in enumerate(items):
         if not isinstance(item, dict) or not isinstance(item.get("kind"), str) or not item["kind"]:
-            raise _no_item(file, f"items[{number}]")
+            raise _bad_snapshot(file, f"items[{number}]", "is no object: take the snapshot again")
         yield Document(file, f"items[{number}]", str(item.get("apiVersion", "")), item["kind"], item, saved=True)
 
 

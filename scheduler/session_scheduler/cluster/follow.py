@@ -1,6 +1,6 @@
 """The simple list-and-watch loop of plugins' own tasks over a cluster's port.
 
-Unlike a mirror it passes everything anew after each failure, and reports failures to its caller.
+Unlike a mirror it passes everything again after each failure, and reports failures to its caller.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ async def follow(
 ) -> Never:
     """All objects of a kind to `begin`, and to what that returns each change: the object, and whether it is gone.
 
-    Where that fails, and where a watch ends that told nothing, it begins anew `pause` seconds later, without end.
+    Where that fails, and where a watch ends that sent no event, it begins again `pause` seconds later, without end.
     """
     while True:
         try:
             listing = await cluster.list(kind)
             take = begin(listing.items)
-            version, told = listing.resource_version, True
-            while told:
-                told = False
+            version, active = listing.resource_version, True
+            while active:
+                active = False
                 async with aclosing(cluster.watch(kind, version)) as events:
                     async for event in events:
-                        version, told = event.resource_version, True
+                        version, active = event.resource_version, True
                         if event.object is not None:
                             take(event.object, event.change == "DELETED")
         except FluenceError as error:

@@ -8,14 +8,14 @@ changed; where it is off, nothing happens. What is missing is said once, and the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 import msgspec
 import structlog
 
 from session_scheduler.cluster.errors import ClusterError, Invalid, NotFound, NotLeading, TooManyRequests, Unavailable
-from session_scheduler.cluster.kube_bodies import MERGE_PATCH, sample_patch
+from session_scheduler.cluster.kube_bodies import MERGE_PATCH
 from session_scheduler.cluster.kube_kinds import POD_GROUPS, Resource, resource_of, served
 from session_scheduler.cluster.kube_requests import ApiClient
 from session_scheduler.cluster.write_rules import described, group_of
@@ -118,23 +118,16 @@ class GroupDiscovery:
 
     async def _is_on(self, group: PodGroup, gate: Gate) -> bool:
         path = f"{self.place_of(group.api_version).path_of(group)}?dryRun=All"
-        body = sample_patch(gate.field, gate.sample)
+        body = msgspec.json.encode({"spec": {gate.field: gate.sample}})
         try:
             text = await self._client.write("PATCH", path, body, what=described(group), content=MERGE_PATCH)
         except Invalid:  # it took the field, and found that it must not be changed
             return True
-        return gate.field in _spec(text)
-
-
-def _spec(text: bytes) -> Mapping[str, object]:
-    try:
-        return _specs.decode(text).spec
-    except msgspec.DecodeError as error:
-        raise Unavailable(f"podgroups: the API server's answer cannot be read: {error}") from None
+        try:
+            return gate.field in msgspec.json.decode(text, type=_Patched).spec
+        except msgspec.DecodeError as error:
+            raise Unavailable(f"podgroups: the API server's answer cannot be read: {error}") from None
 
 
 class _Patched(msgspec.Struct, frozen=True):
     spec: dict[str, object] = {}
-
-
-_specs = msgspec.json.Decoder(_Patched)

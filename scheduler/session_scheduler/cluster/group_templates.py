@@ -9,22 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
-
 from session_scheduler.cluster.object_checks import check_group_policy
 from session_scheduler.cluster.workload_types import JobSpec
 from session_scheduler.model.field_checks import FieldError, check_metadata, is_dns_label
-from session_scheduler.model.meta import ObjectMeta
+from session_scheduler.model.meta import ApiStruct, ObjectMeta
 from session_scheduler.model.objects import PodGroup, SchedulingConstraints, SchedulingPolicy
 
 _MOST_TEMPLATES = 8
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The base: camel-case field names on the wire."""
-
-
-class PodGroupTemplate(_Part, frozen=True, kw_only=True):
+class PodGroupTemplate(ApiStruct, frozen=True):
     """spec.podGroupTemplates[]."""
 
     name: str = ""
@@ -32,13 +26,13 @@ class PodGroupTemplate(_Part, frozen=True, kw_only=True):
     scheduling_constraints: SchedulingConstraints | None = None
 
 
-class GroupWorkloadSpec(_Part, frozen=True, kw_only=True):
+class GroupWorkloadSpec(ApiStruct, frozen=True):
     """spec of a Workload."""
 
     pod_group_templates: tuple[PodGroupTemplate, ...] = ()
 
 
-class GroupWorkload(_Part, frozen=True, kw_only=True, tag_field="kind", tag="Workload"):
+class GroupWorkload(ApiStruct, frozen=True, tag_field="kind", tag="Workload"):
     """scheduling.k8s.io Workload, of whatever version: the fields here are the same in all."""
 
     api_version: str = "scheduling.k8s.io/v1alpha2"

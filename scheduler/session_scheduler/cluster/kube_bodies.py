@@ -109,11 +109,6 @@ def said_by(api_version: str, conditions: Sequence[PodCondition]) -> list[PodCon
     return [msgspec.structs.replace(one, type=version.condition_type(one.type)) for one in conditions]
 
 
-def sample_patch(field: str, value: Any) -> bytes:
-    """A merge patch of one field of a spec."""
-    return msgspec.json.encode({"spec": {field: value}})
-
-
 def claim_patch(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bytes:
     """A merge patch of a volume, guarded by its resourceVersion: see `write_rules.kept_for`."""
     kept = kept_for(volume, claim)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 from urllib.parse import quote
 
 import msgspec
@@ -17,30 +17,10 @@ from session_scheduler.cluster.errors import Invalid, Unavailable
 from session_scheduler.cluster.kube_errors import Status
 from session_scheduler.cluster.port import Kube
 from session_scheduler.cluster.unreadable import UNREADABLE, outline, salvaged
-from session_scheduler.model.devices import DEVICE_KINDS, DeviceClass, ResourceClaim, ResourceSlice
 from session_scheduler.model.group_api import GROUP_VERSIONS, PLURAL, GroupVersion, WirePodGroup
-from session_scheduler.model.objects import ConfigMap, Lease, Node, Pod, PodGroup, PriorityClass
-from session_scheduler.model.policy import POLICY_KINDS, PodDisruptionBudget
-from session_scheduler.model.queue_objects import QUEUE_KINDS, Queue
-from session_scheduler.model.related import (
-    RELATED_KINDS,
-    Namespace,
-    ReplicaSet,
-    ReplicationController,
-    Service,
-    StatefulSet,
-)
-from session_scheduler.model.storage import (
-    STORAGE_KINDS,
-    CSIDriver,
-    CSINode,
-    CSIStorageCapacity,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    VolumeAttachment,
-)
-from session_scheduler.model.workload_objects import Job, JobSet, LeaderWorkerSet, Workload
+from session_scheduler.model.meta import Namespaced
+from session_scheduler.model.objects import KubeObject, Node, Pod, PodGroup, PortObject
+from session_scheduler.model.workload_objects import Workload
 
 _log = structlog.get_logger(__name__)
 _Read = TypeVar("_Read")
@@ -119,15 +99,7 @@ class Resource(Generic[Kube]):
         self._line: msgspec.json.Decoder[WatchLine[Any]] = msgspec.json.Decoder(WatchLine[shape])  # type: ignore[valid-type]
         self._counted = kind in (Pod, Node)
         """What cannot be read of these is not left out: what they hold must not be taken for free."""
-        self._lax = lax or kind in (
-            PodGroup,
-            PriorityClass,
-            *STORAGE_KINDS,
-            *DEVICE_KINDS,
-            *RELATED_KINDS,
-            *POLICY_KINDS,
-            *QUEUE_KINDS,
-        )
+        self._lax = lax or kind in get_args(KubeObject)
         self._says_version = kind().api_version == api_version
 
     def path(self, namespace: str = "", name: str = "", part: str = "") -> str:
@@ -172,7 +144,7 @@ class Resource(Generic[Kube]):
 
         Of a pod or node is there what can be read, if that is enough to tell which it is.
         """
-        if not self._lax and not self._counted:
+        if not self._lax:
             return _decoded(self._decode_page, text, self.plural)
         try:
             return self._decode_page(text)
@@ -197,7 +169,7 @@ class Resource(Generic[Kube]):
 
     def line(self, text: bytes) -> WatchLine[Kube] | None:
         """One event of a watch; None where it is left out as in a page. `moment` is when it was."""
-        if not self._lax and not self._counted:
+        if not self._lax:
             return _decoded(self._decode_line, text, self.plural)
         try:
             return self._decode_line(text)
@@ -235,33 +207,19 @@ def _decoded(decode: Callable[[bytes], _Read], text: bytes, what: str) -> _Read:
 
 # ------------------------------------------------------------------ the kinds
 
-_CORE: dict[type, Resource[Any]] = {
-    Pod: Resource(Pod, "v1", "pods"),
-    Node: Resource(Node, "v1", "nodes", namespaced=False),
-    Namespace: Resource(Namespace, "v1", "namespaces", namespaced=False),
-    Service: Resource(Service, "v1", "services"),
-    ReplicationController: Resource(ReplicationController, "v1", "replicationcontrollers"),
-    ReplicaSet: Resource(ReplicaSet, "apps/v1", "replicasets"),
-    StatefulSet: Resource(StatefulSet, "apps/v1", "statefulsets"),
-    Job: Resource(Job, "batch/v1", "jobs"),
-    JobSet: Resource(JobSet, "jobset.x-k8s.io/v1alpha2", "jobsets"),
-    LeaderWorkerSet: Resource(LeaderWorkerSet, "leaderworkerset.x-k8s.io/v1", "leaderworkersets"),
-    Workload: Resource(Workload, "scheduling.k8s.io/v1alpha2", "workloads"),
-    ConfigMap: Resource(ConfigMap, "v1", "configmaps"),
-    Lease: Resource(Lease, "coordination.k8s.io/v1", "leases"),
-    PriorityClass: Resource(PriorityClass, "scheduling.k8s.io/v1", "priorityclasses", namespaced=False),
-    PersistentVolumeClaim: Resource(PersistentVolumeClaim, "v1", "persistentvolumeclaims"),
-    PersistentVolume: Resource(PersistentVolume, "v1", "persistentvolumes", namespaced=False),
-    StorageClass: Resource(StorageClass, "storage.k8s.io/v1", "storageclasses", namespaced=False),
-    CSINode: Resource(CSINode, "storage.k8s.io/v1", "csinodes", namespaced=False),
-    CSIDriver: Resource(CSIDriver, "storage.k8s.io/v1", "csidrivers", namespaced=False),
-    CSIStorageCapacity: Resource(CSIStorageCapacity, "storage.k8s.io/v1", "csistoragecapacities"),
-    PodDisruptionBudget: Resource(PodDisruptionBudget, "policy/v1", "poddisruptionbudgets"),
-    DeviceClass: Resource(DeviceClass, "resource.k8s.io/v1", "deviceclasses", namespaced=False),
-    ResourceSlice: Resource(ResourceSlice, "resource.k8s.io/v1", "resourceslices", namespaced=False),
-    ResourceClaim: Resource(ResourceClaim, "resource.k8s.io/v1", "resourceclaims"),
-    Queue: Resource(Queue, "fluence.flux-framework.org/v1alpha1", "queues", namespaced=False),
-    VolumeAttachment: Resource(VolumeAttachment, "storage.k8s.io/v1", "volumeattachments", namespaced=False),
+
+def _plural(kind: str) -> str:
+    """The name of a kind's resource: the API forms it like this. Source: apimachinery's UnsafeGuessKindToResource."""
+    name = kind.lower()
+    if name.endswith("s"):
+        return f"{name}es"
+    return f"{name.removesuffix('y')}ies" if name.endswith("y") else f"{name}s"
+
+
+_RESOURCES: dict[type, Resource[Any]] = {
+    kind: Resource(kind, kind().api_version, _plural(kind.__name__), namespaced=issubclass(kind, Namespaced))
+    for kind in get_args(PortObject)
+    if kind is not PodGroup
 }
 POD_GROUPS: tuple[Resource[PodGroup], ...] = tuple(
     Resource(PodGroup, version.api_version, PLURAL, version=version) for version in GROUP_VERSIONS
@@ -275,7 +233,7 @@ def resource_of(kind: type[Kube], api_version: str = "") -> Resource[Kube]:
     Raises Invalid for a PodGroup of an unknown one.
     """
     if kind is not PodGroup:
-        found = _CORE[kind]
+        found = _RESOURCES[kind]
         return Resource(kind, api_version, found.plural) if api_version and kind is Workload else found
     wanted = api_version or PodGroup().api_version
     for resource in POD_GROUPS:

@@ -78,13 +78,13 @@ def _event(resource: Resource[Kube], text: bytes, what: str) -> WatchEvent[Kube]
 _SEPARATOR = "/"
 
 
-def joined(versions: Sequence[str]) -> str:
+def joined_versions(versions: Sequence[str]) -> str:
     """The resourceVersions of several resources as one text."""
     return _SEPARATOR.join(versions)
 
 
-def parted(version: str) -> list[str]:
-    """The resourceVersions in a text that `joined` made."""
+def split_versions(version: str) -> list[str]:
+    """The resourceVersions in a text that `joined_versions` made."""
     return version.split(_SEPARATOR)
 
 
@@ -107,7 +107,7 @@ async def merged(
                 except StopAsyncIteration:
                     return
                 seen[number] = event.resource_version
-                yield WatchEvent(event.change, event.object, joined(seen))
+                yield WatchEvent(event.change, event.object, joined_versions(seen))
                 nexts[asyncio.ensure_future(anext(watches[number]))] = number
     finally:
         for pending in nexts:

@@ -47,7 +47,7 @@ from session_scheduler.cluster.kube_bodies import (
 from session_scheduler.cluster.kube_kinds import Resource, resource_of
 from session_scheduler.cluster.kube_lists import PAGE, list_all
 from session_scheduler.cluster.kube_requests import ApiClient, RequestSettings
-from session_scheduler.cluster.kube_watch import joined, merged, parted, watch_one
+from session_scheduler.cluster.kube_watch import joined_versions, merged, split_versions, watch_one
 from session_scheduler.cluster.port import (
     Cluster,
     Event,
@@ -60,7 +60,9 @@ from session_scheduler.cluster.port import (
 )
 from session_scheduler.cluster.write_rules import (
     by_name,
+    check_binding,
     check_finalizers,
+    check_has_version,
     check_taints,
     check_unchanged,
     described,
@@ -137,14 +139,14 @@ class KubernetesCluster:
         items = sorted((item for part in parts for item in part.items), key=lambda item: by_name(name_of(item)))
         if kind is PodGroup:
             self.pod_groups.seen(items)  # type: ignore[arg-type]
-        return Listing(tuple(items), joined([part.resource_version for part in parts]) or _NO_API)
+        return Listing(tuple(items), joined_versions([part.resource_version for part in parts]) or _NO_API)
 
     async def watch(self, kind: type[Kube], resource_version: str) -> AsyncGenerator[WatchEvent[Kube], None]:
         """See `port.Cluster`. Closing it, or cancelling who waits for it, closes its connection."""
         resources = await self._resources(kind)
         if not resources:
             await asyncio.Event().wait()  # nothing can happen; only closing or cancelling ends this
-        versions = parted(resource_version)
+        versions = split_versions(resource_version)
         # API servers give decimal numbers (and answer others with a 500); 0 would mean any moment, none missed or not.
         if len(versions) != len(resources) or not all(part.isdecimal() and int(part) for part in versions):
             raise Invalid(f"resourceVersion {resource_version!r} is none: take it from a list or an event")
@@ -191,8 +193,7 @@ class KubernetesCluster:
 
     async def replace(self, obj: Lease) -> Lease:
         """See `port.Cluster`."""
-        if not obj.metadata.resource_version:  # the API server would write it whatever is there
-            raise Invalid(f"{described(obj)}: metadata.resourceVersion: is empty: give it")
+        check_has_version(obj)
         resource = self._place(in_namespace(obj))
         path = resource.path_of(in_namespace(obj))
         body = object_body(obj)
@@ -210,12 +211,10 @@ class KubernetesCluster:
         annotations: Mapping[str, str],
     ) -> None:
         """See `port.Cluster`."""
-        what = f"binding of pod {namespace}/{name}"
-        for field, value in (("node", node), ("uid", uid), ("resourceVersion", resource_version)):
-            if not value:  # the API server takes an absent precondition for one that holds
-                raise Invalid(f"{what}: {field}: is empty: give it")
+        check_binding(f"{namespace}/{name}", node, uid, resource_version)
+        path, what = resource_of(Pod).path(namespace, name, "binding"), f"binding of pod {namespace}/{name}"
         body = binding_body(namespace, name, node, uid, resource_version, annotations)
-        await self._client.write("POST", resource_of(Pod).path(namespace, name, "binding"), body, what=what)
+        await self._client.write("POST", path, body, what=what)
 
     async def patch_metadata(
         self,
@@ -253,8 +252,7 @@ class KubernetesCluster:
 
     async def open_gate(self, pod: Pod, gate: str, annotations: Mapping[str, str | None]) -> Pod:
         """See `port.Cluster`. It needs the right to patch pods themselves: a status has no gates."""
-        if not pod.metadata.resource_version:
-            raise Invalid(f"{described(pod)}: metadata.resourceVersion: is empty: give it")
+        check_has_version(pod)
         return await self._patch(pod, gate_patch(pod, gate, annotations), MERGE_PATCH, "")
 
     async def set_taints(self, node: Node, taints: Sequence[Taint]) -> Node:
@@ -264,22 +262,19 @@ class KubernetesCluster:
 
     async def claim_volume(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
         """See `port.Cluster`."""
-        if not volume.metadata.resource_version:
-            raise Invalid(f"{described(volume)}: metadata.resourceVersion: is empty: give it")
+        check_has_version(volume)
         return await self._patch(volume, claim_patch(volume, claim), MERGE_PATCH, "")
 
     async def allocate_claim(self, claim: ResourceClaim, status: ResourceClaimStatus) -> ResourceClaim:
         """See `port.Cluster`. Two requests where the finalizer is missing: a status takes none."""
-        if not claim.metadata.resource_version:
-            raise Invalid(f"{described(claim)}: metadata.resourceVersion: is empty: give it")
+        check_has_version(claim)
         if status.allocation is not None and FINALIZER not in claim.metadata.finalizers:
             claim = await self._patch(claim, finalizer_patch(claim, FINALIZER), JSON_PATCH, "")
         return await self._patch(claim, claim_status_patch(claim, status), JSON_PATCH, "status")
 
     async def write_queue_status(self, queue: Queue, status: QueueStatus) -> Queue:
         """See `port.Cluster`."""
-        if not queue.metadata.resource_version:
-            raise Invalid(f"{described(queue)}: metadata.resourceVersion: is empty: give it")
+        check_has_version(queue)
         return await self._patch(queue, queue_status_patch(queue, status), JSON_PATCH, "status")
 
     async def name_extended_claim(self, pod: Pod, claim: str, mappings: Sequence[RequestMapping]) -> Pod:

@@ -10,10 +10,9 @@ from typing import Any
 
 import msgspec
 
+from session_scheduler.model.meta import PREFERRED_TERMS, REQUIRED_TERMS
 from session_scheduler.model.objects import Pod
 
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _Terms = dict[str, Any] | None
 
 
@@ -33,9 +32,12 @@ def with_label_keys(pod: Pod) -> Pod:
 def _completed(lists: _Terms, labels: Mapping[str, str]) -> _Terms:
     if lists is None:
         return None
-    required = [_term(term, labels) for term in lists.get(_REQUIRED, ())]
-    preferred = [{**one, "podAffinityTerm": _term(one["podAffinityTerm"], labels)} for one in lists.get(_PREFERRED, ())]
-    new = {**lists, **({_REQUIRED: required} if required else {}), **({_PREFERRED: preferred} if preferred else {})}
+    weighted = lists.get(PREFERRED_TERMS, ())
+    found = {
+        REQUIRED_TERMS: [_term(term, labels) for term in lists.get(REQUIRED_TERMS, ())],
+        PREFERRED_TERMS: [{**one, "podAffinityTerm": _term(one["podAffinityTerm"], labels)} for one in weighted],
+    }
+    new = {**lists, **{name: terms for name, terms in found.items() if terms}}
     return lists if new == lists else new
 
 

@@ -40,7 +40,7 @@ _Got = TypeVar("_Got")
 _LONGEST_LEASE = 3600
 """Seconds; no configuration allows more, so a Lease that says more was not written by one."""
 _TRANSITIONS = 2**31
-"""leaseTransitions is an int32; after the last one it starts anew."""
+"""leaseTransitions is an int32; after the last one it starts again at 0."""
 _RELEASE_SECONDS = 2.0
 _HOST_LIMIT = 63
 
@@ -120,7 +120,7 @@ class Elector:
         """Whether we hold the Lease, or sent a request that may have made us its holder."""
         self._token = ""
         self._heard = float("-inf")
-        self._told = ""
+        self._logged = ""
 
     # -------------------------------------------------------------- what others may know
 
@@ -191,12 +191,12 @@ class Elector:
             lease = await self._read()
             if lease is None:
                 return not self._may_be_held() and await self._create()
-            self._tell_holder()
+            self._log_holder()
             return not self._may_be_held() and await self._write(lease, self._term(lease))
         except Conflict:
             return False  # another was quicker: read again
         except ClusterError as error:
-            self._tell(_log.warning, "the lease cannot be read or written", why=str(error))
+            self._log_once(_log.warning, "the lease cannot be read or written", why=str(error))
             return False
 
     def _may_be_held(self) -> bool:
@@ -283,7 +283,7 @@ class Elector:
 
     async def _write(self, lease: Lease, spec: LeaseSpec) -> bool:
         """Write the Lease in place of the one that was read; True."""
-        self._lease, self._claimed = None, True  # until the answer is there nobody knows
+        self._lease, self._claimed = None, True  # until the answer is there it may be either
         sent = self._clock.now()
         return self._led(await self._ask(self._cluster.replace(replace(lease, spec=spec))), sent)
 
@@ -291,7 +291,7 @@ class Elector:
         self._lease = lease
         self._observe(lease)
         self._token = f"{self.identity}/{self.transitions}"
-        self._told = ""
+        self._logged = ""
         self.fence.renewed(sent)
         return True
 
@@ -316,13 +316,13 @@ class Elector:
 
     # -------------------------------------------------------------- logs
 
-    def _tell_holder(self) -> None:
+    def _log_holder(self) -> None:
         if self._may_be_held():
-            self._tell(_log.info, "another replica leads", holder=self.holder)
+            self._log_once(_log.info, "another replica leads", holder=self.holder)
 
-    def _tell(self, log: Callable[..., object], event: str, **fields: str) -> None:
+    def _log_once(self, log: Callable[..., object], event: str, **fields: str) -> None:
         """Log what holds us up, once as long as it is the same."""
-        told = f"{event} {sorted(fields.items())}"
-        if told != self._told:
-            self._told = told
+        entry = f"{event} {sorted(fields.items())}"
+        if entry != self._logged:
+            self._logged = entry
             log(event, **fields)

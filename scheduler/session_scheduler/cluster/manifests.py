@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, BinaryIO, TextIO, cast
+from typing import Any, BinaryIO, TextIO
 
 import msgspec
 import structlog
@@ -28,31 +28,15 @@ from session_scheduler.cluster.workload_checks import check_workload
 from session_scheduler.cluster.workload_types import Workload
 from session_scheduler.cluster.workloads import Expansion, as_owner
 from session_scheduler.config.settings import CONFIG_API_VERSION
-from session_scheduler.model.devices import (
-    DEVICE_KINDS,
-    DeviceClass,
-    DeviceObject,
-    ResourceClaim,
-    ResourceClaimTemplate,
-    ResourceSlice,
-)
+from session_scheduler.model.devices import DEVICE_KINDS, DeviceObject, ResourceClaim, ResourceClaimTemplate
 from session_scheduler.model.field_checks import FieldError, check_labels, check_metadata, check_name
 from session_scheduler.model.group_api import V1BETA1, GroupVersion, WirePodGroup
+from session_scheduler.model.meta import ClusterScoped
 from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup, PortObject, PriorityClass
 from session_scheduler.model.policy import PodDisruptionBudget
 from session_scheduler.model.queue_objects import Queue, QueueObjectSpec
 from session_scheduler.model.related import Namespace, Service
-from session_scheduler.model.storage import (
-    STORAGE_KINDS,
-    CSIDriver,
-    CSINode,
-    CSIStorageCapacity,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    StorageObject,
-    VolumeAttachment,
-)
+from session_scheduler.model.storage import STORAGE_KINDS, PersistentVolumeClaim, StorageClass, StorageObject
 from session_scheduler.model.volumes import made_claims
 
 _Any = KubeObject | Workload | GroupWorkload | ResourceClaimTemplate
@@ -147,8 +131,8 @@ class _Kind:
 
     version: str
     type: type[_Any]
-    check: Callable[[_Any], None]
-    namespaced: bool = True
+    check: Callable[[Any], None]
+    """Takes an object of the type."""
     others: tuple[GroupVersion, ...] = ()
     """Further versions, whose PodGroups are translated."""
 
@@ -163,28 +147,21 @@ class _Kind:
         return document.typed(self.type)
 
 
-def _check_pod(pod: _Any) -> None:
-    assert isinstance(pod, Pod)  # noqa: S101 (the table below pairs types and checks)
+def _check_pod(pod: Pod) -> None:
     check_metadata(pod.metadata)
     check_pod_spec(pod.spec)
 
 
-def _check_priority_class(priority_class: _Any) -> None:
+def _check_priority_class(priority_class: PriorityClass) -> None:
     check_metadata(priority_class.metadata)
-    assert isinstance(priority_class, PriorityClass)  # noqa: S101 (as above)
     name, value = priority_class.metadata.name, priority_class.value
     if value > 1_000_000_000 and not name.startswith("system-"):
         raise FieldError("value", f"{value} is more than 1000000000, which is kept for the system: lower it")
 
 
-def _check_service(service: _Any) -> None:
-    assert isinstance(service, Service)  # noqa: S101 (as above)
+def _check_service(service: Service) -> None:
     check_metadata(service.metadata)
     check_labels(service.spec.selector or {}, "spec.selector")
-
-
-def _check_namespace(namespace: _Any) -> None:
-    check_metadata(namespace.metadata)
 
 
 def _check_fields(document: Document) -> None:
@@ -200,36 +177,32 @@ def _check_metadata(obj: _Any) -> None:
     check_metadata(obj.metadata)
 
 
+def _entries(
+    check: Callable[[Any], None], *types: type[KubeObject | ResourceClaimTemplate]
+) -> dict[tuple[str, str], _Kind]:
+    """Entries for types of the model, each in the version that is its own."""
+    entries = {}
+    for type_ in types:
+        group, _, version = type_().api_version.rpartition("/")
+        entries[group, type_.__name__] = _Kind(version, type_, check)
+    return entries
+
+
 def _workload(type_: type[Workload], version: str = "v1") -> _Kind:
-    return _Kind(version, type_, cast("Callable[[_Any], None]", check_workload))
+    return _Kind(version, type_, check_workload)
 
 
 _KINDS: Mapping[tuple[str, str], _Kind] = {
-    ("", "Pod"): _Kind("v1", Pod, _check_pod),
-    ("", "Node"): _Kind("v1", Node, cast("Callable[[_Any], None]", check_node), namespaced=False),
-    ("", "Namespace"): _Kind("v1", Namespace, _check_namespace, namespaced=False),
-    ("", "Service"): _Kind("v1", Service, _check_service),
-    ("scheduling.k8s.io", "PriorityClass"): _Kind("v1", PriorityClass, _check_priority_class, namespaced=False),
-    ("scheduling.k8s.io", "PodGroup"): _Kind(
-        "v1alpha2", PodGroup, cast("Callable[[_Any], None]", check_pod_group), others=(V1BETA1,)
+    **_entries(_check_pod, Pod),
+    **_entries(check_node, Node),
+    **_entries(_check_service, Service),
+    **_entries(_check_priority_class, PriorityClass),
+    **_entries(
+        _check_metadata, Namespace, *STORAGE_KINDS, *DEVICE_KINDS, ResourceClaimTemplate, PodDisruptionBudget, Queue
     ),
-    ("scheduling.k8s.io", "Workload"): _Kind(
-        "v1alpha2", GroupWorkload, cast("Callable[[_Any], None]", check_group_workload), others=(V1BETA1,)
-    ),
-    ("scheduling.x-k8s.io", "PodGroup"): _Kind("v1alpha1", PodGroup, cast("Callable[[_Any], None]", check_pod_group)),
-    ("", "PersistentVolumeClaim"): _Kind("v1", PersistentVolumeClaim, _check_metadata),
-    ("", "PersistentVolume"): _Kind("v1", PersistentVolume, _check_metadata, namespaced=False),
-    ("storage.k8s.io", "StorageClass"): _Kind("v1", StorageClass, _check_metadata, namespaced=False),
-    ("storage.k8s.io", "CSINode"): _Kind("v1", CSINode, _check_metadata, namespaced=False),
-    ("storage.k8s.io", "CSIDriver"): _Kind("v1", CSIDriver, _check_metadata, namespaced=False),
-    ("storage.k8s.io", "CSIStorageCapacity"): _Kind("v1", CSIStorageCapacity, _check_metadata),
-    ("resource.k8s.io", "DeviceClass"): _Kind("v1", DeviceClass, _check_metadata, namespaced=False),
-    ("resource.k8s.io", "ResourceSlice"): _Kind("v1", ResourceSlice, _check_metadata, namespaced=False),
-    ("resource.k8s.io", "ResourceClaim"): _Kind("v1", ResourceClaim, _check_metadata),
-    ("resource.k8s.io", "ResourceClaimTemplate"): _Kind("v1", ResourceClaimTemplate, _check_metadata),
-    ("storage.k8s.io", "VolumeAttachment"): _Kind("v1", VolumeAttachment, _check_metadata, namespaced=False),
-    ("policy", "PodDisruptionBudget"): _Kind("v1", PodDisruptionBudget, _check_metadata),
-    ("fluence.flux-framework.org", "Queue"): _Kind("v1alpha1", Queue, _check_metadata, namespaced=False),
+    ("scheduling.k8s.io", "PodGroup"): _Kind("v1alpha2", PodGroup, check_pod_group, others=(V1BETA1,)),
+    ("scheduling.k8s.io", "Workload"): _Kind("v1alpha2", GroupWorkload, check_group_workload, others=(V1BETA1,)),
+    ("scheduling.x-k8s.io", "PodGroup"): _Kind("v1alpha1", PodGroup, check_pod_group),
     ("apps", "Deployment"): _workload(workloads_.Deployment),
     ("apps", "ReplicaSet"): _workload(workloads_.ReplicaSet),
     ("", "ReplicationController"): _workload(workloads_.ReplicationController),
@@ -295,17 +268,17 @@ class _Loader:
         self._ignored: Counter[str] = Counter()
         self._left_out: Counter[str] = Counter()
         for obj in there:
-            self._take(obj, None)
+            self._register(obj, None)
 
     def add(self, document: Document) -> None:
         """Take one document: typed, checked, its name not taken yet."""
         if document.saved:
             saved = saved_object(document)
-            self._take(saved, document)
+            self._register(saved, document)
             self._saved.append(saved)
             return
         if document.kind == SNAPSHOT and document.api_version == CONFIG_API_VERSION:
-            self._take_configuration(document)
+            self._start_snapshot(document)
             return
         kind = _kind_of(document)
         if kind is None:
@@ -313,7 +286,7 @@ class _Loader:
             if not (_is_builtin(document) and document.kind in _WITHOUT_PODS):
                 self._left_out[document.kind] += 1
             return
-        value = _placed(kind.read(document), kind.namespaced)
+        value = _placed(kind.read(document))
         metadata = value.metadata
         if not metadata.name and not (isinstance(value, Pod) and metadata.generate_name):
             raise document.error("metadata.name", "is missing: give the object a name")
@@ -329,14 +302,14 @@ class _Loader:
             self._claim_uid(document, metadata.uid, f"{document.group}/{document.kind}")
         self._read.append((document, value))
 
-    def _take_configuration(self, document: Document) -> None:
+    def _start_snapshot(self, document: Document) -> None:
         """Begin a snapshot: there can be one, and no other cluster beside it."""
         other = f"that of {self._configuration.file}" if self._configuration is not None else "a live cluster's"
         if self._configuration is not None or self._there:
             raise document.error("", f"the state to start from is {other} already: give one of the two")
         self._configuration = SavedConfiguration(document.file, document.tree())
 
-    def _take(self, obj: PortObject, document: Document | None) -> None:
+    def _register(self, obj: PortObject, document: Document | None) -> None:
         """Note the name and the uid of what is there already. Raises ManifestError where a snapshot's are taken."""
         metadata, kind = obj.metadata, type(obj).__name__
         group = obj.api_version.rpartition("/")[0]
@@ -469,9 +442,9 @@ def _with_mode(value: StorageObject) -> StorageObject:
     return msgspec.structs.replace(value, volume_binding_mode="Immediate")
 
 
-def _placed(value: _Any, namespaced: bool) -> _Any:
+def _placed(value: _Any) -> _Any:
     """The object in its namespace: `default` where none is named, none for a kind that has none."""
-    namespace = (value.metadata.namespace or "default") if namespaced else ""
+    namespace = "" if isinstance(value, ClusterScoped) else value.metadata.namespace or "default"
     if namespace == value.metadata.namespace:
         return value
     metadata = msgspec.structs.replace(value.metadata, namespace=namespace)

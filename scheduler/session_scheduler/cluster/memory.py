@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, cast
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, cast, get_args
 
 from msgspec.structs import replace
 
+from session_scheduler.base.clock import utc_now
 from session_scheduler.cluster.errors import AlreadyExists, Invalid, NotFound, TooManyRequests
 from session_scheduler.cluster.port import (
     EVENT_NOTE_LIMIT,
@@ -33,7 +34,9 @@ from session_scheduler.cluster.write_rules import (
     as_created,
     by_name,
     check_bindable,
+    check_binding,
     check_finalizers,
+    check_has_version,
     check_new,
     check_no_more_finalizers,
     check_taints,
@@ -48,10 +51,9 @@ from session_scheduler.cluster.write_rules import (
     merged_texts,
     with_metadata,
 )
-from session_scheduler.model.devices import CONSUMERS_LIMIT, DEVICE_KINDS, FINALIZER, ResourceClaim, ResourceClaimStatus
+from session_scheduler.model.devices import CONSUMERS_LIMIT, FINALIZER, ResourceClaim, ResourceClaimStatus
 from session_scheduler.model.field_checks import FieldError, check_annotations, check_labels
 from session_scheduler.model.objects import (
-    ConfigMap,
     ExtendedClaimStatus,
     Lease,
     Node,
@@ -60,23 +62,15 @@ from session_scheduler.model.objects import (
     PodCondition,
     PodGroup,
     PortObject,
-    PriorityClass,
     RequestMapping,
     Taint,
     name_of,
 )
-from session_scheduler.model.policy import POLICY_KINDS
-from session_scheduler.model.queue_objects import QUEUE_KINDS, Queue, QueueStatus
-from session_scheduler.model.related import RELATED_KINDS
-from session_scheduler.model.storage import STORAGE_KINDS, PersistentVolume, PersistentVolumeClaim, StorageClass
+from session_scheduler.model.queue_objects import Queue, QueueStatus
+from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from session_scheduler.model.times import time_text
-from session_scheduler.model.workload_objects import WORKLOAD_KINDS
 
 _IDENTITY = uuid.UUID("0c6f3c5e-1f0e-5d0c-8f3b-2f9d6a7c4b11")
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 class _Store(Generic[Kube]):
@@ -101,14 +95,11 @@ class MemoryCluster:
         objects: Iterable[PortObject] = (),
         *,
         history: int = 10_000,
-        now: Callable[[], datetime] = _now,
+        now: Callable[[], datetime] = utc_now,
         may_evict: Callable[[Pod], bool] = lambda _: True,
         binds_volumes: bool = False,
     ) -> None:
-        kinds: tuple[type[Any], ...] = (Pod, Node, PodGroup, PriorityClass, ConfigMap, Lease, *STORAGE_KINDS,
-                                        *DEVICE_KINDS, *RELATED_KINDS, *POLICY_KINDS, *QUEUE_KINDS,
-                                        *WORKLOAD_KINDS)  # fmt: skip
-        self._stores: dict[type[Any], _Store[Any]] = {kind: _Store(kind, history) for kind in kinds}
+        self._stores: dict[type[Any], _Store[Any]] = {kind: _Store(kind, history) for kind in get_args(PortObject)}
         self._version = 0
         self._over: set[str] = set()
         """The uids of what only finalizers keep: its grace period is over."""
@@ -168,8 +159,7 @@ class MemoryCluster:
 
     async def replace(self, obj: Lease) -> Lease:
         """See `port.Cluster`."""
-        if not obj.metadata.resource_version:
-            raise Invalid(f"{described(obj)}: metadata.resourceVersion: is empty: give it")
+        check_has_version(obj)
         current = self._current(obj, obj.metadata.resource_version)
         check_unchanged(current, obj.metadata.uid)
         return current if obj.spec == current.spec else self._write(current, spec=obj.spec)
@@ -186,9 +176,7 @@ class MemoryCluster:
         annotations: Mapping[str, str],
     ) -> None:
         """See `port.Cluster`."""
-        for field, value in (("node", node), ("uid", uid), ("resourceVersion", resource_version)):
-            if not value:
-                raise Invalid(f"binding of pod {namespace}/{name}: {field}: is empty: give it")
+        check_binding(f"{namespace}/{name}", node, uid, resource_version)
         pod = self._get(Pod, ("", namespace, name))
         check_unchanged(pod, uid, resource_version)
         check_bindable(pod)
@@ -251,8 +239,7 @@ class MemoryCluster:
 
     async def open_gate(self, pod: Pod, gate: str, annotations: Mapping[str, str | None]) -> Pod:
         """See `port.Cluster`."""
-        if not pod.metadata.resource_version:
-            raise Invalid(f"{described(pod)}: metadata.resourceVersion: is empty: give it")
+        check_has_version(pod)
         current = self._current(pod, pod.metadata.resource_version)
         merged = merged_texts(current.metadata.annotations, annotations)
         try:
@@ -277,15 +264,13 @@ class MemoryCluster:
 
     async def claim_volume(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
         """See `port.Cluster`."""
-        if not volume.metadata.resource_version:
-            raise Invalid(f"{described(volume)}: metadata.resourceVersion: is empty: give it")
+        check_has_version(volume)
         kept = kept_for(self._current(volume, volume.metadata.resource_version), claim)
         return self._write(kept, annotations=kept.metadata.annotations)
 
     async def allocate_claim(self, claim: ResourceClaim, status: ResourceClaimStatus) -> ResourceClaim:
         """See `port.Cluster`."""
-        if not claim.metadata.resource_version:
-            raise Invalid(f"{described(claim)}: metadata.resourceVersion: is empty: give it")
+        check_has_version(claim)
         if len(status.reserved_for) > CONSUMERS_LIMIT:
             raise Invalid(f"{described(claim)}: status.reservedFor: Too many: {len(status.reserved_for)}: must have at "
                           f"most {CONSUMERS_LIMIT} items")  # fmt: skip
@@ -297,8 +282,7 @@ class MemoryCluster:
 
     async def write_queue_status(self, queue: Queue, status: QueueStatus) -> Queue:
         """See `port.Cluster`."""
-        if not queue.metadata.resource_version:
-            raise Invalid(f"{described(queue)}: metadata.resourceVersion: is empty: give it")
+        check_has_version(queue)
         return self._write(self._current(queue, queue.metadata.resource_version), status=status)
 
     async def name_extended_claim(self, pod: Pod, claim: str, mappings: Sequence[RequestMapping]) -> Pod:

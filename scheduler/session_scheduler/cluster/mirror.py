@@ -1,7 +1,7 @@
 """The mirror of a live cluster: lists each kind, then delivers every change, through broken watches and lost history.
 
 Each kind has one task: it watches from the last version that it knows, and lists again where that is too old. Beside
-the watch it lists now and then and compares: what the list has and no event told was missed, and is delivered then.
+the watch it lists now and then and compares: what the list has and no event brought was missed, and is delivered then.
 The scheduler's loop gets what is delivered. resourceVersions are opaque: they are compared for equality only.
 """
 
@@ -32,9 +32,9 @@ _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 10.0
 """More of them change nothing."""
 _LASTING = 5.0
-"""A watch that was open for so many seconds works, even where it told nothing."""
+"""A watch that was open for so many seconds works, even where it sent no event."""
 _FAILURES = 5
-"""After so many watches in a row that told nothing it is listed again: the API server may never have heard of the
+"""After so many watches in a row that sent no event it is listed again: the API server may never have heard of the
 version that they start from, as where its etcd was restored from a copy."""
 _REFUSALS = (Forbidden, Invalid, NotFound)
 """A kind that the cluster does not know, or does not let us see."""
@@ -61,7 +61,7 @@ class MirrorMeter:
         """A kind is listed again to go on from there: `Gone`, `Untold`, or the error of its watches."""
 
     def missed(self, kind: str, count: int) -> None:
-        """So many objects had changed of which the watch, open all the time, told nothing."""
+        """So many objects had changed of which the watch, open all the time, sent no event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +98,8 @@ class Mirror:
         chance = chance or random.Random()  # noqa: S311 (spreads requests in time, guards nothing)
         settings = _Settings(cluster, deliver, reconcile_seconds, clock, sleep, chance, meter or MirrorMeter())
         self._followers = [_Follower(kind, settings, optional=kind in optional) for kind in kinds]
-        self._synced = False
-
-    @property
-    def synced(self) -> bool:
+        self.synced = False
         """Whether everything has been listed once."""
-        return self._synced
 
     @property
     def refused(self) -> frozenset[type[KubeObject]]:
@@ -117,7 +113,7 @@ class Mirror:
         where a kind is refused for longer than half a minute.
         """
         found = [obj for follower in self._followers for obj in await follower.first()]
-        self._synced = True
+        self.synced = True
         return found
 
     async def run(self) -> None:
@@ -126,7 +122,7 @@ class Mirror:
         Raises an ExceptionGroup of unexpected errors, and of Invalid or NotFound where a kind cannot be listed
         for longer than half a minute any more.
         """
-        if not self._synced:
+        if not self.synced:
             raise RuntimeError("run before start: what is there is listed first")
         async with asyncio.TaskGroup() as group:
             for follower in self._followers:
@@ -234,9 +230,11 @@ class _Follower:
         while True:
             began, events = self._settings.clock.now(), self._events
             error = await self._watch()
-            told = self._events > events
+            active = self._events > events
             lasted = self._settings.clock.now() - began >= _LASTING
-            worked = told or (lasted and error is None)  # an error may come late: the request was sent again meanwhile
+            worked = active or (
+                lasted and error is None
+            )  # an error may come late: the request was sent again meanwhile
             failures = 0 if worked else failures + 1
             if worked and (lasted or not isinstance(error, Gone)):
                 self._backoff.reset()
@@ -265,14 +263,14 @@ class _Follower:
                     self._events += 1
                     self._settings.meter.event(self.kind)
                     self._version = event.resource_version
-                    self._deliver(self._known.take(event))
+                    self._deliver(self._known.apply(event))
         finally:
             self._watches += 1
 
     # -------------------------------------------------------------- comparisons
 
     async def _compare_on(self) -> _Broken:
-        """Compare with a new list now and then, until it shows what no event told."""
+        """Compare with a new list now and then, until it shows what no event brought."""
         settings = self._settings
         lateness = min(_LATENESS, settings.reconcile_seconds / 4)
         while True:
@@ -284,13 +282,13 @@ class _Follower:
                 except ClusterError as error:
                     _log.warning("a kind could not be listed to find missed events", kind=self.kind, why=str(error))
                     continue
-                if not comparison.untold(listing.items):
+                if not comparison.missed(listing.items):
                     continue
                 await settings.sleep(lateness)
-                untold = comparison.untold(listing.items)
-            if untold:
+                missed = comparison.missed(listing.items)
+            if missed:
                 was_open = watches % 2 == 1 and watches == self._watches
-                return _Broken("Untold", frozenset(untold) if was_open else frozenset())
+                return _Broken("Untold", frozenset(missed) if was_open else frozenset())
 
 
 # ------------------------------------------------------------------ what is known
@@ -303,7 +301,7 @@ class KnownObjects:
         self._objects: dict[ObjectName, KubeObject] = {}
         self._comparison: Comparison | None = None
 
-    def take(self, event: WatchEvent[KubeObject]) -> Sequence[Delivery]:
+    def apply(self, event: WatchEvent[KubeObject]) -> Sequence[Delivery]:
         """What a watch event changes. Another uid under a known name is another object: the old one was deleted."""
         if event.object is None or event.change is Change.BOOKMARK:
             return ()
@@ -361,14 +359,14 @@ class Comparison:
         self.passed: set[tuple[ObjectName, str]] = set()
         """Names and resourceVersions that events brought or replaced since the comparison began."""
 
-    def untold(self, listed: Iterable[KubeObject]) -> set[ObjectName]:
+    def missed(self, listed: Iterable[KubeObject]) -> set[ObjectName]:
         """The names of which the list says what was at no moment known: changed or deleted, and no event said so."""
         versions = {name_of(obj): obj.metadata.resource_version for obj in listed}
-        untold = {name for name, version in versions.items() if not self._was_known(name, version)}
+        missed = {name for name, version in versions.items() if not self._was_known(name, version)}
         for name, obj in self._objects.items():
             if name not in versions and (name, obj.metadata.resource_version) not in self.passed:
-                untold.add(name)
-        return untold
+                missed.add(name)
+        return missed
 
     def _was_known(self, name: ObjectName, version: str) -> bool:
         known = self._objects.get(name)

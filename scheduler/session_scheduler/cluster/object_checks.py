@@ -22,6 +22,7 @@ from session_scheduler.model.field_checks import (
     is_dns_label,
     raw_label_selector,
 )
+from session_scheduler.model.meta import PREFERRED_TERMS, REQUIRED_TERMS
 from session_scheduler.model.objects import (
     Container,
     ContainerPort,
@@ -75,16 +76,16 @@ def check_pod_spec(spec: PodSpec, where: str = "spec") -> None:
         check_name(spec.scheduling_group.pod_group_name, f"{where}.schedulingGroup.podGroupName")
 
 
-def _check_container_name(name: str, where: str, taken: dict[str, str]) -> None:
-    """Containers and init containers share one set of names; `taken` maps those seen to where they are."""
+def _check_container_name(name: str, where: str, seen: dict[str, str]) -> None:
+    """Containers and init containers share one set of names; `seen` maps those seen to where they are."""
     if not name:
         raise FieldError(f"{where}.name", "is missing: name the container, as main")
     if not is_dns_label(name):
         raise FieldError(f"{where}.name", f"{name!r} is no container's name: use up to 63 lower-case letters, digits "
                          "and '-'")  # fmt: skip
-    if name in taken:
-        raise FieldError(f"{where}.name", f"{name!r} is already the name of {taken[name]}: rename one")
-    taken[name] = where
+    if name in seen:
+        raise FieldError(f"{where}.name", f"{name!r} is already the name of {seen[name]}: rename one")
+    seen[name] = where
 
 
 def _check_container(container: Container, where: str) -> None:
@@ -139,13 +140,13 @@ def _check_node_affinity(affinity: NodeAffinity | None, where: str) -> None:
     if affinity is None:
         return
     if affinity.required is not None:
-        terms = f"{where}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+        terms = f"{where}.{REQUIRED_TERMS}.nodeSelectorTerms"
         if not affinity.required.node_selector_terms:
             raise FieldError(terms, "is empty: write at least one term")
         for number, term in enumerate(affinity.required.node_selector_terms):
             check_node_selector_term(term, f"{terms}[{number}]")
     for number, preferred in enumerate(affinity.preferred):
-        field = f"{where}.preferredDuringSchedulingIgnoredDuringExecution[{number}]"
+        field = f"{where}.{PREFERRED_TERMS}[{number}]"
         _check_weight(preferred.weight, f"{field}.weight")
         check_node_selector_term(preferred.preference, f"{field}.preference")
 
@@ -160,13 +161,12 @@ def _listed(value: dict[str, Any], field: str, where: str) -> list[dict[str, Any
 def _check_pod_affinity(affinity: dict[str, Any] | None, where: str) -> None:
     if affinity is None:
         return
-    field = "requiredDuringSchedulingIgnoredDuringExecution"
-    for number, term in enumerate(_listed(affinity, field, where)):
-        _check_pod_term(term, f"{where}.{field}[{number}]")
-    field = "preferredDuringSchedulingIgnoredDuringExecution"
-    for number, preferred in enumerate(_listed(affinity, field, where)):
-        _check_weight(preferred.get("weight"), f"{where}.{field}[{number}].weight")
-        _check_pod_term(preferred.get("podAffinityTerm"), f"{where}.{field}[{number}].podAffinityTerm")
+    for number, term in enumerate(_listed(affinity, REQUIRED_TERMS, where)):
+        _check_pod_term(term, f"{where}.{REQUIRED_TERMS}[{number}]")
+    for number, preferred in enumerate(_listed(affinity, PREFERRED_TERMS, where)):
+        field = f"{where}.{PREFERRED_TERMS}[{number}]"
+        _check_weight(preferred.get("weight"), f"{field}.weight")
+        _check_pod_term(preferred.get("podAffinityTerm"), f"{field}.podAffinityTerm")
 
 
 def _check_topology_key(value: dict[str, Any], where: str) -> None:

@@ -28,7 +28,7 @@ _Read = TypeVar("_Read", Pod, Node)
 
 def outline(text: bytes, depth: int) -> tuple[bytes, list[bytes]]:
     """The JSON text with nulls for the objects and lists within so many others, and these; nothing is decoded."""
-    rest, taken = [], []
+    rest, parts = [], []
     open_ = end = start = 0
     for sign in _SIGNS.finditer(text):
         if sign.group() in _OPENING:
@@ -40,8 +40,8 @@ def outline(text: bytes, depth: int) -> tuple[bytes, list[bytes]]:
             open_ -= 1
             if open_ == depth:
                 end = sign.end()
-                taken.append(text[start:end])
-    return b"".join([*rest, text[end:]]), taken
+                parts.append(text[start:end])
+    return b"".join([*rest, text[end:]]), parts
 
 
 def salvaged(text: bytes, kind: type[_Read]) -> _Read:

@@ -8,39 +8,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
+from msgspec import field
 
+from session_scheduler.model.meta import ApiStruct
 from session_scheduler.model.objects import LabelSelector, ObjectMeta, PodCondition, PodSpec
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The base: camel-case field names on the wire."""
-
-
-class PodTemplate(_Part, frozen=True, kw_only=True):
+class PodTemplate(ApiStruct, frozen=True, kw_only=True):
     """The pods that a workload wants: their labels, annotations and spec."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec
 
 
-class ReplicasSpec(_Part, frozen=True, kw_only=True):
-    """spec of a Deployment and of a ReplicaSet."""
+class DaemonSetSpec(ApiStruct, frozen=True, kw_only=True):
+    """spec of a DaemonSet."""
 
-    replicas: int = 1
     selector: LabelSelector
     template: PodTemplate
 
 
-class ReplicationControllerSpec(_Part, frozen=True, kw_only=True):
+class ReplicasSpec(DaemonSetSpec, frozen=True, kw_only=True):
+    """spec of a Deployment and of a ReplicaSet."""
+
+    replicas: int = 1
+
+
+class ReplicationControllerSpec(ApiStruct, frozen=True, kw_only=True):
     """spec of a ReplicationController. Without a selector it takes the template's labels."""
 
     replicas: int = 1
-    selector: dict[str, str] = {}
+    selector: dict[str, str] = field(default_factory=dict)
     template: PodTemplate
 
 
-class Ordinals(_Part, frozen=True, kw_only=True):
+class Ordinals(ApiStruct, frozen=True, kw_only=True):
     """spec.ordinals of a StatefulSet."""
 
     start: int = 0
@@ -52,14 +54,7 @@ class StatefulSetSpec(ReplicasSpec, frozen=True, kw_only=True):
     ordinals: Ordinals = Ordinals()
 
 
-class DaemonSetSpec(_Part, frozen=True, kw_only=True):
-    """spec of a DaemonSet."""
-
-    selector: LabelSelector
-    template: PodTemplate
-
-
-class JobSpec(_Part, frozen=True, kw_only=True):
+class JobSpec(ApiStruct, frozen=True, kw_only=True):
     """spec of a Job. Without completions it is a work queue of `parallelism` pods."""
 
     parallelism: int = 1
@@ -69,7 +64,7 @@ class JobSpec(_Part, frozen=True, kw_only=True):
     template: PodTemplate
 
 
-class JobStatus(_Part, frozen=True, kw_only=True):
+class JobStatus(ApiStruct, frozen=True, kw_only=True):
     """status of a Job that has run."""
 
     succeeded: int = 0
@@ -77,21 +72,21 @@ class JobStatus(_Part, frozen=True, kw_only=True):
     conditions: tuple[PodCondition, ...] = ()
 
 
-class JobTemplate(_Part, frozen=True, kw_only=True):
+class JobTemplate(ApiStruct, frozen=True, kw_only=True):
     """The Jobs that a CronJob or a JobSet wants."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: JobSpec
 
 
-class CronJobSpec(_Part, frozen=True, kw_only=True):
+class CronJobSpec(ApiStruct, frozen=True, kw_only=True):
     """spec of a CronJob."""
 
     suspend: bool = False
     job_template: JobTemplate
 
 
-class ReplicatedJob(_Part, frozen=True, kw_only=True):
+class ReplicatedJob(ApiStruct, frozen=True, kw_only=True):
     """spec.replicatedJobs[] of a JobSet."""
 
     name: str
@@ -99,14 +94,14 @@ class ReplicatedJob(_Part, frozen=True, kw_only=True):
     template: JobTemplate
 
 
-class JobSetSpec(_Part, frozen=True, kw_only=True):
+class JobSetSpec(ApiStruct, frozen=True, kw_only=True):
     """spec of a JobSet."""
 
     suspend: bool = False
     replicated_jobs: tuple[ReplicatedJob, ...] = ()
 
 
-class LeaderWorkerTemplate(_Part, frozen=True, kw_only=True):
+class LeaderWorkerTemplate(ApiStruct, frozen=True, kw_only=True):
     """spec.leaderWorkerTemplate: `size` pods a group, the leader among them."""
 
     size: int = 1
@@ -114,14 +109,14 @@ class LeaderWorkerTemplate(_Part, frozen=True, kw_only=True):
     worker_template: PodTemplate
 
 
-class LeaderWorkerSetSpec(_Part, frozen=True, kw_only=True):
+class LeaderWorkerSetSpec(ApiStruct, frozen=True, kw_only=True):
     """spec of a LeaderWorkerSet."""
 
     replicas: int = 1
     leader_worker_template: LeaderWorkerTemplate
 
 
-class _Workload(_Part, frozen=True, kw_only=True):
+class _Workload(ApiStruct, frozen=True, kw_only=True):
     """What all workload objects have."""
 
     api_version: str = ""

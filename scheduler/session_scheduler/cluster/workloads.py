@@ -6,8 +6,10 @@ missing is made. A pod that is made is named `<owner>-<i>` and has an owner refe
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -33,6 +35,7 @@ from session_scheduler.model import related
 from session_scheduler.model.field_checks import FieldError, selects
 from session_scheduler.model.objects import Node, ObjectMeta, OwnerReference, Pod, PodGroup, PodSpec, SchedulingGroup
 
+_Owned = TypeVar("_Owned", Pod, PodGroup, Workload)
 _IDENTITY = uuid.UUID("6f2f6c1e-57a9-5a3e-9d7b-3a6c1f0e8b42")
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _JOBSET = "jobset.sigs.k8s.io"
@@ -52,15 +55,11 @@ def as_owner(workload: Workload) -> related.RelatedObject | None:
     match workload:
         case ReplicationController():
             selector = workload.spec.selector or workload.spec.template.metadata.labels
-            return related.ReplicationController(
-                metadata=workload.metadata, spec=related.ReplicationControllerSpec(selector=selector)
-            )
-        case Deployment() | ReplicaSet():
-            return related.ReplicaSet(metadata=workload.metadata, spec=related.SetSpec(selector=workload.spec.selector))
-        case StatefulSet():
-            return related.StatefulSet(
-                metadata=workload.metadata, spec=related.SetSpec(selector=workload.spec.selector)
-            )
+            spec = related.ReplicationControllerSpec(selector=selector)
+            return related.ReplicationController(metadata=workload.metadata, spec=spec)
+        case Deployment() | ReplicaSet() | StatefulSet():
+            kind = related.StatefulSet if isinstance(workload, StatefulSet) else related.ReplicaSet
+            return kind(metadata=workload.metadata, spec=related.SetSpec(selector=workload.spec.selector))
     return None
 
 
@@ -74,33 +73,20 @@ class Expansion:
         workloads: Sequence[Workload],
         groups: Iterable[PodGroup] = (),
     ) -> None:
+        pods = list(pods)
         self._nodes = nodes
-        self._names: set[str] = set()
+        self._names = {pod.key for pod in pods}
         self._made = 0
-        self._children: dict[str, list[Workload]] = {}
-        self._pods: dict[str, list[Pod]] = {}
+        self._pods = _by_controller(pods)
+        self._groups = _by_controller(groups)
+        self._children = _by_controller(workloads)
         self._known = {uid for workload in workloads for uid in _handles(workload.kind, workload.metadata)}
         self._orphans: dict[tuple[str, str], list[Pod]] = {}
+        """By the controller's kind and namespace: the pods of controllers that no file has."""
         for pod in pods:
-            self._names.add(pod.key)
-            self._index(pod)
-        self._groups: dict[str, list[str]] = {}
-        for group in groups:
-            for ref in _controllers(group.metadata):
-                for handle in _ref_handles(ref, group.metadata.namespace):
-                    self._groups.setdefault(handle, []).append(group.metadata.name)
-        for workload in workloads:
-            for ref in _controllers(workload.metadata):
-                for handle in _ref_handles(ref, workload.metadata.namespace):
-                    self._children.setdefault(handle, []).append(workload)
-
-    def _index(self, pod: Pod) -> None:
-        for ref in _controllers(pod.metadata):
-            handles = _ref_handles(ref, pod.metadata.namespace)
-            for handle in handles:
-                self._pods.setdefault(handle, []).append(pod)
-            if not self._known.intersection(handles):
-                self._orphans.setdefault((ref.kind, pod.metadata.namespace), []).append(pod)
+            for ref in _controllers(pod.metadata):
+                if not self._known.intersection(_ref_handles(ref, pod.metadata.namespace)):
+                    self._orphans.setdefault((ref.kind, pod.metadata.namespace), []).append(pod)
 
     def pods_of(self, workload: Workload) -> Iterator[Pod]:
         """The pods that the workload's controller would still create. Raises FieldError where they are too many."""
@@ -171,18 +157,13 @@ class Expansion:
         found = {id(child): child for handle in handles for child in self._children.get(handle, ())}
         return list(found.values())
 
-    def _taken(self, owner: Workload, name: str) -> bool:
+    def _has_pod(self, owner: Workload, name: str) -> bool:
         return f"{owner.metadata.namespace}/{name}" in self._names
 
     def _free_names(self, owner: Workload, base: str, count: int) -> Iterator[str]:
         """`count` names base-0, base-1, … that no pod has."""
-        index = 0
-        while count > 0:
-            name = f"{base}-{index}"
-            if not self._taken(owner, name):
-                count -= 1
-                yield name
-            index += 1
+        names = (f"{base}-{index}" for index in itertools.count())
+        return itertools.islice((name for name in names if not self._has_pod(owner, name)), max(0, count))
 
     # -------------------------------------------------------------- one method a controller
 
@@ -220,7 +201,9 @@ class Expansion:
         if spec.completion_mode == "Indexed":
             template = replace(spec.template, spec=self._grouped(owner, spec))
             for index in _missing_indexes(spec, status, pods):
-                own, pod_name = {_INDEX: str(index)}, self._indexed_name(owner, name, index)
+                own, pod_name = {_INDEX: str(index)}, f"{name}-{index}"
+                if self._has_pod(owner, pod_name):
+                    pod_name = next(self._free_names(owner, pod_name, 1))
                 yield _pod(owner, template, pod_name, {**job_labels, **own}, own)
             return
         for pod_name in self._free_names(owner, name, _missing_pods(spec, status, pods)):
@@ -228,14 +211,11 @@ class Expansion:
 
     def _grouped(self, owner: Workload, spec: JobSpec) -> PodSpec:
         """The pods' spec, in the PodGroup that the Job controller has made for the Job, where there is one."""
-        names = {name for handle in _handles(owner.kind, owner.metadata) for name in self._groups.get(handle, ())}
+        groups = (group for handle in _handles(owner.kind, owner.metadata) for group in self._groups.get(handle, ()))
+        names = {group.metadata.name for group in groups}
         if not isinstance(owner, Job) or len(names) != 1 or not is_gang_of_job(spec):
             return spec.template.spec
         return replace(spec.template.spec, scheduling_group=SchedulingGroup(pod_group_name=names.pop()))
-
-    def _indexed_name(self, owner: Workload, name: str, index: int) -> str:
-        wanted = f"{name}-{index}"
-        return next(self._free_names(owner, wanted, 1)) if self._taken(owner, wanted) else wanted
 
     def _cron(self, workload: CronJob) -> Iterator[Pod]:
         if workload.spec.suspend or self._owned_workloads(workload):
@@ -264,7 +244,7 @@ class Expansion:
             leader = f"{workload.metadata.name}-{group}"
             for worker in range(both.size):
                 name = f"{leader}-{worker}" if worker else leader
-                if self._taken(workload, name):
+                if self._has_pod(workload, name):
                     continue
                 labels = {
                     f"{_LWS}/name": workload.metadata.name,
@@ -292,6 +272,16 @@ def _controllers(metadata: ObjectMeta) -> Iterator[OwnerReference]:
 
 def _ref_handles(ref: OwnerReference, namespace: str) -> tuple[str, str]:
     return ref.uid, f"{ref.kind} {namespace}/{ref.name}"
+
+
+def _by_controller(objects: Iterable[_Owned]) -> dict[str, list[_Owned]]:
+    """Objects by the handles of their controllers."""
+    found: dict[str, list[_Owned]] = {}
+    for obj in objects:
+        for ref in _controllers(obj.metadata):
+            for handle in _ref_handles(ref, obj.metadata.namespace):
+                found.setdefault(handle, []).append(obj)
+    return found
 
 
 def _active(pod: Pod) -> bool:

@@ -15,6 +15,7 @@ from session_scheduler.cluster.object_checks import check_node, check_pod_group,
 from session_scheduler.cluster.port import Kube
 from session_scheduler.model import devices
 from session_scheduler.model.field_checks import FieldError, check_metadata
+from session_scheduler.model.meta import ClusterScoped
 from session_scheduler.model.objects import (
     Node,
     ObjectMeta,
@@ -25,20 +26,16 @@ from session_scheduler.model.objects import (
     PodGroupStatus,
     PodStatus,
     PortObject,
-    PriorityClass,
     Taint,
 )
-from session_scheduler.model.related import Namespace
 from session_scheduler.model.storage import (
     BOUND_BY_CONTROLLER,
-    NO_NAMESPACE,
     ObjectReference,
     PersistentVolume,
     PersistentVolumeClaim,
 )
 
 _DEFAULT_GRACE = 30
-_WITHOUT_NAMESPACE = (Node, PriorityClass, Namespace, *NO_NAMESPACE, *devices.NO_NAMESPACE)
 
 
 # ------------------------------------------------------------------ rules
@@ -52,6 +49,19 @@ def check_unchanged(obj: PortObject, uid: str = "", resource_version: str = "") 
     if resource_version and resource_version != metadata.resource_version:
         versions = f"{resource_version}, the object's is {metadata.resource_version}"
         raise Conflict(f"{described(obj)}: it has been modified: the resourceVersion in the precondition is {versions}")
+
+
+def check_has_version(obj: PortObject) -> None:
+    """Raises Invalid for an object without a resourceVersion: it would be written whatever the object is by now."""
+    if not obj.metadata.resource_version:
+        raise Invalid(f"{described(obj)}: metadata.resourceVersion: is empty: give it")
+
+
+def check_binding(pod: str, node: str, uid: str, resource_version: str) -> None:
+    """Raises Invalid where the node or a precondition is empty: to the API server an absent one holds."""
+    for field, value in (("node", node), ("uid", uid), ("resourceVersion", resource_version)):
+        if not value:
+            raise Invalid(f"binding of pod {pod}: {field}: is empty: give it")
 
 
 def check_bindable(pod: Pod) -> None:
@@ -94,8 +104,7 @@ def check_no_more_finalizers(obj: PortObject, finalizers: Sequence[str]) -> None
 
 def check_taints(node: Node, taints: Sequence[Taint]) -> None:
     """Raises Invalid for taints that no node may have, and for a node of which taints may have been left out."""
-    if not node.metadata.resource_version:
-        raise Invalid(f"{described(node)}: metadata.resourceVersion: is empty: give it")
+    check_has_version(node)
     if node.unreadable:
         raise Invalid(f"{described(node)}: spec.taints: are left as they are: {node.unreadable}")
     try:
@@ -162,7 +171,7 @@ def kept_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Persiste
 
 def in_namespace(obj: Kube) -> Kube:
     """The object in `default` where it needs a namespace and names none."""
-    if obj.metadata.namespace or isinstance(obj, _WITHOUT_NAMESPACE):
+    if obj.metadata.namespace or isinstance(obj, ClusterScoped):
         return obj
     return with_metadata(obj, namespace="default")
 

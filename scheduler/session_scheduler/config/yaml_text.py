@@ -246,15 +246,15 @@ class _Frame:
         if self.map is None:
             self.items.append(value)
         elif not self.keyed:
-            self._take_key(value, event)
+            self._start_key(value, event)
         else:
             self.keyed = False
             if self.merging:
-                self._take_merge(value, event)
+                self._add_merge(value, event)
             else:
                 self.map[self.key] = value
 
-    def _take_key(self, value: Any, event: yaml.Event) -> None:
+    def _start_key(self, value: Any, event: yaml.Event) -> None:
         if not isinstance(value, str):
             _fail(event, "a key must be a plain word: quote it")
         if self.map is not None and value in self.map:
@@ -263,7 +263,7 @@ class _Frame:
         self.keyed = True
         self.merging = value == "<<" and isinstance(event, yaml.ScalarEvent) and event.implicit[0]  # "<<" is a key
 
-    def _take_merge(self, value: Any, event: yaml.Event) -> None:
+    def _add_merge(self, value: Any, event: yaml.Event) -> None:
         merged = value if isinstance(value, list) else [value]
         if not all(isinstance(part, dict) for part in merged):
             _fail(event, "<< takes a mapping or a list of mappings: name one by its alias")

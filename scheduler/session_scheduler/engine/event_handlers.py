@@ -241,7 +241,7 @@ class Requeuer:
 
     def release_nominations(self) -> None:
         """What was kept for pods that are no longer nominated is free for those that yielded to them."""
-        for task, node in self.cache.nominations.take_ended():
+        for task, node in self.cache.nominations.drain_ended():
             if node in self.cache.table.row_of and self.queue.wants(Pod) & DELETE:
                 self._gone(task.pod, task.cls, partial(self._yielded, task.standing))
 

@@ -157,7 +157,7 @@ class GangStarts:
             if task.pod.status.nominated_node_name:  # since before the start
                 self.preemption.give_up(task)
             else:
-                known.give_up(task, known.told_of(task))
+                known.give_up(task, known.nominated_node_name(task))
         if kept:
             self.release_nominations()
 

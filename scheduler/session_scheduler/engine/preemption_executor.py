@@ -167,7 +167,7 @@ class PreemptionExecutor:
         """
         if self._in_part(group):
             known = self.cache.nominations
-            nodes = {task: known.told_of(task) for task in self._nominated(group)}
+            nodes = {task: known.nominated_node_name(task) for task in self._nominated(group)}
             nodes |= {nomination.task: nomination.node for nomination in lost}
             for task, node in nodes.items():
                 known.give_up(task, node)
@@ -182,7 +182,7 @@ class PreemptionExecutor:
 
     def give_up(self, task: Task) -> None:
         """A task is nominated for no node any more: its node went, or an attempt or its bind failed by an error."""
-        node = self.cache.nominations.told_of(task)
+        node = self.cache.nominations.nominated_node_name(task)
         if node:
             self.cache.nominations.give_up(task, node)
             self._spawn(task.group, [_Nomination(task, "", before=node)], {})

@@ -39,8 +39,8 @@ from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.devices import DEVICE_KINDS
 from session_scheduler.model.groups import Group, Phase
 from session_scheduler.model.objects import KubeObject, Node, Pod, PodGroup, PriorityClass
-from session_scheduler.model.policy import POLICY_KINDS
-from session_scheduler.model.queue_objects import QUEUE_KINDS
+from session_scheduler.model.policy import PodDisruptionBudget
+from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.refusals import Refusal
 from session_scheduler.model.related import RELATED_KINDS
 from session_scheduler.model.storage import STORAGE_KINDS
@@ -50,7 +50,7 @@ from session_scheduler.state.scheduling_queue import GANG_SCHEDULING, Scheduling
 from session_scheduler.state.tables import ObjectTables
 
 OPTIONAL_KINDS: tuple[type[KubeObject], ...] = (
-    *RELATED_KINDS, *STORAGE_KINDS, *DEVICE_KINDS, *POLICY_KINDS, *QUEUE_KINDS,
+    *RELATED_KINDS, *STORAGE_KINDS, *DEVICE_KINDS, PodDisruptionBudget, Queue,
 )  # fmt: skip
 """Those of `KINDS` without which the rest can be served: without namespaces' labels, say, or default spread."""
 KINDS: tuple[type[KubeObject], ...] = (PriorityClass, Node, PodGroup, *OPTIONAL_KINDS, Pod)
@@ -196,7 +196,7 @@ class Scheduler:
         failed = self.plugin_sync.sync()
         now = self.clock.now()
         self.queue.flush(now)
-        for key in self.cache.moves.take_held_up(now):
+        for key in self.cache.moves.drain_held_up(now):
             self.queue.activate(key, now)
         self.cache.rest(self.queue.is_unschedulable)
         errors: list[BaseException] = []

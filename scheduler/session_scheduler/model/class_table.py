@@ -40,11 +40,11 @@ class ClassTable:
         self._classes: dict[bytes, TaskClass] = {}
         self._next = 0
         self._reads = LabelReads()
-        self._read_anew: list[tuple[str, str]] = []
+        self._newly_read: list[tuple[str, str]] = []
 
     def of(self, pod: Pod) -> TaskClass:
         """The pod's class; one whose `problem` tells where a request is no quantity, which is left out then."""
-        self._read_anew += self._reads.note(pod)
+        self._newly_read += self._reads.note(pod)
         own, refusal = self._own_keys(pod)
         key = self._key(pod, own)
         found = self._classes.get(key)
@@ -71,9 +71,9 @@ class ClassTable:
         cls.terms = self._table.terms.terms_of(pod)
         return cls
 
-    def read_anew(self) -> list[tuple[str, str]]:
+    def drain_newly_read(self) -> list[tuple[str, str]]:
         """The labels that selectors read since this was last asked, and none before: see `label_reads.concerns`."""
-        new, self._read_anew = self._read_anew, []
+        new, self._newly_read = self._newly_read, []
         return new
 
     def _own_keys(self, pod: Pod) -> tuple[object, Refusal | None]:

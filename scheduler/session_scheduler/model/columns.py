@@ -150,7 +150,7 @@ class NodeTable:
         amounts = node_amounts(node)
         row = self.row_of.get(name)
         if row is None:
-            row = self._take_row(name)
+            row = self._assign_row(name)
         self._clear_static(row)
         self.nodes[row] = node
         self._write_static(row, node, amounts)
@@ -174,7 +174,7 @@ class NodeTable:
         self.static_version += 1
         return row
 
-    def _take_row(self, name: str) -> int:
+    def _assign_row(self, name: str) -> int:
         if self._free:
             row = self._free.pop()
         else:
@@ -198,14 +198,11 @@ class NodeTable:
         for key in node.metadata.labels:
             self._labels[key][row] = ABSENT
         for taint in dict.fromkeys(map(_taint_key, node.spec.taints)):
-            self._drop_taint(taint, row)
-
-    def _drop_taint(self, taint: tuple[str, str, str], row: int) -> None:
-        self._taint_users[taint] -= 1
-        if self._taint_users[taint]:
-            self._taints[taint][row] = False
-        else:
-            del self._taint_users[taint], self._taints[taint]
+            self._taint_users[taint] -= 1
+            if self._taint_users[taint]:
+                self._taints[taint][row] = False
+            else:
+                del self._taint_users[taint], self._taints[taint]
 
     def _write_static(self, row: int, node: Node, amounts: dict[str, int]) -> None:
         for name, amount in amounts.items():
@@ -219,13 +216,9 @@ class NodeTable:
             column[row] = self.label_values.add(value)
         for taint in dict.fromkeys(map(_taint_key, node.spec.taints)):
             self._taint_users[taint] = self._taint_users.get(taint, 0) + 1
-            self._taint_column(taint)[row] = True
-
-    def _taint_column(self, taint: tuple[str, str, str]) -> BoolColumn:
-        column = self._taints.get(taint)
-        if column is None:
-            column = self._taints[taint] = np.zeros(self._capacity, np.bool_)
-        return column
+            if taint not in self._taints:
+                self._taints[taint] = np.zeros(self._capacity, np.bool_)
+            self._taints[taint][row] = True
 
     def label_numbers(self) -> tuple[IntColumn, BoolColumn]:
         """By value id: the value as an integer (0 where it is none), and whether it is one."""

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from msgspec import field
 
-from session_scheduler.model.meta import ClusterScoped, Namespaced, NodeSelector, ObjectMeta, Quantity
+from session_scheduler.model.meta import ApiStruct, ClusterScoped, Namespaced, NodeSelector, ObjectMeta, Quantity
 
 __all__ = [
     "CLASS_PREFIX", "EXTENDED_CLAIM", "RESULTS_LIMIT", "AllocatedConfig", "AllocatedDevice", "AllocatedDevices",
@@ -33,14 +32,10 @@ FIRST_AVAILABLE_LIMIT = 8
 EXACT_COUNT, ALL = "ExactCount", "All"
 
 
-class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
-
-
 # ------------------------------------------------------------------ slices
 
 
-class DeviceAttribute(_Object, frozen=True):
+class DeviceAttribute(ApiStruct, frozen=True):
     """One value of a device; of a type that is none of these (lists, behind a gate) nothing is known."""
 
     int_value: int | None = field(default=None, name="int")
@@ -60,7 +55,7 @@ class DeviceAttribute(_Object, frozen=True):
         return ("version", self.version_value) if self.version_value is not None else None
 
 
-class CapacityRange(_Object, frozen=True):
+class CapacityRange(ApiStruct, frozen=True):
     """requestPolicy.validRange."""
 
     min: Quantity | None = None
@@ -68,7 +63,7 @@ class CapacityRange(_Object, frozen=True):
     step: Quantity | None = None
 
 
-class RequestPolicy(_Object, frozen=True):
+class RequestPolicy(ApiStruct, frozen=True):
     """Which shares of a capacity may be had."""
 
     default: Quantity | None = None
@@ -76,34 +71,34 @@ class RequestPolicy(_Object, frozen=True):
     valid_range: CapacityRange | None = None
 
 
-class DeviceCapacity(_Object, frozen=True):
+class DeviceCapacity(ApiStruct, frozen=True):
     """How much of something a device has."""
 
     value: Quantity = 0
     request_policy: RequestPolicy | None = None
 
 
-class Counter(_Object, frozen=True):
+class Counter(ApiStruct, frozen=True):
     """How much of a pool's shared things there is, or is consumed."""
 
     value: Quantity = 0
 
 
-class CounterSet(_Object, frozen=True):
+class CounterSet(ApiStruct, frozen=True):
     """spec.sharedCounters[]."""
 
     name: str = ""
-    counters: dict[str, Counter] = {}
+    counters: dict[str, Counter] = field(default_factory=dict)
 
 
-class CounterConsumption(_Object, frozen=True):
+class CounterConsumption(ApiStruct, frozen=True):
     """devices[].consumesCounters[]."""
 
     counter_set: str = ""
-    counters: dict[str, Counter] = {}
+    counters: dict[str, Counter] = field(default_factory=dict)
 
 
-class DeviceTaint(_Object, frozen=True):
+class DeviceTaint(ApiStruct, frozen=True):
     """Keeps claims away that do not tolerate it."""
 
     key: str = ""
@@ -111,12 +106,12 @@ class DeviceTaint(_Object, frozen=True):
     effect: str = ""
 
 
-class Device(_Object, frozen=True):
+class Device(ApiStruct, frozen=True):
     """One device of a slice."""
 
     name: str = ""
-    attributes: dict[str, DeviceAttribute] = {}
-    capacity: dict[str, DeviceCapacity] = {}
+    attributes: dict[str, DeviceAttribute] = field(default_factory=dict)
+    capacity: dict[str, DeviceCapacity] = field(default_factory=dict)
     consumes_counters: tuple[CounterConsumption, ...] = ()
     node_name: str | None = None
     node_selector: NodeSelector | None = None
@@ -128,7 +123,7 @@ class Device(_Object, frozen=True):
     allow_multiple_allocations: bool | None = None
 
 
-class ResourcePool(_Object, frozen=True):
+class ResourcePool(ApiStruct, frozen=True):
     """The pool that a slice is a part of; slices of an older generation are obsolete."""
 
     name: str = ""
@@ -136,7 +131,7 @@ class ResourcePool(_Object, frozen=True):
     resource_slice_count: int = 0
 
 
-class ResourceSliceSpec(_Object, frozen=True):
+class ResourceSliceSpec(ApiStruct, frozen=True):
     """spec of a slice: devices, and from which nodes they can be had."""
 
     driver: str = ""
@@ -159,19 +154,19 @@ class ResourceSlice(ClusterScoped, frozen=True, tag_field="kind", tag="ResourceS
 # ------------------------------------------------------------------ classes and claims
 
 
-class CELSelector(_Object, frozen=True):
+class CELSelector(ApiStruct, frozen=True):
     """selectors[].cel."""
 
     expression: str = ""
 
 
-class DeviceSelector(_Object, frozen=True):
+class DeviceSelector(ApiStruct, frozen=True):
     """Something that a device must be."""
 
     cel: CELSelector | None = None
 
 
-class DeviceToleration(_Object, frozen=True):
+class DeviceToleration(ApiStruct, frozen=True):
     """A taint that a request puts up with; operators Equal (default) and Exists."""
 
     key: str = ""
@@ -187,14 +182,14 @@ class DeviceToleration(_Object, frozen=True):
         return self.operator == "Exists" or (self.operator in ("", "Equal") and self.value == taint.value)
 
 
-class DeviceConfig(_Object, frozen=True):
+class DeviceConfig(ApiStruct, frozen=True):
     """config[] of a class or a claim: what the driver gets, for some requests or for all."""
 
     requests: tuple[str, ...] = ()
     opaque: dict[str, Any] | None = None
 
 
-class DeviceClassSpec(_Object, frozen=True):
+class DeviceClassSpec(ApiStruct, frozen=True):
     """spec of a class."""
 
     selectors: tuple[DeviceSelector, ...] = ()
@@ -209,13 +204,13 @@ class DeviceClass(ClusterScoped, frozen=True, tag_field="kind", tag="DeviceClass
     spec: DeviceClassSpec = DeviceClassSpec()
 
 
-class CapacityRequirements(_Object, frozen=True):
+class CapacityRequirements(ApiStruct, frozen=True):
     """How much of a device's capacities is asked for."""
 
-    requests: dict[str, Quantity] = {}
+    requests: dict[str, Quantity] = field(default_factory=dict)
 
 
-class ExactRequest(_Object, frozen=True):
+class ExactRequest(ApiStruct, frozen=True):
     """requests[].exactly; the API server completes mode and count."""
 
     name: str = ""
@@ -229,7 +224,7 @@ class ExactRequest(_Object, frozen=True):
     capacity: CapacityRequirements | None = None
 
 
-class DeviceRequest(_Object, frozen=True):
+class DeviceRequest(ApiStruct, frozen=True):
     """requests[]: one of `exactly` and a list of alternatives, the first that can be had."""
 
     name: str = ""
@@ -237,7 +232,7 @@ class DeviceRequest(_Object, frozen=True):
     first_available: tuple[ExactRequest, ...] = ()
 
 
-class DeviceConstraint(_Object, frozen=True):
+class DeviceConstraint(ApiStruct, frozen=True):
     """constraints[]: an attribute that the devices of some requests must share, or in which they must differ."""
 
     requests: tuple[str, ...] = ()
@@ -245,7 +240,7 @@ class DeviceConstraint(_Object, frozen=True):
     distinct_attribute: str | None = None
 
 
-class DeviceClaim(_Object, frozen=True):
+class DeviceClaim(ApiStruct, frozen=True):
     """spec.devices of a claim."""
 
     requests: tuple[DeviceRequest, ...] = ()
@@ -253,13 +248,13 @@ class DeviceClaim(_Object, frozen=True):
     config: tuple[DeviceConfig, ...] = ()
 
 
-class ResourceClaimSpec(_Object, frozen=True):
+class ResourceClaimSpec(ApiStruct, frozen=True):
     """spec of a claim."""
 
     devices: DeviceClaim = DeviceClaim()
 
 
-class AllocatedDevice(_Object, frozen=True):
+class AllocatedDevice(ApiStruct, frozen=True):
     """allocation.devices.results[]: a device, and the request that it is for (a subrequest's as parent/name)."""
 
     request: str = ""
@@ -271,10 +266,10 @@ class AllocatedDevice(_Object, frozen=True):
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
     share_id: str | None = field(default=None, name="shareID")
-    consumed_capacity: dict[str, Quantity] = {}
+    consumed_capacity: dict[str, Quantity] = field(default_factory=dict)
 
 
-class AllocatedConfig(_Object, frozen=True):
+class AllocatedConfig(ApiStruct, frozen=True):
     """allocation.devices.config[]."""
 
     source: str = ""
@@ -282,14 +277,14 @@ class AllocatedConfig(_Object, frozen=True):
     opaque: dict[str, Any] | None = None
 
 
-class AllocatedDevices(_Object, frozen=True):
+class AllocatedDevices(ApiStruct, frozen=True):
     """allocation.devices."""
 
     results: tuple[AllocatedDevice, ...] = ()
     config: tuple[AllocatedConfig, ...] = ()
 
 
-class Allocation(_Object, frozen=True):
+class Allocation(ApiStruct, frozen=True):
     """status.allocation: the devices, and from which nodes they can be used (None: from all)."""
 
     devices: AllocatedDevices = AllocatedDevices()
@@ -297,7 +292,7 @@ class Allocation(_Object, frozen=True):
     allocation_timestamp: str | None = None
 
 
-class Consumer(_Object, frozen=True):
+class Consumer(ApiStruct, frozen=True):
     """status.reservedFor[]: who may use the claim."""
 
     api_group: str = ""
@@ -306,7 +301,7 @@ class Consumer(_Object, frozen=True):
     uid: str = ""
 
 
-class DeviceCondition(_Object, frozen=True):
+class DeviceCondition(ApiStruct, frozen=True):
     """status.devices[].conditions[]."""
 
     type: str = ""
@@ -315,7 +310,7 @@ class DeviceCondition(_Object, frozen=True):
     message: str = ""
 
 
-class DeviceStatus(_Object, frozen=True):
+class DeviceStatus(ApiStruct, frozen=True):
     """status.devices[]: what a driver says of an allocated device."""
 
     driver: str = ""
@@ -324,7 +319,7 @@ class DeviceStatus(_Object, frozen=True):
     conditions: tuple[DeviceCondition, ...] | None = None
 
 
-class ResourceClaimStatus(_Object, frozen=True):
+class ResourceClaimStatus(ApiStruct, frozen=True):
     """status of a claim."""
 
     allocation: Allocation | None = None
@@ -344,7 +339,7 @@ class ResourceClaim(Namespaced, frozen=True, tag_field="kind", tag="ResourceClai
         return any(consumer.uid == uid for consumer in self.status.reserved_for)
 
 
-class ResourceClaimTemplateSpec(_Object, frozen=True):
+class ResourceClaimTemplateSpec(ApiStruct, frozen=True):
     """What the claims made from a template are."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -361,4 +356,3 @@ class ResourceClaimTemplate(Namespaced, frozen=True, tag_field="kind", tag="Reso
 DeviceObject = DeviceClass | ResourceSlice | ResourceClaim
 DEVICE_KINDS: tuple[type[DeviceObject], ...] = (DeviceClass, ResourceSlice, ResourceClaim)
 """In the order in which they are listed."""
-NO_NAMESPACE = (DeviceClass, ResourceSlice)

@@ -82,13 +82,11 @@ def known_end(task: Task) -> float | None:
     or how long it runs is not known, and for a pod that is not bound: it has not begun.
     """
     seconds = known_seconds(task) if task.phase in (Phase.BOUND, Phase.RELEASING) else None
-    begun = parsed_time(begun_at(task.pod) or "") if seconds is not None else None
-    return begun.timestamp() + seconds if begun is not None and seconds is not None else None
-
-
-def begun_at(pod: Pod) -> str | None:
-    """When a bound pod began, as an RFC 3339 text: as `known_end` counts."""
-    return pod.status.start_time or placed_at(pod) or pod.metadata.creation_timestamp
+    if seconds is None:
+        return None
+    pod = task.pod
+    begun = parsed_time(pod.status.start_time or placed_at(pod) or pod.metadata.creation_timestamp or "")
+    return begun.timestamp() + seconds if begun is not None else None
 
 
 def placed_at(pod: Pod) -> str | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from session_scheduler.model.meta import PREFERRED_TERMS, REQUIRED_TERMS
 from session_scheduler.model.objects import Pod
 
 _EVERYWHERE: Final = "*"
 """Stands for all namespaces."""
-_LISTS = ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution")
 
 
 class LabelReads:
@@ -65,7 +65,7 @@ def _read_by(pod: Pod) -> Iterator[tuple[str, str]]:
 def _terms(pod: Pod) -> Iterator[dict[str, Any]]:
     affinity = pod.spec.affinity
     for lists in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else ():
-        for name in _LISTS:
+        for name in (REQUIRED_TERMS, PREFERRED_TERMS):
             for item in _listed((lists or {}).get(name)):
                 term = item.get("podAffinityTerm", item) if isinstance(item, dict) else None
                 if isinstance(term, dict):

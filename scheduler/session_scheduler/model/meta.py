@@ -6,7 +6,7 @@ Source: the Kubernetes API reference (meta/v1, and core/v1 for node selectors).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 
@@ -17,13 +17,16 @@ __all__ = [
 
 Quantity = str | int | float
 """A resource quantity as written; `model.quantity` parses it."""
+REQUIRED_TERMS: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED_TERMS: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+"""The lists of each kind of affinity."""
 
 
-class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
+class ApiStruct(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+    """The base of all objects and their parts: camel-case field names on the wire, defaults left out when encoded."""
 
 
-class OwnerReference(_Object, frozen=True):
+class OwnerReference(ApiStruct, frozen=True):
     """metadata.ownerReferences[]."""
 
     api_version: str = ""
@@ -33,7 +36,7 @@ class OwnerReference(_Object, frozen=True):
     controller: bool = False
 
 
-class ObjectMeta(_Object, frozen=True):
+class ObjectMeta(ApiStruct, frozen=True):
     """metadata. `creation_timestamp` and `deletion_timestamp` are RFC 3339 text, which sorts by time."""
 
     name: str = ""
@@ -50,7 +53,7 @@ class ObjectMeta(_Object, frozen=True):
     finalizers: tuple[str, ...] = ()
 
 
-class Namespaced(_Object, frozen=True):
+class Namespaced(ApiStruct, frozen=True):
     """The base of objects in a namespace."""
 
     api_version: str = ""
@@ -62,7 +65,7 @@ class Namespaced(_Object, frozen=True):
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
-class ClusterScoped(_Object, frozen=True):
+class ClusterScoped(ApiStruct, frozen=True):
     """The base of objects without a namespace."""
 
     api_version: str = ""
@@ -74,7 +77,7 @@ class ClusterScoped(_Object, frozen=True):
         return self.metadata.name
 
 
-class Condition(_Object, frozen=True):
+class Condition(ApiStruct, frozen=True):
     """status.conditions[] of any kind."""
 
     type: str
@@ -93,7 +96,7 @@ class Condition(_Object, frozen=True):
 # ------------------------------------------------------------------ selectors
 
 
-class LabelSelectorRequirement(_Object, frozen=True):
+class LabelSelectorRequirement(ApiStruct, frozen=True):
     """One expression of a label or node selector; operators In, NotIn, Exists, DoesNotExist (nodes: Gt, Lt)."""
 
     key: str
@@ -101,21 +104,21 @@ class LabelSelectorRequirement(_Object, frozen=True):
     values: tuple[str, ...] = ()
 
 
-class LabelSelector(_Object, frozen=True):
+class LabelSelector(ApiStruct, frozen=True):
     """matchLabels and matchExpressions, all of which must hold."""
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
 
 
-class NodeSelectorTerm(_Object, frozen=True):
+class NodeSelectorTerm(ApiStruct, frozen=True):
     """Expressions on labels and on fields (metadata.name), all of which must hold; an empty term matches nothing."""
 
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
     match_fields: tuple[LabelSelectorRequirement, ...] = ()
 
 
-class NodeSelector(_Object, frozen=True):
+class NodeSelector(ApiStruct, frozen=True):
     """Terms of which one must hold."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()

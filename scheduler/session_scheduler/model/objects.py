@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from msgspec import field
 
 from session_scheduler.model.devices import DeviceObject
-from session_scheduler.model.meta import ClusterScoped, Condition, Namespaced
+from session_scheduler.model.meta import ApiStruct, ClusterScoped, Condition, Namespaced
 from session_scheduler.model.meta import LabelSelector as LabelSelector
 from session_scheduler.model.meta import LabelSelectorRequirement as LabelSelectorRequirement
 from session_scheduler.model.meta import NodeSelector as NodeSelector
@@ -21,25 +20,21 @@ from session_scheduler.model.meta import NodeSelectorTerm as NodeSelectorTerm
 from session_scheduler.model.meta import ObjectMeta as ObjectMeta
 from session_scheduler.model.meta import OwnerReference as OwnerReference
 from session_scheduler.model.meta import Quantity as Quantity
-from session_scheduler.model.policy import PolicyObject
+from session_scheduler.model.policy import PodDisruptionBudget
 from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.related import RelatedObject
 from session_scheduler.model.storage import StorageObject
 from session_scheduler.model.workload_objects import WorkloadObject
 
 
-class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
-
-
-class PreferredSchedulingTerm(_Object, frozen=True):
+class PreferredSchedulingTerm(ApiStruct, frozen=True):
     """A node preference with its weight, 1 to 100."""
 
     weight: int
     preference: NodeSelectorTerm
 
 
-class NodeAffinity(_Object, frozen=True):
+class NodeAffinity(ApiStruct, frozen=True):
     """spec.affinity.nodeAffinity."""
 
     required: NodeSelector | None = field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
@@ -48,7 +43,7 @@ class NodeAffinity(_Object, frozen=True):
     )
 
 
-class Affinity(_Object, frozen=True):
+class Affinity(ApiStruct, frozen=True):
     """spec.affinity; the pod terms are kept as they came."""
 
     node_affinity: NodeAffinity | None = None
@@ -59,7 +54,7 @@ class Affinity(_Object, frozen=True):
 # ------------------------------------------------------------------ pods
 
 
-class ContainerPort(_Object, frozen=True):
+class ContainerPort(ApiStruct, frozen=True):
     """containers[].ports[]; a host port of 0 asks for none."""
 
     container_port: int = 0
@@ -69,26 +64,26 @@ class ContainerPort(_Object, frozen=True):
     name: str = ""
 
 
-class ResourceRequirements(_Object, frozen=True):
+class ResourceRequirements(ApiStruct, frozen=True):
     """containers[].resources."""
 
-    requests: dict[str, Quantity] = {}
-    limits: dict[str, Quantity] = {}
+    requests: dict[str, Quantity] = field(default_factory=dict)
+    limits: dict[str, Quantity] = field(default_factory=dict)
 
 
-class EnvVar(_Object, frozen=True):
+class EnvVar(ApiStruct, frozen=True):
     """containers[].env[]: that there is a variable, never what it holds, which may be long, or secret."""
 
     name: str
 
 
-class RestartRule(_Object, frozen=True):
+class RestartRule(ApiStruct, frozen=True):
     """containers[].restartPolicyRules[]: what is done when the container exits in some way."""
 
     action: str = ""
 
 
-class Container(_Object, frozen=True):
+class Container(ApiStruct, frozen=True):
     """spec.containers[] and spec.initContainers[]; `restart_policy: Always` makes an init container a sidecar."""
 
     name: str = ""
@@ -100,7 +95,7 @@ class Container(_Object, frozen=True):
     restart_policy_rules: tuple[RestartRule, ...] = ()
 
 
-class Toleration(_Object, frozen=True):
+class Toleration(ApiStruct, frozen=True):
     """spec.tolerations[]; operators Equal (default), Exists, Lt and Gt."""
 
     key: str = ""
@@ -110,28 +105,28 @@ class Toleration(_Object, frozen=True):
     toleration_seconds: int | None = None
 
 
-class SchedulingGate(_Object, frozen=True):
+class SchedulingGate(ApiStruct, frozen=True):
     """spec.schedulingGates[]."""
 
     name: str
 
 
-class SchedulingGroup(_Object, frozen=True):
+class SchedulingGroup(ApiStruct, frozen=True):
     """spec.schedulingGroup: the native way to name a PodGroup."""
 
     pod_group_name: str = ""
 
 
-class PodSpec(_Object, frozen=True):
+class PodSpec(ApiStruct, frozen=True):
     """spec of a pod."""
 
     node_name: str = ""
     scheduler_name: str = "default-scheduler"
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
-    overhead: dict[str, Quantity] = {}
+    overhead: dict[str, Quantity] = field(default_factory=dict)
     resources: ResourceRequirements | None = None
-    node_selector: dict[str, str] = {}
+    node_selector: dict[str, str] = field(default_factory=dict)
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
     topology_spread_constraints: tuple[dict[str, Any], ...] = ()
@@ -153,14 +148,14 @@ class PodCondition(Condition, frozen=True):
     """status.conditions[]."""
 
 
-class ClaimStatus(_Object, frozen=True):
+class ClaimStatus(ApiStruct, frozen=True):
     """status.resourceClaimStatuses[]: the claim that was made for an entry of spec.resourceClaims; None for none."""
 
     name: str = ""
     resource_claim_name: str | None = None
 
 
-class RequestMapping(_Object, frozen=True):
+class RequestMapping(ApiStruct, frozen=True):
     """Which request of a claim a container's extended resource is."""
 
     container_name: str = ""
@@ -168,14 +163,14 @@ class RequestMapping(_Object, frozen=True):
     request_name: str = ""
 
 
-class ExtendedClaimStatus(_Object, frozen=True):
+class ExtendedClaimStatus(ApiStruct, frozen=True):
     """status.extendedResourceClaimStatus."""
 
     request_mappings: tuple[RequestMapping, ...] = ()
     resource_claim_name: str = ""
 
 
-class PodStatus(_Object, frozen=True):
+class PodStatus(ApiStruct, frozen=True):
     """status of a pod."""
 
     phase: str = "Pending"
@@ -205,7 +200,7 @@ class Pod(Namespaced, frozen=True, tag_field="kind", tag="Pod"):
 # ------------------------------------------------------------------ nodes
 
 
-class Taint(_Object, frozen=True):
+class Taint(ApiStruct, frozen=True):
     """spec.taints[]."""
 
     key: str
@@ -213,32 +208,32 @@ class Taint(_Object, frozen=True):
     effect: str = ""
 
 
-class NodeSpec(_Object, frozen=True):
+class NodeSpec(ApiStruct, frozen=True):
     """spec of a node."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
 
-class ContainerImage(_Object, frozen=True):
+class ContainerImage(ApiStruct, frozen=True):
     """status.images[]: an image on the node, under all its names. The API server writes missing names as null."""
 
     names: tuple[str, ...] | None = None
     size_bytes: int = 0
 
 
-class NodeAddress(_Object, frozen=True):
+class NodeAddress(ApiStruct, frozen=True):
     """status.addresses[]: types InternalIP, ExternalIP, Hostname, …."""
 
     type: str = ""
     address: str = ""
 
 
-class NodeStatus(_Object, frozen=True):
+class NodeStatus(ApiStruct, frozen=True):
     """status of a node. Quantities as written."""
 
-    allocatable: dict[str, Quantity] = {}
-    capacity: dict[str, Quantity] = {}
+    allocatable: dict[str, Quantity] = field(default_factory=dict)
+    capacity: dict[str, Quantity] = field(default_factory=dict)
     conditions: tuple[PodCondition, ...] = ()
     addresses: tuple[NodeAddress, ...] = ()
     images: tuple[ContainerImage, ...] = ()
@@ -258,45 +253,45 @@ class Node(ClusterScoped, frozen=True, tag_field="kind", tag="Node"):
 # ------------------------------------------------------------------ pod groups
 
 
-class GangPolicy(_Object, frozen=True):
+class GangPolicy(ApiStruct, frozen=True):
     """schedulingPolicy.gang: all or nothing from `min_count` pods on."""
 
     min_count: int
 
 
-class SchedulingPolicy(_Object, frozen=True):
+class SchedulingPolicy(ApiStruct, frozen=True):
     """spec.schedulingPolicy: exactly one of gang and basic."""
 
     gang: GangPolicy | None = None
     basic: dict[str, Any] | None = None
 
 
-class TopologyConstraint(_Object, frozen=True):
+class TopologyConstraint(ApiStruct, frozen=True):
     """schedulingConstraints.topology[]: all of the group's pods go where this node label has one and the same value."""
 
     key: str = ""
 
 
-class SchedulingConstraints(_Object, frozen=True):
+class SchedulingConstraints(ApiStruct, frozen=True):
     """spec.schedulingConstraints; the API takes at most one entry."""
 
     topology: tuple[TopologyConstraint, ...] = ()
 
 
-class WorkloadPodGroupTemplateReference(_Object, frozen=True):
+class WorkloadPodGroupTemplateReference(ApiStruct, frozen=True):
     """podGroupTemplateRef.workload: a template in a Workload."""
 
     workload_name: str = ""
     pod_group_template_name: str = ""
 
 
-class PodGroupTemplateReference(_Object, frozen=True):
+class PodGroupTemplateReference(ApiStruct, frozen=True):
     """spec.podGroupTemplateRef: what a controller made the group from; nothing is read from there any more."""
 
     workload: WorkloadPodGroupTemplateReference | None = None
 
 
-class PodGroupSpec(_Object, frozen=True):
+class PodGroupSpec(ApiStruct, frozen=True):
     """spec of a native PodGroup; `min_member` is what the coscheduling PodGroup (scheduling.x-k8s.io) has instead."""
 
     scheduling_policy: SchedulingPolicy | None = None
@@ -309,7 +304,7 @@ class PodGroupSpec(_Object, frozen=True):
     priority_class_name: str = ""
 
 
-class PodGroupStatus(_Object, frozen=True):
+class PodGroupStatus(ApiStruct, frozen=True):
     """status of a PodGroup."""
 
     conditions: tuple[PodCondition, ...] = ()
@@ -363,7 +358,7 @@ class ConfigMap(Namespaced, frozen=True, tag_field="kind", tag="ConfigMap"):
     data: dict[str, str] = field(default_factory=dict)
 
 
-class LeaseSpec(_Object, frozen=True):
+class LeaseSpec(ApiStruct, frozen=True):
     """spec of a Lease. Any field may be missing; times are RFC 3339 text with microseconds."""
 
     holder_identity: str | None = None
@@ -380,7 +375,9 @@ class Lease(Namespaced, frozen=True, tag_field="kind", tag="Lease"):
     spec: LeaseSpec = LeaseSpec()
 
 
-KubeObject = Pod | Node | PodGroup | PriorityClass | StorageObject | DeviceObject | RelatedObject | PolicyObject | Queue
+KubeObject = (
+    Pod | Node | PodGroup | PriorityClass | StorageObject | DeviceObject | RelatedObject | PodDisruptionBudget | Queue
+)
 """Every kind the cluster port lists and watches."""
 PortObject = KubeObject | ConfigMap | Lease | WorkloadObject
 """Every kind behind the cluster port."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -15,10 +15,8 @@ import msgspec
 
 from session_scheduler.model.expressions import is_int32
 from session_scheduler.model.label_selectors import Selector, SelectorError, selector_of
+from session_scheduler.model.meta import PREFERRED_TERMS, REQUIRED_TERMS
 from session_scheduler.model.objects import LabelSelector, Pod
-
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 class _Part(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -141,10 +139,10 @@ class TermTable:
             return found.weight, _term(found.pod_affinity_term, pod)
 
         terms = PodTerms(
-            read(affinity.pod_affinity, _REQUIRED, TermKind.AFFINITY, one),
-            read(affinity.pod_anti_affinity, _REQUIRED, TermKind.ANTI_AFFINITY, one),
-            read(affinity.pod_affinity, _PREFERRED, TermKind.AFFINITY, weighted),
-            read(affinity.pod_anti_affinity, _PREFERRED, TermKind.ANTI_AFFINITY, weighted),
+            read(affinity.pod_affinity, REQUIRED_TERMS, TermKind.AFFINITY, one),
+            read(affinity.pod_anti_affinity, REQUIRED_TERMS, TermKind.ANTI_AFFINITY, one),
+            read(affinity.pod_affinity, PREFERRED_TERMS, TermKind.AFFINITY, weighted),
+            read(affinity.pod_anti_affinity, PREFERRED_TERMS, TermKind.ANTI_AFFINITY, weighted),
             "; ".join(problems) or None,
         )
         return self._with_held(terms)
@@ -160,9 +158,7 @@ class TermTable:
                 self._held[key] = HeldTerm(kind, term, weight)
                 self._index(self._held[key])
             held.append(self._held[key])
-        return PodTerms(
-            terms.affinity, terms.anti_affinity, terms.preferred, terms.preferred_anti, terms.problem, tuple(held)
-        )
+        return replace(terms, held=tuple(held))
 
     def keep(self, held: Iterable[HeldTerm]) -> None:
         """Forget all terms but these."""

@@ -7,27 +7,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
+from msgspec import field
 
-from session_scheduler.model.meta import LabelSelector, Namespaced
-
-
-class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
+from session_scheduler.model.meta import ApiStruct, LabelSelector, Namespaced
 
 
-class PodDisruptionBudgetSpec(_Object, frozen=True):
+class PodDisruptionBudgetSpec(ApiStruct, frozen=True):
     """spec of a PodDisruptionBudget, as far as it picks pods: a selector that is empty, or none, picks none here."""
 
     selector: LabelSelector | None = None
 
 
-class PodDisruptionBudgetStatus(_Object, frozen=True):
+class PodDisruptionBudgetStatus(ApiStruct, frozen=True):
     """status of a PodDisruptionBudget, which the disruption controller writes."""
 
     disruptions_allowed: int = 0
     """How many of its pods may go now."""
-    disrupted_pods: dict[str, Any] = {}
+    disrupted_pods: dict[str, Any] = field(default_factory=dict)
     """By name: pods that the API server let go and the controller has not seen go."""
 
 
@@ -37,8 +33,3 @@ class PodDisruptionBudget(Namespaced, frozen=True, tag_field="kind", tag="PodDis
     api_version: str = "policy/v1"
     spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
-
-
-PolicyObject = PodDisruptionBudget
-POLICY_KINDS: tuple[type[PolicyObject], ...] = (PodDisruptionBudget,)
-"""In the order in which they are listed."""

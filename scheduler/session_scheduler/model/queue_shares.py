@@ -16,32 +16,41 @@ from copy import copy
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import inf
-from typing import Protocol
 
 from session_scheduler.model.queues import Amounts, QueueTree
 
 
-class Has(Protocol):
-    """What a queue and those below it have; `changed` moves with it."""
-
-    allocated: Amounts
-    kept: Amounts
-    pending: Amounts
-    decided: Amounts
-    decided_kept: Amounts
-    changed: int
-
-
 @dataclass(slots=True)
-class _Had:
-    """What a queue would have."""
+class Counts:
+    """What a queue and those below it have."""
 
-    allocated: Amounts
-    kept: Amounts
+    allocated: Amounts = field(default_factory=dict)
+    kept: Amounts = field(default_factory=dict)
+    """Of what is allocated, that of pods which are not preemptible."""
     pending: Amounts = field(default_factory=dict)
+    gpus: Amounts = field(default_factory=dict)
+    """What is allocated of GPUs that are shared. It is held to limits, and is no part of fair shares."""
+    kept_gpus: Amounts = field(default_factory=dict)
     decided: Amounts = field(default_factory=dict)
+    """What is allocated once all is done that was decided: without pods that are evicted for others, with pods that
+    are to come to a node.
+    """
     decided_kept: Amounts = field(default_factory=dict)
+    """Of that, what pods have which are not preemptible."""
+    freed: int = 0
+    """Moves whenever something is allocated no more."""
     changed: int = 0
+    """Moves whenever any of it changes."""
+
+    @property
+    def held(self) -> Mapping[str, int]:
+        """All that is allocated, parts of GPUs too."""
+        return {**self.allocated, **self.gpus} if self.gpus else self.allocated
+
+    @property
+    def held_kept(self) -> Mapping[str, int]:
+        """Of that, what pods have which are not preemptible."""
+        return {**self.kept, **self.kept_gpus} if self.kept_gpus else self.kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,28 +159,28 @@ def _claim(tree: QueueTree, name: str, resource: str, wants: Mapping[str, Amount
 class QueueShares:
     """Fair shares as of the moment when this was made, and what queues have as it is at any moment."""
 
-    def __init__(self, tree: QueueTree, total: Mapping[str, int], has: Mapping[str, Has]) -> None:
+    def __init__(self, tree: QueueTree, total: Mapping[str, int], has: Mapping[str, Counts]) -> None:
         """`has` of every queue of the tree that can be used."""
         self.tree = tree
         self.total = total
-        self.has: Mapping[str, Has] = has
+        self.has: Mapping[str, Counts] = has
         self.fair = fair_shares(tree, total, {name: _sum(one.allocated, one.pending) for name, one in has.items()})
         self._steps: dict[str, tuple[int, tuple[object, ...]]] = {}
 
     def as_decided(self) -> QueueShares:
         """The same, where queues have what they will once all is done that was decided by now; and that stays so."""
         found = copy(self)
-        found.has = {name: _Had(dict(one.decided), dict(one.decided_kept)) for name, one in self.has.items()}
+        found.has = {name: Counts(dict(one.decided), dict(one.decided_kept)) for name, one in self.has.items()}
         found._steps = {}
         return found
 
     def with_more(self, changes: Iterable[Change]) -> QueueShares:
         """The same fair shares, where pods of some queues have more or less than they have now."""
-        had: dict[str, _Had] = {}
+        had: dict[str, Counts] = {}
         for change in changes:
             for name in self.tree.path(change.queue):
                 if name not in had:
-                    had[name] = _Had(dict(self.has[name].allocated), dict(self.has[name].kept))
+                    had[name] = Counts(dict(self.has[name].allocated), dict(self.has[name].kept))
                 for total in (had[name].allocated, had[name].kept) if change.kept else (had[name].allocated,):
                     for resource, amount in change.amounts.items():
                         total[resource] = total.get(resource, 0) + change.sign * amount
@@ -241,7 +250,7 @@ def reclaimable(
     for name in sorted(victims):
         if _parting(shares.tree, queue, name) is None:
             return f"queue {name!r} and queue {queue!r} are one: nothing is taken within a queue"
-        why = Giving(shares, queue, name, needs, left).take(victims[name])
+        why = Giving(shares, queue, name, needs, left).reclaim(victims[name])
         if why is not None:
             return why
     for above in shares.tree.path(queue):
@@ -291,7 +300,7 @@ class Giving:
                     return f"queue {self._giver!r} would have less than its share"
         return None
 
-    def take(self, pods: Sequence[Mapping[str, int]]) -> str | None:
+    def reclaim(self, pods: Sequence[Mapping[str, int]]) -> str | None:
         """Let these end; or why they may not."""
         why = self.why_not(pods)
         for above in self._path if why is None else ():

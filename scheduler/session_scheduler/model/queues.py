@@ -14,7 +14,7 @@ from typing import Final
 from session_scheduler.model.gpu_shares import GPU_FRACTION, GPU_MEMORY
 from session_scheduler.model.groups import DEFAULT_QUEUE
 from session_scheduler.model.meta import Quantity
-from session_scheduler.model.quantity import QuantityError, thousandths, whole
+from session_scheduler.model.quantity import QuantityError, quantity_text, thousandths, whole
 from session_scheduler.model.queue_objects import Queue
 
 QUEUE_LABEL: Final = "fluence.flux-framework.org/queue"
@@ -68,12 +68,9 @@ def amount_of(resource: str, quantity: Quantity) -> int:
 def shown_amount(resource: str, amount: int) -> str:
     """An amount as people write it: 1500 of cpu is 1500m, whole ones are plain; bytes get a suffix that is exact."""
     if resource in IN_THOUSANDTHS:
-        return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
-    if resource in ("memory", "ephemeral-storage", GPU_MEMORY) or resource.startswith("hugepages-"):
-        for suffix, size in (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
-            if amount and amount % size == 0:
-                return f"{amount // size}{suffix}"
-    return str(amount)
+        return quantity_text(amount, milli=True)
+    in_bytes = resource in ("memory", "ephemeral-storage", GPU_MEMORY) or resource.startswith("hugepages-")
+    return quantity_text(amount) if in_bytes else str(amount)
 
 
 def shown_amounts(amounts: Mapping[str, int]) -> dict[str, Quantity]:

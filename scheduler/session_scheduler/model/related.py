@@ -5,15 +5,11 @@ Only their selectors and metadata are kept. Source: the Kubernetes API reference
 
 from __future__ import annotations
 
-import msgspec
+from msgspec import field
 
-from session_scheduler.model.meta import ClusterScoped, LabelSelector, Namespaced
+from session_scheduler.model.meta import ApiStruct, ClusterScoped, LabelSelector, Namespaced
 
 __all__ = ["Namespace", "ReplicaSet", "StatefulSet"]
-
-
-class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
 
 
 class Namespace(ClusterScoped, frozen=True, tag_field="kind", tag="Namespace"):
@@ -22,7 +18,7 @@ class Namespace(ClusterScoped, frozen=True, tag_field="kind", tag="Namespace"):
     api_version: str = "v1"
 
 
-class ServiceSpec(_Object, frozen=True):
+class ServiceSpec(ApiStruct, frozen=True):
     """spec of a Service."""
 
     selector: dict[str, str] | None = None
@@ -35,10 +31,10 @@ class Service(Namespaced, frozen=True, tag_field="kind", tag="Service"):
     spec: ServiceSpec = ServiceSpec()
 
 
-class ReplicationControllerSpec(_Object, frozen=True):
+class ReplicationControllerSpec(ApiStruct, frozen=True):
     """spec of a ReplicationController."""
 
-    selector: dict[str, str] = {}
+    selector: dict[str, str] = field(default_factory=dict)
 
 
 class ReplicationController(Namespaced, frozen=True, tag_field="kind", tag="ReplicationController"):
@@ -48,7 +44,7 @@ class ReplicationController(Namespaced, frozen=True, tag_field="kind", tag="Repl
     spec: ReplicationControllerSpec = ReplicationControllerSpec()
 
 
-class SetSpec(_Object, frozen=True):
+class SetSpec(ApiStruct, frozen=True):
     """spec of a ReplicaSet and of a StatefulSet."""
 
     selector: LabelSelector | None = None

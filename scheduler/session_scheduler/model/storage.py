@@ -5,10 +5,9 @@ Source: the Kubernetes API reference (core/v1 PersistentVolume and PersistentVol
 
 from __future__ import annotations
 
-import msgspec
 from msgspec import field
 
-from session_scheduler.model.meta import ClusterScoped, LabelSelector, Namespaced, NodeSelector, Quantity
+from session_scheduler.model.meta import ApiStruct, ClusterScoped, LabelSelector, Namespaced, NodeSelector, Quantity
 
 CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 """Names the StorageClass of a claim or volume before the field does."""
@@ -22,11 +21,7 @@ WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
 READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 
 
-class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
-
-
-class ObjectReference(_Object, frozen=True):
+class ObjectReference(ApiStruct, frozen=True):
     """Names an object: a volume's claimRef."""
 
     api_version: str = ""
@@ -37,13 +32,13 @@ class ObjectReference(_Object, frozen=True):
     resource_version: str = ""
 
 
-class StorageRequests(_Object, frozen=True):
+class StorageRequests(ApiStruct, frozen=True):
     """spec.resources of a claim."""
 
-    requests: dict[str, Quantity] = {}
+    requests: dict[str, Quantity] = field(default_factory=dict)
 
 
-class PersistentVolumeClaimSpec(_Object, frozen=True):
+class PersistentVolumeClaimSpec(ApiStruct, frozen=True):
     """spec of a claim."""
 
     access_modes: tuple[str, ...] = ()
@@ -55,7 +50,7 @@ class PersistentVolumeClaimSpec(_Object, frozen=True):
     volume_attributes_class_name: str | None = None
 
 
-class PersistentVolumeClaimStatus(_Object, frozen=True):
+class PersistentVolumeClaimStatus(ApiStruct, frozen=True):
     """status of a claim: Pending, Bound or Lost."""
 
     phase: str = ""
@@ -84,48 +79,48 @@ class PersistentVolumeClaim(Namespaced, frozen=True, tag_field="kind", tag="Pers
         return self.spec.resources.requests.get("storage", 0)
 
 
-class CSIVolumeSource(_Object, frozen=True):
+class CSIVolumeSource(ApiStruct, frozen=True):
     """A volume of a CSI driver."""
 
     driver: str = ""
     volume_handle: str = ""
 
 
-class GCEPersistentDisk(_Object, frozen=True):
+class GCEPersistentDisk(ApiStruct, frozen=True):
     """An in-tree Google disk."""
 
     pd_name: str = ""
 
 
-class AWSElasticBlockStore(_Object, frozen=True):
+class AWSElasticBlockStore(ApiStruct, frozen=True):
     """An in-tree Amazon disk."""
 
     volume_id: str = field(default="", name="volumeID")
 
 
-class AzureDisk(_Object, frozen=True):
+class AzureDisk(ApiStruct, frozen=True):
     """An in-tree Azure disk."""
 
     disk_uri: str = field(default="", name="diskURI")
     kind: str | None = None
 
 
-class VolumeById(_Object, frozen=True):
+class VolumeById(ApiStruct, frozen=True):
     """An in-tree volume that has no more than an id: cinder, portworxVolume."""
 
     volume_id: str = field(default="", name="volumeID")
 
 
-class VolumeNodeAffinity(_Object, frozen=True):
+class VolumeNodeAffinity(ApiStruct, frozen=True):
     """From which nodes a volume can be reached."""
 
     required: NodeSelector | None = None
 
 
-class PersistentVolumeSpec(_Object, frozen=True):
+class PersistentVolumeSpec(ApiStruct, frozen=True):
     """spec of a volume."""
 
-    capacity: dict[str, Quantity] = {}
+    capacity: dict[str, Quantity] = field(default_factory=dict)
     access_modes: tuple[str, ...] = ()
     claim_ref: ObjectReference | None = None
     storage_class_name: str = ""
@@ -140,7 +135,7 @@ class PersistentVolumeSpec(_Object, frozen=True):
     portworx_volume: VolumeById | None = None
 
 
-class PersistentVolumeStatus(_Object, frozen=True):
+class PersistentVolumeStatus(ApiStruct, frozen=True):
     """status of a volume: Pending, Available, Bound, Released or Failed."""
 
     phase: str = ""
@@ -173,14 +168,14 @@ class PersistentVolume(ClusterScoped, frozen=True, tag_field="kind", tag="Persis
         )
 
 
-class TopologyLabel(_Object, frozen=True):
+class TopologyLabel(ApiStruct, frozen=True):
     """A label with the values of which a node must carry one."""
 
     key: str = ""
     values: tuple[str, ...] = ()
 
 
-class TopologyTerm(_Object, frozen=True):
+class TopologyTerm(ApiStruct, frozen=True):
     """allowedTopologies[]: all labels must fit."""
 
     match_label_expressions: tuple[TopologyLabel, ...] = ()
@@ -195,20 +190,20 @@ class StorageClass(ClusterScoped, frozen=True, tag_field="kind", tag="StorageCla
     allowed_topologies: tuple[TopologyTerm, ...] = ()
 
 
-class DriverLimits(_Object, frozen=True):
+class DriverLimits(ApiStruct, frozen=True):
     """How many of a driver's volumes a node takes; None for any number."""
 
     count: int | None = None
 
 
-class NodeDriver(_Object, frozen=True):
+class NodeDriver(ApiStruct, frozen=True):
     """spec.drivers[] of a CSINode."""
 
     name: str = ""
     allocatable: DriverLimits | None = None
 
 
-class CSINodeSpec(_Object, frozen=True):
+class CSINodeSpec(ApiStruct, frozen=True):
     """spec of a CSINode; a kubelet without drivers writes null."""
 
     drivers: tuple[NodeDriver, ...] | None = None
@@ -221,7 +216,7 @@ class CSINode(ClusterScoped, frozen=True, tag_field="kind", tag="CSINode"):
     spec: CSINodeSpec = CSINodeSpec()
 
 
-class CSIDriverSpec(_Object, frozen=True):
+class CSIDriverSpec(ApiStruct, frozen=True):
     """spec of a CSIDriver."""
 
     storage_capacity: bool | None = None
@@ -244,13 +239,13 @@ class CSIStorageCapacity(Namespaced, frozen=True, tag_field="kind", tag="CSIStor
     maximum_volume_size: Quantity | None = None
 
 
-class AttachedSource(_Object, frozen=True):
+class AttachedSource(ApiStruct, frozen=True):
     """spec.source of a VolumeAttachment."""
 
     persistent_volume_name: str | None = None
 
 
-class VolumeAttachmentSpec(_Object, frozen=True):
+class VolumeAttachmentSpec(ApiStruct, frozen=True):
     """spec of a VolumeAttachment; `attacher` is the CSI driver."""
 
     attacher: str = ""
@@ -278,4 +273,3 @@ STORAGE_KINDS: tuple[type[StorageObject], ...] = (
     StorageClass, CSIDriver, CSINode, CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim, VolumeAttachment,
 )  # fmt: skip
 """In the order in which they are listed."""
-NO_NAMESPACE = (PersistentVolume, StorageClass, CSINode, CSIDriver, VolumeAttachment)

@@ -6,18 +6,12 @@ Source: the Kubernetes API reference (batch/v1, scheduling.k8s.io), and the Cust
 
 from __future__ import annotations
 
-import msgspec
-
-from session_scheduler.model.meta import Namespaced
+from session_scheduler.model.meta import ApiStruct, Namespaced
 
 __all__ = ["Job", "JobSet", "LeaderWorkerSet", "Workload", "WorkloadObject"]
 
 
-class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
-
-
-class JobSpec(_Object, frozen=True):
+class JobSpec(ApiStruct, frozen=True):
     """spec of a Job: how many pods at a time, how many in all, and for how many seconds."""
 
     parallelism: int | None = None
@@ -38,13 +32,13 @@ class JobSet(Namespaced, frozen=True, tag_field="kind", tag="JobSet"):
     api_version: str = "jobset.x-k8s.io/v1alpha2"
 
 
-class LeaderWorkerTemplate(_Object, frozen=True):
+class LeaderWorkerTemplate(ApiStruct, frozen=True):
     """leaderWorkerTemplate: how many pods a group has, its leader among them."""
 
     size: int | None = None
 
 
-class LeaderWorkerSetSpec(_Object, frozen=True):
+class LeaderWorkerSetSpec(ApiStruct, frozen=True):
     """spec of a LeaderWorkerSet: how many groups, and what each is."""
 
     replicas: int | None = None

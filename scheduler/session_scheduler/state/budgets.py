@@ -106,7 +106,7 @@ class Budgets:
                 uids.remove(task.uid)
                 self.uses += 1
 
-    def parted(self, units: Sequence[_Unit], *, sparing: bool = False) -> tuple[list[_Unit], list[_Unit]]:
+    def split(self, units: Sequence[_Unit], *, sparing: bool = False) -> tuple[list[_Unit], list[_Unit]]:
         """(those whose end would violate a budget, the others), each in the order given: in it budgets are used up.
 
         `sparing`: what comes after the first violation of a unit uses nothing up, as where kube-scheduler's gangs

@@ -269,7 +269,7 @@ class Cache:
         if pod.spec.node_name:
             pod = replace(pod, spec=replace(pod.spec, node_name=""))
         cls = self.classes.of(pod)
-        new = self.classes.read_anew()
+        new = self.classes.drain_newly_read()
         if new:
             self._reclass(task for task in self.unbound.values() if concerns(new, task.pod))
         return cls
@@ -291,7 +291,7 @@ class Cache:
         task.kind = self.table.pods.acquire(pod)
         self._join(task, task.group)
         self.tasks[task.uid] = self.unbound[task.uid] = task
-        self._look_for_queue(pod.metadata.labels)
+        self._activate_queues(pod.metadata.labels)
         return task
 
     def _update(self, task: Task, pod: Pod, cls: TaskClass) -> None:
@@ -302,7 +302,7 @@ class Cache:
         if before.status.nominated_node_name != pod.status.nominated_node_name:
             self.nominations.heard(task, before)
         task.priority = self._priority_of(pod)
-        self._look_for_queue(pod.metadata.labels)
+        self._activate_queues(pod.metadata.labels)
         self._regroup(task)
 
     def _priority_of(self, pod: Pod) -> int:
@@ -310,7 +310,7 @@ class Cache:
             return pod.spec.priority
         return self._priorities.of(pod) if pod.spec.priority_class_name or self._priorities.defaults else 0
 
-    def _look_for_queue(self, labels: Mapping[str, str]) -> None:
+    def _activate_queues(self, labels: Mapping[str, str]) -> None:
         """Count queues from the first pod, or PodGroup, on that names one."""
         if QUEUE_LABEL in labels and not self.queues.active:
             self.queues.start()
@@ -528,7 +528,7 @@ class Cache:
         if not pod_group.native and not self.coscheduling_served:
             self.serve_coscheduling()
         group = self.groups.get(key)
-        self._look_for_queue(pod_group.metadata.labels)
+        self._activate_queues(pod_group.metadata.labels)
         if group is not None:
             group.pod_group, group.own_priority = pod_group, self._priorities.of_group(pod_group)
             self.queues.all_changed((group,))
@@ -561,9 +561,9 @@ class Cache:
                 del self._waiting[group]
         return found
 
-    def rest(self, asleep: Callable[[str], bool]) -> None:
+    def rest(self, is_unschedulable: Callable[[str], bool]) -> None:
         """Leave out the unschedulable groups (by key), until they are requeued or something of them changes."""
-        for group in [group for group in self._waiting if asleep(group.key)]:
+        for group in [group for group in self._waiting if is_unschedulable(group.key)]:
             del self._waiting[group]
 
     def requeued(self, key: str) -> None:

@@ -18,7 +18,7 @@ AWAITED_SECONDS: Final = 60.0
 """How long what comes in a moved pod's place is waited for."""
 _REMEMBERED: Final = 10_000
 """Controllers of which it is known when a pod of theirs was moved."""
-_MAKE_ANEW: Final = frozenset({"Job", "ReplicaSet", "ReplicationController", "StatefulSet"})
+_RECREATING: Final = frozenset({"Job", "ReplicaSet", "ReplicationController", "StatefulSet"})
 """Controllers that replace a pod that ends, on whatever node: those of daemons and of nodes' own pods do not."""
 
 
@@ -99,7 +99,7 @@ class Moves:
         """Nothing is tried for a group (its key) until what is in flight is done."""
         self._held_up[group] = None
 
-    def take_held_up(self, now: float) -> Iterable[str]:
+    def drain_held_up(self, now: float) -> Iterable[str]:
         """The groups (their keys) that were held up, once nothing is in flight any more."""
         if not self._held_up or self.in_flight(now):
             return ()
@@ -116,4 +116,4 @@ def controller_of(pod: Pod) -> str | None:
     """The uid of the controller that makes the pod anew where it ends; None where none does."""
     owners = (owner for owner in pod.metadata.owner_references if owner.controller)
     owner = next(owners, None)
-    return owner.uid if owner is not None and owner.kind in _MAKE_ANEW else None
+    return owner.uid if owner is not None and owner.kind in _RECREATING else None

@@ -37,7 +37,7 @@ class Nominations:
         """How many of them there are of each standing and queue, as these were when last counted."""
         self._kind_of: dict[str, tuple[int, str]] = {}
         self.ended: list[tuple[Task, str]] = []
-        """The tasks that are nominated for a node no more and are not on it, since `take_ended`."""
+        """The tasks that are nominated for a node no more and are not on it, since `drain_ended`."""
         self._on_change = on_change
 
     def __bool__(self) -> bool:
@@ -47,7 +47,7 @@ class Nominations:
         """The node that a task is nominated for."""
         return self.node_by_uid.get(task.uid)
 
-    def told_of(self, task: Task) -> str:
+    def nominated_node_name(self, task: Task) -> str:
         """The node that a task's pod names, or is about to, wherever the task is; empty for none."""
         return self.node_by_uid.get(task.uid) or self._placed.get(task.uid, "")
 
@@ -78,7 +78,7 @@ class Nominations:
     def put(self, task: Task, node: str) -> None:
         """Nominate a task for a node, in place of the one that it was for; for none where that is empty."""
         self._given_up.pop(task.uid, None)
-        if self.told_of(task) == node:
+        if self.nominated_node_name(task) == node:
             return
         self.active = True
         self.drop(task)
@@ -154,7 +154,7 @@ class Nominations:
         self.drop(task)
         self._given_up.pop(task.uid, None)
 
-    def take_ended(self) -> list[tuple[Task, str]]:
+    def drain_ended(self) -> list[tuple[Task, str]]:
         """The tasks that are to go to a node no more and are not on it, since this was last asked: others may."""
         ended, self.ended = self.ended, []
         return ended

@@ -8,62 +8,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.groups import DEFAULT_QUEUE, Group, Phase, Task
 from session_scheduler.model.queue_objects import Queue
-from session_scheduler.model.queue_shares import QueueShares
+from session_scheduler.model.queue_shares import Counts, QueueShares
 from session_scheduler.model.queues import PODS, QUEUE_LABEL, Amounts, Problem, QueueSpec, QueueTree, of_object
 from session_scheduler.state.tables import ObjectTables
-
-
-class _State(Enum):
-    """How a task counts."""
-
-    PENDING = "pending"
-    ALLOCATED = "allocated"
-
-
-@dataclass(slots=True)
-class Counts:
-    """What a queue and those below it have."""
-
-    allocated: Amounts = field(default_factory=dict)
-    kept: Amounts = field(default_factory=dict)
-    """Of what is allocated, that of pods which are not preemptible."""
-    pending: Amounts = field(default_factory=dict)
-    gpus: Amounts = field(default_factory=dict)
-    """What is allocated of GPUs that are shared. It is held to limits, and is no part of fair shares."""
-    kept_gpus: Amounts = field(default_factory=dict)
-    decided: Amounts = field(default_factory=dict)
-    """What is allocated once all is done that was decided: without pods that are evicted for others, with pods that
-    are to come to a node.
-    """
-    decided_kept: Amounts = field(default_factory=dict)
-    """Of that, what pods have which are not preemptible."""
-    freed: int = 0
-    """Moves whenever something is allocated no more."""
-    changed: int = 0
-    """Moves whenever any of it changes."""
-
-    @property
-    def held(self) -> Mapping[str, int]:
-        """All that is allocated, parts of GPUs too."""
-        return {**self.allocated, **self.gpus} if self.gpus else self.allocated
-
-    @property
-    def held_kept(self) -> Mapping[str, int]:
-        """Of that, what pods have which are not preemptible."""
-        return {**self.kept, **self.kept_gpus} if self.kept_gpus else self.kept
 
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
     queue: str
-    state: _State
+    allocated: bool
+    """Whether it is on a node; it is pending otherwise."""
     cls: TaskClass
     kept: bool
     """Whether it is not preemptible."""
@@ -72,7 +32,7 @@ class _Counted:
 
     def of(self) -> tuple[object, ...]:
         """All of it but whether it is decided."""
-        return self.queue, self.state, self.cls, self.kept
+        return self.queue, self.allocated, self.cls, self.kept
 
 
 class QueueUse:
@@ -87,7 +47,7 @@ class QueueUse:
         to_come: Callable[[Task], bool] = lambda _: False,
     ) -> None:
         """`to_end` are the pods (uids) that were made to end for others, `to_come` tells which are to come to nodes as
-        soon as they can: where that changes for one, `moved` is to be told.
+        soon as they can: where that changes for one, call `moved`.
         """
         self._to_end = to_end
         self._to_come = to_come
@@ -169,8 +129,8 @@ class QueueUse:
         count here.
         """
         offered = table.offered()
-        for told in self.offered.values():
-            offered |= {name: (amount, offered.get(name, (0, 0))[1]) for name, amount in told.items()}
+        for amounts in self.offered.values():
+            offered |= {name: (amount, offered.get(name, (0, 0))[1]) for name, amount in amounts.items()}
         total = {name: amount - used + self._ours.get(name, 0) for name, (amount, used) in offered.items()}
         key = (self.version, total)
         if self._shares is None or self._shares[0] != key:
@@ -219,12 +179,15 @@ class QueueUse:
         if self._dirty:
             groups, self._dirty = self._dirty, {}
             for group in groups:
-                self._reconcile_group(group)
+                group.queue = queue_of(group)
+                (self._kept.discard if group.preemptible or not group.tasks else self._kept.add)(group)
+                for task in group.tasks.values():
+                    self.moved(task)
 
     # ------------------------------------------------------------------ inside
 
     def _replant(self) -> None:
-        """The queues are others now. What they have is added up anew where the tree is another one."""
+        """The queues are others now. What they have is added up again where the tree is another one."""
         named = {queue.metadata.name: of_object(queue) for queue in self._objects.of(Queue).values()}
         wanted = named | self._configured
         self.start()
@@ -243,43 +206,37 @@ class QueueUse:
         for counted in self._counted.values():
             self._add(counted, 1)
 
-    def _reconcile_group(self, group: Group) -> None:
-        group.queue = queue_of(group)
-        (self._kept.discard if group.preemptible or not group.tasks else self._kept.add)(group)
-        for task in group.tasks.values():
-            self.moved(task)
-
     def _count_of(self, task: Task) -> _Counted | None:
         if not self._serves(task.pod.spec.scheduler_name):
             return None
         group = task.group
         kept = group in self._kept
         if task.node is not None:
-            return _Counted(group.queue, _State.ALLOCATED, task.cls, kept, task.uid not in self._to_end)
+            return _Counted(group.queue, True, task.cls, kept, task.uid not in self._to_end)
         if task.phase is Phase.PENDING:
-            return _Counted(group.queue, _State.PENDING, task.cls, kept, self._to_come(task))
+            return _Counted(group.queue, False, task.cls, kept, self._to_come(task))
         return None
 
     def _add(self, counted: _Counted, sign: int) -> None:
         self.version += 1
-        amounts, state = counted.cls.requests, counted.state
-        if state is not _State.PENDING:
+        amounts, allocated = counted.cls.requests, counted.allocated
+        if allocated:
             _add(self._ours, amounts, sign)
         for name in self.tree.path(counted.queue):
             counts = self._counts.setdefault(name, Counts())
             counts.changed += 1
-            if state is _State.PENDING:
-                _add(counts.pending, amounts, sign)
-            else:
+            if allocated:
                 _add(counts.allocated, amounts, sign)
                 _add_each(counts.gpus, counted.cls.gpu_amounts, sign)
                 counts.freed += sign < 0
                 if counted.kept:
                     _add(counts.kept, amounts, sign)
                     _add_each(counts.kept_gpus, counted.cls.gpu_amounts, sign)
+            else:
+                _add(counts.pending, amounts, sign)
         if counted.decided:
             self._decide(counted, sign)
-        if state is not _State.PENDING and not counted.kept:
+        if allocated and not counted.kept:
             kind = counted.queue, counted.cls
             self.kinds[kind] += sign
             if not self.kinds[kind]:

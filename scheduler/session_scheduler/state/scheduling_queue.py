@@ -1,9 +1,9 @@
 """The scheduling queue: which groups are due, as in kube-scheduler. Pure: the time is passed in.
 
-A group that was never tried is due. One that was refused is unschedulable (it sleeps), until an event that can help one
-of the plugins that refused it requeues it, or until it was forgotten for too long. Then it is due once its backoff is
-over, or at once where nothing else is due. A group that failed by an error does not sleep, and its backoff is never cut
-short. Unschedulable groups with the same reasons are checked against an event once, however many there are.
+A group that was never attempted is due. A rejected group is unschedulable until an event that can help one of the
+plugins that rejected it requeues it, or until a timeout. Then it is due once its backoff is over, or at once where no
+other group is due. A group that failed with an error does not become unschedulable, and its backoff is never cut short.
+The queue checks unschedulable groups with the same rejections against an event once, however many there are.
 Source: kube-scheduler's backend/queue, Kubernetes 1.36 (PopFromBackoffQ included).
 """
 
@@ -33,7 +33,7 @@ TOPOLOGY_PLACEMENT: Final = "TopologyPlacementGenerator"
 """Stands for the core where a group must lie in one domain."""
 _LACKS: Final = frozenset((GANG_SCHEDULING,))
 FLUSH_SECONDS: Final = 30.0
-"""How often the queue looks for groups that have slept for too long, unless that is less."""
+"""How often the queue retries groups that were unschedulable for too long, unless that timeout is shorter."""
 FORCE_ACTIVATE: Final = "ForceActivate"
 PLUGIN_CHANGED: Final = "PluginChanged"
 UNSCHEDULABLE_TIMEOUT: Final = "UnschedulableTimeout"
@@ -45,8 +45,8 @@ def lacks_pods(wants: Wants) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class Sleepers:
-    """The groups that sleep for the same reasons."""
+class Unschedulable:
+    """The unschedulable groups with the same rejections."""
 
     wants: Wants
     keys: dict[str, None] = field(default_factory=dict)
@@ -69,30 +69,30 @@ class _Waiting:
     """When its backoff is over."""
     since: float = 0.0
     """When it failed last."""
-    sleepers: Sleepers | None = None
-    """Those that sleep for the same reasons; None where it does not sleep."""
+    unschedulable: Unschedulable | None = None
+    """All with the same rejections; None where it is not unschedulable."""
 
 
 class SchedulingQueue:
-    """Backoff and sleep by group: one group's failures never hurry or delay another's."""
+    """The state of each group: one group's failures never hurry or delay another's."""
 
     def __init__(
-        self, initial: float = 1.0, maximum: float = 10.0, longest_sleep: float = 300.0, hints: Hints | None = None, *,
+        self, initial: float = 1.0, maximum: float = 10.0, timeout: float = 300.0, hints: Hints | None = None, *,
         on_requeued: Callable[[str], None] = lambda _: None,
         on_event: Callable[[str, str, int], None] = lambda *_: None,
     ) -> None:  # fmt: skip
         """Seconds. `hints` tell what the plugins wait for; without them every event helps every plugin.
 
-        `on_requeued` is called with each group that sleeps no more, to be tried; `on_event` with an event's name, the
+        `on_requeued` is called with each group that leaves the unschedulable ones; `on_event` with an event's name, the
         plugin that it can help (or nothing), and how many groups it requeued.
         """
         self._initial = initial
         self._maximum = maximum
-        self._longest = longest_sleep
-        self._flush_every = min(FLUSH_SECONDS, longest_sleep)
+        self._timeout = timeout
+        self._flush_every = min(FLUSH_SECONDS, timeout)
         self._waiting: dict[str, _Waiting] = {}
         self._unschedulable: dict[str, _Waiting] = {}
-        """Those that sleep, by key, the longest first."""
+        """By key, the longest first."""
         self._hurried: set[str] = set()
         """Those in backoff that an event has requeued."""
         self._noted: set[str] = set()
@@ -109,7 +109,7 @@ class SchedulingQueue:
     def is_active(self, key: str, now: float) -> bool:
         """Whether the group is to be tried at `now` (seconds) whatever else there is."""
         waiting = self._waiting.get(key)
-        return waiting is None or (waiting.sleepers is None and waiting.until <= now)
+        return waiting is None or (waiting.unschedulable is None and waiting.until <= now)
 
     def is_hurried(self, key: str) -> bool:
         """Whether the group may be tried before its backoff is over, where no group is active."""
@@ -133,7 +133,7 @@ class SchedulingQueue:
         while self._ends:
             end, key = self._ends[0]
             waiting = self._waiting.get(key)
-            if end > now and waiting is not None and waiting.sleepers is None and waiting.until == end:
+            if end > now and waiting is not None and waiting.unschedulable is None and waiting.until == end:
                 break
             heapq.heappop(self._ends)
         times = [self._ends[0][0]] if self._ends else []
@@ -152,13 +152,13 @@ class SchedulingQueue:
         """The group could not be placed: it waits twice as long each time. Returns when its backoff is over.
 
         `wants`: which plugins refused which classes; None where it failed by an error; nothing where it is not known,
-        so that it does not sleep. A group that lacked pods was not tried, and is so once they come.
+        so that the group is not unschedulable. A group that lacked pods was not attempted, and is so once they arrive.
         """
         waiting = self._waiting.get(key)
         if waiting is None:
             waiting = self._waiting[key] = _Waiting()
-        asleep = waiting.sleepers is not None
-        self._rise(key, waiting)
+        was_unschedulable = waiting.unschedulable is not None
+        self._leave(key, waiting)
         if not wants or not lacks_pods(wants):
             self._count(waiting, now, error=wants is None)
         waiting.since = now
@@ -167,10 +167,10 @@ class SchedulingQueue:
             heapq.heappush(self._ends, (waiting.until, key))
             if wants is not None:
                 self._hurried.add(key)
-            if asleep:
+            if was_unschedulable:
                 self._on_requeued(key)
             return waiting.until
-        waiting.sleepers = self._rejections.put(key, wants)
+        waiting.unschedulable = self._rejections.put(key, wants)
         self._unschedulable[key] = waiting
         if self._flush_at is None:
             self._flush_at = now + self._flush_every
@@ -188,29 +188,29 @@ class SchedulingQueue:
         """The group was placed or is gone: its failures are forgotten."""
         waiting = self._waiting.pop(key, None)
         if waiting is not None:
-            asleep = waiting.sleepers is not None
-            self._rise(key, waiting)
-            if asleep:
+            was_unschedulable = waiting.unschedulable is not None
+            self._leave(key, waiting)
+            if was_unschedulable:
                 self._on_requeued(key)
         self._noted.discard(key)
 
-    def _rise(self, key: str, waiting: _Waiting) -> None:
+    def _leave(self, key: str, waiting: _Waiting) -> None:
         self._hurried.discard(key)
-        if waiting.sleepers is not None:
+        if waiting.unschedulable is not None:
             del self._unschedulable[key]
-            self._rejections.drop(key, waiting.sleepers)
-            waiting.sleepers = None
+            self._rejections.drop(key, waiting.unschedulable)
+            waiting.unschedulable = None
 
     # ------------------------------------------------------------------ what requeues
 
     def wants(self, resource: type) -> int:
-        """The actions on objects of a kind that some sleeping group may be helped by; 0 for none."""
+        """The actions on objects of a kind that can help some unschedulable group; 0 for none."""
         return self._rejections.wanted(resource)
 
     def happened(self, event: ClusterEvent, concerns: Callable[[str], bool] | None = None) -> None:
         """Requeue the groups (keys) that the event can help, of those it `concerns`; their backoff stands."""
-        for label, plugin, sleepers in self._rejections.helped(event):
-            keys = [key for key in sleepers.keys if concerns is None or concerns(key)]
+        for label, plugin, groups in self._rejections.helped(event):
+            keys = [key for key in groups.keys if concerns is None or concerns(key)]
             for key in keys:
                 self._requeue(key)
             if keys:
@@ -219,23 +219,23 @@ class SchedulingQueue:
     def happened_to(self, key: str, event: ClusterEvent) -> None:
         """As `happened`, where the event concerns one group alone: one of its own pods has changed."""
         waiting = self._waiting.get(key)
-        if waiting is None or waiting.sleepers is None:
+        if waiting is None or waiting.unschedulable is None:
             return
-        for label, plugin in self._rejections.helps(waiting.sleepers, event):
+        for label, plugin in self._rejections.helps(waiting.unschedulable, event):
             self._requeue(key)
             self._on_event(label, plugin, 1)
             return
 
     def plugin_changed(self, plugin: str) -> None:
         """Requeue the groups that a plugin refused: its own state has changed; their backoff stands."""
-        for sleepers in self._rejections.refused_by(plugin):
-            keys = list(sleepers.keys)
+        for groups in self._rejections.refused_by(plugin):
+            keys = list(groups.keys)
             for key in keys:
                 self._requeue(key)
             self._on_event(PLUGIN_CHANGED, plugin, len(keys))
 
     def requeue(self, key: str, label: str) -> None:
-        """Something about the group itself has changed: it sleeps no more, its backoff stands."""
+        """Something about the group itself has changed: requeue it; its backoff stands."""
         if key in self._unschedulable:
             self._requeue(key)
             self._on_event(label, "", 1)
@@ -255,10 +255,10 @@ class SchedulingQueue:
         self.requeue_now(key, now)
 
     def flush(self, now: float) -> None:
-        """Requeue those that have slept for too long: whatever they wait for may have been missed."""
+        """Requeue the groups that were unschedulable for too long: the queue may have missed the event."""
         if self._flush_at is None or now < self._flush_at:
             return
-        late = list(takewhile(lambda entry: now - entry[1].since > self._longest, self._unschedulable.items()))
+        late = list(takewhile(lambda entry: now - entry[1].since > self._timeout, self._unschedulable.items()))
         for key, _ in late:
             self._requeue(key)
         if late:
@@ -271,53 +271,53 @@ class SchedulingQueue:
         `alone`: it is the group's only pod.
         """
         waiting = self._waiting.get(key)
-        if waiting is None or waiting.sleepers is None:
+        if waiting is None or waiting.unschedulable is None:
             return
-        known = waiting.sleepers.wants
+        known = waiting.unschedulable.wants
         changed = frozenset((after, plugins) for cls, plugins in known if cls is before)
         wants = changed if alone else known | changed
-        self._rejections.drop(key, waiting.sleepers)
-        waiting.sleepers = self._rejections.put(key, wants)
+        self._rejections.drop(key, waiting.unschedulable)
+        waiting.unschedulable = self._rejections.put(key, wants)
 
     def _requeue(self, key: str) -> None:
         waiting = self._waiting[key]
-        self._rise(key, waiting)
+        self._leave(key, waiting)
         self._hurried.add(key)
         heapq.heappush(self._ends, (waiting.until, key))
         self._on_requeued(key)
 
 
 class _Rejections:
-    """Sleepers by what refused them."""
+    """Unschedulable groups by what rejected them."""
 
     def __init__(self, hints: Hints | None = None) -> None:
         self._hints: Hints = hints or (lambda *_: EVERY_EVENT)
-        self._sleepers: dict[Wants, Sleepers] = {}
-        self._of: dict[_Rejector, dict[Sleepers, None]] = {}
+        self._groups: dict[Wants, Unschedulable] = {}
+        self._of: dict[_Rejector, dict[Unschedulable, None]] = {}
         self._wanted: dict[Hashable, int] = {}
         """By kind, the actions that some group waits for: looked up for every change."""
 
-    def put(self, key: str, wants: Wants) -> Sleepers:
-        """A group sleeps, for these reasons."""
-        sleepers = self._sleepers.get(wants)
-        if sleepers is None:
-            sleepers = self._sleepers[wants] = Sleepers(wants)
+    def put(self, key: str, wants: Wants) -> Unschedulable:
+        """A group is unschedulable, with these rejections."""
+        groups = self._groups.get(wants)
+        if groups is None:
+            groups = self._groups[wants] = Unschedulable(wants)
             for rejector in _rejectors(wants):
                 if rejector not in self._of:
                     self._of[rejector] = {}
                     self._wanted.clear()
-                self._of[rejector][sleepers] = None
-        sleepers.keys[key] = None
-        return sleepers
+                self._of[rejector][groups] = None
+        groups.keys[key] = None
+        return groups
 
-    def drop(self, key: str, sleepers: Sleepers) -> None:
-        """A group sleeps no more."""
-        del sleepers.keys[key]
-        if sleepers.keys:
+    def drop(self, key: str, groups: Unschedulable) -> None:
+        """A group is not unschedulable any more."""
+        del groups.keys[key]
+        if groups.keys:
             return
-        del self._sleepers[sleepers.wants]
-        for rejector in _rejectors(sleepers.wants):
-            del self._of[rejector][sleepers]
+        del self._groups[groups.wants]
+        for rejector in _rejectors(groups.wants):
+            del self._of[rejector][groups]
             if not self._of[rejector]:
                 del self._of[rejector]
                 self._wanted.clear()
@@ -334,27 +334,27 @@ class _Rejections:
             self._wanted[resource] = found
         return found
 
-    def helped(self, event: ClusterEvent) -> Iterator[tuple[str, str, Sleepers]]:
-        """(the event's name, the plugin, sleepers) for each of them that the event can help, once."""
+    def helped(self, event: ClusterEvent) -> Iterator[tuple[str, str, Unschedulable]]:
+        """(the event's name, the plugin, groups) for each set of groups that the event can help, once."""
         if not self.wanted(event.resource) & event.action:
             return
-        done: set[Sleepers] = set()
+        done: set[Unschedulable] = set()
         for rejector, all_of_it in list(self._of.items()):
             for registered in _matching(self._hints(rejector, EVERY_EVENT), event):
-                for sleepers in [one for one in all_of_it if one not in done]:
-                    if _helps(registered, rejector, sleepers, event):
-                        done.add(sleepers)
-                        yield event.label(int(registered.action)), rejector[1], sleepers
+                for groups in [one for one in all_of_it if one not in done]:
+                    if _helps(registered, rejector, groups, event):
+                        done.add(groups)
+                        yield event.label(int(registered.action)), rejector[1], groups
 
-    def refused_by(self, plugin: str) -> list[Sleepers]:
-        """All sleepers that the plugin refused, in any profile, once."""
+    def refused_by(self, plugin: str) -> list[Unschedulable]:
+        """All groups that the plugin rejected, in any profile, once."""
         return list({one: None for (_, name), found in self._of.items() if name == plugin for one in found})
 
-    def helps(self, sleepers: Sleepers, event: ClusterEvent) -> Iterator[tuple[str, str]]:
-        """(the event's name, the plugin) for each plugin that refused these and that the event can help."""
-        for rejector in _rejectors(sleepers.wants):
+    def helps(self, groups: Unschedulable, event: ClusterEvent) -> Iterator[tuple[str, str]]:
+        """(the event's name, the plugin) for each plugin that rejected these and that the event can help."""
+        for rejector in _rejectors(groups.wants):
             for registered in _matching(self._hints(rejector, EVERY_EVENT), event):
-                if _helps(registered, rejector, sleepers, event):
+                if _helps(registered, rejector, groups, event):
                     yield event.label(int(registered.action)), rejector[1]
 
 
@@ -367,10 +367,10 @@ def _matching(registered: Sequence[ClusterEventWithHint], event: ClusterEvent) -
     return (one for one in registered if one.resource in (None, event.resource) and int(one.action) & event.action)
 
 
-def _helps(registered: ClusterEventWithHint, rejector: _Rejector, sleepers: Sleepers, event: ClusterEvent) -> bool:
+def _helps(registered: ClusterEventWithHint, rejector: _Rejector, groups: Unschedulable, event: ClusterEvent) -> bool:
     if registered.hint is None:
         return True
-    return any(registered.hint(cls, event) for cls in sleepers.classes_of(rejector))
+    return any(registered.hint(cls, event) for cls in groups.classes_of(rejector))
 
 
 def _profile(cls: TaskClass) -> str:

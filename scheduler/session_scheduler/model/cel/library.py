@@ -32,12 +32,14 @@ from session_scheduler.model.cel.values import (
     TypeValue,
     UInt,
     Value,
+    accepts,
     checked,
     equal,
     equality,
     is_number,
     less,
     map_key,
+    method_of,
     no_overload,
     type_name,
 )
@@ -300,20 +302,6 @@ def _quantity(_: Work, text: Value) -> QuantityValue:
         raise EvaluationError(f"quantities must match the regular expression '{_QUANTITY}'") from None
 
 
-def _is_quantity(work: Work, text: Value) -> bool:
-    return _works(_quantity, work, text)
-
-
-def _works(make: Function, work: Work, *arguments: Value) -> bool:
-    if not isinstance(arguments[0], str):
-        raise no_overload()
-    try:
-        make(work, *arguments)
-    except EvaluationError:
-        return False
-    return True
-
-
 def _semver(work: Work, text: Value, normalize: Value = False) -> Semver:
     if not isinstance(text, str) or not isinstance(normalize, bool):
         raise no_overload()
@@ -383,15 +371,6 @@ def _sign(_: Work, value: Value) -> int:
     if not isinstance(value, QuantityValue):
         raise no_overload()
     return (value.billionths > 0) - (value.billionths < 0)
-
-
-def _part(number: int) -> Function:
-    def function(_: Work, value: Value) -> int:
-        if not isinstance(value, Semver):
-            raise no_overload()
-        return value.numbers[number]
-
-    return function
 
 
 # ------------------------------------------------------------------ sums, optional values, patterns
@@ -471,9 +450,8 @@ FUNCTIONS: Final[dict[tuple[str, int], Function]] = {
     ("_>=_", 2): lambda work, a, b: less(b, a, work) or equal(a, b, work),
     ("int", 1): _int, ("uint", 1): _uint, ("double", 1): _double, ("string", 1): _string, ("bool", 1): _bool,
     ("bytes", 1): _bytes, ("type", 1): _type, ("dyn", 1): lambda _, value: value, ("matches", 2): _matches,
-    ("quantity", 1): _quantity, ("isQuantity", 1): _is_quantity, ("semver", 1): _semver, ("semver", 2): _semver,
-    ("isSemver", 1): lambda work, *args: _works(_semver, work, *args),
-    ("isSemver", 2): lambda work, *args: _works(_semver, work, *args),
+    ("quantity", 1): _quantity, ("isQuantity", 1): accepts(_quantity), ("semver", 1): _semver, ("semver", 2): _semver,
+    ("isSemver", 1): accepts(_semver), ("isSemver", 2): accepts(_semver),
     ("sign", 1): _sign, ("duration", 1): times.duration, ("timestamp", 1): times.timestamp,
     ("optional.of", 1): lambda _, value: OptionalValue(value, present=True), ("optional.none", 0): lambda _: _NONE,
     ("optional.ofNonZeroValue", 1): lambda _, value: _NONE if _is_zero(value) else OptionalValue(value, present=True),
@@ -487,7 +465,9 @@ METHODS: Final[dict[tuple[str, int], Function]] = {
     ("isLessThan", 1): _compared(lambda order: order < 0), ("add", 1): _of_quantity(lambda a, b: a + b),
     ("sub", 1): _of_quantity(lambda a, b: a - b), ("asInteger", 0): _as_integer, ("isInteger", 0): _is_integer,
     ("asApproximateFloat", 0): _approximate, ("sum", 0): _sum,
-    ("major", 0): _part(0), ("minor", 0): _part(1), ("patch", 0): _part(2),
+    ("major", 0): method_of(Semver, lambda value: value.numbers[0]),
+    ("minor", 0): method_of(Semver, lambda value: value.numbers[1]),
+    ("patch", 0): method_of(Semver, lambda value: value.numbers[2]),
     ("hasValue", 0): lambda _, value: _optional_of(value).present, ("value", 0): _value_of,
     ("orValue", 1): _or_value, ("or", 1): lambda _, value, other: value if _optional_of(value).present else other,
 }  # fmt: skip

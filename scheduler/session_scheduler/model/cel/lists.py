@@ -140,10 +140,6 @@ def _distinct(work: Work, values: Value) -> list[Value]:
     return found
 
 
-def _sort(work: Work, values: Value) -> list[Value]:
-    return sorted_by(work, values, values)
-
-
 def sorted_by(work: Work, values: Value, keys: Value) -> list[Value]:
     """The elements in the order of their keys. Raises EvaluationError where those have none."""
     work.spend(10 + 2 * len(list_of(keys)) ** 2)
@@ -205,7 +201,7 @@ LIST_METHODS: Final[dict[tuple[str, int], Callable[..., Value]]] = {
     ("min", 0): _extreme(False), ("max", 0): _extreme(True), ("isSorted", 0): _is_sorted,
     ("indexOf", 1): _index_of, ("lastIndexOf", 1): _last_index_of,
     ("reverse", 0): _reverse, ("slice", 2): _slice, ("flatten", 0): _flatten, ("flatten", 1): _flatten,
-    ("distinct", 0): _distinct, ("sort", 0): _sort,
+    ("distinct", 0): _distinct, ("sort", 0): lambda work, values: sorted_by(work, values, values),
     ("includes", 1): _includes, ("first", 0): _at_end(0), ("last", 0): _at_end(-1), ("unwrapOpt", 0): _unwrap,
 }  # fmt: skip
 """By name and number of arguments, without the list itself."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from session_scheduler.model.cel.errors import EvaluationError
-from session_scheduler.model.cel.values import CIDR, IP, Value, no_overload
+from session_scheduler.model.cel.values import CIDR, IP, Value, accepts, method_of, no_overload
 from session_scheduler.model.cel.work import Work
 
 _LONGEST: Final = 256
@@ -67,49 +67,19 @@ def _no_cidr(text: str, why: str) -> EvaluationError:
     return EvaluationError(f'{twice}netip.ParsePrefix("{text[:_LONGEST]}"): {why}')
 
 
-def _is(make: Callable[[Work, Value], Any]) -> Callable[..., Value]:
-    def function(work: Work, text: Value) -> bool:
-        if not isinstance(text, str):
-            raise no_overload()
-        try:
-            make(work, text)
-        except EvaluationError:
-            return False
-        return True
-
-    return function
-
-
 def _is_canonical(work: Work, text: Value) -> bool:
     return bool(str(_address(work, text)) == text)
 
 
-def _of_ip(read: Callable[[Any], Value]) -> Callable[..., Value]:
-    def method(_: Work, value: Value) -> Value:
-        if not isinstance(value, IP):
-            raise no_overload()
-        return read(value.address)
-
-    return method
-
-
-def _is_global_unicast(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+def _is_global_unicast(value: IP) -> bool:
+    address = value.address
     others = (address.is_unspecified, address.is_loopback, address.is_multicast, address.is_link_local)
     return bool(address != _BROADCAST) and not any(others)
 
 
-def _is_link_local_multicast(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    first = address.packed
-    return first[:3] == b"\xe0\0\0" if address.version == 4 else first[0] == 0xFF and first[1] & 0xF == 2
-
-
-def _of_cidr(read: Callable[[CIDR], Value]) -> Callable[..., Value]:
-    def method(_: Work, value: Value) -> Value:
-        if not isinstance(value, CIDR):
-            raise no_overload()
-        return read(value)
-
-    return method
+def _is_link_local_multicast(value: IP) -> bool:
+    first = value.address.packed
+    return first[:3] == b"\xe0\0\0" if value.address.version == 4 else first[0] == 0xFF and first[1] & 0xF == 2
 
 
 def _contains_ip(work: Work, value: Value, other: Value) -> bool:
@@ -132,19 +102,20 @@ def _contains_cidr(work: Work, value: Value, other: Value) -> bool:
 
 
 NETWORK_FUNCTIONS: Final[dict[tuple[str, int], Callable[..., Value]]] = {
-    ("ip", 1): ip, ("isIP", 1): _is(ip), ("ip.isCanonical", 1): _is_canonical, ("cidr", 1): cidr,
-    ("isCIDR", 1): _is(cidr),
+    ("ip", 1): ip, ("isIP", 1): accepts(ip), ("ip.isCanonical", 1): _is_canonical, ("cidr", 1): cidr,
+    ("isCIDR", 1): accepts(cidr),
 }  # fmt: skip
 NETWORK_METHODS: Final[dict[tuple[str, int], Callable[..., Value]]] = {
-    ("family", 0): _of_ip(lambda address: address.version),
-    ("isUnspecified", 0): _of_ip(lambda address: address.is_unspecified),
-    ("isLoopback", 0): _of_ip(lambda address: address.is_loopback),
-    ("isLinkLocalUnicast", 0): _of_ip(lambda address: address.is_link_local),
-    ("isLinkLocalMulticast", 0): _of_ip(_is_link_local_multicast),
-    ("isGlobalUnicast", 0): _of_ip(_is_global_unicast),
-    ("ip", 0): _of_cidr(lambda value: IP(value.interface.ip)),
-    ("prefixLength", 0): _of_cidr(lambda value: value.interface.network.prefixlen),
-    ("masked", 0): _of_cidr(lambda value: CIDR(ipaddress.ip_interface(value.interface.network.with_prefixlen))),
+    ("family", 0): method_of(IP, lambda value: value.address.version),
+    ("isUnspecified", 0): method_of(IP, lambda value: value.address.is_unspecified),
+    ("isLoopback", 0): method_of(IP, lambda value: value.address.is_loopback),
+    ("isLinkLocalUnicast", 0): method_of(IP, lambda value: value.address.is_link_local),
+    ("isLinkLocalMulticast", 0): method_of(IP, _is_link_local_multicast),
+    ("isGlobalUnicast", 0): method_of(IP, _is_global_unicast),
+    ("ip", 0): method_of(CIDR, lambda value: IP(value.interface.ip)),
+    ("prefixLength", 0): method_of(CIDR, lambda value: value.interface.network.prefixlen),
+    ("masked", 0): method_of(
+        CIDR, lambda value: CIDR(ipaddress.ip_interface(value.interface.network.with_prefixlen))),
     ("containsIP", 1): _contains_ip, ("containsCIDR", 1): _contains_cidr,
 }  # fmt: skip
 """By name and number of arguments, without what they are called on."""

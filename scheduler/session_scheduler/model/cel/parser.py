@@ -78,7 +78,7 @@ class _Parser:
     def _text(self) -> str:
         return self._tokens[self._at][1]
 
-    def _take(self) -> str:
+    def _advance(self) -> str:
         text = self._text
         self._at += 1
         return text
@@ -91,7 +91,7 @@ class _Parser:
     def _accept(self, *signs: str) -> str | None:
         kind, text = self._tokens[self._at][:2]
         if text in signs and (kind == "sign" or (kind == "name" and text == "in")):
-            return self._take()
+            return self._advance()
         return None
 
     def _expect(self, sign: str) -> None:
@@ -151,7 +151,7 @@ class _Parser:
             while self._accept(sign):
                 count += 1
             if sign == "-" and self._kind in ("int", "float"):
-                return self._member(_number(self._kind, "-" * (count % 2) + self._take()))
+                return self._member(_number(self._kind, "-" * (count % 2) + self._advance()))
             of = self._member(self._primary())
             if sign == "!":
                 return ("not", of) if count % 2 else ("not", ("not", of))
@@ -171,11 +171,11 @@ class _Parser:
                 continue
             optional = self._accept("?") is not None
             if self._kind == "quoted":
-                of = self._placed(("select", of, self._take()[1:-1], optional), dot)
+                of = self._placed(("select", of, self._advance()[1:-1], optional), dot)
                 continue
             if self._kind != "name":
                 raise self._wrong()
-            name = self._take()
+            name = self._advance()
             if not optional and self._accept("("):
                 opened = self._at - 1
                 of = self._placed(("call", name, of, self._list(")")), opened)
@@ -187,9 +187,9 @@ class _Parser:
         kind = self._kind
         start = self._at
         if kind in ("int", "float"):
-            return self._placed(_number(kind, self._take()), start)
+            return self._placed(_number(kind, self._advance()), start)
         if kind == "text":
-            return self._placed(("const", _literal(self._take())), start)
+            return self._placed(("const", _literal(self._advance())), start)
         if self._accept("("):
             inner = self._expression()
             self._expect(")")
@@ -204,7 +204,7 @@ class _Parser:
         if self._kind != "name" or self._text in _RESERVED:
             raise self._wrong()
         start = self._at
-        name = self._take()
+        name = self._advance()
         if name in _CONSTANTS:
             return self._placed(("const", _CONSTANTS[name]), start)
         if self._accept("("):

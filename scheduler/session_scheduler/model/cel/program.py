@@ -28,16 +28,12 @@ class Program:
         """`fields` are those that the variables have. Raises CompileError."""
         self.text = text
         try:
-            self._run = self._compiled(text, variables, fields)
+            tree, places = parse(text)
+            if tree[0] == "const" and not isinstance(tree[1], bool):
+                raise CompileError(f"must evaluate to bool or the unknown type, not {type_name(tree[1])}")
+            self._run = _Compiler(text, places, fields).step(tree, frozenset(variables))
         except RecursionError:
             raise CompileError("compilation failed: the expression is nested too deeply") from None
-
-    @staticmethod
-    def _compiled(text: str, variables: Iterable[str], fields: Collection[str]) -> Step:
-        tree, places = parse(text)
-        if tree[0] == "const" and not isinstance(tree[1], bool):
-            raise CompileError(f"must evaluate to bool or the unknown type, not {type_name(tree[1])}")
-        return _Compiler(text, places, fields).step(tree, frozenset(variables))
 
     def evaluate(self, names: Names, limit: int = LIMIT) -> tuple[bool | EvaluationError, int]:
         """Whether it holds, or why that cannot be said; and what it cost."""

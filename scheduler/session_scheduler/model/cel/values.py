@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import total_ordering
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from session_scheduler.model.cel.errors import EvaluationError
 from session_scheduler.model.cel.work import Work
 
 Value = Any
+_Kind = TypeVar("_Kind")
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 _TOO_LARGE: Final = 2**64
 _LONGEST_VERSION: Final = 256
@@ -243,6 +245,32 @@ def checked(number: int, like: Value) -> int:
 def no_overload() -> EvaluationError:
     """The error for values of types that an operator or function does not take."""
     return EvaluationError("no such overload")
+
+
+def method_of(kind: type[_Kind], read: Callable[[_Kind], Value]) -> Callable[[Work, Value], Value]:
+    """A method without arguments, of values of one type."""
+
+    def method(_: Work, value: Value) -> Value:
+        if not isinstance(value, kind):
+            raise no_overload()
+        return read(value)
+
+    return method
+
+
+def accepts(make: Callable[..., Value]) -> Callable[..., bool]:
+    """The function that says whether a value can be made of a text: `isIP`, `isQuantity`."""
+
+    def function(work: Work, text: Value, *options: Value) -> bool:
+        if not isinstance(text, str):
+            raise no_overload()
+        try:
+            make(work, text, *options)
+        except EvaluationError:
+            return False
+        return True
+
+    return function
 
 
 def type_name(value: Value) -> str:

@@ -223,7 +223,7 @@ def test_who_is_being_bound_costs_the_others_nothing() -> None:
         async def prebind(self, binding):
             await cluster._deliver()
             nominations = cluster.scheduler.cache.nominations
-            found.append((bool(nominations), nominations.told_of(binding.task)))
+            found.append((bool(nominations), nominations.nominated_node_name(binding.task)))
 
     cluster.run(Looks(cluster, "p"))
     assert found == [(False, "n1")]

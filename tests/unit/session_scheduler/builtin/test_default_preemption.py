@@ -447,7 +447,7 @@ def test_budgets_are_matched_once_for_all_pods_that_they_cannot_tell_apart(monke
     monkeypatch.setattr(Selector, "matches", lambda one, labels: evaluated.append(one) or real(one, labels))
     found = budget_counts.Budgets(budgets)
     for _ in range(3):
-        violating, others = found.parted(units)
+        violating, others = found.split(units)
         assert [len(violating), len(others)] == [1000 - sum(range(5)), sum(range(5))]
     assert len(evaluated) == 5 * 50
 

@@ -135,8 +135,8 @@ async def test_where_only_the_deletion_of_the_second_of_a_name_is_told_the_first
 def test_what_events_say_after_a_comparison_is_not_kept() -> None:
     known = KnownObjects()
     with known.comparing() as comparison:
-        known.take(WatchEvent(Change.ADDED, a_pod("a"), "1"))
-    known.take(WatchEvent(Change.ADDED, a_pod("b"), "2"))
+        known.apply(WatchEvent(Change.ADDED, a_pod("a"), "1"))
+    known.apply(WatchEvent(Change.ADDED, a_pod("b"), "2"))
     assert {name for (_, _, name), _ in comparison.passed} == {"a"}
 
 

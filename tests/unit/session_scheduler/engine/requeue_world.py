@@ -196,8 +196,8 @@ class World:
         assert self.tries.of[case.waits] == 1
         key = next(key for key in self.cluster.scheduler.cache.groups if key.endswith(f"/{case.waits}"))
         assert self.cluster.scheduler.queue.is_unschedulable(key)
-        sleepers = self.cluster.scheduler.queue._waiting[key].sleepers
-        assert {plugin for _, plugins in sleepers.wants for plugin in plugins} == case.refused_by
+        groups = self.cluster.scheduler.queue._waiting[key].unschedulable
+        assert {plugin for _, plugins in groups.wants for plugin in plugins} == case.refused_by
 
     def _is_gated(self) -> None:
         task = next(one for one in self.cluster.scheduler.cache.tasks.values() if one.name == self.case.waits)

@@ -81,11 +81,11 @@ def test_labels_are_read_in_the_namespaces_of_the_selectors_terms_alone() -> Non
 def test_what_is_read_from_now_on_is_told_once() -> None:
     classes = ClassTable(NodeTable())
     classes.of(pod("plain", {"app": "x"}))
-    assert classes.read_anew() == []
+    assert classes.drain_newly_read() == []
     classes.of(pod("reads", topologySpreadConstraints=[spread({"matchLabels": {"app": "x"}})]))
-    assert classes.read_anew() == [("", "app")]
+    assert classes.drain_newly_read() == [("", "app")]
     classes.of(pod("reads too", topologySpreadConstraints=[spread({"matchLabels": {"app": "y"}})]))
-    assert classes.read_anew() == []
+    assert classes.drain_newly_read() == []
 
 
 def test_on_the_hosts_network_every_container_port_is_a_host_port() -> None:

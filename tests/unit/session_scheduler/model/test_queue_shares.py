@@ -4,9 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from session_scheduler.model.queue_shares import QueueShares, may_reclaim, reclaimable
+from session_scheduler.model.queue_shares import Counts, QueueShares, may_reclaim, reclaimable
 from session_scheduler.model.queues import QueueSpec, QueueTree
-from session_scheduler.state.queue_use import Counts
 
 
 def cpu(amount: int) -> dict[str, int]:
