@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from pydantic import Field
@@ -24,7 +24,13 @@ from session_scheduler.builtin.devices.repairs import Repairs
 from session_scheduler.builtin.devices.writing import Special, Writer
 from session_scheduler.config.settings import PluginArguments
 from session_scheduler.errors import AttemptError
+from session_scheduler.framework import bindings
+from session_scheduler.framework.bindings import Binding, Runtime
+from session_scheduler.framework.callbacks import Event
+from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import SKIP, Gate, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
 from session_scheduler.model.devices import (
     EXTENDED_CLAIM,
     FIRST_AVAILABLE_LIMIT,
@@ -39,14 +45,6 @@ from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEven
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.meta import ObjectMeta, OwnerReference
 from session_scheduler.model.objects import Node, Pod
-
-if TYPE_CHECKING:
-    from session_scheduler.framework import bindings
-    from session_scheduler.framework.bindings import Binding, Runtime
-    from session_scheduler.framework.callbacks import Event
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
 
 _WRITING_SECONDS: Final = 30
 """What the requests themselves may take beside the wait for devices."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import structlog
@@ -18,9 +18,13 @@ from pydantic import Field
 
 from session_scheduler.builtin.gpu_columns import HAD_SHARERS, GpuColumns, pack
 from session_scheduler.config.settings import PluginArguments
+from session_scheduler.framework.bindings import Holding
+from session_scheduler.framework.callbacks import Event
+from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import SKIP, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
-from session_scheduler.model.columns import NodeView
-from session_scheduler.model.events import ActionType, ClusterEventWithHint
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
 from session_scheduler.model.gpu_shares import (
     EVERY,
     GIVEN,
@@ -40,16 +44,8 @@ from session_scheduler.model.gpu_shares import (
     shares_gpus,
     written,
 )
+from session_scheduler.model.groups import NodeChange, Task
 from session_scheduler.model.objects import Node, Pod
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.bindings import Holding
-    from session_scheduler.framework.callbacks import Event
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.columns import BoolColumn, IntColumn
-    from session_scheduler.model.events import ClusterEvent
-    from session_scheduler.model.groups import NodeChange, Task
 
 _log = structlog.get_logger(__name__)
 _A_WHOLE_ONE = Share(WHOLE, 0)

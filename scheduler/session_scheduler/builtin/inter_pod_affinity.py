@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import numpy as np
 from pydantic import Field
@@ -14,17 +14,15 @@ from session_scheduler.builtin import inter_pod_affinity_hints
 from session_scheduler.builtin.inter_pod_affinity_changes import Rules, changes
 from session_scheduler.builtin.pods_near import PodsNear, Source
 from session_scheduler.config.settings import PluginArguments
+from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import SKIP, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.cluster_view import ClusterView
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+from session_scheduler.model.events import ClusterEventWithHint
 from session_scheduler.model.label_selectors import Selector
 from session_scheduler.model.pod_counts import PodQuery
 from session_scheduler.model.pod_terms import HeldTerm, PodTerms, Term, TermKind
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.cluster_view import ClusterView
-    from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
-    from session_scheduler.model.events import ClusterEventWithHint
 
 AFFINITY: Final = "node(s) didn't match pod affinity rules"
 ANTI_AFFINITY: Final = "node(s) didn't match pod anti-affinity rules"

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from session_scheduler.builtin import volume_hints
 from session_scheduler.builtin.csi_migration import Attached, attached, attached_inline, attached_volume, provisioned_by
 from session_scheduler.builtin.without_arguments import WithoutArguments
+from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import SKIP, Scope, Skip, hookimpl
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import BoolColumn, NodeView
+from session_scheduler.model.events import ClusterEventWithHint
 from session_scheduler.model.storage import (
     CSINode,
     PersistentVolume,
@@ -20,13 +24,7 @@ from session_scheduler.model.storage import (
     VolumeAttachment,
 )
 from session_scheduler.model.volumes import CLAIM, EPHEMERAL, VolumeKey, claims_of, not_made_for
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.columns import BoolColumn, NodeView
-    from session_scheduler.model.events import ClusterEventWithHint
-    from session_scheduler.state.volume_use import VolumeUse
+from session_scheduler.state.volume_use import VolumeUse
 
 _READ: Final = (CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment)
 _TO_BE_MADE: Final = "?"

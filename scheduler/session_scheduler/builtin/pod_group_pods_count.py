@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from session_scheduler.builtin.without_arguments import WithoutArguments
 from session_scheduler.hookspecs import Normalise, hookimpl
-
-if TYPE_CHECKING:
-    from session_scheduler.model.groups import Group, Task
+from session_scheduler.model.groups import Group, Task
 
 
 class PodGroupPodsCount(WithoutArguments):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import numpy as np
@@ -17,20 +17,17 @@ from session_scheduler.builtin.pods_near import PodsNear
 from session_scheduler.builtin.spread_scoring import SoftConstraint, SpreadScoring
 from session_scheduler.config.parsing import wrong_value
 from session_scheduler.config.settings import PluginArguments
+from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import SKIP, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
-from session_scheduler.model.columns import natural
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.cluster_view import ClusterView
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView, natural
+from session_scheduler.model.events import ClusterEventWithHint
 from session_scheduler.model.expressions import is_int32
 from session_scheduler.model.label_selectors import NOTHING, Selector, SelectorError, equal_to, selector_of
 from session_scheduler.model.objects import LabelSelector, Pod
 from session_scheduler.model.pod_counts import PodQuery
 from session_scheduler.model.selectors import required_nodes, untolerated_taints
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.cluster_view import ClusterView
-    from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
-    from session_scheduler.model.events import ClusterEventWithHint
 
 NOT_MATCHED: Final = "node(s) didn't match pod topology spread constraints"
 NO_LABEL: Final = f"{NOT_MATCHED} (missing required label)"

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from session_scheduler.builtin.near_texts import pods_text, where_text
+from session_scheduler.builtin.pods_near import PodsNear
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
 from session_scheduler.model.pod_counts import PodQuery
-
-if TYPE_CHECKING:
-    from session_scheduler.builtin.pods_near import PodsNear
-    from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
 
 
 @dataclass(frozen=True, slots=True)

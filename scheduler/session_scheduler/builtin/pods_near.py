@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from session_scheduler.framework.session import Session
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView
 from session_scheduler.model.pod_counts import PodQuery
 from session_scheduler.model.pod_terms import HeldTerm
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView
 
 Source = PodQuery | HeldTerm
 _MANY = 64

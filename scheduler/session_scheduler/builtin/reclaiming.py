@@ -8,15 +8,12 @@ sessions before whose victims still end, take no more together than is to be tak
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
+from session_scheduler.framework.callbacks import Scenario
+from session_scheduler.framework.session import Session
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.queue_shares import Change, Giving, QueueShares, beyond, may_reclaim, reclaimable
 from session_scheduler.model.queues import PODS, Amounts
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.callbacks import Scenario
-    from session_scheduler.framework.session import Session
 
 _Usage = tuple[tuple[int, int], ...]
 """What a task has, by number of the resource."""

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from session_scheduler.builtin.without_arguments import WithoutArguments
 from session_scheduler.hookspecs import Refusal, hookimpl
-from session_scheduler.model.events import ActionType, ClusterEventWithHint
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
 from session_scheduler.model.objects import Pod
-
-if TYPE_CHECKING:
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.events import ClusterEvent
 
 
 class SchedulingGates(WithoutArguments):

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from session_scheduler.builtin.assumed_volumes import AssumedVolumes
 from session_scheduler.builtin.csi_migration import driver_of, migrated_affinity
+from session_scheduler.framework.session import Session
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView, RowIndex
 from session_scheduler.model.label_selectors import selector_of
 from session_scheduler.model.meta import LabelSelector, LabelSelectorRequirement, NodeSelector, NodeSelectorTerm
 from session_scheduler.model.quantity import QuantityError, parse_quantity
@@ -26,11 +29,6 @@ from session_scheduler.model.storage import (
     PersistentVolumeClaim,
     StorageClass,
 )
-
-if TYPE_CHECKING:
-    from session_scheduler.builtin.assumed_volumes import AssumedVolumes
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView, RowIndex
 
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 _NONE = -1

@@ -7,14 +7,12 @@ do something else, or nothing in time.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from session_scheduler.builtin.assumed_volumes import PodVolumes
 from session_scheduler.errors import FluenceError
+from session_scheduler.framework.bindings import Binding
 from session_scheduler.model.storage import SELECTED_NODE, PersistentVolume, PersistentVolumeClaim
-
-if TYPE_CHECKING:
-    from session_scheduler.builtin.assumed_volumes import PodVolumes
-    from session_scheduler.framework.bindings import Binding
 
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 1.0

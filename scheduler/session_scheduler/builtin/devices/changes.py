@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from session_scheduler.model.devices import EXACT_COUNT
+from session_scheduler.model.columns import BoolColumn, NodeView
+from session_scheduler.model.devices import (
+    EXACT_COUNT,
+    Allocation,
+    DeviceClass,
+    DeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+)
 from session_scheduler.model.selectors import terms_text
 
-if TYPE_CHECKING:
-    from session_scheduler.model.columns import BoolColumn, NodeView
-    from session_scheduler.model.devices import Allocation, DeviceClass, DeviceRequest, ResourceClaim, ResourceClaimSpec
-
-Said = tuple["BoolColumn", "list[str] | None"]
+Said = tuple[BoolColumn, list[str] | None]
 """Over some rows where something is wanting; and what, with {} for the node's name. None where it cannot be said."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -16,6 +16,8 @@ from session_scheduler.builtin.devices.matching import Matching, OutOfWorkError
 from session_scheduler.builtin.devices.results import allocation
 from session_scheduler.builtin.devices.search import Chosen, Search
 from session_scheduler.builtin.devices.shapes import Shapes
+from session_scheduler.framework.session import Session
+from session_scheduler.model.columns import BoolColumn, RowIndex
 from session_scheduler.model.devices import (
     FIRST_AVAILABLE_LIMIT,
     Allocation,
@@ -24,12 +26,8 @@ from session_scheduler.model.devices import (
     ResourceClaimSpec,
     ResourceSlice,
 )
+from session_scheduler.model.meta import NodeSelector
 from session_scheduler.model.selectors import selected_nodes
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.columns import BoolColumn, RowIndex
-    from session_scheduler.model.meta import NodeSelector
 
 _MOST_SPECS: Final = 256
 NONE_LEFT: Final = "cannot allocate all claims"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from session_scheduler.framework.session import Session
 from session_scheduler.model.devices import (
     CLASS_PREFIX,
     DeviceClass,
@@ -19,9 +19,6 @@ from session_scheduler.model.devices import (
 from session_scheduler.model.objects import Container, Pod, RequestMapping
 from session_scheduler.model.quantity import thousandths
 from session_scheduler.model.requests import is_scalar
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.session import Session
 
 
 class ExtendedResources:

@@ -8,19 +8,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import structlog
 
 from session_scheduler.base.background import alongside
 from session_scheduler.builtin.devices.claims import made_by_owner
 from session_scheduler.errors import FluenceError
+from session_scheduler.framework.bindings import Runtime
+from session_scheduler.framework.session import Session
+from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.devices import ResourceClaim, ResourceClaimStatus
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.bindings import Runtime
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.classes import TaskClass
 
 _log = structlog.get_logger(__name__)
 

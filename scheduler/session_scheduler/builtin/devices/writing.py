@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -17,13 +17,11 @@ from session_scheduler.base.clock import utc_now
 from session_scheduler.builtin.devices.claims import claim_names, made_by_owner, ready, waits_for_conditions
 from session_scheduler.builtin.devices.holdings import Holdings
 from session_scheduler.errors import AttemptError, ChangedMeanwhileError, FluenceError
+from session_scheduler.framework.bindings import Binding
 from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.devices import Allocation, Consumer, ResourceClaim, ResourceClaimStatus
 from session_scheduler.model.objects import Pod, RequestMapping
 from session_scheduler.model.times import time_text
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.bindings import Binding
 
 _TRIES: Final = 5
 """How often a claim is written that another client writes at the same time."""
