@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from session_scheduler.builtin import pod_topology_spread_hints
-from session_scheduler.builtin.pod_topology_spread_changes import Limit, changes
+from session_scheduler.builtin.near_texts import pods_text, where_text
 from session_scheduler.builtin.pods_near import PodsNear
 from session_scheduler.builtin.spread_scoring import SoftConstraint, SpreadScoring
 from session_scheduler.config.parsing import wrong_value
@@ -223,9 +223,13 @@ class PodTopologySpread:
 
     @hookimpl
     def fits_if(self, cls: TaskClass, nodes: NodeView, state: SpreadState) -> Sequence[Sequence[str] | None]:
-        """See `pod_topology_spread_changes`."""
-        limits = [Limit(one.near, one.query, one.most(), one.allowed()) for one in state.hard]
-        return changes(nodes, limits, cls.namespace)
+        """For each row what must be so; None where a missing label would bring pods of its own into its domain."""
+        own = [nodes.pods(one.query) for one in state.hard]
+        limits = [(one, one.most(), one.allowed()) for one in state.hard]
+        return [
+            _wanted(nodes, index, limits, cls.namespace, brings=any(column[index] for column in own))
+            for index in range(len(nodes))
+        ]
 
     @hookimpl
     def domain_quota(self, session: Session, cls: TaskClass, n: int) -> Sequence[tuple[BoolColumn, int]] | None:
@@ -308,6 +312,37 @@ def _in_domains(one: HardConstraint, nodes: NodeView) -> BoolColumn:
 def _text(index: int, holds: Sequence[tuple[BoolColumn, BoolColumn]]) -> str:
     labelled = next((labelled[index] for allowed, labelled in holds if not allowed[index]), True)
     return NOT_MATCHED if labelled else NO_LABEL
+
+
+def _wanted(
+    nodes: NodeView,
+    index: int,
+    limits: Sequence[tuple[HardConstraint, int, BoolColumn]],
+    namespace: str,
+    *,
+    brings: bool,
+) -> list[str] | None:
+    """`limits`: each constraint with how many of the pods a domain may have, and which domains take one more."""
+    node, row = nodes.node(index), int(nodes.row_numbers[index])
+    labels, fewer = [], []
+    for one, most, allowed in limits:
+        near, domain = one.near, int(one.near.domains.numbers[row])
+        if allowed[domain]:
+            continue
+        if near.domains.present[row]:
+            pods = pods_text(one.query, namespace, "pod" if most == 1 else "pods")
+            now = int(near.by_domain()[domain])
+            fewer.append(f"at most {most} {pods} ran {where_text(node, near.key)} ({now} now)")
+        elif brings:
+            return None
+        else:
+            counts = near.by_domain().tolist()
+            free = [(counts[number], value) for number, value in enumerate(near.domain_values()) if allowed[number]]
+            value = f"={min(free)[1]}" if free else ", with a value of its own"
+            labels.append(f"{node.metadata.name} had the label {near.key}{value}")
+    if fewer and len(limits) > 1:  # pods that end are missing in other domains, too, which may be the emptiest then
+        fewer.append("its other spread constraints held then")
+    return [*dict.fromkeys(labels), *dict.fromkeys(fewer)]
 
 
 def _evenly(session: Session, key: str, hard: HardConstraint, n: int) -> list[tuple[BoolColumn, int]]:
