@@ -115,7 +115,7 @@ class NodeResourcesFit:
     @hookimpl
     def on_session_open(self, session: Session) -> None:
         """Know which resources are had as devices where a node does not offer them."""
-        self._extended.look(session)
+        self._extended.refresh(session)
 
     @hookimpl
     def prepare(self, cls: TaskClass) -> FitState:

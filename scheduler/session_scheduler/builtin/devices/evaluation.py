@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -140,7 +140,8 @@ class DeviceEvaluator:
     def _searched(self, specs: Sequence[ResourceClaimSpec], row: int) -> ShapeAnswer:
         chosen = self._search(specs, row)
         if chosen is not None:
-            return ShapeAnswer(fits=True, rank=sum(map(_rank, specs, chosen)))
+            rank = sum(rank_of(spec, {one.ask.full for one in own}) for spec, own in zip(specs, chosen, strict=True))
+            return ShapeAnswer(fits=True, rank=rank)
         invalid = any(pool.invalid for pool in self._inventory.of(row).pools)
         return ShapeAnswer(fits=False, reason=_INVALID if invalid else NONE_LEFT)
 
@@ -166,8 +167,8 @@ class DeviceEvaluator:
             return None
 
 
-def _rank(spec: ResourceClaimSpec, chosen: Sequence[Chosen]) -> int:
-    names = {one.ask.full for one in chosen}
+def rank_of(spec: ResourceClaimSpec, names: Collection[str]) -> int:
+    """How early the alternatives of these names come in their lists."""
     return sum(
         FIRST_AVAILABLE_LIMIT - place
         for request in spec.devices.requests

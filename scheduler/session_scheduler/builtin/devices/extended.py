@@ -32,7 +32,7 @@ class ExtendedResources:
         """Whether a class stood for the resource when they were last looked at."""
         return name in self._classes and is_extended(name)
 
-    def look(self, session: Session) -> None:
+    def refresh(self, session: Session) -> None:
         """See the classes as they are in a session."""
         version = (id(session.snapshot.cache), session.objects_version(DeviceClass))
         if version != self._version:
