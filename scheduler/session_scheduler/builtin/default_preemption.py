@@ -122,13 +122,8 @@ class DefaultPreemption:
 
 def _victims_are_ending(trial: Trial, helpable: Sequence[str]) -> bool:
     """Whether pods end already for these tasks. A node that takes no pod of the class any more is not waited for."""
-    for task in trial.tasks:
-        node = trial.nominated(task)
-        if node is None or (trial.alone and node not in helpable):
-            continue
-        if trial.others_end_on(node):
-            return True
-    return False
+    nodes = filter(None, map(trial.nominated, trial.tasks))
+    return any(trial.others_end_on(node) for node in nodes if not trial.alone or node in helpable)
 
 
 def _results(

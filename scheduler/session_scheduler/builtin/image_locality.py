@@ -25,7 +25,6 @@ class ImageLocality(WithoutArguments):
     """Scores by the size of the pod's images that a node has, each scaled by the share of nodes that have it."""
 
     name = "ImageLocality"
-    weight = 1
     score_scope = Scope.STATIC
     normalise = Normalise.NONE
 

@@ -65,11 +65,12 @@ class NodeVolumeLimits(WithoutArguments):
         super().__init__(arguments)
         self._known = _Known()
 
-    def _look(self, session: Session) -> None:
+    def _refresh(self, session: Session) -> None:
         """What was computed holds no more where its objects changed."""
         versions = tuple(session.objects_version(kind) for kind in _READ)
         if self._known.versions != versions or self._known.use is not session.volume_use:
-            self._known = _Known(session.volume_use, versions, _limits(session), _attachments(session))
+            limits = {name: volume_hints.limits_of(node) for name, node in session.objects(CSINode).items()}
+            self._known = _Known(session.volume_use, versions, limits, _attachments(session))
 
     @hookimpl
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
@@ -82,7 +83,7 @@ class NodeVolumeLimits(WithoutArguments):
         uses = claims_of(cls.pod)
         if not uses and not any(attached_inline(key) for key in cls.volumes):
             return SKIP
-        self._look(session)
+        self._refresh(session)
         for use in uses:
             key = f"{cls.namespace}/{use.name}"
             claim = session.objects(PersistentVolumeClaim).get(key)
@@ -147,7 +148,7 @@ class NodeVolumeLimits(WithoutArguments):
     def _over(self, session: Session, node: str, brought: frozenset[Attached]) -> Iterator[tuple[str, int, int]]:
         """(driver, how many of its volumes there would be, how many there may be) where these are too many."""
         limits = self._known.limits.get(node)
-        if limits is None:
+        if not limits:
             return
         used = self._used(session, node)
         new = brought - used
@@ -185,19 +186,6 @@ def _resolved(session: Session, key: VolumeKey) -> Attached | None:
     if storage_class is None:
         return None
     return attached(provisioned_by(storage_class.provisioner), f"{_TO_BE_MADE}{claim.key}")
-
-
-def _limits(session: Session) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for name, node in session.objects(CSINode).items():
-        limits = {
-            driver.name: driver.allocatable.count
-            for driver in node.spec.drivers or ()
-            if driver.allocatable is not None and driver.allocatable.count is not None
-        }
-        if limits:
-            found[name] = limits
-    return found
 
 
 def _attachments(session: Session) -> dict[str, list[Attached]]:

@@ -13,7 +13,6 @@ class PodGroupPodsCount(WithoutArguments):
     """Scores a domain by how many pods of the group would be on nodes, those that are already included."""
 
     name = "PodGroupPodsCount"
-    weight = 1
     normalise = Normalise.MAX
 
     @hookimpl

@@ -109,7 +109,7 @@ class HardConstraint:
     """By domain: whether one of its nodes counts."""
     fewer_domains: bool
     """Whether there are fewer of these than minDomains: then the least is taken to be 0."""
-    room: int
+    skew: int
     """maxSkew, less 1 where the pod counts itself."""
     query: PodQuery
     """The pods that count."""
@@ -118,7 +118,7 @@ class HardConstraint:
         """Of how many of the pods a domain takes one more."""
         counts = self.near.by_domain()
         least = 0 if self.fewer_domains else int(counts[self.eligible].min(initial=np.iinfo(np.int64).max))
-        return least + self.room
+        return least + self.skew
 
     def allowed(self) -> BoolColumn:
         """By domain, whether it takes one more of the pods; not the last entry, of nodes without the label."""
@@ -357,7 +357,7 @@ def _evenly(session: Session, key: str, hard: HardConstraint, n: int) -> list[tu
     heapq.heapify(heap)
     shares: dict[int, int] = {}
     for _ in range(n):
-        if not heap or (hard.fewer_domains and heap[0][0] > hard.room):
+        if not heap or (hard.fewer_domains and heap[0][0] > hard.skew):
             break
         count, name, number = heap[0]
         shares[number] = shares.get(number, 0) + 1

@@ -79,7 +79,7 @@ class PodsNear:
         """
         if nodes.rows is None:
             self._sync()
-            return self._by_row * self.domains.present if self.domains.alone else self._spread_out()
+            return self._by_row * self.domains.present if self.domains.alone else self._by_domain[self.domains.numbers]
         if not self.domains.alone:
             self._sync()
             return self._by_domain[self.domains.numbers[nodes.rows]]
@@ -87,9 +87,6 @@ class PodsNear:
         for weight, source in self._sources:
             counts += weight * (nodes.pods(source) if isinstance(source, PodQuery) else nodes.counter(source))
         return counts * self.domains.present[nodes.rows]
-
-    def _spread_out(self) -> IntColumn:
-        return self._by_domain[self.domains.numbers]
 
 
 def _column(table: NodeTable, source: Source) -> IntColumn:

@@ -32,7 +32,7 @@ class TaintToleration(WithoutArguments):
         """A node comes without untolerated taints, or loses the last of them; the pod comes to tolerate more."""
         return [
             ClusterEventWithHint(Node, ActionType.ADD | ActionType.UPDATE_NODE_TAINT, _free_of_taints_now),
-            ClusterEventWithHint(Pod, ActionType.UPDATE_POD_TOLERATION, _own),
+            ClusterEventWithHint(Pod, ActionType.UPDATE_POD_TOLERATION, lambda _, event: event.own),
         ]
 
     @hookimpl
@@ -78,7 +78,3 @@ def _free_of_taints_now(cls: TaskClass, event: ClusterEvent) -> bool:
 
 def _refused(cls: TaskClass, node: NodeView) -> bool:
     return any(True for _ in untolerated_taints(node, cls.pod.spec.tolerations, _REFUSING))
-
-
-def _own(_: TaskClass, event: ClusterEvent) -> bool:
-    return event.own

@@ -96,7 +96,7 @@ class VolumeBinding:
     def on_session_open(self, session: Session) -> None:
         """Follow what the session places and takes back."""
         self._opened = _Opened(session)
-        session.add_event_handler(self._placed, self._taken_back)
+        session.add_event_handler(self._placed, lambda event: self._assumed.drop(event.task.uid))
 
     @hookimpl
     def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | Prepared:
@@ -209,10 +209,6 @@ class VolumeBinding:
             else:
                 kept.append((matched.volumes[place].key, claim.key))
         self._assumed.put(task.uid, PodVolumes(event.node, tuple(kept), tuple(made)))
-
-    def _taken_back(self, event: Event) -> None:
-        """Let go of it."""
-        self._assumed.drop(event.task.uid)
 
     @hookimpl
     def prebind_needed(self, binding: Binding) -> bool:

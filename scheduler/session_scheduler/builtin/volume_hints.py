@@ -126,11 +126,12 @@ def _offers_more(_: TaskClass, event: ClusterEvent) -> bool:
 
 def _limits_more(_: TaskClass, event: ClusterEvent) -> bool:
     """The node takes more volumes of a driver, or as many as there are."""
-    before, after = _limits(event.old), _limits(event.new)
+    before, after = limits_of(event.old), limits_of(event.new)
     return any(driver not in after or after[driver] > limit for driver, limit in before.items())
 
 
-def _limits(node: CSINode) -> dict[str, int]:
+def limits_of(node: CSINode) -> dict[str, int]:
+    """By driver, how many of its volumes a node takes, where its CSINode says so."""
     return {
         driver.name: driver.allocatable.count
         for driver in node.spec.drivers or ()

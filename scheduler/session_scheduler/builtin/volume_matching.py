@@ -196,7 +196,7 @@ class Matching:
         self.places.setdefault(volume.key, []).append(len(self.volumes) - 1)
         return len(self.volumes) - 1
 
-    def taken(self, volume: PersistentVolume, rows: RowIndex) -> BoolColumn | None:
+    def used_before(self, volume: PersistentVolume, rows: RowIndex) -> BoolColumn | None:
         """On which of these rows another claim of the pod has this volume; None for no such row."""
         places = self.places.get(volume.key)
         if places is None:
@@ -266,7 +266,7 @@ class Matcher:
                 continue
             rows = self._reach.rows_as_written(volume)
             rows = rows[chosen[rows] == _NONE]
-            elsewhere = found.taken(volume, rows)
+            elsewhere = found.used_before(volume, rows)
             if elsewhere is None:
                 served.add(required)
             else:
