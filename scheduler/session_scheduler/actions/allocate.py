@@ -164,7 +164,7 @@ def ask_in_order(session: Session, wanted: Callable[[PlacementResult], bool], as
         yield None if group is None else _asked(session, group, session.outcomes[group], ask)
 
 
-def waits_for_room(session: Session, result: PlacementResult) -> bool:
+def waits_for_nodes(session: Session, result: PlacementResult) -> bool:
     """Whether nodes were looked for in vain, and no pod ends for it already; nodes may be kept for it for later."""
     if not result.refused or not result.tried or result.over_capacity:
         return False

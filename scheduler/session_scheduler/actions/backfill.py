@@ -31,16 +31,12 @@ def backfill(session: Session) -> Iterator[Decision | None]:
 def _ends_within(result: PlacementResult, seconds: float) -> bool:
     """Whether something of a group waits for room, or for what its queue may have, and ends within so many seconds."""
     failed = result.refusal is not None and result.refusal.failed
-    if failed or any(result.nominated.values()) or (result.placed and not _each_alone(result.group)):
+    together = result.group.is_gang or result.group.topology_key is not None  # else the rest can be placed later
+    if failed or any(result.nominated.values()) or (result.placed and together):
         return False
     waits = [task for task in (*result.tried, *result.over_capacity) if task.phase is Phase.PENDING]
     known = [known_seconds(task) for task in waits]
     return bool(known) and all(one is not None and one <= seconds for one in known)
-
-
-def _each_alone(group: Group) -> bool:
-    """Whether each of its pods stands for itself: the rest can be placed when some were, in the same session."""
-    return not group.is_gang and group.topology_key is None
 
 
 def _fill(session: Session, group: Group) -> Decision | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from session_scheduler.actions.allocate import ordered, trying, waits_for_room
+from session_scheduler.actions.allocate import ordered, trying, waits_for_nodes
 from session_scheduler.actions.moving import Moving
 from session_scheduler.actions.node_sets import NotFitting, node_sets
 from session_scheduler.actions.placing import required_first
@@ -34,7 +34,7 @@ _MOST_NAMED: Final = 5
 
 def consolidate(session: Session) -> Iterator[Decision | None]:
     """Try what was refused, in order, until pods are moved for one. Yields a decision then, else None."""
-    refused = [group for group, result in session.outcomes.items() if waits_for_room(session, result)]
+    refused = [group for group, result in session.outcomes.items() if waits_for_nodes(session, result)]
     if not refused:
         return
     moves, consolidation = session.snapshot.cache.moves, _Consolidation(session)

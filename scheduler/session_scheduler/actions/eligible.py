@@ -88,8 +88,5 @@ class EligibleVictims:
 
     def _ends_for_others(self, task: Task) -> bool:
         """Whether a running task was made to end already, so that another one has its place."""
-        if task.uid in self._cache.preempted:
-            return True
-        if task.pod.metadata.deletion_timestamp is None:
-            return False
-        return is_disrupted(task.pod, PREEMPTED)
+        ends = task.pod.metadata.deletion_timestamp is not None
+        return task.uid in self._cache.preempted or (ends and is_disrupted(task.pod, PREEMPTED))

@@ -12,7 +12,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from types import TracebackType
 from typing import Final, Self
 
 import numpy as np
@@ -73,8 +72,8 @@ class Moving:
         self._aside = aside
         self._use: IntColumn | None = None
         """How much each row lacks for a task that might be seated there; with `aside` only."""
-        self._room: dict[object, BoolColumn] = {}
-        """By class, and what else decides: the rows that have room for a task that is moved."""
+        self._fitting: dict[object, BoolColumn] = {}
+        """By class, and what else decides: the rows that fit a task that is moved."""
         self._vacated: set[int] = set()
         """The rows that tasks leave: what they leave is for the group, and free only when they have ended."""
         self.seats: dict[Task, int] = {}
@@ -87,9 +86,7 @@ class Moving:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self._statement.rollback()
         finally:
@@ -165,7 +162,7 @@ class Moving:
         if self._aside:
             self._use = np.full(session.table.size, _NO_USE)
             self._use[rows] = lacking[rows]
-        self._room.clear()
+        self._fitting.clear()
         rows = rows[np.lexsort((session.runner.ties()[rows], lacking[rows]))][:_MOST_LOOKED_AT]
         found: list[tuple[int, int]] = []
         for row in rows.tolist():
@@ -197,17 +194,15 @@ class Moving:
         return fewest
 
     def _movable_on(self, row: int) -> list[Task]:
-        """The tasks on a row that may be moved, and for which there is room elsewhere."""
-        return [task for task in self._movable(self._session.ledger.node_at(row)) if self._has_room(task, row)]
+        """The tasks on a row that may be moved, and that fit elsewhere."""
+        return [task for task in self._movable(self._session.ledger.node_at(row)) if self._fits_elsewhere(task, row)]
 
-    def _has_room(self, task: Task, left: int) -> bool:
+    def _fits_elsewhere(self, task: Task, left: int) -> bool:
         """Whether filters offer a task another row, as things are before anything is moved for the seat."""
         key = task.cls, task.standing, task.group.queue
-        rows = self._room.get(key)
+        rows = self._fitting.get(key)
         if rows is None:
-            board = self._session.evaluator.board(task)
-            board.sync(task)
-            rows = self._room[key] = board.mask.copy()
+            rows = self._fitting[key] = self._session.evaluator.synced_board(task).mask.copy()
             rows[list(self._vacated)] = False
         return bool(rows.sum() > rows[left])
 
@@ -270,8 +265,7 @@ class Moving:
     def _elsewhere(self, task: Task, left: int) -> int | None:
         """The best row for a task that is moved, where it is put; not one that others leave: there it would wait."""
         session = self._session
-        board = session.evaluator.board(task)
-        board.sync(task)
+        board = session.evaluator.synced_board(task)
         mask = board.mask.copy()
         mask[[left, *self._vacated]] = False
         rows = np.flatnonzero(mask)

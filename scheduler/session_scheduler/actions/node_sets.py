@@ -19,7 +19,7 @@ from session_scheduler.framework.answers import Normalise
 from session_scheduler.framework.evaluation import bounds, normalised
 from session_scheduler.framework.hooks import HookCall, ScoreCall
 from session_scheduler.framework.session import Session
-from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView, natural, tie_break
+from session_scheduler.model.columns import BoolColumn, NodeTable, NodeView, natural, tie_break
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.refusals import Refusal
 from session_scheduler.state.scheduling_queue import TOPOLOGY_PLACEMENT
@@ -147,13 +147,8 @@ class Fit:
     score: float
 
 
-def best(session: Session, group: Group, fits: Sequence[Fit]) -> int:
-    """Which of the sets that hold the group is taken. What was tried on them must be undone. Raises PluginError."""
-    return _ranked(session, group, fits)[0]
-
-
-def _ranked(session: Session, group: Group, fits: Sequence[Fit]) -> list[int]:
-    """The best first."""
+def ranked(session: Session, group: Group, fits: Sequence[Fit]) -> list[int]:
+    """The sets that hold the group, the best first. What was tried on them must be undone. Raises PluginError."""
     if group.topology_key is None or len(fits) == 1:
         return sorted(range(len(fits)), key=lambda index: (-fits[index].score, index))
     totals = _totals(session, group, fits)
@@ -173,20 +168,14 @@ def promising(request: PlacementRequest, sets: Sequence[NodeSet]) -> tuple[list[
     beyond = any(session.evaluator.evaluation(cls).any_filters for cls in counts)
     if group.topology_key is None or len(sets) == 1 or beyond:
         return list(sets), False
-    room = {cls: _room(session, next(task for task in tasks if task.cls is cls), count)
-            for cls, count in counts.items()}  # fmt: skip
-    takes = [sum(min(count, int(room[cls][one.mask].sum())) for cls, count in counts.items()) for one in sets]
+    first = {task.cls: task for task in reversed(tasks)}
+    capacity = {cls: session.evaluator.synced_board(first[cls]).capacity(count) for cls, count in counts.items()}
+    takes = [sum(min(count, int(capacity[cls][one.mask].sum())) for cls, count in counts.items()) for one in sets]
     hopeful = [(one, count) for one, count in zip(sets, takes, strict=True) if count >= request.needed]
     if not hopeful or len(counts) > 1 or session.calls.places_groups:
         return [one for one, _ in hopeful], False
     fits = [Fit(one, tasks[:count], 0.0) for one, count in hopeful]
-    return [fits[index].nodes for index in _ranked(session, group, fits)], True
-
-
-def _room(session: Session, task: Task, count: int) -> IntColumn:
-    board = session.evaluator.board(task)
-    board.sync(task)
-    return board.room(count)
+    return [fits[index].nodes for index in ranked(session, group, fits)], True
 
 
 def _totals(session: Session, group: Group, fits: Sequence[Fit]) -> list[int]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from session_scheduler.actions.node_sets import Fit, NotFitting, best, node_sets, promising
+from session_scheduler.actions.node_sets import Fit, NotFitting, node_sets, promising, ranked
 from session_scheduler.actions.plugin_placement import ask_plugins, reserve_best
 from session_scheduler.actions.request import PlacementRequest
 from session_scheduler.actions.search import constrained_first, search
@@ -113,7 +113,8 @@ def _ready_tasks(session: Session, group: Group, result: PlacementResult) -> lis
         if reason is None:
             refusal = session.evaluator.evaluation(task.cls).refusal
             if refusal is not None:
-                reason = _of_all_nodes(session, refusal)
+                nodes = len(session.table.row_of)
+                reason = f"0/{nodes} nodes are available: {refusal.reason}." if nodes else NO_NODES
                 result.barred.append(task)
                 if refusal.plugin:
                     session.runner.note_rejected(task, (refusal.plugin,))
@@ -124,12 +125,6 @@ def _ready_tasks(session: Session, group: Group, result: PlacementResult) -> lis
     if not ready and result.reasons:
         result.refusal = Refusal(next(iter(result.reasons.values())))
     return ready
-
-
-def _of_all_nodes(session: Session, refusal: Refusal) -> str:
-    """kube-scheduler's sentence for what a plugin refuses before it looks at any node."""
-    nodes = len(session.table.row_of)
-    return NO_NODES if not nodes else f"0/{nodes} nodes are available: {refusal.reason}."
 
 
 def _place_each(request: PlacementRequest, result: PlacementResult) -> None:
@@ -229,7 +224,7 @@ def _try_subsets(request: PlacementRequest) -> PlacementResult:
             fits.append((Fit(nodes, placed, attempt.score), attempt, undone))
     if not fits:
         return _fits_nowhere(group, attempts, len(sets))
-    _, attempt, operations = fits[best(session, group, [fit for fit, _, _ in fits])]
+    _, attempt, operations = fits[ranked(session, group, [fit for fit, _, _ in fits])[0]]
     statement.redo(operations)
     return attempt
 
@@ -334,9 +329,8 @@ def _other_orders_may_help(request: PlacementRequest) -> bool:
     first = {task.cls: task for task in reversed(tasks)}
     possible = 0
     for cls, count in counts.items():
-        board = evaluator.board(first[cls], request.subset)
-        board.sync(first[cls])
-        possible += min(count, int(board.room(count).sum()))
+        board = evaluator.synced_board(first[cls], request.subset)
+        possible += min(count, int(board.capacity(count).sum()))
     return len(counts) > 1 and possible >= request.needed
 
 

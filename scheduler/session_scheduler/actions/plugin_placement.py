@@ -64,7 +64,7 @@ def reserve_best(request: PlacementRequest) -> PlacementResult | None:
     return None
 
 
-def tells_of_each_node(session: Session, task: Task) -> bool:
+def answers_by_node(session: Session, task: Task) -> bool:
     """Whether `reservable_on` and the filters say of each node, by what is there alone, whether a task of this class
     could be placed there.
     """
@@ -79,18 +79,15 @@ def tells_of_each_node(session: Session, task: Task) -> bool:
 
 def reservable_on(session: Session, task: Task, nodes: Sequence[str], gone: Container[Task]) -> Sequence[str | None]:
     """Of each node why the plugin that places groups would not take a task's share there if some running tasks were
-    gone; None where it would. Only where `tells_of_each_node`. Raises PluginError.
+    gone; None where it would. Only where `answers_by_node`. Raises PluginError.
     """
     call = session.calls.functions("reservable")[0]
     answer = call(session, task, nodes, gone)
-    if not isinstance(answer, list | tuple) or len(answer) != len(nodes) or not all(map(_is_reason, answer)):
+    has_reasons = isinstance(answer, list | tuple) and all(isinstance(one, str | None) for one in answer)
+    if not has_reasons or len(answer) != len(nodes):
         raise call.wrong(f"it returned no reason or None for each of {len(nodes)} nodes")
     found: Sequence[str | None] = answer
     return found
-
-
-def _is_reason(answer: object) -> bool:
-    return answer is None or isinstance(answer, str)
 
 
 def ask_plugins(request: PlacementRequest) -> PlacementResult | None:
@@ -104,24 +101,24 @@ def ask_plugins(request: PlacementRequest) -> PlacementResult | None:
     assigned = _assigned_rows(session, request.assignment) if request.assignment is not None else None
     left = list(tasks)
     while left:
-        room, scores = _room_and_scores(request, left, assigned)
-        result.reasons = {t: _why(request, t) for t in left if not room[t.cls].any()}
+        capacity, scores = _capacity_and_scores(request, left, assigned)
+        result.reasons = {t: _why(request, t) for t in left if not capacity[t.cls].any()}
         asked = [task for task in left if task not in result.reasons]
         if not asked or (result.reasons and _too_few(request, result.reasons)):
             return result
         if assigned is None:
-            placed = _ask_by_quota(replace(request, tasks=asked), result, room, scores)
+            placed = _ask_by_quota(replace(request, tasks=asked), result, capacity, scores)
             if placed:
                 left = [task for task in left if task not in placed]
                 continue
-        call, proposal = _first_answer(replace(request, tasks=asked), room, scores)
+        call, proposal = _first_answer(replace(request, tasks=asked), capacity, scores)
         if proposal is None:
             _note(session, call, asked)
             return None if len(left) == len(tasks) else _refused(result, asked, Refusal(f"{len(asked)} tasks are left"))
         if isinstance(proposal, Refusal):
             _note(session, call, asked)
             return _refused(result, asked, call.refusal(proposal))
-        placed = _place(request, [(call, proposal, asked)], result, room)
+        placed = _place(request, [(call, proposal, asked)], result, capacity)
         if not placed:
             _note(session, call, asked)
             refusal = Refusal(f"none of {call.plugin}'s placements passed the filters", call.plugin)
@@ -133,7 +130,7 @@ def ask_plugins(request: PlacementRequest) -> PlacementResult | None:
     return result
 
 
-def _ask_by_quota(request: PlacementRequest, result: PlacementResult, room: Columns, scores: Columns) -> set[Task]:
+def _ask_by_quota(request: PlacementRequest, result: PlacementResult, capacity: Columns, scores: Columns) -> set[Task]:
     """Ask for the share of one domain after the other, where a plugin says what these are.
 
     What was proposed is checked in turns when all is there: a spread holds at every step. Returns the tasks that are
@@ -142,17 +139,17 @@ def _ask_by_quota(request: PlacementRequest, result: PlacementResult, room: Colu
     session, tasks = request.session, request.tasks
     proposals: list[_Proposal] = []
     cls = tasks[0].cls
-    by_quota = len(room) == 1 and session.evaluator.evaluation(cls).any_filters
+    by_quota = len(capacity) == 1 and session.evaluator.evaluation(cls).any_filters
     begin = 0
     for mask, share in _quotas(session, cls, len(tasks)) if by_quota else ():
         part, begin = tasks[begin : begin + share], begin + share
-        there = {cls: np.where(mask, room[cls], 0)}
+        there = {cls: np.where(mask, capacity[cls], 0)}
         if not part or not there[cls].any():
             continue
         call, proposal = _first_answer(replace(request, tasks=part), there, scores)
         if proposal is not None and not isinstance(proposal, Refusal):
             proposals.append((call, proposal, part))
-    return _place(request, proposals, result, room)
+    return _place(request, proposals, result, capacity)
 
 
 def _quotas(session: Session, cls: TaskClass, count: int) -> Sequence[tuple[BoolColumn, int]]:
@@ -210,7 +207,7 @@ def _refused(result: PlacementResult, left: Sequence[Task], refusal: Refusal) ->
     return result
 
 
-def _room_and_scores(
+def _capacity_and_scores(
     request: PlacementRequest, tasks: Sequence[Task], assigned: Columns | None
 ) -> tuple[Columns, Columns]:
     """By class: how many of some tasks each row takes, and what it is worth.
@@ -219,25 +216,24 @@ def _room_and_scores(
     beyond a row are asked task by task, where one may let the next one in.
     """
     evaluator = request.session.evaluator
-    room: dict[TaskClass, IntColumn] = {}
+    capacity: dict[TaskClass, IntColumn] = {}
     scores: dict[TaskClass, IntColumn] = {}
     for cls, wanted in Counter(task.cls for task in tasks).items():
         task = next(task for task in tasks if task.cls is cls)
-        board = evaluator.board(task, request.subset)
-        board.sync(task)
+        board = evaluator.synced_board(task, request.subset)
         if assigned is None:
-            room[cls] = board.room(wanted)
+            capacity[cls] = board.capacity(wanted)
         elif evaluator.evaluation(cls).any_filters:
-            room[cls] = assigned[cls]
+            capacity[cls] = assigned[cls]
         else:
-            room[cls] = np.minimum(assigned[cls], board.room(wanted))
+            capacity[cls] = np.minimum(assigned[cls], board.capacity(wanted))
         scores[cls] = board.total.astype(np.int64, copy=True)
-    return room, scores
+    return capacity, scores
 
 
-def _first_answer(request: PlacementRequest, room: Columns, scores: Columns) -> tuple[HookCall, object]:
+def _first_answer(request: PlacementRequest, capacity: Columns, scores: Columns) -> tuple[HookCall, object]:
     for call in request.session.calls.functions("place_group"):
-        own = {cls: column.copy() for cls, column in room.items()}  # a plugin may count down in it
+        own = {cls: column.copy() for cls, column in capacity.items()}  # a plugin may count down in it
         answer = call(request.session, request.group, tuple(request.tasks), own, scores)
         if answer is not None:
             return call, answer
@@ -245,7 +241,7 @@ def _first_answer(request: PlacementRequest, room: Columns, scores: Columns) -> 
 
 
 def _place(
-    request: PlacementRequest, proposals: Sequence[_Proposal], result: PlacementResult, room: Columns
+    request: PlacementRequest, proposals: Sequence[_Proposal], result: PlacementResult, capacity: Columns
 ) -> set[Task]:
     """Allocate each proposed task that passes its filters; release the others. Returns those that are placed."""
     session, statement = request.session, request.statement
@@ -254,7 +250,7 @@ def _place(
         known = set(tasks)
         if strangers := [task for task in nodes if task not in known]:
             raise call.wrong(f"it placed {strangers[0]!r}, which it was not asked for")
-    trusted = len(room) == 1 and not session.evaluator.evaluation(next(iter(room))).any_filters
+    trusted = len(capacity) == 1 and not session.evaluator.evaluation(next(iter(capacity))).any_filters
     on_row: Counter[int] = Counter()
     placed: set[Task] = set()
     refused: dict[int, list[Task]] = {}
@@ -267,7 +263,7 @@ def _place(
         if row is None:
             raise call.wrong(f"it placed {task.key} on {name!r}, which is no node")
         board = session.evaluator.board(task, request.subset)
-        fits = on_row[row] < room[task.cls][row] if trusted else board.fits(row, task)
+        fits = on_row[row] < capacity[task.cls][row] if trusted else board.fits(row, task)
         if not fits:
             refused.setdefault(number, []).append(task)
             continue

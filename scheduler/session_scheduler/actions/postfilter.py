@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from session_scheduler.actions.plugin_placement import tells_of_each_node
+from session_scheduler.actions.plugin_placement import answers_by_node
 from session_scheduler.actions.trial import Trial
 from session_scheduler.framework.answers import NoPreemption, Preemption
 from session_scheduler.framework.session import Session
@@ -26,11 +26,14 @@ def preempt(session: Session, group: Group, result: PlacementResult) -> list[Pre
 
     Where no plugin is to be asked, places for which no pod ends are given up.
     """
-    give_up_places(session, result, [task for task in result.over_capacity if not _has_room_made(session, task)])
+    give_up_places(session, result, [task for task in result.over_capacity if not _has_victims(session, task)])
     if result.placed_in_part or (result.refusal is not None and result.refusal.failed):
         return []
     if result.refusal is not None and result.refusal.plugin == GANG_SCHEDULING and not result.tried:
-        _give_up_all(session, group, result, result.refusal)
+        # a gang that cannot start without other pods, or at all, keeps no places from those that could have them
+        give_up_places(session, result, [task for task in group.tasks.values() if task.node is None])
+        for task in group.in_phase(Phase.PENDING):
+            result.reasons.setdefault(task, result.refusal.reason)
         return []
     refused = [task for task in result.tried if task.phase is Phase.PENDING and task in result.reasons]
     if any(_are_moved_for(session, task) for task in refused):
@@ -51,7 +54,7 @@ def preempt(session: Session, group: Group, result: PlacementResult) -> list[Pre
         found += _note(session, result, [task], _ask_once(session, group, task, alone=True))
     for task in refused:
         placeable = session.calls.places_groups and session.evaluator.board(task).mask.any()
-        alone = not placeable or tells_of_each_node(session, task)
+        alone = not placeable or answers_by_node(session, task)
         found += _note(session, result, [task], _ask_once(session, group, task, alone=alone))
     return found
 
@@ -75,18 +78,14 @@ def reclaimed(session: Session, group: Group, result: PlacementResult) -> list[P
         try:
             if session.runner.can_reclaim(group) is None:
                 result.preempts = True
-                found += _reclaimed_alone(session, group, result, task)
+                # the pods that must end for one beyond a limit may be anywhere below the queue that is full
+                placed = session.calls.places_groups and session.evaluator.board(task).mask.any()
+                alone = task not in result.over_capacity and (not placed or answers_by_node(session, task))
+                answer = _ask_once(session, group, task, alone=alone, reclaims=True)
+                found += _reclaimed(session, result, [task], answer)
         finally:
             session.asked_for = None
     return found
-
-
-def _reclaimed_alone(session: Session, group: Group, result: PlacementResult, task: Task) -> list[Preemption]:
-    """The pods that must end for one beyond a limit may be anywhere below the queue that is full."""
-    placed = session.calls.places_groups and session.evaluator.board(task).mask.any()
-    alone = task not in result.over_capacity and (not placed or tells_of_each_node(session, task))
-    answer = _ask_once(session, group, task, alone=alone, reclaims=True)
-    return _reclaimed(session, result, [task], answer)
 
 
 def _reclaimed(
@@ -170,7 +169,7 @@ def _note(
     return []
 
 
-def _has_room_made(session: Session, task: Task) -> bool:
+def _has_victims(session: Session, task: Task) -> bool:
     """Whether a task that may not have what it requests may have it once those have ended that were made to."""
     return session.nominations.node_of(task) is not None and session.queues.holds_as_decided(task.group)
 
@@ -190,13 +189,6 @@ def _is_idle(session: Session, task: Task) -> bool:
     """Whether no pod ends on the node that a task is to have."""
     cache, node = session.snapshot.cache, session.nominations.node_of(task)
     return node is None or not any(map(session.ledger.is_ending, cache.tasks_on(node)))
-
-
-def _give_up_all(session: Session, group: Group, result: PlacementResult, refusal: Refusal) -> None:
-    """A gang that cannot start without other pods, or at all, keeps no places from those that could have them."""
-    give_up_places(session, result, [task for task in group.tasks.values() if task.node is None])
-    for task in group.in_phase(Phase.PENDING):
-        result.reasons.setdefault(task, refusal.reason)
 
 
 def give_up_places(session: Session, result: PlacementResult, tasks: Sequence[Task]) -> None:

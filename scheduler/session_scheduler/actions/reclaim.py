@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from session_scheduler.actions.allocate import ask_in_order, waits_for_room
+from session_scheduler.actions.allocate import ask_in_order, waits_for_nodes
 from session_scheduler.actions.postfilter import reclaimed
 from session_scheduler.framework.session import Session
 from session_scheduler.framework.statement import Decision, PlacementResult
@@ -23,7 +23,7 @@ def reclaim(session: Session) -> Iterator[Decision | None]:
 
 
 def _waits_for_share(session: Session, result: PlacementResult) -> bool:
-    """As `waits_for_room`; or a limit was in the way, and no pod ends for it already."""
+    """As `waits_for_nodes`; or a limit was in the way, and no pod ends for it already."""
     if not result.over_capacity:
-        return waits_for_room(session, result)
+        return waits_for_nodes(session, result)
     return not any(session.nominations.node_of(task) for task in (*result.tried, *result.over_capacity))

@@ -82,10 +82,9 @@ def first_start(session: Session, group: Group, tasks: Sequence[Task]) -> Reserv
 
 
 def _is_sound(session: Session, trial: Trial, answer: Reservation) -> bool:
-    known = (
-        answer.nominated.keys() <= set(trial.tasks) and set(answer.nominated.values()) <= session.table.row_of.keys()
-    )
-    return bool(answer.nominated) and known and session.wall <= answer.start < math.inf
+    tasks, nodes = answer.nominated.keys(), set(answer.nominated.values())
+    known = bool(tasks) and tasks <= set(trial.tasks) and nodes <= session.table.row_of.keys()
+    return known and session.wall <= answer.start < math.inf
 
 
 def _first_start(session: Session, trial: Trial) -> Reservation | None:

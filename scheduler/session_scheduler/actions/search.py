@@ -18,14 +18,13 @@ _MOST_SEARCHED = 200
 
 def constrained_first(request: PlacementRequest) -> list[TaskClass]:
     """The tasks' classes, those with the fewest feasible nodes first; then the larger requests."""
-    room: dict[TaskClass, tuple[int, list[tuple[str, int]], int]] = {}
+    order: dict[TaskClass, tuple[int, list[tuple[str, int]], int]] = {}
     for task in request.tasks:
-        if task.cls not in room:
-            board = request.session.evaluator.board(task, request.subset)
-            board.sync(task)
+        if task.cls not in order:
+            board = request.session.evaluator.synced_board(task, request.subset)
             weight = sorted((name, -amount) for name, amount in task.cls.requests.items())
-            room[task.cls] = (int(board.mask.sum()), weight, task.cls.index)
-    return sorted(room, key=room.__getitem__)
+            order[task.cls] = (int(board.mask.sum()), weight, task.cls.index)
+    return sorted(order, key=order.__getitem__)
 
 
 def search(request: PlacementRequest) -> dict[Task, int] | None:
@@ -122,9 +121,7 @@ class _Search:
 
     def _rows(self, index: int) -> list[int]:
         task = self._tasks[index]
-        board = self._evaluator.board(task, self._subset)
-        board.sync(task)
-        rows = np.flatnonzero(board.mask)
+        rows = np.flatnonzero(self._evaluator.synced_board(task, self._subset).mask)
         if index and self._is_alike(index, index - 1) and not self._beyond:
             rows = rows[self._ties[rows] >= self._ties[self.found[self._tasks[index - 1]]]]
         ordered: list[int] = rows[np.argsort(self._ties[rows], kind="stable")].tolist()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from session_scheduler.actions.eligible import EligibleVictims
 from session_scheduler.actions.node_sets import NotFitting, node_sets
 from session_scheduler.actions.placing import can_start, one_way, place_ready
-from session_scheduler.actions.plugin_placement import reservable_on, tells_of_each_node
+from session_scheduler.actions.plugin_placement import answers_by_node, reservable_on
 from session_scheduler.actions.removal import SimulatedRemoval
 from session_scheduler.actions.request import PlacementRequest
 from session_scheduler.errors import FluenceError
@@ -51,7 +50,7 @@ class Trial:
         promised = alike is not None if reclaims else registered.preempts_alike
         memorable = promised and not session.evaluator.naive
         asked = alone and self._placers and self._evaluation.refusal is None
-        self._asks_reservable = asked and tells_of_each_node(session, tasks[0])
+        self._asks_reservable = asked and answers_by_node(session, tasks[0])
         unknown = self._placers or self._evaluation.any_filters or runner.trial_followers
         self.by_node = alone and (self._asks_reservable or not unknown)
         self.beyond_nodes = alone and self._placers and not self.by_node
@@ -68,9 +67,7 @@ class Trial:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.put_back(list(self._removal.tasks))
 
     # ------------------------------------------------------------------ what there is
@@ -278,16 +275,12 @@ class Trial:
             with self._session.without_reasons():
                 return self.place(thorough=thorough) is not None
         needed = group.needed
-        if session.runner.limits_capacity and not can_start(group, self._within_capacity()):
-            return False
-        board = session.evaluator.board(self.tasks[0])
-        board.sync(self.tasks[0])
-        return can_start(group, self.tasks) and int(board.room(needed).sum()) >= needed
-
-    def _within_capacity(self) -> list[Task]:
-        """The tasks that may have what they request."""
-        over = self._session.runner.over_capacity(self.group, self.tasks)
-        return [task for task in self.tasks if task not in over]
+        if session.runner.limits_capacity:
+            over = session.runner.over_capacity(group, self.tasks)
+            if not can_start(group, [task for task in self.tasks if task not in over]):
+                return False
+        board = session.evaluator.synced_board(self.tasks[0])
+        return can_start(group, self.tasks) and int(board.capacity(needed).sum()) >= needed
 
     def summary(self, reasons: Iterable[Iterable[str]]) -> str:
         """What some nodes say, one entry a node, in kube-scheduler's words."""

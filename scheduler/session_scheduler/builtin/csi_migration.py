@@ -6,16 +6,13 @@ Source: csi-translation-lib 0.36; of its drivers those to which Kubernetes 1.36'
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from session_scheduler.model.meta import LabelSelectorRequirement, NodeSelector, NodeSelectorTerm
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from session_scheduler.model.storage import PersistentVolume
-    from session_scheduler.model.volumes import VolumeKey
+from session_scheduler.model.storage import PersistentVolume
+from session_scheduler.model.volumes import VolumeKey
 
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 BETA_ZONE, BETA_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"

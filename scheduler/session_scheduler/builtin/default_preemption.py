@@ -8,23 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 from pydantic import Field, model_validator
 
 from session_scheduler.config.parsing import wrong_value
 from session_scheduler.config.settings import PluginArguments
 from session_scheduler.errors import FluenceError
+from session_scheduler.framework.session import Session
 from session_scheduler.framework.victims import Candidate, Unit, best, importance, importance_to_groups, units_of
-from session_scheduler.hookspecs import NoPreemption, Preemption, hookimpl
+from session_scheduler.hookspecs import NoPreemption, Preemption, Trial, hookimpl
 from session_scheduler.model.columns import tie_break
 from session_scheduler.model.events import ActionType, ClusterEventWithHint
 from session_scheduler.model.objects import Pod
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.session import Session
-    from session_scheduler.hookspecs import Trial
-    from session_scheduler.state.budgets import Budgets
+from session_scheduler.state.budgets import Budgets
 
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
 STILL_ENDING: Final = "not eligible due to a terminating pod on the nominated node."
@@ -125,13 +122,8 @@ class DefaultPreemption:
 
 def _victims_are_ending(trial: Trial, helpable: Sequence[str]) -> bool:
     """Whether pods end already for these tasks. A node that takes no pod of the class any more is not waited for."""
-    for task in trial.tasks:
-        node = trial.nominated(task)
-        if node is None or (trial.alone and node not in helpable):
-            continue
-        if trial.others_end_on(node):
-            return True
-    return False
+    nodes = filter(None, map(trial.nominated, trial.tasks))
+    return any(trial.others_end_on(node) for node in nodes if not trial.alone or node in helpable)
 
 
 def _results(

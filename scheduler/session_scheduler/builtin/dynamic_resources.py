@@ -9,25 +9,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from pydantic import Field
 
 from session_scheduler.builtin.devices.changes import Said, changes, elsewhere, free_devices
-from session_scheduler.builtin.devices.claims import pod_claims, ready, unknown_class, unusable, waits_for
+from session_scheduler.builtin.devices.claims import pod_claims, ready, unknown_class, unusable
 from session_scheduler.builtin.devices.errors import AllocationError
-from session_scheduler.builtin.devices.evaluation import NONE_LEFT, DeviceEvaluator
+from session_scheduler.builtin.devices.evaluation import NONE_LEFT, DeviceEvaluator, rank_of
 from session_scheduler.builtin.devices.extended import ExtendedResources, requests_for
 from session_scheduler.builtin.devices.holdings import Holdings
 from session_scheduler.builtin.devices.repairs import Repairs
 from session_scheduler.builtin.devices.writing import Special, Writer
 from session_scheduler.config.settings import PluginArguments
 from session_scheduler.errors import AttemptError
+from session_scheduler.framework import bindings
+from session_scheduler.framework.bindings import Binding, Runtime
+from session_scheduler.framework.callbacks import Event
+from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import SKIP, Gate, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
 from session_scheduler.model.devices import (
     EXTENDED_CLAIM,
-    FIRST_AVAILABLE_LIMIT,
     Allocation,
     DeviceClaim,
     DeviceClass,
@@ -39,14 +44,6 @@ from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEven
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.meta import ObjectMeta, OwnerReference
 from session_scheduler.model.objects import Node, Pod
-
-if TYPE_CHECKING:
-    from session_scheduler.framework import bindings
-    from session_scheduler.framework.bindings import Binding, Runtime
-    from session_scheduler.framework.callbacks import Event
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
 
 _WRITING_SECONDS: Final = 30
 """What the requests themselves may take beside the wait for devices."""
@@ -135,7 +132,8 @@ class DynamicResources:
     @hookimpl
     def pre_enqueue(self, pod: Pod, objects: Callable[[type[Any]], Mapping[str, Any]]) -> Gate | None:
         """A pod one of whose claims is not made yet, or not its own, is not tried: as kube-scheduler's PreEnqueue."""
-        return waits_for(pod, objects(ResourceClaim)) if pod.spec.resource_claims else None
+        found = pod_claims(pod, objects(ResourceClaim)) if pod.spec.resource_claims else None
+        return found if isinstance(found, Gate) else None
 
     # ------------------------------------------------------------------ evaluation
 
@@ -144,8 +142,8 @@ class DynamicResources:
         """Follow what the session places and takes back."""
         self._opened = _Opened(session)
         self._evaluator.open()
-        self._extended.look(session)
-        session.add_event_handler(self._placed, self._taken_back)
+        self._extended.refresh(session)
+        session.add_event_handler(self._placed, lambda event: self._release(event.task.uid))
 
     @hookimpl
     def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | Prepared:
@@ -156,8 +154,8 @@ class DynamicResources:
         known = session.objects(ResourceClaim)
         self._holdings.see(known, session.objects_version(ResourceClaim), session.newest_seen(ResourceClaim))
         claims = pod_claims(cls.pod, known)
-        if isinstance(claims, Refusal):
-            return claims
+        if isinstance(claims, Gate):
+            return Refusal(claims.reason)
         if not claims and not extended:
             return SKIP
         claims = [self._holdings.now(claim) for claim in claims]
@@ -218,7 +216,8 @@ class DynamicResources:
         reasons = np.full(len(nodes), NONE_LEFT, np.object_)
         verdicts = _Verdicts(np.zeros(len(nodes), np.bool_), np.zeros(len(nodes), np.int64), reasons)
         allocations = [self._allocation(claim) for claim in state.claims]
-        fixed = sum(_rank(claim.spec, found) for claim, found in zip(state.claims, allocations, strict=True) if found)
+        fixed = sum(rank_of(claim.spec, {result.request for result in found.devices.results})
+                    for claim, found in zip(state.claims, allocations, strict=True) if found)  # fmt: skip
         open_claims = [claim for claim, found in zip(state.claims, allocations, strict=True) if found is None]
         unusable = self._unusable(cls, nodes, mask, state.claims, allocations)
         self._evaluator.attempt()
@@ -233,7 +232,7 @@ class DynamicResources:
                 verdicts.reasons[rows] = np.array([one.reason for one in outcomes], np.object_)[places]
         except AllocationError as error:
             names = [claim.key for claim in open_claims] + [f"{cls.namespace}/<extended-resources>"]
-            raise AttemptError(error.told(names)) from None
+            raise AttemptError(error.text_for(names)) from None
         if unusable is not None:
             verdicts.reasons[verdicts.fits & unusable] = _NOT_HERE
             verdicts.fits &= ~unusable
@@ -334,10 +333,6 @@ class DynamicResources:
         self._special[task.uid] = Special(claim, mappings)
         return claim
 
-    def _taken_back(self, event: Event) -> None:
-        """Let go of it."""
-        self._release(event.task.uid)
-
     def _release(self, uid: str) -> None:
         self._holdings.release(uid)
         self._special.pop(uid, None)
@@ -373,7 +368,7 @@ class DynamicResources:
 
 def _helps(cls: TaskClass, event: ClusterEvent) -> bool:
     """A claim has lost its devices, or one of the pod's own came or got another status; and the pod lacks none."""
-    if isinstance(pod_claims(cls.pod, event.objects(ResourceClaim)), Refusal):
+    if isinstance(pod_claims(cls.pod, event.objects(ResourceClaim)), Gate):
         return False
     old, new = event.old, event.new
     if old is not None and old.status.allocation is not None and (new is None or new.status.allocation is None):
@@ -382,20 +377,9 @@ def _helps(cls: TaskClass, event: ClusterEvent) -> bool:
 
 
 def _made_for_it(_: TaskClass, event: ClusterEvent) -> bool:
-    """The pod itself names its claims now, and they are all there: else the last of them wakes it."""
-    return event.own and not isinstance(pod_claims(event.new, event.objects(ResourceClaim)), Refusal)
+    """The pod itself names its claims now, and they are all there: else the last of them requeues it."""
+    return event.own and not isinstance(pod_claims(event.new, event.objects(ResourceClaim)), Gate)
 
 
 def _had_devices(_: TaskClass, event: ClusterEvent) -> bool:
     return event.old_class is not None and event.old_class.uses_devices
-
-
-def _rank(spec: ResourceClaimSpec, allocation: Allocation) -> int:
-    """How early the chosen alternatives come in their lists."""
-    names = {result.request for result in allocation.devices.results}
-    return sum(
-        FIRST_AVAILABLE_LIMIT - place
-        for request in spec.devices.requests
-        for place, one in enumerate(request.first_available)
-        if f"{request.name}/{one.name}" in names
-    )

@@ -186,10 +186,10 @@ class GpuColumns:
 
 def pack(free: list[int], need: int, count: int) -> tuple[int, ...] | None:
     """Take so much of `count` GPUs, the fullest that have room first, then by index; None where too few have."""
-    room = sorted((left, gpu) for gpu, left in enumerate(free) if left >= need)
-    if len(room) < count:
+    fitting = sorted((left, gpu) for gpu, left in enumerate(free) if left >= need)
+    if len(fitting) < count:
         return None
-    chosen = sorted(gpu for _, gpu in room[:count])
+    chosen = sorted(gpu for _, gpu in fitting[:count])
     for gpu in chosen:
         free[gpu] -= need
     return tuple(chosen)

@@ -8,9 +8,8 @@ annotation by the request that binds it: from there it is read back.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import structlog
@@ -18,9 +17,13 @@ from pydantic import Field
 
 from session_scheduler.builtin.gpu_columns import HAD_SHARERS, GpuColumns, pack
 from session_scheduler.config.settings import PluginArguments
+from session_scheduler.framework.bindings import Holding
+from session_scheduler.framework.callbacks import Event
+from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import SKIP, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
-from session_scheduler.model.columns import NodeView
-from session_scheduler.model.events import ActionType, ClusterEventWithHint
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
 from session_scheduler.model.gpu_shares import (
     EVERY,
     GIVEN,
@@ -40,16 +43,8 @@ from session_scheduler.model.gpu_shares import (
     shares_gpus,
     written,
 )
+from session_scheduler.model.groups import NodeChange, Task
 from session_scheduler.model.objects import Node, Pod
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.bindings import Holding
-    from session_scheduler.framework.callbacks import Event
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.columns import BoolColumn, IntColumn
-    from session_scheduler.model.events import ClusterEvent
-    from session_scheduler.model.groups import NodeChange, Task
 
 _log = structlog.get_logger(__name__)
 _A_WHOLE_ONE = Share(WHOLE, 0)
@@ -61,14 +56,6 @@ class GpuSharingArguments(PluginArguments):
 
     resources: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)] = ("nvidia.com/gpu",)
     """Of these the first that a node offers is what its GPUs are; with `.memory` behind, the label of their memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """What a class asks of GPUs."""
-
-    share: Share | None
-    """None: whole ones."""
 
 
 class GpuSharing:
@@ -120,7 +107,7 @@ class GpuSharing:
         node = ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE | ActionType.UPDATE_NODE_LABEL
         return [
             ClusterEventWithHint(Pod, ActionType.DELETE, self._had_gpus),
-            ClusterEventWithHint(Pod, ActionType.UPDATE_OTHER, _is_its_own),
+            ClusterEventWithHint(Pod, ActionType.UPDATE_OTHER, lambda _, event: event.own),
             ClusterEventWithHint(Node, node, self._offers),
         ]
 
@@ -252,7 +239,7 @@ class GpuSharing:
 
     @hookimpl
     def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | Prepared:
-        """What the class asks for; skipped where no pod shares, and for pods without GPUs."""
+        """The share of the class, None for whole GPUs; skipped where no pod shares, and for pods without GPUs."""
         if not self._active:
             return SKIP
         whole = self._wants_whole(cls)
@@ -261,7 +248,7 @@ class GpuSharing:
         except ShareError as error:
             return Refusal(str(error))
         if share is None:
-            return Prepared(_State(None), Scope.NODE, SKIP) if whole else SKIP
+            return Prepared(None, Scope.NODE, SKIP) if whole else SKIP
         if whole:
             asked = next(name for name in (GPU_FRACTION, GPU_MEMORY) if name in cls.pod.metadata.annotations)
             resource = next(name for name in self._resources if name in cls.requests)
@@ -269,12 +256,12 @@ class GpuSharing:
                            "a pod has whole GPUs or parts of them")  # fmt: skip
         # which of several GPUs callbacks choose decides how many more fit: virtual rows cannot tell
         scope = Scope.ANY if share.count > 1 and session.orders_gpus else Scope.NODE
-        return Prepared(_State(share), scope, Scope.NODE)
+        return Prepared(share, scope, Scope.NODE)
 
     @hookimpl
-    def filter(self, session: Session, nodes: NodeView, mask: BoolColumn, state: _State) -> None:
+    def filter(self, session: Session, nodes: NodeView, mask: BoolColumn, state: Share | None) -> None:
         """Clear the nodes without room for the share; for pods with whole GPUs, those with sharers."""
-        fits = nodes.counter(SHARERS) == 0 if state.share is None else self._fits(session, nodes, state.share)
+        fits = nodes.counter(SHARERS) == 0 if state is None else self._fits(session, nodes, state)
         np.logical_and(mask, fits, out=mask)
 
     def _fits(self, session: Session, nodes: NodeView, share: Share) -> BoolColumn:
@@ -289,33 +276,31 @@ class GpuSharing:
         return columns.fits(share, expected)
 
     @hookimpl
-    def score(self, nodes: NodeView, state: _State) -> IntColumn | None:
+    def score(self, nodes: NodeView, state: Share | None) -> IntColumn | None:
         """Nodes whose GPUs are shared already, so that others keep whole ones; the fuller ones first."""
-        return None if state.share is None else self._columns(nodes).worth(state.share)
+        return None if state is None else self._columns(nodes).worth(state)
 
     @hookimpl
-    def why(self, nodes: NodeView, state: _State) -> Sequence[Sequence[str]]:
+    def why(self, nodes: NodeView, state: Share | None) -> Sequence[Sequence[str]]:
         """That the node has none, too few, too little memory, whole ones that are used, or no room."""
-        share = state.share
-        if share is None:
+        if state is None:
             return [[HAD_SHARERS]] * len(nodes)
         columns = self._columns(nodes)
-        return [[columns.reason(place, share)] for place in range(len(nodes))]
+        return [[columns.reason(place, state)] for place in range(len(nodes))]
 
     @hookimpl
-    def fits_if(self, nodes: NodeView, state: _State) -> Sequence[Sequence[str] | None]:
+    def fits_if(self, nodes: NodeView, state: Share | None) -> Sequence[Sequence[str] | None]:
         """Where pods could end, or a label is missing."""
-        share = state.share
-        if share is None:
+        if state is None:
             return [[f"no pod shared a GPU of {nodes.node(place).metadata.name}"] for place in range(len(nodes))]
         columns = self._columns(nodes)
-        texts = (columns.fits_if(place, share) for place in range(len(nodes)))
+        texts = (columns.fits_if(place, state) for place in range(len(nodes)))
         return [None if text is None else [text] for text in texts]
 
     @hookimpl
-    def unresolvable(self, nodes: NodeView, state: _State) -> BoolColumn:
+    def unresolvable(self, nodes: NodeView, state: Share | None) -> BoolColumn:
         """Where there are no such GPUs, whoever uses them."""
-        return np.zeros(len(nodes), np.bool_) if state.share is None else self._columns(nodes).never(state.share)
+        return np.zeros(len(nodes), np.bool_) if state is None else self._columns(nodes).never(state)
 
     def _columns(self, nodes: NodeView) -> GpuColumns:
         return GpuColumns(nodes, self._resources, self._highest)
@@ -325,12 +310,12 @@ class GpuSharing:
     @hookimpl
     def report(self, pod: Pod) -> Mapping[str, Any] | None:
         """Which GPUs of its node a pod shares; nothing of any pod where none shares."""
-        return {"gpus": _told(pod)} if self._active else None
+        return {"gpus": _gpus_written(pod)} if self._active else None
 
     @hookimpl
     def shown_holding(self, pod: Pod) -> Mapping[str, Any] | None:
         """The GPUs that a pod shares, as devices."""
-        gpus = _told(pod) if self._active else None
+        gpus = _gpus_written(pod) if self._active else None
         return {"devices": [f"gpu {gpu}" for gpu in gpus.split(",")]} if gpus else None
 
 
@@ -339,7 +324,7 @@ def share_held(cls: TaskClass) -> Share | None:
     return next((key for key in cls.footprint if isinstance(key, Share)), None)
 
 
-def _told(pod: Pod) -> str | None:
+def _gpus_written(pod: Pod) -> str | None:
     return pod.metadata.annotations.get(GPU) if pod.spec.node_name and shares_gpus(pod.metadata) else None
 
 
@@ -351,7 +336,3 @@ def _annotations(task: Task, _: str) -> Mapping[str, str] | None:
     if not gpus or EVERY in gpus:
         raise ShareError(f"no GPU of {task.node} was found for {task.key}: it is tried again")
     return {GPU: written(gpus)}
-
-
-def _is_its_own(_: TaskClass, event: ClusterEvent) -> bool:
-    return event.own

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from session_scheduler.builtin.without_arguments import WithoutArguments
+from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import SKIP, Normalise, Scope, Skip, hookimpl
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.columns import IntColumn, NodeView
-    from session_scheduler.model.objects import Pod
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import IntColumn, NodeView
+from session_scheduler.model.objects import Pod
 
 _MIB: Final = 1024 * 1024
 LEAST: Final = 23 * _MIB
@@ -27,7 +25,6 @@ class ImageLocality(WithoutArguments):
     """Scores by the size of the pod's images that a node has, each scaled by the share of nodes that have it."""
 
     name = "ImageLocality"
-    weight = 1
     score_scope = Scope.STATIC
     normalise = Normalise.NONE
 

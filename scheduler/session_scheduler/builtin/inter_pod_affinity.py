@@ -5,26 +5,24 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import numpy as np
 from pydantic import Field
 
 from session_scheduler.builtin import inter_pod_affinity_hints
-from session_scheduler.builtin.inter_pod_affinity_changes import Rules, changes
+from session_scheduler.builtin.near_texts import can_be, is_satisfiable, pods_text, where_text
 from session_scheduler.builtin.pods_near import PodsNear, Source
 from session_scheduler.config.settings import PluginArguments
+from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import SKIP, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.cluster_view import ClusterView
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+from session_scheduler.model.events import ClusterEventWithHint
 from session_scheduler.model.label_selectors import Selector
 from session_scheduler.model.pod_counts import PodQuery
 from session_scheduler.model.pod_terms import HeldTerm, PodTerms, Term, TermKind
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.cluster_view import ClusterView
-    from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
-    from session_scheduler.model.events import ClusterEventWithHint
 
 AFFINITY: Final = "node(s) didn't match pod affinity rules"
 ANTI_AFFINITY: Final = "node(s) didn't match pod anti-affinity rules"
@@ -159,10 +157,28 @@ class InterPodAffinity:
 
     @hookimpl
     def fits_if(self, cls: TaskClass, nodes: NodeView, state: AffinityState) -> Sequence[Sequence[str] | None]:
-        """See `inter_pod_affinity_changes`."""
-        anti_affinity = list(zip(state.anti_affinity, state.away, strict=True))
-        rules = Rules(cls.namespace, state.together, state.affinity, anti_affinity, state.existing, _first(state))
-        return changes(nodes, rules)
+        """For each row what must be so; None where no pod can be such that it helps."""
+        near = [near.domains.present[nodes.row_numbers] for near in state.affinity]
+        first = _first(state)
+        if not first:
+            near = [has & (one.counts(nodes) > 0) for has, one in zip(near, state.affinity, strict=True)]
+        away = [one.counts(nodes) > 0 for one in state.anti_affinity]
+        existing = [one.counts(nodes) > 0 for one in state.existing]
+        found = []
+        for index in range(len(nodes)):
+            missing = [one for one, holds in zip(state.affinity, near, strict=True) if not holds[index]]
+            wanted = _wanted(state, nodes, index, missing, cls.namespace)
+            if wanted is not None:
+                gone = [f"no {pods_text(query, cls.namespace)} ran {where_text(nodes.node(index), one.key)}"
+                        for one, query, refuses in zip(state.anti_affinity, state.away, away, strict=True)
+                        if refuses[index]]  # fmt: skip
+                gone += [f"no pod with anti-affinity to this one ran {where_text(nodes.node(index), one.key)}"
+                         for one, refuses in zip(state.existing, existing, strict=True) if refuses[index]]  # fmt: skip
+                if gone and state.affinity and not first and len(missing) < len(state.affinity):
+                    gone.append("the pods that it must be near still ran there")
+                wanted += dict.fromkeys(gone)
+            found.append(wanted)
+        return found
 
     # ------------------------------------------------------------------ score
 
@@ -208,6 +224,29 @@ def _near_all(nodes: NodeView, state: AffinityState) -> BoolColumn:
 def _first(state: AffinityState) -> bool:
     """Whether the pod is one of those that it must be near, and there are none yet."""
     return state.matches_itself and not any(near.by_domain().any() for near in state.affinity)
+
+
+def _wanted(
+    state: AffinityState, nodes: NodeView, index: int, missing: Sequence[PodsNear], namespace: str
+) -> list[str] | None:
+    """The labels and pods that a node lacks where these affinity terms do not hold; None where no pod can help."""
+    node, row = nodes.node(index), int(nodes.row_numbers[index])
+    unlabelled = dict.fromkeys(one.key for one in missing if not one.domains.present[row])
+    found = [f"{node.metadata.name} had the label {key}" for key in unlabelled]
+    if missing and not _first(state):
+        if not can_be(state.together):
+            return None
+        such = f"a {pods_text(state.together, namespace)}{_kept_away_from(state)}"
+        found += dict.fromkeys(f"{such} ran {where_text(node, one.key)}" for one in missing)
+    return found
+
+
+def _kept_away_from(state: AffinityState) -> str:
+    """Where the pods that it must be near may be such that it must be away from."""
+    own = state.together.selector
+    if any(is_satisfiable(own.also(query.selector.requirements or ())) for query in state.away):
+        return ", of those that this one need not be away from,"
+    return ""
 
 
 def _concerning(session: Session, cls: TaskClass) -> list[HeldTerm]:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.cluster_view import ClusterView
 from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.pod_terms import Term, TermKind
 from session_scheduler.model.related import Namespace
-
-if TYPE_CHECKING:
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.cluster_view import ClusterView
 
 _POD = ActionType.ADD | ActionType.UPDATE_POD_LABEL | ActionType.DELETE
 _NODE = ActionType.ADD | ActionType.DELETE | ActionType.UPDATE_NODE_LABEL

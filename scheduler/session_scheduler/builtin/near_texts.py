@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from session_scheduler.model.label_selectors import Requirement, Selector
-    from session_scheduler.model.objects import Node
-    from session_scheduler.model.pod_counts import PodQuery
+from session_scheduler.model.label_selectors import Requirement, Selector
+from session_scheduler.model.objects import Node
+from session_scheduler.model.pod_counts import PodQuery
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -12,9 +12,11 @@ from pydantic import Field, field_validator
 from session_scheduler.config.parsing import wrong_value
 from session_scheduler.config.settings import PluginArguments
 from session_scheduler.hookspecs import SKIP, Normalise, Refusal, Scope, Skip, hookimpl
-from session_scheduler.model.events import ActionType, ClusterEventWithHint
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
 from session_scheduler.model.expressions import is_int32, term_problem
-from session_scheduler.model.objects import Node
+from session_scheduler.model.objects import Node, PodSpec
 from session_scheduler.model.objects import NodeAffinity as Affinity
 from session_scheduler.model.selectors import (
     preferred_weights,
@@ -23,12 +25,6 @@ from session_scheduler.model.selectors import (
     terms_text,
     wanted_names,
 )
-
-if TYPE_CHECKING:
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
-    from session_scheduler.model.events import ClusterEvent
-    from session_scheduler.model.objects import PodSpec
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"

@@ -7,19 +7,16 @@ pod goes; the others are about changes of pods that run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from session_scheduler.builtin.without_arguments import WithoutArguments
 from session_scheduler.hookspecs import SKIP, Scope, Skip, hookimpl
-from session_scheduler.model.events import ActionType, ClusterEventWithHint
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import BoolColumn, NodeView
+from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
 from session_scheduler.model.objects import Node, Pod
-
-if TYPE_CHECKING:
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.columns import BoolColumn, NodeView
-    from session_scheduler.model.events import ClusterEvent
 
 _RESTART_ALL: Final = "RestartAllContainersOnContainerExits"
 _USERS_ON_HOST_NETWORK: Final = "UserNamespacesHostNetworkSupport"

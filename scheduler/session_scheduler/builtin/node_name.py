@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from session_scheduler.builtin.without_arguments import WithoutArguments
 from session_scheduler.hookspecs import SKIP, Scope, Skip, hookimpl
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import BoolColumn, NodeView
 from session_scheduler.model.events import ActionType, ClusterEventWithHint
 from session_scheduler.model.objects import Node
-
-if TYPE_CHECKING:
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.columns import BoolColumn, NodeView
 
 
 class NodeName(WithoutArguments):

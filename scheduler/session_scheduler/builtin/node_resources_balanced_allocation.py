@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,8 @@ from session_scheduler.builtin.scored_resources import (
 from session_scheduler.config.parsing import wrong_value
 from session_scheduler.config.settings import PluginArguments
 from session_scheduler.hookspecs import SKIP, Normalise, Scope, Skip, hookimpl
-
-if TYPE_CHECKING:
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
 
 Floats = NDArray[np.float64]
 

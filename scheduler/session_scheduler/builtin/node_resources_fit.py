@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import AfterValidator
@@ -19,19 +19,16 @@ from session_scheduler.builtin.scored_resources import (
 )
 from session_scheduler.config.parsing import wrong_value
 from session_scheduler.config.settings import PluginArguments
+from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import Normalise, Scope, hookimpl
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
 from session_scheduler.model.devices import CLASS_PREFIX, DeviceClass
-from session_scheduler.model.events import ActionType, ClusterEventWithHint
+from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
+from session_scheduler.model.groups import Task
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.quantity import quantity_text
 from session_scheduler.model.requests import containers_requests, is_scalar
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
-    from session_scheduler.model.events import ClusterEvent
-    from session_scheduler.model.groups import Task
 
 _FIRST = ("cpu", "memory", "ephemeral-storage")
 
@@ -118,7 +115,7 @@ class NodeResourcesFit:
     @hookimpl
     def on_session_open(self, session: Session) -> None:
         """Know which resources are had as devices where a node does not offer them."""
-        self._extended.look(session)
+        self._extended.refresh(session)
 
     @hookimpl
     def prepare(self, cls: TaskClass) -> FitState:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from session_scheduler.builtin import volume_hints
 from session_scheduler.builtin.csi_migration import Attached, attached, attached_inline, attached_volume, provisioned_by
 from session_scheduler.builtin.without_arguments import WithoutArguments
+from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import SKIP, Scope, Skip, hookimpl
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import BoolColumn, NodeView
+from session_scheduler.model.events import ClusterEventWithHint
 from session_scheduler.model.storage import (
     CSINode,
     PersistentVolume,
@@ -20,13 +24,7 @@ from session_scheduler.model.storage import (
     VolumeAttachment,
 )
 from session_scheduler.model.volumes import CLAIM, EPHEMERAL, VolumeKey, claims_of, not_made_for
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.columns import BoolColumn, NodeView
-    from session_scheduler.model.events import ClusterEventWithHint
-    from session_scheduler.state.volume_use import VolumeUse
+from session_scheduler.state.volume_use import VolumeUse
 
 _READ: Final = (CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment)
 _TO_BE_MADE: Final = "?"
@@ -67,11 +65,12 @@ class NodeVolumeLimits(WithoutArguments):
         super().__init__(arguments)
         self._known = _Known()
 
-    def _look(self, session: Session) -> None:
+    def _refresh(self, session: Session) -> None:
         """What was computed holds no more where its objects changed."""
         versions = tuple(session.objects_version(kind) for kind in _READ)
         if self._known.versions != versions or self._known.use is not session.volume_use:
-            self._known = _Known(session.volume_use, versions, _limits(session), _attachments(session))
+            limits = {name: volume_hints.limits_of(node) for name, node in session.objects(CSINode).items()}
+            self._known = _Known(session.volume_use, versions, limits, _attachments(session))
 
     @hookimpl
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
@@ -84,7 +83,7 @@ class NodeVolumeLimits(WithoutArguments):
         uses = claims_of(cls.pod)
         if not uses and not any(attached_inline(key) for key in cls.volumes):
             return SKIP
-        self._look(session)
+        self._refresh(session)
         for use in uses:
             key = f"{cls.namespace}/{use.name}"
             claim = session.objects(PersistentVolumeClaim).get(key)
@@ -149,7 +148,7 @@ class NodeVolumeLimits(WithoutArguments):
     def _over(self, session: Session, node: str, brought: frozenset[Attached]) -> Iterator[tuple[str, int, int]]:
         """(driver, how many of its volumes there would be, how many there may be) where these are too many."""
         limits = self._known.limits.get(node)
-        if limits is None:
+        if not limits:
             return
         used = self._used(session, node)
         new = brought - used
@@ -187,19 +186,6 @@ def _resolved(session: Session, key: VolumeKey) -> Attached | None:
     if storage_class is None:
         return None
     return attached(provisioned_by(storage_class.provisioner), f"{_TO_BE_MADE}{claim.key}")
-
-
-def _limits(session: Session) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for name, node in session.objects(CSINode).items():
-        limits = {
-            driver.name: driver.allocatable.count
-            for driver in node.spec.drivers or ()
-            if driver.allocatable is not None and driver.allocatable.count is not None
-        }
-        if limits:
-            found[name] = limits
-    return found
 
 
 def _attachments(session: Session) -> dict[str, list[Attached]]:

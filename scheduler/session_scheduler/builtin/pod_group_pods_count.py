@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from session_scheduler.builtin.without_arguments import WithoutArguments
 from session_scheduler.hookspecs import Normalise, hookimpl
-
-if TYPE_CHECKING:
-    from session_scheduler.model.groups import Group, Task
+from session_scheduler.model.groups import Group, Task
 
 
 class PodGroupPodsCount(WithoutArguments):
     """Scores a domain by how many pods of the group would be on nodes, those that are already included."""
 
     name = "PodGroupPodsCount"
-    weight = 1
     normalise = Normalise.MAX
 
     @hookimpl

@@ -5,32 +5,29 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import numpy as np
 from pydantic import Field, model_validator
 
 from session_scheduler.builtin import pod_topology_spread_hints
-from session_scheduler.builtin.pod_topology_spread_changes import Limit, changes
+from session_scheduler.builtin.near_texts import pods_text, where_text
 from session_scheduler.builtin.pods_near import PodsNear
 from session_scheduler.builtin.spread_scoring import SoftConstraint, SpreadScoring
 from session_scheduler.config.parsing import wrong_value
 from session_scheduler.config.settings import PluginArguments
+from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import SKIP, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
-from session_scheduler.model.columns import natural
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.cluster_view import ClusterView
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView, natural
+from session_scheduler.model.events import ClusterEventWithHint
 from session_scheduler.model.expressions import is_int32
 from session_scheduler.model.label_selectors import NOTHING, Selector, SelectorError, equal_to, selector_of
 from session_scheduler.model.objects import LabelSelector, Pod
 from session_scheduler.model.pod_counts import PodQuery
 from session_scheduler.model.selectors import required_nodes, untolerated_taints
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.cluster_view import ClusterView
-    from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
-    from session_scheduler.model.events import ClusterEventWithHint
 
 NOT_MATCHED: Final = "node(s) didn't match pod topology spread constraints"
 NO_LABEL: Final = f"{NOT_MATCHED} (missing required label)"
@@ -112,7 +109,7 @@ class HardConstraint:
     """By domain: whether one of its nodes counts."""
     fewer_domains: bool
     """Whether there are fewer of these than minDomains: then the least is taken to be 0."""
-    room: int
+    skew: int
     """maxSkew, less 1 where the pod counts itself."""
     query: PodQuery
     """The pods that count."""
@@ -121,7 +118,7 @@ class HardConstraint:
         """Of how many of the pods a domain takes one more."""
         counts = self.near.by_domain()
         least = 0 if self.fewer_domains else int(counts[self.eligible].min(initial=np.iinfo(np.int64).max))
-        return least + self.room
+        return least + self.skew
 
     def allowed(self) -> BoolColumn:
         """By domain, whether it takes one more of the pods; not the last entry, of nodes without the label."""
@@ -226,9 +223,13 @@ class PodTopologySpread:
 
     @hookimpl
     def fits_if(self, cls: TaskClass, nodes: NodeView, state: SpreadState) -> Sequence[Sequence[str] | None]:
-        """See `pod_topology_spread_changes`."""
-        limits = [Limit(one.near, one.query, one.most(), one.allowed()) for one in state.hard]
-        return changes(nodes, limits, cls.namespace)
+        """For each row what must be so; None where a missing label would bring pods of its own into its domain."""
+        own = [nodes.pods(one.query) for one in state.hard]
+        limits = [(one, one.most(), one.allowed()) for one in state.hard]
+        return [
+            _wanted(nodes, index, limits, cls.namespace, brings=any(column[index] for column in own))
+            for index in range(len(nodes))
+        ]
 
     @hookimpl
     def domain_quota(self, session: Session, cls: TaskClass, n: int) -> Sequence[tuple[BoolColumn, int]] | None:
@@ -313,6 +314,37 @@ def _text(index: int, holds: Sequence[tuple[BoolColumn, BoolColumn]]) -> str:
     return NOT_MATCHED if labelled else NO_LABEL
 
 
+def _wanted(
+    nodes: NodeView,
+    index: int,
+    limits: Sequence[tuple[HardConstraint, int, BoolColumn]],
+    namespace: str,
+    *,
+    brings: bool,
+) -> list[str] | None:
+    """`limits`: each constraint with how many of the pods a domain may have, and which domains take one more."""
+    node, row = nodes.node(index), int(nodes.row_numbers[index])
+    labels, fewer = [], []
+    for one, most, allowed in limits:
+        near, domain = one.near, int(one.near.domains.numbers[row])
+        if allowed[domain]:
+            continue
+        if near.domains.present[row]:
+            pods = pods_text(one.query, namespace, "pod" if most == 1 else "pods")
+            now = int(near.by_domain()[domain])
+            fewer.append(f"at most {most} {pods} ran {where_text(node, near.key)} ({now} now)")
+        elif brings:
+            return None
+        else:
+            counts = near.by_domain().tolist()
+            free = [(counts[number], value) for number, value in enumerate(near.domain_values()) if allowed[number]]
+            value = f"={min(free)[1]}" if free else ", with a value of its own"
+            labels.append(f"{node.metadata.name} had the label {near.key}{value}")
+    if fewer and len(limits) > 1:  # pods that end are missing in other domains, too, which may be the emptiest then
+        fewer.append("its other spread constraints held then")
+    return [*dict.fromkeys(labels), *dict.fromkeys(fewer)]
+
+
 def _evenly(session: Session, key: str, hard: HardConstraint, n: int) -> list[tuple[BoolColumn, int]]:
     """One task after the other to the domain with the fewest, as long as that may take one more."""
     domains, counts = hard.near.domains, hard.near.by_domain().tolist()
@@ -325,7 +357,7 @@ def _evenly(session: Session, key: str, hard: HardConstraint, n: int) -> list[tu
     heapq.heapify(heap)
     shares: dict[int, int] = {}
     for _ in range(n):
-        if not heap or (hard.fewer_domains and heap[0][0] > hard.room):
+        if not heap or (hard.fewer_domains and heap[0][0] > hard.skew):
             break
         count, name, number = heap[0]
         shares[number] = shares.get(number, 0) + 1

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.cluster_view import ClusterView
 from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
+from session_scheduler.model.label_selectors import Selector
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.related import ReplicaSet, ReplicationController, Service, StatefulSet
 from session_scheduler.model.selectors import required_nodes
 
-if TYPE_CHECKING:
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.cluster_view import ClusterView
-    from session_scheduler.model.label_selectors import Selector
-
-Counted = Callable[["TaskClass", "ClusterView"], Sequence[tuple[str, "Selector", bool]]]
+Counted = Callable[[TaskClass, ClusterView], Sequence[tuple[str, Selector, bool]]]
 """Of each hard constraint of a class: the topology key, which pods count, whether taints decide which nodes do."""
 _TOLERATION: Final = ActionType.UPDATE_POD_TOLERATION
 _POD: Final = (

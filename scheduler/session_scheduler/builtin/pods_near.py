@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from session_scheduler.framework.session import Session
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView
 from session_scheduler.model.pod_counts import PodQuery
 from session_scheduler.model.pod_terms import HeldTerm
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView
 
 Source = PodQuery | HeldTerm
 _MANY = 64
@@ -82,7 +79,7 @@ class PodsNear:
         """
         if nodes.rows is None:
             self._sync()
-            return self._by_row * self.domains.present if self.domains.alone else self._spread_out()
+            return self._by_row * self.domains.present if self.domains.alone else self._by_domain[self.domains.numbers]
         if not self.domains.alone:
             self._sync()
             return self._by_domain[self.domains.numbers[nodes.rows]]
@@ -90,9 +87,6 @@ class PodsNear:
         for weight, source in self._sources:
             counts += weight * (nodes.pods(source) if isinstance(source, PodQuery) else nodes.counter(source))
         return counts * self.domains.present[nodes.rows]
-
-    def _spread_out(self) -> IntColumn:
-        return self._by_domain[self.domains.numbers]
 
 
 def _column(table: NodeTable, source: Source) -> IntColumn:

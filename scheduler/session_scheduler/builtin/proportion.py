@@ -7,24 +7,20 @@ session and their undo included, so a limit holds at every moment, for a gang as
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from session_scheduler.builtin.reclaiming import Reclaiming
 from session_scheduler.builtin.without_arguments import WithoutArguments
+from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import hookimpl
-from session_scheduler.model.events import ActionType, ClusterEventWithHint
-from session_scheduler.model.groups import PREEMPTIBILITY_LABEL, SYSTEM_CRITICAL
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
+from session_scheduler.model.groups import PREEMPTIBILITY_LABEL, SYSTEM_CRITICAL, Group, Task
 from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.model.queue_objects import Queue
+from session_scheduler.model.queue_shares import QueueShares
 from session_scheduler.model.queues import IN_THOUSANDTHS, PODS, QUEUE_LABEL, Amounts, shown_amount
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.events import ClusterEvent
-    from session_scheduler.model.groups import Group, Task
-    from session_scheduler.model.queue_shares import QueueShares
-    from session_scheduler.state.queue_use import QueueUse
+from session_scheduler.state.queue_use import QueueUse
 
 _OF_PODS = ("allocated", "pending")
 """The metrics that queues have, too, which only pods name."""

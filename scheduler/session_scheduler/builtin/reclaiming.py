@@ -8,15 +8,12 @@ sessions before whose victims still end, take no more together than is to be tak
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
+from session_scheduler.framework.callbacks import Scenario
+from session_scheduler.framework.session import Session
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.queue_shares import Change, Giving, QueueShares, beyond, may_reclaim, reclaimable
 from session_scheduler.model.queues import PODS, Amounts
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.callbacks import Scenario
-    from session_scheduler.framework.session import Session
 
 _Usage = tuple[tuple[int, int], ...]
 """What a task has, by number of the resource."""
@@ -55,19 +52,19 @@ class Reclaiming:
 
     def refusal(self, group: Group) -> str | None:
         """Why a group may take nothing back, whoever ends; None where it may."""
-        self._look(group)
+        self._update(group)
         return self._refusal
 
     def alike(self, group: Group) -> Hashable:
         """What `may_end` depends on beside the victims' queues and classes: all its answers."""
-        self._look(group)
+        self._update(group)
         if self._capped or len(self._answers) > len(self._kinds):
             return self._of
         return frozenset(kind for kind, may_end in self._answers.items() if may_end)
 
     def may_end(self, group: Group, victim: Group) -> bool:
         """Whether tasks of the victim may end for the group."""
-        self._look(group)
+        self._update(group)
         if victim in self._capped:
             return self._capped[victim]
         if self._refusal is not None or group.queue == victim.queue or not victim.preemptible:
@@ -80,7 +77,7 @@ class Reclaiming:
         It is evaluated as if the victims ran and the tasks waited, whatever is tried out just now.
         """
         group = scenario.group
-        self._look(group)
+        self._update(group)
         victims: dict[str, list[Amounts]] = {}
         for task in scenario.victims:
             if not self._session.leaves(task):
@@ -100,7 +97,7 @@ class Reclaiming:
         group, session = scenario.group, self._session
         if not self._shares.tree.usable(group.queue):
             return None
-        self._look(group)
+        self._update(group)
         going = [task for task in scenario.victims if not session.leaves(task) and session.queues.concerns(task)]
         coming = filter(session.nominations.comes_next, scenario.nominated)
         shares = self._after([_change(task, -1) for task in (*going, *coming)], self._as_decided)
@@ -140,15 +137,15 @@ class Reclaiming:
     def _giving(self, queue: str, left: dict[str, Amounts] | None = None) -> Giving:
         return Giving(self._as_decided, self._taker, queue, self._needs, left)
 
-    def _look(self, group: Group) -> None:
-        """Take in how things are; what is tried out for the group changes nothing of it."""
+    def _update(self, group: Group) -> None:
+        """Update from the session; what is tried out for the group changes nothing of it."""
         session, asked = self._session, self._session.asked_for
         cls = asked.cls if asked is not None else None
         key = group, cls, session.ledger.committed, session.nominations.version, len(session.ledger.to_end)
         if self._of == key:
             return
         self._of = key
-        self._as_decided = self._after(self._thought_away(), self._shares.as_decided())
+        self._as_decided = self._after(self._simulated(), self._shares.as_decided())
         tasks = self._together(group) if asked is None else [asked]
         self._needs = _total(tasks)
         self._taker = group.queue
@@ -195,7 +192,7 @@ class Reclaiming:
                 return f"queue {name!r} has reached a limit of parts of GPUs, which are not taken back"
         return None
 
-    def _thought_away(self) -> list[Change]:
+    def _simulated(self) -> list[Change]:
         """What differs just now from what was decided: tasks whose removal is simulated, and what is being decided."""
         session = self._session
         tasks = (session.snapshot.cache.tasks.get(uid) for uid in session.ledger.to_end)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from session_scheduler.builtin.without_arguments import WithoutArguments
 from session_scheduler.hookspecs import Refusal, hookimpl
+from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.events import ActionType, ClusterEventWithHint
 from session_scheduler.model.objects import Pod
-
-if TYPE_CHECKING:
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.events import ClusterEvent
 
 
 class SchedulingGates(WithoutArguments):
@@ -23,7 +19,9 @@ class SchedulingGates(WithoutArguments):
     @hookimpl
     def events_to_register(self) -> Iterable[ClusterEventWithHint]:
         """The pod loses its last gate."""
-        return [ClusterEventWithHint(Pod, ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED, _own)]
+        return [
+            ClusterEventWithHint(Pod, ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED, lambda _, event: event.own)
+        ]
 
     @hookimpl
     def class_key(self, pod: Pod) -> tuple[str, ...]:
@@ -39,7 +37,3 @@ class SchedulingGates(WithoutArguments):
 
 def _gates(pod: Pod) -> tuple[str, ...]:
     return tuple(gate.name for gate in pod.spec.scheduling_gates)
-
-
-def _own(_: TaskClass, event: ClusterEvent) -> bool:
-    return event.own

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import numpy as np
 from pydantic import Field
 
 from session_scheduler.config.settings import PluginArguments
+from session_scheduler.model.columns import IntColumn
 from session_scheduler.model.requests import is_scalar
-
-if TYPE_CHECKING:
-    from session_scheduler.model.columns import IntColumn
 
 
 class ResourceWeight(PluginArguments):

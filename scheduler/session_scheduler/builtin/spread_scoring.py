@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from session_scheduler.builtin.pods_near import PodsNear
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
-    from session_scheduler.model.pod_counts import PodQuery
+from session_scheduler.framework.session import Session
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+from session_scheduler.model.pod_counts import PodQuery
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 _Floats = np.ndarray[Any, np.dtype[np.float64]]

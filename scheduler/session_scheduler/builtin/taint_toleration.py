@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from session_scheduler.builtin.without_arguments import WithoutArguments
 from session_scheduler.hookspecs import Normalise, Scope, hookimpl
-from session_scheduler.model.events import ActionType, ClusterEventWithHint
-from session_scheduler.model.objects import Node, Pod
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
+from session_scheduler.model.objects import Node, Pod, Taint
 from session_scheduler.model.selectors import tolerated, untolerated_taints
-
-if TYPE_CHECKING:
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
-    from session_scheduler.model.events import ClusterEvent
-    from session_scheduler.model.objects import Taint
 
 _REFUSING: Final = ("NoSchedule", "NoExecute")
 
@@ -36,7 +32,7 @@ class TaintToleration(WithoutArguments):
         """A node comes without untolerated taints, or loses the last of them; the pod comes to tolerate more."""
         return [
             ClusterEventWithHint(Node, ActionType.ADD | ActionType.UPDATE_NODE_TAINT, _free_of_taints_now),
-            ClusterEventWithHint(Pod, ActionType.UPDATE_POD_TOLERATION, _own),
+            ClusterEventWithHint(Pod, ActionType.UPDATE_POD_TOLERATION, lambda _, event: event.own),
         ]
 
     @hookimpl
@@ -82,7 +78,3 @@ def _free_of_taints_now(cls: TaskClass, event: ClusterEvent) -> bool:
 
 def _refused(cls: TaskClass, node: NodeView) -> bool:
     return any(True for _ in untolerated_taints(node, cls.pod.spec.tolerations, _REFUSING))
-
-
-def _own(_: TaskClass, event: ClusterEvent) -> bool:
-    return event.own

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from pydantic import Field
@@ -20,19 +20,17 @@ from session_scheduler.builtin.volume_claims import PodClaims, pod_claims
 from session_scheduler.builtin.volume_matching import Matcher, Matching, Reach, bound_nodes
 from session_scheduler.builtin.volume_writing import bind_volumes
 from session_scheduler.config.settings import PluginArguments
+from session_scheduler.framework.bindings import Allocation, Binding
+from session_scheduler.framework.callbacks import Event
+from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import SKIP, Prepared, Refusal, Scope, Skip, hookimpl
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import BoolColumn, NodeView
+from session_scheduler.model.events import ClusterEventWithHint
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.label_selectors import SelectorError, selector_of
 from session_scheduler.model.quantity import QuantityError
 from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.bindings import Allocation, Binding
-    from session_scheduler.framework.callbacks import Event
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.columns import BoolColumn, NodeView
-    from session_scheduler.model.events import ClusterEventWithHint
 
 _WRITING_SECONDS: Final = 30
 """What the requests themselves may take beside the wait for the volume controller."""
@@ -98,7 +96,7 @@ class VolumeBinding:
     def on_session_open(self, session: Session) -> None:
         """Follow what the session places and takes back."""
         self._opened = _Opened(session)
-        session.add_event_handler(self._placed, self._taken_back)
+        session.add_event_handler(self._placed, lambda event: self._assumed.drop(event.task.uid))
 
     @hookimpl
     def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | Prepared:
@@ -211,10 +209,6 @@ class VolumeBinding:
             else:
                 kept.append((matched.volumes[place].key, claim.key))
         self._assumed.put(task.uid, PodVolumes(event.node, tuple(kept), tuple(made)))
-
-    def _taken_back(self, event: Event) -> None:
-        """Let go of it."""
-        self._assumed.drop(event.task.uid)
 
     @hookimpl
     def prebind_needed(self, binding: Binding) -> bool:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from session_scheduler.builtin.assumed_volumes import AssumedVolumes
 from session_scheduler.builtin.csi_migration import driver_of
-from session_scheduler.builtin.volume_matching import size_of
+from session_scheduler.builtin.volume_matching import Matcher, Matching, Offers, Reach, size_of
+from session_scheduler.model.columns import BoolColumn, NodeView
 from session_scheduler.model.quantity import quantity_text
 from session_scheduler.model.selectors import terms_text
-from session_scheduler.model.volumes import READ_ONLY, READ_WRITE
+from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
+from session_scheduler.model.volumes import READ_ONLY, READ_WRITE, VolumeKey
 
-if TYPE_CHECKING:
-    from session_scheduler.builtin.assumed_volumes import AssumedVolumes
-    from session_scheduler.builtin.volume_matching import Matcher, Matching, Offers, Reach
-    from session_scheduler.model.columns import BoolColumn, NodeView
-    from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
-    from session_scheduler.model.volumes import VolumeKey
-
-Said = tuple["BoolColumn", str | None]
+Said = tuple[BoolColumn, str | None]
 """Over all rows where something is wanting; and what, with {} for the node's name. None where it cannot be said."""
 
 

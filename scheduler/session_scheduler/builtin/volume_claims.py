@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import Refusal
+from session_scheduler.model.objects import Pod
 from session_scheduler.model.storage import (
     WAIT_FOR_FIRST_CONSUMER,
     PersistentVolume,
@@ -14,10 +16,6 @@ from session_scheduler.model.storage import (
     StorageClass,
 )
 from session_scheduler.model.volumes import ClaimUse, claims_of, not_made_for
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.objects import Pod
 
 _RESOURCE: Final[Mapping[type[Any], str]] = {
     PersistentVolumeClaim: "persistentvolumeclaim",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from session_scheduler.builtin.csi_migration import BETA_REGION, BETA_ZONE, REGION, ZONE, attached_inline
 from session_scheduler.builtin.volume_matching import volume_limit
+from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint, QueueingHint
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.storage import (
@@ -20,11 +22,6 @@ from session_scheduler.model.storage import (
     VolumeAttachment,
 )
 from session_scheduler.model.volumes import CLAIM, EPHEMERAL, VolumeKey
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from session_scheduler.model.classes import TaskClass
 
 ZONE_LABELS: Final = (BETA_ZONE, BETA_REGION, ZONE, REGION)
 """Of a volume: from where it can be reached."""
@@ -129,11 +126,12 @@ def _offers_more(_: TaskClass, event: ClusterEvent) -> bool:
 
 def _limits_more(_: TaskClass, event: ClusterEvent) -> bool:
     """The node takes more volumes of a driver, or as many as there are."""
-    before, after = _limits(event.old), _limits(event.new)
+    before, after = limits_of(event.old), limits_of(event.new)
     return any(driver not in after or after[driver] > limit for driver, limit in before.items())
 
 
-def _limits(node: CSINode) -> dict[str, int]:
+def limits_of(node: CSINode) -> dict[str, int]:
+    """By driver, how many of its volumes a node takes, where its CSINode says so."""
     return {
         driver.name: driver.allocatable.count
         for driver in node.spec.drivers or ()

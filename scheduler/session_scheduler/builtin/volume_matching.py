@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from session_scheduler.builtin.assumed_volumes import AssumedVolumes
 from session_scheduler.builtin.csi_migration import driver_of, migrated_affinity
+from session_scheduler.framework.session import Session
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView, RowIndex
 from session_scheduler.model.label_selectors import selector_of
 from session_scheduler.model.meta import LabelSelector, LabelSelectorRequirement, NodeSelector, NodeSelectorTerm
 from session_scheduler.model.quantity import QuantityError, parse_quantity
@@ -26,11 +29,6 @@ from session_scheduler.model.storage import (
     PersistentVolumeClaim,
     StorageClass,
 )
-
-if TYPE_CHECKING:
-    from session_scheduler.builtin.assumed_volumes import AssumedVolumes
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView, RowIndex
 
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 _NONE = -1
@@ -198,7 +196,7 @@ class Matching:
         self.places.setdefault(volume.key, []).append(len(self.volumes) - 1)
         return len(self.volumes) - 1
 
-    def taken(self, volume: PersistentVolume, rows: RowIndex) -> BoolColumn | None:
+    def used_before(self, volume: PersistentVolume, rows: RowIndex) -> BoolColumn | None:
         """On which of these rows another claim of the pod has this volume; None for no such row."""
         places = self.places.get(volume.key)
         if places is None:
@@ -268,7 +266,7 @@ class Matcher:
                 continue
             rows = self._reach.rows_as_written(volume)
             rows = rows[chosen[rows] == _NONE]
-            elsewhere = found.taken(volume, rows)
+            elsewhere = found.used_before(volume, rows)
             if elsewhere is None:
                 served.add(required)
             else:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from session_scheduler.builtin import volume_hints
 from session_scheduler.builtin.volume_changes import in_use_text
 from session_scheduler.builtin.volume_claims import not_found
 from session_scheduler.builtin.without_arguments import WithoutArguments
+from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import SKIP, Refusal, Scope, Skip, hookimpl
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import BoolColumn, NodeView
+from session_scheduler.model.events import ClusterEvent, ClusterEventWithHint
 from session_scheduler.model.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
 from session_scheduler.model.volumes import CLAIM, READ_ONLY, READ_WRITE, VolumeKey, claims_of
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.columns import BoolColumn, NodeView
-    from session_scheduler.model.events import ClusterEvent, ClusterEventWithHint
 
 _SHARED_BY_READERS: Final = frozenset({"gcePersistentDisk", "iscsi", "rbd"})
 

@@ -6,19 +6,13 @@ do something else, or nothing in time.
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Final
+from functools import partial
 
+from session_scheduler.builtin.assumed_volumes import PodVolumes
+from session_scheduler.builtin.waiting import wait_for_all
 from session_scheduler.errors import FluenceError
+from session_scheduler.framework.bindings import Binding
 from session_scheduler.model.storage import SELECTED_NODE, PersistentVolume, PersistentVolumeClaim
-
-if TYPE_CHECKING:
-    from session_scheduler.builtin.assumed_volumes import PodVolumes
-    from session_scheduler.framework.bindings import Binding
-
-_FIRST_PAUSE: Final = 0.02
-_LONGEST_PAUSE: Final = 1.0
-"""Seconds between two looks at what was watched."""
 
 
 class VolumeError(FluenceError):
@@ -35,14 +29,9 @@ async def bind_volumes(binding: Binding, volumes: PodVolumes, timeout: float) ->
         await _select(binding, key, volumes.node)
         claims.append(key)
     waiting = {claim.key: claim for claim in [await _claim(binding, key) for key in claims] if not claim.bound}
-    pause = _FIRST_PAUSE
-    try:
-        async with asyncio.timeout(timeout):
-            while waiting := {key: was for key, was in waiting.items() if not _seen_bound(binding, volumes, was)}:
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-    except TimeoutError:
-        raise VolumeError(f"binding volumes: not bound within {timeout:g} s: {', '.join(waiting)}") from None
+    late = await wait_for_all(waiting, partial(_seen_bound, binding, volumes), timeout)
+    if late:
+        raise VolumeError(f"binding volumes: not bound within {timeout:g} s: {', '.join(one.key for one in late)}")
 
 
 async def _claim(binding: Binding, key: str) -> PersistentVolumeClaim:

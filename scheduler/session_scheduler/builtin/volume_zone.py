@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -12,8 +12,11 @@ from session_scheduler.builtin.csi_migration import BETA_REGION, BETA_ZONE, REGI
 from session_scheduler.builtin.volume_changes import zone_changes
 from session_scheduler.builtin.volume_claims import not_found
 from session_scheduler.builtin.without_arguments import WithoutArguments
+from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import SKIP, Refusal, Scope, Skip, hookimpl
-from session_scheduler.model.columns import ABSENT
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import ABSENT, BoolColumn, NodeView
+from session_scheduler.model.events import ClusterEventWithHint
 from session_scheduler.model.selectors import nodes_with
 from session_scheduler.model.storage import (
     WAIT_FOR_FIRST_CONSUMER,
@@ -22,12 +25,6 @@ from session_scheduler.model.storage import (
     StorageClass,
 )
 from session_scheduler.model.volumes import claims_of
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.columns import BoolColumn, NodeView
-    from session_scheduler.model.events import ClusterEventWithHint
 
 _TODAY: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION}
 Wanted = tuple[str, tuple[str, ...]]

@@ -383,7 +383,7 @@ class Board:
         self.sync(task)
         return bool(self.mask[row])
 
-    def room(self, limit: int) -> IntColumn:
+    def capacity(self, limit: int) -> IntColumn:
         """How many more tasks of the class fit on each row, at most `limit`; node-scope filters on virtual rows.
 
         `Scope.ANY` filters answer for one more task only: the core checks the others one by one.
@@ -391,7 +391,7 @@ class Board:
         limit = max(1, min(limit, _LARGEST_SUM // max(amount for _, amount in self.evaluation.cls.usage)))
         if limit == 1:
             return self.mask.astype(np.int64)
-        room = np.zeros(len(self.mask), np.int64)
+        found = np.zeros(len(self.mask), np.int64)
         rows = np.flatnonzero(self.mask)
         low = np.ones(len(rows), np.int64)
         high = np.full(len(rows), limit, np.int64)
@@ -402,8 +402,8 @@ class Board:
             self._run_filters(view, mask, Scope.NODE)
             low = np.where(open_ & mask, middle, low)
             high = np.where(open_ & ~mask, middle - 1, high)
-        room[rows] = low
-        return room
+        found[rows] = low
+        return found
 
     def why(self, task: Task) -> str:
         """Why one more task fits no node now, in kube-scheduler's words."""
@@ -530,6 +530,12 @@ class Evaluator:
             if len(self._boards) >= _MOST_BOARDS:
                 del self._boards[next(iter(self._boards))]
         self._boards[key] = board
+        return board
+
+    def synced_board(self, task: Task, subset: BoolColumn | None = None) -> Board:
+        """The board of the task's class, up to date. Raises PluginError."""
+        board = self.board(task, subset)
+        board.sync(task)
         return board
 
     def _evaluation_of_board(self, task: Task) -> Evaluation:

@@ -87,20 +87,15 @@ class CallbackRunner:
 
     def pre_allocation(self, group: Group) -> Refusal | None:
         """The first reason why a group is not to be tried now."""
-        for call in self.registered.pre_allocations:
-            reason = _reason(call, call(group))
-            if reason is not None:
-                return Refusal(reason, call.plugin)
-        return None
+        return _first_refusal(self.registered.pre_allocations, group)
 
     def pre_predicate(self, task: Task) -> str | None:
         """The first reason why a task cannot be placed on any node."""
-        for call in self.registered.pre_predicates:
-            reason = call(task, task.group)
-            if reason is not None:
-                self.note_rejected(task, (call.plugin,))
-                return _reason(call, reason)
-        return None
+        refusal = _first_refusal(self.registered.pre_predicates, task, task.group)
+        if refusal is None:
+            return None
+        self.note_rejected(task, (refusal.plugin,))
+        return refusal.reason
 
     @property
     def divides_nodes(self) -> bool:
@@ -141,12 +136,10 @@ class CallbackRunner:
 
     def can_reclaim(self, group: Group) -> Refusal | None:
         """Why a group may take no share back, whoever would end."""
-        for call in self.registered.can_reclaim:
-            reason = _reason(call, call(group))
-            if reason is not None:
-                self._note_group(group, call.plugin)
-                return Refusal(reason, call.plugin)
-        return None
+        refusal = _first_refusal(self.registered.can_reclaim, group)
+        if refusal is not None:
+            self._note_group(group, refusal.plugin)
+        return refusal
 
     def note_unreclaimed(self, tasks: Iterable[Task]) -> None:
         """Whoever says what may be reclaimed left some tasks without."""
@@ -208,12 +201,10 @@ class CallbackRunner:
             if by is not None:
                 self._note_group(scenario.group, by)
                 return Refusal(f"{spared}: {victim.key} ({by})", by)
-        for call in validators:
-            reason = _reason(call, call(scenario))
-            if reason is not None:
-                self._note_group(scenario.group, call.plugin)
-                return Refusal(reason, call.plugin)
-        return None
+        refusal = _first_refusal(validators, scenario)
+        if refusal is not None:
+            self._note_group(scenario.group, refusal.plugin)
+        return refusal
 
     # ------------------------------------------------------------------ queues
 
@@ -291,6 +282,15 @@ def notify(handlers: Sequence[HookCall], event: object) -> None:
             failure = failure or error
     if failure is not None:
         raise failure
+
+
+def _first_refusal(calls: Sequence[HookCall], *args: object) -> Refusal | None:
+    """The refusal of the first callback that has a reason."""
+    for call in calls:
+        reason = _reason(call, call(*args))
+        if reason is not None:
+            return Refusal(reason, call.plugin)
+    return None
 
 
 def _reason(call: HookCall, answer: object) -> str | None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from session_scheduler.framework.answers import Scope
 from session_scheduler.framework.evaluation import NodeInfo
-from session_scheduler.framework.hooks import HookCall, HookCalls, ScopedCall
+from session_scheduler.framework.hooks import HookCall, HookCalls, ScopedCall, seconds_by_plugin
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable
 from session_scheduler.model.groups import Group, Task
 
@@ -93,12 +93,8 @@ class Registered:
 
     def seconds(self) -> dict[str, float]:
         """Seconds spent in each plugin's callbacks so far."""
-        total: dict[str, float] = {}
-        for registered in self._lists():
-            for one in filter(None, registered):
-                call: HookCall = getattr(one, "call", one)
-                total[call.plugin] = total.get(call.plugin, 0.0) + call.seconds
-        return total
+        registered = (one for kind in self._lists() for one in kind if one is not None)
+        return seconds_by_plugin(getattr(one, "call", one) for one in registered)
 
     def clear(self) -> None:
         """Let go of them: they refer back to the session."""

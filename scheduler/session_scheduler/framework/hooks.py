@@ -324,15 +324,19 @@ class HookCalls:
 
     def seconds(self) -> dict[str, float]:
         """Seconds spent in each plugin so far."""
-        total: dict[str, float] = {}
-        for calls in self.hooks.values():
-            for call in calls:
-                total[call.plugin] = total.get(call.plugin, 0.0) + call.seconds
-        return total
+        return seconds_by_plugin(call for calls in self.hooks.values() for call in calls)
 
     def functions(self, hook: str) -> Sequence[HookCall]:
         """The implementations of one hook, in order."""
         return self.hooks.get(hook, ())
+
+
+def seconds_by_plugin(calls: Iterable[HookCall]) -> dict[str, float]:
+    """The seconds that these calls took, summed up."""
+    total: dict[str, float] = {}
+    for call in calls:
+        total[call.plugin] = total.get(call.plugin, 0.0) + call.seconds
+    return total
 
 
 def _budget(name: str, plugin: object, seconds: float | None) -> float | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Final, Self
 
 import msgspec
@@ -329,7 +329,11 @@ class Statement:
         mark = self.checkpoint()
         try:
             for operation in operations:
-                self._redo(operation)
+                if isinstance(operation, Held):
+                    operation.redo()
+                    self._log.append(operation)
+                else:
+                    self._apply(operation)
         except BaseException:
             with suppress(PluginError):  # the first failure is the one that is reported
                 self.rollback(mark)
@@ -374,13 +378,6 @@ class Statement:
             self._log.append(operation)
             self._runner.notify(self._registered.on_deallocate, task, operation.node)
 
-    def _redo(self, operation: Operation) -> None:
-        if isinstance(operation, Held):
-            operation.redo()
-            self._log.append(operation)
-        else:
-            self._apply(operation)
-
     def _revert(self, operation: Operation) -> None:
         if isinstance(operation, Held):
             operation.undo()
@@ -399,9 +396,7 @@ class Statement:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._open:
             try:
                 self.rollback()

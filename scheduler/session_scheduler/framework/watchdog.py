@@ -19,8 +19,8 @@ from typing import Final, Protocol
 
 _SIGNAL: Final = signal.SIGURG
 """It is ignored where nothing handles it, and nothing else sends it."""
-_LOOKS: Final = 0.25
-"""Seconds between two looks; fewer for small budgets."""
+_INTERVAL: Final = 0.25
+"""Seconds between two checks; fewer for small budgets."""
 _AGAIN: Final = 0.01
 """Seconds until a call is signalled again that could not be interrupted, or went on."""
 _CORE: Final = "session_scheduler."
@@ -99,26 +99,26 @@ class _Watch:
     """One for the process, from the first budget on."""
 
     def __init__(self) -> None:
-        self._looks = _LOOKS
+        self._interval = _INTERVAL
         self._thread: threading.Thread | None = None
 
     def over(self, budget: float) -> None:
         """Let calls with this budget be watched. Only what is asked for in the main thread can be interrupted."""
         if threading.current_thread() is not threading.main_thread():
             return
-        self._looks = min(self._looks, budget / 4)
+        self._interval = min(self._interval, budget / 4)
         if self._thread is None or not self._thread.is_alive():  # a forked process has none
             signal.signal(_SIGNAL, _interrupt)
-            self._thread = threading.Thread(target=self._look, name="hook-watch", daemon=True)
+            self._thread = threading.Thread(target=self._poll, name="hook-watch", daemon=True)
             self._thread.start()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         main = threading.main_thread().ident
         while main is not None:
             late = _is_late(running.call)
             if late:
                 signal.pthread_kill(main, _SIGNAL)
-            sleep(_AGAIN if late else self._looks)
+            sleep(_AGAIN if late else self._interval)
 
 
 watch: Final = _Watch()

@@ -196,7 +196,7 @@ def _columns(session: Session, tasks: Sequence[Task], mask: BoolColumn) -> tuple
         task = next(task for task in tasks if task.cls is cls)
         board = session.board(task)
         board.sync(task)
-        room[cls] = np.where(mask, board.room(count), 0)
+        room[cls] = np.where(mask, board.capacity(count), 0)
         scores[cls] = board.total.astype(np.int64, copy=True)
     return room, scores
 

@@ -45,17 +45,11 @@ def _consumed(asked: Quantity | None, capacity: DeviceCapacity) -> Quantity:
         return policy.default if policy is not None and policy.default is not None else capacity.value
     if policy is None:
         return asked
-    if policy.valid_range is not None and policy.valid_range.min is not None:
-        return _in_range(asked, policy)
-    enough = (value for value in policy.valid_values if billionths(value) >= billionths(asked))
-    return next(enough, asked)
-
-
-def _in_range(asked: Quantity, policy: RequestPolicy) -> Quantity:
-    """The request, rounded up to the least, or to a step above it."""
     limits = policy.valid_range
     if limits is None or limits.min is None:
-        return asked
+        enough = (value for value in policy.valid_values if billionths(value) >= billionths(asked))
+        return next(enough, asked)
+    # rounded up to the least, or to a step above it
     if billionths(asked) < billionths(limits.min):
         return limits.min
     if limits.step is None:

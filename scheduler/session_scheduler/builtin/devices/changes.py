@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from session_scheduler.model.devices import EXACT_COUNT
+from session_scheduler.model.columns import BoolColumn, NodeView
+from session_scheduler.model.devices import (
+    EXACT_COUNT,
+    Allocation,
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimSpec,
+)
 from session_scheduler.model.selectors import terms_text
 
-if TYPE_CHECKING:
-    from session_scheduler.model.columns import BoolColumn, NodeView
-    from session_scheduler.model.devices import Allocation, DeviceClass, DeviceRequest, ResourceClaim, ResourceClaimSpec
-
-Said = tuple["BoolColumn", "list[str] | None"]
+Said = tuple[BoolColumn, list[str] | None]
 """Over some rows where something is wanting; and what, with {} for the node's name. None where it cannot be said."""
 
 
@@ -21,9 +23,9 @@ def changes(nodes: NodeView, fits: BoolColumn, said: Sequence[Said]) -> list[lis
     found: list[list[str] | None] = []
     for index in range(len(nodes)):
         name = nodes.node(index).metadata.name
-        told = [texts for rows, texts in said if rows[index] and not fits[index]]
-        known = [text.replace("{}", name) for texts in told for text in texts or ()]
-        found.append(None if None in told else known)
+        wanting = [texts for rows, texts in said if rows[index] and not fits[index]]
+        known = [text.replace("{}", name) for texts in wanting for text in texts or ()]
+        found.append(None if None in wanting else known)
     return found
 
 
@@ -46,15 +48,11 @@ def free_devices(
         exact = request.exactly
         if exact is None or (exact.allocation_mode or EXACT_COUNT) != EXACT_COUNT:
             return None
-        count, of_class = _count(request), exact.device_class_name
+        count, of_class = max(1, exact.count or 1), exact.device_class_name
         wanted = f"{count} device{'' if count == 1 else 's'} of class {of_class}"
         asking = f"request {request.name} of claim {name}" if name else f"the resource {resources[of_class]}"
         found.append(f"{wanted} such as {asking} asks for were free on {{}}{alone}")
     return found
-
-
-def _count(request: DeviceRequest) -> int:
-    return max(1, request.exactly.count or 1) if request.exactly is not None else 1
 
 
 def elsewhere(claim: ResourceClaim, allocation: Allocation) -> list[str] | None:

@@ -38,19 +38,8 @@ def claim_names(pod: Pod) -> list[tuple[str, bool]] | Refusal:
     return found
 
 
-def pod_claims(pod: Pod, known: Mapping[str, ResourceClaim]) -> list[ResourceClaim] | Refusal:
-    """The pod's claims as they are seen, or why the pod must wait for one."""
-    found = _claims(pod, known)
-    return Refusal(found.reason) if isinstance(found, Gate) else found
-
-
-def waits_for(pod: Pod, known: Mapping[str, ResourceClaim]) -> Gate | None:
-    """Why the pod must wait for one of its claims, and for which; None where all are there."""
-    found = _claims(pod, known)
-    return found if isinstance(found, Gate) else None
-
-
-def _claims(pod: Pod, known: Mapping[str, ResourceClaim]) -> list[ResourceClaim] | Gate:
+def pod_claims(pod: Pod, known: Mapping[str, ResourceClaim]) -> list[ResourceClaim] | Gate:
+    """The pod's claims as they are seen, or why the pod must wait for one, and for which."""
     names = claim_names(pod)
     if isinstance(names, Refusal):
         return Gate(names.reason)

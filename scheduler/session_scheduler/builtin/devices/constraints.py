@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from session_scheduler.model.devices import Device, DeviceAttribute, DeviceConstraint
 
 _Value = tuple[str, int | bool | str]
-
-
-class Constraint(Protocol):
-    """Of one attempt. For every `add` that said yes there is one `remove` with the same arguments."""
-
-    def add(self, request: str, full: str, device: Device, driver: str) -> bool:
-        """Whether the device may be allocated too; `full` is the subrequest's name after its parent's."""
-
-    def remove(self, request: str, full: str) -> None:
-        """The device is allocated no more."""
 
 
 def attribute_of(device: Device, driver: str, name: str) -> DeviceAttribute | None:
@@ -28,70 +16,69 @@ def attribute_of(device: Device, driver: str, name: str) -> DeviceAttribute | No
     return found
 
 
-class _Base:
+class Constraint:
+    """Of one attempt. For every `add` that said yes there is one `remove` with the same arguments."""
+
     def __init__(self, attribute: str, requests: tuple[str, ...]) -> None:
         self._attribute = attribute
         self._requests = frozenset(requests)
-
-    def _concerns(self, request: str, full: str) -> bool:
-        return not self._requests or request in self._requests or full in self._requests
-
-
-class Shared(_Base):
-    """matchAttribute: all devices have one value."""
-
-    _value: _Value | None = None
-    _devices = 0
+        self._devices = 0
 
     def add(self, request: str, full: str, device: Device, driver: str) -> bool:
-        """See `Constraint`."""
+        """Whether the device may be allocated too; `full` is the subrequest's name after its parent's."""
         if not self._concerns(request, full):
             return True
         attribute = attribute_of(device, driver, self._attribute)
-        if attribute is None:
-            return False
-        if not self._devices:
-            self._value = attribute.value
-        elif attribute.value is None or attribute.value != self._value:
+        if attribute is None or not self._allows(request, attribute.value):
             return False
         self._devices += 1
         return True
 
     def remove(self, request: str, full: str) -> None:
-        """See `Constraint`."""
+        """The device is allocated no more."""
         self._devices -= self._concerns(request, full)
 
+    def _concerns(self, request: str, full: str) -> bool:
+        return not self._requests or request in self._requests or full in self._requests
 
-class Distinct(_Base):
+    def _allows(self, request: str, value: _Value | None) -> bool:
+        """Whether a device with this value may be allocated too: then it is remembered."""
+        raise NotImplementedError
+
+
+class Shared(Constraint):
+    """matchAttribute: all devices have one value."""
+
+    _value: _Value | None = None
+
+    def _allows(self, _request: str, value: _Value | None) -> bool:
+        if not self._devices:
+            self._value = value
+            return True
+        return value is not None and value == self._value
+
+
+class Distinct(Constraint):
     """distinctAttribute: no two have the same value. As kube-scheduler it remembers one value for each request."""
 
     def __init__(self, attribute: str, requests: tuple[str, ...]) -> None:
         super().__init__(attribute, requests)
         self._values: dict[str, _Value | None] = {}
-        self._devices = 0
-
-    def add(self, request: str, full: str, device: Device, driver: str) -> bool:
-        """See `Constraint`."""
-        if not self._concerns(request, full):
-            return True
-        attribute = attribute_of(device, driver, self._attribute)
-        if attribute is None:
-            return False
-        value = attribute.value
-        if self._devices and self._values and (value is None or value in self._values.values()):
-            return False
-        self._values[request] = value
-        self._devices += 1
-        return True
 
     def remove(self, request: str, full: str) -> None:
         """See `Constraint`."""
+        super().remove(request, full)
         if self._concerns(request, full):
             self._values.pop(request, None)
-            self._devices -= 1
+
+    def _allows(self, request: str, value: _Value | None) -> bool:
+        if self._devices and self._values and (value is None or value in self._values.values()):
+            return False
+        self._values[request] = value
+        return True
 
 
-def made(constraint: DeviceConstraint) -> Constraint | None:
+def started(constraint: DeviceConstraint) -> Constraint | None:
     """The constraint at the start of an attempt; None for a kind that is not known."""
     if constraint.match_attribute is not None:
         return Shared(constraint.match_attribute, constraint.requests)

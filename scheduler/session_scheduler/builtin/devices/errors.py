@@ -16,6 +16,6 @@ class AllocationError(FluenceError):
         self.claim = claim
         """Which of the claims that are allocated together the text is about; -1 for none."""
 
-    def told(self, claims: list[str]) -> str:
+    def text_for(self, claims: list[str]) -> str:
         """The text with the claim's name in it."""
         return str(self).replace(CLAIM, claims[self.claim]) if self.claim >= 0 else str(self)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -16,6 +16,8 @@ from session_scheduler.builtin.devices.matching import Matching, OutOfWorkError
 from session_scheduler.builtin.devices.results import allocation
 from session_scheduler.builtin.devices.search import Chosen, Search
 from session_scheduler.builtin.devices.shapes import Shapes
+from session_scheduler.framework.session import Session
+from session_scheduler.model.columns import BoolColumn, RowIndex
 from session_scheduler.model.devices import (
     FIRST_AVAILABLE_LIMIT,
     Allocation,
@@ -24,12 +26,8 @@ from session_scheduler.model.devices import (
     ResourceClaimSpec,
     ResourceSlice,
 )
+from session_scheduler.model.meta import NodeSelector
 from session_scheduler.model.selectors import selected_nodes
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.columns import BoolColumn, RowIndex
-    from session_scheduler.model.meta import NodeSelector
 
 _MOST_SPECS: Final = 256
 NONE_LEFT: Final = "cannot allocate all claims"
@@ -142,7 +140,8 @@ class DeviceEvaluator:
     def _searched(self, specs: Sequence[ResourceClaimSpec], row: int) -> ShapeAnswer:
         chosen = self._search(specs, row)
         if chosen is not None:
-            return ShapeAnswer(fits=True, rank=sum(map(_rank, specs, chosen)))
+            rank = sum(rank_of(spec, {one.ask.full for one in own}) for spec, own in zip(specs, chosen, strict=True))
+            return ShapeAnswer(fits=True, rank=rank)
         invalid = any(pool.invalid for pool in self._inventory.of(row).pools)
         return ShapeAnswer(fits=False, reason=_INVALID if invalid else NONE_LEFT)
 
@@ -168,8 +167,8 @@ class DeviceEvaluator:
             return None
 
 
-def _rank(spec: ResourceClaimSpec, chosen: Sequence[Chosen]) -> int:
-    names = {one.ask.full for one in chosen}
+def rank_of(spec: ResourceClaimSpec, names: Collection[str]) -> int:
+    """How early the alternatives of these names come in their lists."""
     return sum(
         FIRST_AVAILABLE_LIMIT - place
         for request in spec.devices.requests

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from session_scheduler.framework.session import Session
 from session_scheduler.model.devices import (
     CLASS_PREFIX,
     DeviceClass,
@@ -19,9 +19,6 @@ from session_scheduler.model.devices import (
 from session_scheduler.model.objects import Container, Pod, RequestMapping
 from session_scheduler.model.quantity import thousandths
 from session_scheduler.model.requests import is_scalar
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.session import Session
 
 
 class ExtendedResources:
@@ -35,7 +32,7 @@ class ExtendedResources:
         """Whether a class stood for the resource when they were last looked at."""
         return name in self._classes and is_extended(name)
 
-    def look(self, session: Session) -> None:
+    def refresh(self, session: Session) -> None:
         """See the classes as they are in a session."""
         version = (id(session.snapshot.cache), session.objects_version(DeviceClass))
         if version != self._version:

@@ -46,7 +46,7 @@ class Holdings:
     # ------------------------------------------------------------------ what is seen
 
     def see(self, claims: Mapping[str, ResourceClaim], version: int, newest: int = 0) -> None:
-        """Take in the claims of the cluster, if they are not those that were seen last.
+        """Update from the claims of the cluster, if they are not those that were seen last.
 
         `newest` is the highest resourceVersion that was seen: what is older and not there is gone.
         """
@@ -55,7 +55,7 @@ class Holdings:
             if seen is not None and seen.metadata.uid == uid:
                 del self._unseen[uid]
             elif newest >= int(written.metadata.resource_version):
-                self._gone(written)
+                self.forget(uid)
         if version == self._seen_version:
             return
         self._seen_version = version
@@ -64,13 +64,13 @@ class Holdings:
                 before = self._seen.get(key)
                 self._seen[key] = claim
                 if before is not None and before.metadata.uid != claim.metadata.uid:
-                    self._gone(before)
-                self._settle(claim)
+                    self.forget(before.metadata.uid)
+                self._reconcile(claim)
         if len(self._seen) != len(claims):
             for key in [key for key in self._seen if key not in claims]:
-                self._gone(self._seen.pop(key))
+                self.forget(self._seen.pop(key).metadata.uid)
 
-    def _settle(self, claim: ResourceClaim) -> None:
+    def _reconcile(self, claim: ResourceClaim) -> None:
         uid = claim.metadata.uid
         held = self._held.get(uid)
         if held is not None and held.written and newer(claim, held.claim):
@@ -80,9 +80,6 @@ class Holdings:
             self._count(uid, claim.status.allocation)
         elif not held.written:
             self._count_elsewhere(uid, claim.status.allocation)
-
-    def _gone(self, claim: ResourceClaim) -> None:
-        self.forget(claim.metadata.uid)
 
     def _count(self, uid: str, allocation: Allocation | None) -> None:
         """What a claim has, as far as it is known; no other client has given it anything else."""

@@ -7,11 +7,11 @@ from typing import Final
 
 import msgspec
 
-from session_scheduler.builtin.devices.errors import CLAIM, AllocationError
+from session_scheduler.builtin.devices.errors import AllocationError
 from session_scheduler.model.cel.errors import CompileError, EvaluationError
 from session_scheduler.model.cel.program import Program
 from session_scheduler.model.device_variable import FIELDS, device_variable
-from session_scheduler.model.devices import Device, DeviceClass, DeviceSelector
+from session_scheduler.model.devices import Device, DeviceSelector
 
 _MOST_PROGRAMS, _MOST_ANSWERS = 1000, 200_000
 _encoder: Final = msgspec.json.Encoder(order="sorted")
@@ -22,7 +22,7 @@ class OutOfWorkError(Exception):
 
 
 class Matching:
-    """Answers for (expression, device's content), which hold for as long as anybody asks for them."""
+    """Answers for (expression, device's content), which hold whatever the session."""
 
     def __init__(self) -> None:
         self._programs: dict[str, Program | CompileError] = {}
@@ -89,18 +89,6 @@ class Matching:
         number = self._contents.setdefault((driver, _encoder.encode(read)), len(self._contents))
         self._ids[id(device)] = (device, driver, number)
         return number
-
-
-def class_selectors(matching: Matching, device: Device, driver: str, of: DeviceClass) -> bool:
-    """Whether a device is of a class."""
-    return matching.picks(device, driver, of.spec.selectors, f"class {of.metadata.name}", -1)
-
-
-def claim_selectors(
-    matching: Matching, device: Device, driver: str, selectors: tuple[DeviceSelector, ...], claim: int
-) -> bool:
-    """Whether a device is what a request of a claim wants."""
-    return matching.picks(device, driver, selectors, f"claim {CLAIM}", claim)
 
 
 def _evaluated(program: Program, device: Device, driver: str) -> tuple[bool | EvaluationError, int]:

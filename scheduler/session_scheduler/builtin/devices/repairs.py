@@ -8,19 +8,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import structlog
 
 from session_scheduler.base.background import alongside
 from session_scheduler.builtin.devices.claims import made_by_owner
 from session_scheduler.errors import FluenceError
+from session_scheduler.framework.bindings import Runtime
+from session_scheduler.framework.session import Session
+from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.devices import ResourceClaim, ResourceClaimStatus
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.bindings import Runtime
-    from session_scheduler.framework.session import Session
-    from session_scheduler.model.classes import TaskClass
 
 _log = structlog.get_logger(__name__)
 
@@ -31,7 +28,7 @@ class Repairs:
     def __init__(self) -> None:
         self.waiting: dict[str, ResourceClaim] = {}
         """By uid."""
-        self._woken: asyncio.Event | None = None
+        self._noted: asyncio.Event | None = None
 
     def note(
         self,
@@ -57,20 +54,20 @@ class Repairs:
                 claim = next(idle, None)
                 if claim is not None:
                     self.waiting[claim.metadata.uid] = claim
-        if self.waiting and self._woken is not None:
-            self._woken.set()
+        if self.waiting and self._noted is not None:
+            self._noted.set()
 
     @asynccontextmanager
     async def serve(self, runtime: Runtime) -> AsyncGenerator[None]:
         """Carry out what is noted, for as long as this is entered."""
-        self._woken = asyncio.Event()
-        async with alongside(self._run(runtime, self._woken)):
+        self._noted = asyncio.Event()
+        async with alongside(self._run(runtime, self._noted)):
             yield
 
-    async def _run(self, runtime: Runtime, woken: asyncio.Event) -> None:
+    async def _run(self, runtime: Runtime, noted: asyncio.Event) -> None:
         while True:
-            await woken.wait()
-            woken.clear()
+            await noted.wait()
+            noted.clear()
             while self.waiting:
                 _, claim = self.waiting.popitem()
                 if not runtime.elected or runtime.cluster is None:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from session_scheduler.builtin.devices.capacities import consumption, fits
-from session_scheduler.builtin.devices.constraints import Constraint, made
+from session_scheduler.builtin.devices.constraints import Constraint, started
 from session_scheduler.builtin.devices.errors import CLAIM, AllocationError
 from session_scheduler.builtin.devices.inventory import Counters, Inventory, Pool, PoolId
-from session_scheduler.builtin.devices.matching import Matching, OutOfWorkError, claim_selectors, class_selectors
+from session_scheduler.builtin.devices.matching import Matching, OutOfWorkError
 from session_scheduler.builtin.devices.usage import DeviceId, Usage
 from session_scheduler.model.devices import (
     ALL,
@@ -145,7 +145,7 @@ class Search:
         if least > RESULTS_LIMIT:
             raise AllocationError(f"claim {CLAIM}: number of requested devices {least} exceeds the claim limit of "
                                   f"{RESULTS_LIMIT}", index)  # fmt: skip
-        constraints = [made(constraint) for constraint in spec.devices.constraints]
+        constraints = [started(constraint) for constraint in spec.devices.constraints]
         if None in constraints:
             raise AllocationError(f"claim {CLAIM}, constraint #{constraints.index(None)}: empty constraint "
                                   "(unsupported constraint type?)", index)  # fmt: skip
@@ -258,16 +258,16 @@ class Search:
         return done
 
     def _in_use(self, id_: DeviceId) -> bool:
-        return self._usage.is_taken(id_) or bool(self._allocating.get(id_))
+        return self._usage.is_exclusive(id_) or bool(self._allocating.get(id_))
 
     def _selectable(self, ask: Ask, one: Candidate, claim: int) -> bool:
         key = (id(ask), claim, one.id)
         found = self._asks.get(key)
         if found is None:
-            driver, device = one.id[0], one.device
+            driver, device, of_class, picks = one.id[0], one.device, ask.of_class, self._matching.picks
             found = (
-                class_selectors(self._matching, device, driver, ask.of_class)
-                and claim_selectors(self._matching, device, driver, ask.exact.selectors, claim)
+                picks(device, driver, of_class.spec.selectors, f"class {of_class.metadata.name}", -1)
+                and picks(device, driver, ask.exact.selectors, f"claim {CLAIM}", claim)
                 and (not one.part.spec.per_device_node_selection or self._inventory.reached(
                     self._row, self._name, device.node_name, device.all_nodes, device.node_selector))
             )  # fmt: skip
@@ -291,7 +291,8 @@ class Search:
             return None
         if not ask.admin and self._in_use(one.id):
             return None
-        counted = not (shared and self._is_shared(one.id)) and bool(one.device.consumes_counters)
+        paid = shared and (self._usage.consumed(one.id) or one.id in self._sharing)  # with the first share of it
+        counted = bool(one.device.consumes_counters) and not paid
         if counted and not self._count(one):
             return None
         if _repelled(one.device, ask.exact) or not self._constrained(claim, ask, one, must=must):
@@ -349,10 +350,6 @@ class Search:
         return True
 
     # ------------------------------------------------------------------ counters that devices share
-
-    def _is_shared(self, id_: DeviceId) -> bool:
-        """Whether another request has a share of the device already, and has paid its counters."""
-        return self._usage.is_consumed(id_) or id_ in self._sharing
 
     def _count(self, one: Candidate) -> bool:
         """Whether what the device consumes is left of its pool's counters; then it is spent."""

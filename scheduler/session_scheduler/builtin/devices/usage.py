@@ -57,7 +57,7 @@ class Usage:
 
     # ------------------------------------------------------------------ reading
 
-    def is_taken(self, device: DeviceId) -> bool:
+    def is_exclusive(self, device: DeviceId) -> bool:
         """Whether a claim has the device for itself."""
         taken = self._taken.get(device[:2])
         return taken is not None and device[2] in taken
@@ -66,14 +66,10 @@ class Usage:
         """What of a shared device's capacities is consumed, in billionths."""
         return self._consumed.get(device, _NOTHING)
 
-    def is_consumed(self, device: DeviceId) -> bool:
-        """Whether anything of a shared device's capacities is."""
-        return device in self._consumed
-
     def is_allocated(self, device: DeviceId) -> bool:
         """Whether a claim has the device, or a share of it."""
         shares = self._shares.get(device[:2])
-        return self.is_taken(device) or (shares is not None and device[2] in shares)
+        return self.is_exclusive(device) or (shares is not None and device[2] in shares)
 
     def token(self, pool: PoolId) -> object:
         """Equal for pools of which the devices of the same names are taken alike; None for nothing."""

@@ -6,31 +6,28 @@ decided, or its devices do not become usable in time.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import Final
 
 from msgspec.structs import replace
 
 from session_scheduler.base.clock import utc_now
 from session_scheduler.builtin.devices.claims import claim_names, made_by_owner, ready, waits_for_conditions
 from session_scheduler.builtin.devices.holdings import Holdings
+from session_scheduler.builtin.waiting import wait_for_all
 from session_scheduler.errors import AttemptError, ChangedMeanwhileError, FluenceError
+from session_scheduler.framework.bindings import Binding
 from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.devices import Allocation, Consumer, ResourceClaim, ResourceClaimStatus
 from session_scheduler.model.objects import Pod, RequestMapping
 from session_scheduler.model.times import time_text
 
-if TYPE_CHECKING:
-    from session_scheduler.framework.bindings import Binding
-
 _TRIES: Final = 5
 """How often a claim is written that another client writes at the same time."""
 _SEEN_SECONDS: Final = 5.0
 """How long it may take until a change is seen that a write has run into."""
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
-"""Seconds between two looks at what was watched."""
 
 
 class ClaimError(AttemptError):
@@ -107,14 +104,12 @@ class Writer:
 
     async def _changed(self, binding: Binding, was: ResourceClaim) -> ResourceClaim:
         """The claim once it is seen as another client wrote it."""
-        pause = _FIRST_PAUSE
-        try:
-            async with asyncio.timeout(_SEEN_SECONDS):
-                while (claim := self._known(binding, was.metadata.name)).metadata == was.metadata:
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, _LONGEST_PAUSE)
-        except TimeoutError:
-            raise ClaimError(f"claim {was.key} is written by somebody else") from None
+        name = was.metadata.name
+        if await wait_for_all(
+            {name: was}, lambda _: self._known(binding, name).metadata != was.metadata, _SEEN_SECONDS
+        ):
+            raise ClaimError(f"claim {was.key} is written by somebody else")
+        claim = self._known(binding, name)
         if claim.metadata.uid != was.metadata.uid:
             raise ClaimError(f"claim {was.key} was made anew in the meantime")
         return claim
@@ -162,15 +157,9 @@ class Writer:
         if waiting:
             note = f"waiting for binding conditions for device on node {binding.node}"
             binding.tell("BindingConditionsPending", note)
-        pause = _FIRST_PAUSE
-        try:
-            async with asyncio.timeout(self._timeout):
-                while waiting := {key: was for key, was in waiting.items() if not self._is_usable(binding, was)}:
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, _LONGEST_PAUSE)
-        except TimeoutError:
-            names = ", ".join(claim.metadata.name for claim in waiting.values())
-            raise ClaimError(f"device binding timeout: claim={names}") from None
+        late = await wait_for_all(waiting, partial(self._is_usable, binding), self._timeout)
+        if late:
+            raise ClaimError(f"device binding timeout: claim={', '.join(claim.metadata.name for claim in late)}")
 
     def _is_usable(self, binding: Binding, was: ResourceClaim) -> bool:
         claim = binding.objects(ResourceClaim).get(was.key, was)

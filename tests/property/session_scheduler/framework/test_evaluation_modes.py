@@ -87,7 +87,7 @@ class Player:
         if row < 0:
             return board.why(task)
         total = float(board.total[row])
-        fits, room = self._by_name(board.mask), self._by_name(board.room(1 + number % 4))
+        fits, room = self._by_name(board.mask), self._by_name(board.capacity(1 + number % 4))
         if move == "elsewhere":  # where another class, or a plugin, would have put it; the board is not told
             rows = np.flatnonzero(board.mask)
             names = sorted((self.table.nodes[r].metadata.name, int(r)) for r in rows)

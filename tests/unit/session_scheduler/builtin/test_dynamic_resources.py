@@ -327,8 +327,8 @@ def test_a_claim_that_keeps_its_only_user_from_every_node_is_allocated_anew() ->
     async def repaired() -> ResourceClaim:
         async with plugin.serve(Runtime(lambda *_: None, lambda: True, cluster.memory)):
             plugin._repairs.waiting[stored.metadata.uid] = stored
-            assert plugin._repairs._woken is not None
-            plugin._repairs._woken.set()
+            assert plugin._repairs._noted is not None
+            plugin._repairs._noted.set()
             async with asyncio.timeout(10):
                 while cluster.find(ResourceClaim, "c").status != ResourceClaimStatus():  # noqa: ASYNC110
                     await asyncio.sleep(0)
@@ -394,11 +394,11 @@ def test_devices_that_somebody_else_gave_a_claim_are_taken_though_others_were_de
     assert ours.status.allocation is not None
     holdings.hold("pod", free, ours.status.allocation)
     holdings.see({free.key: theirs}, 2)
-    assert [holdings.usage.is_taken((DRIVER, "n1", device)) for device in ("a", "b")] == [True, True]
+    assert [holdings.usage.is_exclusive((DRIVER, "n1", device)) for device in ("a", "b")] == [True, True]
     holdings.release("pod")
-    assert [holdings.usage.is_taken((DRIVER, "n1", device)) for device in ("a", "b")] == [False, True]
+    assert [holdings.usage.is_exclusive((DRIVER, "n1", device)) for device in ("a", "b")] == [False, True]
     holdings.see({}, 3)
-    assert not holdings.usage.is_taken((DRIVER, "n1", "b"))
+    assert not holdings.usage.is_exclusive((DRIVER, "n1", "b"))
 
 
 def test_what_a_claim_had_that_went_before_its_write_was_answered_is_free() -> None:
@@ -412,9 +412,9 @@ def test_what_a_claim_had_that_went_before_its_write_was_answered_is_free() -> N
     holdings.wrote(replace(ours, metadata=replace(free.metadata, resource_version="5")))
     holdings.release("pod")
     holdings.see({}, 2, 4)
-    assert holdings.usage.is_taken((DRIVER, "n1", "a"))
+    assert holdings.usage.is_exclusive((DRIVER, "n1", "a"))
     holdings.see({}, 2, 6)
-    assert not holdings.usage.is_taken((DRIVER, "n1", "a"))
+    assert not holdings.usage.is_exclusive((DRIVER, "n1", "a"))
 
 
 def test_devices_of_a_pod_with_extended_resources_are_free_once_its_claim_is_gone() -> None:

@@ -151,14 +151,14 @@ def test_room_is_what_can_really_be_placed_and_no_more():
     session, tasks = session_over(
         node("n1", cpu="1"), node("n2", cpu="350m"), node("n3", cpu="50m"), pod("p", cpu="100m", host_port=0)
     )
-    room = session.board(tasks["p"]).room(5)
+    room = session.board(tasks["p"]).capacity(5)
     assert {name: int(room[row]) for name, row in session.table.row_of.items()} == {"n1": 5, "n2": 3, "n3": 0}
 
 
 def test_room_does_not_overflow_where_requests_are_absurd():
     largest = str(2**56)
     session, tasks = session_over(node("n1", memory=largest), pod("p", memory=largest))
-    assert session.board(tasks["p"]).room(10_000).tolist() == [1]
+    assert session.board(tasks["p"]).capacity(10_000).tolist() == [1]
 
 
 def test_a_gang_that_fails_leaves_boards_that_other_groups_share_as_they_were():
