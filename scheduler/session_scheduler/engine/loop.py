@@ -58,7 +58,7 @@ class SchedulerLoop:
         clock: Clock,
         due: asyncio.Event | None = None,
     ) -> None:
-        """Whoever sets `due` ends the rest between two turns."""
+        """Setting `due` ends the rest between two turns."""
         self._scheduler = scheduler
         self._observer = observer
         self._metrics = metrics
@@ -147,7 +147,7 @@ class SchedulerLoop:
     async def _complete(self) -> None:
         try:
             await self._scheduler.complete_finished()
-        except Exception:  # noqa: BLE001 (a bug in one bind is told, and the others may end)
+        except Exception:  # noqa: BLE001 (a bug in one bind is reported, and the others may end)
             _log.exception("what was under way ended in an error")
 
     async def _turn(self) -> None:
@@ -159,7 +159,7 @@ class SchedulerLoop:
             self._check_again()
             self._decided_at = self._clock.now()
             await self._scheduler.decide()
-        except Exception:  # noqa: BLE001 (a bug in one turn is told, and the next one goes on)
+        except Exception:  # noqa: BLE001 (a bug in one turn is reported, and the next one goes on)
             _log.exception("a turn of the scheduler failed")
             self._metrics.cycle(perf_counter() - started, failed=True)
             self._due.set()  # what it has not come to is due
@@ -185,8 +185,7 @@ class SchedulerLoop:
                 self._scheduler.event_handlers.failed(obj, error)
                 errors.append(error)
             self._observer.seen(change, obj)
-        if errors:
-            raise_first(errors)
+        raise_first(errors)
 
     def _change_plugins(self) -> None:
         while self._plugins_changes:
@@ -198,7 +197,7 @@ class SchedulerLoop:
         now = self._clock.now()
         if self._scheduler.unknown_binds and now >= self._check_at:
             self._check_at = now + _CHECK_AGAIN
-            self._scheduler.completion.start_unknown_checks()
+            self._scheduler.unknown_binds.start_checks(self._scheduler.completion.resolve)
         if now >= self._remind_at:
             self._remind_at = now + _REMIND
             self._scheduler.gang_starts.remind()

@@ -118,8 +118,8 @@ class PlanRecovery:
             self.plans.give_up(group.key, plan.attempt)
             if parts and begun and group.pod_group is not None:
                 self.plans.gate(group.key)
-                planning = self.gang_starts.replacing(group, group.pod_group, ())
-                self.in_flight.start(group.key, self.binder.plans.strike(planning), self._struck)
+                swap = self.gang_starts.replacing(group, group.pod_group, ())
+                self.in_flight.start(group.key, self.binder.plans.strike(swap), self._struck)
         if parts and not begun:
             self._abort(group, plan, parts, found=found)
 
@@ -167,13 +167,13 @@ class PlanRecovery:
         self.plans.give_up(group.key, plan.attempt)
         self.gang_starts.joins_start(group, decision.allocated)
         self.observer.recovered("rolled forward", len(decision.allocated))
-        planning = self.gang_starts.replacing(group, pod_group, decision.allocated)
-        if planning.others:
+        swap = self.gang_starts.replacing(group, pod_group, decision.allocated)
+        if swap.others:
             self.plans.gate(group.key)
         elif all(task.uid in plan.pods for task in decision.allocated):
-            planning = PlanSwap(pod_group, plan, resumed=True, attempt=plan.attempt)
+            swap = PlanSwap(pod_group, plan, resumed=True, attempt=plan.attempt)
         self.plans.recover(group.key, plan.attempt)
-        self.completion.carry_out(decision, calls, planning)
+        self.completion.carry_out(decision, calls, swap)
 
     def _evaluated(
         self, group: Group, parts: Mapping[Task, PlannedPod], calls: HookCalls, *, whole: bool
