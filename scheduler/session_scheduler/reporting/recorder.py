@@ -46,6 +46,7 @@ from session_scheduler.reporting.recorder_queue import (
     Waiting,
     Wanted,
     same,
+    says,
 )
 
 _log = structlog.get_logger(__name__)
@@ -123,17 +124,17 @@ class Recorder:
     def scheduled(self, pod: Pod, node: str) -> None:
         """The pod was bound; its condition came with the binding."""
         self._take_back(pod)
-        self._record(pod, messages.assigned(pod, node))
+        self.record(pod, messages.assigned(pod, node))
 
     def unschedulable(self, pod: Pod, reason_text: str) -> None:
         """No node was found for the pod."""
         self.condition(pod, POD_SCHEDULED, "False", messages.UNSCHEDULABLE, reason_text)
-        self._record(pod, messages.failed_scheduling(reason_text))
+        self.record(pod, messages.failed_scheduling(reason_text))
 
     def nominated(self, pod: Pod, reason_text: str) -> None:
         """As `unschedulable` where the condition is written with the node for which the pod is nominated."""
         self._take_back(pod)
-        self._record(pod, messages.failed_scheduling(reason_text))
+        self.record(pod, messages.failed_scheduling(reason_text))
 
     def _take_back(self, pod: Pod) -> None:
         """What waits to be said of the pod's place is said no more."""
@@ -145,7 +146,7 @@ class Recorder:
     def failed(self, pod: Pod, reason_text: str) -> None:
         """The scheduler itself failed with the pod."""
         self.condition(pod, POD_SCHEDULED, "False", messages.SCHEDULER_ERROR, reason_text)
-        self._record(pod, messages.failed_scheduling(reason_text))
+        self.record(pod, messages.failed_scheduling(reason_text))
 
     def group(self, group: PodGroup, status: Literal["True", "False"], reason: str, message: str) -> None:
         """Whether the group is scheduled; the reasons are Scheduled, Unschedulable and SchedulerError.
@@ -156,9 +157,9 @@ class Recorder:
         if status == "False":
             if not self._was_scheduled(group):
                 self.condition(group, SCHEDULED, status, reason, message)
-            self._record(group, messages.failed_scheduling(message))
+            self.record(group, messages.failed_scheduling(message))
         elif self.condition(group, SCHEDULED, status, reason, message):
-            self._record(group, messages.started(message))
+            self.record(group, messages.started(message))
 
     def _was_scheduled(self, group: PodGroup) -> bool:
         said = self._reports_of(group.metadata.uid).latest(group, SCHEDULED)
@@ -187,7 +188,8 @@ class Recorder:
             self._lost(self._waiting.put(reports))
         return news
 
-    def _record(self, regarding: KubeObject, message: Message) -> None:
+    def record(self, regarding: KubeObject, message: Message) -> None:
+        """Ask for an event with this message. Returns at once and never raises."""
         self.event(regarding, message.reason, message.action, message.note, warning=message.warning)
 
     def event(self, regarding: KubeObject, reason: str, action: str, note: str, *, warning: bool = False) -> None:
@@ -235,7 +237,7 @@ class Recorder:
             return
         reports.seen = obj
         for wanted in (*reports.wanted.values(), *reports.missed.values()):
-            self.condition(obj, *_said(wanted.condition))
+            self.condition(obj, *says(wanted.condition))
 
     # -------------------------------------------------------------- writing
 
@@ -290,7 +292,8 @@ class Recorder:
             except (Conflict, *_FOR_NOW) as error:
                 if not reports.gone and wanted.condition.type not in reports.wanted:
                     now = replace(wanted, obj=reports.seen or wanted.obj)
-                    if isinstance(error, Conflict) and _version(now) != _version(wanted):
+                    is_newer = now.obj.metadata.resource_version != wanted.obj.metadata.resource_version
+                    if isinstance(error, Conflict) and is_newer:
                         reports.wanted[wanted.condition.type] = now  # what came between was seen meanwhile
                     else:
                         reports.missed[wanted.condition.type] = now
@@ -445,7 +448,7 @@ class Recorder:
         for reports in missed:
             del self._missed[reports]
         for wanted in [wanted for reports in missed for wanted in reports.missed.values()]:
-            self.condition(wanted.obj, *_said(wanted.condition))
+            self.condition(wanted.obj, *says(wanted.condition))
         for series in [one for one in self._owed if one.due(now, _REPEAT_SECONDS)]:
             self._lost(self._waiting.put(series))
         for _ in list(
@@ -457,14 +460,6 @@ class Recorder:
         while True:
             await asyncio.sleep(_TIDY_SECONDS)
             self.tidy()
-
-
-def _version(wanted: Wanted) -> str:
-    return wanted.obj.metadata.resource_version
-
-
-def _said(condition: PodCondition) -> tuple[str, str, str, str]:
-    return condition.type, condition.status, condition.reason, condition.message
 
 
 def cut(text: str, limit: int) -> str:
