@@ -83,8 +83,8 @@ def names_of(name: str) -> Names:
         raise _wrong(name, f"makes {package!r}, which Python cannot import: begin with a letter, and use no keyword")
     if normal in _RESERVED or package in sys.stdlib_module_names:
         raise _wrong(name, "is reserved: choose another name")
-    if taken := _taken(normal):
-        raise _wrong(name, f"is {taken}: choose another name")
+    if owner := _owner(normal):
+        raise _wrong(name, f"is {owner}: choose another name")
     if util.find_spec(package) is not None:
         raise _wrong(name, f"makes a module {package!r}, which is there already: choose another name")
     cls = "".join(part.capitalize() for part in normal.split("-"))
@@ -93,7 +93,7 @@ def names_of(name: str) -> Names:
     return Names(normal, package, cls)
 
 
-def _taken(name: str) -> str:
+def _owner(name: str) -> str:
     """What has the name already; empty for nothing."""
     from session_scheduler.builtin import BUILTIN
     from session_scheduler.registry.registry import Registry

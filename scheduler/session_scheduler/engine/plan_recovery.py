@@ -158,12 +158,6 @@ class PlanRecovery:
             return False
         decision.allocated = [task for task in decision.allocated if task not in undone]
         decision.holds = {task: parts[task].holds for task in decision.allocated}
-        self._carry_on(group, pod_group, plan, decision, calls)
-        return True
-
-    def _carry_on(
-        self, group: Group, pod_group: PodGroup, plan: GangPlan, decision: Decision, calls: HookCalls
-    ) -> None:
         self.plans.give_up(group.key, plan.attempt)
         self.gang_starts.joins_start(group, decision.allocated)
         self.observer.recovered("rolled forward", len(decision.allocated))
@@ -174,6 +168,7 @@ class PlanRecovery:
             swap = PlanSwap(pod_group, plan, resumed=True, attempt=plan.attempt)
         self.plans.recover(group.key, plan.attempt)
         self.completion.carry_out(decision, calls, swap)
+        return True
 
     def _evaluated(
         self, group: Group, parts: Mapping[Task, PlannedPod], calls: HookCalls, *, whole: bool
@@ -202,11 +197,9 @@ class PlanRecovery:
     def _hold(self, decision: Decision, parts: Mapping[Task, PlannedPod], calls: HookCalls) -> set[str]:
         """Let the plugins hold what the plan says. Returns the pods (uids) for which one cannot. Raises PluginError."""
         refused: set[str] = set()
-        holds = {task: parts[task].holds for task in decision.allocated}
+        planned = [(task, parts[task]) for task in decision.allocated]
         for call in calls.functions("recover"):
-            holdings = [
-                Holding(task, parts[task].node, holds[task].get(call.plugin), {}) for task in decision.allocated
-            ]
+            holdings = [Holding(task, part.node, part.holds.get(call.plugin), {}) for task, part in planned]
             refused.update(call.guarded(set, call(holdings) or ()))
         return refused
 

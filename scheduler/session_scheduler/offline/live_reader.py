@@ -1,4 +1,4 @@
-"""A live cluster's state at one time, for who only looks: listed as the scheduler lists it, and nothing written."""
+"""A live cluster's state at one time, for commands that only read: listed as the scheduler lists it, and nothing written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from session_scheduler.model.objects import ConfigMap, KubeObject, PodGroup, Por
 
 _log = structlog.get_logger(__name__)
 _IMPATIENT: Final = RequestSettings(tries=3, read_patience=5.0, connections=4)
-"""Somebody waits for the answer."""
+"""A user waits for the answer."""
 _REFUSALS: Final = (Forbidden, Invalid, NotFound)
 
 

@@ -59,7 +59,7 @@ class DrivenCluster:
             self._chosen.add(name_of(plugin), plugin)
         profiles = {DEFAULT_SCHEDULER_NAME: self._chosen.calls(self.config.hook_seconds)}
         scheduler = Scheduler(self.memory, self.config, profiles, self.clock, evaluation=self._evaluation)
-        self._known = self._objects()  # what it writes at its start it hears of, as from a watch
+        self._known = self._objects()  # what it writes at its start is delivered to it, as from a watch
         finished(_started(scheduler))
         self._scheduler = scheduler
         return scheduler
@@ -92,7 +92,7 @@ class DrivenCluster:
         self._given = given_now(self.scheduler) if self._checked else {}
         done = await self.scheduler.cycle()
         await self._deliver()
-        await _settled(self.scheduler)
+        await complete_in_flight(self.scheduler)
         return done
 
     def _sync(self) -> Scheduler:
@@ -147,10 +147,10 @@ def finished(work: Coroutine[Any, Any, _Answer]) -> _Answer:
 
 async def _started(scheduler: Scheduler) -> None:
     await scheduler.start()
-    await _settled(scheduler)
+    await complete_in_flight(scheduler)
 
 
-async def _settled(scheduler: Scheduler) -> None:
+async def complete_in_flight(scheduler: Scheduler) -> None:
     """Let work end that an event began: the event loop that it runs in ends with this."""
     errors: list[BaseException] = []
     await scheduler.in_flight.wait(errors)
