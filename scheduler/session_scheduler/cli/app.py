@@ -16,7 +16,7 @@ from session_scheduler.sdk.commands import PluginOption
 
 COMMANDS_GROUP: Final = "session_scheduler.commands"
 OPTIONS_GROUP: Final = "session_scheduler.options"
-_CORE: Final[dict[str, Callable[..., int]]] = {
+_CORE: Final[dict[str, Callable[..., int | None]]] = {
     "simulate": commands.simulate,
     "explain": commands.explain,
     "snapshot": commands.snapshot,
@@ -42,21 +42,16 @@ def build(words: Sequence[str]) -> typer.Typer:
     options = _plugin_options() if called in _CORE else []
     for name, function in _CORE.items():
         app.command(name)(_with_options(function, options))
-    app.add_typer(_plugins(), name=_PLUGINS)
+    plugins = typer.Typer(add_completion=False, rich_markup_mode=None)
+    plugins.callback(invoke_without_command=True)(commands.plugins)
+    plugins.command("new")(new_plugin.new)
+    app.add_typer(plugins, name=_PLUGINS)
     if called not in _CORE and called != _PLUGINS:
         for name, added in sorted(_loaded(COMMANDS_GROUP).items()):
             if isinstance(added, typer.Typer):
                 app.add_typer(added, name=name)
             else:
                 app.command(name)(added)
-    return app
-
-
-def _plugins() -> typer.Typer:
-    """The command that lists plugins, and what belongs to it."""
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.callback(invoke_without_command=True)(commands.plugins)
-    app.command("new")(new_plugin.new)
     return app
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import metadata, resources, util
 from pathlib import Path
 from string import Template
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -156,12 +156,9 @@ def _texts(names: Names) -> Mapping[str, str]:
         f"{source}/plugin.py": "plugin.py",
         "tests/test_plugin.py": "test_plugin.py",
     }
-    return {f"{source}/py.typed": "", **{path: _filled(template, values) for path, template in paths.items()}}
-
-
-def _filled(template: str, values: Mapping[str, Any]) -> str:
-    file = resources.files("session_scheduler.cli") / "templates" / f"{template}.in"
-    return Template(file.read_text(encoding="utf-8")).substitute(values)
+    templates = resources.files("session_scheduler.cli") / "templates"
+    texts = {path: (templates / f"{name}.in").read_text(encoding="utf-8") for path, name in paths.items()}
+    return {f"{source}/py.typed": "", **{path: Template(text).substitute(values) for path, text in texts.items()}}
 
 
 def _requirement() -> str:

@@ -108,9 +108,8 @@ def _status(result: Mapping[str, Any], narrow: bool) -> Iterable[RenderableType]
     held = [{**pod, "devices": ", ".join(map(str, pod["devices"]))} for pod in result["held"]]
     keys = ("group", "queue", "node", "jobid", "since", "until", "devices")
     yield from _section(columns, _rows(held, *keys), narrow=narrow)
-    columns = ("WAITING", "GROUP", "QUEUE", "SINCE", "NOMINATED", "REASON")
     waiting = _rows(result["waiting"], "group", "queue", "since", "nominated", "reason")
-    yield from _section(columns, waiting, narrow=narrow)
+    yield from _section(("WAITING", "GROUP", "QUEUE", "SINCE", "NOMINATED", "REASON"), waiting, narrow=narrow)
     yield from _queues(result["queues"], narrow)
     yield ""
     yield from _summary(result["summary"])

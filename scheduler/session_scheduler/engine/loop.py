@@ -20,7 +20,7 @@ from session_scheduler.engine.scheduler import INGESTED_AT_ONCE, Scheduler
 from session_scheduler.model.groups import Phase, Task
 from session_scheduler.model.objects import KubeObject
 from session_scheduler.reporting.live_observer import LiveObserver
-from session_scheduler.reporting.metrics import PENDING_STATES, Metrics
+from session_scheduler.reporting.metrics import PENDING_STATES, Metrics, Pending
 
 _log = structlog.get_logger(__name__)
 _TURN_SECONDS = 0.005
@@ -94,10 +94,6 @@ class SchedulerLoop:
         """Run the task between turns from now on."""
         self._idle_tasks.append(task)
 
-    def notify(self) -> None:
-        """End the rest between two turns: there is something to do."""
-        self._due.set()
-
     def change(self, plugin: str, work: Callable[[], None]) -> None:
         """Call `work` in the next turn, before any session, and requeue the groups that the plugin refused."""
         self._plugins_changes.append((plugin, work))
@@ -135,7 +131,10 @@ class SchedulerLoop:
                 await self._ended.wait()  # a turn that goes on may start something yet
                 while self._scheduler.in_flight:
                     self._due.clear()
-                    await self._complete()
+                    try:
+                        await self._scheduler.complete_finished()
+                    except Exception:  # noqa: BLE001 (a bug in one bind is reported, and the others may end)
+                        _log.exception("what was under way ended in an error")
                     if self._scheduler.in_flight:
                         await self._due.wait()
         except TimeoutError:
@@ -143,12 +142,6 @@ class SchedulerLoop:
             await self._scheduler.in_flight.abandon()
             return False
         return True
-
-    async def _complete(self) -> None:
-        try:
-            await self._scheduler.complete_finished()
-        except Exception:  # noqa: BLE001 (a bug in one bind is reported, and the others may end)
-            _log.exception("what was under way ended in an error")
 
     async def _turn(self) -> None:
         started = perf_counter()
@@ -224,21 +217,14 @@ class SchedulerLoop:
 
     # ------------------------------------------------------------------ for metrics
 
-    @property
-    def groups(self) -> dict[str, int]:
-        """How many groups wait, by state."""
-        return {state: len({task.group for task in tasks}) for state, tasks in self._waiting().items()}
-
-    @property
-    def pods(self) -> dict[str, int]:
-        """How many pods wait, by state."""
-        return {state: len(tasks) for state, tasks in self._waiting().items()}
-
-    @property
-    def reserved(self) -> int:
-        """For how many gangs nodes are kept."""
-        starts = self._scheduler.cache.nominations.starts
-        return len({task.group for task in starts if task.node is None})
+    def pending(self) -> Pending:
+        """How many groups and pods wait, by state, and for how many gangs nodes are kept."""
+        waiting, starts = self._waiting(), self._scheduler.cache.nominations.starts
+        return Pending(
+            groups={state: len({task.group for task in tasks}) for state, tasks in waiting.items()},
+            pods={state: len(tasks) for state, tasks in waiting.items()},
+            reserved=len({task.group for task in starts if task.node is None}),
+        )
 
     def _waiting(self) -> dict[str, list[Task]]:
         """What waits, by state; costs nothing for what runs."""

@@ -98,7 +98,10 @@ class PreemptionExecutor:
             moves.update(preemption.moves)
             self._outdo(group, preemption)
         for task in victims:
-            self._wait_for(task, group)
+            waiting = self._waits.setdefault(task.uid, set())
+            if group.key not in waiting:
+                waiting.add(group.key)
+                self._left[group.key] += 1
         asked = {task: end for task, end in victims.items() if not self._ends(task)}
         self.cache.made_to_end(victims)
         if moved := [task for task in asked if task in moves]:
@@ -189,14 +192,8 @@ class PreemptionExecutor:
     # ------------------------------------------------------------------ victims and the groups that wait for them
 
     def _ends(self, task: Task) -> bool:
-        """Whether a running task was asked to end already, by whomever."""
+        """Whether a running task was asked to end already, by this scheduler or by others."""
         return task.uid in self.cache.preempted or task.pod.metadata.deletion_timestamp is not None
-
-    def _wait_for(self, task: Task, group: Group) -> None:
-        waiting = self._waits.setdefault(task.uid, set())
-        if group.key not in waiting:
-            waiting.add(group.key)
-            self._left[group.key] += 1
 
     def _let_go(self, uid: str) -> list[str]:
         """A victim is waited for no more. Returns the groups (their keys) that did."""

@@ -152,7 +152,9 @@ class Scheduler:
 
         Raises InputError where what the cluster has and what a plugin was given do not go together, else PluginError.
         """
-        for number, obj in enumerate(await self._listed() if objects is None else objects, 1):
+        if objects is None:
+            objects = [obj for kind in KINDS for obj in (await self.cluster.list(kind)).items]
+        for number, obj in enumerate(objects, 1):
             try:
                 self.event_handlers.ingest(obj)
             except Exception as error:  # noqa: BLE001 (a bug that one object meets is reported, and the others are served)
@@ -164,9 +166,6 @@ class Scheduler:
         self.plugin_sync.start()
         self.preemption.started()
         await self.plan_recovery.start()
-
-    async def _listed(self) -> list[KubeObject]:
-        return [obj for kind in KINDS for obj in (await self.cluster.list(kind)).items]
 
     # ------------------------------------------------------------------ cycles
 

@@ -96,7 +96,7 @@ class _Ended:
 
 
 async def _end_preempted(scheduler: Scheduler) -> list[_Ended]:
-    """End the evicted pods at once, as kubelets do in time, and create those that are moved again, as controllers do."""
+    """End the evicted pods at once, as kubelets do in time; create those that are moved again, as controllers do."""
     cache, cluster = scheduler.cache, scheduler.cluster
     ended = []
     for task in [cache.tasks[uid] for uid in sorted(cache.preempted) if uid in cache.tasks]:

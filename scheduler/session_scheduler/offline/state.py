@@ -90,14 +90,6 @@ async def read_state(files: Sequence[str], kubeconfig: str | None = None, contex
 # ------------------------------------------------------------------ the scheduler over it
 
 
-async def open_offline(files: Sequence[str], config: SchedulerConfig, *, evaluation: str = "heap") -> Scheduler:
-    """A scheduler that was started over the manifests, its clock stopped.
-
-    Raises InputError (a file) and PluginLoadError (a plugin).
-    """
-    return await open_state(await read_state(files), config, evaluation=evaluation)
-
-
 async def open_state(state: ClusterState, config: SchedulerConfig, *, evaluation: str = "heap") -> Scheduler:
     """A scheduler that was started over the state, in memory, its clock stopped. Raises PluginLoadError."""
     profiles = Registry(BUILTIN).load_calls(config)

@@ -7,18 +7,16 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.engine.explain import explain_task, gate_reason, head_of
 from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.framework.evaluation import summarise
 from session_scheduler.framework.hooks import HookCall, PluginError
 from session_scheduler.model.columns import natural
 from session_scheduler.model.durations import known_end, placed_at, wrong_durations
-from session_scheduler.model.groups import Phase, Task
+from session_scheduler.model.groups import Task
 from session_scheduler.model.times import time_text
 from session_scheduler.offline.queue_report import queue_report
 from session_scheduler.offline.simulate import json_columns
-from session_scheduler.offline.state import ClusterState, open_state
 
 _COLUMNS: Final = ("jobid", "devices")
 """What plugins say of a pod that holds something."""
@@ -26,13 +24,11 @@ _LAST: Final = 253_402_300_799
 """The end of the year 9999, in seconds since 1970."""
 
 
-async def status_of_state(state: ClusterState, config: SchedulerConfig) -> dict[str, Any]:
-    """The JSON of `fluence status`, for a state that was read. Raises InputError."""
-    return status_of(await open_state(state, config))
-
-
 def status_of(scheduler: Scheduler) -> dict[str, Any]:
-    """{"held": […], "waiting": […], "queues": […], "summary": {…}}. The scheduler was started; no session is open."""
+    """The JSON of `fluence status`: {"held": […], "waiting": […], "queues": […], "summary": {…}}.
+
+    The scheduler was started; no session is open.
+    """
     queues = queue_report(scheduler)  # first: which queue a group is in is looked up where queues are in use
     tasks = sorted(
         (task for task in scheduler.cache.tasks.values() if task.pod.spec.scheduler_name in scheduler.profiles),

@@ -69,7 +69,7 @@ class LiveObserver(Observer):
         result: GroupResult = "scheduled" if outcome.scheduled else "error" if _is_error(outcome) else "unschedulable"
         self._metrics.groups(result)
         if outcome.filled_in:
-            self._metrics.filled_in(len(outcome.placed))
+            self._metrics.filled_in.add(count=len(outcome.placed))
         self._metrics.pods("error" if result == "error" else "unschedulable", len(outcome.reasons))
         if not outcome.scheduled and (group.missing or not group.suffice(group.tasks.values())):
             since, _ = self._incomplete.get(group.key, (self._clock.now(), outcome))
@@ -80,7 +80,7 @@ class LiveObserver(Observer):
 
     def requeued(self, event: str, plugin: str, groups: int) -> None:
         """See `Observer`."""
-        self._metrics.requeued(event, plugin, groups)
+        self._metrics.requeued.add(event, plugin, count=groups)
 
     def bound(self, task: Task, node: str) -> None:
         """See `Observer`."""
@@ -88,7 +88,7 @@ class LiveObserver(Observer):
         self._recorder.scheduled(task.pod, node)
         self._report_unevaluated(task.pod)
         if task.pod.spec.node_name:  # its event came before the answer
-            self._metrics.watch_lag(0.0)
+            self._metrics.watch_lag.observe(0.0)
         elif len(self._bound_at) < _REMEMBERED:
             self._bound_at[task.uid] = self._clock.now()
 
@@ -136,7 +136,7 @@ class LiveObserver(Observer):
 
     def _starts_over(self, what: str, group: Group, text: str) -> None:
         """A gang's members are evicted."""
-        self._metrics.gang_evicted()
+        self._metrics.evictions.add()
         _log.warning(what, group=group.key, why=text)
         if group.pod_group is not None:
             self._recorder.group(group.pod_group, "False", UNSCHEDULABLE, text)
@@ -191,7 +191,7 @@ class LiveObserver(Observer):
         self._recorder.seen(obj)
         since = self._bound_at.pop(uid, None) if obj.spec.node_name else None
         if since is not None:
-            self._metrics.watch_lag(self._clock.now() - since)
+            self._metrics.watch_lag.observe(self._clock.now() - since)
 
     def report_incomplete(self, now: float) -> None:
         """Report the groups that have been incomplete for long enough."""

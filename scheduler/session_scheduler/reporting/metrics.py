@@ -10,8 +10,9 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import perf_counter
-from typing import Final, Literal, Protocol, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector
@@ -60,30 +61,21 @@ _SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {
 """What the names of a family's samples end with; of other types they are the family's own."""
 
 
-class Pending(Protocol):
-    """What waits to be scheduled, by state."""
+class Pending(NamedTuple):
+    """What waits to be scheduled."""
 
-    @property
-    def groups(self) -> Mapping[str, int]:
-        """How many groups are in each state."""
-
-    @property
-    def pods(self) -> Mapping[str, int]:
-        """How many pods are in each state."""
-
-    @property
-    def reserved(self) -> int:
-        """For how many gangs nodes are kept."""
+    groups: Mapping[str, int]
+    """By state, as are the pods."""
+    pods: Mapping[str, int]
+    reserved: int
+    """For how many gangs nodes are kept."""
 
 
+@dataclass(frozen=True, slots=True)
 class _Collector:
-    """What a registry collects at a scrape, and what the writers of both formats take: the families that `read` makes."""
+    """What a registry collects, and what the writers of both formats take."""
 
-    def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
-        self._read = read
-
-    def collect(self) -> Iterable[Metric]:
-        return self._read()
+    collect: Callable[[], Iterable[Metric]]
 
 
 class _Counts:
@@ -173,25 +165,26 @@ class Metrics:
         self._stages = {stage: stages.labels(stage) for stage in get_args(Stage)}
         self._groups = _Counts(registry, "groups", "Attempts at groups.", ("result",), get_args(GroupResult))
         self._pods = _Counts(registry, "pods", "Attempts at pods.", ("result",), get_args(PodResult))
-        self._requeued = _Counts(registry, "woken_groups", "Refused groups that an event woke.", ("event", "plugin"))
+        self.requeued = _Counts(registry, "woken_groups", "Refused groups that an event woke.", ("event", "plugin"))
+        """Groups that an event requeued, by event and the plugin that had refused them: none for their own."""
         codes = (*BIND_ERRORS.values(), "other")
         self._bind_errors = _Counts(registry, "bind_errors", "Binding requests that failed.", ("code",), codes)
-        self._evictions = _Counts(registry, "gang_evictions", "Gangs that were bound in part for too long and evicted.")
+        self.evictions = _Counts(registry, "gang_evictions", "Gangs that were bound in part for too long and evicted.")
         self._preemptions = _Counts(registry, "preemptions", "Pods and gangs for which others were to end.")
         self._victims = _Counts(registry, "preemption_victims", "Pods that were to end for others.")
         self._consolidations = _Counts(registry, "consolidations", "Pods and gangs for which others were moved.")
-        self._filled_in = _Counts(registry, "backfilled_pods", "Pods placed in the room of a gang that starts later.")
+        self.filled_in = _Counts(registry, "backfilled_pods", "Pods placed in the room of a gang that starts later.")
         self._moved = _Counts(registry, "moved_pods", "Pods that were to end so as to run elsewhere.")
         self._recoveries = _Counts(
             registry, "recoveries", "Plans that were found half done.", ("what",), ("rolled_forward", "aborted")
         )
         self._recovered_pods = _Counts(registry, "recovered_pods", "Pods of plans that were rolled forward.")
-        self._lag = _histogram(registry, "watch_lag_seconds", "From a bind's answer to the event that shows it.")
+        self.watch_lag = _histogram(registry, "watch_lag_seconds", "From a bind's answer to the event that shows it.")
         self.watches = WatchMetrics(registry)
         self.reports = ReportMetrics(registry)
         """What a `Recorder` counts."""
         self._leader = Gauge(PREFIX + "leader", "1 where this replica schedules.", registry=registry)
-        self._renewals = _Counts(registry, "lease_renewal_failures", "Renewals of the lease that failed.")
+        self.renewal_failures = _Counts(registry, "lease_renewal_failures", "Renewals of the lease that failed.")
         self._plugin_families = _PluginFamilies(registry)
 
     # ------------------------------------------------------------------ what is recorded
@@ -222,26 +215,14 @@ class Metrics:
         """Attempts at pods ended so."""
         self._pods.add(result, count=count)
 
-    def requeued(self, event: str, plugin: str, groups: int) -> None:
-        """An event requeued so many groups that the plugin had refused; no plugin where it was about the groups."""
-        self._requeued.add(event, plugin, count=groups)
-
     def bind_error(self, answer: str) -> None:
         """A binding request failed; `answer` is the name of the error, as `NotFound`."""
         self._bind_errors.add(BIND_ERRORS.get(answer, "other"))
-
-    def gang_evicted(self) -> None:
-        """A gang's bound members were asked to end: the others did not fit in time."""
-        self._evictions.add()
 
     def preempted(self, victims: int) -> None:
         """So many pods were to end for a pod or a gang."""
         self._preemptions.add(count=victims > 0)
         self._victims.add(count=victims)
-
-    def filled_in(self, pods: int) -> None:
-        """So many pods were placed in the room of a gang that starts later."""
-        self._filled_in.add(count=pods)
 
     def moved(self, victims: int) -> None:
         """So many pods were to end for a pod or a gang, and to run elsewhere."""
@@ -252,14 +233,6 @@ class Metrics:
         """A plan that was found was "rolled forward", with so many pods that were not bound yet, or "aborted"."""
         self._recoveries.add(what.replace(" ", "_"))
         self._recovered_pods.add(count=pods)
-
-    def watch_lag(self, seconds: float) -> None:
-        """A watch showed a bind, so long after its answer."""
-        self._lag.observe(seconds)
-
-    def renewal_failed(self) -> None:
-        """The lease was not renewed at one try."""
-        self._renewals.add()
 
     # ------------------------------------------------------------------ what is read at a scrape
 
@@ -374,15 +347,12 @@ class _PluginFamilies:
             else:
                 taken |= _names(family)
                 shown.append(family)
-        self._log_new(problems)
-        return shown
-
-    def _log_new(self, problems: Mapping[str, str]) -> None:
         for plugin, problem in problems.items():
             self._failures.add(plugin)
             if self._logged.get(plugin) != problem:
                 _log.warning("a plugin's metrics are left out", plugin=plugin, problem=problem)
-        self._logged = dict(problems)
+        self._logged = problems
+        return shown
 
 
 def _asked(call: HookCall, problems: dict[str, str]) -> list[Metric]:

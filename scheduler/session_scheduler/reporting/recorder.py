@@ -155,15 +155,12 @@ class Recorder:
         there is an event alone.
         """
         if status == "False":
-            if not self._was_scheduled(group):
+            latest = self._reports_of(group.metadata.uid).latest(group, SCHEDULED)
+            if latest is None or latest.status != "True":
                 self.condition(group, SCHEDULED, status, reason, message)
             self.record(group, messages.failed_scheduling(message))
         elif self.condition(group, SCHEDULED, status, reason, message):
             self.record(group, messages.started(message))
-
-    def _was_scheduled(self, group: PodGroup) -> bool:
-        said = self._reports_of(group.metadata.uid).latest(group, SCHEDULED)
-        return said is not None and said.status == "True"
 
     # -------------------------------------------------------------- asking
 
@@ -308,10 +305,9 @@ class Recorder:
             known = reports.known(obj, wanted.condition.type)
             if same(known, wanted.condition):
                 return
+            condition = wanted.condition.since([known] if known else [], time_text(wanted.asked))
             try:
-                await self._swap(
-                    reports, obj, wanted.condition.since([known] if known else [], time_text(wanted.asked))
-                )
+                await self._swap(reports, obj, condition)
             except Conflict:
                 reports.forget_written()
                 if isinstance(obj, Pod) or not left:
@@ -441,19 +437,14 @@ class Recorder:
         `run` does it now and then.
         """
         now = self._clock.now()
-        self._missed = {
-            reports: None for reports in self._missed if reports.missed
-        }  # others went, or were asked for since
-        missed = list(itertools.islice(self._missed, _AGAIN))
-        for reports in missed:
-            del self._missed[reports]
-        for wanted in [wanted for reports in missed for wanted in reports.missed.values()]:
+        missed = [reports for reports in self._missed if reports.missed]  # others went, or were asked for since
+        self._missed = dict.fromkeys(missed[_AGAIN:])
+        for wanted in [wanted for reports in missed[:_AGAIN] for wanted in reports.missed.values()]:
             self.condition(wanted.obj, *says(wanted.condition))
         for series in [one for one in self._owed if one.due(now, _REPEAT_SECONDS)]:
             self._lost(self._waiting.put(series))
-        for _ in list(
-            itertools.takewhile(lambda reports: now - reports.heard >= FORGET_SECONDS, self._reports.values())
-        ):
+        silent = itertools.takewhile(lambda reports: now - reports.heard >= FORGET_SECONDS, self._reports.values())
+        for _ in list(silent):
             self._forget_oldest()
 
     async def _tidy_on(self) -> None:
