@@ -141,12 +141,16 @@ def _unwritable(target: Path, error: OSError) -> InputError:
 
 def _texts(names: Names) -> Mapping[str, str]:
     """Every file's text, by its path."""
+    try:
+        requirement = f">={metadata.version('fluence-scheduler')}"  # the plugin works with this version and later ones
+    except metadata.PackageNotFoundError:
+        requirement = ""
     values = {
         "distribution": names.name,
         "plugin": names.name,
         "package": names.package,
         "cls": names.cls,
-        "requirement": _requirement(),
+        "requirement": requirement,
     }
     source = f"src/{names.package}"
     paths = {
@@ -159,11 +163,3 @@ def _texts(names: Names) -> Mapping[str, str]:
     templates = resources.files("session_scheduler.cli") / "templates"
     texts = {path: (templates / f"{name}.in").read_text(encoding="utf-8") for path, name in paths.items()}
     return {f"{source}/py.typed": "", **{path: Template(text).substitute(values) for path, text in texts.items()}}
-
-
-def _requirement() -> str:
-    """Which versions of the core the plugin takes: this one and later ones."""
-    try:
-        return f">={metadata.version('fluence-scheduler')}"
-    except metadata.PackageNotFoundError:
-        return ""

@@ -245,8 +245,8 @@ class Requeuer:
         """Whether a group has an unbound pod that makes way for nominated ones of this standing."""
         group = self.cache.groups.get(key)
         tasks = group.tasks.values() if group is not None else ()
-        whoever = self.cache.queues.active  # then pods of other queues do, whatever their priority
-        return any(task.node is None and (whoever or task.preemptor_priority <= standing) for task in tasks)
+        any_priority = self.cache.queues.active  # then pods of other queues make way, whatever their priority
+        return any(task.node is None and (any_priority or task.preemptor_priority <= standing) for task in tasks)
 
     def freed(self, task: Task) -> None:
         """A task is not to be where it counted, and was never bound there: what it would have taken is free."""

@@ -250,7 +250,7 @@ def _refusal(verdict: Verdict, changes: Sequence[Mapping[str, Any]]) -> dict[str
 def _changes(
     session: Session, evaluation: Evaluation, task: Task, refused: Mapping[int, Verdict]
 ) -> dict[int, list[dict[str, Any]]]:
-    """By row: each plugin that refuses it, whoever does so first, and what would have to be so that it did not."""
+    """By row: each plugin that refuses it, not only the first, and what would have to be so that it did not."""
     found: dict[int, list[dict[str, Any]]] = {}
     view = session.table.all_rows()
     for filtering in evaluation.filters if refused else ():

@@ -46,7 +46,7 @@ class ClusterState:
     """The snapshot's, not checked yet."""
 
     def waiting(self) -> list[Pod]:
-        """The pods without a node that have not ended, whoever is to place them."""
+        """The pods without a node that have not ended, of every scheduler."""
         pods = [obj for obj in (*self.objects, *self.brought) if isinstance(obj, Pod)]
         return [pod for pod in pods if not pod.spec.node_name and not pod.terminal]
 

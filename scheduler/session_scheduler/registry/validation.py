@@ -60,8 +60,7 @@ def _may_have_own(plugin: object) -> bool:
 
 
 def _found(name: str, plugin: object) -> dict[str, Implementation]:
-    manager = _PluginManager(PROJECT)
-    manager.add_hookspecs(hookspecs)
+    manager = new_manager()
     manager.register(plugin, name=name)
     manager.check_pending()
     found: dict[str, Implementation] = {}
@@ -70,6 +69,13 @@ def _found(name: str, plugin: object) -> dict[str, Implementation]:
             first = caller.get_hookimpls()[0]
             found[caller.name] = Implementation(first.function, tuple(first.argnames), tuple(caller.spec.argnames))
     return {hook: found[hook] for hook in HOOKS if hook in found}
+
+
+def new_manager() -> pluggy.PluginManager:
+    """A plugin manager that knows the hook specifications."""
+    manager = _PluginManager(PROJECT)
+    manager.add_hookspecs(hookspecs)
+    return manager
 
 
 class _PluginManager(pluggy.PluginManager):

@@ -214,9 +214,8 @@ class LiveObserver(Observer):
                 (self._recorder.failed if failed else self._recorder.unschedulable)(task.pod, reason)
         group, pod_group = outcome.group, outcome.group.pod_group
         if outcome.refusal is not None and pod_group is not None and not group.whole:
-            self._recorder.group(
-                pod_group, "False", SCHEDULER_ERROR if failed else UNSCHEDULABLE, outcome.refusal.reason
-            )
+            reason = SCHEDULER_ERROR if failed else UNSCHEDULABLE
+            self._recorder.group(pod_group, "False", reason, outcome.refusal.reason)
 
 
 def _is_error(outcome: PlacementResult) -> bool:
