@@ -20,7 +20,7 @@ from rich.table import Table
 
 from session_scheduler.config.settings import PluginConfig, Profile, SchedulerConfig
 from session_scheduler.offline.simulate import place_all
-from session_scheduler.offline.state import open_offline
+from session_scheduler.offline.state import open_state, read_state
 
 
 def node(index: int) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def cluster(nodes: int, pods: int, gang: int, shape: str) -> Iterator[dict[str, 
 async def measure(file: Path, config: SchedulerConfig) -> tuple[float, float, int]:
     """Seconds to load, seconds to place, pods placed."""
     started = time.perf_counter()
-    scheduler = await open_offline([str(file)], config)
+    scheduler = await open_state(await read_state([str(file)]), config)
     loaded = time.perf_counter()
     result = await place_all(scheduler)
     return loaded - started, time.perf_counter() - loaded, result["summary"]["scheduled"]

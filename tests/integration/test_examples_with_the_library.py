@@ -16,7 +16,7 @@ from session_scheduler.config.parsing import validated
 from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.errors import InputError
 from session_scheduler.offline.simulate import place_all
-from session_scheduler.offline.state import open_offline
+from session_scheduler.offline.state import open_state, read_state
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ONLY_EMBEDDED = ("cpuAccounting", "windows")
@@ -50,7 +50,8 @@ def lacking_in(folder: Path) -> str | None:
 async def result_of(folder: Path, config: SchedulerConfig) -> dict[str, Any]:
     admitted = folder / "admitted.yaml"  # what the webhook makes of the workloads
     workloads = admitted if admitted.exists() else folder / "workloads.yaml"
-    return await place_all(await open_offline([str(folder / "cluster.yaml"), str(workloads)], config))
+    state = await read_state([str(folder / "cluster.yaml"), str(workloads)])
+    return await place_all(await open_state(state, config))
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

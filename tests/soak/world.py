@@ -119,7 +119,7 @@ class World:
 
     def rest(self) -> None:
         """Nothing new happens, and nobody ends but those who said when, until nothing more comes of it."""
-        self.cluster.memory.mend()
+        self.cluster.memory.stop_failing()
         for _ in range(_TURNS):
             while ended := [pod for pod in self.pods() if pod.spec.node_name and _duration(pod)]:
                 for pod in ended:

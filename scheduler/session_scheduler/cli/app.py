@@ -16,23 +16,17 @@ from session_scheduler.sdk.commands import PluginOption
 
 COMMANDS_GROUP: Final = "session_scheduler.commands"
 OPTIONS_GROUP: Final = "session_scheduler.options"
-_WITH_PLUGIN_OPTIONS: Final = (
-    commands.simulate,
-    commands.explain,
-    commands.snapshot,
-    commands.status,
-    commands.queues,
-    commands.run,
-)
-_CORE: Final[dict[str, Callable[..., Any]]] = {
+_CORE: Final[dict[str, Callable[..., int | None]]] = {
     "simulate": commands.simulate,
     "explain": commands.explain,
     "snapshot": commands.snapshot,
     "status": commands.status,
     "queues": commands.queues,
     "run": commands.run,
-    "plugins": commands.plugins,
 }
+"""The core's commands that have plugins' options, too."""
+_PLUGINS: Final = "plugins"
+"""The command that has none, and commands below it."""
 
 
 def build(words: Sequence[str]) -> typer.Typer:
@@ -45,26 +39,19 @@ def build(words: Sequence[str]) -> typer.Typer:
         no_args_is_help=True,
     )
     called = next((word for word in words if not word.startswith("-")), None)
-    options = _plugin_options() if _CORE.get(called or "") in _WITH_PLUGIN_OPTIONS else []
+    options = _plugin_options() if called in _CORE else []
     for name, function in _CORE.items():
-        if function is commands.plugins:
-            app.add_typer(_plugins(), name=name)
-        else:
-            app.command(name)(_with_options(function, options) if function in _WITH_PLUGIN_OPTIONS else function)
-    if called not in _CORE:
-        for name, added in _plugin_commands().items():
+        app.command(name)(_with_options(function, options))
+    plugins = typer.Typer(add_completion=False, rich_markup_mode=None)
+    plugins.callback(invoke_without_command=True)(commands.plugins)
+    plugins.command("new")(new_plugin.new)
+    app.add_typer(plugins, name=_PLUGINS)
+    if called not in _CORE and called != _PLUGINS:
+        for name, added in sorted(_loaded(COMMANDS_GROUP).items()):
             if isinstance(added, typer.Typer):
                 app.add_typer(added, name=name)
             else:
                 app.command(name)(added)
-    return app
-
-
-def _plugins() -> typer.Typer:
-    """The command that lists plugins, and what belongs to it."""
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.callback(invoke_without_command=True)(commands.plugins)
-    app.command("new")(new_plugin.new)
     return app
 
 
@@ -88,7 +75,7 @@ def _loaded(group: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for entry in metadata.entry_points(group=group):
         offer = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown distribution"
-        if entry.name in _CORE and group == COMMANDS_GROUP:
+        if group == COMMANDS_GROUP and (entry.name in _CORE or entry.name == _PLUGINS):
             raise InputError(f"command {entry.name} of {offer} has the name of a built-in command: uninstall it")
         try:
             found[entry.name] = entry.load()
@@ -96,10 +83,6 @@ def _loaded(group: str) -> dict[str, Any]:
             problem = f"{type(error).__name__}: {error}"
             raise InputError(f"{entry.name} of {offer} cannot be imported: {problem}: mend or reinstall it") from error
     return found
-
-
-def _plugin_commands() -> dict[str, Callable[..., Any] | typer.Typer]:
-    return dict(sorted(_loaded(COMMANDS_GROUP).items()))
 
 
 def _plugin_options() -> list[PluginOption]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -28,6 +28,7 @@ LiveCluster = Annotated[
 Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="The scheduler's configuration.")]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to write the result.")]
 PluginOptions = Sequence[tuple[PluginOption, str]]
+_Answer = TypeVar("_Answer")
 
 
 class SimulationOutput(Enum):
@@ -64,8 +65,6 @@ def simulate(
 
     Nothing is written to the cluster. The exit status is 1 where something is unschedulable.
     """
-    import asyncio
-
     from session_scheduler.offline.simulate import simulate_state
     from session_scheduler.offline.what_if import WhatIf, simulate_what_if
 
@@ -75,9 +74,9 @@ def simulate(
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level)
     if what_if:
         compared = output is not SimulationOutput.TABLE
-        result = asyncio.run(simulate_what_if(state, settings, what_if, compared=compared))
+        result = _run(simulate_what_if(state, settings, what_if, compared=compared))
     else:
-        result = asyncio.run(simulate_state(state, settings))
+        result = _run(simulate_state(state, settings))
     if output is SimulationOutput.DIFF:
         _write({"diff": result["diff"]}, Output.TABLE)
     else:
@@ -95,18 +94,15 @@ def explain(
     output: OutputOption = Output.TABLE,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
-) -> int:
+) -> None:
     """Judge each pending pod alone, node by node.
 
     Where it fits, with what score; and where not, by which plugin and why.
     """
-    import asyncio
-
     from session_scheduler.offline.explain import explain_state
 
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level)
-    _write(asyncio.run(explain_state(state, settings, pod)), output)
-    return 0
+    _write(_run(explain_state(state, settings, pod)), output)
 
 
 def snapshot(
@@ -121,7 +117,7 @@ def snapshot(
     ] = None,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
-) -> int:
+) -> None:
     """Save all that decisions are made from: what the scheduler watches, and its configuration.
 
     `simulate` and `explain` read it, and decide the same. It holds no Secret, and no value of an environment variable.
@@ -134,7 +130,6 @@ def snapshot(
         typer.echo(snapshot_of(state, settings), nl=False)
     else:
         write_snapshot(state, settings, output)
-    return 0
 
 
 def status(
@@ -146,18 +141,16 @@ def status(
     output: OutputOption = Output.TABLE,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
-) -> int:
+) -> None:
     """Show what pods hold, what waits and why, and what queues have.
 
     Nothing is placed, and nothing is written to the cluster.
     """
-    import asyncio
-
-    from session_scheduler.offline.status import status_of_state
+    from session_scheduler.offline.state import open_state
+    from session_scheduler.offline.status import status_of
 
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level)
-    _write(asyncio.run(status_of_state(state, settings)), output)
-    return 0
+    _write(status_of(_run(open_state(state, settings))), output)
 
 
 def queues(
@@ -169,18 +162,16 @@ def queues(
     output: OutputOption = Output.TABLE,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
-) -> int:
+) -> None:
     """Show what queues have, what their pods wait for, and what they should have.
 
     As it is in manifests, a snapshot or a live cluster: nothing is placed.
     """
-    import asyncio
-
-    from session_scheduler.offline.queue_report import queues_of_state
+    from session_scheduler.offline.queue_report import queue_report
+    from session_scheduler.offline.state import open_state
 
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level)
-    _write(asyncio.run(queues_of_state(state, settings)), output)
-    return 0
+    _write(queue_report(_run(open_state(state, settings))), output)
 
 
 def run(
@@ -204,17 +195,16 @@ def run(
     return event_loop.run(run_live(_configuration(config, plugin_options), kubeconfig=kubeconfig, context=context))
 
 
-def plugins(context: typer.Context, *, output: OutputOption = Output.TABLE) -> int:
+def plugins(context: typer.Context, *, output: OutputOption = Output.TABLE) -> None:
     """List the plugins that a configuration can name, or write a new one."""
     if context.invoked_subcommand is not None:
-        return 0
+        return
     from dataclasses import asdict
 
     from session_scheduler.builtin import BUILTIN
     from session_scheduler.registry.registry import Registry
 
     _write({"plugins": [asdict(plugin) for plugin in Registry(BUILTIN).installed()]}, output)
-    return 0
 
 
 def _read(
@@ -226,8 +216,6 @@ def _read(
     log_level: LogLevel,
 ) -> tuple[ClusterState, SchedulerConfig]:
     """The state that the arguments name, and the configuration: the one given, the state's own, or the default."""
-    import asyncio
-
     from session_scheduler.offline.state import read_state
     from session_scheduler.sdk.logs import log_to_stderr
 
@@ -235,7 +223,7 @@ def _read(
     if not files and kubeconfig is None:
         raise InputError("Missing argument 'FILE': name manifests, or a cluster by --kubeconfig")
     given = _configuration(config, options) if config is not None else None
-    state = asyncio.run(read_state(files or [], kubeconfig, context))
+    state = _run(read_state(files or [], kubeconfig, context))
     return state, given or _configuration(None, options, state)
 
 
@@ -248,6 +236,12 @@ def _configuration(path: Path | None, options: PluginOptions, state: ClusterStat
     for option, value in options:
         config = Registry(BUILTIN).with_arguments(config, option.plugin, {option.argument: value})
     return config
+
+
+def _run(work: Coroutine[Any, Any, _Answer]) -> _Answer:
+    import asyncio  # here, so that --help is quick
+
+    return asyncio.run(work)
 
 
 def _write(result: dict[str, Any], output: Output) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import metadata, resources, util
 from pathlib import Path
 from string import Template
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -83,8 +83,8 @@ def names_of(name: str) -> Names:
         raise _wrong(name, f"makes {package!r}, which Python cannot import: begin with a letter, and use no keyword")
     if normal in _RESERVED or package in sys.stdlib_module_names:
         raise _wrong(name, "is reserved: choose another name")
-    if taken := _taken(normal):
-        raise _wrong(name, f"is {taken}: choose another name")
+    if owner := _owner(normal):
+        raise _wrong(name, f"is {owner}: choose another name")
     if util.find_spec(package) is not None:
         raise _wrong(name, f"makes a module {package!r}, which is there already: choose another name")
     cls = "".join(part.capitalize() for part in normal.split("-"))
@@ -93,7 +93,7 @@ def names_of(name: str) -> Names:
     return Names(normal, package, cls)
 
 
-def _taken(name: str) -> str:
+def _owner(name: str) -> str:
     """What has the name already; empty for nothing."""
     from session_scheduler.builtin import BUILTIN
     from session_scheduler.registry.registry import Registry
@@ -141,12 +141,16 @@ def _unwritable(target: Path, error: OSError) -> InputError:
 
 def _texts(names: Names) -> Mapping[str, str]:
     """Every file's text, by its path."""
+    try:
+        requirement = f">={metadata.version('fluence-scheduler')}"  # the plugin works with this version and later ones
+    except metadata.PackageNotFoundError:
+        requirement = ""
     values = {
         "distribution": names.name,
         "plugin": names.name,
         "package": names.package,
         "cls": names.cls,
-        "requirement": _requirement(),
+        "requirement": requirement,
     }
     source = f"src/{names.package}"
     paths = {
@@ -156,17 +160,6 @@ def _texts(names: Names) -> Mapping[str, str]:
         f"{source}/plugin.py": "plugin.py",
         "tests/test_plugin.py": "test_plugin.py",
     }
-    return {f"{source}/py.typed": "", **{path: _filled(template, values) for path, template in paths.items()}}
-
-
-def _filled(template: str, values: Mapping[str, Any]) -> str:
-    file = resources.files("session_scheduler.cli") / "templates" / f"{template}.in"
-    return Template(file.read_text(encoding="utf-8")).substitute(values)
-
-
-def _requirement() -> str:
-    """Which versions of the core the plugin takes: this one and later ones."""
-    try:
-        return f">={metadata.version('fluence-scheduler')}"
-    except metadata.PackageNotFoundError:
-        return ""
+    templates = resources.files("session_scheduler.cli") / "templates"
+    texts = {path: (templates / f"{name}.in").read_text(encoding="utf-8") for path, name in paths.items()}
+    return {f"{source}/py.typed": "", **{path: Template(text).substitute(values) for path, text in texts.items()}}

@@ -15,7 +15,7 @@ from rich.text import Text
 from session_scheduler.sdk.commands import TableRows
 
 _UNBOUNDED: Final = 100_000
-"""The width where nobody looks at a terminal: nothing is wrapped, so that each row is one line."""
+"""The width where the output is no terminal: nothing is wrapped, so that each row is one line."""
 
 _NARROW: Final = 80
 """Columns of a terminal below which a sentence beside five other columns would be a word wide."""
@@ -34,7 +34,7 @@ def print_parts(parts: Sequence[str | TableRows]) -> None:
 
 
 def _print(shown: Callable[[bool], Iterable[RenderableType]]) -> None:
-    """Write what is shown; it is told whether the terminal is narrow."""
+    """Write what is shown, which depends on whether the terminal is narrow."""
     if sys.stdout.isatty():
         terminal = Console(highlight=False)
         terminal.print(*shown(terminal.width < _NARROW), sep="\n")
@@ -68,81 +68,65 @@ def tables(result: Mapping[str, Any], *, narrow: bool = False) -> Iterable[Rende
 
 def _simulated(result: Mapping[str, Any], narrow: bool) -> Iterable[RenderableType]:
     groups, pods = result.get("groups", ()), result["pods"]
-    if groups:
-        rows = [(group["namespace"], group["name"], group["minCount"], group["scheduled"]) for group in groups]
-        yield _table(("NAMESPACE", "GROUP", "MIN", "SCHEDULED"), rows)
+    preempted, moved = result.get("preempted", ()), result.get("moved", ())
+    yield from _section(("GROUP", "MIN", "SCHEDULED"), _rows(groups, "minCount", "scheduled"))
+    columns = ("POD", "GROUP", "NODE", "BACKEND", "REASON")
+    yield from _section(columns, _rows(pods, "group", "node", "backend", "reason"), narrow=narrow)
+    yield from _section(("PREEMPTED", "NODE"), _rows(preempted, "node"))
+    yield from _section(("MOVED", "FROM", "TO"), _rows(moved, "node", "to"))
+    yield from _summary(result["summary"])
+
+
+def _rows(things: Iterable[Mapping[str, Any]], *keys: str) -> list[tuple[object, ...]]:
+    """A row for each thing: its namespace, its name, and what it has of these keys."""
+    return [(one["namespace"], one["name"], *map(one.get, keys)) for one in things]
+
+
+def _section(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, narrow: bool = False
+) -> Iterable[RenderableType]:
+    """A table of things that have a namespace and a name, and an empty line; nothing where there are none."""
+    if rows:
+        yield from _with_texts(("NAMESPACE", *columns), rows, [f"{row[0]}/{row[1]}" for row in rows], narrow)
         yield ""
-    if pods:
-        columns = ("NAMESPACE", "POD", "GROUP", "NODE", "BACKEND", "REASON")
-        names = [f"{pod['namespace']}/{pod['name']}" for pod in pods]
-        yield from _with_texts(columns, [_pod_row(pod) for pod in pods], names, narrow)
-        yield ""
-    if preempted := result.get("preempted", ()):
-        victims = [(pod["namespace"], pod["name"], pod["node"]) for pod in preempted]
-        yield _table(("NAMESPACE", "PREEMPTED", "NODE"), victims)
-        yield ""
-    if moved := result.get("moved", ()):
-        yield _table(("NAMESPACE", "MOVED", "FROM", "TO"), [
-            (pod["namespace"], pod["name"], pod["node"], pod["to"]) for pod in moved
-        ])  # fmt: skip
-        yield ""
-    summary = dict(result["summary"])
-    for name, problem in summary.pop("problems", {}).items():
+
+
+def _summary(summary: Mapping[str, Any]) -> Iterable[RenderableType]:
+    counts = dict(summary)
+    for name, problem in counts.pop("problems", {}).items():
         yield Text(f"{name}: {problem}")
-    yield Text(", ".join(f"{count} {_words(key)}" for key, count in summary.items()))
+    yield Text(_counted(counts))
 
 
-def _pod_row(pod: Mapping[str, Any]) -> Sequence[object]:
-    return (
-        pod["namespace"], pod["name"], pod.get("group"), pod["node"], pod.get("backend"), pod.get("reason"),
-    )  # fmt: skip
+def _counted(counts: Mapping[str, int]) -> str:
+    """As `2 scheduled, 1 left out`."""
+    return ", ".join(f"{count} {re.sub(r'(?<=[a-z])(?=[A-Z])', ' ', key).lower()}" for key, count in counts.items())
 
 
 def _status(result: Mapping[str, Any], narrow: bool) -> Iterable[RenderableType]:
-    columns = ("NAMESPACE", "HELD BY", "GROUP", "QUEUE", "NODE", "JOBID", "SINCE", "UNTIL", "DEVICES")
-    keys = ("namespace", "name", "group", "queue", "node", "jobid", "since", "until")
-    held = [(*(pod[key] for key in keys), ", ".join(map(str, pod["devices"]))) for pod in result["held"]]
-    waiting = [tuple(pod.values()) for pod in result["waiting"]]
-    waits = ("NAMESPACE", "WAITING", "GROUP", "QUEUE", "SINCE", "NOMINATED", "REASON")
-    for names, rows in ((columns, held), (waits, waiting)):
-        if rows:
-            yield from _with_texts(names, rows, [f"{row[0]}/{row[1]}" for row in rows], narrow)
-            yield ""
+    columns = ("HELD BY", "GROUP", "QUEUE", "NODE", "JOBID", "SINCE", "UNTIL", "DEVICES")
+    held = [{**pod, "devices": ", ".join(map(str, pod["devices"]))} for pod in result["held"]]
+    keys = ("group", "queue", "node", "jobid", "since", "until", "devices")
+    yield from _section(columns, _rows(held, *keys), narrow=narrow)
+    waiting = _rows(result["waiting"], "group", "queue", "since", "nominated", "reason")
+    yield from _section(("WAITING", "GROUP", "QUEUE", "SINCE", "NOMINATED", "REASON"), waiting, narrow=narrow)
     yield from _queues(result["queues"], narrow)
     yield ""
-    summary = dict(result["summary"])
-    for name, problem in summary.pop("problems", {}).items():
-        yield Text(f"{name}: {problem}")
-    yield Text(", ".join(f"{count} {_words(key)}" for key, count in summary.items()))
+    yield from _summary(result["summary"])
 
 
 def _different(diff: Mapping[str, Any]) -> Iterable[RenderableType]:
-    if diff["pods"]:
-        columns = ("NAMESPACE", "POD", "GROUP", "BEFORE", "AFTER")
-        yield _table(columns, [
-            (pod["namespace"], pod["name"], pod["group"], _place(pod["before"]), _place(pod["after"]))
-            for pod in diff["pods"]
-        ])  # fmt: skip
-        yield ""
-    if diff["preempted"]:
-        yield _table(("NAMESPACE", "PREEMPTED", "NODE", "BEFORE", "AFTER"), [
-            (pod["namespace"], pod["name"], pod["node"], _yes(pod["before"]), _yes(pod["after"]))
-            for pod in diff["preempted"]
-        ])  # fmt: skip
-        yield ""
-    if diff["moved"]:
-        yield _table(("NAMESPACE", "MOVED", "FROM", "TO BEFORE", "TO AFTER"), [
-            (pod["namespace"], pod["name"], pod["node"], pod["before"], pod["after"]) for pod in diff["moved"]
-        ])  # fmt: skip
-        yield ""
+    pods = [{**pod, "before": _place(pod["before"]), "after": _place(pod["after"])} for pod in diff["pods"]]
+    yield from _section(("POD", "GROUP", "BEFORE", "AFTER"), _rows(pods, "group", "before", "after"))
+    yes = {True: "yes", False: "no"}
+    preempted = [{**pod, "before": yes[pod["before"]], "after": yes[pod["after"]]} for pod in diff["preempted"]]
+    yield from _section(("PREEMPTED", "NODE", "BEFORE", "AFTER"), _rows(preempted, "node", "before", "after"))
+    moved = _rows(diff["moved"], "node", "before", "after")
+    yield from _section(("MOVED", "FROM", "TO BEFORE", "TO AFTER"), moved)
     if not diff["pods"] and not diff["preempted"] and not diff["moved"]:
         yield Text("no decision changes")
     for when, counts in diff["summary"].items():
-        yield Text(f"{when}: " + ", ".join(f"{count} {_words(key)}" for key, count in counts.items()))
-
-
-def _yes(whether: bool) -> str:
-    return "yes" if whether else "no"
+        yield Text(f"{when}: {_counted(counts)}")
 
 
 def _place(decided: Mapping[str, Any]) -> str | None:
@@ -158,9 +142,9 @@ def _explained(pods: Sequence[Mapping[str, Any]], narrow: bool) -> Iterable[Rend
         if index:
             yield ""
         helps = f"; fits if {', and '.join(pod['fitsIf'])}" if pod.get("fitsIf") else ""
-        told = pod["reason"] or "nothing refuses the pod as a whole"
+        reason = pod["reason"] or "nothing refuses the pod as a whole"
         other = f" (of the scheduler {pod['schedulerName']})" if "schedulerName" in pod else ""
-        yield Text(f"{pod['namespace']}/{pod['name']}{other}: {told}{helps}")
+        yield Text(f"{pod['namespace']}/{pod['name']}{other}: {reason}{helps}")
         rows = [_node_row(name, verdict) for name, verdict in pod["nodes"].items()]
         if rows:
             yield from _with_texts(("NODE", "FITS", "SCORE", "PLUGIN", "REASON"), rows, list(pod["nodes"]), narrow)
@@ -195,11 +179,11 @@ def _fits_if(verdict: Mapping[str, Any]) -> str:
 def _gangs(groups: Iterable[Mapping[str, Any]], narrow: bool) -> Iterable[RenderableType]:
     for group in groups:
         yield ""
-        told = f": {group['reason']}" if group["reason"] else ""
+        reason = f": {group['reason']}" if group["reason"] else ""
         parts = group.get("subGroups", {})
         lacks = sum(max(0, one["minimum"] - one["started"]) for one in parts.values())
         yield Text(f"group {group['namespace']}/{group['name']}: {group['placeable']} could be placed now, "
-                   f"{max(group['minCount'] - group['started'], lacks)} must be{told}")  # fmt: skip
+                   f"{max(group['minCount'] - group['started'], lacks)} must be{reason}")  # fmt: skip
         for name, one in parts.items():
             missing = one["minimum"] - one["started"] - one["placeable"]
             short = f"; {missing} too few" if missing > 0 else ""
@@ -212,13 +196,11 @@ def _gangs(groups: Iterable[Mapping[str, Any]], narrow: bool) -> Iterable[Render
 
 
 def _plugins(plugins: Sequence[Mapping[str, Any]], narrow: bool) -> Iterable[RenderableType]:
+    keys = ("name", "origin", "distribution", "version")
     rows = [
-        (
-            plugin["name"], plugin["origin"], plugin["distribution"], plugin["version"], ", ".join(plugin["hooks"]),
-            plugin["problem"] or plugin["summary"],
-        )
+        (*(plugin[key] for key in keys), ", ".join(plugin["hooks"]), plugin["problem"] or plugin["summary"])
         for plugin in plugins
-    ]  # fmt: skip
+    ]
     names = [plugin["name"] for plugin in plugins]
     yield from _with_texts(("NAME", "ORIGIN", "DISTRIBUTION", "VERSION", "HOOKS", "SUMMARY"), rows, names, narrow)
 
@@ -255,7 +237,3 @@ def _table(
     for row in rows:
         table.add_row(*(Text("-" if value in (None, "") else str(value)) for value in row))
     return table
-
-
-def _words(key: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", key).lower()

@@ -96,13 +96,13 @@ class BindCompletion:
 
     # ------------------------------------------------------------------ decisions
 
-    def carry_out(self, decision: Decision, calls: HookCalls, planning: PlanSwap | None) -> None:
+    def carry_out(self, decision: Decision, calls: HookCalls, swap: PlanSwap | None) -> None:
         """Bind what was decided, in flight; a later turn completes it."""
-        work = self.binder.carry_out(decision, calls, planning)
-        self.in_flight.start(decision.group.key, work, partial(self._carried_out, decision, calls, planning))
+        work = self.binder.carry_out(decision, calls, swap)
+        self.in_flight.start(decision.group.key, work, partial(self._carried_out, decision, calls, swap))
 
     async def _carried_out(
-        self, decision: Decision, calls: HookCalls, planning: PlanSwap | None, _: str,
+        self, decision: Decision, calls: HookCalls, swap: PlanSwap | None, _: str,
         answer: BindResult | BaseException,
     ) -> Bound:  # fmt: skip
         started = perf_counter()
@@ -111,7 +111,7 @@ class BindCompletion:
         for stage, seconds in result.seconds.items():
             self.observer.stage(stage, seconds)
         bound = await self._complete(decision, failures, calls)
-        self.gang_starts.completed(decision.group, planning)
+        self.gang_starts.completed(decision.group, swap)
         self.observer.stage("settle", perf_counter() - started)
         raise_first([failure.error for failure in failures if failure.error is not None])
         return bound
@@ -218,15 +218,7 @@ class BindCompletion:
 
     # ------------------------------------------------------------------ binds with unknown outcome
 
-    async def check_unknown(self) -> None:
-        """Check every bind with unknown outcome again. Raises unexpected errors at the end."""
-        await self.unknown_binds.check_all(self._resolve)
-
-    def start_unknown_checks(self) -> None:
-        """As `check_unknown`, in flight when this returns."""
-        self.unknown_binds.start_checks(self._resolve)
-
-    async def _resolve(self, bind: UnknownBind, failure: Failure | None) -> None:
+    async def resolve(self, bind: UnknownBind, failure: Failure | None) -> None:
         """The cluster said what became of a bind: `failure`, or None where it was done."""
         task = bind.failure.task
         if failure is None:

@@ -212,8 +212,9 @@ class Requeuer:
         if task is None:
             if known is not None and was and wanted & DELETE:
                 self._gone(known.pod, known.cls)
-            elif known is not None and not was:
-                self._asks_no_more()
+            elif known is not None and not was and self.cache.queues.active and self.queue.wants(Queue) & OTHER:
+                # what its queue asked for is for others to share, as if queues had changed
+                self.queue.happened(self._event(Queue, OTHER, None, None))
         elif stays and (known is None or not known.pod.spec.node_name):
             if wanted & ADD:
                 self.queue.happened(self._event(Pod, ADD, None, task.pod, old_class=None, new_class=task.cls))
@@ -221,11 +222,6 @@ class Requeuer:
             action = pod_actions(known.pod, task.pod, known.cls, task.cls) & wanted
             if action:
                 self.queue.happened(self._pod_event(action, known, task))
-
-    def _asks_no_more(self) -> None:
-        """A pod that waited went: what its queue asked for is for others to share, as if queues had changed."""
-        if self.cache.queues.active and self.queue.wants(Queue) & OTHER:
-            self.queue.happened(self._event(Queue, OTHER, None, None))
 
     def _gone(self, pod: Pod, cls: TaskClass, concerns: Callable[[str], bool] | None = None) -> None:
         self.queue.happened(self._event(Pod, DELETE, pod, None, old_class=cls, new_class=None), concerns)
@@ -249,8 +245,8 @@ class Requeuer:
         """Whether a group has an unbound pod that makes way for nominated ones of this standing."""
         group = self.cache.groups.get(key)
         tasks = group.tasks.values() if group is not None else ()
-        whoever = self.cache.queues.active  # then pods of other queues do, whatever their priority
-        return any(task.node is None and (whoever or task.preemptor_priority <= standing) for task in tasks)
+        any_priority = self.cache.queues.active  # then pods of other queues make way, whatever their priority
+        return any(task.node is None and (any_priority or task.preemptor_priority <= standing) for task in tasks)
 
     def freed(self, task: Task) -> None:
         """A task is not to be where it counted, and was never bound there: what it would have taken is free."""

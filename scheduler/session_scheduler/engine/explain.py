@@ -35,14 +35,10 @@ _LATEST = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
 
 def reason_of(scheduler: Scheduler, task: Task) -> str:
     """Why a task waits: its gates, or what its group's last try ended with."""
-    gate = scheduler.cache.gates.of(task)
-    if gate is not None:
-        return gate.reason
-    if task.phase is Phase.GATED:
-        return gated_reason(task)
+    gated = gate_reason(scheduler, task)
     outcome = scheduler.outcomes.get(task.group.key)
-    if outcome is None:
-        return NOT_TRIED
+    if gated is not None or outcome is None:
+        return NOT_TRIED if gated is None else gated
     if task in outcome.reasons:
         return outcome.reasons[task]
     return outcome.refusal.reason if outcome.refusal else NOT_TRIED
@@ -54,8 +50,13 @@ def head_of(task: Task) -> dict[str, Any]:
             "queue": task.group.queue}  # fmt: skip
 
 
-def gated_reason(task: Task) -> str:
-    """Why a task that is gated waits."""
+def gate_reason(scheduler: Scheduler, task: Task) -> str | None:
+    """Why a gated task waits: a plugin's gate, its scheduling gates, or its deletion; None for a task without gates."""
+    gate = scheduler.cache.gates.of(task)
+    if gate is not None:
+        return gate.reason
+    if task.phase is not Phase.GATED:
+        return None
     names = ", ".join(gate.name for gate in task.pod.spec.scheduling_gates)
     return f"{GATED}: {names}" if names else "the pod is being deleted"
 
@@ -72,7 +73,7 @@ def explain_pending(scheduler: Scheduler, pod: str | None = None) -> dict[str, A
     if pod is not None:
         waiting = [task for task in waiting if task.key == pod]
         if not waiting:
-            raise InputError(_notwaiting_tasks(scheduler, pod))
+            raise InputError(_not_waiting(scheduler, pod))
     return explain_tasks(scheduler, waiting)
 
 
@@ -82,7 +83,7 @@ def waiting_tasks(scheduler: Scheduler) -> list[Task]:
     return sorted(waiting, key=lambda task: natural(task.key))
 
 
-def _notwaiting_tasks(scheduler: Scheduler, pod: str) -> str:
+def _not_waiting(scheduler: Scheduler, pod: str) -> str:
     """What is wrong with the name of a pod, and what to write."""
     placed = next((task.node for task in scheduler.cache.tasks.values() if task.key == pod), None)
     if placed is not None:
@@ -207,8 +208,8 @@ def _opened(scheduler: Scheduler, calls: HookCalls, group: Group, spent: Counter
 # ------------------------------------------------------------------ node by node
 
 
-def _nodes(session: Session, task: Task, most: int | None, told: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Every node's verdict, by name in natural order; with `most` as of `explain_task`, which fills in `told`."""
+def _nodes(session: Session, task: Task, most: int | None, answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Every node's verdict, by name in natural order; with `most` as of `explain_task`, which fills in `answer`."""
     evaluation = session.evaluator.evaluation_for(task)
     view = session.table.all_rows()
     mask = session.table.valid()
@@ -217,8 +218,8 @@ def _nodes(session: Session, task: Task, most: int | None, told: dict[str, Any])
     parts = score_parts(evaluation, view, mask, task)
     rows: Mapping[str, int] = session.table.row_of
     if most is not None:
-        told["refusals"].update(verdict.plugin for verdict in refused.values())
-        told["leftOut"] = max(0, len(rows) - most)
+        answer["refusals"].update(verdict.plugin for verdict in refused.values())
+        answer["leftOut"] = max(0, len(rows) - most)
         shown = sorted(rows, key=lambda name: (rows[name] in refused, -total[rows[name]], natural(name)))[:most]
         rows = {name: session.table.row_of[name] for name in shown}
     changes = _changes(session, evaluation, task, {row: refused[row] for row in rows.values() if row in refused})
@@ -249,7 +250,7 @@ def _refusal(verdict: Verdict, changes: Sequence[Mapping[str, Any]]) -> dict[str
 def _changes(
     session: Session, evaluation: Evaluation, task: Task, refused: Mapping[int, Verdict]
 ) -> dict[int, list[dict[str, Any]]]:
-    """By row: each plugin that refuses it, whoever does so first, and what would have to be so that it did not."""
+    """By row: each plugin that refuses it, not only the first, and what would have to be so that it did not."""
     found: dict[int, list[dict[str, Any]]] = {}
     view = session.table.all_rows()
     for filtering in evaluation.filters if refused else ():
@@ -263,8 +264,8 @@ def _changes(
         except PluginError:  # it would be asked of no row here: others have refused them
             continue
         for row, changes in zip(gone.tolist(), said, strict=True):
-            told = None if changes is None else list(changes)
-            found.setdefault(row, []).append({"plugin": filtering.plugin, "changes": told})
+            change = {"plugin": filtering.plugin, "changes": None if changes is None else list(changes)}
+            found.setdefault(row, []).append(change)
     return found
 
 
@@ -278,11 +279,13 @@ def _sub_groups(group: Group, placed: Iterable[Task]) -> dict[str, Any]:
                           for name, minimum in group.minima.items()}}  # fmt: skip
 
 
-def _reason(session: Session, task: Task, told: dict[str, Any] | None = None) -> str | None:
-    """What refuses the pod whatever the node; until when, where time alone changes it, is added to `told`."""
-    if task.group.missing:
-        return missing_group(task)
+def _reason(session: Session, task: Task, answer: dict[str, Any]) -> str | None:
+    """What refuses the pod whatever the node; until when, where time alone changes it, is added to `answer`."""
     group = task.group
+    if group.missing:
+        ref = group.ref
+        where = f"PodGroup {ref.namespace}/{ref.name} ({ref.api_group})"
+        return f"{where} does not exist: create it, or remove the pod's group"
     ready = group.in_phase(Phase.PENDING)
     wrong = wrong_sub_groups(group)
     if wrong is not None:
@@ -292,24 +295,24 @@ def _reason(session: Session, task: Task, told: dict[str, Any] | None = None) ->
     refusal = session.evaluator.evaluation(task.cls).refusal
     if refusal is not None:
         return refusal.reason
-    if task.group.ref.refusal is not None:
-        return task.group.ref.refusal.reason
+    if group.ref.refusal is not None:
+        return group.ref.refusal.reason
     for call in session.calls.functions("prefilter"):
-        answer = call(session, task.group)
-        if isinstance(answer, Refusal):
-            return call.refusal(answer).reason
-    refusal = session.runner.pre_allocation(task.group)
+        refused = call(session, group)
+        if isinstance(refused, Refusal):
+            return call.refusal(refused).reason
+    refusal = session.runner.pre_allocation(group)
     if refusal is not None:
         return refusal.reason
     reason = session.runner.pre_predicate(task) or _over_capacity(session, task)
     placeable = task.phase is Phase.PENDING and session.calls.places_groups
     if reason is not None or not placeable or not session.evaluator.board(task).mask.any():
         return reason
-    with session.ledger.statement(task.group) as statement:
-        placed = ask_plugins(PlacementRequest(session, statement, task.group, [task]))
+    with session.ledger.statement(group) as statement:
+        placed = ask_plugins(PlacementRequest(session, statement, group, [task]))
         refusal = placed.refusal if placed is not None else None
-    if refusal is not None and refusal.until is not None and told is not None:
-        told["until"] = _time(refusal.until)
+    if refusal is not None and refusal.until is not None:
+        answer["until"] = _time(refusal.until)
     return refusal.reason if refusal is not None else None
 
 
@@ -335,9 +338,3 @@ def _over_capacity(session: Session, task: Task) -> str | None:
     if together and not can_start(group, [one for one in tasks if one not in over]):
         return f"{UNSCHEDULABLE}: {next(iter(over.values()))[0]}"
     return over[task][0] if task in over else None
-
-
-def missing_group(task: Task) -> str:
-    """The text for a pod whose PodGroup does not exist."""
-    ref = task.group.ref
-    return f"PodGroup {ref.namespace}/{ref.name} ({ref.api_group}) does not exist: create it, or remove the pod's group"

@@ -30,7 +30,7 @@ from session_scheduler.state.cache import Cache
 _log = structlog.get_logger(__name__)
 _EVICT_AGAIN = 5.0
 """Seconds after which a member that was to be evicted, and is still there, is evicted again."""
-_LOOK_AGAIN = 1.0
+_CHECK_AGAIN = 1.0
 """Seconds after which a gang whose time is over is checked again where work of it is in flight."""
 
 
@@ -63,7 +63,7 @@ class GangStarts:
 
     # ------------------------------------------------------------------ decisions and their binds
 
-    def planning(self, group: Group, allocated: Sequence[Task]) -> PlanSwap | None:
+    def plan_swap(self, group: Group, allocated: Sequence[Task]) -> PlanSwap | None:
         """The plan that carrying out a decision must write; None where each Binding stands for itself."""
         if not group.is_gang or _stood_before(group, allocated):
             return None
@@ -102,12 +102,12 @@ class GangStarts:
         self.forget_start(group.key)
         return False
 
-    def completed(self, group: Group, planning: PlanSwap | None = None) -> None:
+    def completed(self, group: Group, swap: PlanSwap | None = None) -> None:
         """Binds of a group are completed, as far as possible: note whether the gang has started."""
-        if planning is not None:
-            self.plans.carried_out(group.key, planning)
-            if planning.written is not None:
-                self.ingest_written(planning.written)
+        if swap is not None:
+            self.plans.carried_out(group.key, swap)
+            if swap.written is not None:
+                self.ingest_written(swap.written)
         if group.key not in self.cache.groups:  # its pods ended before the plan was known to be written
             self.ended(group.key, self.cache.pod_group(group.key))
         elif group.missing:
@@ -118,7 +118,7 @@ class GangStarts:
         else:
             self._limit(group)
             if self.cache.nominations.kept and not self.may_have_begun(group):
-                self._give_places_up(group)
+                self._give_up_places(group)
 
     def acknowledge(self, group: Group) -> None:
         """Let the PodGroup say that it is scheduled, if it is."""
@@ -149,8 +149,8 @@ class GangStarts:
         started = (task for uid, task in group.tasks.items() if uid in starting)
         return any(task.phase is Phase.BOUND or task.uid in self.unknown_binds for task in started)
 
-    def _give_places_up(self, group: Group | None) -> None:
-        """What is kept of a start is anybody's."""
+    def _give_up_places(self, group: Group | None) -> None:
+        """Nothing is kept of a start any more."""
         known = self.cache.nominations
         kept = [task for uid, task in group.tasks.items() if uid in known.kept] if known.kept and group else []
         for task in kept:
@@ -169,11 +169,11 @@ class GangStarts:
         if pod_group is not None and PLAN_ANNOTATION in pod_group.metadata.annotations:
             self.in_flight.start(key, self._remove(pod_group), self._removed)
 
-    def next_deadline(self, looked: float) -> float | None:
-        """When a gang's time is over next that was not at `looked`."""
+    def next_deadline(self, checked: float) -> float | None:
+        """When a gang's time is over next that was not at `checked`."""
         times = list(self._deadlines.values())
         if self.stale_seconds is not None:
-            stale = self.cache.stale_gangs.next_after(looked, self.stale_seconds)
+            stale = self.cache.stale_gangs.next_after(checked, self.stale_seconds)
             times += [stale] if stale is not None else []
         return min(times, default=None)
 
@@ -243,10 +243,10 @@ class GangStarts:
         members = self._on_nodes(group, Phase.BOUND) if group is not None else []
         if group is None or not members or group.whole:
             self._deadlines.pop(key, None)
-            self._give_places_up(group)
+            self._give_up_places(group)
             return
         if self.unknown_binds.is_busy(key):
-            self._deadlines[key] = now + _LOOK_AGAIN
+            self._deadlines[key] = now + _CHECK_AGAIN
             return
         self._deadlines[key] = now + _EVICT_AGAIN
         again = key in self._evicting
@@ -254,7 +254,7 @@ class GangStarts:
             self._evicting.add(key)
             self.observer.gang_timed_out(group, len(members), self.timeout)
         self.in_flight.start(key, self.binder.evict_all(members, delete=again), self._evicted)
-        self._give_places_up(group)
+        self._give_up_places(group)
 
     async def _evicted(self, _: str, answer: BaseException | None) -> None:
         if answer is not None:
@@ -296,15 +296,15 @@ class GangStarts:
 
     def _has_started(self, group: Group, plan: GangPlan) -> bool:
         """Whether the gang has started by this plan: then its members run, and are no part of a later start."""
-        told = group.pod_group is not None and acknowledged(group.pod_group, plan)
-        return told or self._whole.get(group.key) == plan.attempt
+        says_so = group.pod_group is not None and acknowledged(group.pod_group, plan)
+        return says_so or self._whole.get(group.key) == plan.attempt
 
     def forget_start(self, key: str) -> None:
         """A group has started, or must start over: what belonged to its start does so no more."""
         self._starting.pop(key, None)
         self._deadlines.pop(key, None)
         self._evicting.discard(key)
-        self._give_places_up(self.cache.groups.get(key))
+        self._give_up_places(self.cache.groups.get(key))
 
 
 def _stood_before(group: Group, allocated: Collection[Task]) -> bool:

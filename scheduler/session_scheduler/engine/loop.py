@@ -20,7 +20,7 @@ from session_scheduler.engine.scheduler import INGESTED_AT_ONCE, Scheduler
 from session_scheduler.model.groups import Phase, Task
 from session_scheduler.model.objects import KubeObject
 from session_scheduler.reporting.live_observer import LiveObserver
-from session_scheduler.reporting.metrics import PENDING_STATES, Metrics
+from session_scheduler.reporting.metrics import PENDING_STATES, Metrics, Pending
 
 _log = structlog.get_logger(__name__)
 _TURN_SECONDS = 0.005
@@ -58,7 +58,7 @@ class SchedulerLoop:
         clock: Clock,
         due: asyncio.Event | None = None,
     ) -> None:
-        """Whoever sets `due` ends the rest between two turns."""
+        """Setting `due` ends the rest between two turns."""
         self._scheduler = scheduler
         self._observer = observer
         self._metrics = metrics
@@ -93,10 +93,6 @@ class SchedulerLoop:
     def add_idle_task(self, task: IdleTask) -> None:
         """Run the task between turns from now on."""
         self._idle_tasks.append(task)
-
-    def notify(self) -> None:
-        """End the rest between two turns: there is something to do."""
-        self._due.set()
 
     def change(self, plugin: str, work: Callable[[], None]) -> None:
         """Call `work` in the next turn, before any session, and requeue the groups that the plugin refused."""
@@ -135,7 +131,10 @@ class SchedulerLoop:
                 await self._ended.wait()  # a turn that goes on may start something yet
                 while self._scheduler.in_flight:
                     self._due.clear()
-                    await self._complete()
+                    try:
+                        await self._scheduler.complete_finished()
+                    except Exception:  # noqa: BLE001 (a bug in one bind is reported, and the others may end)
+                        _log.exception("what was under way ended in an error")
                     if self._scheduler.in_flight:
                         await self._due.wait()
         except TimeoutError:
@@ -143,12 +142,6 @@ class SchedulerLoop:
             await self._scheduler.in_flight.abandon()
             return False
         return True
-
-    async def _complete(self) -> None:
-        try:
-            await self._scheduler.complete_finished()
-        except Exception:  # noqa: BLE001 (a bug in one bind is told, and the others may end)
-            _log.exception("what was under way ended in an error")
 
     async def _turn(self) -> None:
         started = perf_counter()
@@ -159,7 +152,7 @@ class SchedulerLoop:
             self._check_again()
             self._decided_at = self._clock.now()
             await self._scheduler.decide()
-        except Exception:  # noqa: BLE001 (a bug in one turn is told, and the next one goes on)
+        except Exception:  # noqa: BLE001 (a bug in one turn is reported, and the next one goes on)
             _log.exception("a turn of the scheduler failed")
             self._metrics.cycle(perf_counter() - started, failed=True)
             self._due.set()  # what it has not come to is due
@@ -185,8 +178,7 @@ class SchedulerLoop:
                 self._scheduler.event_handlers.failed(obj, error)
                 errors.append(error)
             self._observer.seen(change, obj)
-        if errors:
-            raise_first(errors)
+        raise_first(errors)
 
     def _change_plugins(self) -> None:
         while self._plugins_changes:
@@ -198,7 +190,7 @@ class SchedulerLoop:
         now = self._clock.now()
         if self._scheduler.unknown_binds and now >= self._check_at:
             self._check_at = now + _CHECK_AGAIN
-            self._scheduler.completion.start_unknown_checks()
+            self._scheduler.unknown_binds.start_checks(self._scheduler.completion.resolve)
         if now >= self._remind_at:
             self._remind_at = now + _REMIND
             self._scheduler.gang_starts.remind()
@@ -225,21 +217,14 @@ class SchedulerLoop:
 
     # ------------------------------------------------------------------ for metrics
 
-    @property
-    def groups(self) -> dict[str, int]:
-        """How many groups wait, by state."""
-        return {state: len({task.group for task in tasks}) for state, tasks in self._waiting().items()}
-
-    @property
-    def pods(self) -> dict[str, int]:
-        """How many pods wait, by state."""
-        return {state: len(tasks) for state, tasks in self._waiting().items()}
-
-    @property
-    def reserved(self) -> int:
-        """For how many gangs nodes are kept."""
-        starts = self._scheduler.cache.nominations.starts
-        return len({task.group for task in starts if task.node is None})
+    def pending(self) -> Pending:
+        """How many groups and pods wait, by state, and for how many gangs nodes are kept."""
+        waiting, starts = self._waiting(), self._scheduler.cache.nominations.starts
+        return Pending(
+            groups={state: len({task.group for task in tasks}) for state, tasks in waiting.items()},
+            pods={state: len(tasks) for state, tasks in waiting.items()},
+            reserved=len({task.group for task in starts if task.node is None}),
+        )
 
     def _waiting(self) -> dict[str, list[Task]]:
         """What waits, by state; costs nothing for what runs."""

@@ -156,13 +156,13 @@ class PlanCache:
         """An attempt that was found is carried out from now on."""
         self._recovering[key] = attempt
 
-    def carried_out(self, key: str, planning: PlanSwap) -> None:
+    def carried_out(self, key: str, swap: PlanSwap) -> None:
         """A plan was carried out, as far as possible. One that was found is void only once its successor stands."""
         found = self._recovering.pop(key, None)
-        if found is None or planning.in_force:
+        if found is None or swap.in_force:
             self._gates.discard(key)
-            self.give_up(key, planning.attempt)
-        elif isinstance(planning.error, _MAY_YET_COME):
+            self.give_up(key, swap.attempt)
+        elif isinstance(swap.error, _MAY_YET_COME):
             self.gate(key)
             self.reconsider(key, found)
         else:  # what can be taken back is; what cannot must not keep others waiting

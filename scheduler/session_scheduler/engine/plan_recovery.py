@@ -118,8 +118,8 @@ class PlanRecovery:
             self.plans.give_up(group.key, plan.attempt)
             if parts and begun and group.pod_group is not None:
                 self.plans.gate(group.key)
-                planning = self.gang_starts.replacing(group, group.pod_group, ())
-                self.in_flight.start(group.key, self.binder.plans.strike(planning), self._struck)
+                swap = self.gang_starts.replacing(group, group.pod_group, ())
+                self.in_flight.start(group.key, self.binder.plans.strike(swap), self._struck)
         if parts and not begun:
             self._abort(group, plan, parts, found=found)
 
@@ -158,22 +158,17 @@ class PlanRecovery:
             return False
         decision.allocated = [task for task in decision.allocated if task not in undone]
         decision.holds = {task: parts[task].holds for task in decision.allocated}
-        self._carry_on(group, pod_group, plan, decision, calls)
-        return True
-
-    def _carry_on(
-        self, group: Group, pod_group: PodGroup, plan: GangPlan, decision: Decision, calls: HookCalls
-    ) -> None:
         self.plans.give_up(group.key, plan.attempt)
         self.gang_starts.joins_start(group, decision.allocated)
         self.observer.recovered("rolled forward", len(decision.allocated))
-        planning = self.gang_starts.replacing(group, pod_group, decision.allocated)
-        if planning.others:
+        swap = self.gang_starts.replacing(group, pod_group, decision.allocated)
+        if swap.others:
             self.plans.gate(group.key)
         elif all(task.uid in plan.pods for task in decision.allocated):
-            planning = PlanSwap(pod_group, plan, resumed=True, attempt=plan.attempt)
+            swap = PlanSwap(pod_group, plan, resumed=True, attempt=plan.attempt)
         self.plans.recover(group.key, plan.attempt)
-        self.completion.carry_out(decision, calls, planning)
+        self.completion.carry_out(decision, calls, swap)
+        return True
 
     def _evaluated(
         self, group: Group, parts: Mapping[Task, PlannedPod], calls: HookCalls, *, whole: bool
@@ -202,11 +197,9 @@ class PlanRecovery:
     def _hold(self, decision: Decision, parts: Mapping[Task, PlannedPod], calls: HookCalls) -> set[str]:
         """Let the plugins hold what the plan says. Returns the pods (uids) for which one cannot. Raises PluginError."""
         refused: set[str] = set()
-        holds = {task: parts[task].holds for task in decision.allocated}
+        planned = [(task, parts[task]) for task in decision.allocated]
         for call in calls.functions("recover"):
-            holdings = [
-                Holding(task, parts[task].node, holds[task].get(call.plugin), {}) for task in decision.allocated
-            ]
+            holdings = [Holding(task, part.node, part.holds.get(call.plugin), {}) for task, part in planned]
             refused.update(call.guarded(set, call(holdings) or ()))
         return refused
 

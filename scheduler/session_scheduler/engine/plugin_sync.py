@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from session_scheduler.binding.held_record import holding_of, record_problem
-from session_scheduler.framework.bindings import Holding
 from session_scheduler.framework.hooks import HookCall, HookCalls, PluginError
 from session_scheduler.framework.observer import Observer
 from session_scheduler.model.groups import Task
@@ -31,7 +30,7 @@ class PluginSync:
             for task in ours:
                 self._report_problem(task)
             for call in calls.functions("recover"):
-                self._report_lost(call(_holdings(ours, call.plugin)), call.plugin)
+                self._recover(call, ours)
 
     def later(self, task: Task) -> None:
         """Another replica bound the pod, or a late request did: the plugins recover it before the next session."""
@@ -51,7 +50,7 @@ class PluginSync:
                 tasks = [task for uid, task in found.items() if self.cache.tasks.get(uid) is task and task.node]
                 try:
                     if tasks and name not in failed:
-                        self._report_lost(call(_holdings(tasks, call.plugin)), call.plugin)
+                        self._recover(call, tasks)
                 except PluginError as error:
                     failed[name] = error
                 if name not in failed:
@@ -62,15 +61,18 @@ class PluginSync:
         """Pass the changed nodes to the plugins. Returns the profiles that failed; the next call tries again."""
         changes = self.cache.node_changes()
         failed: dict[str, PluginError] = {}
-        answers: dict[int, PluginError | None] = {}
+        failures: dict[int, PluginError | None] = {}
         for name, calls in self.profiles.items() if changes else ():
             for call in calls.functions("on_nodes_changed"):
                 instance = id(calls.instances[call.plugin])  # profiles may share it
-                if instance not in answers:
-                    answers[instance] = _failure(call, changes)
-                error = answers[instance]
-                if error is not None:
-                    failed.setdefault(name, error)
+                if instance not in failures:
+                    failures[instance] = None
+                    try:
+                        call(changes)
+                    except PluginError as error:
+                        failures[instance] = error
+                if (failure := failures[instance]) is not None:
+                    failed.setdefault(name, failure)
         if failed:
             self.cache.mark_changed(change.name for change in changes)
         return failed
@@ -80,23 +82,11 @@ class PluginSync:
         if problem is not None:
             self.observer.problem(task.pod, problem)
 
-    def _report_lost(self, lost: Mapping[str, str] | None, plugin: str) -> None:
-        """Report bound pods whose holdings a plugin cannot hold."""
+    def _recover(self, call: HookCall, tasks: Iterable[Task]) -> None:
+        """Let a plugin recover what bound pods hold; report those for which it cannot. Raises PluginError."""
+        lost: Mapping[str, str] | None = call([holding_of(task, call.plugin) for task in tasks])
         for uid, why in (lost or {}).items():
             task = self.cache.tasks.get(uid)
             if task is not None:
-                text = f"pod {task.key}: what it holds cannot be held: {why} ({plugin})"
+                text = f"pod {task.key}: what it holds cannot be held: {why} ({call.plugin})"
                 self.observer.problem(task.pod, text)
-
-
-def _holdings(tasks: Iterable[Task], plugin: str) -> list[Holding]:
-    return [holding_of(task, plugin) for task in tasks]
-
-
-def _failure(call: HookCall, *arguments: object) -> PluginError | None:
-    """Call a hook that answers nothing; the error that it ended in, or None."""
-    try:
-        call(*arguments)
-    except PluginError as error:
-        return error
-    return None

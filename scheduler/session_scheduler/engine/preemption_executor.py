@@ -54,37 +54,13 @@ class _Nomination:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """How a victim is told that it is to end."""
+    """What a victim's condition and event say; made before any request, since the preemptor may be gone at its end."""
 
     condition: PodCondition
     """Without the time."""
     event: str
     moved: bool
     """Whether it is to run elsewhere: then its disruption budget has the last word."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Preemptor:
-    """For whom others end, as victims are told; known before any answer is waited for, for it may go meanwhile."""
-
-    kind: str
-    uid: str
-    scheduler: str
-
-    @classmethod
-    def of(cls, group: Group) -> _Preemptor:
-        scheduler = next((one.pod.spec.scheduler_name for one in group.tasks.values()), "")
-        return cls("pod" if group.single else "podgroup", group.uid, scheduler)
-
-    def ending(self, task: Task, preemption: Preemption) -> _End:
-        """What a victim is told."""
-        if task in preemption.moves:
-            text, reason = f"{self.scheduler}: moved so that a {self.kind} fits", MOVED
-            event = f"Moved from node {task.node} so that {self.kind} {self.uid} fits"
-        else:
-            text, reason = f"{self.scheduler}: preempting to accommodate a higher priority {self.kind}", PREEMPTED
-            event = f"Preempted by {self.kind} {self.uid} on node {preemption.where}"
-        return _End(PodCondition(DISRUPTION_TARGET, "True", reason, text), event, task in preemption.moves)
 
 
 @dataclass(eq=False, repr=False)
@@ -115,15 +91,17 @@ class PreemptionExecutor:
         """Let a session's nominations be written and its victims end; `reasons` are those of the tasks that wait."""
         group = decision.group
         nominations = [_Nomination(task, node, reasons.get(task, "")) for task, node in decision.nominated.items()]
-        preemptor = _Preemptor.of(group)
         victims: dict[Task, _End] = {}
         moves: dict[Task, str] = {}
         for preemption in decision.preemptions:
-            victims.update((task, preemptor.ending(task, preemption)) for task in preemption.victims)
+            victims.update((task, _end_of(task, group, preemption)) for task in preemption.victims)
             moves.update(preemption.moves)
             self._outdo(group, preemption)
         for task in victims:
-            self._wait_for(task, group)
+            waiting = self._waits.setdefault(task.uid, set())
+            if group.key not in waiting:
+                waiting.add(group.key)
+                self._left[group.key] += 1
         asked = {task: end for task, end in victims.items() if not self._ends(task)}
         self.cache.made_to_end(victims)
         if moved := [task for task in asked if task in moves]:
@@ -214,14 +192,8 @@ class PreemptionExecutor:
     # ------------------------------------------------------------------ victims and the groups that wait for them
 
     def _ends(self, task: Task) -> bool:
-        """Whether a running task was asked to end already, by whomever."""
+        """Whether a running task was asked to end already, by this scheduler or by others."""
         return task.uid in self.cache.preempted or task.pod.metadata.deletion_timestamp is not None
-
-    def _wait_for(self, task: Task, group: Group) -> None:
-        waiting = self._waits.setdefault(task.uid, set())
-        if group.key not in waiting:
-            waiting.add(group.key)
-            self._left[group.key] += 1
 
     def _let_go(self, uid: str) -> list[str]:
         """A victim is waited for no more. Returns the groups (their keys) that did."""
@@ -284,8 +256,8 @@ class PreemptionExecutor:
             return None
         except ClusterError as error:
             return str(error)
-        tell = self.observer.moved if end.moved else self.observer.preempted
-        tell(task, end.event)
+        report = self.observer.moved if end.moved else self.observer.preempted
+        report(task, end.event)
         return None
 
     async def _asked_to_end(self, pod: Pod, end: _End) -> bool:
@@ -366,6 +338,20 @@ class PreemptionExecutor:
             if self._in_part(nomination.task.group):
                 known.give_up(nomination.task, nomination.before)
         return lost
+
+
+def _end_of(task: Task, group: Group, preemption: Preemption) -> _End:
+    """What a victim's condition and event say, where it ends for this group."""
+    kind = "pod" if group.single else "podgroup"
+    scheduler = next((one.pod.spec.scheduler_name for one in group.tasks.values()), "")
+    moved = task in preemption.moves
+    if moved:
+        text, reason = f"{scheduler}: moved so that a {kind} fits", MOVED
+        event = f"Moved from node {task.node} so that {kind} {group.uid} fits"
+    else:
+        text, reason = f"{scheduler}: preempting to accommodate a higher priority {kind}", PREEMPTED
+        event = f"Preempted by {kind} {group.uid} on node {preemption.where}"
+    return _End(PodCondition(DISRUPTION_TARGET, "True", reason, text), event, moved)
 
 
 async def _all(work: Iterable[Awaitable[_T]]) -> list[_T]:

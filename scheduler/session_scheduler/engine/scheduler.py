@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from time import perf_counter
 
@@ -71,7 +71,7 @@ class Scheduler:
         self, cluster: Cluster, config: SchedulerConfig, profiles: Mapping[str, HookCalls], clock: Clock, *,
         evaluation: str = "heap", observer: Observer | None = None, holder: str = "", token: Callable[[], str] = str,
     ) -> None:  # fmt: skip
-        """`holder` and `token` tell this replica from others in plans and in bindings."""
+        """`holder` and `token` identify this replica in plans and in bindings."""
         self.cluster = cluster
         self.config = config
         self.profiles = profiles
@@ -152,10 +152,12 @@ class Scheduler:
 
         Raises InputError where what the cluster has and what a plugin was given do not go together, else PluginError.
         """
-        for number, obj in enumerate(await self._listed() if objects is None else objects, 1):
+        if objects is None:
+            objects = [obj for kind in KINDS for obj in (await self.cluster.list(kind)).items]
+        for number, obj in enumerate(objects, 1):
             try:
                 self.event_handlers.ingest(obj)
-            except Exception as error:  # noqa: BLE001 (a bug that one object meets is told, and the others are served)
+            except Exception as error:  # noqa: BLE001 (a bug that one object meets is reported, and the others are served)
                 self.event_handlers.failed(obj, error)
             if not number % INGESTED_AT_ONCE:
                 await asyncio.sleep(0)
@@ -165,9 +167,6 @@ class Scheduler:
         self.preemption.started()
         await self.plan_recovery.start()
 
-    async def _listed(self) -> list[KubeObject]:
-        return [obj for kind in KINDS for obj in (await self.cluster.list(kind)).items]
-
     # ------------------------------------------------------------------ cycles
 
     async def cycle(self) -> list[Bound]:
@@ -176,7 +175,7 @@ class Scheduler:
         An unexpected error is raised at the end, when everything else is done and completed.
         """
         errors: list[BaseException] = []
-        await kept(self.completion.check_unknown(), errors)
+        await kept(self.unknown_binds.check_all(self.completion.resolve), errors)
         await kept(self.decide(), errors)
         await self.in_flight.wait(errors)
         done = await self.in_flight.complete_ended(errors)
@@ -223,15 +222,7 @@ class Scheduler:
             return
         self.in_session, started = True, perf_counter()
         try:
-            decided = tried = 0
-            for decision in self._decisions(session):
-                if decision is not None:
-                    self._carry_out(decision, session, calls)
-                decided += max(1, len(decision.allocated) if decision is not None else 0)
-                long = session.trials_made + session.held_up
-                if decided >= _DECIDED_AT_ONCE or long > tried:
-                    decided, tried = 0, long
-                    await asyncio.sleep(0)
+            await self._run_actions(session, calls)
         finally:
             self.in_session = False
             self.left_over |= len(session.outcomes) < len(due) and session.expired()
@@ -243,14 +234,19 @@ class Scheduler:
             self.observer.stage("session", perf_counter() - started)
         raise_first(session.errors)
 
-    def _decisions(self, session: Session) -> Iterator[Decision | None]:
-        """What every action yields; no new group is started after the cycle's time is over."""
+    async def _run_actions(self, session: Session, calls: HookCalls) -> None:
+        """Run the actions, and carry out each decision; no new group is started after the cycle's time is over."""
         self._cycle_ends = self.clock.now() + self.config.cycle_seconds
+        decided = tried = 0
         for action in self.config.actions:
-            if session.expired():
-                return
-            for decision in ACTIONS[action](session):
-                yield decision
+            for decision in ACTIONS[action](session) if not session.expired() else ():
+                if decision is not None:
+                    self._carry_out(decision, session, calls)
+                decided += max(1, len(decision.allocated) if decision is not None else 0)
+                long = session.trials_made + session.held_up
+                if decided >= _DECIDED_AT_ONCE or long > tried:
+                    decided, tried = 0, long
+                    await asyncio.sleep(0)
                 if session.expired():
                     return
 
@@ -261,7 +257,7 @@ class Scheduler:
         """Bind, evict and nominate what was decided, in flight."""
         group = decision.group
         if decision.allocated:
-            self.completion.carry_out(decision, calls, self.gang_starts.planning(group, decision.allocated))
+            self.completion.carry_out(decision, calls, self.gang_starts.plan_swap(group, decision.allocated))
         if decision.evicted:
             self.gang_starts.end_stale(group, list(decision.evicted))
         if decision.nominated or decision.preemptions:

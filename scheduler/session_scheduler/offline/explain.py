@@ -14,22 +14,18 @@ from session_scheduler.offline.state import ClusterState, open_state, read_state
 
 
 def explain(files: Sequence[str], *, config: SchedulerConfig, pod: str | None = None) -> dict[str, Any]:
-    """Judge the pending pods of manifests (paths, directories, "-") or of a snapshot among them, or the one of that
+    """Evaluate the pending pods of manifests (paths, directories, "-") or of a snapshot among them, or the one of that
     namespace/name.
 
     Returns the JSON of the command (see `explain_pending`). Raises InputError.
     """
-    return asyncio.run(_explain(files, config, pod))
-
-
-async def _explain(files: Sequence[str], config: SchedulerConfig, pod: str | None) -> dict[str, Any]:
-    return await explain_state(await read_state(files), config, pod)
+    return asyncio.run(explain_state(asyncio.run(read_state(files)), config, pod))
 
 
 async def explain_state(state: ClusterState, config: SchedulerConfig, pod: str | None = None) -> dict[str, Any]:
     """As `explain`, for a state that was read.
 
-    Pods of other schedulers are judged apart, as if the first profile served them: to its own they are not there.
+    Pods of other schedulers are evaluated apart, as if the first profile served them: its own pods do not see them.
     """
     others = {
         one.key: one.spec.scheduler_name for one in state.waiting() if not config.profile(one.spec.scheduler_name)
@@ -39,12 +35,11 @@ async def explain_state(state: ClusterState, config: SchedulerConfig, pod: str |
         answers.append(explain_pending(await open_state(state, config), pod))
     if others and (pod is None or pod in others):
         scheduler = await open_state(state.served(others, config.profiles[0].scheduler_name), config)
-        told = explain_tasks(
-            scheduler, [task for task in waiting_tasks(scheduler) if task.key in ({pod} if pod else others)]
-        )
-        for one in told["pods"]:
+        asked = {pod} if pod else others
+        answer = explain_tasks(scheduler, [task for task in waiting_tasks(scheduler) if task.key in asked])
+        for one in answer["pods"]:
             one["schedulerName"] = others[f"{one['namespace']}/{one['name']}"]
-        answers.append(told)
+        answers.append(answer)
     return _together(answers)
 
 

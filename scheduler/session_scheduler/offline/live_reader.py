@@ -1,8 +1,9 @@
-"""A live cluster's state at one time, for who only looks: listed as the scheduler lists it, and nothing written."""
+"""A live cluster's state at one time, for commands that only read; listed as the scheduler lists it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, NoReturn
 
 import structlog
@@ -17,7 +18,7 @@ from session_scheduler.model.objects import ConfigMap, KubeObject, PodGroup, Por
 
 _log = structlog.get_logger(__name__)
 _IMPATIENT: Final = RequestSettings(tries=3, read_patience=5.0, connections=4)
-"""Somebody waits for the answer."""
+"""A user waits for the answer."""
 _REFUSALS: Final = (Forbidden, Invalid, NotFound)
 
 
@@ -34,7 +35,9 @@ async def _listed(cluster: KubernetesCluster) -> tuple[PortObject, ...]:
     for kind in KINDS:
         found.extend(await _kind(cluster, kind))
     for group in [obj for obj in found if isinstance(obj, PodGroup)]:
-        found.extend(await _plan_of(cluster, group))
+        if name := config_map_of(group):  # its plan lies there
+            with suppress(*_REFUSALS):  # the scheduler, too, does without
+                found.append(await cluster.get(ConfigMap, group.metadata.namespace, name))
     return tuple(found)
 
 
@@ -53,14 +56,3 @@ async def _kind(cluster: KubernetesCluster, kind: type[KubeObject]) -> Sequence[
         return ()
     except ClusterError as error:
         raise type(error)(f"{error}: check the cluster's address in the kubeconfig, and that it runs") from None
-
-
-async def _plan_of(cluster: KubernetesCluster, group: PodGroup) -> list[PortObject]:
-    """The ConfigMap in which the plan of a gang lies, if there is one."""
-    name = config_map_of(group)
-    if not name:
-        return []
-    try:
-        return [await cluster.get(ConfigMap, group.metadata.namespace, name)]
-    except _REFUSALS:  # the scheduler, too, does without
-        return []

@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.model.queues import QueueSpec, QueueTree, shown_amounts
-from session_scheduler.offline.state import ClusterState, open_state
-
-
-async def queues_of_state(state: ClusterState, config: SchedulerConfig) -> dict[str, Any]:
-    """The JSON of `fluence queues`, for a state that was read. Raises InputError."""
-    return queue_report(await open_state(state, config))
 
 
 def queue_report(scheduler: Scheduler) -> dict[str, Any]:
-    """{"queues": […]}, each before those below it, in order of name; last those that only pods name.
+    """The JSON of `fluence queues`, {"queues": […]}: each before those below it; last those that only pods name.
 
     The scheduler was started; no session is open.
     """

@@ -35,11 +35,7 @@ def simulate(files: Sequence[str], *, config: SchedulerConfig) -> dict[str, Any]
     Returns the JSON of the command: {"pods", "groups", "summary"}, "preempted" where running pods ended for others, and
     "moved" where they were to run elsewhere. Raises InputError.
     """
-    return asyncio.run(_simulate(files, config))
-
-
-async def _simulate(files: Sequence[str], config: SchedulerConfig) -> dict[str, Any]:
-    return await simulate_state(await read_state(files), config)
+    return asyncio.run(simulate_state(asyncio.run(read_state(files)), config))
 
 
 async def simulate_state(state: ClusterState, config: SchedulerConfig) -> dict[str, Any]:
@@ -54,16 +50,14 @@ async def place_all(scheduler: Scheduler) -> dict[str, Any]:
     """
     ours = [task for task in scheduler.cache.tasks.values() if task.node is None]
     groups = list(dict.fromkeys(task.group for task in ours))
-    preempted: list[_Ended] = []
-    moved: list[_Ended] = []
+    all_ended: list[_Ended] = []
     while True:
         done = await scheduler.cycle()
         ended = await _end_preempted(scheduler)
-        preempted += [one for one in ended if one.anew is None]
-        moved += [one for one in ended if one.anew is not None]
+        all_ended += ended
         if not ended and not any(bound.bound for bound in done):
             break
-        instead = {one.task: one.anew for one in ended}
+        instead = {one.task: one.successor for one in ended}
         ours = [instead.get(task) or task for task in ours]
         for group in groups:
             scheduler.queue.requeue_now(group.key, scheduler.clock.now())
@@ -74,6 +68,9 @@ async def place_all(scheduler: Scheduler) -> dict[str, Any]:
         for task in sorted(ours, key=lambda task: natural(task.key))
     ]
     scheduled = sum(pod["node"] is not None for pod in pods)
+    all_ended.sort(key=lambda one: natural(one.task.key))
+    preempted = [_victim(one) for one in all_ended if one.successor is None]
+    moved = [_move(one, bound_pods) for one in all_ended if one.successor is not None]
     return {
         "pods": pods,
         "groups": [_group(group) for group in sorted(groups, key=lambda group: natural(group.key)) if not group.single],
@@ -83,8 +80,8 @@ async def place_all(scheduler: Scheduler) -> dict[str, Any]:
             "leftOut": scheduler.cache.left_out,
             "problems": dict(sorted(problems.items())),
         },
-        **({"preempted": [_victim(one) for one in _in_order(preempted)]} if preempted else {}),
-        **({"moved": [_move(one, bound_pods) for one in _in_order(moved)]} if moved else {}),
+        **({"preempted": preempted} if preempted else {}),
+        **({"moved": moved} if moved else {}),
     }
 
 
@@ -94,14 +91,12 @@ class _Ended:
 
     task: Task
     node: str
-    anew: Task | None
-    """What came in its place, where it was moved."""
+    successor: Task | None
+    """The pod in its place, where it was moved."""
 
 
 async def _end_preempted(scheduler: Scheduler) -> list[_Ended]:
-    """Let the pods end at once that were asked to for others, as kubelets do in time, and those that are moved come
-    anew, as their controllers make them.
-    """
+    """End the evicted pods at once, as kubelets do in time; create those that are moved again, as controllers do."""
     cache, cluster = scheduler.cache, scheduler.cluster
     ended = []
     for task in [cache.tasks[uid] for uid in sorted(cache.preempted) if uid in cache.tasks]:
@@ -109,25 +104,21 @@ async def _end_preempted(scheduler: Scheduler) -> list[_Ended]:
         with suppress(NotFound):
             await cluster.delete(task.pod, grace_seconds=0)
         await scheduler.event_handlers.apply("DELETED", task.pod)
-        anew = None
+        successor = None
         if moved:
-            pod = await cluster.create(_made_anew(task.pod))
+            pod = await cluster.create(_recreated(task.pod))
             await scheduler.event_handlers.apply("ADDED", pod)
-            anew = cache.tasks.get(pod.metadata.uid)
-        ended.append(_Ended(task, node, anew))
+            successor = cache.tasks.get(pod.metadata.uid)
+        ended.append(_Ended(task, node, successor))
     return ended
 
 
-def _made_anew(pod: Pod) -> Pod:
-    """What a controller makes in the place of a pod that ended."""
+def _recreated(pod: Pod) -> Pod:
+    """The pod that a controller makes in the place of a pod that ended."""
     annotations = {key: text for key, text in pod.metadata.annotations.items() if key not in OF_BINDINGS}
     metadata = changed(pod.metadata, uid="", resource_version="", creation_timestamp=None, deletion_timestamp=None,
                        annotations=annotations)  # fmt: skip
     return changed(pod, metadata=metadata, spec=changed(pod.spec, node_name=""))
-
-
-def _in_order(ended: Sequence[_Ended]) -> list[_Ended]:
-    return sorted(ended, key=lambda one: natural(one.task.key))
 
 
 def _victim(ended: _Ended) -> dict[str, Any]:
@@ -135,7 +126,7 @@ def _victim(ended: _Ended) -> dict[str, Any]:
 
 
 def _move(ended: _Ended, pods: Mapping[str, Pod]) -> dict[str, Any]:
-    now = pods.get(ended.anew.uid) if ended.anew is not None else None
+    now = pods.get(ended.successor.uid) if ended.successor is not None else None
     return {**_victim(ended), "to": (now.spec.node_name or None) if now is not None else None}
 
 

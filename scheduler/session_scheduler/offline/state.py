@@ -46,7 +46,7 @@ class ClusterState:
     """The snapshot's, not checked yet."""
 
     def waiting(self) -> list[Pod]:
-        """The pods without a node that have not ended, whoever is to place them."""
+        """The pods without a node that have not ended, of every scheduler."""
         pods = [obj for obj in (*self.objects, *self.brought) if isinstance(obj, Pod)]
         return [pod for pod in pods if not pod.spec.node_name and not pod.terminal]
 
@@ -88,14 +88,6 @@ async def read_state(files: Sequence[str], kubeconfig: str | None = None, contex
 
 
 # ------------------------------------------------------------------ the scheduler over it
-
-
-async def open_offline(files: Sequence[str], config: SchedulerConfig, *, evaluation: str = "heap") -> Scheduler:
-    """A scheduler that was started over the manifests, its clock stopped.
-
-    Raises InputError (a file) and PluginLoadError (a plugin).
-    """
-    return await open_state(await read_state(files), config, evaluation=evaluation)
 
 
 async def open_state(state: ClusterState, config: SchedulerConfig, *, evaluation: str = "heap") -> Scheduler:

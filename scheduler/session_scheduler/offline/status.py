@@ -7,18 +7,16 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from session_scheduler.config.settings import SchedulerConfig
-from session_scheduler.engine.explain import explain_task, gated_reason, head_of
+from session_scheduler.engine.explain import explain_task, gate_reason, head_of
 from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.framework.evaluation import summarise
 from session_scheduler.framework.hooks import HookCall, PluginError
 from session_scheduler.model.columns import natural
 from session_scheduler.model.durations import known_end, placed_at, wrong_durations
-from session_scheduler.model.groups import Phase, Task
+from session_scheduler.model.groups import Task
 from session_scheduler.model.times import time_text
 from session_scheduler.offline.queue_report import queue_report
 from session_scheduler.offline.simulate import json_columns
-from session_scheduler.offline.state import ClusterState, open_state
 
 _COLUMNS: Final = ("jobid", "devices")
 """What plugins say of a pod that holds something."""
@@ -26,13 +24,11 @@ _LAST: Final = 253_402_300_799
 """The end of the year 9999, in seconds since 1970."""
 
 
-async def status_of_state(state: ClusterState, config: SchedulerConfig) -> dict[str, Any]:
-    """The JSON of `fluence status`, for a state that was read. Raises InputError."""
-    return status_of(await open_state(state, config))
-
-
 def status_of(scheduler: Scheduler) -> dict[str, Any]:
-    """{"held": […], "waiting": […], "queues": […], "summary": {…}}. The scheduler was started; no session is open."""
+    """The JSON of `fluence status`: {"held": […], "waiting": […], "queues": […], "summary": {…}}.
+
+    The scheduler was started; no session is open.
+    """
     queues = queue_report(scheduler)  # first: which queue a group is in is looked up where queues are in use
     tasks = sorted(
         (task for task in scheduler.cache.tasks.values() if task.pod.spec.scheduler_name in scheduler.profiles),
@@ -54,7 +50,6 @@ def status_of(scheduler: Scheduler) -> dict[str, Any]:
 
 
 def _held(scheduler: Scheduler, task: Task, problems: dict[str, str]) -> dict[str, Any]:
-    since, until = _times(task)
     columns: dict[str, Any] = {"jobid": None, "devices": []}
     for call in scheduler.profiles[task.pod.spec.scheduler_name].functions("shown_holding"):
         try:
@@ -63,6 +58,7 @@ def _held(scheduler: Scheduler, task: Task, problems: dict[str, str]) -> dict[st
             columns["devices"] = [*columns["devices"], *shown.get("devices", ())]
         except PluginError as error:
             problems[f"Plugin {call.plugin}"] = str(error)
+    since, until = placed_at(task.pod) or task.pod.status.start_time, _written(known_end(task))  # see model.durations
     return {**head_of(task), "node": task.node, **columns, "since": since, "until": until}
 
 
@@ -74,11 +70,6 @@ def _shown(call: HookCall, answer: object) -> dict[str, Any]:
     if not isinstance(answer.get("devices", ()), list | tuple):
         raise call.wrong(f"{answer['devices']!r} is no list of devices")
     return json_columns(call, answer)
-
-
-def _times(task: Task) -> tuple[str | None, str | None]:
-    """Since when a pod has its place, and until when at most: see `model.durations`."""
-    return placed_at(task.pod) or task.pod.status.start_time, _written(known_end(task))
 
 
 def _written(end: float | None) -> str | None:
@@ -97,34 +88,32 @@ def _waiting(task: Task, reason: str) -> dict[str, Any]:
 
 
 class _Reasons:
-    """Why pods wait: what a scheduler has written of them, else what would be said of them now."""
+    """Why pods wait: what a scheduler has written on them, else what their evaluation says now."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._of_class: dict[Any, str] = {}
-        """For pods alone: those of one class, queue and priority are judged alike."""
+        """For pods alone: those of one class, queue and priority are evaluated once."""
 
     def of(self, task: Task) -> str:
-        gate = self._scheduler.cache.gates.of(task)
-        if gate is not None:
-            return gate.reason
-        if task.phase is Phase.GATED:
-            return gated_reason(task)
-        told = next((one for one in task.pod.status.conditions if one.type == "PodScheduled"), None)
-        if told is not None and told.status == "False" and told.message:
-            return told.message
+        gated = gate_reason(self._scheduler, task)
+        if gated is not None:
+            return gated
+        condition = next((one for one in task.pod.status.conditions if one.type == "PodScheduled"), None)
+        if condition is not None and condition.status == "False" and condition.message:
+            return condition.message
         if not task.group.single:
-            return self._judged(task)
+            return self._evaluated(task)
         key = task.cls, task.group.queue, task.priority
         if key not in self._of_class:
-            self._of_class[key] = self._judged(task)
+            self._of_class[key] = self._evaluated(task)
         return self._of_class[key]
 
-    def _judged(self, task: Task) -> str:
-        told = explain_task(self._scheduler, task)
-        if told["reason"] is not None:
-            return str(told["reason"])
-        verdicts = told["nodes"].values()
+    def _evaluated(self, task: Task) -> str:
+        answer = explain_task(self._scheduler, task)
+        if answer["reason"] is not None:
+            return str(answer["reason"])
+        verdicts = answer["nodes"].values()
         fits = sum(verdict["fits"] for verdict in verdicts)
         if fits:
             return f"not tried yet: {fits} of {len(verdicts)} nodes would take it"

@@ -158,11 +158,11 @@ def _only_kind_of_node(state: ClusterState, where: str) -> Node:
 
 
 def _with_copies(state: ClusterState, template: Node, count: int, *, brought: bool = False) -> ClusterState:
-    """The state with copies of a node and of what tells of its volumes and devices; pods are not copied."""
+    """The state with copies of a node and of what describes its volumes and devices; pods are not copied."""
     name = template.metadata.name
-    taken = {node.metadata.name for node in _nodes(state)}
-    free = (new for number in numbers(1) if (new := f"{name}-added-{number}") not in taken)
-    of_node = [obj for obj in (*state.objects, *state.brought) if _tells_of(obj, name)]
+    used = {node.metadata.name for node in _nodes(state)}
+    free = (new for number in numbers(1) if (new := f"{name}-added-{number}") not in used)
+    of_node = [obj for obj in (*state.objects, *state.brought) if _describes(obj, name)]
     there, added = list(state.objects), list(state.brought)
     known = {id(obj) for obj in state.objects}
     for new in islice(free, count):
@@ -172,7 +172,7 @@ def _with_copies(state: ClusterState, template: Node, count: int, *, brought: bo
     return replace(state, objects=tuple(there), brought=tuple(added))
 
 
-def _tells_of(obj: PortObject, node: str) -> bool:
+def _describes(obj: PortObject, node: str) -> bool:
     if isinstance(obj, CSINode):
         return obj.metadata.name == node
     return isinstance(obj, ResourceSlice) and obj.spec.node_name == node
@@ -186,7 +186,7 @@ def _copied_node(node: Node, name: str) -> Node:
 
 
 def _copied(obj: CSINode | ResourceSlice, node: str, name: str) -> CSINode | ResourceSlice:
-    """What tells of a node, of another one; its pool of devices is one of its own."""
+    """What describes a node, for a copy of it; its pool of devices is one of its own."""
     if isinstance(obj, CSINode):
         return changed(obj, metadata=_renamed(obj, name))
     own = obj.spec.pool.name

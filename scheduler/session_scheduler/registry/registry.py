@@ -193,17 +193,15 @@ class Registry:
         Raises InputError if there is no such profile.
         """
         defaults = self.default_plugins()
-        having = [
-            any(entry.name == plugin for entry in profile.effective_plugins(defaults)) for profile in config.profiles
-        ]
-        if not any(having):
+        profiles, found = [], False
+        for profile in config.profiles:
+            on = any(entry.name == plugin for entry in profile.effective_plugins(defaults))
+            found |= on
+            profiles.append(profile.with_arguments(plugin, arguments) if on else profile)
+        if not found:
             raise InputError(
                 f"argument {', '.join(arguments)}: no profile has the plugin {plugin} switched on: add it to a profile"
             )
-        profiles = (
-            profile.with_arguments(plugin, arguments) if has else profile
-            for profile, has in zip(config.profiles, having, strict=True)
-        )
         return config.model_copy(update={"profiles": tuple(profiles)})
 
     def installed(self) -> list[InstalledPlugin]:

@@ -20,7 +20,7 @@ from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import KubeObject, Pod, PodGroup
 from session_scheduler.reporting import messages
-from session_scheduler.reporting.messages import SCHEDULED, SCHEDULER_ERROR, UNSCHEDULABLE, Message
+from session_scheduler.reporting.messages import SCHEDULED, SCHEDULER_ERROR, UNSCHEDULABLE
 from session_scheduler.reporting.metrics import GroupResult, Metrics
 from session_scheduler.reporting.recorder import Recorder
 
@@ -49,13 +49,9 @@ class LiveObserver(Observer):
         self._bound_at: dict[str, float] = {}
         """By pod uid: when the answer to its bind came, until the event."""
         self._profiles = profiles or {}
-        self._unjudged: set[str] = set()
+        self._absent: set[str] = set()
         """Plugins whose absence was logged."""
         self._finished = finished
-
-    def _event(self, about: KubeObject, message: Message) -> None:
-        reason, action, note, warning = message
-        self._recorder.event(about, reason, action, note, warning=warning)
 
     # ------------------------------------------------------------------ of the scheduler
 
@@ -73,7 +69,7 @@ class LiveObserver(Observer):
         result: GroupResult = "scheduled" if outcome.scheduled else "error" if _is_error(outcome) else "unschedulable"
         self._metrics.groups(result)
         if outcome.filled_in:
-            self._metrics.filled_in(len(outcome.placed))
+            self._metrics.filled_in.add(count=len(outcome.placed))
         self._metrics.pods("error" if result == "error" else "unschedulable", len(outcome.reasons))
         if not outcome.scheduled and (group.missing or not group.suffice(group.tasks.values())):
             since, _ = self._incomplete.get(group.key, (self._clock.now(), outcome))
@@ -84,25 +80,25 @@ class LiveObserver(Observer):
 
     def requeued(self, event: str, plugin: str, groups: int) -> None:
         """See `Observer`."""
-        self._metrics.requeued(event, plugin, groups)
+        self._metrics.requeued.add(event, plugin, count=groups)
 
     def bound(self, task: Task, node: str) -> None:
         """See `Observer`."""
         self._metrics.pods("scheduled")
         self._recorder.scheduled(task.pod, node)
-        self._report_unjudged(task.pod)
+        self._report_unevaluated(task.pod)
         if task.pod.spec.node_name:  # its event came before the answer
-            self._metrics.watch_lag(0.0)
+            self._metrics.watch_lag.observe(0.0)
         elif len(self._bound_at) < _REMEMBERED:
             self._bound_at[task.uid] = self._clock.now()
 
-    def _report_unjudged(self, pod: Pod) -> None:
+    def _report_unevaluated(self, pod: Pod) -> None:
         calls = self._profiles.get(pod.spec.scheduler_name)
         for plugin, field in unevaluated_fields(pod, calls.instances) if calls is not None else ():
-            message = messages.not_judged(field, plugin)
-            self._event(pod, message)
-            if plugin not in self._unjudged:
-                self._unjudged.add(plugin)
+            message = messages.not_evaluated(field, plugin)
+            self._recorder.record(pod, message)
+            if plugin not in self._absent:
+                self._absent.add(plugin)
                 _log.warning(message.note, pod=pod.key, others="are told in their events only")
 
     def failed(self, task: Task, reason: str) -> None:
@@ -140,7 +136,7 @@ class LiveObserver(Observer):
 
     def _starts_over(self, what: str, group: Group, text: str) -> None:
         """A gang's members are evicted."""
-        self._metrics.gang_evicted()
+        self._metrics.evictions.add()
         _log.warning(what, group=group.key, why=text)
         if group.pod_group is not None:
             self._recorder.group(group.pod_group, "False", UNSCHEDULABLE, text)
@@ -152,7 +148,7 @@ class LiveObserver(Observer):
 
     def preempted(self, task: Task, text: str) -> None:
         """See `Observer`."""
-        self._event(task.pod, messages.preempted(text))
+        self._recorder.record(task.pod, messages.preempted(text))
 
     def moves(self, group: Group, victims: Sequence[Task]) -> None:
         """See `Observer`."""
@@ -161,11 +157,11 @@ class LiveObserver(Observer):
 
     def moved(self, task: Task, text: str) -> None:
         """See `Observer`."""
-        self._event(task.pod, messages.moved(text))
+        self._recorder.record(task.pod, messages.moved(text))
 
     def says(self, about: KubeObject, reason: str, note: str) -> None:
         """See `Observer`."""
-        self._event(about, messages.of_plugin(reason, note))
+        self._recorder.record(about, messages.of_plugin(reason, note))
 
     def recovered(self, what: str, pods: int) -> None:
         """See `Observer`."""
@@ -174,12 +170,12 @@ class LiveObserver(Observer):
     def problem(self, obj: KubeObject, text: str) -> None:
         """See `Observer`."""
         _log.warning(text)
-        self._event(obj, messages.not_recovered(text))
+        self._recorder.record(obj, messages.not_recovered(text))
 
     def wrong(self, obj: KubeObject, text: str) -> None:
         """See `Observer`."""
         _log.warning("an object is not what it should be", kind=type(obj).__name__, name=obj.key, why=text)
-        self._event(obj, messages.not_readable(text))
+        self._recorder.record(obj, messages.not_readable(text))
 
     # ------------------------------------------------------------------ of the loop
 
@@ -195,7 +191,7 @@ class LiveObserver(Observer):
         self._recorder.seen(obj)
         since = self._bound_at.pop(uid, None) if obj.spec.node_name else None
         if since is not None:
-            self._metrics.watch_lag(self._clock.now() - since)
+            self._metrics.watch_lag.observe(self._clock.now() - since)
 
     def report_incomplete(self, now: float) -> None:
         """Report the groups that have been incomplete for long enough."""
@@ -218,9 +214,8 @@ class LiveObserver(Observer):
                 (self._recorder.failed if failed else self._recorder.unschedulable)(task.pod, reason)
         group, pod_group = outcome.group, outcome.group.pod_group
         if outcome.refusal is not None and pod_group is not None and not group.whole:
-            self._recorder.group(
-                pod_group, "False", SCHEDULER_ERROR if failed else UNSCHEDULABLE, outcome.refusal.reason
-            )
+            reason = SCHEDULER_ERROR if failed else UNSCHEDULABLE
+            self._recorder.group(pod_group, "False", reason, outcome.refusal.reason)
 
 
 def _is_error(outcome: PlacementResult) -> bool:

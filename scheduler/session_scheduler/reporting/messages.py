@@ -47,7 +47,7 @@ def failed_scheduling(why: str) -> Message:
     return Message("FailedScheduling", "Scheduling", why, warning=True)
 
 
-def not_judged(field: str, plugin: str) -> Message:
+def not_evaluated(field: str, plugin: str) -> Message:
     """The pod is bound, though no plugin of the profile evaluates one of its constraints."""
     note = f"{field} was not judged when a node was chosen: the profile has no plugin {plugin}"
     return Message("NotJudged", "Binding", note, warning=True)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import perf_counter
-from typing import Final, Literal, Protocol, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector
@@ -60,30 +61,21 @@ _SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {
 """What the names of a family's samples end with; of other types they are the family's own."""
 
 
-class Pending(Protocol):
-    """What waits to be scheduled, by state."""
+class Pending(NamedTuple):
+    """What waits to be scheduled."""
 
-    @property
-    def groups(self) -> Mapping[str, int]:
-        """How many groups are in each state."""
-
-    @property
-    def pods(self) -> Mapping[str, int]:
-        """How many pods are in each state."""
-
-    @property
-    def reserved(self) -> int:
-        """For how many gangs nodes are kept."""
+    groups: Mapping[str, int]
+    """By state, as are the pods."""
+    pods: Mapping[str, int]
+    reserved: int
+    """For how many gangs nodes are kept."""
 
 
-class _Families:
-    """Families as a collector: what the writers of both formats take."""
+@dataclass(frozen=True, slots=True)
+class _Collector:
+    """What a registry collects, and what the writers of both formats take."""
 
-    def __init__(self, families: Iterable[Metric]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterable[Metric]:
-        return self._families
+    collect: Callable[[], Iterable[Metric]]
 
 
 class _Counts:
@@ -165,17 +157,6 @@ class Metrics:
         ProcessCollector(namespace=PREFIX.rstrip("_"), registry=registry)
         build = Gauge(PREFIX + "build_info", "1; what runs.", ("version", "python"), registry=registry)
         build.labels(version, platform.python_version()).set(1)
-        self._of_cycles(registry)
-        self._of_binding(registry)
-        self._lag = _histogram(registry, "watch_lag_seconds", "From a bind's answer to the event that shows it.")
-        self.watches = WatchMetrics(registry)
-        self.reports = ReportMetrics(registry)
-        """What a `Recorder` counts."""
-        self._leader = Gauge(PREFIX + "leader", "1 where this replica schedules.", registry=registry)
-        self._renewals = _Counts(registry, "lease_renewal_failures", "Renewals of the lease that failed.")
-        self._plugin_families = _PluginFamilies(registry)
-
-    def _of_cycles(self, registry: CollectorRegistry) -> None:
         self._cycles = _Counts(registry, "cycles", "Cycles, by how they ended.", ("result",), ("ok", "error"))
         self._cycle_seconds = _histogram(
             registry, "cycle_seconds", "A turn: what came in, what ended, and the sessions."
@@ -184,22 +165,27 @@ class Metrics:
         self._stages = {stage: stages.labels(stage) for stage in get_args(Stage)}
         self._groups = _Counts(registry, "groups", "Attempts at groups.", ("result",), get_args(GroupResult))
         self._pods = _Counts(registry, "pods", "Attempts at pods.", ("result",), get_args(PodResult))
-
-        self._requeued = _Counts(registry, "woken_groups", "Refused groups that an event woke.", ("event", "plugin"))
-
-    def _of_binding(self, registry: CollectorRegistry) -> None:
+        self.requeued = _Counts(registry, "woken_groups", "Refused groups that an event woke.", ("event", "plugin"))
+        """Groups that an event requeued, by event and the plugin that had refused them: none for their own."""
         codes = (*BIND_ERRORS.values(), "other")
         self._bind_errors = _Counts(registry, "bind_errors", "Binding requests that failed.", ("code",), codes)
-        self._evictions = _Counts(registry, "gang_evictions", "Gangs that were bound in part for too long and evicted.")
+        self.evictions = _Counts(registry, "gang_evictions", "Gangs that were bound in part for too long and evicted.")
         self._preemptions = _Counts(registry, "preemptions", "Pods and gangs for which others were to end.")
         self._victims = _Counts(registry, "preemption_victims", "Pods that were to end for others.")
         self._consolidations = _Counts(registry, "consolidations", "Pods and gangs for which others were moved.")
-        self._filled_in = _Counts(registry, "backfilled_pods", "Pods placed in the room of a gang that starts later.")
+        self.filled_in = _Counts(registry, "backfilled_pods", "Pods placed in the room of a gang that starts later.")
         self._moved = _Counts(registry, "moved_pods", "Pods that were to end so as to run elsewhere.")
         self._recoveries = _Counts(
             registry, "recoveries", "Plans that were found half done.", ("what",), ("rolled_forward", "aborted")
         )
         self._recovered_pods = _Counts(registry, "recovered_pods", "Pods of plans that were rolled forward.")
+        self.watch_lag = _histogram(registry, "watch_lag_seconds", "From a bind's answer to the event that shows it.")
+        self.watches = WatchMetrics(registry)
+        self.reports = ReportMetrics(registry)
+        """What a `Recorder` counts."""
+        self._leader = Gauge(PREFIX + "leader", "1 where this replica schedules.", registry=registry)
+        self.renewal_failures = _Counts(registry, "lease_renewal_failures", "Renewals of the lease that failed.")
+        self._plugin_families = _PluginFamilies(registry)
 
     # ------------------------------------------------------------------ what is recorded
 
@@ -229,26 +215,14 @@ class Metrics:
         """Attempts at pods ended so."""
         self._pods.add(result, count=count)
 
-    def requeued(self, event: str, plugin: str, groups: int) -> None:
-        """An event requeued so many groups that the plugin had refused; no plugin where it was about the groups."""
-        self._requeued.add(event, plugin, count=groups)
-
     def bind_error(self, answer: str) -> None:
         """A binding request failed; `answer` is the name of the error, as `NotFound`."""
         self._bind_errors.add(BIND_ERRORS.get(answer, "other"))
-
-    def gang_evicted(self) -> None:
-        """A gang's bound members were asked to end: the others did not fit in time."""
-        self._evictions.add()
 
     def preempted(self, victims: int) -> None:
         """So many pods were to end for a pod or a gang."""
         self._preemptions.add(count=victims > 0)
         self._victims.add(count=victims)
-
-    def filled_in(self, pods: int) -> None:
-        """So many pods were placed in the room of a gang that starts later."""
-        self._filled_in.add(count=pods)
 
     def moved(self, victims: int) -> None:
         """So many pods were to end for a pod or a gang, and to run elsewhere."""
@@ -260,14 +234,6 @@ class Metrics:
         self._recoveries.add(what.replace(" ", "_"))
         self._recovered_pods.add(count=pods)
 
-    def watch_lag(self, seconds: float) -> None:
-        """A watch showed a bind, so long after its answer."""
-        self._lag.observe(seconds)
-
-    def renewal_failed(self) -> None:
-        """The lease was not renewed at one try."""
-        self._renewals.add()
-
     # ------------------------------------------------------------------ what is read at a scrape
 
     def follow_leader(self, leads: Callable[[], bool]) -> None:
@@ -276,11 +242,11 @@ class Metrics:
 
     def follow_pending(self, pending: Callable[[], Pending]) -> None:
         """Show what waits, as this says at each scrape."""
-        self._registry.register(_PendingCollector(pending))
+        self._registry.register(_Collector(lambda: _of_pending(pending())))
 
     def follow_pod_groups(self, apis: GroupDiscovery) -> None:
         """Show what the API server has of pod groups, as this says at each scrape."""
-        self._registry.register(_PodGroupCollector(apis))
+        self._registry.register(_Collector(lambda: _of_pod_groups(apis)))
 
     def follow_profiles(
         self, profiles: Mapping[str, HookCalls], in_session: Callable[[], bool] = lambda: False
@@ -289,7 +255,7 @@ class Metrics:
 
         Plugins are asked between sessions only: while `in_session`, a scrape shows their last answers.
         """
-        self._registry.register(_HookCollector(profiles))
+        self._registry.register(_Collector(lambda: _of_hooks(profiles)))
         self._plugin_families.follow(profiles, in_session)
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
@@ -297,84 +263,48 @@ class Metrics:
         wants_openmetrics = "application/openmetrics-text" in accept
         write = generate_openmetrics if wants_openmetrics else generate_latest
         families = without_created(self._registry.collect())
-        families += self._plugin_families.collect(families, lambda family: write(_Families([family])))
-        return write(_Families(families)), OPENMETRICS if wants_openmetrics else TEXT
+        families += self._plugin_families.collect(families, lambda family: write(_Collector(lambda: [family])))
+        return write(_Collector(lambda: families)), OPENMETRICS if wants_openmetrics else TEXT
 
 
 def _histogram(registry: CollectorRegistry, name: str, text: str, labels: Sequence[str] = ()) -> Histogram:
     return Histogram(PREFIX + name, text, labels, buckets=SECONDS, registry=registry)
 
 
-class _PendingCollector:
-    """Gauges of what waits, taken when they are asked for."""
-
-    def __init__(self, pending: Callable[[], Pending]) -> None:
-        self._pending = pending
-
-    def describe(self) -> Iterable[Metric]:
-        return [_waiting("groups", {}), _waiting("pods", {}), _reserved(0)]
-
-    def collect(self) -> Iterable[Metric]:
-        pending = self._pending()
-        return [_waiting("groups", pending.groups), _waiting("pods", pending.pods), _reserved(pending.reserved)]
+def _of_pending(pending: Pending) -> Iterable[Metric]:
+    """Gauges of what waits, each state among them."""
+    none = dict.fromkeys(PENDING_STATES, 0)
+    for what, counts in (("groups", pending.groups), ("pods", pending.pods)):
+        yield _gauge(f"pending_{what}", f"{what.capitalize()} that wait, by state.", "state", {**none, **counts})
+    yield GaugeMetricFamily(f"{PREFIX}reserved_groups", "Gangs for which nodes are kept.", value=pending.reserved)
 
 
-def _reserved(groups: int) -> Metric:
-    return GaugeMetricFamily(f"{PREFIX}reserved_groups", "Gangs for which nodes are kept.", value=groups)
+def _of_pod_groups(apis: GroupDiscovery) -> Iterable[Metric]:
+    """Gauges of what the API server has of pod groups."""
+    used = dict.fromkeys(apis.versions, 1)
+    yield _gauge("pod_group_api", "1 where this version is used.", "version", used)
+    yield _gauge("pod_group_gate", "1 where this gate is on.", "gate", apis.gates)
 
 
-def _waiting(what: str, counts: Mapping[str, int]) -> Metric:
-    family = GaugeMetricFamily(f"{PREFIX}pending_{what}", f"{what.capitalize()} that wait, by state.", labels=["state"])
-    for state, count in {**dict.fromkeys(PENDING_STATES, 0), **counts}.items():
-        family.add_metric([state], count)
+def _gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    """One value for each value of a label."""
+    family = GaugeMetricFamily(PREFIX + name, text, labels=[label])
+    for of, value in values.items():
+        family.add_metric([of], value)
     return family
 
 
-class _PodGroupCollector:
-    """What the API server has of pod groups."""
-
-    def __init__(self, apis: GroupDiscovery) -> None:
-        self._apis = apis
-
-    def describe(self) -> Iterable[Metric]:
-        return [_named("api", "version", "used", ()), _named("gate", "gate", "on", ())]
-
-    def collect(self) -> Iterable[Metric]:
-        versions = [(version, 1.0) for version in self._apis.versions]
-        gates = [(gate, float(on)) for gate, on in self._apis.gates.items()]
-        return [_named("api", "version", "used", versions), _named("gate", "gate", "on", gates)]
-
-
-def _named(what: str, label: str, is_: str, values: Iterable[tuple[str, float]]) -> Metric:
-    family = GaugeMetricFamily(f"{PREFIX}pod_group_{what}", f"1 where this {label} is {is_}.", labels=[label])
-    for name, value in values:
-        family.add_metric([name], value)
-    return family
-
-
-class _HookCollector:
-    """Counters of what hooks took, taken from where the calls are made: recording costs nothing here."""
-
-    def __init__(self, profiles: Mapping[str, HookCalls]) -> None:
-        self._profiles = profiles
-
-    def describe(self) -> Iterable[Metric]:
-        return self._families({})
-
-    def collect(self) -> Iterable[Metric]:
-        return self._families(self._profiles)
-
-    @staticmethod
-    def _families(profiles: Mapping[str, HookCalls]) -> Iterable[Metric]:
-        labels = ["profile", "plugin", "hook"]
-        calls = CounterMetricFamily(PREFIX + "hook_calls", "Calls of plugins' hooks.", labels=labels)
-        seconds = CounterMetricFamily(PREFIX + "hook_seconds", "Seconds spent in plugins' hooks.", labels=labels)
-        for profile, hooks in profiles.items():
-            for call in (call for implementations in hooks.hooks.values() for call in implementations):
-                values = [profile, call.plugin, call.hook]
-                calls.add_metric(values, call.calls)
-                seconds.add_metric(values, call.seconds)
-        return [calls, seconds]
+def _of_hooks(profiles: Mapping[str, HookCalls]) -> Iterable[Metric]:
+    """Counters of what hooks took, read where the calls are made: recording costs nothing here."""
+    labels = ["profile", "plugin", "hook"]
+    calls = CounterMetricFamily(PREFIX + "hook_calls", "Calls of plugins' hooks.", labels=labels)
+    seconds = CounterMetricFamily(PREFIX + "hook_seconds", "Seconds spent in plugins' hooks.", labels=labels)
+    for profile, hooks in profiles.items():
+        for call in (call for implementations in hooks.hooks.values() for call in implementations):
+            values = [profile, call.plugin, call.hook]
+            calls.add_metric(values, call.calls)
+            seconds.add_metric(values, call.seconds)
+    return [calls, seconds]
 
 
 class _PluginFamilies:
@@ -417,15 +347,12 @@ class _PluginFamilies:
             else:
                 taken |= _names(family)
                 shown.append(family)
-        self._log_new(problems)
-        return shown
-
-    def _log_new(self, problems: Mapping[str, str]) -> None:
         for plugin, problem in problems.items():
             self._failures.add(plugin)
             if self._logged.get(plugin) != problem:
                 _log.warning("a plugin's metrics are left out", plugin=plugin, problem=problem)
-        self._logged = dict(problems)
+        self._logged = problems
+        return shown
 
 
 def _asked(call: HookCall, problems: dict[str, str]) -> list[Metric]:

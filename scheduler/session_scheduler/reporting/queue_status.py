@@ -21,12 +21,12 @@ from session_scheduler.state.cache import Cache
 
 _log = structlog.get_logger(__name__)
 READY = "Ready"
-_LOOK_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
 _REST_SECONDS = 5.0
 """Between two writes of one queue's amounts."""
 _QUIET_SECONDS = 60.0
 _EXPECTED = (Conflict, NotFound, NotLeading)
-"""Others were faster, the queue is gone, or another replica is to write: the next look decides."""
+"""Others were faster, the queue is gone, or another replica is to write: the next check decides."""
 
 
 class QueueStatusWriter:
@@ -56,7 +56,7 @@ class QueueStatusWriter:
         """Write until cancelled."""
         while True:
             await self.write()
-            await self._sleep(_LOOK_SECONDS)
+            await self._sleep(_CHECK_SECONDS)
 
     async def write(self) -> None:
         """Write each status that is another one now."""
@@ -90,11 +90,10 @@ class QueueStatusWriter:
         )
 
     def _due(self, queue: Queue, wanted: QueueStatus) -> bool:
-        news = [(one.status, one.reason) for one in wanted.conditions] != [
-            (one.status, one.reason) for one in queue.status.conditions
-        ]
+        says = [(one.status, one.reason) for one in wanted.conditions]
+        news = says != [(one.status, one.reason) for one in queue.status.conditions]
         since = self._clock.now() - self._written.get(queue.metadata.uid, float("-inf"))
-        return since >= (_LOOK_SECONDS if news else _REST_SECONDS)
+        return since >= (_CHECK_SECONDS if news else _REST_SECONDS)
 
     async def _write(self, queue: Queue, status: QueueStatus) -> None:
         self._written[queue.metadata.uid] = self._clock.now()

@@ -46,6 +46,7 @@ from session_scheduler.reporting.recorder_queue import (
     Waiting,
     Wanted,
     same,
+    says,
 )
 
 _log = structlog.get_logger(__name__)
@@ -123,17 +124,17 @@ class Recorder:
     def scheduled(self, pod: Pod, node: str) -> None:
         """The pod was bound; its condition came with the binding."""
         self._take_back(pod)
-        self._record(pod, messages.assigned(pod, node))
+        self.record(pod, messages.assigned(pod, node))
 
     def unschedulable(self, pod: Pod, reason_text: str) -> None:
         """No node was found for the pod."""
         self.condition(pod, POD_SCHEDULED, "False", messages.UNSCHEDULABLE, reason_text)
-        self._record(pod, messages.failed_scheduling(reason_text))
+        self.record(pod, messages.failed_scheduling(reason_text))
 
     def nominated(self, pod: Pod, reason_text: str) -> None:
         """As `unschedulable` where the condition is written with the node for which the pod is nominated."""
         self._take_back(pod)
-        self._record(pod, messages.failed_scheduling(reason_text))
+        self.record(pod, messages.failed_scheduling(reason_text))
 
     def _take_back(self, pod: Pod) -> None:
         """What waits to be said of the pod's place is said no more."""
@@ -145,7 +146,7 @@ class Recorder:
     def failed(self, pod: Pod, reason_text: str) -> None:
         """The scheduler itself failed with the pod."""
         self.condition(pod, POD_SCHEDULED, "False", messages.SCHEDULER_ERROR, reason_text)
-        self._record(pod, messages.failed_scheduling(reason_text))
+        self.record(pod, messages.failed_scheduling(reason_text))
 
     def group(self, group: PodGroup, status: Literal["True", "False"], reason: str, message: str) -> None:
         """Whether the group is scheduled; the reasons are Scheduled, Unschedulable and SchedulerError.
@@ -154,15 +155,12 @@ class Recorder:
         there is an event alone.
         """
         if status == "False":
-            if not self._was_scheduled(group):
+            latest = self._reports_of(group.metadata.uid).latest(group, SCHEDULED)
+            if latest is None or latest.status != "True":
                 self.condition(group, SCHEDULED, status, reason, message)
-            self._record(group, messages.failed_scheduling(message))
+            self.record(group, messages.failed_scheduling(message))
         elif self.condition(group, SCHEDULED, status, reason, message):
-            self._record(group, messages.started(message))
-
-    def _was_scheduled(self, group: PodGroup) -> bool:
-        said = self._reports_of(group.metadata.uid).latest(group, SCHEDULED)
-        return said is not None and said.status == "True"
+            self.record(group, messages.started(message))
 
     # -------------------------------------------------------------- asking
 
@@ -187,7 +185,8 @@ class Recorder:
             self._lost(self._waiting.put(reports))
         return news
 
-    def _record(self, regarding: KubeObject, message: Message) -> None:
+    def record(self, regarding: KubeObject, message: Message) -> None:
+        """Ask for an event with this message. Returns at once and never raises."""
         self.event(regarding, message.reason, message.action, message.note, warning=message.warning)
 
     def event(self, regarding: KubeObject, reason: str, action: str, note: str, *, warning: bool = False) -> None:
@@ -235,7 +234,7 @@ class Recorder:
             return
         reports.seen = obj
         for wanted in (*reports.wanted.values(), *reports.missed.values()):
-            self.condition(obj, *_said(wanted.condition))
+            self.condition(obj, *says(wanted.condition))
 
     # -------------------------------------------------------------- writing
 
@@ -290,7 +289,8 @@ class Recorder:
             except (Conflict, *_FOR_NOW) as error:
                 if not reports.gone and wanted.condition.type not in reports.wanted:
                     now = replace(wanted, obj=reports.seen or wanted.obj)
-                    if isinstance(error, Conflict) and _version(now) != _version(wanted):
+                    is_newer = now.obj.metadata.resource_version != wanted.obj.metadata.resource_version
+                    if isinstance(error, Conflict) and is_newer:
                         reports.wanted[wanted.condition.type] = now  # what came between was seen meanwhile
                     else:
                         reports.missed[wanted.condition.type] = now
@@ -305,10 +305,9 @@ class Recorder:
             known = reports.known(obj, wanted.condition.type)
             if same(known, wanted.condition):
                 return
+            condition = wanted.condition.since([known] if known else [], time_text(wanted.asked))
             try:
-                await self._swap(
-                    reports, obj, wanted.condition.since([known] if known else [], time_text(wanted.asked))
-                )
+                await self._swap(reports, obj, condition)
             except Conflict:
                 reports.forget_written()
                 if isinstance(obj, Pod) or not left:
@@ -438,33 +437,20 @@ class Recorder:
         `run` does it now and then.
         """
         now = self._clock.now()
-        self._missed = {
-            reports: None for reports in self._missed if reports.missed
-        }  # others went, or were asked for since
-        missed = list(itertools.islice(self._missed, _AGAIN))
-        for reports in missed:
-            del self._missed[reports]
-        for wanted in [wanted for reports in missed for wanted in reports.missed.values()]:
-            self.condition(wanted.obj, *_said(wanted.condition))
+        missed = [reports for reports in self._missed if reports.missed]  # others went, or were asked for since
+        self._missed = dict.fromkeys(missed[_AGAIN:])
+        for wanted in [wanted for reports in missed[:_AGAIN] for wanted in reports.missed.values()]:
+            self.condition(wanted.obj, *says(wanted.condition))
         for series in [one for one in self._owed if one.due(now, _REPEAT_SECONDS)]:
             self._lost(self._waiting.put(series))
-        for _ in list(
-            itertools.takewhile(lambda reports: now - reports.heard >= FORGET_SECONDS, self._reports.values())
-        ):
+        silent = itertools.takewhile(lambda reports: now - reports.heard >= FORGET_SECONDS, self._reports.values())
+        for _ in list(silent):
             self._forget_oldest()
 
     async def _tidy_on(self) -> None:
         while True:
             await asyncio.sleep(_TIDY_SECONDS)
             self.tidy()
-
-
-def _version(wanted: Wanted) -> str:
-    return wanted.obj.metadata.resource_version
-
-
-def _said(condition: PodCondition) -> tuple[str, str, str, str]:
-    return condition.type, condition.status, condition.reason, condition.message
 
 
 def cut(text: str, limit: int) -> str:

@@ -148,10 +148,14 @@ def _newer(version: str, than: str) -> bool:
     return version.isdecimal() and than.isdecimal() and int(version) > int(than)
 
 
+def says(condition: PodCondition) -> tuple[str, str, str, str]:
+    """What a condition says, without since when."""
+    return condition.type, condition.status, condition.reason, condition.message
+
+
 def same(one: PodCondition | None, other: PodCondition) -> bool:
     """Whether both say the same; when it began to be so is not compared."""
-    said = (other.type, other.status, other.reason, other.message)
-    return one is not None and (one.type, one.status, one.reason, one.message) == said
+    return one is not None and says(one) == says(other)
 
 
 Item = ObjectReports | Series

@@ -78,14 +78,14 @@ def explained(scheduler: Scheduler, key: str) -> Answer:
     task = next((task for task in scheduler.cache.tasks.values() if task.key == key), None)
     if task is None:
         return 404, {"error": f"pod {key}: no pod of this scheduler has that namespace and name, or it has ended"}
-    told = {**head_of(task), "phase": task.phase.value, "node": task.node}
+    head = {**head_of(task), "phase": task.phase.value, "node": task.node}
     if task.phase not in (Phase.PENDING, Phase.GATED):
-        return 200, {**told, "lastCycle": None, "reason": None, "nodes": {}, "refusals": {}, "leftOut": 0, "gang": None}
+        return 200, {**head, "lastCycle": None, "reason": None, "nodes": {}, "refusals": {}, "leftOut": 0, "gang": None}
     if task.pod.spec.scheduler_name not in scheduler.profiles:
         return 404, {"error": f"pod {key}: another scheduler, {task.pod.spec.scheduler_name}, is to place it"}
     of_pod = explain_task(scheduler, task, most=MOST_NODES)
     return 200, {
-        **told,
+        **head,
         "lastCycle": reason_of(scheduler, task),
         **{name: of_pod[name] for name in ("reason", "fitsIf") if name in of_pod},
         "nodes": of_pod["nodes"],

@@ -27,7 +27,8 @@ class PluginRoutes:
 
     def __call__(self, plugin: str, path: str, query: Mapping[str, str]) -> Answer:
         """What the plugin answers; 404 where it has no such path, 500 with its name where it fails."""
-        call = self._find(plugin, path)
+        found = (calls.http_handlers.get(plugin, {}).get(path) for calls in self._profiles)
+        call = next((call for call in found if call is not None), None)
         if call is None:
             return 404, b"no plugin answers here\n", _TEXT
         try:
@@ -35,10 +36,6 @@ class PluginRoutes:
         except PluginError as error:
             _log.error("a plugin's http handler failed", plugin=error.plugin, path=path, error=str(error))
             return 500, f"plugin {plugin} failed: see the logs\n".encode(), _TEXT
-
-    def _find(self, plugin: str, path: str) -> HookCall | None:
-        found = (calls.http_handlers.get(plugin, {}).get(path) for calls in self._profiles)
-        return next((call for call in found if call is not None), None)
 
 
 def _answer(call: HookCall, answer: object) -> Answer:

@@ -67,8 +67,8 @@ class Replica:
         self._config = config
         self._profiles = profiles
         self._clock = clock
-        self.metrics = Metrics(metadata.version("fluence-scheduler"))
-        self._leadership = Leadership(config.leader_election, clock=clock, renewal_failed=self.metrics.renewal_failed)
+        self.metrics = metrics = Metrics(metadata.version("fluence-scheduler"))
+        self._leadership = Leadership(config.leader_election, clock=clock, renewal_failed=metrics.renewal_failures.add)
         self._mirror: Mirror | None = None
         self._loop: SchedulerLoop | None = None
         self._explanations: Explanations | None = None
@@ -99,15 +99,16 @@ class Replica:
         scheduler = Scheduler(cluster, config, self._profiles, self._clock, observer=observer,
                               holder=self._leadership.identity, token=lambda: self._leadership.token)  # fmt: skip
         loop = self._loop = SchedulerLoop(scheduler, observer, metrics, self._clock, due)
-        self._explanations = Explanations(scheduler, self._clock, loop.notify)
+        self._explanations = Explanations(scheduler, self._clock, due.set)
         loop.add_idle_task(self._explanations)
-        metrics.follow_pending(lambda: loop)
+        metrics.follow_pending(loop.pending)
         metrics.follow_profiles(self._profiles, lambda: scheduler.in_session)
         mirror = self._mirror = Mirror(cluster, KINDS, loop.deliver, clock=self._clock,
                                        reconcile_seconds=config.reconcile_seconds, meter=metrics.watches,
                                        optional=OPTIONAL_KINDS)  # fmt: skip
         queues = QueueStatusWriter(cluster, scheduler.cache, clock=self._clock, in_session=lambda: scheduler.in_session)
-        async with background(recorder.run(), queues.run()) as reporting, _abandoned(scheduler):
+        async with background(recorder.run(), queues.run()) as reporting, AsyncExitStack() as ends:
+            ends.push_async_callback(scheduler.in_flight.abandon)  # however it ends, none of its work is left running
             beside = [*keeping, *reporting]
             await first_of(self._recover(mirror, scheduler), stop.wait(), beside=beside)
             if stop.is_set():
@@ -176,15 +177,3 @@ class Replica:
             "synced": None if synced else "the cluster was not listed yet",
             "recovered": None if self._recovered else "plans and bound pods were not recovered yet",
         }
-
-
-# ------------------------------------------------------------------ tasks
-
-
-@asynccontextmanager
-async def _abandoned(scheduler: Scheduler) -> AsyncGenerator[None]:
-    """However it ends, nothing of the scheduler's work is left running."""
-    try:
-        yield
-    finally:
-        await scheduler.in_flight.abandon()

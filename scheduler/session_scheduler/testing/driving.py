@@ -34,7 +34,8 @@ class DrivenCluster:
         self.memory = FaultyCluster(now=self._time, binds_volumes=True)
         self._chosen = Chosen()
         self._evaluation = evaluation
-        self._checked = checked
+        self.checked = checked
+        """Whether the invariants are checked after each cycle, and at the end of a test with the fixtures."""
         self._given: dict[Hashable, int] = {}
         """What of overcommitted nodes and of gangs in part is no work of the last cycle's decisions."""
         self._ticks = 0
@@ -46,11 +47,6 @@ class DrivenCluster:
         self._ticks += 1
         return _FIRST + timedelta(seconds=self._ticks + self.clock.now())
 
-    @property
-    def checked(self) -> bool:
-        """Whether the invariants are checked after each cycle, and at the end of a test with the fixtures."""
-        return self._checked
-
     # ------------------------------------------------------------------ the scheduler
 
     def start(self, *plugins: object) -> Scheduler:
@@ -59,7 +55,7 @@ class DrivenCluster:
             self._chosen.add(name_of(plugin), plugin)
         profiles = {DEFAULT_SCHEDULER_NAME: self._chosen.calls(self.config.hook_seconds)}
         scheduler = Scheduler(self.memory, self.config, profiles, self.clock, evaluation=self._evaluation)
-        self._known = self._objects()  # what it writes at its start it hears of, as from a watch
+        self._known = self._objects()  # what it writes at its start is delivered to it, as from a watch
         finished(_started(scheduler))
         self._scheduler = scheduler
         return scheduler
@@ -83,16 +79,16 @@ class DrivenCluster:
             done.extend(decided)
             failed = (bound.decision.group.key for bound in decided if bound.failed or bound.unknown)
             self._given.update(dict.fromkeys(failed, 0))
-            if self._checked:
+            if self.checked:
                 check_invariants(self.scheduler, self._given)
         return done
 
     async def _cycle(self) -> list[Bound]:
         await self._deliver()
-        self._given = given_now(self.scheduler) if self._checked else {}
+        self._given = given_now(self.scheduler) if self.checked else {}
         done = await self.scheduler.cycle()
         await self._deliver()
-        await _settled(self.scheduler)
+        await complete_in_flight(self.scheduler)
         return done
 
     def _sync(self) -> Scheduler:
@@ -147,10 +143,10 @@ def finished(work: Coroutine[Any, Any, _Answer]) -> _Answer:
 
 async def _started(scheduler: Scheduler) -> None:
     await scheduler.start()
-    await _settled(scheduler)
+    await complete_in_flight(scheduler)
 
 
-async def _settled(scheduler: Scheduler) -> None:
+async def complete_in_flight(scheduler: Scheduler) -> None:
     """Let work end that an event began: the event loop that it runs in ends with this."""
     errors: list[BaseException] = []
     await scheduler.in_flight.wait(errors)

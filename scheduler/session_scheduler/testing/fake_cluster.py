@@ -169,5 +169,5 @@ class FakeCluster(Results):
 
     def mend_binds(self) -> Self:
         """From now on binds succeed."""
-        self.memory.mend()
+        self.memory.stop_failing()
         return self

@@ -48,7 +48,7 @@ class FaultyCluster(MemoryCluster):
             raise ValueError(f"binds of {pod} cannot fail {times} times: say once or more, or None for ever")
         self._faults[pod] = _Fault(answer, text, times)
 
-    def mend(self) -> None:
+    def stop_failing(self) -> None:
         """From now on binds succeed."""
         self._faults.clear()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from session_scheduler.engine.explain import explain_pending, reason_of
 from session_scheduler.model.columns import natural
@@ -62,7 +62,10 @@ class Results(DrivenCluster):
         self.find(Pod, name, namespace)
         for pod in explain_pending(self._sync())["pods"]:
             if (pod["namespace"], pod["name"]) == (namespace, name):
-                return {node: _verdict(answer) for node, answer in pod["nodes"].items()}
+                return {
+                    node: NodeVerdict(one["fits"], one.get("score"), one.get("plugin"), one.get("reason") or "")
+                    for node, one in pod["nodes"].items()
+                }
         raise LookupError(f"pod {namespace}/{name} does not wait for a node: ask before it is bound")
 
     # ------------------------------------------------------------------ assertions
@@ -133,7 +136,7 @@ class Results(DrivenCluster):
         return self
 
     def assert_invariants(self) -> Self:
-        """What must hold whenever nothing is under way, whatever the plugins did. Raises InvariantError.
+        """What must hold whenever nothing is in flight, whatever the plugins did. Raises InvariantError.
 
         See `invariants.check_at_rest`. The fixtures of the pytest plugin end with it.
         """
@@ -148,9 +151,3 @@ class Results(DrivenCluster):
         if node not in verdicts:
             raise LookupError(f"there is no node {node}: there are {', '.join(verdicts) or 'none'}")
         return verdicts[node]
-
-
-def _verdict(answer: dict[str, Any]) -> NodeVerdict:
-    return NodeVerdict(
-        answer["fits"], answer.get("score"), answer.get("plugin"), answer.get("reason") or ""
-    )  # fmt: skip

@@ -18,7 +18,7 @@ from session_scheduler.config.settings import PluginConfig, Profile, SchedulerCo
 from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.offline.simulate import place_all
-from session_scheduler.offline.state import open_offline
+from session_scheduler.offline.state import open_state, read_state
 from session_scheduler.registry.registry import Registry
 
 RESOURCES = """
@@ -93,7 +93,7 @@ class World:
     async def place(self, *objects: dict[str, Any]) -> dict[str, Any]:
         file = self._folder / "objects.json"
         file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
-        self.scheduler = await open_offline([str(file)], self.config())
+        self.scheduler = await open_state(await read_state([str(file)]), self.config())
         self.result = await place_all(self.scheduler)
         return self.result
 

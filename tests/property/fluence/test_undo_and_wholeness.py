@@ -21,7 +21,7 @@ from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.model.columns import BoolColumn, NodeView
 from session_scheduler.offline.simulate import place_all
-from session_scheduler.offline.state import open_offline
+from session_scheduler.offline.state import open_state, read_state
 
 RESOURCES = """
 resources:
@@ -99,7 +99,8 @@ def opened(objects: list[dict[str, Any]], most: int = 0) -> Scheduler:
         if most:
             register_plugin_builder("apart", lambda arguments: Apart(arguments))
             plugins.append(PluginConfig(name="apart", args={"most": most}))
-        return asyncio.run(open_offline([str(file)], SchedulerConfig(profiles=(Profile(plugins=tuple(plugins)),))))
+        config = SchedulerConfig(profiles=(Profile(plugins=tuple(plugins)),))
+        return asyncio.run(open_state(asyncio.run(read_state([str(file)])), config))
 
 
 def plugin_of(scheduler: Scheduler) -> FluencePlugin:

@@ -16,7 +16,7 @@ from tests.tools.real_engine import engine as engine
 
 from session_scheduler.config.settings import PluginConfig, Profile, SchedulerConfig
 from session_scheduler.offline.simulate import place_all
-from session_scheduler.offline.state import open_offline
+from session_scheduler.offline.state import open_state, read_state
 
 LABELS = {"zone": "example.com/zone", "rack": "example.com/rack"}
 PREFIX = "fluence.flux-framework.org/"
@@ -58,7 +58,7 @@ def placed(folder: Path, objects: list[dict[str, Any]], policy: str) -> list[str
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
 
     async def run() -> dict[str, Any]:
-        return await place_all(await open_offline([str(file)], config))
+        return await place_all(await open_state(await read_state([str(file)]), config))
 
     return [pod["node"] for pod in asyncio.run(run())["pods"]]
 

@@ -202,7 +202,7 @@ class Replica:
     async def turn(self):
         """As the live loop does it."""
         await self.scheduler.complete_finished()
-        self.scheduler.completion.start_unknown_checks()
+        self.scheduler.unknown_binds.start_checks(self.scheduler.completion.resolve)
         await self.scheduler.decide()
         for _ in range(self._world.random.randint(1, 12)):
             await asyncio.sleep(0)

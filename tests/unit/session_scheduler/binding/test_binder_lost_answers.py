@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from session_scheduler import hookimpl
+from session_scheduler.actions import ACTIONS
 from session_scheduler.cluster.errors import Conflict, Unavailable
 from session_scheduler.framework.bindings import HELD_ANNOTATION
 from session_scheduler.model.groups import Phase
@@ -308,13 +309,13 @@ def test_an_unexpected_error_while_asking_again_leaves_the_doubt_and_the_rest_of
 
 def test_what_was_decided_before_an_action_failed_is_settled(monkeypatch):
     world = World(pod("a"), pod("b"))
-    decide = world.cluster.scheduler._decisions
+    allocate = ACTIONS["allocate"]
 
     def breaking(session):
-        yield next(iter(decide(session)))
+        yield next(iter(allocate(session)))
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(world.cluster.scheduler, "_decisions", breaking)
+    monkeypatch.setitem(ACTIONS, "allocate", breaking)
     with pytest.raises(RuntimeError, match="a bug"):
         world.cycle()
     assert [world.task(name).phase for name in "ab"] == [Phase.BOUND, Phase.PENDING]

@@ -18,7 +18,7 @@ from session_scheduler.model.storage import (
     PersistentVolumeClaim,
 )
 from session_scheduler.testing import FakeCluster, gang, node, pod
-from session_scheduler.testing.driving import _settled
+from session_scheduler.testing.driving import complete_in_flight
 
 from ....tools.volumes import claim, csi_node, storage_class, using, volume
 
@@ -256,7 +256,7 @@ def test_a_volume_that_was_taken_meanwhile_fails_the_group_and_another_is_found(
 
     async def once() -> None:
         await cluster.scheduler.cycle()
-        await _settled(cluster.scheduler)
+        await complete_in_flight(cluster.scheduler)
 
     asyncio.run(once())
     cluster.assert_pending("p", "volume v was taken by claim default/other meanwhile")

@@ -190,4 +190,4 @@ class World:
 def refusing(world, *names):
     """These pods cannot be bound, until the returned function is called."""
     world.cluster.fail_binds(*names)
-    return world.memory.mend
+    return world.memory.stop_failing

@@ -65,7 +65,7 @@ class World:
         calls = hook_calls([*listed, ("slow", self.slow, None)])
         self.scheduler = Scheduler(self.cluster, SchedulerConfig(), {"fluence": calls}, self.clock, observer=observer)
         self.engine = SchedulerLoop(self.scheduler, observer, self.metrics, self.clock, due)
-        self.explanations = Explanations(self.scheduler, self.clock, self.engine.notify)
+        self.explanations = Explanations(self.scheduler, self.clock, due.set)
         self.engine.add_idle_task(self.explanations)
 
     @asynccontextmanager
@@ -107,7 +107,9 @@ async def test_what_is_delivered_is_bound_without_anybody_asking_again():
         world.deliver(pod("p"))
         await world.until(lambda: world.pod().spec.node_name == "n1")
         await world.until(
-            lambda: world.engine.pods == {"due": 0, "backoff": 0, "unschedulable": 0, "gated": 0, "in_flight": 0}
+            lambda: (
+                world.engine.pending().pods == {"due": 0, "backoff": 0, "unschedulable": 0, "gated": 0, "in_flight": 0}
+            )
         )
 
 
@@ -128,11 +130,13 @@ async def test_turns_go_on_while_binds_are_under_way():
         await asyncio.wait_for(world.slow.waiting.wait(), PATIENCE)
         world.deliver(pod("gated", gates=["later"]))
         await world.until(
-            lambda: world.engine.pods == {"due": 0, "backoff": 0, "unschedulable": 0, "gated": 1, "in_flight": 1}
+            lambda: (
+                world.engine.pending().pods == {"due": 0, "backoff": 0, "unschedulable": 0, "gated": 1, "in_flight": 1}
+            )
         )
-        assert world.engine.groups == {"due": 0, "backoff": 0, "unschedulable": 0, "gated": 1, "in_flight": 1}
+        assert world.engine.pending().groups == {"due": 0, "backoff": 0, "unschedulable": 0, "gated": 1, "in_flight": 1}
         world.slow.go.set()
-        await world.until(lambda: world.engine.pods["in_flight"] == 0)
+        await world.until(lambda: world.engine.pending().pods["in_flight"] == 0)
 
 
 async def test_a_pod_that_is_deleted_before_it_is_bound_keeps_none_of_its_name_waiting():
@@ -157,7 +161,7 @@ async def test_a_pod_whose_deletion_begins_before_it_is_bound_gives_its_place_to
         world.slow.go = asyncio.Event()
         world.slow.go.set()
         world.deliver(pod("q", cpu="4"))
-        await world.until(lambda: world.engine.groups["unschedulable"] == 1)
+        await world.until(lambda: world.engine.pending().groups["unschedulable"] == 1)
         ending = world.pod()
         ending = replace(ending, metadata=replace(ending.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
         world.deliver(ending, Change.MODIFIED)
@@ -171,7 +175,7 @@ async def test_what_was_woken_in_its_backoff_is_tried_as_soon_as_nothing_else_is
         pending = world.scheduler.queue
         pending._initial = pending._maximum = 3600.0
         world.deliver(pod("p", cpu="9"))
-        await world.until(lambda: world.engine.groups["unschedulable"] == 1)
+        await world.until(lambda: world.engine.pending().groups["unschedulable"] == 1)
         world.engine.deliver(Change.ADDED, world.cluster.put(node("n2", cpu="16")))
         world.deliver(pod("q", cpu="99"))
         await world.until(lambda: world.pod().spec.node_name == "n2")
@@ -221,7 +225,7 @@ async def test_a_turn_that_fails_is_counted_and_the_next_one_goes_on(monkeypatch
 async def test_a_group_that_waits_is_tried_again_when_it_is_woken():
     async with World().running() as world:
         world.deliver(pod("p", cpu="9"))
-        await world.until(lambda: world.engine.groups["unschedulable"] == 1)
+        await world.until(lambda: world.engine.pending().groups["unschedulable"] == 1)
         refused_before = world.scheduler.queue._waiting["Pod default/p"].refused
         world.engine.wake("Pod default/p", "a test")
         await world.until(lambda: world.scheduler.queue._waiting["Pod default/p"].refused > refused_before)
@@ -423,7 +427,7 @@ async def test_others_go_on_while_many_objects_are_taken_in():
 async def test_a_pod_that_waits_is_explained_between_two_turns_with_what_the_last_cycle_said():
     async with World().running() as world:
         world.deliver(pod("large", cpu="9"))
-        await world.until(lambda: world.engine.pods["unschedulable"] == 1)
+        await world.until(lambda: world.engine.pending().pods["unschedulable"] == 1)
         before = world.scheduler.cache.table.digest()
         status, told = await world.explanations.ask("default", "large")
         assert (status, told["phase"], told["node"]) == (200, "pending", None)
@@ -440,7 +444,7 @@ async def test_of_a_pod_that_is_bound_its_node_is_told_and_of_one_that_is_not_th
     async with World().running() as world:
         world.deliver(pod("p"))
         await world.until(lambda: world.pod().spec.node_name == "n1")
-        await world.until(lambda: world.engine.pods["in_flight"] == 0)
+        await world.until(lambda: world.engine.pending().pods["in_flight"] == 0)
         assert (await world.explanations.ask("default", "p"))[1]["node"] == "n1"
         status, told = await world.explanations.ask("default", "q")
         assert status == 404
@@ -450,7 +454,7 @@ async def test_of_a_pod_that_is_bound_its_node_is_told_and_of_one_that_is_not_th
 async def test_few_may_ask_at_once_and_an_answer_shows_so_many_nodes():
     async with World(*(node(f"m{number}", cpu="1") for number in range(150))).running() as world:
         world.deliver(pod("p", cpu="3", gates=["later"]))
-        await world.until(lambda: world.engine.pods["gated"] == 1)
+        await world.until(lambda: world.engine.pending().pods["gated"] == 1)
         answers = await asyncio.gather(*(world.explanations.ask("default", "p") for _ in range(20)))
         assert [status for status, _ in answers] == [200] * 16 + [503] * 4
         told = answers[0][1]

@@ -40,8 +40,8 @@ class Reports:
     def group(self, group, status, reason, message):
         self.told.append(("group", group.metadata.name, status, reason, message))
 
-    def event(self, obj, reason, action, note, *, warning=False):
-        self.told.append(("event", obj.metadata.name, reason, warning, note))
+    def record(self, obj, message):
+        self.told.append(("event", obj.metadata.name, message.reason, message.warning, message.note))
 
     def forget(self, uid):
         self.told.append(("forget", uid))

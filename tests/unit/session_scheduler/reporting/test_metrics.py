@@ -85,9 +85,9 @@ def test_watches_and_reports_are_counted_by_kind_and_cause(metrics: Metrics) -> 
 
 
 def test_lag_evictions_and_failed_renewals_are_counted(metrics: Metrics) -> None:
-    metrics.watch_lag(0.02)
-    metrics.gang_evicted()
-    metrics.renewal_failed()
+    metrics.watch_lag.observe(0.02)
+    metrics.evictions.add()
+    metrics.renewal_failures.add()
     assert value(metrics, "fluence_watch_lag_seconds_bucket", le="0.01") == 0
     assert value(metrics, "fluence_watch_lag_seconds_bucket", le="0.025") == 1
     assert value(metrics, "fluence_gang_evictions_total") == 1
@@ -115,7 +115,7 @@ def test_what_waits_is_asked_at_each_scrape_and_a_state_without_any_is_0(metrics
 
 def test_two_schedulers_of_one_process_count_for_themselves() -> None:
     first, second = Metrics(), Metrics()
-    first.gang_evicted()
+    first.evictions.add()
     assert value(second, "fluence_gang_evictions_total") == 0
 
 

@@ -52,7 +52,7 @@ def everything_once(metrics: Metrics) -> None:
     metrics.watches.relisted("Pod", "Gone")
     metrics.watches.missed("Pod", 1)
     metrics.reports.dropped("event", "Full")
-    metrics.requeued("NodeAdd", "NodeResourcesFit", 1)
+    metrics.requeued.add("NodeAdd", "NodeResourcesFit")
 
 
 def with_a_queue() -> object:

@@ -101,7 +101,7 @@ async def test_verbose_shows_the_checks_that_pass(client: Client) -> None:
 
 
 async def test_metrics_come_in_the_format_that_is_accepted(client: Client) -> None:
-    client.state.metrics.gang_evicted()
+    client.state.metrics.evictions.add()
     for accept, content_type in (("*/*", TEXT), ("application/openmetrics-text;version=1.0.0", OPENMETRICS)):
         url = f"http://127.0.0.1:{client.port}/metrics"
         async with client.session.get(url, headers={"Accept": accept}) as answer:
