@@ -1,10 +1,7 @@
-import json
-
 import pytest
 
 from fluence_plugins.fluence.errors import GraphError
 from fluence_plugins.fluence.graph.jgf import JGFBuilder, Options
-from fluence_plugins.resources.errors import DocumentError
 
 
 @pytest.fixture
@@ -51,30 +48,6 @@ def test_edges_lead_from_holder_to_held(builder):
     assert all(edge["metadata"] == {"subsystem": "containment"} for edge in edges)
 
 
-def test_a_graph_survives_yaml_and_json(builder):
-    assert JGFBuilder.from_yaml(builder.to_yaml()) == builder
-    assert JGFBuilder.from_json(builder.to_json()) == builder
-    assert JGFBuilder.from_json(builder.to_json()).to_mapping() == builder.to_mapping()
-
-
-def test_vertices_are_read_in_any_order(builder):
-    data = builder.to_mapping()
-    data["graph"]["nodes"].reverse()
-    assert JGFBuilder.from_mapping(data) == builder
-
-
-def test_a_graph_that_was_read_can_grow(builder):
-    again = JGFBuilder.from_json(builder.to_json())
-    core = again.add_child(again["/cluster0/n1"], "core")
-    assert (core.path, core.uniq_id) == ("/cluster0/n1/core2", 6)
-
-
-def test_the_matchers_defaults_are_read():
-    data = {"graph": {"nodes": [{"id": "7", "metadata": {"type": "cluster", "paths": {"containment": "/c"}}}]}}
-    (root,) = JGFBuilder.from_mapping(data)
-    assert (root.name, root.uniq_id, root.id, root.options.size, root.options.rank) == ("c", 7, 7, 1, -1)
-
-
 def test_a_subgraph_holds_the_path_from_the_root(builder):
     data = builder.subgraph("/cluster0/n1/core1")
     assert [node["id"] for node in data["graph"]["nodes"]] == ["0", "1", "3"]
@@ -103,41 +76,3 @@ def test_what_cannot_be_built_is_refused_by_path(builder):
         builder.add_child(root, "core", options=Options(name="a/b"))
     with pytest.raises(GraphError, match="is no vertex of this graph"):
         JGFBuilder().add_child(root, "core")
-
-
-BAD = {"id": "1", "metadata": {"type": "node", "paths": {"containment": "/c/n"}}}
-ROOT = {"id": "0", "metadata": {"type": "cluster", "paths": {"containment": "/c"}}}
-
-
-@pytest.mark.parametrize(
-    ("graph", "message"),
-    [
-        ({"nodes": [{"id": "0", "metadata": {"paths": {"containment": "/c"}}}]}, "g: vertex 0: .*`type`"),
-        ({"nodes": [{"id": "0", "metadata": {"type": "cluster"}}]}, "g: vertex 0: .*`paths`"),
-        ({"nodes": [{"id": "0", "metadata": {"type": "c", "paths": None}}]}, "g: vertex 0: Expected `object`"),
-        ({"nodes": [{"id": 0, "metadata": {}}]}, r"g: Expected `str`.*nodes\[0\]\.id"),
-        ({"nodes": [ROOT, ROOT]}, "two vertices have one id"),
-        ({"nodes": [ROOT, ROOT | {"id": "1"}]}, "/c: a graph has one root"),
-        (
-            {
-                "nodes": [ROOT, BAD | {"metadata": BAD["metadata"] | {"uniq_id": 0}}],
-                "edges": [{"source": "0", "target": "1"}],
-            },
-            "two vertices have one uniq_id",
-        ),
-        ({"nodes": [ROOT, BAD]}, "vertex 1 has path '/c/n'.*parent's path None"),
-        ({"nodes": [ROOT, BAD], "edges": [{"source": "0", "target": "9"}]}, "edge 0 to 9 has an end that is no vertex"),
-        (
-            {"nodes": [ROOT, BAD], "edges": [{"source": "0", "target": "1", "metadata": {"subsystem": "power"}}]},
-            "edge 0 to 1 is not of containment",
-        ),
-    ],
-)
-def test_a_document_that_is_no_graph_is_refused(graph, message):
-    with pytest.raises(GraphError, match=message):
-        JGFBuilder.from_json(json.dumps({"graph": graph}), "g")
-
-
-def test_a_text_that_is_no_document_is_refused():
-    with pytest.raises(DocumentError, match=r"g:\d: is not valid YAML"):
-        JGFBuilder.from_yaml("a: [", "g")
