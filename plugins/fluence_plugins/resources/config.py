@@ -7,13 +7,13 @@ graph is built.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from fluence_plugins.resources import documents, names
 from fluence_plugins.resources.errors import NamingError, ResourcesError, listed
-from fluence_plugins.resources.maintenance_windows import Window, windows_of
+from fluence_plugins.resources.maintenance_windows import Backends, Window, windows_of
 from session_scheduler.errors import plain, shown
 
 CLUSTER = "cluster"
@@ -67,10 +67,6 @@ class VirtualResource:
     def classes(self) -> frozenset[str]:
         """Return the resource's own type and the type of everything below it."""
         return frozenset(resource.type for resource in self.walk())
-
-    def size(self) -> int:
-        """Return how many vertices the tree has, every repetition counted."""
-        return _vertices(self.count, self.sharing, sum(child.size() for child in self.children))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +176,13 @@ class _Loader:
             self.sets[key] = self.attribute_map(f"attributes.{plain(key)}", value)
         entries = self.entries("resources", data.get("resources"), nested=False)
         roots = self.attached(entries)
-        self.check_size(roots)
-        windows = windows_of(data.get("windows"), roots, self.fail)
+        vertices = sum(root.size() for root in roots)
+        if vertices > MAX_VERTICES:
+            self.fail("resources", f"make {vertices} vertices, more than {MAX_VERTICES}; lower a count, "
+                      "or how many share something")  # fmt: skip
+        named = {root.name for root in roots if root.name and root.count == 1}
+        numbered = {root.name or root.type for root in roots if not root.name or root.count > 1}
+        windows = windows_of(data.get("windows"), Backends(named, numbered), self.fail)
         config = ResourcesConfig(tuple(self.resolved(root, _Attributes(), 1, down=False) for root in roots), windows)
         try:
             names.env_names(attribute_keys(config))
@@ -329,12 +330,6 @@ class _Loader:
                 self.fail(f"{entry.path}.name", f"{shown(entry.name)} is already the name of {other}; choose another")
             found[entry.name] = entry
         return found
-
-    def check_size(self, roots: Iterable[_Entry]) -> None:
-        vertices = sum(root.size() for root in roots)
-        if vertices > MAX_VERTICES:
-            self.fail("resources", f"make {vertices} vertices, more than {MAX_VERTICES}; lower a count, "
-                      "or how many share something")  # fmt: skip
 
     def resolved(self, entry: _Entry, above: _Attributes, siblings: int, *, down: bool) -> VirtualResource:
         """The resource below one of which there are so many, and which may be down."""

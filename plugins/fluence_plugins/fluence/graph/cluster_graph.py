@@ -152,10 +152,6 @@ class ClusterGraph:
         """Return the JGF that grows a loaded graph by what is at a path, levels left out, and below it."""
         return self.builder.subgraph(self.vertex_path(path))
 
-    def rank_of(self, name: str) -> int:
-        """Return a host's rank. Raises GraphError if there is no such host."""
-        return self.vertex(self.host_path(name)).options.rank
-
     def add_host(self, host: HostResources) -> dict[str, Any]:
         """Add a host, and the trees whose parent it is; return the JGF that grows a loaded graph by them.
 
@@ -188,7 +184,7 @@ class ClusterGraph:
                 pool = Options(name=kind, rank=rank, size=size, unit=unit, divisible=True)
                 self.builder.add_child(vertex, kind, options=pool)
         try:
-            self._add_trees(host.name, vertex)
+            self.add_trees(host.name, vertex)
         except GraphError:
             self.remove_host(host.name)
             raise
@@ -282,7 +278,7 @@ class ClusterGraph:
             self.virtual[path] = replace(node, entry=entry_of[node.backend])
         before = set(self.virtual)
         for parent, vertex in self._parents(config).items():
-            self._add_trees(parent, vertex)
+            self.add_trees(parent, vertex)
         return [
             path for path, node in self.virtual.items() if not node.level and not node.is_place and path not in before
         ]
@@ -313,15 +309,12 @@ class ClusterGraph:
         self._next_rank += 1
         return self._next_rank - 1
 
-    def add_cluster_trees(self) -> None:
-        """Add the trees that hang below the cluster itself; `build_graph` does so once."""
-        self._add_trees(CLUSTER, self.root)
-
     def _path_of(self, parent: str) -> str:
         """The path of what trees hang below, levels left out."""
         return self.root.path if parent == CLUSTER else f"{self.root.path}/{parent}"
 
-    def _add_trees(self, parent: str, vertex: Vertex) -> None:
+    def add_trees(self, parent: str, vertex: Vertex) -> None:
+        """Add the trees that hang below the cluster or a host, whose vertex this is."""
         path = self._path_of(parent)
         above = (path,) if parent != CLUSTER else ()
         for entry, tree in enumerate(self.config.resources):
@@ -461,7 +454,7 @@ def build_graph(
     graph = ClusterGraph(config)
     for host in nodes:
         graph.insert_host(host)
-    graph.add_cluster_trees()
+    graph.add_trees(CLUSTER, graph.root)
     waiting = graph.waiting_trees()
     if waiting and not wait_for_parents:
         raise GraphError(

@@ -11,10 +11,6 @@ import msgspec
 from fluence_plugins.fluence.errors import GraphError
 
 SUBSYSTEM = "containment"
-_WRITTEN = {
-    *("type", "basename", "name", "id", "uniq_id", "rank", "exclusive", "unit", "size", "paths", "divisible"),
-    "properties",
-}
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +19,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     size: how many units the vertex stands for; unit: what they are ("MiB"), empty for things that are counted.
     rank: the execution rank; every `node` vertex needs one of its own, what lies in it shares it, -1 is none.
     node_properties: RFC 31 properties, which constraints match against, by presence of the key alone.
-    properties: metadata that only describes; it may not use a field's name.
     divisible: many allocations may share the vertex, each holding some of its units.
     """
 
@@ -31,10 +26,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     id: int = -1
     size: int = 1
     unit: str = ""
-    exclusive: bool = False
     rank: int = -1
     node_properties: Mapping[str, str] = {}
-    properties: Mapping[str, Any] = {}
     divisible: bool = False
 
 
@@ -64,7 +57,7 @@ class Vertex(msgspec.Struct, frozen=True):
             "id": self.id,
             "uniq_id": self.uniq_id,
             "rank": options.rank,
-            "exclusive": options.exclusive,
+            "exclusive": False,
             "unit": options.unit,
             "size": options.size,
             "paths": {SUBSYSTEM: self.path},
@@ -73,7 +66,7 @@ class Vertex(msgspec.Struct, frozen=True):
             found["divisible"] = True
         if options.node_properties:
             found["properties"] = dict(options.node_properties)
-        return found | dict(options.properties)
+        return found
 
 
 class JGFBuilder:
@@ -108,7 +101,7 @@ class JGFBuilder:
     def add_child(self, parent: Vertex, vertex_type: str, basename: str = "", options: Options | None = None) -> Vertex:
         """Add a vertex below `parent`, named `<basename><number>` (numbered under its parent) unless options name it.
 
-        Raises GraphError if the path is taken, the size negative, or a descriptive property uses a field's name.
+        Raises GraphError if the path is taken, or the size negative.
         """
         if self._vertices.get(parent.path) != parent:
             raise GraphError(f"{parent.path}: is no vertex of this graph; add it first")
@@ -130,9 +123,6 @@ class JGFBuilder:
             raise GraphError(f"{path}: two vertices have this path; give one another name")
         if options.size < 0:
             raise GraphError(f"{path}: size {options.size} is negative; use 0 or more")
-        clobbered = [key for key in options.properties if key in _WRITTEN]
-        if clobbered:
-            raise GraphError(f"{path}: property {clobbered[0]!r} is a field of the vertex; use another name")
         vertex = self._vertices[path] = Vertex(vertex_type, basename, number, self._next_uniq_id, path, parent, options)
         self._next_uniq_id += 1
         numbers = self._numbers.setdefault(parent or "", {})

@@ -89,7 +89,7 @@ def test_adding_a_host_gives_the_subgraph_with_the_path_from_the_root(graph):
     ]  # fmt: skip
     assert len(grown["graph"]["edges"]) == 4
     assert len(graph.builder) == before + 4
-    assert graph.rank_of("n3") == metadata(grown)["/cluster/n3"]["rank"]
+    assert graph.host_ranks["n3"] == metadata(grown)["/cluster/n3"]["rank"]
 
 
 def test_removing_a_host_forgets_it_and_what_hung_below_it(graph):
@@ -104,8 +104,8 @@ def test_a_host_that_comes_back_gets_its_names_again_and_ranks_do_not_run_away(g
     ranks = graph.ranks
     graph.remove_host("n2")
     graph.add_host(HOSTS[1])
-    assert graph.rank_of("n2") < graph.ranks == ranks
-    assert graph.vertex("/cluster/n2").options.rank == graph.rank_of("n2")
+    assert graph.host_ranks["n2"] < graph.ranks == ranks
+    assert graph.vertex("/cluster/n2").options.rank == graph.host_ranks["n2"]
     assert graph.virtual["/cluster/n2/fpga1"].backend == "fpga1"
     assert graph.builder["/cluster/n2/core0"].id == 0
 
