@@ -334,7 +334,7 @@ class _Loader:
     def resolved(self, entry: _Entry, above: _Attributes, siblings: int, *, down: bool) -> VirtualResource:
         """The resource below one of which there are so many, and which may be down."""
         down = down or entry.down
-        attributes, number = self.handed_down(entry, above), siblings * entry.count
+        attributes, number = self.inherited(entry, above), siblings * entry.count
         self.attributes_of_all += _vertices(number, entry.sharing, 0) * attributes.size
         if self.attributes_of_all > MAX_ATTRIBUTES_OF_ALL:
             self.fail(f"{entry.path}.attributes", "make the attributes of all vertices together more than "
@@ -345,7 +345,7 @@ class _Loader:
             entry.type, entry.name, entry.parent, entry.count, attributes.values, children, down, entry.sharing
         )
 
-    def handed_down(self, entry: _Entry, above: _Attributes) -> _Attributes:
+    def inherited(self, entry: _Entry, above: _Attributes) -> _Attributes:
         """The attributes of the entry, one of which may come from each resource that it lies in."""
         if not entry.own:
             return above
