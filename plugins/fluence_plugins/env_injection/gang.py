@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from fluence_plugins.env_injection import patches
 from fluence_plugins.env_injection.handlers import AdmissionRequest, HandlerSettings, Operation, Refusal
-from fluence_plugins.resources.label_groups import GROUP_LABEL, GROUP_SIZE_ANNOTATION, LARGEST
+from fluence_plugins.resources.label_groups import GROUP_LABEL, GROUP_SIZE_ANNOTATION, LARGEST, parsed_size
 from session_scheduler.errors import shown
 
 JOB, DEPLOYMENT = ("batch", "Job"), ("apps", "Deployment")
@@ -76,7 +76,7 @@ def pods_at_once(spec: Mapping[str, Any], kind: str) -> int:
 
 def wrong_size(text: str, where: str) -> Refusal | None:
     """The refusal of what is no size of a group."""
-    if patches.number_of(text, LARGEST) is not None:
+    if parsed_size(text) is not None:
         return None
     return Refusal(f"{where}: {shown(text)} is not a number of pods from 1 to {LARGEST}: correct or remove it")
 

@@ -124,13 +124,6 @@ def without_devices(spec: Mapping[str, Any]) -> list[Operation]:
     ]  # fmt: skip
 
 
-def number_of(text: str | None, largest: int) -> int | None:
-    """The number from 1 to `largest` that a text is; None for any other."""
-    if text is None or not (text.isascii() and text.isdigit() and len(text) <= len(str(largest))):
-        return None
-    return int(text) if 1 <= int(text) <= largest else None
-
-
 def ours(spec: Mapping[str, Any], names: frozenset[str]) -> bool:
     """Whether a spec names one of these schedulers."""
     name = spec.get("schedulerName")

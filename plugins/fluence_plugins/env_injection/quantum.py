@@ -14,7 +14,7 @@ from fluence_plugins.env_injection.gang import JOB, TEMPLATE, pods_at_once, temp
 from fluence_plugins.env_injection.handlers import PODS, AdmissionRequest, HandlerSettings, Operation, Refusal
 from fluence_plugins.env_injection.sidecar import CONTAINER, OPTION, checked_image, with_sidecar
 from fluence_plugins.resources import coordination as words
-from fluence_plugins.resources.label_groups import GROUP_LABEL, GROUP_SIZE_ANNOTATION, LARGEST
+from fluence_plugins.resources.label_groups import GROUP_LABEL, GROUP_SIZE_ANNOTATION, LARGEST, parsed_size
 from fluence_plugins.resources.names import REQUEST_PREFIX
 from session_scheduler.errors import shown
 
@@ -101,7 +101,7 @@ class QuantumHandler:
     ) -> Sequence[Operation] | Refusal:
         kind, owner = patches.controller_of(pod)
         group = labels.get(GROUP_LABEL) or (owner if kind == JOB[1] else "")
-        size = patches.number_of(annotations.get(GROUP_SIZE_ANNOTATION), LARGEST)
+        size = parsed_size(annotations.get(GROUP_SIZE_ANNOTATION))
         refused = _no_member(group, size, spec, annotations, of_job=kind == JOB[1])
         if refused is not None or size is None:
             return refused or []

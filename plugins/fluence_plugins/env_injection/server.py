@@ -78,7 +78,7 @@ class TlsServer:
         self._greeting = greeting
         self._most_connections = most_connections
         self._sleep = sleep
-        self._shaking_hands: dict[asyncio.Task[None], None] = {}
+        self._greeting_tasks: dict[asyncio.Task[None], None] = {}
         """The oldest first."""
         self._open: dict[asyncio.Transport, int] = {}
         """By connection, when it was made, in requests answered until then."""
@@ -124,28 +124,28 @@ class TlsServer:
             except OSError:  # the other side is gone already, or there are too many files
                 await asyncio.sleep(_PAUSE)
                 continue
-            self._make_room()
+            self._close_surplus()
             greeting = asyncio.ensure_future(self._greet(connection))
-            self._shaking_hands[greeting] = None
+            self._greeting_tasks[greeting] = None
             self._own(greeting)
 
-    def _make_room(self) -> None:
+    def _close_surplus(self) -> None:
         """Close those that have been quiet for longest, where there are as many as there may be."""
         self._open = {known: made for known, made in self._open.items() if not known.is_closing()}
-        surplus = len(self._shaking_hands) + len(self._open) + 1 - self._most_connections
+        surplus = len(self._greeting_tasks) + len(self._open) + 1 - self._most_connections
         quiet = sorted(self._open, key=lambda known: self._reviews.answered_at.get(known, self._open[known]))
         for transport in quiet[: max(0, surplus)]:
             transport.abort()
             del self._open[transport]
-        if len(self._shaking_hands) >= self._most_connections:
-            next(iter(self._shaking_hands)).cancel()
+        if len(self._greeting_tasks) >= self._most_connections:
+            next(iter(self._greeting_tasks)).cancel()
 
     async def _greet(self, connection: socket.socket) -> None:
         """Shake hands; close the connection where no request follows in time."""
         try:
             transport = await self._transport(connection)
         finally:
-            self._shaking_hands.pop(cast("asyncio.Task[None]", asyncio.current_task()), None)
+            self._greeting_tasks.pop(cast("asyncio.Task[None]", asyncio.current_task()), None)
         if transport is not None:
             self._open[transport] = self._reviews.answered
             await self._sleep(self._greeting)

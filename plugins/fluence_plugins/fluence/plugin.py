@@ -290,9 +290,9 @@ class FluencePlugin:
     ) -> GroupPlacement | Refusal:
         """One match for each class and type; all of them, or none."""
         log.debug("[fluence] group %s: %d pods of %d classes", group.key, len(tasks), len(room))
-        self._finder.note_room(tasks, room)
+        self._finder.note_capacity(tasks, room)
         self._removals.count_loads()
-        self._nominated.leave_room(session, tasks)
+        self._nominated.hold_for_nominated(session, tasks)
         answer = self._matcher.place(session, group, tasks, room, scores)
         if self._finder.is_probing and isinstance(answer, GroupPlacement):
             self._finder.note_devices(answer.devices)
@@ -307,7 +307,7 @@ class FluencePlugin:
     def reservation(self, session: Session, trial: Trial) -> Reservation | None:
         """When the graph can have what the gang requests, and where, once what ends by then has ended."""
         self._removals.count_loads()
-        self._nominated.leave_room(session, trial.tasks)
+        self._nominated.hold_for_nominated(session, trial.tasks)
         return self._finder.find(session, trial)
 
     @hookimpl

@@ -7,13 +7,13 @@ graph is built.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from fluence_plugins.resources import documents, names
 from fluence_plugins.resources.errors import NamingError, ResourcesError, listed
-from fluence_plugins.resources.maintenance_windows import Window, windows_of
+from fluence_plugins.resources.maintenance_windows import Backends, Window, windows_of
 from session_scheduler.errors import plain, shown
 
 CLUSTER = "cluster"
@@ -68,10 +68,6 @@ class VirtualResource:
         """Return the resource's own type and the type of everything below it."""
         return frozenset(resource.type for resource in self.walk())
 
-    def size(self) -> int:
-        """Return how many vertices the tree has, every repetition counted."""
-        return _vertices(self.count, self.sharing, sum(child.size() for child in self.children))
-
 
 @dataclass(frozen=True, slots=True)
 class ResourcesConfig:
@@ -99,11 +95,6 @@ def load_resources(text: str, source: str) -> ResourcesConfig:
 def resource_types(config: ResourcesConfig) -> list[str]:
     """Return every requestable type, of every depth, sorted."""
     return sorted({resource.type for resource in config.walk()})
-
-
-def fluxion_resource_names(config: ResourcesConfig) -> list[str]:
-    """Return the extended resources that pods may ask for, `fluxion.flux-framework.org/<type>`, sorted."""
-    return [names.resource_name(resource_type) for resource_type in resource_types(config)]
 
 
 def attribute_keys(config: ResourcesConfig) -> list[str]:
@@ -185,8 +176,13 @@ class _Loader:
             self.sets[key] = self.attribute_map(f"attributes.{plain(key)}", value)
         entries = self.entries("resources", data.get("resources"), nested=False)
         roots = self.attached(entries)
-        self.check_size(roots)
-        windows = windows_of(data.get("windows"), roots, self.fail)
+        vertices = sum(root.size() for root in roots)
+        if vertices > MAX_VERTICES:
+            self.fail("resources", f"make {vertices} vertices, more than {MAX_VERTICES}; lower a count, "
+                      "or how many share something")  # fmt: skip
+        named = {root.name for root in roots if root.name and root.count == 1}
+        numbered = {root.name or root.type for root in roots if not root.name or root.count > 1}
+        windows = windows_of(data.get("windows"), Backends(named, numbered), self.fail)
         config = ResourcesConfig(tuple(self.resolved(root, _Attributes(), 1, down=False) for root in roots), windows)
         try:
             names.env_names(attribute_keys(config))
@@ -335,16 +331,10 @@ class _Loader:
             found[entry.name] = entry
         return found
 
-    def check_size(self, roots: Iterable[_Entry]) -> None:
-        vertices = sum(root.size() for root in roots)
-        if vertices > MAX_VERTICES:
-            self.fail("resources", f"make {vertices} vertices, more than {MAX_VERTICES}; lower a count, "
-                      "or how many share something")  # fmt: skip
-
     def resolved(self, entry: _Entry, above: _Attributes, siblings: int, *, down: bool) -> VirtualResource:
         """The resource below one of which there are so many, and which may be down."""
         down = down or entry.down
-        attributes, number = self.handed_down(entry, above), siblings * entry.count
+        attributes, number = self.inherited(entry, above), siblings * entry.count
         self.attributes_of_all += _vertices(number, entry.sharing, 0) * attributes.size
         if self.attributes_of_all > MAX_ATTRIBUTES_OF_ALL:
             self.fail(f"{entry.path}.attributes", "make the attributes of all vertices together more than "
@@ -355,7 +345,7 @@ class _Loader:
             entry.type, entry.name, entry.parent, entry.count, attributes.values, children, down, entry.sharing
         )
 
-    def handed_down(self, entry: _Entry, above: _Attributes) -> _Attributes:
+    def inherited(self, entry: _Entry, above: _Attributes) -> _Attributes:
         """The attributes of the entry, one of which may come from each resource that it lies in."""
         if not entry.own:
             return above

@@ -69,8 +69,11 @@ def _field(pod: Pod) -> str:
 def _size_of(pod: Pod) -> int | None:
     """How many pods the annotation says, 1 without one; None where it says nothing of the kind."""
     text = pod.metadata.annotations.get(GROUP_SIZE_ANNOTATION)
-    if text is None:
-        return 1
-    if not (text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST))):
+    return 1 if text is None else parsed_size(text)
+
+
+def parsed_size(text: str | None) -> int | None:
+    """The number of pods, from 1 to LARGEST, that a text is; None for any other."""
+    if text is None or not (text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST))):
         return None
     return int(text) if 1 <= int(text) <= LARGEST else None

@@ -13,10 +13,10 @@ all while it lasts; what runs stays. A backend that hangs below a node is closed
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
 from fluence_plugins.resources.errors import listed
 from session_scheduler.errors import plain, shown
@@ -31,17 +31,6 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,252}")
 
 Fail = Callable[[str, str], NoReturn]
 """Raises the error for a field (its path) and what is wrong with it."""
-
-
-class _Root(Protocol):
-    """A tree's root, of which are so many."""
-
-    @property
-    def type(self) -> str: ...
-    @property
-    def name(self) -> str | None: ...
-    @property
-    def count(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +57,21 @@ def time_of(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def windows_of(value: Any, roots: Iterable[_Root], fail: Fail) -> tuple[Window, ...]:
-    """The windows that a file lists, in its order; `roots` are its trees."""
+def windows_of(value: Any, known: Backends, fail: Fail) -> tuple[Window, ...]:
+    """The windows that a file lists, in its order; `known` are its backends."""
     if value is None:
         return ()
     if not isinstance(value, list):
         fail("windows", "must be a list; start each window with `- nodes:` or `- backends:`")
     if len(value) > MAX_WINDOWS:
         fail("windows", f"are more than {MAX_WINDOWS}; remove those that are over")
-    known = _Backends(roots)
     found = tuple(_window(f"windows[{index}]", item, known, fail) for index, item in enumerate(value))
     if sum(len(window.nodes) + len(window.backends) for window in found) > MAX_NAMED:
         fail("windows", f"name more than {MAX_NAMED} nodes and backends; remove windows that are over")
     return found
 
 
-def _window(path: str, data: Any, known: _Backends, fail: Fail) -> Window:
+def _window(path: str, data: Any, known: Backends, fail: Fail) -> Window:
     if not isinstance(data, dict):
         fail(path, "must be a mapping; write `nodes:` or `backends:`, `start:` and `end:`")
     for key in data:
@@ -125,25 +113,23 @@ def _time(path: str, value: Any, fail: Fail) -> float:
     return found.timestamp()
 
 
-class _Backends:
-    """The names of a file's backends: as written, or a number after the name, or the type, of one that has none."""
+@dataclass(frozen=True, slots=True)
+class Backends:
+    """The names of a file's backends: as written (`named`), or a number after a name or type (`numbered`)."""
 
-    def __init__(self, roots: Iterable[_Root]) -> None:
-        self._named: set[str] = set()
-        self._numbered: set[str] = set()
-        for root in roots:
-            (self._named if root.name and root.count == 1 else self._numbered).add(root.name or root.type)
+    named: Collection[str]
+    numbered: Collection[str]
 
     def __contains__(self, name: str) -> bool:
         cut = len(name)
         while cut > 1 and name[cut - 1].isdecimal():
             cut -= 1
-            if name[:cut] in self._numbered:
+            if name[:cut] in self.numbered:
                 return True
-        return name in self._named
+        return name in self.named
 
     def __str__(self) -> str:
-        return listed({*self._named, *(f"{name}0" for name in self._numbered)})
+        return listed({*self.named, *(f"{name}0" for name in self.numbered)})
 
 
 @dataclass(frozen=True, slots=True)

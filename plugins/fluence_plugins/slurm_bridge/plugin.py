@@ -7,13 +7,14 @@ Filters come first: Slurm chooses only among nodes that fit the pods.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fluence_plugins.resources.ranges import ranges
 from fluence_plugins.slurm_bridge import names
 from fluence_plugins.slurm_bridge.arguments import SlurmBridgeArguments
 from fluence_plugins.slurm_bridge.devices import resource_claims
@@ -275,14 +276,3 @@ def share_annotations(share: NodeShare) -> dict[str, str]:
     """A pod's part of a node as annotations: `0-3`, and `gpu:v100(IDX:0-1)`, as Slurm writes it."""
     gres = ",".join(f"{one.name}{f':{one.type}' if one.type else ''}(IDX:{ranges(one.indices)})" for one in share.gres)
     return {names.CORES_ANNOTATION: ranges(share.cores)} | ({names.GRES_ANNOTATION: gres} if gres else {})
-
-
-def ranges(indices: Iterable[int]) -> str:
-    """Indices as Slurm writes them: `0-3,8`."""
-    found: list[list[int]] = []
-    for index in sorted(set(indices)):
-        if found and found[-1][1] == index - 1:
-            found[-1][1] = index
-        else:
-            found.append([index, index])
-    return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in found)

@@ -88,7 +88,7 @@ def fits_in_graph(plugin: FluencePlugin, shape: Any, host: str) -> bool:
     live, first = plugin.live, plugin.live.allocations.next_jobid
     jobspec = compute_jobspec_text(live.accounting.shape_of(amounts_of(pod("new", **asked(shape)))), 1)
     try:
-        job = live.allocations.match_on(live.graph.rank_of(host), jobspec)
+        job = live.allocations.match_on(live.graph.host_ranks[host], jobspec)
     except (Busy, Unsatisfiable):
         return False
     live.allocations.retract([job.jobid], (), first)

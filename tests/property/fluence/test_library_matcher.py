@@ -58,7 +58,7 @@ class Model:
         if room is not None:
             column = np.zeros(self.live.graph.ranks, np.int64)
             for name, number in limits.items():
-                column[self.live.graph.rank_of(name)] = number
+                column[self.live.graph.host_ranks[name]] = number
         try:
             job = self.live.allocations.match(compute_jobspec_text(shape, count), column)
         except (Busy, Unsatisfiable):

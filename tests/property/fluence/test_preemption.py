@@ -52,7 +52,7 @@ class TriesOut(FluencePlugin):
         for event in away:
             self._removals.remove(event)
         self._removals.count_loads()
-        self._nominated.leave_room(session, [task])
+        self._nominated.hold_for_nominated(session, [task])
         rank = self.live.graph.host_ranks.get(name)
         try:
             if rank is None:

@@ -48,24 +48,24 @@ def idset_of(ranks: Iterable[int]) -> str:
 
 
 @dataclass(slots=True)
-class Room:
+class Limit:
     """How much the hostlists of one text may still spell out: hosts, and letters of their names."""
 
     hosts: int = field(default_factory=lambda: MAX_HOSTS)
     letters: int = field(default_factory=lambda: MAX_LETTERS)
 
 
-def hostlist(text: str, room: Room | None = None) -> list[str]:
+def hostlist(text: str, limit: Limit | None = None) -> list[str]:
     """Hosts of a hostlist such as `node[0-3],login1`; ValueError if it is none, or spells out more than there is room.
 
-    Without `room` it may name 200,000 hosts, in eight million letters.
+    Without `limit` it may name 200,000 hosts, in eight million letters.
     """
-    room = room or Room()
+    limit = limit or Limit()
     hosts: list[str] = []
     for word in _words(text):
-        found = _expand(word, room)
-        room.hosts -= len(found)
-        room.letters -= len(found) * len(word)
+        found = _expand(word, limit)
+        limit.hosts -= len(found)
+        limit.letters -= len(found) * len(word)
         hosts.extend(found)
     return hosts
 
@@ -87,10 +87,10 @@ def _words(text: str) -> list[str]:
     return [word for word in words if word]
 
 
-def _expand(word: str, room: Room) -> list[str]:
+def _expand(word: str, limit: Limit) -> list[str]:
     pieces = _BRACKET.split(word)
     hosts = [pieces[0]]
-    most = min(room.hosts, room.letters // max(1, len(word)))  # no host is longer than the word that stands for it
+    most = min(limit.hosts, limit.letters // max(1, len(word)))  # no host is longer than the word that stands for it
     for i in range(1, len(pieces), 2):
         numbers = _padded(pieces[i], most)
         if len(hosts) * len(numbers) > most:

@@ -22,14 +22,14 @@ def read_text(text: str | bytes) -> Any:
     except (ValueError, RecursionError):
         pass
     try:
-        _look_over(text)
+        _check_nesting(text)
         return yaml.load(text, Loader=_LOADER)  # noqa: S506 - one of the safe loaders
     except _YAML_ERRORS as error:
         first = (str(error).splitlines() or ["nested too deeply"])[0]
         raise ValueError(f"neither JSON nor YAML: {first[:200]}") from None
 
 
-def _look_over(text: str | bytes) -> None:
+def _check_nesting(text: str | bytes) -> None:
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.AliasEvent):

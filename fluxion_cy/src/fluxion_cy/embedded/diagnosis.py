@@ -23,7 +23,7 @@ NEVER = "the graph could not hold it even if it were empty and all up"
 ENOUGH = "enough is there of each type, but not where the request wants it together"
 #: The same where it is the number of slots that the candidates allow.
 ALLOWED = "the candidates allow at most {slots} on rank {rank}"
-_TOLD = 3
+_MOST_REPORTED = 3
 _CHANGES = 16
 _SOON = 10 * 365 * 86400
 
@@ -109,7 +109,7 @@ def _short(
     """What each alternative runs short of, the first few of them; `enough`: what is said where no number is short."""
     ways = _alternatives(forms)
     found: list[str] = []
-    for which, form, alone in ways[:_TOLD]:
+    for which, form, alone in ways[:_MOST_REPORTED]:
         short = shortages(resources=form, gathers=question.gathers(which, possible)).first() or enough
         found.append(f"alternative {len(found) + 1} of {len(ways)}{' alone' * alone}: {short}")
     return "; ".join(found) if len(ways) > 1 else found[0].partition(": ")[2]

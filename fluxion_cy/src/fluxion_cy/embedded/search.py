@@ -143,7 +143,7 @@ class Question:
         self._trouble: tuple[int, int] = (0, -1)
         self._asked, self._tried = -1, tried
         # first, because an iterator's own code may ask this engine something else
-        candidates, prefer = _settled(candidates, "candidates"), _settled(prefer, "prefer")
+        candidates, prefer = _array_or_list(candidates, "candidates"), _array_or_list(prefer, "prefer")
         self._ask(0)
         engine.constrain(compiled.terms)
         engine.restrict([], False, [])
@@ -185,15 +185,15 @@ class Question:
         self._ask(which)
         found = not self._tried and self._engine.match(at, at + self.duration, False, self._gather[which])
         self._tried = False
-        matched = self._judge(found)
+        matched = self._checked(found)
         self._trouble = self._engine.trouble()
         return matched
 
     def _ever(self, which: int, gather: bool) -> bool:
         self._ask(which)
-        return self._judge(self._engine.match(0, self.duration, True, gather))
+        return self._checked(self._engine.match(0, self.duration, True, gather))
 
-    def _judge(self, matched: bool) -> bool:
+    def _checked(self, matched: bool) -> bool:
         """Raises what is the jobspec's own fault and would be so on any graph."""
         code = self._engine.trouble()[0]
         if code == _NOTHING:
@@ -293,7 +293,7 @@ def _has_xor(resource: Resource) -> bool:
     return resource.type == "xor_slot" or any(_has_xor(child) for child in resource.children)
 
 
-def _settled(value: Any, what: str) -> Any:
+def _array_or_list(value: Any, what: str) -> Any:
     """An array as it is, anything else as a list."""
     return value if value is None or buffer_of(value) is not None else entries_of(value, what)
 

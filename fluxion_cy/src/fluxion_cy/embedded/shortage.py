@@ -7,7 +7,7 @@ from fluxion_cy.engine.engine import Engine
 from fluxion_cy.jobspec.reader import Resource
 
 #: How many vertices above what a slot asks for are looked at.
-_LOOKED_AT = 65
+_MOST_EXAMINED = 65
 
 
 class TypeIndex:
@@ -40,13 +40,13 @@ class TypeIndex:
 
     def parent(self, kinds: dict[str, int]) -> str | None:
         """The type of the first vertex that has all these types as children, if it is among the first few."""
-        while not any(len(self._above.get(kind, ())) >= _LOOKED_AT for kind in kinds) and self._go_on():
+        while not any(len(self._above.get(kind, ())) >= _MOST_EXAMINED for kind in kinds) and self._go_on():
             pass
         came: dict[int, int] = {}
         for kind in kinds:
             for vertex, when in self._above.get(kind, {}).items():
                 came[vertex] = min(when, came.get(vertex, when))
-        for vertex in sorted(came, key=came.__getitem__)[:_LOOKED_AT]:
+        for vertex in sorted(came, key=came.__getitem__)[:_MOST_EXAMINED]:
             if kinds.keys() <= self._children(vertex):
                 return self._engine.type_of(vertex)
         return None
@@ -60,7 +60,7 @@ class TypeIndex:
         self._first.setdefault(kind, vertex)
         if above >= 0:
             parents = self._above.setdefault(kind, {})
-            if len(parents) < _LOOKED_AT:
+            if len(parents) < _MOST_EXAMINED:
                 parents.setdefault(above, when)
             if kind not in self._in_nodes and self._is_below_node(above):
                 self._in_nodes.add(kind)
@@ -99,13 +99,13 @@ class _Level:
     units: bool = False
     inside: int = 0
 
-    def room(self, amounts: dict[str, int], parts: dict[str, int]) -> int:
+    def fits(self, amounts: dict[str, int], parts: dict[str, int]) -> int:
         """How many of the wanted this much gives: 0 or 1, or so many slots, or units."""
         if self.units:
             return sum(amounts.values())
         if self.slots:
-            rooms = [min(amounts[kind] // need, parts[kind]) for kind, need in self.needs.items() if need]
-            return min(rooms, default=0)
+            counts = [min(amounts[kind] // need, parts[kind]) for kind, need in self.needs.items() if need]
+            return min(counts, default=0)
         return int(all(amounts[kind] >= need for kind, need in self.needs.items()))
 
 
@@ -241,24 +241,24 @@ class Shortages:
     def _of_level(self, level: _Level) -> str:
         before: _Stage | None = None
         for stage in self._stages(level):
-            rooms: dict[int, int] = {}
+            counts: dict[int, int] = {}
             for place in stage.places:
                 amounts = place.free if stage.free else place.total
                 parts = place.free_parts if stage.free else place.parts
-                room = level.room(amounts, parts) if place.untouched or not (stage.free and level.exclusive) else 0
+                room = level.fits(amounts, parts) if place.untouched or not (stage.free and level.exclusive) else 0
                 limited = stage.capped and place.slots >= 0
                 if limited and place.slots < level.inside:
                     room = 0
                     stage.allowed.append(place.slots)
                 stage.loose = stage.loose or place.loose
                 if limited and level.slots:
-                    rooms[place.rank] = min(rooms.get(place.rank, 0) + room, place.slots)
+                    counts[place.rank] = min(counts.get(place.rank, 0) + room, place.slots)
                 else:
                     stage.room += room
                 stage.amounts.append(amounts)
-            stage.room += sum(rooms.values())
+            stage.room += sum(counts.values())
             if stage.room < level.wanted:
-                return _told(level, stage, before)
+                return _shortage_text(level, stage, before)
             before = stage
         return ""
 
@@ -294,7 +294,7 @@ class Shortages:
         ]
 
 
-def _told(level: _Level, stage: _Stage, before: _Stage | None) -> str:
+def _shortage_text(level: _Level, stage: _Stage, before: _Stage | None) -> str:
     """In words; `before`: the stage that still had enough."""
     number = len(stage.places)
     each, free = _listed(level.needs), " free" * stage.free

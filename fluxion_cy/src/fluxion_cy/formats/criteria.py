@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from fluxion_cy.base.ranges import Room, hostlist
+from fluxion_cy.base.ranges import Limit, hostlist
 from fluxion_cy.errors import InvalidJobspec
 
 _MAX_DEPTH = 64
@@ -42,7 +42,7 @@ class Criteria:
     test: Test
     agfilter: bool = False
     jobid: int | None = None
-    room: Room = field(default_factory=Room)
+    limit: Limit = field(default_factory=Limit)
     """For the names that may still be spelled out."""
 
 
@@ -128,7 +128,7 @@ def _predicate(word: str, found: Criteria) -> Test:
         found.jobid = job = _jobid(value, word)
         return lambda facts: job in facts.jobs.get(key, ())
     if key == "names":
-        return _names(low, word, found.room)
+        return _names(low, word, found.limit)
     if key == "property" and low:
         return lambda facts: low in facts.properties
     if key == "agfilter" and low in _YES + _NO:
@@ -173,9 +173,9 @@ def _number(value: str) -> int:
     return int(value, 16 if value.startswith("0x") else 10)
 
 
-def _names(value: str, word: str, room: Room) -> Test:
+def _names(value: str, word: str, limit: Limit) -> Test:
     try:
-        names = frozenset(hostlist(value, room))
+        names = frozenset(hostlist(value, limit))
     except ValueError:
         raise InvalidJobspec(f"criteria: {word[:60]!r} is no hostlist, or too many hosts in all") from None
     return lambda facts: facts.name in names

@@ -46,7 +46,7 @@ class Item:
 @dataclass(slots=True)
 class _Key:
     name: str
-    whom: str
+    kind: str
     default: str | None
 
 
@@ -70,18 +70,18 @@ def read_graphml(text: object) -> tuple[list[Item], list[Item]]:
 def _keys(root: Element) -> dict[str, _Key]:
     found: dict[str, _Key] = {}
     for element in root.named("key"):
-        whom = element.attributes.get("for", "all")
+        kind = element.attributes.get("for", "all")
         default = next(element.named("default"), None)
-        found[element.needs("id")] = _Key(element.needs("attr.name"), whom, default.text if default else None)
+        found[element.needs("id")] = _Key(element.needs("attr.name"), kind, default.text if default else None)
     return found
 
 
-def _item(element: Element, whom: str, keys: dict[str, _Key], name: str) -> Item:
-    data = {key.name: key.default for key in keys.values() if key.whom in (whom, "all") and key.default is not None}
+def _item(element: Element, kind: str, keys: dict[str, _Key], name: str) -> Item:
+    data = {key.name: key.default for key in keys.values() if key.kind in (kind, "all") and key.default is not None}
     for child in element.named("data"):
         key = keys.get(child.needs("key"))
-        if key is None or key.whom not in (whom, "all"):
-            raise InvalidGraph(f"grug: {whom} {name[:40]!r}: no <key> for {whom} declares {child.needs('key')[:40]!r}")
+        if key is None or key.kind not in (kind, "all"):
+            raise InvalidGraph(f"grug: {kind} {name[:40]!r}: no <key> for {kind} declares {child.needs('key')[:40]!r}")
         data[key.name] = child.text
     return Item(name, data)
 

@@ -187,7 +187,7 @@ class _Generator:
 
     def _multiply(self, pool: Pool, edge: Relation) -> None:
         fresh = len(pool.made) * edge.scale
-        self._out.room(fresh, f"grug: edge {edge.name[:40]!r}: multi_scale {edge.scale}", fresh)
+        self._out.check_limits(fresh, f"grug: edge {edge.name[:40]!r}: multi_scale {edge.scale}", fresh)
         for turn, source in enumerate(pool.made):
             above = self._out.metadata(source)["paths"].get(edge.target.subsystem, "")
             for i in range(edge.scale):
@@ -233,7 +233,7 @@ class _Generator:
 
     def _associate(self, edge: Relation, pairs: list[tuple[int, list[int]]]) -> None:
         fresh = sum(len(targets) for _, targets in pairs)
-        self._out.room(0, f"grug: edge {edge.name[:40]!r}: {edge.method}", fresh)
+        self._out.check_limits(0, f"grug: edge {edge.name[:40]!r}: {edge.method}", fresh)
         for source, targets in pairs:
             above = self._out.metadata(source)["paths"].get(edge.subsystem, "")
             for target in targets:

@@ -47,7 +47,7 @@ class Builder:
         more = {} if metadata is None else {"metadata": metadata}
         self.edges.append({"source": str(source), "target": str(target), **more})
 
-    def room(self, vertices: int, what: str, edges: int = 0) -> None:
+    def check_limits(self, vertices: int, what: str, edges: int = 0) -> None:
         """InvalidGraph where so many more would be too many."""
         if len(self.nodes) + vertices > MAX_VERTICES:
             raise InvalidGraph(f"{what}: the graph would have more than {MAX_VERTICES} vertices; ask for fewer")

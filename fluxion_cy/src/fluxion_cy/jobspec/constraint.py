@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluxion_cy.base.ranges import Room, hostlist, idset
+from fluxion_cy.base.ranges import Limit, hostlist, idset
 from fluxion_cy.errors import InvalidJobspec, shown
 
 _MAX_DEPTH = 64
@@ -53,7 +53,7 @@ class _Limits:
     """What one constraint may still hold."""
 
     rules: int = _MAX_RULES
-    hosts: Room = field(default_factory=Room)
+    hosts: Limit = field(default_factory=Limit)
 
 
 def _parse(value: Any, depth: int, room: _Limits) -> Rule:
@@ -96,9 +96,9 @@ def _property(word: Any) -> str:
     return word
 
 
-def _hosts(word: Any, room: Room) -> list[str]:
+def _hosts(word: Any, limit: Limit) -> list[str]:
     try:
-        return hostlist(word if isinstance(word, str) else shown(word), room)
+        return hostlist(word if isinstance(word, str) else shown(word), limit)
     except ValueError:
         raise InvalidJobspec(
             f"attributes.system.constraints.hostlist: {shown(word)} is no hostlist, or too many hosts in all"

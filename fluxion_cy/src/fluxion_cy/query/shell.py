@@ -130,7 +130,7 @@ class Shell:
         except (MemoryError, RecursionError) as error:
             answer = Answer(error=Malformed(f"too much for this machine: {type(error).__name__}", errno.ENOMEM))
         if answer is not None:
-            self._tell(line, where, answer)
+            self._print_answer(line, where, answer)
         return True
 
     def loaded(self, seconds: float) -> None:
@@ -139,9 +139,9 @@ class Shell:
         values = {"elapse": seconds, "vertices": len(graph["nodes"]), "edges": len(graph.get("edges", []))}
         names = ("Graph Load Time", "Vertex Count", "Edge Count")
         lines = [f"{name}: {value:g}" for name, value in zip(names, values.values(), strict=True)]
-        self._tell("", "", Answer(values, informed(*lines), aside=True))
+        self._print_answer("", "", Answer(values, informed(*lines), aside=True))
 
-    def _tell(self, line: str, where: str, answer: Answer) -> None:
+    def _print_answer(self, line: str, where: str, answer: Answer) -> None:
         self.failed = self.failed or answer.error is not None
         if self.as_json:
             self._object(

@@ -98,14 +98,12 @@ class ClusterGraph:
         self.builder = JGFBuilder()
         self.root = self.builder.add_root(CLUSTER, options=Options(name=CLUSTER))
         self.host_ranks: dict[str, int] = {}
-        self.host_names: dict[int, str] = {}
         self.virtual: dict[str, VirtualNode] = {}
         self.memo: dict[Hashable, Any] = {}
         """What others derived from `virtual`; emptied when that changes."""
         self.extra_places: dict[str, int] = {}
         """By path of something shared: how many places it has beyond what the configuration says, for those who hold
         it. Set before its tree is added; forgotten when that is removed."""
-        self._virtual_ranks: dict[int, str] = {}
         self._next_rank = 0
         self._free_ranks: list[int] = []
         self._root_names = _root_names(config)
@@ -154,18 +152,6 @@ class ClusterGraph:
         """Return the JGF that grows a loaded graph by what is at a path, levels left out, and below it."""
         return self.builder.subgraph(self.vertex_path(path))
 
-    def rank_of(self, name: str) -> int:
-        """Return a host's rank. Raises GraphError if there is no such host."""
-        return self.vertex(self.host_path(name)).options.rank
-
-    def at_rank(self, rank: int) -> str | VirtualNode:
-        """Return what has a rank: a host's name or a virtual vertex. Raises GraphError for a free rank."""
-        if rank in self.host_names:
-            return self.host_names[rank]
-        if rank in self._virtual_ranks:
-            return self.virtual[self._virtual_ranks[rank]]
-        raise GraphError(f"rank {rank}: belongs to nothing in the graph")
-
     def add_host(self, host: HostResources) -> dict[str, Any]:
         """Add a host, and the trees whose parent it is; return the JGF that grows a loaded graph by them.
 
@@ -184,7 +170,6 @@ class ClusterGraph:
         if host.levels:
             self._below[host.name] = vertex.path
         self.host_ranks[host.name] = rank
-        self.host_names[rank] = host.name
         plain = Options(rank=rank)
         for _ in range(0 if host.core_pool else host.cores):
             self.builder.add_child(vertex, CORE, options=plain)
@@ -199,7 +184,7 @@ class ClusterGraph:
                 pool = Options(name=kind, rank=rank, size=size, unit=unit, divisible=True)
                 self.builder.add_child(vertex, kind, options=pool)
         try:
-            self._add_trees(host.name, vertex)
+            self.add_trees(host.name, vertex)
         except GraphError:
             self.remove_host(host.name)
             raise
@@ -224,7 +209,7 @@ class ClusterGraph:
         path, above = self.host_path(name), self.builder.ancestors(self.vertex_path(self.host_path(name)))
         gone = self.remove_tree(path)
         self._below.pop(name, None)
-        self._drop_rank(self.host_names, self.host_ranks.pop(name))
+        heappush(self._free_ranks, self.host_ranks.pop(name))
         for vertex in reversed(above[1:]):
             if self.builder.children(vertex.path):
                 break
@@ -242,7 +227,7 @@ class ClusterGraph:
             removed = self.virtual.pop(path + vertex.path.removeprefix(found), None)
             if removed is not None:
                 self.memo.clear()
-                self._drop_rank(self._virtual_ranks, removed.rank)
+                heappush(self._free_ranks, removed.rank)
                 self.extra_places.pop(removed.path, None)
         return found
 
@@ -293,7 +278,7 @@ class ClusterGraph:
             self.virtual[path] = replace(node, entry=entry_of[node.backend])
         before = set(self.virtual)
         for parent, vertex in self._parents(config).items():
-            self._add_trees(parent, vertex)
+            self.add_trees(parent, vertex)
         return [
             path for path, node in self.virtual.items() if not node.level and not node.is_place and path not in before
         ]
@@ -314,10 +299,6 @@ class ClusterGraph:
         paths = {name: self.host_path(name) for name in wanted if name in self.host_ranks and name != CLUSTER}
         return {CLUSTER: self.root} | {name: self.vertex(path) for name, path in paths.items()}
 
-    def _drop_rank(self, table: dict[int, str], rank: int) -> None:
-        del table[rank]
-        heappush(self._free_ranks, rank)
-
     def waiting_trees(self) -> list[VirtualResource]:
         """Return the trees whose parent is a node that the cluster does not have (any more)."""
         return [tree for tree in self.config.resources if tree.parent != CLUSTER and tree.parent not in self.host_ranks]
@@ -328,15 +309,12 @@ class ClusterGraph:
         self._next_rank += 1
         return self._next_rank - 1
 
-    def add_cluster_trees(self) -> None:
-        """Add the trees that hang below the cluster itself; `build_graph` does so once."""
-        self._add_trees(CLUSTER, self.root)
-
     def _path_of(self, parent: str) -> str:
         """The path of what trees hang below, levels left out."""
         return self.root.path if parent == CLUSTER else f"{self.root.path}/{parent}"
 
-    def _add_trees(self, parent: str, vertex: Vertex) -> None:
+    def add_trees(self, parent: str, vertex: Vertex) -> None:
+        """Add the trees that hang below the cluster or a host, whose vertex this is."""
         path = self._path_of(parent)
         above = (path,) if parent != CLUSTER else ()
         for entry, tree in enumerate(self.config.resources):
@@ -394,7 +372,6 @@ class ClusterGraph:
         options = msgspec.structs.replace(options, rank=rank, node_properties=dict.fromkeys(properties, ""))
         vertex = self.builder.add_child(parent, NODE, basename, options)
         path = self.path_of(vertex)
-        self._virtual_ranks[rank] = path
         self.virtual[path] = VirtualNode(
             path=path,
             name=parent.name if is_place else vertex.name,
@@ -477,7 +454,7 @@ def build_graph(
     graph = ClusterGraph(config)
     for host in nodes:
         graph.insert_host(host)
-    graph.add_cluster_trees()
+    graph.add_trees(CLUSTER, graph.root)
     waiting = graph.waiting_trees()
     if waiting and not wait_for_parents:
         raise GraphError(

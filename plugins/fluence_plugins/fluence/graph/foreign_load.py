@@ -59,7 +59,7 @@ class ForeignLoad:
         wanted = tuple(max(0, min(pair)) for pair in zip(load, free, strict=True))
         if not any(wanted):
             return
-        only = self._loaded.candidate(self._loaded.graph.rank_of(name))
+        only = self._loaded.candidate(self._loaded.graph.host_ranks[name])
         try:
             jobspec = _jobspec_text(wanted, self._accounting.types)
             self._loaded.matcher.allocate(jobspec, jobid=self._next_jobid, candidates=only)

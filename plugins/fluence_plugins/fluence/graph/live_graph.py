@@ -60,19 +60,16 @@ class LiveGraph:
             return
         self.loaded.version += 1
         if not known:
-            self._build({name: host for name, host in changed.items() if host is not None})
+            self.loaded.build({name: host for name, host in changed.items() if host is not None})
+            self.holdings.lose_all()
+            self.foreign.drop_all()
+            if log.isEnabledFor(logging.DEBUG):
+                log.debug("[fluence] graph %s", self.graph.jgf())
         else:
             for name, host in changed.items():
                 self._change_host(name, host)
         self.allocations.recover_missing()
         self.allocations.compact()
-
-    def _build(self, hosts: Mapping[str, HostResources]) -> None:
-        self.loaded.build(hosts)
-        self.holdings.lose_all()
-        self.foreign.drop_all()
-        if log.isEnabledFor(logging.DEBUG):
-            log.debug("[fluence] graph %s", self.graph.jgf())
 
     def _change_host(self, name: str, host: HostResources | None) -> None:
         if name in self.loaded.hosts:

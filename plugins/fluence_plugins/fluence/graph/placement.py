@@ -59,14 +59,11 @@ class Placement:
     devices: tuple[DeviceHolding, ...] = ()
 
     @property
-    def backends(self) -> tuple[str, ...]:
-        """The names of the trees that devices come from, each once, sorted."""
-        return tuple(sorted({device.backend for device in self.devices}))
-
-    @property
     def backend(self) -> str:
-        """The backends as the annotation and `FLUXION_BACKEND` give them: comma-separated, empty for none."""
-        return ",".join(self.backends)
+        """The trees that devices come from as the annotation and `FLUXION_BACKEND` give them: their names, each once,
+        sorted, with commas between; empty for none.
+        """
+        return ",".join(sorted({device.backend for device in self.devices}))
 
     @property
     def summary(self) -> str:

@@ -25,13 +25,13 @@ def with_places(graph: ClusterGraph, wanted: ByJob, is_free: Callable[[str], boo
     A pod whose path is free keeps it; then the others, in the order of jobids and uids, get the first place that is
     free. What cannot be had stays as it is.
     """
-    taken = _Taken(is_free)
-    open_ones = [(key, device) for key, device in _devices(wanted) if not taken.take(device.path, graph)]
+    free = _FreePlaces(is_free)
+    open_ones = [(key, device) for key, device in _devices(wanted) if not free.take(device.path, graph)]
     moved: dict[tuple[int, str, str], str] = {}
     lacking: Counter[str] = Counter()
     for (jobid, uid), device in open_ones:
         like = graph.same_device(device.path)
-        path = next((path for path in like if taken.take(path, graph)), None)
+        path = next((path for path in like if free.take(path, graph)), None)
         if path is not None:
             moved[jobid, uid, device.path] = path
         elif like and (shared := names.shared_path(like[0]) or names.shared_path(device.path)):
@@ -44,7 +44,7 @@ def with_places(graph: ClusterGraph, wanted: ByJob, is_free: Callable[[str], boo
     }, dict(lacking)
 
 
-class _Taken:
+class _FreePlaces:
     """What is free of a graph, and not taken yet."""
 
     def __init__(self, is_free: Callable[[str], bool]) -> None:

@@ -34,6 +34,8 @@ from session_scheduler.model.columns import BoolColumn, IntColumn
 from session_scheduler.model.groups import Task
 
 NO_MATCH = "the resource graph has no match"
+_MOST_ORDERS = 24
+"""In how many orders the classes of a group are tried."""
 _DeviceShare = tuple[Task, int, tuple[DeviceHolding, ...]]
 """A task, the jobid of the allocation, and the devices of it that are the task's."""
 
@@ -103,7 +105,7 @@ class GroupMatcher:
         if len(first) > 1:
             first.sort(key=lambda cls: self._order_key(cls, len(by_class[cls]), room[cls]))
         problem = ""
-        for number, order in enumerate(_orders(first)):
+        for number, order in enumerate(islice(permutations(first), _MOST_ORDERS)):
             self._is_first_order = number == 0
             jobs: list[int] = []
             placement = GroupPlacement(self._live)
@@ -208,8 +210,12 @@ class GroupMatcher:
             return found
         self._retract(made)
         key, problem = conflict
-        if len(tasks) > 1:
-            return self._agreeing_each(tasks, requests, jobs)
+        if len(tasks) > 1:  # task by task: each may agree on values of its own
+            made = []
+            with self._retracted_on_error(made):
+                found = [share for task in tasks for share in self._agreeing_devices([task], requests, {}, made)]
+            jobs.extend(made)
+            return found
         for value in self._values(requests, key) if key not in agreed else ():
             if self._values_left <= 0:
                 raise NoMatchError(f"{problem}; the match budget ended before every value was tried")
@@ -219,14 +225,6 @@ class GroupMatcher:
             except NoMatchError:
                 continue
         raise NoMatchError(problem)
-
-    def _agreeing_each(self, tasks: Sequence[Task], requests: PodRequests, jobs: list[int]) -> list[_DeviceShare]:
-        """Task by task: each may agree on values of its own."""
-        made: list[int] = []
-        with self._retracted_on_error(made):
-            found = [share for task in tasks for share in self._agreeing_devices([task], requests, {}, made)]
-        jobs.extend(made)
-        return found
 
     def _values(self, requests: PodRequests, key: str) -> list[str]:
         """The values of an attribute that devices have: those of devices that satisfy more preferences first."""
@@ -378,10 +376,6 @@ def direction_of(policy: str) -> int | None:
     if found.ordering or not found.node_centric:
         return None
     return -1 if found.high or found.stop_on_1_matches else 1
-
-
-def _orders(classes: Sequence[TaskClass]) -> Iterator[Sequence[TaskClass]]:
-    return islice(permutations(classes), 24)
 
 
 def _conflict(shares: Iterable[_DeviceShare]) -> tuple[str, str] | None:

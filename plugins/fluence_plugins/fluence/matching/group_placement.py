@@ -6,15 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fluence_plugins.fluence.graph.accounting import PodShape
-from fluence_plugins.fluence.graph.holdings import Share
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
 from fluence_plugins.fluence.graph.placement import DeviceHolding, HostHolding, Placement
 from fluence_plugins.fluence.graph.records import to_json
 from fluence_plugins.fluence.matching.pod_requests import PodRequests
 from session_scheduler.model.groups import Task
-
-_MOST_DIGITS = 15
-"""Of a jobid that is believed: far from where the jobids of foreign load start."""
 
 
 class GroupPlacement:
@@ -41,7 +37,10 @@ class GroupPlacement:
     @property
     def nodes(self) -> Mapping[Task, str]:
         """The host of each task."""
-        return {task: _host_name(share) for task, share in self._shares.items()}
+        return {
+            task: next(host.name for placement in share.values() for host in placement.hosts)
+            for task, share in self._shares.items()
+        }
 
     @property
     def devices(self) -> Mapping[Task, tuple[DeviceHolding, ...]]:
@@ -75,10 +74,6 @@ class GroupPlacement:
         for task in tasks:
             self._shares.pop(task, None)
             self._live.allocations.free(task.uid)
-
-
-def _host_name(share: Share) -> str:
-    return next(host.name for placement in share.values() for host in placement.hosts)
 
 
 def divide_hosts(placement: Placement, shape: PodShape, number: int) -> Iterator[HostHolding]:

@@ -16,7 +16,7 @@ from fluence_plugins.fluence.matching.level_placement import (
     Place,
     Spread,
     Within,
-    vertices_with_room,
+    vertices_that_fit,
 )
 from fluence_plugins.fluence.matching.row_ranks import RowRanks
 from fluence_plugins.fluence.matching.topology_constraint import TopologyConstraint, constraint_of
@@ -104,7 +104,7 @@ class GroupTopology:
         tasks = group.in_phase(Phase.PENDING)
         room, scores = _columns(session, tasks, mask)
         needed = min(group.needed, len(tasks))
-        found = vertices_with_room(tasks, room, scores, level, needed)[: self._budget]
+        found = vertices_that_fit(tasks, room, scores, level, needed)[: self._budget]
         return [mask & (level.of_row == number) for number in found] or inside
 
 

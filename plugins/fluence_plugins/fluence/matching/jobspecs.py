@@ -16,10 +16,10 @@ from fluence_plugins.fluence.graph.accounting import PodShape
 from fluence_plugins.fluence.graph.cluster_graph import CORE, GPU, MEMORY, NODE, POD, ClusterGraph, VirtualNode
 from fluence_plugins.fluence.graph.jobspec import Jobspec, Resource, Task, slot
 from fluence_plugins.resources import names
+from fluence_plugins.resources.errors import listed
+from fluence_plugins.resources.ranges import ranges
 
 _Attributes = tuple[tuple[str, str], ...]
-_LISTED = 8
-"""How many names a message lists."""
 _REMEMBERED = 1024
 """How many different requests a graph keeps the answers to."""
 
@@ -30,7 +30,7 @@ def compute_jobspec_text(shape: PodShape, count: int) -> str:
     return compute_jobspec(shape, count).to_json()
 
 
-def compute_jobspec(shape: PodShape, count: int, task: str = "pod") -> Jobspec:
+def compute_jobspec(shape: PodShape, count: int) -> Jobspec:
     """Return the jobspec that places `count` pods of one shape.
 
     One slot for each pod stands at the top level. The matcher lets the levels above a slot be left out and opens
@@ -43,7 +43,7 @@ def compute_jobspec(shape: PodShape, count: int, task: str = "pod") -> Jobspec:
     return Jobspec.of(
         slot(count, *(Resource(kind, amount) for kind, amount in wanted if amount)),
         constraints={"properties": [names.VIRTUAL_FALSE]},
-        tasks=(Task.per_slot(task),),
+        tasks=(Task.per_slot("pod"),),
     )
 
 
@@ -54,7 +54,6 @@ def device_jobspecs(
     require: Mapping[str, str] | None = None,
     backend: str | None = None,
     slots: int = 1,
-    task: str = "pod",
     prefer: Mapping[str, str] | None = None,
 ) -> tuple[Jobspec, ...]:
     """Return the jobspecs, to be tried in order, that each get `slots` times `count` devices of one type.
@@ -93,9 +92,7 @@ def device_jobspecs(
     """
     _check_count(count)
     _check_count(slots)
-    asked = _DeviceRequest(device_type, count, tuple(sorted((require or {}).items())), backend, slots, task)
-    if prefer:
-        asked = replace(asked, prefer=tuple(sorted(prefer.items())))
+    asked = _DeviceRequest(device_type, count, _sorted(require), backend, slots, _sorted(prefer))
     known = graph.memo.get(asked)
     if known is None:
         if len(graph.memo) >= _REMEMBERED:
@@ -112,7 +109,6 @@ class _DeviceRequest:
     require: _Attributes
     backend: str | None
     slots: int
-    task: str
     prefer: _Attributes = ()
     least: int = 0
     """How many of `prefer` a device satisfies, at least."""
@@ -146,7 +142,7 @@ def _device_jobspecs(graph: ClusterGraph, asked: _DeviceRequest) -> tuple[Jobspe
         Jobspec.of(
             request,
             constraints=_constraints(graph, wanted, targets),
-            tasks=(Task.per_slot(asked.task, "device"),),
+            tasks=(Task.per_slot("pod", "device"),),
         )
         for targets in _reachable_together(matching, single=asked.count == 1)
         for request in _shapes(graph, targets, asked)
@@ -180,7 +176,7 @@ def matching_devices(
 
     Raises UnknownDeviceTypeError for a type in no tree, NoMatchingDeviceError where none is left.
     """
-    return _matching(graph, _DeviceRequest(device_type, 1, tuple(sorted(require.items())), backend, 1, ""))
+    return _matching(graph, _DeviceRequest(device_type, 1, _sorted(require), backend, 1))
 
 
 def preferences_met(node: VirtualNode, prefer: Iterable[tuple[str, str]]) -> int:
@@ -204,15 +200,12 @@ def _matching(graph: ClusterGraph, asked: _DeviceRequest) -> list[VirtualNode]:
     ]
     if not found:
         offers = {node.backend: node.attributes for node in sorted(of_type, key=lambda node: (node.backend, node.path))}
-        listed = "; ".join(f"{backend}{_in_brackets(attributes)}" for backend, attributes in offers.items())
-        raise NoMatchingDeviceError(f"no {asked.type}{asked} exists; offered are {listed}")
+        there = "; ".join(f"{backend}{_in_brackets(attributes)}" for backend, attributes in offers.items())
+        raise NoMatchingDeviceError(f"no {asked.type}{asked} exists; offered are {there}")
     up = [node for node in found if not node.down]
     if not up:
-        down = sorted({node.name if not node.level else f"{node.name} of {node.backend}" for node in found})
-        more = [f"{len(down) - _LISTED} more"] if len(down) > _LISTED else []
-        raise NoMatchingDeviceError(
-            f"every {asked.type}{asked} is down in the resources file: {', '.join([*down[:_LISTED], *more])}"
-        )
+        down = listed({node.name if not node.level else f"{node.name} of {node.backend}" for node in found})
+        raise NoMatchingDeviceError(f"every {asked.type}{asked} is down in the resources file: {down}")
     return up
 
 
@@ -244,20 +237,20 @@ def _reachable_together(found: list[VirtualNode], single: bool) -> Iterator[list
     """
     trees: dict[str, set[_Attributes]] = {}
     for node in found:
-        trees.setdefault(node.backend, set()).add(_attributes(node))
+        trees.setdefault(node.backend, set()).add(_sorted(node.attributes))
     by_attributes = not single and any(len(kinds) > 1 for kinds in trees.values())
 
     def key(node: VirtualNode) -> tuple[int, int, int, bool, bool, _Attributes]:
         entry = node.entry if node.level == 0 and not single else -1
-        attributes = _attributes(node) if by_attributes else ()
+        attributes = _sorted(node.attributes) if by_attributes else ()
         return len(node.above), node.level, entry, node.is_place, _lies_in_place(node), attributes
 
     for _, group in groupby(sorted(found, key=key), key=key):
         yield list(group)
 
 
-def _attributes(node: VirtualNode) -> _Attributes:
-    return tuple(sorted(node.attributes.items()))
+def _sorted(attributes: Mapping[str, str] | None) -> _Attributes:
+    return tuple(sorted((attributes or {}).items()))
 
 
 def _lies_in_place(node: VirtualNode) -> bool:
@@ -265,21 +258,17 @@ def _lies_in_place(node: VirtualNode) -> bool:
     return bool(node.above) and not node.is_place and names.is_place(node.above[-1])
 
 
-def _shared_path(node: VirtualNode) -> str:
-    """The path of a device; of a place, that of what is shared."""
-    return node.above[-1] if node.is_place else node.path
-
-
 def _shapes(graph: ClusterGraph, targets: list[VirtualNode], asked: _DeviceRequest) -> Iterator[Resource]:
     """Yield the requests that can reach devices of one depth, to be tried in order."""
     first, count = targets[0], asked.count
     if not first.is_place:
         for parents in _splits(targets, count, asked.slots):
-            yield _nested(len(first.above), parents, count, asked.slots)
+            request = slot(asked.slots, Resource(NODE, count // parents), label="device")
+            yield _wrapped(request, len(first.above), parents)
         return
     if asked.slots > 1:
         return
-    shared = [graph.virtual[path] for path in sorted({_shared_path(node) for node in targets})]
+    shared = [graph.virtual[path] for path in sorted({node.above[-1] for node in targets})]
     for parents in _splits(shared, count, 1):
         request = Resource(NODE, count // parents, (slot(1, Resource(NODE, 1), label="device"),))
         yield _wrapped(request, len(shared[0].above), parents)
@@ -302,10 +291,6 @@ def _splits(targets: list[VirtualNode], count: int, slots: int) -> Iterator[int]
             yield parents
 
 
-def _nested(depth: int, parents: int, count: int, slots: int) -> Resource:
-    return _wrapped(slot(slots, Resource(NODE, count // parents), label="device"), depth, parents)
-
-
 def _wrapped(request: Resource, depth: int, parents: int) -> Resource:
     """A request within so many levels, in so many vertices of the innermost."""
     for level in range(depth):
@@ -326,16 +311,5 @@ def _constraints(graph: ClusterGraph, wanted: list[str], targets: list[VirtualNo
         return {"properties": wanted}
     ranks = sorted(graph.vertex(path).options.rank for path in target_paths | above)
     shared = [name for name in wanted if all(name in graph.vertex(path).options.node_properties for path in above)]
-    by_rank = {"ranks": [_idset(ranks)]}
+    by_rank = {"ranks": [ranges(ranks)]}
     return {"and": [{"properties": shared}, by_rank]} if shared else {**by_rank}
-
-
-def _idset(ranks: list[int]) -> str:
-    """Return sorted ranks as RFC 22 text, runs as `first-last`."""
-    runs: list[list[int]] = []
-    for rank in ranks:
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in runs)

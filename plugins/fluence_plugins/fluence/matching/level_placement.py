@@ -83,7 +83,7 @@ class LevelPlacer:
         if not level.vertices:
             return Refusal(f"no node is in a {level}: none has its label")
         capacity = _capacity(tasks, room, level)
-        able = vertices_with_room(tasks, room, scores, level, len(tasks))
+        able = vertices_that_fit(tasks, room, scores, level, len(tasks))
         first: Refusal | None = None
         for vertex in able if number is None else [v for v in able if v == number]:
             found = self._inside(tasks, _only(room, level.of_row == vertex), scores)
@@ -226,7 +226,7 @@ class _Deal:
 # ------------------------------------------------------------------ columns
 
 
-def vertices_with_room(
+def vertices_that_fit(
     tasks: Sequence[Task], room: Columns, scores: Columns, level: LevelVertices, needed: int
 ) -> list[int]:
     """The vertices that may take as many of the tasks as are needed, the best first."""

@@ -70,7 +70,7 @@ class Maintenance:
 
     # ------------------------------------------------------------------ where
 
-    def open_room(
+    def without_closed(
         self, session: Session, room: Mapping[TaskClass, IntColumn], closed: Closed
     ) -> tuple[dict[TaskClass, IntColumn], list[str]]:
         """The room without that of closed nodes, and the nodes that had some, in natural order."""

@@ -85,7 +85,7 @@ class NominatedPods:
                 for reserved in self._reservations.values():
                     self._release(reserved, [path for path in reserved.held if overlap(path, device.path)])
 
-    def leave_room(self, session: Session, tasks: Sequence[Task]) -> None:
+    def hold_for_nominated(self, session: Session, tasks: Sequence[Task]) -> None:
         """Hold what these tasks must leave to nominated pods."""
         wanted = session.yields_to(tasks)
         if not wanted and not self:

@@ -32,7 +32,7 @@ from session_scheduler.model.groups import Group, Task
 if TYPE_CHECKING:
     from session_scheduler.hookspecs import Trial
 
-Room = Mapping[TaskClass, IntColumn]
+Capacity = Mapping[TaskClass, IntColumn]
 
 
 class ReservationFinder:
@@ -53,12 +53,12 @@ class ReservationFinder:
         self._ranks = ranks
         self.is_probing = False
         """Whether placements are tried to find out when a gang can start."""
-        self._asked: tuple[tuple[Task, ...], Room] | None = None
+        self._asked: tuple[tuple[Task, ...], Capacity] | None = None
         self._devices: dict[Task, Devices] = {}
         self._holders: frozenset[str] = frozenset()
         """The pods (uids) that hold devices."""
 
-    def note_room(self, tasks: Sequence[Task], room: Room) -> None:
+    def note_capacity(self, tasks: Sequence[Task], room: Capacity) -> None:
         """In what room the core has the gang placed; of several sets of nodes, in that of all."""
         if not self.is_probing:
             return

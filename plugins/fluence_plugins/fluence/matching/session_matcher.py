@@ -39,7 +39,7 @@ class SessionMatcher:
         closed = self.maintenance.closed(tasks)
         if not closed:
             return self._place(session, group, None, tasks, room, scores)
-        left, nodes = self.maintenance.open_room(session, room, closed)
+        left, nodes = self.maintenance.without_closed(session, room, closed)
         answer = self._place(session, group, self.maintenance.open_devices(closed), tasks, left, scores)
         if isinstance(answer, GroupPlacement) or not session.reasons_wanted:
             return answer

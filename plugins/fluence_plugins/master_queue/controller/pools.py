@@ -172,7 +172,7 @@ class Pools:
             self.revision += flavor not in rivals
             known.rivals = {**rivals, flavor: now}
             return f"{name} is an active pool of flavor {known.flavor}, and comes for {flavor} too: rename one"
-        if known is None and not self._room(now):
+        if known is None and not self._fits_another(now):
             return f"{name} is one pool too many: {MOST_POOLS} are known, and none of them is silent"
         mark = self._clock(self._flavors[flavor]).at(now)
         rivals = self._rivals(known, now) if known is not None and known.flavor == flavor else {}
@@ -251,7 +251,7 @@ class Pools:
         """Those that were heard within their time-outs."""
         return {one: at for one, at in known.rivals.items() if now - at < self._flavors[one].pool_timeout}
 
-    def _room(self, now: float) -> bool:
+    def _fits_another(self, now: float) -> bool:
         if len(self._known) < MOST_POOLS:
             return True
         silent = [(self._left(known, now), name) for name, known in self._known.items() if not self._active(known, now)]

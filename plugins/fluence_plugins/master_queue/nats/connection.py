@@ -26,6 +26,7 @@ from fluence_plugins.master_queue.nats.connect import close_connection, open_con
 from fluence_plugins.master_queue.nats.settings import ConnectorSettings
 from session_scheduler.errors import FluenceError, plain
 from session_scheduler.sdk.backoff import Backoff
+from session_scheduler.sdk.signals import first_of
 
 log = logging.getLogger("master-queue")
 
@@ -139,7 +140,7 @@ class Connection:
                 self._down("; ".join(refused.values()))
                 for subject in refused:
                     await known.pop(subject).unsubscribe()
-                await self._first(session.changed.wait(), self._context.sleep(retry.next()))
+                await first_of(session.changed.wait(), self._context.sleep(retry.next()))
             elif self._subjects == wanted:
                 retry.reset()
                 self._up()
@@ -169,15 +170,6 @@ class Connection:
             await asyncio.sleep(0)  # else thousands that wait would hold up all else, the lease's renewal too
 
         return handle
-
-    async def _first(self, *awaited: Awaitable[object]) -> None:
-        tasks = [asyncio.ensure_future(one) for one in awaited]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _up(self) -> None:
         if self.problem is None:

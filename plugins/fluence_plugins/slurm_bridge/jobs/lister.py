@@ -69,7 +69,7 @@ class JobLister:
             self.table.replace_jobs(listing.jobs, (one.key for one in listing.unreadable if isinstance(one.key, int)))
             if full:
                 self._full_due = begun + _FULL_LIST_SECONDS
-        await in_batches(self.table.missing_jobs(), self._look_up)
+        await in_batches(self.table.missing_jobs(), self._read_missing)
         self._failures = 0
         if self.down:
             log.info("[slurm-bridge] Slurm answers again")
@@ -93,7 +93,7 @@ class JobLister:
         if job is not None:
             self.table.put_job(job)
 
-    async def _look_up(self, number: int) -> None:
+    async def _read_missing(self, number: int) -> None:
         with self.metrics.request("job"):
             job = await self.client.job(number)
         if job is None:

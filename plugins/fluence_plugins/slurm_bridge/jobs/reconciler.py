@@ -15,6 +15,7 @@ from fluence_plugins.slurm_bridge.metrics import BridgeMetrics
 from fluence_plugins.slurm_bridge.slurm.client import SlurmClient
 from session_scheduler.errors import ChangedMeanwhileError, FluenceError
 from session_scheduler.model.objects import Pod
+from session_scheduler.sdk.backoff import backoff
 from session_scheduler.sdk.bindings import Runtime
 from session_scheduler.sdk.dynamic_client import NotFound
 
@@ -125,8 +126,3 @@ class Reconciler:
 
 def _named(pod: Pod) -> str:
     return f"{pod.key} ({pod.metadata.uid})"
-
-
-def backoff(first: float, times: int, most: float) -> float:
-    """Seconds: twice as many each time."""
-    return min(first * 2.0 ** min(times, 16), most)

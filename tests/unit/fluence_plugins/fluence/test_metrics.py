@@ -65,7 +65,7 @@ def test_what_an_empty_graph_could_not_hold_is_unsatisfiable_not_busy(live: Live
 def test_a_match_refused_for_its_candidates_alone_is_busy(live: LiveGraph) -> None:
     jobspec = compute_jobspec(PodShape(cores=4), 1).to_json()
     only = np.zeros(live.graph.ranks, np.int64)
-    only[live.graph.rank_of("n2")] = 1
+    only[live.graph.host_ranks["n2"]] = 1
     with pytest.raises(Busy):
         live.allocations.match(jobspec, only)
     assert matches(live) == {"matched": 0, "busy": 1, "unsatisfiable": 0}

@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import pytest
 from msgspec import structs
 
+from fluence_plugins.resources.ranges import ranges
 from fluence_plugins.slurm_bridge.jobs.bridge import Facts
 from fluence_plugins.slurm_bridge.jobs.job_table import PodJob
 from fluence_plugins.slurm_bridge.jobs.node_cache import NodeCache
@@ -20,7 +21,7 @@ from fluence_plugins.slurm_bridge.names import (
     NODE_ANNOTATION,
     NODE_NAME_LABEL,
 )
-from fluence_plugins.slurm_bridge.plugin import SlurmBridgePlugin, ranges, share_annotations
+from fluence_plugins.slurm_bridge.plugin import SlurmBridgePlugin, share_annotations
 from fluence_plugins.slurm_bridge.slurm.errors import UnavailableError
 from fluence_plugins.slurm_bridge.slurm.model import Gres, NodeShare
 from session_scheduler.config.settings import DEFAULT_SCHEDULER_NAME
