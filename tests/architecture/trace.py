@@ -76,7 +76,7 @@ WAYS = {
         "actions.allocate:allocate", "framework.statement:Statement.commit", files=8, climbs=3),
     "a watched object, from the port into cache and queue": _limit(
         "test_a_watched_pod_enters_the_cache_and_the_queue",
-        "cluster.mirror:KnownObjects.take", "state.scheduling_queue:SchedulingQueue.requeue", files=6, climbs=2),
+        "cluster.mirror:KnownObjects.apply", "state.scheduling_queue:SchedulingQueue.requeue", files=6, climbs=2),
     "a decision, until its pods are bound": _limit(
         "test_a_gangs_decision_is_carried_out_until_its_pods_are_bound",
         "binding.binder:Binder.carry_out", "binding.binder:Binder.carry_out", files=5, climbs=0),
