@@ -68,6 +68,10 @@ class VirtualResource:
         """Return the resource's own type and the type of everything below it."""
         return frozenset(resource.type for resource in self.walk())
 
+    def size(self) -> int:
+        """Return how many vertices the tree has, every repetition counted."""
+        return _vertices(self.count, self.sharing, sum(child.size() for child in self.children))
+
 
 @dataclass(frozen=True, slots=True)
 class ResourcesConfig:

@@ -233,4 +233,4 @@ def test_what_is_below_something_down_is_down_whatever_it_says_itself():
 def test_how_many_share_a_resource_is_one_unless_it_says_so():
     assert one("resources: [{type: a}]").sharing == 1
     shared = one("resources: [{type: a, count: 2, sharing: 3, with: [{type: b}]}]")
-    assert shared.sharing == 3
+    assert (shared.sharing, shared.size()) == (3, 14)
