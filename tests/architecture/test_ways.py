@@ -67,7 +67,7 @@ def test_a_gangs_decision_is_carried_out_until_its_pods_are_bound() -> None:
     (decision,) = filter(None, allocate(session))
     scheduler.sessions.close(session)
     result = asyncio.run(
-        scheduler.binder.carry_out(decision, calls, scheduler.gang_starts.planning(group, decision.allocated))
+        scheduler.binder.carry_out(decision, calls, scheduler.gang_starts.plan_swap(group, decision.allocated))
     )
     assert not result.failures
     assert all(cluster.node_of(task.name) == task.node for task in decision.allocated)
