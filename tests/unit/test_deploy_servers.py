@@ -15,7 +15,7 @@ from fluence_plugins.env_injection.commands import webhook
 from fluence_plugins.env_injection.gang import DEPLOYMENT, JOB
 from fluence_plugins.env_injection.handlers import HandlerSettings, load_handlers
 from fluence_plugins.env_injection.reviews import DEADLINE_SECONDS
-from fluence_plugins.resources.config import load_resources, resource_types
+from fluence_plugins.resources.config import fluxion_resource_names, load_resources
 from fluence_plugins.resources.coordination import COORDINATION, OBSERVE_LABEL, ROLE
 from fluence_plugins.resources.file import CAPACITY_ENV, DEFAULT_CAPACITY, RESOURCES_ENV
 from fluence_plugins.resources.label_groups import GROUP_LABEL
@@ -273,5 +273,6 @@ def test_the_example_of_resources_has_the_documents_types_and_two_backends() -> 
     text = the("ConfigMap", "fluence-resources.yaml")["data"]["resources.yaml"]
     config = load_resources(text, "resources.yaml")
     assert len({tree.name for tree in config.resources}) == 2
-    assert resource_types(config) == ["qdevice", "qpu", "qubit"]
+    offered = {name.rpartition("/")[2] for name in fluxion_resource_names(config)}
+    assert offered == {"qdevice", "qpu", "qubit"}
     assert text == (DEPLOY / "kustomize/base/resources/resources.yaml").read_text()

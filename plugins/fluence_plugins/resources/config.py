@@ -101,6 +101,11 @@ def resource_types(config: ResourcesConfig) -> list[str]:
     return sorted({resource.type for resource in config.walk()})
 
 
+def fluxion_resource_names(config: ResourcesConfig) -> list[str]:
+    """Return the extended resources that pods may ask for, `fluxion.flux-framework.org/<type>`, sorted."""
+    return [names.resource_name(resource_type) for resource_type in resource_types(config)]
+
+
 def attribute_keys(config: ResourcesConfig) -> list[str]:
     """Return the union of all attribute keys, sorted."""
     return sorted({key for resource in config.walk() for key in resource.attributes})

@@ -98,12 +98,14 @@ class ClusterGraph:
         self.builder = JGFBuilder()
         self.root = self.builder.add_root(CLUSTER, options=Options(name=CLUSTER))
         self.host_ranks: dict[str, int] = {}
+        self.host_names: dict[int, str] = {}
         self.virtual: dict[str, VirtualNode] = {}
         self.memo: dict[Hashable, Any] = {}
         """What others derived from `virtual`; emptied when that changes."""
         self.extra_places: dict[str, int] = {}
         """By path of something shared: how many places it has beyond what the configuration says, for those who hold
         it. Set before its tree is added; forgotten when that is removed."""
+        self._virtual_ranks: dict[int, str] = {}
         self._next_rank = 0
         self._free_ranks: list[int] = []
         self._root_names = _root_names(config)
@@ -152,6 +154,18 @@ class ClusterGraph:
         """Return the JGF that grows a loaded graph by what is at a path, levels left out, and below it."""
         return self.builder.subgraph(self.vertex_path(path))
 
+    def rank_of(self, name: str) -> int:
+        """Return a host's rank. Raises GraphError if there is no such host."""
+        return self.vertex(self.host_path(name)).options.rank
+
+    def at_rank(self, rank: int) -> str | VirtualNode:
+        """Return what has a rank: a host's name or a virtual vertex. Raises GraphError for a free rank."""
+        if rank in self.host_names:
+            return self.host_names[rank]
+        if rank in self._virtual_ranks:
+            return self.virtual[self._virtual_ranks[rank]]
+        raise GraphError(f"rank {rank}: belongs to nothing in the graph")
+
     def add_host(self, host: HostResources) -> dict[str, Any]:
         """Add a host, and the trees whose parent it is; return the JGF that grows a loaded graph by them.
 
@@ -170,6 +184,7 @@ class ClusterGraph:
         if host.levels:
             self._below[host.name] = vertex.path
         self.host_ranks[host.name] = rank
+        self.host_names[rank] = host.name
         plain = Options(rank=rank)
         for _ in range(0 if host.core_pool else host.cores):
             self.builder.add_child(vertex, CORE, options=plain)
@@ -209,7 +224,7 @@ class ClusterGraph:
         path, above = self.host_path(name), self.builder.ancestors(self.vertex_path(self.host_path(name)))
         gone = self.remove_tree(path)
         self._below.pop(name, None)
-        heappush(self._free_ranks, self.host_ranks.pop(name))
+        self._drop_rank(self.host_names, self.host_ranks.pop(name))
         for vertex in reversed(above[1:]):
             if self.builder.children(vertex.path):
                 break
@@ -227,7 +242,7 @@ class ClusterGraph:
             removed = self.virtual.pop(path + vertex.path.removeprefix(found), None)
             if removed is not None:
                 self.memo.clear()
-                heappush(self._free_ranks, removed.rank)
+                self._drop_rank(self._virtual_ranks, removed.rank)
                 self.extra_places.pop(removed.path, None)
         return found
 
@@ -298,6 +313,10 @@ class ClusterGraph:
         wanted = dict.fromkeys(tree.parent for tree in config.resources)
         paths = {name: self.host_path(name) for name in wanted if name in self.host_ranks and name != CLUSTER}
         return {CLUSTER: self.root} | {name: self.vertex(path) for name, path in paths.items()}
+
+    def _drop_rank(self, table: dict[int, str], rank: int) -> None:
+        del table[rank]
+        heappush(self._free_ranks, rank)
 
     def waiting_trees(self) -> list[VirtualResource]:
         """Return the trees whose parent is a node that the cluster does not have (any more)."""
@@ -372,6 +391,7 @@ class ClusterGraph:
         options = msgspec.structs.replace(options, rank=rank, node_properties=dict.fromkeys(properties, ""))
         vertex = self.builder.add_child(parent, NODE, basename, options)
         path = self.path_of(vertex)
+        self._virtual_ranks[rank] = path
         self.virtual[path] = VirtualNode(
             path=path,
             name=parent.name if is_place else vertex.name,

@@ -3,14 +3,20 @@
 The builder numbers vertices, forms their containment paths and adds the edges; callers say what a vertex is.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from fluence_plugins.fluence.errors import GraphError
+from fluence_plugins.resources import documents
 
 SUBSYSTEM = "containment"
+_WRITTEN = {
+    *("type", "basename", "name", "id", "uniq_id", "rank", "exclusive", "unit", "size", "paths", "divisible"),
+    "properties",
+}
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +25,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     size: how many units the vertex stands for; unit: what they are ("MiB"), empty for things that are counted.
     rank: the execution rank; every `node` vertex needs one of its own, what lies in it shares it, -1 is none.
     node_properties: RFC 31 properties, which constraints match against, by presence of the key alone.
+    properties: metadata that only describes; it may not use a field's name.
     divisible: many allocations may share the vertex, each holding some of its units.
     """
 
@@ -26,8 +33,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     id: int = -1
     size: int = 1
     unit: str = ""
+    exclusive: bool = False
     rank: int = -1
     node_properties: Mapping[str, str] = {}
+    properties: Mapping[str, Any] = {}
     divisible: bool = False
 
 
@@ -57,7 +66,7 @@ class Vertex(msgspec.Struct, frozen=True):
             "id": self.id,
             "uniq_id": self.uniq_id,
             "rank": options.rank,
-            "exclusive": False,
+            "exclusive": options.exclusive,
             "unit": options.unit,
             "size": options.size,
             "paths": {SUBSYSTEM: self.path},
@@ -66,11 +75,11 @@ class Vertex(msgspec.Struct, frozen=True):
             found["divisible"] = True
         if options.node_properties:
             found["properties"] = dict(options.node_properties)
-        return found
+        return found | dict(options.properties)
 
 
 class JGFBuilder:
-    """A graph under construction, and its writing as JGF."""
+    """A graph under construction, and its reading from and writing to JGF. Equal graphs compare equal."""
 
     def __init__(self) -> None:
         self._vertices: dict[str, Vertex] = {}
@@ -78,6 +87,11 @@ class JGFBuilder:
         self._numbers: dict[str, dict[str, int]] = {}
         self._next_uniq_id = 0
         self._root = ""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, JGFBuilder) and self._vertices == other._vertices
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
 
     def __len__(self) -> int:
         return len(self._vertices)
@@ -101,7 +115,7 @@ class JGFBuilder:
     def add_child(self, parent: Vertex, vertex_type: str, basename: str = "", options: Options | None = None) -> Vertex:
         """Add a vertex below `parent`, named `<basename><number>` (numbered under its parent) unless options name it.
 
-        Raises GraphError if the path is taken, or the size negative.
+        Raises GraphError if the path is taken, the size negative, or a descriptive property uses a field's name.
         """
         if self._vertices.get(parent.path) != parent:
             raise GraphError(f"{parent.path}: is no vertex of this graph; add it first")
@@ -115,7 +129,13 @@ class JGFBuilder:
         path = f"{parent or ''}/{name}"
         if options.name or options.id >= 0:  # the path and the vertex's id carry them from here on
             options = msgspec.structs.replace(options, name="", id=-1)
-        if parent is None:
+        vertex = Vertex(vertex_type, basename, number, self._next_uniq_id, path, parent, options)
+        self._insert(vertex)
+        return vertex
+
+    def _insert(self, vertex: Vertex) -> None:
+        options, path = vertex.options, vertex.path
+        if vertex.parent is None:
             if self._root:
                 raise GraphError(f"{path}: a graph has one root, and it is {self._root}; hang this vertex below one")
             self._root = path
@@ -123,13 +143,15 @@ class JGFBuilder:
             raise GraphError(f"{path}: two vertices have this path; give one another name")
         if options.size < 0:
             raise GraphError(f"{path}: size {options.size} is negative; use 0 or more")
-        vertex = self._vertices[path] = Vertex(vertex_type, basename, number, self._next_uniq_id, path, parent, options)
-        self._next_uniq_id += 1
-        numbers = self._numbers.setdefault(parent or "", {})
-        numbers[basename] = max(numbers.get(basename, 0), number + 1)
-        if parent is not None:
-            self._children.setdefault(parent, []).append(path)
-        return vertex
+        clobbered = [key for key in options.properties if key in _WRITTEN]
+        if clobbered:
+            raise GraphError(f"{path}: property {clobbered[0]!r} is a field of the vertex; use another name")
+        self._vertices[path] = vertex
+        self._next_uniq_id = max(self._next_uniq_id, vertex.uniq_id + 1)
+        numbers = self._numbers.setdefault(vertex.parent or "", {})
+        numbers[vertex.basename] = max(numbers.get(vertex.basename, 0), vertex.id + 1)
+        if vertex.parent is not None:
+            self._children.setdefault(vertex.parent, []).append(path)
 
     def next_name(self, parent: Vertex, basename: str) -> str:
         """Return the name that the next vertex below `parent` gets which has this basename, and no name of its own."""
@@ -175,6 +197,107 @@ class JGFBuilder:
         """Return the JGF mapping of one subtree, with the path from the root, as growing a graph needs it."""
         return jgf_mapping([*self.ancestors(path), *self.subtree(path)])
 
+    def to_json(self) -> str:
+        """Return the graph as JSON text."""
+        return json.dumps(self.to_mapping())
+
+    def to_yaml(self) -> str:
+        """Return the graph as YAML text."""
+        return documents.dump_yaml(self.to_mapping())
+
+    @classmethod
+    def from_yaml(cls, text: str, source: str = "graph") -> "JGFBuilder":
+        """Read JGF from YAML (or JSON) text. Raises DocumentError or GraphError, naming `source` or the vertex."""
+        return cls.from_mapping(documents.load(text, source, limited=False), source)
+
+    from_json = from_yaml
+
+    @classmethod
+    def from_mapping(cls, data: Any, source: str = "graph") -> "JGFBuilder":
+        """Read a JGF mapping with one containment tree, its vertices in any order.
+
+        Raises GraphError for a missing field, an unknown edge end, a second root or another subsystem.
+        """
+        try:
+            document = msgspec.convert(data, _Document)
+        except msgspec.ValidationError as error:
+            raise GraphError(f"{source}: {error}") from None
+        builder = cls()
+        fields = {node.id: _read(node.metadata, _Fields, node, source) for node in document.graph.nodes}
+        paths = {key: found.paths.get(SUBSYSTEM, "") for key, found in fields.items()}
+        if len(paths) < len(document.graph.nodes):
+            raise GraphError(f"{source}: two vertices have one id; give each its own")
+        parents: dict[str, str] = {}
+        for edge in document.graph.edges:
+            if edge.source not in paths or edge.target not in paths:
+                raise GraphError(f"{source}: edge {edge.source} to {edge.target} has an end that is no vertex; add it")
+            if edge.metadata.get("subsystem", SUBSYSTEM) != SUBSYSTEM:
+                raise GraphError(f"{source}: edge {edge.source} to {edge.target} is not of {SUBSYSTEM}; remove it")
+            parents[edge.target] = edge.source
+        for node in document.graph.nodes:
+            parent = parents.get(node.id)
+            builder._insert(_vertex(node, fields[node.id], None if parent is None else paths[parent], source))
+        if len({vertex.uniq_id for vertex in builder}) < len(builder):
+            raise GraphError(f"{source}: two vertices have one uniq_id; give each its own")
+        return builder
+
+
+class _Node(msgspec.Struct):
+    id: str
+    metadata: dict[str, Any]
+
+
+class _Edge(msgspec.Struct):
+    source: str
+    target: str
+    metadata: dict[str, Any] = {}
+
+
+class _Graph(msgspec.Struct):
+    nodes: list[_Node]
+    edges: list[_Edge] = []
+
+
+class _Fields(msgspec.Struct):
+    type: str
+    paths: dict[str, str]
+    basename: str = ""
+    name: str = ""
+    id: int | None = None
+    uniq_id: int | None = None
+
+
+class _Document(msgspec.Struct):
+    graph: _Graph
+
+
+_Kind = TypeVar("_Kind")
+
+
+def _read(data: Mapping[str, Any], kind: type[_Kind], node: _Node, source: str) -> _Kind:
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise GraphError(f"{source}: vertex {node.id}: {error}") from None
+
+
+def _vertex(node: _Node, fields: _Fields, parent: str | None, source: str) -> Vertex:
+    data = node.metadata
+    number = int(node.id) if node.id.isdecimal() else 0
+    extra = {key: value for key, value in data.items() if key not in _WRITTEN}
+    chosen = {name: data[key] for name, key in _OPTION_FIELDS.items() if key in data}
+    options = _read(chosen | {"properties": extra}, Options, node, source)
+    path = fields.paths.get(SUBSYSTEM, "")
+    name = path.rpartition("/")[2]
+    if not name or path != f"{parent or ''}/{name}" or (fields.name or name) != name:
+        raise GraphError(
+            f"{source}: vertex {node.id} has path {path!r}, name {fields.name or name!r} and the parent's path "
+            f"{parent!r}; a path is the parent's, a slash and the name"
+        )
+    uniq_id = number if fields.uniq_id is None else fields.uniq_id
+    index = uniq_id if fields.id is None else fields.id
+    return Vertex(fields.type, fields.basename or fields.type, index, uniq_id, path, parent, options)
+
 
 def jgf_mapping(vertices: Iterable[Vertex]) -> dict[str, Any]:
     """Return the JGF mapping of some vertices of one graph; edges lead to those whose parent is among them."""
@@ -187,3 +310,9 @@ def jgf_mapping(vertices: Iterable[Vertex]) -> dict[str, Any]:
         if vertex.parent in ids
     ]
     return {"graph": {"nodes": nodes, "edges": edges}}
+
+
+_OPTION_FIELDS = {
+    "size": "size", "unit": "unit", "exclusive": "exclusive", "rank": "rank", "divisible": "divisible",
+    "node_properties": "properties",
+}  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from fluence_plugins.fluence.errors import JobspecError
+from fluence_plugins.resources import documents
 
 VERSION = 9999
 """The version that allows any resource shape; version 1 only allows node, slot and core."""
@@ -16,21 +17,40 @@ SLOT = "slot"
 _LARGEST_COUNT = (1 << 32) - 1
 
 
+class Count(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A range of counts. All of max, operator and operand, or none of them; the matcher takes the most it can."""
+
+    min: int
+    max: int | None = None
+    operator: str | None = None
+    operand: int | None = None
+
+    def __post_init__(self) -> None:
+        rest = (self.max, self.operator, self.operand)
+        if any(value is None for value in rest) and any(value is not None for value in rest):
+            raise JobspecError("count needs all of max, operator and operand beside min, or none of them")
+        if self.operator not in (None, "+", "*", "^"):
+            raise JobspecError(f"count's operator {self.operator!r} is unknown; use +, * or ^")
+
+
 class Resource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One resource request and what it must hold (`with_`, written `with`).
 
-    Everything below a slot is exclusive. A slot needs a label.
+    `exclusive` is only set where it is not implied: everything below a slot is exclusive. A slot needs a label.
     """
 
     type: str
-    count: int
+    count: int | Count
     with_: tuple["Resource", ...] = msgspec.field(default=(), name="with")
     label: str | None = None
+    exclusive: bool | None = None
+    unit: str | None = None
+    id: str | None = None
 
     def __post_init__(self) -> None:
         if not self.type:
             raise JobspecError("a resource's type is empty; name it, for example core")
-        if not 0 <= self.count <= _LARGEST_COUNT:
+        if isinstance(self.count, int) and not 0 <= self.count <= _LARGEST_COUNT:
             raise JobspecError(f"{self.type}: count {self.count} is not within 0 and {_LARGEST_COUNT}")
         if self.type == SLOT and not self.label:
             raise JobspecError("a slot has no label; add one, tasks refer to it")
@@ -55,7 +75,7 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Jobspec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A whole jobspec."""
+    """A whole jobspec. `attributes` stay plain values, so nothing is lost between reading and writing."""
 
     version: int = VERSION
     resources: tuple[Resource, ...]
@@ -63,6 +83,8 @@ class Jobspec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     attributes: dict[str, Any]
 
     def __post_init__(self) -> None:
+        if not 1 <= self.version <= VERSION:
+            raise JobspecError(f"version {self.version} is not within 1 and {VERSION}")
         if not self.resources:
             raise JobspecError("resources is empty; request something")
 
@@ -71,23 +93,57 @@ class Jobspec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         cls,
         *resources: Resource,
         constraints: Mapping[str, Any] | None = None,
+        duration: float = 0,
         tasks: Sequence[Task] = (),
     ) -> "Jobspec":
         """Return a jobspec with the system attributes that placing needs.
 
-        Its duration, 0, holds the allocation until it is cancelled. constraints is an RFC 31 expression.
+        duration is in seconds; 0 holds the allocation until it is cancelled. constraints is an RFC 31 expression.
         """
-        system: dict[str, Any] = {"duration": 0}
+        system: dict[str, Any] = {"duration": duration}
         if constraints is not None:
             system["constraints"] = dict(constraints)
         return cls(resources=resources, tasks=tuple(tasks), attributes={"system": system})
 
     @property
+    def duration(self) -> float:
+        """The system duration in seconds; 0, also where none is written, holds until cancelled."""
+        return float(self._system().get("duration", 0))
+
+    @property
     def constraints(self) -> Mapping[str, Any] | None:
         """The RFC 31 constraint expression, or None."""
-        found: Mapping[str, Any] | None = self.attributes["system"].get("constraints")
+        found = self._system().get("constraints")
+        return found if isinstance(found, dict) else None
+
+    def _system(self) -> dict[str, Any]:
+        system = self.attributes.get("system")
+        return system if isinstance(system, dict) else {}
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return plain values, as the matcher takes them."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
         return found
 
     def to_json(self) -> str:
         """Return the canonical text."""
         return msgspec.json.encode(self).decode()
+
+    def to_yaml(self) -> str:
+        """Return the jobspec as YAML, for people."""
+        return documents.dump_yaml(self.to_mapping())
+
+    @classmethod
+    def from_yaml(cls, text: str, source: str = "jobspec") -> "Jobspec":
+        """Read YAML (or JSON) text. Raises JobspecError or DocumentError, naming `source` and the field."""
+        return cls.from_mapping(documents.load(text, source), source)
+
+    from_json = from_yaml
+
+    @classmethod
+    def from_mapping(cls, data: Any, source: str = "jobspec") -> "Jobspec":
+        """Read plain values. Raises JobspecError, naming `source` and the field."""
+        try:
+            return msgspec.convert(data, cls)
+        except msgspec.ValidationError as error:
+            raise JobspecError(f"{source}: {error}") from None

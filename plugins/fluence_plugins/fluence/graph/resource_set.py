@@ -4,6 +4,7 @@ R lists every vertex on the way to what was taken. Only what was taken counts; t
 hold is recorded by names, because ranks and ids change when nodes do: a restarted scheduler forms R anew.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -47,12 +48,13 @@ class _TakenVertex:
         return int(digits)
 
 
-def placement_from_allocation(allocation: Mapping[str, Any]) -> Placement:
-    """Read an allocation in the jgf form.
+def placement_from_allocation(allocation: Mapping[str, Any] | str) -> Placement:
+    """Read an allocation in the jgf, rv1 or rfc40 form, as a mapping or JSON text.
 
     A `node` vertex with `virtual=true` is a device; any other `node` vertex is a host. Paths leave out the levels above
-    a host (see `cluster_graph`). The result has the hosts of which something is held, and the outermost devices held
-    (what is in them is held with them). Raises AllocationError where R cannot be read.
+    a host (see `cluster_graph`). The result has the hosts of
+    which something is held, and the outermost devices held (what is in them is held with them). Raises
+    AllocationError where R cannot be read.
     """
     vertices = {vertex.path: vertex for vertex in _vertices(allocation)}
     hosts: dict[str, list[_TakenVertex]] = {}
@@ -111,9 +113,11 @@ def _in_order(others: Mapping[str, list[int]]) -> tuple[tuple[str, tuple[int, ..
     return tuple((kind, tuple(sorted(indices))) for kind, indices in sorted(others.items()))
 
 
-def _vertices(allocation: Mapping[str, Any]) -> Iterable[_TakenVertex]:
+def _vertices(allocation: Mapping[str, Any] | str) -> Iterable[_TakenVertex]:
     try:
-        for node in allocation["graph"]["nodes"]:
+        data = json.loads(allocation) if isinstance(allocation, str) else allocation
+        graph = data.get("graph") or data["scheduling"]["graph"]
+        for node in graph["nodes"]:
             metadata = node["metadata"]
             yield _TakenVertex(
                 type=metadata["type"],
@@ -123,6 +127,8 @@ def _vertices(allocation: Mapping[str, Any]) -> Iterable[_TakenVertex]:
                 exclusive=metadata.get("exclusive", False),
                 properties=metadata.get("properties") or {},
             )
+    except json.JSONDecodeError as error:
+        raise AllocationError(f"the allocation is not JSON: {error}") from None
     except (KeyError, TypeError, AttributeError) as error:
         raise AllocationError(f"the allocation is not a graph of vertices with type and paths: {error!r}") from None
 

@@ -12,6 +12,9 @@ from fluence_plugins.fluence.graph.records import to_json
 from fluence_plugins.fluence.matching.pod_requests import PodRequests
 from session_scheduler.model.groups import Task
 
+_MOST_DIGITS = 15
+"""Of a jobid that is believed: far from where the jobids of foreign load start."""
+
 
 class GroupPlacement:
     """What `place_group` answers: see `session_scheduler.hookspecs.Placement`."""

@@ -5,6 +5,7 @@ import pytest
 from fluence_plugins.resources.config import (
     attribute_keys,
     env_contract,
+    fluxion_resource_names,
     load_resources,
     resource_types,
 )
@@ -79,6 +80,7 @@ def test_classes_are_the_own_type_and_every_descendants():
 def test_every_type_of_every_depth_is_requestable():
     config = load_resources(SAMPLE, "f")
     assert resource_types(config) == ["fpga", "qdevice", "qpu", "qubit"]
+    assert fluxion_resource_names(config)[0] == "fluxion.flux-framework.org/fpga"
 
 
 def test_the_environment_contract_is_the_backend_and_all_attribute_keys():

@@ -66,5 +66,11 @@ def test_aliases_that_expand_without_bound_are_refused():
         documents.load("\n".join(lines), "bomb.yaml")
 
 
+@pytest.mark.parametrize("word", ["08", "007", "1e3", "0o17", "+5", "0x1f", ".inf", "no", "true", "~", "<<", "1:30"])
+def test_a_word_that_looks_like_something_else_is_written_so_that_it_is_read_back(word):
+    value = {word: [word]}
+    assert documents.load(documents.dump_yaml(value), "f") == value
+
+
 def test_few_aliases_are_fine():
     assert documents.load("a: &a {k: v}\nb: *a\n", "f") == {"a": {"k": "v"}, "b": {"k": "v"}}

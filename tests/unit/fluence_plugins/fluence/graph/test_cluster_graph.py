@@ -2,6 +2,7 @@ import pytest
 
 from fluence_plugins.fluence.errors import GraphError
 from fluence_plugins.fluence.graph.cluster_graph import HostResources, build_graph
+from fluence_plugins.fluence.graph.jgf import JGFBuilder
 from fluence_plugins.resources.config import load_resources
 
 CONFIG = """
@@ -53,13 +54,16 @@ def test_a_count_makes_siblings(graph):
     ]
 
 
-def test_every_node_has_a_rank_of_its_own(graph):
+def test_every_node_has_a_rank_of_its_own_that_leads_back(graph):
     nodes = [data for data in metadata(graph.jgf()).values() if data["type"] == "node"]
     ranks = [data["rank"] for data in nodes]
     assert sorted(ranks) == list(range(len(nodes)))
-    named = [*graph.host_ranks.values(), *(node.rank for node in graph.virtual.values())]
-    assert sorted(named) == sorted(ranks)
-    assert all(node.path == path for path, node in graph.virtual.items())
+    assert graph.at_rank(graph.rank_of("n2")) == "n2"
+    for path, node in graph.virtual.items():
+        assert graph.at_rank(node.rank) is node
+        assert node.path == path
+    with pytest.raises(GraphError, match="rank 99"):
+        graph.at_rank(99)
 
 
 def test_a_tree_can_hang_below_a_host(graph):
@@ -68,6 +72,10 @@ def test_a_tree_can_hang_below_a_host(graph):
     qubit = graph.virtual["/cluster/rigetti/qpu0/qubit0"]
     assert (qubit.backend, qubit.level) == ("rigetti", 2)
     assert qubit.above == ("/cluster/rigetti", "/cluster/rigetti/qpu0")
+
+
+def test_the_graph_is_what_the_builder_reads_back(graph):
+    assert JGFBuilder.from_json(graph.builder.to_json()) == graph.builder
 
 
 def test_an_unknown_parent_is_refused_unless_it_may_come_later():
@@ -89,13 +97,16 @@ def test_adding_a_host_gives_the_subgraph_with_the_path_from_the_root(graph):
     ]  # fmt: skip
     assert len(grown["graph"]["edges"]) == 4
     assert len(graph.builder) == before + 4
-    assert graph.host_ranks["n3"] == metadata(grown)["/cluster/n3"]["rank"]
+    assert graph.at_rank(graph.rank_of("n3")) == "n3"
 
 
 def test_removing_a_host_forgets_it_and_what_hung_below_it(graph):
+    rank, fpga = graph.rank_of("n2"), graph.virtual["/cluster/n2/fpga0"].rank
     assert graph.remove_host("n2") == "/cluster/n2"
     assert "/cluster/n2/fpga0" not in graph.virtual
-    assert "n2" not in graph.host_ranks
+    for gone in (rank, fpga):
+        with pytest.raises(GraphError, match="belongs to nothing"):
+            graph.at_rank(gone)
     with pytest.raises(GraphError, match="node n2: is not in the graph"):
         graph.remove_host("n2")
 
@@ -104,8 +115,8 @@ def test_a_host_that_comes_back_gets_its_names_again_and_ranks_do_not_run_away(g
     ranks = graph.ranks
     graph.remove_host("n2")
     graph.add_host(HOSTS[1])
-    assert graph.host_ranks["n2"] < graph.ranks == ranks
-    assert graph.vertex("/cluster/n2").options.rank == graph.host_ranks["n2"]
+    assert graph.rank_of("n2") < graph.ranks == ranks
+    assert graph.at_rank(graph.rank_of("n2")) == "n2"
     assert graph.virtual["/cluster/n2/fpga1"].backend == "fpga1"
     assert graph.builder["/cluster/n2/core0"].id == 0
 

@@ -1,7 +1,10 @@
+import json
+
 import pytest
 
 from fluence_plugins.fluence.errors import GraphError
 from fluence_plugins.fluence.graph.jgf import JGFBuilder, Options
+from fluence_plugins.resources.errors import DocumentError
 
 
 @pytest.fixture
@@ -11,8 +14,8 @@ def builder():
     node = found.add_child(root, "node", options=Options(name="n1", rank=0, node_properties={"virtual=false": ""}))
     found.add_child(node, "core", options=Options(rank=0))
     found.add_child(node, "core", options=Options(rank=0))
-    found.add_child(node, "memory", options=Options(size=512, unit="MiB", divisible=True))
-    found.add_child(root, "node", "qpu", Options(rank=1))
+    found.add_child(node, "memory", options=Options(size=512, unit="MiB", divisible=True, exclusive=True))
+    found.add_child(root, "node", "qpu", Options(rank=1, properties={"vendor": "ibm", "qubits": 5}))
     return found
 
 
@@ -32,11 +35,11 @@ def test_vertices_are_named_and_numbered_under_their_parent(builder):
 def test_options_become_the_fields_that_the_matcher_reads(builder):
     found = metadata(builder)
     memory = found["/cluster0/n1/memory0"]
-    assert (memory["size"], memory["unit"], memory["divisible"], memory["exclusive"]) == (512, "MiB", True, False)
+    assert (memory["size"], memory["unit"], memory["divisible"], memory["exclusive"]) == (512, "MiB", True, True)
     assert found["/cluster0/n1"]["properties"] == {"virtual=false": ""}
     assert found["/cluster0/n1"]["rank"] == 0
     assert found["/cluster0"]["rank"] == -1
-    assert found["/cluster0/qpu0"]["type"] == "node"
+    assert (found["/cluster0/qpu0"]["vendor"], found["/cluster0/qpu0"]["type"]) == ("ibm", "node")
     assert "properties" not in found["/cluster0/qpu0"]
 
 
@@ -46,6 +49,30 @@ def test_edges_lead_from_holder_to_held(builder):
         ("0", "1"), ("1", "2"), ("1", "3"), ("1", "4"), ("0", "5"),
     ]  # fmt: skip
     assert all(edge["metadata"] == {"subsystem": "containment"} for edge in edges)
+
+
+def test_a_graph_survives_yaml_and_json(builder):
+    assert JGFBuilder.from_yaml(builder.to_yaml()) == builder
+    assert JGFBuilder.from_json(builder.to_json()) == builder
+    assert JGFBuilder.from_json(builder.to_json()).to_mapping() == builder.to_mapping()
+
+
+def test_vertices_are_read_in_any_order(builder):
+    data = builder.to_mapping()
+    data["graph"]["nodes"].reverse()
+    assert JGFBuilder.from_mapping(data) == builder
+
+
+def test_a_graph_that_was_read_can_grow(builder):
+    again = JGFBuilder.from_json(builder.to_json())
+    core = again.add_child(again["/cluster0/n1"], "core")
+    assert (core.path, core.uniq_id) == ("/cluster0/n1/core2", 6)
+
+
+def test_the_matchers_defaults_are_read():
+    data = {"graph": {"nodes": [{"id": "7", "metadata": {"type": "cluster", "paths": {"containment": "/c"}}}]}}
+    (root,) = JGFBuilder.from_mapping(data)
+    assert (root.name, root.uniq_id, root.id, root.options.size, root.options.rank) == ("c", 7, 7, 1, -1)
 
 
 def test_a_subgraph_holds_the_path_from_the_root(builder):
@@ -70,7 +97,47 @@ def test_what_cannot_be_built_is_refused_by_path(builder):
         builder.add_root("cluster", options=Options(name="other"))
     with pytest.raises(GraphError, match="size -1 is negative"):
         builder.add_child(root, "core", options=Options(size=-1))
+    with pytest.raises(GraphError, match="property 'rank' is a field"):
+        builder.add_child(root, "core", options=Options(properties={"rank": 3}))
     with pytest.raises(GraphError, match="may not hold a slash"):
         builder.add_child(root, "core", options=Options(name="a/b"))
     with pytest.raises(GraphError, match="is no vertex of this graph"):
         JGFBuilder().add_child(root, "core")
+
+
+BAD = {"id": "1", "metadata": {"type": "node", "paths": {"containment": "/c/n"}}}
+ROOT = {"id": "0", "metadata": {"type": "cluster", "paths": {"containment": "/c"}}}
+
+
+@pytest.mark.parametrize(
+    ("graph", "message"),
+    [
+        ({"nodes": [{"id": "0", "metadata": {"paths": {"containment": "/c"}}}]}, "g: vertex 0: .*`type`"),
+        ({"nodes": [{"id": "0", "metadata": {"type": "cluster"}}]}, "g: vertex 0: .*`paths`"),
+        ({"nodes": [{"id": "0", "metadata": {"type": "c", "paths": None}}]}, "g: vertex 0: Expected `object`"),
+        ({"nodes": [{"id": 0, "metadata": {}}]}, r"g: Expected `str`.*nodes\[0\]\.id"),
+        ({"nodes": [ROOT, ROOT]}, "two vertices have one id"),
+        ({"nodes": [ROOT, ROOT | {"id": "1"}]}, "/c: a graph has one root"),
+        (
+            {
+                "nodes": [ROOT, BAD | {"metadata": BAD["metadata"] | {"uniq_id": 0}}],
+                "edges": [{"source": "0", "target": "1"}],
+            },
+            "two vertices have one uniq_id",
+        ),
+        ({"nodes": [ROOT, BAD]}, "vertex 1 has path '/c/n'.*parent's path None"),
+        ({"nodes": [ROOT, BAD], "edges": [{"source": "0", "target": "9"}]}, "edge 0 to 9 has an end that is no vertex"),
+        (
+            {"nodes": [ROOT, BAD], "edges": [{"source": "0", "target": "1", "metadata": {"subsystem": "power"}}]},
+            "edge 0 to 1 is not of containment",
+        ),
+    ],
+)
+def test_a_document_that_is_no_graph_is_refused(graph, message):
+    with pytest.raises(GraphError, match=message):
+        JGFBuilder.from_json(json.dumps({"graph": graph}), "g")
+
+
+def test_a_text_that_is_no_document_is_refused():
+    with pytest.raises(DocumentError, match=r"g:\d: is not valid YAML"):
+        JGFBuilder.from_yaml("a: [", "g")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 
 import numpy as np
@@ -14,7 +13,7 @@ from fluence_plugins.fluence.graph.cluster_graph import HostResources
 from fluence_plugins.fluence.graph.library_matcher import LibraryMatcher
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
 from fluence_plugins.fluence.graph.placement import HostHolding, Placement
-from fluence_plugins.fluence.matching.jobspecs import compute_jobspec_text, device_jobspecs
+from fluence_plugins.fluence.matching.jobspecs import compute_jobspec, compute_jobspec_text, device_jobspecs
 from fluence_plugins.resources.config import load_resources
 from fluxion_cy import Busy, NotSupported
 
@@ -43,7 +42,7 @@ def cores_by_host(placement: Placement) -> dict[str, int]:
 def room(graph: LiveGraph, **more: int) -> np.ndarray:
     column = np.zeros(graph.graph.ranks, np.int64)
     for name, number in more.items():
-        column[graph.graph.host_ranks[name]] = number
+        column[graph.graph.rank_of(name)] = number
     return column
 
 
@@ -157,7 +156,7 @@ def test_a_record_of_amounts_that_were_not_rounded_is_held_as_far_as_chunks_go()
 
 def test_scores_durations_and_the_time_are_not_passed_on() -> None:
     graph = live(hosts(2))
-    text = json.loads(compute_jobspec_text(PodShape(4), 1))
+    text = compute_jobspec(PodShape(4), 1).to_mapping()
     text["attributes"]["system"]["duration"] = 60
     graph.matcher.allocate(text, jobid=1, now=1000, prefer=np.array([0.0, 1.0]))
     graph.matcher.allocate(text, jobid=2, now=1000)

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from fluence_plugins.fluence.errors import AllocationError, AttributeConflictError
@@ -59,6 +61,12 @@ def test_devices_carry_their_backend_and_their_own_attributes_only():
     assert placement.annotations() == {f"{PREFIX}backend": "rigetti", f"{PREFIX}attr-region": "east"}
 
 
+def test_json_text_and_the_rv1_form_are_read_too():
+    expected = placement_from_allocation(COMPUTE)
+    assert placement_from_allocation(json.dumps(COMPUTE)) == expected
+    assert placement_from_allocation({"version": 1, "execution": {}, "scheduling": COMPUTE}) == expected
+
+
 def test_an_attribute_is_split_at_its_first_equals_sign():
     data = allocation(vertex("node", "/c/q", exclusive=True, **properties("virtual=true", "arn=a=b=c", "tag")))
     assert placement_from_allocation(data).attributes == {"arn": "a=b=c", "tag": ""}
@@ -105,11 +113,12 @@ def test_a_placement_without_devices_annotates_nothing():
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ([], "not a graph of vertices"),
-        ({}, "not a graph of vertices.*graph"),
-        ({"graph": {"nodes": [{"metadata": {"type": "core"}}]}}, "not a graph of vertices.*paths"),
-        (allocation(vertex("core", "/c/core0")), "/c/core0: is in no node"),
-        (allocation(vertex("node", "/c/n"), vertex("core", "/c/n/core")), "/c/n/core: has neither an id"),
+        ("{", "is not JSON"),
+        ("[]", "not a graph of vertices"),
+        ("{}", "not a graph of vertices.*scheduling"),
+        ('{"graph": {"nodes": [{"metadata": {"type": "core"}}]}}', "not a graph of vertices.*paths"),
+        (json.dumps(allocation(vertex("core", "/c/core0"))), "/c/core0: is in no node"),
+        (json.dumps(allocation(vertex("node", "/c/n"), vertex("core", "/c/n/core"))), "/c/n/core: has neither an id"),
     ],
 )
 def test_what_is_no_allocation_is_refused(bad, message):

@@ -43,7 +43,7 @@ def test_a_compute_jobspec_has_a_slot_for_each_pod_on_hosts_only():
     jobspec = compute_jobspec(PodShape(cores=2, memory_mib=512, gpus=1), 3)
     assert shape(jobspec) == "slot3(core2,gpu1,memory512)"
     assert jobspec.constraints == {"properties": ["virtual=false"]}
-    assert jobspec.attributes["system"]["duration"] == 0
+    assert jobspec.duration == 0
 
 
 def test_what_a_pod_does_not_ask_for_is_left_out():
@@ -70,7 +70,7 @@ def test_a_pod_takes_at_least_one_core_and_nothing_negative(bad):
 def test_each_level_above_a_device_is_spelled_out(quantum, device_type, count, expected):
     jobspecs = device_jobspecs(quantum, device_type, count)
     assert [shape(jobspec) for jobspec in jobspecs] == expected
-    assert {jobspec.attributes["system"]["duration"] for jobspec in jobspecs} == {0}
+    assert {jobspec.duration for jobspec in jobspecs} == {0.0}
 
 
 def test_a_device_is_selected_by_properties_alone_where_they_suffice(quantum):
