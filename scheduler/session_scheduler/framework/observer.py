@@ -33,13 +33,13 @@ class Observer:
         """A pod is bound."""
 
     def failed(self, task: Task, reason: str) -> None:
-        """A pod that was placed could not be bound; it is pending again."""
+        """A pod that was placed could not be bound and is pending again: its event says why."""
 
     def bind_failed(self, failure: Failure) -> None:
-        """A bind had another answer than that it was done."""
+        """A bind had another answer than that it was done: logged and counted. The event comes with `failed`."""
 
     def group_scheduled(self, pod_group: PodGroup, message: str) -> None:
-        """A group has started."""
+        """A group has started. Repeated for the same group, so that its condition is written in the end."""
 
     def group_failed(self, pod_group: PodGroup, reason: str) -> None:
         """A gang was placed, and not all of it could be bound."""

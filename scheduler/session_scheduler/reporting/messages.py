@@ -1,10 +1,11 @@
-"""What events and conditions say: every reason, action and text that the scheduler itself writes on objects.
+"""What events and conditions say: their reasons and actions, and the texts that are the scheduler's own.
 
 Change a text here. A text that another part knows better is passed in: why a node does not fit is the `Refusal` of the
-plugin that rejected it, and a preemption's text names the pod that needs the room (`engine.preemption_executor`).
+plugin that rejected it, why a bind failed is the `Failure.reason` of `binding.binder` (`sent`), and which pod needs the
+place of a preempted one comes from `engine.preemption_executor`.
 
-The way of a message: the scheduler calls an `Observer` method → `live_observer` picks the message, and counts in
-`metrics` → `recorder` writes it to the API server.
+The way of a message: the scheduler calls an `Observer` method → `live_observer` counts it in `metrics` and calls the
+`recorder`, where one of these messages is picked → the recorder writes it to the API server.
 """
 
 from __future__ import annotations
