@@ -47,7 +47,7 @@ def build(words: Sequence[str]) -> typer.Typer:
     plugins.command("new")(new_plugin.new)
     app.add_typer(plugins, name=_PLUGINS)
     if called not in _CORE and called != _PLUGINS:
-        for name, added in sorted(_loaded(COMMANDS_GROUP).items()):
+        for name, added in _plugin_commands().items():
             if isinstance(added, typer.Typer):
                 app.add_typer(added, name=name)
             else:
@@ -83,6 +83,10 @@ def _loaded(group: str) -> dict[str, Any]:
             problem = f"{type(error).__name__}: {error}"
             raise InputError(f"{entry.name} of {offer} cannot be imported: {problem}: mend or reinstall it") from error
     return found
+
+
+def _plugin_commands() -> dict[str, Callable[..., Any] | typer.Typer]:
+    return dict(sorted(_loaded(COMMANDS_GROUP).items()))
 
 
 def _plugin_options() -> list[PluginOption]:
