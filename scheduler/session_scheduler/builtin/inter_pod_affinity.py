@@ -164,20 +164,30 @@ class InterPodAffinity:
             near = [has & (one.counts(nodes) > 0) for has, one in zip(near, state.affinity, strict=True)]
         away = [one.counts(nodes) > 0 for one in state.anti_affinity]
         existing = [one.counts(nodes) > 0 for one in state.existing]
-        found = []
+        needs_pods = bool(state.affinity) and not first
+        can_come = not needs_pods or can_be(state.together)
+        such = f"a {pods_text(state.together, cls.namespace)}{_kept_away_from(state)}" if needs_pods else ""
+        found: list[list[str] | None] = []
         for index in range(len(nodes)):
+            node, row = nodes.node(index), int(nodes.row_numbers[index])
             missing = [one for one, holds in zip(state.affinity, near, strict=True) if not holds[index]]
-            wanted = _wanted(state, nodes, index, missing, cls.namespace)
-            if wanted is not None:
-                gone = [f"no {pods_text(query, cls.namespace)} ran {where_text(nodes.node(index), one.key)}"
-                        for one, query, refuses in zip(state.anti_affinity, state.away, away, strict=True)
-                        if refuses[index]]  # fmt: skip
-                gone += [f"no pod with anti-affinity to this one ran {where_text(nodes.node(index), one.key)}"
-                         for one, refuses in zip(state.existing, existing, strict=True) if refuses[index]]  # fmt: skip
-                if gone and state.affinity and not first and len(missing) < len(state.affinity):
-                    gone.append("the pods that it must be near still ran there")
-                wanted += dict.fromkeys(gone)
-            found.append(wanted)
+            if missing and not can_come:
+                found.append(None)
+                continue
+            unlabelled = dict.fromkeys(one.key for one in missing if not one.domains.present[row])
+            wanted = [f"{node.metadata.name} had the label {key}" for key in unlabelled]
+            if needs_pods:
+                wanted += dict.fromkeys(f"{such} ran {where_text(node, one.key)}" for one in missing)
+            gone: list[str] = []
+            for one, query, refuses in zip(state.anti_affinity, state.away, away, strict=True):
+                if refuses[index]:
+                    gone.append(f"no {pods_text(query, cls.namespace)} ran {where_text(node, one.key)}")
+            for one, refuses in zip(state.existing, existing, strict=True):
+                if refuses[index]:
+                    gone.append(f"no pod with anti-affinity to this one ran {where_text(node, one.key)}")
+            if gone and needs_pods and len(missing) < len(state.affinity):
+                gone.append("the pods that it must be near still ran there")
+            found.append([*wanted, *dict.fromkeys(gone)])
         return found
 
     # ------------------------------------------------------------------ score
@@ -224,21 +234,6 @@ def _near_all(nodes: NodeView, state: AffinityState) -> BoolColumn:
 def _first(state: AffinityState) -> bool:
     """Whether the pod is one of those that it must be near, and there are none yet."""
     return state.matches_itself and not any(near.by_domain().any() for near in state.affinity)
-
-
-def _wanted(
-    state: AffinityState, nodes: NodeView, index: int, missing: Sequence[PodsNear], namespace: str
-) -> list[str] | None:
-    """The labels and pods that a node lacks where these affinity terms do not hold; None where no pod can help."""
-    node, row = nodes.node(index), int(nodes.row_numbers[index])
-    unlabelled = dict.fromkeys(one.key for one in missing if not one.domains.present[row])
-    found = [f"{node.metadata.name} had the label {key}" for key in unlabelled]
-    if missing and not _first(state):
-        if not can_be(state.together):
-            return None
-        such = f"a {pods_text(state.together, namespace)}{_kept_away_from(state)}"
-        found += dict.fromkeys(f"{such} ran {where_text(node, one.key)}" for one in missing)
-    return found
 
 
 def _kept_away_from(state: AffinityState) -> str:

@@ -69,7 +69,8 @@ class NodeVolumeLimits(WithoutArguments):
         """What was computed holds no more where its objects changed."""
         versions = tuple(session.objects_version(kind) for kind in _READ)
         if self._known.versions != versions or self._known.use is not session.volume_use:
-            limits = {name: volume_hints.limits_of(node) for name, node in session.objects(CSINode).items()}
+            nodes = session.objects(CSINode).items()
+            limits = {name: limited for name, node in nodes if (limited := volume_hints.limits_of(node))}
             self._known = _Known(session.volume_use, versions, limits, _attachments(session))
 
     @hookimpl
@@ -148,7 +149,7 @@ class NodeVolumeLimits(WithoutArguments):
     def _over(self, session: Session, node: str, brought: frozenset[Attached]) -> Iterator[tuple[str, int, int]]:
         """(driver, how many of its volumes there would be, how many there may be) where these are too many."""
         limits = self._known.limits.get(node)
-        if not limits:
+        if limits is None:
             return
         used = self._used(session, node)
         new = brought - used

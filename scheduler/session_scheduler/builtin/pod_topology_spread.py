@@ -224,12 +224,11 @@ class PodTopologySpread:
     @hookimpl
     def fits_if(self, cls: TaskClass, nodes: NodeView, state: SpreadState) -> Sequence[Sequence[str] | None]:
         """For each row what must be so; None where a missing label would bring pods of its own into its domain."""
-        own = [nodes.pods(one.query) for one in state.hard]
+        brings = np.zeros(len(nodes), np.bool_)
+        for one in state.hard:
+            brings |= nodes.pods(one.query) > 0
         limits = [(one, one.most(), one.allowed()) for one in state.hard]
-        return [
-            _wanted(nodes, index, limits, cls.namespace, brings=any(column[index] for column in own))
-            for index in range(len(nodes))
-        ]
+        return [_wanted(nodes, index, limits, cls.namespace, brings=bool(brings[index])) for index in range(len(nodes))]
 
     @hookimpl
     def domain_quota(self, session: Session, cls: TaskClass, n: int) -> Sequence[tuple[BoolColumn, int]] | None:
@@ -322,7 +321,10 @@ def _wanted(
     *,
     brings: bool,
 ) -> list[str] | None:
-    """`limits`: each constraint with how many of the pods a domain may have, and which domains take one more."""
+    """What must be so for a row to fit; None where a missing label would bring pods of its own into its domain.
+
+    `limits`: each constraint with how many of the pods a domain may have, and which domains may have one more.
+    """
     node, row = nodes.node(index), int(nodes.row_numbers[index])
     labels, fewer = [], []
     for one, most, allowed in limits:

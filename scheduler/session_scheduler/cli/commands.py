@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -15,6 +15,7 @@ from session_scheduler.sdk.commands import LogFormat, LogLevel, Output, PluginOp
 
 if TYPE_CHECKING:
     from session_scheduler.config.settings import SchedulerConfig
+    from session_scheduler.engine.scheduler import Scheduler
     from session_scheduler.offline.state import ClusterState
 
 Files = Annotated[
@@ -74,9 +75,9 @@ def simulate(
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level)
     if what_if:
         compared = output is not SimulationOutput.TABLE
-        result = _run(simulate_what_if(state, settings, what_if, compared=compared))
+        result = _awaited(simulate_what_if(state, settings, what_if, compared=compared))
     else:
-        result = _run(simulate_state(state, settings))
+        result = _awaited(simulate_state(state, settings))
     if output is SimulationOutput.DIFF:
         _write({"diff": result["diff"]}, Output.TABLE)
     else:
@@ -102,7 +103,7 @@ def explain(
     from session_scheduler.offline.explain import explain_state
 
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level)
-    _write(_run(explain_state(state, settings, pod)), output)
+    _write(_awaited(explain_state(state, settings, pod)), output)
 
 
 def snapshot(
@@ -146,11 +147,10 @@ def status(
 
     Nothing is placed, and nothing is written to the cluster.
     """
-    from session_scheduler.offline.state import open_state
     from session_scheduler.offline.status import status_of
 
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level)
-    _write(status_of(_run(open_state(state, settings))), output)
+    _write(_awaited(_report(state, settings, status_of)), output)
 
 
 def queues(
@@ -168,10 +168,9 @@ def queues(
     As it is in manifests, a snapshot or a live cluster: nothing is placed.
     """
     from session_scheduler.offline.queue_report import queue_report
-    from session_scheduler.offline.state import open_state
 
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level)
-    _write(queue_report(_run(open_state(state, settings))), output)
+    _write(_awaited(_report(state, settings, queue_report)), output)
 
 
 def run(
@@ -223,7 +222,7 @@ def _read(
     if not files and kubeconfig is None:
         raise InputError("Missing argument 'FILE': name manifests, or a cluster by --kubeconfig")
     given = _configuration(config, options) if config is not None else None
-    state = _run(read_state(files or [], kubeconfig, context))
+    state = _awaited(read_state(files or [], kubeconfig, context))
     return state, given or _configuration(None, options, state)
 
 
@@ -238,10 +237,19 @@ def _configuration(path: Path | None, options: PluginOptions, state: ClusterStat
     return config
 
 
-def _run(work: Coroutine[Any, Any, _Answer]) -> _Answer:
+def _awaited(work: Coroutine[Any, Any, _Answer]) -> _Answer:
     import asyncio  # here, so that --help is quick
 
     return asyncio.run(work)
+
+
+async def _report(
+    state: ClusterState, settings: SchedulerConfig, report: Callable[[Scheduler], dict[str, Any]]
+) -> dict[str, Any]:
+    """A report over a scheduler that was started over the state. It calls plugins, so it is made in the event loop."""
+    from session_scheduler.offline.state import open_state
+
+    return report(await open_state(state, settings))
 
 
 def _write(result: dict[str, Any], output: Output) -> None:

@@ -99,7 +99,7 @@ class Resource(Generic[Kube]):
         self._line: msgspec.json.Decoder[WatchLine[Any]] = msgspec.json.Decoder(WatchLine[shape])  # type: ignore[valid-type]
         self._counted = kind in (Pod, Node)
         """What cannot be read of these is not left out: what they hold must not be taken for free."""
-        self._lax = lax or kind in get_args(KubeObject)
+        self._tolerant = lax or kind in get_args(KubeObject)
         self._says_version = kind().api_version == api_version
 
     def path(self, namespace: str = "", name: str = "", part: str = "") -> str:
@@ -144,7 +144,7 @@ class Resource(Generic[Kube]):
 
         Of a pod or node is there what can be read, if that is enough to tell which it is.
         """
-        if not self._lax:
+        if not self._tolerant:
             return _decoded(self._decode_page, text, self.plural)
         try:
             return self._decode_page(text)
@@ -169,7 +169,7 @@ class Resource(Generic[Kube]):
 
     def line(self, text: bytes) -> WatchLine[Kube] | None:
         """One event of a watch; None where it is left out as in a page. `moment` is when it was."""
-        if not self._lax:
+        if not self._tolerant:
             return _decoded(self._decode_line, text, self.plural)
         try:
             return self._decode_line(text)

@@ -85,6 +85,6 @@ def quantity_text(amount: int, *, milli: bool = False) -> str:
         return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
     for bits, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
         size = 1 << bits
-        if amount >= size and amount % size == 0:
+        if abs(amount) >= size and amount % size == 0:
             return f"{amount // size}{unit}"
     return str(amount)

@@ -19,7 +19,11 @@ def explain(files: Sequence[str], *, config: SchedulerConfig, pod: str | None = 
 
     Returns the JSON of the command (see `explain_pending`). Raises InputError.
     """
-    return asyncio.run(explain_state(asyncio.run(read_state(files)), config, pod))
+
+    async def read_and_explain() -> dict[str, Any]:
+        return await explain_state(await read_state(files), config, pod)
+
+    return asyncio.run(read_and_explain())
 
 
 async def explain_state(state: ClusterState, config: SchedulerConfig, pod: str | None = None) -> dict[str, Any]:

@@ -35,7 +35,11 @@ def simulate(files: Sequence[str], *, config: SchedulerConfig) -> dict[str, Any]
     Returns the JSON of the command: {"pods", "groups", "summary"}, "preempted" where running pods ended for others, and
     "moved" where they were to run elsewhere. Raises InputError.
     """
-    return asyncio.run(simulate_state(asyncio.run(read_state(files)), config))
+
+    async def read_and_simulate() -> dict[str, Any]:
+        return await simulate_state(await read_state(files), config)
+
+    return asyncio.run(read_and_simulate())
 
 
 async def simulate_state(state: ClusterState, config: SchedulerConfig) -> dict[str, Any]:

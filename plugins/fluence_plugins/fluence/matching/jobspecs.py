@@ -16,10 +16,11 @@ from fluence_plugins.fluence.graph.accounting import PodShape
 from fluence_plugins.fluence.graph.cluster_graph import CORE, GPU, MEMORY, NODE, POD, ClusterGraph, VirtualNode
 from fluence_plugins.fluence.graph.jobspec import Jobspec, Resource, Task, slot
 from fluence_plugins.resources import names
-from fluence_plugins.resources.errors import listed
 from fluence_plugins.resources.ranges import ranges
 
 _Attributes = tuple[tuple[str, str], ...]
+_LISTED = 8
+"""How many names a message lists."""
 _REMEMBERED = 1024
 """How many different requests a graph keeps the answers to."""
 
@@ -200,12 +201,15 @@ def _matching(graph: ClusterGraph, asked: _DeviceRequest) -> list[VirtualNode]:
     ]
     if not found:
         offers = {node.backend: node.attributes for node in sorted(of_type, key=lambda node: (node.backend, node.path))}
-        there = "; ".join(f"{backend}{_in_brackets(attributes)}" for backend, attributes in offers.items())
-        raise NoMatchingDeviceError(f"no {asked.type}{asked} exists; offered are {there}")
+        listed = "; ".join(f"{backend}{_in_brackets(attributes)}" for backend, attributes in offers.items())
+        raise NoMatchingDeviceError(f"no {asked.type}{asked} exists; offered are {listed}")
     up = [node for node in found if not node.down]
     if not up:
-        down = listed({node.name if not node.level else f"{node.name} of {node.backend}" for node in found})
-        raise NoMatchingDeviceError(f"every {asked.type}{asked} is down in the resources file: {down}")
+        down = sorted({node.name if not node.level else f"{node.name} of {node.backend}" for node in found})
+        more = [f"{len(down) - _LISTED} more"] if len(down) > _LISTED else []
+        raise NoMatchingDeviceError(
+            f"every {asked.type}{asked} is down in the resources file: {', '.join([*down[:_LISTED], *more])}"
+        )
     return up
 
 

@@ -1,3 +1,4 @@
+import asyncio
 import json
 import re
 import sys
@@ -212,3 +213,16 @@ def test_a_broken_command_of_a_plugin_is_told_by_name(acme, capsys):
     assert main(["racks"]) == 2
     assert "racks of acme 1.0 cannot be imported: ModuleNotFoundError" in capsys.readouterr().err
     assert main(["plugins"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "report"),
+    [
+        ("status", "session_scheduler.offline.status.status_of"),
+        ("queues", "session_scheduler.offline.queue_report.queue_report"),
+    ],
+)
+def test_plugins_are_called_in_an_event_loop_by_reports_too(files, monkeypatch, capsys, command, report):
+    monkeypatch.setattr(report, lambda scheduler: {"running": asyncio.get_running_loop().is_running()})
+    assert main([command, str(files / "fits.yaml"), "--config", str(files / "config.yaml"), "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"running": True}

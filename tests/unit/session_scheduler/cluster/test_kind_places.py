@@ -1,8 +1,11 @@
 """Where the API server has objects of a kind."""
 
+from typing import get_args
+
 import pytest
 
 from session_scheduler.cluster.kube_kinds import resource_of
+from session_scheduler.model.objects import PodGroup, PortObject
 from session_scheduler.model.workload_objects import Job, Workload
 
 
@@ -19,3 +22,31 @@ def test_a_workload_is_read_in_the_version_that_is_asked_for(api_version: str, p
 
 def test_a_kind_of_one_version_is_read_in_that() -> None:
     assert resource_of(Job, "batch/v2") is resource_of(Job)
+
+
+PLACES = """
+v1: pods nodes* namespaces* services replicationcontrollers configmaps persistentvolumeclaims persistentvolumes*
+apps/v1: replicasets statefulsets
+batch/v1: jobs
+jobset.x-k8s.io/v1alpha2: jobsets
+leaderworkerset.x-k8s.io/v1: leaderworkersets
+scheduling.k8s.io/v1alpha2: workloads
+scheduling.k8s.io/v1: priorityclasses*
+coordination.k8s.io/v1: leases
+storage.k8s.io/v1: storageclasses* csinodes* csidrivers* csistoragecapacities volumeattachments*
+policy/v1: poddisruptionbudgets
+resource.k8s.io/v1: deviceclasses* resourceslices* resourceclaims
+fluence.flux-framework.org/v1alpha1: queues*
+"""
+"""Each API version's resources; those with a star have no namespace."""
+
+
+def test_each_kind_is_where_the_api_server_has_it() -> None:
+    expected = set()
+    for line in PLACES.strip().splitlines():
+        version, _, plurals = line.partition(": ")
+        for plural in plurals.split():
+            api, namespace = "apis" if "/" in version else "api", "" if plural.endswith("*") else "namespaces/physics/"
+            expected.add(f"{api}/{version}/{namespace}{plural.rstrip('*')}/it")
+    kinds = [kind for kind in get_args(PortObject) if kind is not PodGroup]
+    assert {resource_of(kind).path("physics", "it").lstrip("/") for kind in kinds} == expected

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from session_scheduler.cluster.errors import Gone, TooManyRequests
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.cluster.port import Change
-from session_scheduler.model.objects import Container, Node, ObjectMeta, Pod, PodGroup, PodSpec, PodStatus
+from session_scheduler.model.objects import ConfigMap, Container, Node, ObjectMeta, Pod, PodGroup, PodSpec, PodStatus
+from session_scheduler.model.queue_objects import Queue
 
 
 def a_pod(name: str, **spec: object) -> Pod:
@@ -157,3 +158,9 @@ async def test_a_binding_checks_neither_node_nor_phase_nor_annotations_as_the_ap
     version, wild = pod.metadata.resource_version, {"no key": "x" * 300_000}
     await cluster.bind("ns", "p", node="nowhere", uid=pod.metadata.uid, resource_version=version, annotations=wild)
     assert (await cluster.get(Pod, "ns", "p")).spec.node_name == "nowhere"
+
+
+async def test_what_has_no_namespace_gets_none() -> None:
+    cluster = MemoryCluster([])
+    assert (await cluster.create(Queue(metadata=ObjectMeta(name="q")))).metadata.namespace == ""
+    assert (await cluster.create(ConfigMap(metadata=ObjectMeta(name="c")))).metadata.namespace == "default"

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from session_scheduler.errors import InputError
-from session_scheduler.model.quantity import LARGEST, QuantityError, parse_quantity
+from session_scheduler.model.quantity import LARGEST, QuantityError, parse_quantity, quantity_text
 
 SUFFIXES = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1), "k": Fraction(10**3),
@@ -91,3 +91,10 @@ def test_other_texts_are_refused_and_quoted(text: str) -> None:
 def test_a_wrong_quantity_is_bad_input_and_a_value_error() -> None:
     assert issubclass(QuantityError, InputError)
     assert issubclass(QuantityError, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"), [(2**31, "2Gi"), (-(2**30), "-1Gi"), (0, "0"), (1000, "1000"), (-1024, "-1Ki")]
+)
+def test_bytes_get_a_suffix_that_is_exact_below_zero_too(amount: int, text: str) -> None:
+    assert quantity_text(amount) == text
