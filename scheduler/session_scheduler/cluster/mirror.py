@@ -98,8 +98,12 @@ class Mirror:
         chance = chance or random.Random()  # noqa: S311 (spreads requests in time, guards nothing)
         settings = _Settings(cluster, deliver, reconcile_seconds, clock, sleep, chance, meter or MirrorMeter())
         self._followers = [_Follower(kind, settings, optional=kind in optional) for kind in kinds]
-        self.synced = False
+        self._synced = False
+
+    @property
+    def synced(self) -> bool:
         """Whether everything has been listed once."""
+        return self._synced
 
     @property
     def refused(self) -> frozenset[type[KubeObject]]:
@@ -113,7 +117,7 @@ class Mirror:
         where a kind is refused for longer than half a minute.
         """
         found = [obj for follower in self._followers for obj in await follower.first()]
-        self.synced = True
+        self._synced = True
         return found
 
     async def run(self) -> None:
@@ -122,7 +126,7 @@ class Mirror:
         Raises an ExceptionGroup of unexpected errors, and of Invalid or NotFound where a kind cannot be listed
         for longer than half a minute any more.
         """
-        if not self.synced:
+        if not self._synced:
             raise RuntimeError("run before start: what is there is listed first")
         async with asyncio.TaskGroup() as group:
             for follower in self._followers:
@@ -232,9 +236,8 @@ class _Follower:
             error = await self._watch()
             active = self._events > events
             lasted = self._settings.clock.now() - began >= _LASTING
-            worked = active or (
-                lasted and error is None
-            )  # an error may come late: the request was sent again meanwhile
+            # An error may come late: the request was sent again meanwhile.
+            worked = active or (lasted and error is None)
             failures = 0 if worked else failures + 1
             if worked and (lasted or not isinstance(error, Gone)):
                 self._backoff.reset()

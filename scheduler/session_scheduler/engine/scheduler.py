@@ -239,7 +239,9 @@ class Scheduler:
         self._cycle_ends = self.clock.now() + self.config.cycle_seconds
         decided = tried = 0
         for action in self.config.actions:
-            for decision in ACTIONS[action](session) if not session.expired() else ():
+            if session.expired():
+                return
+            for decision in ACTIONS[action](session):
                 if decision is not None:
                     self._carry_out(decision, session, calls)
                 decided += max(1, len(decision.allocated) if decision is not None else 0)

@@ -91,11 +91,12 @@ class CallbackRunner:
 
     def pre_predicate(self, task: Task) -> str | None:
         """The first reason why a task cannot be placed on any node."""
-        refusal = _first_refusal(self.registered.pre_predicates, task, task.group)
-        if refusal is None:
-            return None
-        self.note_rejected(task, (refusal.plugin,))
-        return refusal.reason
+        for call in self.registered.pre_predicates:
+            reason = call(task, task.group)
+            if reason is not None:
+                self.note_rejected(task, (call.plugin,))
+                return _reason(call, reason)
+        return None
 
     @property
     def divides_nodes(self) -> bool:

@@ -77,6 +77,10 @@ class _Collector:
 
     collect: Callable[[], Iterable[Metric]]
 
+    def describe(self) -> Iterable[Metric]:
+        """The families that a registry refuses to register twice."""
+        return self.collect()
+
 
 class _Counts:
     """A counter with labels; each child is looked up in the library once."""

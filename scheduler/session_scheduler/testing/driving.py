@@ -34,8 +34,7 @@ class DrivenCluster:
         self.memory = FaultyCluster(now=self._time, binds_volumes=True)
         self._chosen = Chosen()
         self._evaluation = evaluation
-        self.checked = checked
-        """Whether the invariants are checked after each cycle, and at the end of a test with the fixtures."""
+        self._checked = checked
         self._given: dict[Hashable, int] = {}
         """What of overcommitted nodes and of gangs in part is no work of the last cycle's decisions."""
         self._ticks = 0
@@ -46,6 +45,11 @@ class DrivenCluster:
         """Each object is one second younger than the one before it, the clock's time apart."""
         self._ticks += 1
         return _FIRST + timedelta(seconds=self._ticks + self.clock.now())
+
+    @property
+    def checked(self) -> bool:
+        """Whether the invariants are checked after each cycle, and at the end of a test with the fixtures."""
+        return self._checked
 
     # ------------------------------------------------------------------ the scheduler
 
@@ -79,13 +83,13 @@ class DrivenCluster:
             done.extend(decided)
             failed = (bound.decision.group.key for bound in decided if bound.failed or bound.unknown)
             self._given.update(dict.fromkeys(failed, 0))
-            if self.checked:
+            if self._checked:
                 check_invariants(self.scheduler, self._given)
         return done
 
     async def _cycle(self) -> list[Bound]:
         await self._deliver()
-        self._given = given_now(self.scheduler) if self.checked else {}
+        self._given = given_now(self.scheduler) if self._checked else {}
         done = await self.scheduler.cycle()
         await self._deliver()
         await complete_in_flight(self.scheduler)

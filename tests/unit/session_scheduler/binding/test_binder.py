@@ -169,7 +169,7 @@ def test_only_the_member_whose_bind_failed_is_placed_again():
         await bind(namespace, name, **options)
 
     cluster.memory.bind = refusing
-    cluster.checked = False  # until the third is bound the gang runs with two
+    cluster._checked = False  # until the third is bound the gang runs with two
     (bound,) = cluster.run()
     assert [task.name for task in bound.bound] == ["g-0", "g-2"]
     assert list(bound.failed.values()) == ["binding to n2 failed: resourceVersion moved"]

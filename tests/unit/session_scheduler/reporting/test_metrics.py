@@ -113,6 +113,17 @@ def test_what_waits_is_asked_at_each_scrape_and_a_state_without_any_is_0(metrics
     assert value(metrics, "fluence_pending_groups", state="in_flight") == 0
 
 
+def test_what_is_read_at_each_scrape_is_registered_once(metrics: Metrics) -> None:
+    waiting = SimpleNamespace(reserved=0, groups={}, pods={})
+    apis = SimpleNamespace(versions=["v1alpha2"], gates={})
+    follows = (lambda: metrics.follow_pending(lambda: waiting), lambda: metrics.follow_pod_groups(apis),
+               lambda: metrics.follow_profiles({}))  # fmt: skip
+    for follow in follows:
+        follow()
+        with pytest.raises(ValueError, match="Duplicated timeseries"):
+            follow()
+
+
 def test_two_schedulers_of_one_process_count_for_themselves() -> None:
     first, second = Metrics(), Metrics()
     first.evictions.add()
