@@ -16,6 +16,7 @@ from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
 from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
 from session_scheduler.model.expressions import is_int32, term_problem
+from session_scheduler.model.meta import PREFERRED_TERMS, REQUIRED_TERMS
 from session_scheduler.model.objects import Node, PodSpec
 from session_scheduler.model.objects import NodeAffinity as Affinity
 from session_scheduler.model.selectors import (
@@ -25,9 +26,6 @@ from session_scheduler.model.selectors import (
     terms_text,
     wanted_names,
 )
-
-REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 class NodeAffinityArguments(PluginArguments):
@@ -49,9 +47,9 @@ class NodeAffinityArguments(PluginArguments):
 
 
 def _decoded(value: dict[str, Any] | None) -> Affinity:
-    unknown = sorted(set(value or {}) - {REQUIRED, PREFERRED})
+    unknown = sorted(set(value or {}) - {REQUIRED_TERMS, PREFERRED_TERMS})
     if unknown:
-        raise wrong_value(f"{unknown[0]!r} is unknown: use {REQUIRED} and {PREFERRED}")
+        raise wrong_value(f"{unknown[0]!r} is unknown: use {REQUIRED_TERMS} and {PREFERRED_TERMS}")
     try:
         return msgspec.convert(value or {}, Affinity)
     except msgspec.ValidationError as error:
@@ -63,10 +61,10 @@ def _problems(affinity: Affinity) -> Iterator[str]:
     required = affinity.required.node_selector_terms if affinity.required is not None else ()
     for index, term in enumerate(required):
         if (problem := term_problem(term)) is not None:
-            yield f"{REQUIRED}.nodeSelectorTerms[{index}].{problem}"
+            yield f"{REQUIRED_TERMS}.nodeSelectorTerms[{index}].{problem}"
     for index, preferred in enumerate(affinity.preferred):
         if (problem := term_problem(preferred.preference)) is not None:
-            yield f"{PREFERRED}[{index}].preference.{problem}"
+            yield f"{PREFERRED_TERMS}[{index}].preference.{problem}"
 
 
 class NodeAffinity:

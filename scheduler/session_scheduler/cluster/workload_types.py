@@ -21,14 +21,14 @@ class PodTemplate(ApiStruct, frozen=True, kw_only=True):
     spec: PodSpec
 
 
-class DaemonSetSpec(ApiStruct, frozen=True, kw_only=True):
-    """spec of a DaemonSet."""
+class _ControllerSpec(ApiStruct, frozen=True, kw_only=True):
+    """What specs with a selector and one template share."""
 
     selector: LabelSelector
     template: PodTemplate
 
 
-class ReplicasSpec(DaemonSetSpec, frozen=True, kw_only=True):
+class ReplicasSpec(_ControllerSpec, frozen=True, kw_only=True):
     """spec of a Deployment and of a ReplicaSet."""
 
     replicas: int = 1
@@ -52,6 +52,10 @@ class StatefulSetSpec(ReplicasSpec, frozen=True, kw_only=True):
     """spec of a StatefulSet."""
 
     ordinals: Ordinals = Ordinals()
+
+
+class DaemonSetSpec(_ControllerSpec, frozen=True, kw_only=True):
+    """spec of a DaemonSet."""
 
 
 class JobSpec(ApiStruct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final, Self
 
 import msgspec
+from msgspec import field
 
 __all__ = [
     "LabelSelector", "LabelSelectorRequirement", "NodeSelector", "NodeSelectorTerm", "ObjectMeta", "OwnerReference",
@@ -44,8 +45,8 @@ class ObjectMeta(ApiStruct, frozen=True):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     deletion_grace_period_seconds: int | None = None
@@ -107,7 +108,7 @@ class LabelSelectorRequirement(ApiStruct, frozen=True):
 class LabelSelector(ApiStruct, frozen=True):
     """matchLabels and matchExpressions, all of which must hold."""
 
-    match_labels: dict[str, str] = {}
+    match_labels: dict[str, str] = field(default_factory=dict)
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
 
 

@@ -12,7 +12,14 @@ from typing import Any
 from msgspec import field
 
 from session_scheduler.model.devices import DeviceObject
-from session_scheduler.model.meta import ApiStruct, ClusterScoped, Condition, Namespaced
+from session_scheduler.model.meta import (
+    PREFERRED_TERMS,
+    REQUIRED_TERMS,
+    ApiStruct,
+    ClusterScoped,
+    Condition,
+    Namespaced,
+)
 from session_scheduler.model.meta import LabelSelector as LabelSelector
 from session_scheduler.model.meta import LabelSelectorRequirement as LabelSelectorRequirement
 from session_scheduler.model.meta import NodeSelector as NodeSelector
@@ -37,10 +44,8 @@ class PreferredSchedulingTerm(ApiStruct, frozen=True):
 class NodeAffinity(ApiStruct, frozen=True):
     """spec.affinity.nodeAffinity."""
 
-    required: NodeSelector | None = field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
-    preferred: tuple[PreferredSchedulingTerm, ...] = field(
-        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
-    )
+    required: NodeSelector | None = field(default=None, name=REQUIRED_TERMS)
+    preferred: tuple[PreferredSchedulingTerm, ...] = field(default=(), name=PREFERRED_TERMS)
 
 
 class Affinity(ApiStruct, frozen=True):
