@@ -150,7 +150,7 @@ def serve(runtime: Runtime) -> AbstractAsyncContextManager[None] | None:
 def events_to_register() -> Iterable[ClusterEventWithHint] | None:
     """Which changes of the cluster can help pods that this plugin refused: only these have them tried again.
 
-    Asked once, at the start. Pods that were refused sleep until one of the plugins that refused them (by a filter, by
+    Asked once, at the start. Refused pods are not retried until one of the plugins that refused them (by a filter, by
     `prepare`, `prefilter`, `place_group` or a callback) is helped, for at most five minutes. A plugin without this
     hook, or that answers None, is helped by every event: of nodes, of pods that are bound or end, of every other kind
     that is watched. What no event of the cluster shows must be told by `runtime.wake`.

@@ -79,7 +79,7 @@ class GpuSharing:
         self._in_flight: dict[Task, None] = {}
         """Those that were given some here, until they are heard of as bound."""
 
-    # ------------------------------------------------------------------ classes, and what wakes
+    # ------------------------------------------------------------------ classes, and what requeues
 
     @hookimpl
     def class_key(self, pod: Pod) -> Hashable | None:

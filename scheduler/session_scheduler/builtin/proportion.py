@@ -135,7 +135,7 @@ class Proportion(WithoutArguments):
             found.append(family)
         return found
 
-    # ------------------------------------------------------------------ what wakes
+    # ------------------------------------------------------------------ what requeues
 
     @hookimpl
     def events_to_register(self) -> Iterable[ClusterEventWithHint]:

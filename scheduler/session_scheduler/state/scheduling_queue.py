@@ -45,7 +45,7 @@ def lacks_pods(wants: Wants) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class Unschedulable:
+class SameRejections:
     """The unschedulable groups with the same rejections."""
 
     wants: Wants
@@ -69,7 +69,7 @@ class _Waiting:
     """When its backoff is over."""
     since: float = 0.0
     """When it failed last."""
-    unschedulable: Unschedulable | None = None
+    unschedulable: SameRejections | None = None
     """All with the same rejections; None where it is not unschedulable."""
 
 
@@ -292,16 +292,16 @@ class _Rejections:
 
     def __init__(self, hints: Hints | None = None) -> None:
         self._hints: Hints = hints or (lambda *_: EVERY_EVENT)
-        self._groups: dict[Wants, Unschedulable] = {}
-        self._of: dict[_Rejector, dict[Unschedulable, None]] = {}
+        self._groups: dict[Wants, SameRejections] = {}
+        self._of: dict[_Rejector, dict[SameRejections, None]] = {}
         self._wanted: dict[Hashable, int] = {}
         """By kind, the actions that some group waits for: looked up for every change."""
 
-    def put(self, key: str, wants: Wants) -> Unschedulable:
+    def put(self, key: str, wants: Wants) -> SameRejections:
         """A group is unschedulable, with these rejections."""
         groups = self._groups.get(wants)
         if groups is None:
-            groups = self._groups[wants] = Unschedulable(wants)
+            groups = self._groups[wants] = SameRejections(wants)
             for rejector in _rejectors(wants):
                 if rejector not in self._of:
                     self._of[rejector] = {}
@@ -310,7 +310,7 @@ class _Rejections:
         groups.keys[key] = None
         return groups
 
-    def drop(self, key: str, groups: Unschedulable) -> None:
+    def drop(self, key: str, groups: SameRejections) -> None:
         """A group is not unschedulable any more."""
         del groups.keys[key]
         if groups.keys:
@@ -334,11 +334,11 @@ class _Rejections:
             self._wanted[resource] = found
         return found
 
-    def helped(self, event: ClusterEvent) -> Iterator[tuple[str, str, Unschedulable]]:
+    def helped(self, event: ClusterEvent) -> Iterator[tuple[str, str, SameRejections]]:
         """(the event's name, the plugin, groups) for each set of groups that the event can help, once."""
         if not self.wanted(event.resource) & event.action:
             return
-        done: set[Unschedulable] = set()
+        done: set[SameRejections] = set()
         for rejector, all_of_it in list(self._of.items()):
             for registered in _matching(self._hints(rejector, EVERY_EVENT), event):
                 for groups in [one for one in all_of_it if one not in done]:
@@ -346,11 +346,11 @@ class _Rejections:
                         done.add(groups)
                         yield event.label(int(registered.action)), rejector[1], groups
 
-    def refused_by(self, plugin: str) -> list[Unschedulable]:
+    def refused_by(self, plugin: str) -> list[SameRejections]:
         """All groups that the plugin rejected, in any profile, once."""
         return list({one: None for (_, name), found in self._of.items() if name == plugin for one in found})
 
-    def helps(self, groups: Unschedulable, event: ClusterEvent) -> Iterator[tuple[str, str]]:
+    def helps(self, groups: SameRejections, event: ClusterEvent) -> Iterator[tuple[str, str]]:
         """(the event's name, the plugin) for each plugin that rejected these and that the event can help."""
         for rejector in _rejectors(groups.wants):
             for registered in _matching(self._hints(rejector, EVERY_EVENT), event):
@@ -367,7 +367,7 @@ def _matching(registered: Sequence[ClusterEventWithHint], event: ClusterEvent) -
     return (one for one in registered if one.resource in (None, event.resource) and int(one.action) & event.action)
 
 
-def _helps(registered: ClusterEventWithHint, rejector: _Rejector, groups: Unschedulable, event: ClusterEvent) -> bool:
+def _helps(registered: ClusterEventWithHint, rejector: _Rejector, groups: SameRejections, event: ClusterEvent) -> bool:
     if registered.hint is None:
         return True
     return any(registered.hint(cls, event) for cls in groups.classes_of(rejector))
