@@ -56,7 +56,7 @@ class Limit:
 
 
 def hostlist(text: str, limit: Limit | None = None) -> list[str]:
-    """Hosts of a hostlist such as `node[0-3],login1`; ValueError if it is none, or spells out more than there is room.
+    """Hosts of a hostlist such as `node[0-3],login1`; ValueError if it is invalid, or exceeds the limit.
 
     Without `limit` it may name 200,000 hosts, in eight million letters.
     """
@@ -101,14 +101,14 @@ def _expand(word: str, limit: Limit) -> list[str]:
     return hosts
 
 
-def _padded(text: str, room: int) -> list[str]:
+def _padded(text: str, most: int) -> list[str]:
     """The numbers of one bracket, as wide as they are written."""
     numbers: list[str] = []
     for part in text.split(","):
         low, dash, high = part.partition("-")
         first = _number(low)
         last = _number(high) if dash else first
-        if last < first or len(numbers) + last - first >= room:
+        if last < first or len(numbers) + last - first >= most:
             raise ValueError(text)
         width = len(low) if low.startswith("0") else 0
         numbers.extend(str(n).zfill(width) for n in range(first, last + 1))

@@ -99,7 +99,7 @@ class _Level:
     units: bool = False
     inside: int = 0
 
-    def fits(self, amounts: dict[str, int], parts: dict[str, int]) -> int:
+    def capacity(self, amounts: dict[str, int], parts: dict[str, int]) -> int:
         """How many of the wanted this much gives: 0 or 1, or so many slots, or units."""
         if self.units:
             return sum(amounts.values())
@@ -142,7 +142,7 @@ class _Stage:
     after: str = ""
     free: bool = False
     capped: bool = False
-    room: int = 0
+    capacity: int = 0
     loose: bool = False
     amounts: list[dict[str, int]] = field(default_factory=list)
     allowed: list[int] = field(default_factory=list)
@@ -245,19 +245,20 @@ class Shortages:
             for place in stage.places:
                 amounts = place.free if stage.free else place.total
                 parts = place.free_parts if stage.free else place.parts
-                room = level.fits(amounts, parts) if place.untouched or not (stage.free and level.exclusive) else 0
+                usable = place.untouched or not (stage.free and level.exclusive)
+                capacity = level.capacity(amounts, parts) if usable else 0
                 limited = stage.capped and place.slots >= 0
                 if limited and place.slots < level.inside:
-                    room = 0
+                    capacity = 0
                     stage.allowed.append(place.slots)
                 stage.loose = stage.loose or place.loose
                 if limited and level.slots:
-                    counts[place.rank] = min(counts.get(place.rank, 0) + room, place.slots)
+                    counts[place.rank] = min(counts.get(place.rank, 0) + capacity, place.slots)
                 else:
-                    stage.room += room
+                    stage.capacity += capacity
                 stage.amounts.append(amounts)
-            stage.room += sum(counts.values())
-            if stage.room < level.wanted:
+            stage.capacity += sum(counts.values())
+            if stage.capacity < level.wanted:
                 return _shortage_text(level, stage, before)
             before = stage
         return ""
@@ -303,10 +304,10 @@ def _shortage_text(level: _Level, stage: _Stage, before: _Stage | None) -> str:
         asked = f"{level.wanted} slot{'s' * (level.wanted != 1)} of {each}"
     if level.units:
         asked = f"{level.wanted} {next(iter(level.needs))}"
-    if before is not None and stage.step and not (number and (level.slots or level.units)) and stage.room == number:
+    if before is not None and stage.step and not (number and (level.slots or level.units)) and stage.capacity == number:
         return f"asked {asked}, {number or 'none'} of {before.name} {'is' if number < 2 else 'are'} {stage.step}"
     if level.units:
-        return f"asked {asked}, {stage.room or 'none'}{free} on {stage.name}"
+        return f"asked {asked}, {stage.capacity or 'none'}{free} on {stage.name}"
     for kind, need in level.needs.items():
         most = max((amounts[kind] for amounts in stage.amounts), default=0)
         if most < need:
@@ -317,12 +318,12 @@ def _shortage_text(level: _Level, stage: _Stage, before: _Stage | None) -> str:
         on = f"any of {stage.name}" if number > 1 else f"the {stage.name}"
         return f"asked {slots} below {level.type}, at most {most} allowed on {on}"
     if level.slots:
-        at_most = "at most " if stage.loose and stage.room else ""
-        return f"asked {asked}, room for {at_most}{stage.room} on {stage.name}"
+        at_most = "at most " if stage.loose and stage.capacity else ""
+        return f"asked {asked}, room for {at_most}{stage.capacity} on {stage.name}"
     each = f" with {each} each" if each else ""
     if level.exclusive and stage.free:
-        return f"asked {asked}{each}, whole; {stage.room} of {stage.name} wholly free"
-    return f"asked {asked}{each}, {stage.room} of {stage.name}{' with that much' if each else ''}{free}"
+        return f"asked {asked}{each}, whole; {stage.capacity} of {stage.name} wholly free"
+    return f"asked {asked}{each}, {stage.capacity} of {stage.name}{' with that much' if each else ''}{free}"
 
 
 def _listed(needs: dict[str, int]) -> str:

@@ -56,11 +56,11 @@ class _Limits:
     hosts: Limit = field(default_factory=Limit)
 
 
-def _parse(value: Any, depth: int, room: _Limits) -> Rule:
-    room.rules -= 1
+def _parse(value: Any, depth: int, limits: _Limits) -> Rule:
+    limits.rules -= 1
     if not isinstance(value, Mapping):
         raise InvalidJobspec("attributes.system.constraints: a constraint must be a mapping")
-    if depth > _MAX_DEPTH or room.rules < 0:
+    if depth > _MAX_DEPTH or limits.rules < 0:
         raise InvalidJobspec(
             f"attributes.system.constraints: more than {_MAX_DEPTH} levels deep, or more than {_MAX_RULES} operations"
         )
@@ -73,17 +73,17 @@ def _parse(value: Any, depth: int, room: _Limits) -> Rule:
         raise InvalidJobspec(f"attributes.system.constraints: unknown operation {shown(operation)}")
     if isinstance(operands, str) or not isinstance(operands, Sequence):
         raise InvalidJobspec(f"attributes.system.constraints.{operation}: the operands must be a list")
-    return _leaf_or_branch(operation, operands, depth, room)
+    return _leaf_or_branch(operation, operands, depth, limits)
 
 
-def _leaf_or_branch(operation: str, operands: Sequence[Any], depth: int, room: _Limits) -> Rule:
+def _leaf_or_branch(operation: str, operands: Sequence[Any], depth: int, limits: _Limits) -> Rule:
     if operation == "properties":
         return Rule(operation, words=[_property(word) for word in operands])
     if operation == "hostlist":
-        return Rule(operation, words=[host for word in operands for host in _hosts(word, room.hosts)])
+        return Rule(operation, words=[host for word in operands for host in _hosts(word, limits.hosts)])
     if operation == "ranks":
         return Rule(operation, spans=[span for word in operands for span in _ranks(word)])
-    return Rule(operation, rules=[_parse(operand, depth + 1, room) for operand in operands])
+    return Rule(operation, rules=[_parse(operand, depth + 1, limits) for operand in operands])
 
 
 def _property(word: Any) -> str:
