@@ -67,7 +67,7 @@ def test_a_vertex_carries_every_class_below_it_and_shares_no_rank(forest):
         assert {name for name in node.properties if name.startswith("class=")} == {f"class={kind}" for kind in below}
         assert {f"{key}={value}" for key, value in node.attributes.items()} <= node.properties
     ranks = [node.rank for node in graph.virtual.values()]
-    assert len({*ranks, graph.rank_of("host")}) == len(ranks) + 1
+    assert len({*ranks, graph.host_ranks["host"]}) == len(ranks) + 1
     assert len(graph.virtual) == sum(root.size() for root in graph.config.resources)
 
 

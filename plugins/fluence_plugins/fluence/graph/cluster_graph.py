@@ -154,10 +154,6 @@ class ClusterGraph:
         """Return the JGF that grows a loaded graph by what is at a path, levels left out, and below it."""
         return self.builder.subgraph(self.vertex_path(path))
 
-    def rank_of(self, name: str) -> int:
-        """Return a host's rank. Raises GraphError if there is no such host."""
-        return self.vertex(self.host_path(name)).options.rank
-
     def at_rank(self, rank: int) -> str | VirtualNode:
         """Return what has a rank: a host's name or a virtual vertex. Raises GraphError for a free rank."""
         if rank in self.host_names:

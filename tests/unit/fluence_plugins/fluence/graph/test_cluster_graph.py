@@ -58,7 +58,8 @@ def test_every_node_has_a_rank_of_its_own_that_leads_back(graph):
     nodes = [data for data in metadata(graph.jgf()).values() if data["type"] == "node"]
     ranks = [data["rank"] for data in nodes]
     assert sorted(ranks) == list(range(len(nodes)))
-    assert graph.at_rank(graph.rank_of("n2")) == "n2"
+    assert graph.vertex("/cluster/n2").options.rank == graph.host_ranks["n2"]
+    assert graph.at_rank(graph.host_ranks["n2"]) == "n2"
     for path, node in graph.virtual.items():
         assert graph.at_rank(node.rank) is node
         assert node.path == path
@@ -97,11 +98,12 @@ def test_adding_a_host_gives_the_subgraph_with_the_path_from_the_root(graph):
     ]  # fmt: skip
     assert len(grown["graph"]["edges"]) == 4
     assert len(graph.builder) == before + 4
-    assert graph.at_rank(graph.rank_of("n3")) == "n3"
+    assert graph.vertex("/cluster/n3").options.rank == graph.host_ranks["n3"]
+    assert graph.at_rank(graph.host_ranks["n3"]) == "n3"
 
 
 def test_removing_a_host_forgets_it_and_what_hung_below_it(graph):
-    rank, fpga = graph.rank_of("n2"), graph.virtual["/cluster/n2/fpga0"].rank
+    rank, fpga = graph.host_ranks["n2"], graph.virtual["/cluster/n2/fpga0"].rank
     assert graph.remove_host("n2") == "/cluster/n2"
     assert "/cluster/n2/fpga0" not in graph.virtual
     for gone in (rank, fpga):
@@ -115,8 +117,9 @@ def test_a_host_that_comes_back_gets_its_names_again_and_ranks_do_not_run_away(g
     ranks = graph.ranks
     graph.remove_host("n2")
     graph.add_host(HOSTS[1])
-    assert graph.rank_of("n2") < graph.ranks == ranks
-    assert graph.at_rank(graph.rank_of("n2")) == "n2"
+    assert graph.host_ranks["n2"] < graph.ranks == ranks
+    assert graph.vertex("/cluster/n2").options.rank == graph.host_ranks["n2"]
+    assert graph.at_rank(graph.host_ranks["n2"]) == "n2"
     assert graph.virtual["/cluster/n2/fpga1"].backend == "fpga1"
     assert graph.builder["/cluster/n2/core0"].id == 0
 

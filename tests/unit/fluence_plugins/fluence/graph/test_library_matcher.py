@@ -42,7 +42,7 @@ def cores_by_host(placement: Placement) -> dict[str, int]:
 def room(graph: LiveGraph, **more: int) -> np.ndarray:
     column = np.zeros(graph.graph.ranks, np.int64)
     for name, number in more.items():
-        column[graph.graph.rank_of(name)] = number
+        column[graph.graph.host_ranks[name]] = number
     return column
 
 

@@ -79,7 +79,8 @@ def test_names_leave_levels_out_and_the_graph_has_them(graph: ClusterGraph) -> N
     assert graph.virtual["/cluster/n1/f1"].above == ("/cluster/n1",)
     assert all(graph.path_of(graph.vertex(path)) == path for path in (*graph.virtual, "/cluster/n1", "/cluster/n3"))
     assert graph.vertex("/cluster/n1/f1").path == "/cluster/zone=a/rack=1/n1/f1"
-    assert graph.at_rank(graph.rank_of("n1")) == "n1"
+    assert graph.vertex("/cluster/n1").options.rank == graph.host_ranks["n1"]
+    assert graph.at_rank(graph.host_ranks["n1"]) == "n1"
 
 
 def test_what_is_held_below_a_level_is_read_and_written_without_it(graph: ClusterGraph) -> None:
