@@ -129,6 +129,7 @@ class Replica:
         objects = await mirror.start()
         with self.metrics.timed("recover"):
             await scheduler.start(objects)
+        self.metrics.exposition()  # plugins are asked between sessions only, and the first scrape may come in one
         self._recovered = True
         _log.info("the cluster is taken in", objects=len(objects), groups=len(scheduler.cache.groups))
 

@@ -9,6 +9,7 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from prometheus_client.core import GaugeMetricFamily
 
 from session_scheduler import hookimpl
 from session_scheduler.base.clock import StoppedClock
@@ -44,6 +45,10 @@ class Slow:
     async def prebind(self, binding):
         self.waiting.set()
         await self.go.wait()
+
+    @hookimpl
+    def metrics(self):
+        return [GaugeMetricFamily("fluence_slow_served", "How often it served.", value=len(self.served))]
 
     @hookimpl
     def serve(self, runtime):
@@ -188,6 +193,15 @@ async def test_a_leader_is_ready_once_it_has_listed_and_recovered():
         await world.until(lambda: world.slow.served == [True])
         assert await world.ended() == 0
         assert world.slow.served == [True, "ended"]
+
+
+async def test_a_scrape_in_the_first_session_shows_what_plugins_measure():
+    async with World(election=LeaderElection(enabled=False)).running() as world:
+        await world.until(lambda: world.replica._loop is not None and world.replica._recovered)
+        world.replica._loop._scheduler.in_session = True
+        text = world.replica.metrics.exposition()[0].decode()
+        world.replica._loop._scheduler.in_session = False
+        assert "fluence_slow_served 0.0" in text
 
 
 async def test_a_first_list_that_takes_minutes_is_no_reason_to_end_the_process():
