@@ -273,7 +273,7 @@ async def test_a_folder_that_went_away_is_told_once_and_used_again(
     place = folder / "plugins"
     place.mkdir()
     async with running(place, "qpu") as it:
-        await until(lambda: sockets(place), "the socket")
+        await until(lambda: sockets(place) == ["fluence-qpu.sock"], "the socket")
         (place / "fluence-qpu.sock").unlink()
         place.rmdir()
         await until(lambda: "cannot be bound" in str(it.problems()["qpu"]), "told")
