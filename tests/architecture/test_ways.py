@@ -22,7 +22,7 @@ PATIENCE = 10.0
 
 
 class TestClock:
-    """The injected time. It is no file of the core, so reading it is no step of a way."""
+    """The injected clock. It lives outside the core, so the trace does not count reading it."""
 
     __test__ = False
 

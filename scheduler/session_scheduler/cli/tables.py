@@ -15,7 +15,7 @@ from rich.text import Text
 from session_scheduler.sdk.commands import TableRows
 
 _UNBOUNDED: Final = 100_000
-"""The width where the output is no terminal: nothing is wrapped, so that each row is one line."""
+"""The width if the output is not a terminal. Nothing wraps, so each row stays on one line."""
 
 _NARROW: Final = 80
 """Columns of a terminal below which a sentence beside five other columns would be a word wide."""

@@ -61,7 +61,7 @@ class MirrorMeter:
         """A kind is listed again to go on from there: `Gone`, `Untold`, or the error of its watches."""
 
     def missed(self, kind: str, count: int) -> None:
-        """So many objects had changed of which the watch, open all the time, sent no event."""
+        """The watch was open and sent no event for `count` objects that had changed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ class Counts:
     """Of what is allocated, that of pods which are not preemptible."""
     pending: Amounts = field(default_factory=dict)
     gpus: Amounts = field(default_factory=dict)
-    """What is allocated of GPUs that are shared. It is held to limits, and is no part of fair shares."""
+    """The allocated amounts of shared GPUs. Limits apply to them; fair shares leave them out."""
     kept_gpus: Amounts = field(default_factory=dict)
     decided: Amounts = field(default_factory=dict)
     """What is allocated once all is done that was decided: without pods that are evicted for others, with pods that

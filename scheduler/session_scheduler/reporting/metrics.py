@@ -128,7 +128,7 @@ class WatchMetrics(MirrorMeter):
         self._relists.add(kind, why)
 
     def missed(self, kind: str, count: int) -> None:
-        """So many objects had changed of which the watch showed nothing."""
+        """The watch sent no event for `count` objects that had changed."""
         self._missed.add(kind, count=count)
 
 

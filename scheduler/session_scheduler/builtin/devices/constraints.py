@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from session_scheduler.model.devices import Device, DeviceAttribute, DeviceConstraint
 
 _Value = tuple[str, int | bool | str]
@@ -16,7 +18,7 @@ def attribute_of(device: Device, driver: str, name: str) -> DeviceAttribute | No
     return found
 
 
-class Constraint:
+class Constraint(ABC):
     """Of one attempt. For every `add` that said yes there is one `remove` with the same arguments."""
 
     def __init__(self, attribute: str, requests: tuple[str, ...]) -> None:
@@ -41,9 +43,9 @@ class Constraint:
     def _concerns(self, request: str, full: str) -> bool:
         return not self._requests or request in self._requests or full in self._requests
 
+    @abstractmethod
     def _allows(self, request: str, value: _Value | None) -> bool:
-        """Whether a device with this value may be allocated too: then it is remembered."""
-        raise NotImplementedError
+        """Whether a device with this value may be allocated too; if so, the value is remembered."""
 
 
 class Shared(Constraint):

@@ -108,7 +108,7 @@ class Writer:
         if await wait_for_all(
             {name: was}, lambda _: self._known(binding, name).metadata != was.metadata, _SEEN_SECONDS
         ):
-            raise ClaimError(f"claim {was.key} is written by somebody else")
+            raise ClaimError(f"claim {was.key} was changed by another writer")
         claim = self._known(binding, name)
         if claim.metadata.uid != was.metadata.uid:
             raise ClaimError(f"claim {was.key} was made anew in the meantime")
