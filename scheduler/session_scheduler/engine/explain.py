@@ -36,9 +36,11 @@ _LATEST = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
 def reason_of(scheduler: Scheduler, task: Task) -> str:
     """Why a task waits: its gates, or what its group's last try ended with."""
     gated = gate_reason(scheduler, task)
+    if gated is not None:
+        return gated
     outcome = scheduler.outcomes.get(task.group.key)
-    if gated is not None or outcome is None:
-        return NOT_TRIED if gated is None else gated
+    if outcome is None:
+        return NOT_TRIED
     if task in outcome.reasons:
         return outcome.reasons[task]
     return outcome.refusal.reason if outcome.refusal else NOT_TRIED
