@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from session_scheduler.model.objects import Pod
 from session_scheduler.testing import FakeCluster
@@ -16,8 +17,8 @@ def ended(cluster: FakeCluster) -> list[str]:
 class OneLoop(FakeCluster):
     """Turns of the scheduler in one event loop: none waits for what an earlier one, or itself, has begun."""
 
-    def __init__(self, runner: asyncio.Runner) -> None:
-        super().__init__(checked=False)
+    def __init__(self, runner: asyncio.Runner, **options: Any) -> None:
+        super().__init__(checked=False, **options)
         self._runner = runner
 
     def turn(self, times: int = 1) -> None:

@@ -134,22 +134,33 @@ class PreemptionExecutor:
             self.give_up(task)
 
     def started(self) -> None:
-        """The cluster was ingested: what a predecessor wrote only a part of is taken back."""
-        for group in {task.group: None for _, tasks in self.cache.nominations.waiting() for task in tasks}:
-            self._take_back_part(group)
+        """The cluster was ingested: of what a predecessor wrote only a part no place is kept from others.
 
-    def _take_back_part(self, group: Group, lost: Sequence[_Nomination] = ()) -> None:
+        Nothing is written yet, so that the gangs are tried in the first session; that writes their pods' status anew.
+        """
+        for group in {task.group: None for _, tasks in self.cache.nominations.waiting() for task in tasks}:
+            if self._in_part(group):
+                self._give_up_all(group)
+
+    def _take_back_part(self, group: Group, lost: Sequence[_Nomination]) -> None:
         """A gang of which fewer members are nominated than it needs to start keeps no place from others.
 
         `lost`: nominations that may be written although the answers say that they are not.
         """
         if self._in_part(group):
-            known = self.cache.nominations
-            nodes = {task: known.nominated_node_name(task) for task in self._nominated(group)}
-            nodes |= {nomination.task: nomination.node for nomination in lost}
-            for task, node in nodes.items():
-                known.give_up(task, node)
+            nodes = self._give_up_all(group)
+            for nomination in lost:
+                nodes[nomination.task] = nomination.node
+                self.cache.nominations.give_up(nomination.task, nomination.node)
             self._spawn(group, [_Nomination(task, "", before=node) for task, node in nodes.items()], {})
+
+    def _give_up_all(self, group: Group) -> dict[Task, str]:
+        """Nominate none of its tasks any more. Returns the nodes that they were nominated for."""
+        known = self.cache.nominations
+        nodes = {task: known.nominated_node_name(task) for task in self._nominated(group)}
+        for task, node in nodes.items():
+            known.give_up(task, node)
+        return nodes
 
     def _in_part(self, group: Group) -> bool:
         """Whether it needs several more tasks to start, and fewer of them are nominated."""
@@ -324,6 +335,8 @@ class PreemptionExecutor:
         """Of pods of which a nomination could not be written holds what their status says: no place is kept of which
         nobody else, a successor say, knows. What was done although its answer was lost is heard of by its event.
 
+        What is kept for a later start stays: it hangs on no pod's status, and a successor works it out anew.
+
         A part of a gang's places is not taken up again, whatever events tell of it yet: its pods' status is written
         anew when the gang is tried next. Returns those that lost a place.
         """
@@ -331,7 +344,7 @@ class PreemptionExecutor:
         for nomination in unwritten:
             task = nomination.task
             there = self.cache.tasks.get(task.uid) is task and task.node is None and task.uid not in self._latest
-            if there and (known.node_of(task) or "") == nomination.node:
+            if there and task not in known.starts and (known.node_of(task) or "") == nomination.node:
                 known.put(task, task.pod.status.nominated_node_name)
                 (lost if nomination.node else kept).append(nomination)
         for nomination in kept:

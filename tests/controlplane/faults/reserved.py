@@ -8,6 +8,7 @@ before the endless pod does, all are bound, and no device is given twice.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 from ..invariants import InvariantError, is_bound
 from ..scheduler_process import Settings
@@ -38,6 +39,7 @@ def live(world: World, reached: Callable[[], None]) -> None:
     reached()
     world.create_gang("gang", SIZE)
     wait_told(world, "gang-0")
+    _wait_for_a_later_second(world)
     world.create_pod("endless")
     wait_told(world, "endless")
     reached()
@@ -57,6 +59,12 @@ def live(world: World, reached: Callable[[], None]) -> None:
     world.create_pod("last")
     wait_bound(world, "last")
     world.check()
+
+
+def _wait_for_a_later_second(world: World) -> None:
+    """A successor orders pods by the seconds in which they were created: the gang comes before the endless pod."""
+    created = max(datetime.fromisoformat(one["metadata"]["creationTimestamp"]) for one in world.members("gang"))
+    world.until("a later second than the gang's", lambda: datetime.now(UTC) >= created + timedelta(seconds=1))
 
 
 RESERVED = Life(begin=begin, live=live, last=lambda world: [world.pod("last")], settings=SETTINGS)

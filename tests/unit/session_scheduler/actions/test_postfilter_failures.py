@@ -12,9 +12,13 @@ import pytest
 from msgspec.structs import replace
 
 from session_scheduler import hookimpl
+from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster.errors import Forbidden, Unavailable
+from session_scheduler.config.settings import SchedulerConfig
+from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.hookspecs import Scope
 from session_scheduler.model.objects import Pod, PodGroup, PodStatus
+from session_scheduler.registry.registry import Registry
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
 from ....tools.preempting import OneLoop, ended
@@ -232,44 +236,43 @@ def test_a_part_that_is_heard_of_after_it_was_taken_back_keeps_no_place(cluster:
     assert known(cluster, "high-0") == "n9"
 
 
-@pytest.mark.parametrize(("nominated", "kept"), [(1, False), (2, True), (3, True)])
-def test_after_a_restart_a_gang_keeps_the_places_that_it_can_start_in(nominated: int, kept: bool) -> None:
+def restarted(nominated: int, *others: Pod) -> FakeCluster:
+    """What a scheduler finds where so many of a gang's three pods are nominated, of which two must start together."""
     cluster = FakeCluster()
     cluster.add(node(f"n{n}", cpu="1") for n in range(3))
-    cluster.add(pod("there", cpu="1", priority=20, bound_to="n2"))
+    cluster.add(pod("there", cpu="1", priority=20, bound_to="n2"), *others)
     for one in gang("high", 3, min_count=2, cpu="1", priority=10):
         place = f"n{one.metadata.name[-1]}"
         there = isinstance(one, Pod) and int(place[1:]) < nominated
         cluster.add(replace(one, status=PodStatus(nominated_node_name=place)) if there else one)
+    return cluster
+
+
+@pytest.mark.parametrize(("nominated", "kept"), [(1, False), (2, True), (3, True)])
+def test_after_a_restart_a_gang_keeps_the_places_that_it_can_start_in(nominated: int, kept: bool) -> None:
+    cluster = restarted(nominated)
     cluster.start()
     names = [f"high-{n}" for n in range(nominated)]
     assert [known(cluster, name) is not None for name in names] == [kept] * nominated
     written = [cluster.find(Pod, name).status.nominated_node_name for name in names]
-    assert [bool(node) for node in written] == [kept] * nominated
-
-
-# ------------------------------------------------------------------ a gang that lost a member
-
-
-@pytest.mark.parametrize("lost", ["member", "group"])
-def test_a_gang_that_cannot_start_any_more_gives_its_places_up(lost: str) -> None:
-    cluster = FakeCluster(checked=False)
-    cluster.add(node(f"n{n}", cpu="1") for n in (1, 2))
-    cluster.add(pod(f"low{n}", cpu="1", priority=1, bound_to=f"n{n}") for n in (1, 2))
-    cluster.add(gang("high", 2, cpu="1", priority=10))
     cluster.run()
-    assert None not in (known(cluster, "high-0"), known(cluster, "high-1"))
-    cluster.add(pod(f"waits{n}", cpu="1", priority=5) for n in (1, 2))
+    assert {cluster.node_of("high-0"), cluster.node_of("high-1")} == {"n0", "n1"}
+    assert all(written)
+
+
+def test_after_a_restart_a_gang_is_tried_at_once_though_it_keeps_only_some_places() -> None:
+    cluster, config = restarted(1, pod("low", cpu="1")), SchedulerConfig()
+    scheduler = Scheduler(cluster.memory, config, Registry(BUILTIN).load_calls(config), cluster.clock)
+
+    async def first_cycle() -> list[str]:
+        await scheduler.start()
+        return [task.name for bound in await scheduler.cycle() for task in bound.bound]
+
+    assert sorted(asyncio.run(first_cycle())) == ["high-0", "high-1"]
+
+
+def test_after_a_restart_a_gang_that_cannot_start_is_written_to_keep_no_place() -> None:
+    cluster = restarted(1, pod("also-there", cpu="1", priority=20, bound_to="n1"))
     cluster.run()
-    cluster.finish_deletions()
-    if lost == "member":
-        cluster.delete(Pod, "high-1")
-    else:
-        cluster.delete(PodGroup, "high")
-    cluster.run(cycles=2)
-    cluster.advance(11)
-    cluster.run(cycles=3)
-    assert known(cluster, "high-0") is None
     assert cluster.find(Pod, "high-0").status.nominated_node_name == ""
-    for name in ("waits1", "waits2"):
-        assert cluster.node_of(name)
+    cluster.assert_pending("high-0")

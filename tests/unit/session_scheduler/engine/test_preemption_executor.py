@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from session_scheduler.cluster.errors import Conflict, Forbidden, NotFound
+from session_scheduler.cluster.errors import Conflict, Forbidden, NotFound, Unavailable
+from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.model.meta import LabelSelector, ObjectMeta
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from session_scheduler.testing import node, pod
+from session_scheduler.testing.builders import gang
 
 from ....tools.preempting import OneLoop
 
@@ -21,8 +23,8 @@ from ....tools.preempting import OneLoop
 class Turns(OneLoop):
     """Turns as the engine takes them, in one event loop: what is under way goes on from one to the next."""
 
-    def __init__(self, runner: asyncio.Runner) -> None:
-        super().__init__(runner)
+    def __init__(self, runner: asyncio.Runner, **options: Any) -> None:
+        super().__init__(runner, **options)
         self.events: list[str] = []
 
     def start(self, *plugins: object) -> Any:
@@ -290,3 +292,31 @@ def test_of_a_nomination_that_cannot_be_taken_back_no_preemption_is_told(cluster
     with capture_logs() as logs:
         cluster.turn(2)
     assert [one["event"] for one in logs] == ["a nomination is not written"]
+
+
+@pytest.mark.parametrize("refused", ["g-0", "g-1"])
+def test_what_is_kept_for_a_later_start_stays_though_it_is_not_written_and_is_written_later(refused: str) -> None:
+    able = asyncio.Event()
+
+    async def refuse(real: Any, one: Pod, **options: Any) -> Any:
+        if one.metadata.name == refused and options.get("nominated_node_name") and not able.is_set():
+            raise Unavailable("no status can be written")
+        return await real(one, **options)
+
+    with asyncio.Runner() as runner:
+        cluster = Turns(runner, config=SchedulerConfig(actions=("allocate", "preempt", "backfill")))
+        cluster.nodes(2, cpu="1")
+        cluster.add(pod("first", cpu="1", active_deadline_seconds=1000, bound_to="n1"))
+        cluster.start()
+        cluster.turn()
+        cluster.instead("patch_status", refuse)
+        cluster.add(*gang("g", 2, cpu="1"))
+        cluster.turn()
+        cluster.add(pod("endless", cpu="1"))
+        cluster.turn(2)
+        assert cluster.get("endless").spec.node_name == ""
+        able.set()
+        cluster.advance(5)
+        cluster.turn(3)
+        assert {cluster.get(name).status.nominated_node_name for name in ("g-0", "g-1")} == {"n1", "n2"}
+        assert cluster.get("endless").spec.node_name == ""
