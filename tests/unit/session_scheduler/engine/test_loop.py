@@ -241,7 +241,8 @@ async def test_a_bind_in_doubt_is_asked_about_again_after_a_second():
 
         world.cluster.bind = world.cluster.patch_metadata = unanswered
         world.deliver(pod("p"))
-        await world.until(lambda: len(asked) >= 3)  # the bind, its touch, and the first look
+        # the bind, its touch, and the first look, whose answer was taken
+        await world.until(lambda: len(asked) >= 3 and not world.scheduler.in_flight)
         world.cluster.bind, world.cluster.patch_metadata = bind, patch
         assert len(world.scheduler.unknown_binds) == 1
         world.clock.advance(1.0)
