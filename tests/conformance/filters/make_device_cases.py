@@ -8,6 +8,7 @@ one name, for whose counters kube-scheduler keeps one account.
 import json
 import random
 import sys
+from typing import Any
 
 seed, n_nodes, n_existing, n_pods = map(int, sys.argv[1:5])
 R = random.Random(seed)
@@ -159,7 +160,7 @@ RISKY = ['device.attributes["shared.example.org"].rack == "r2"', "device.attribu
 
 
 def classes():
-    found = [{"metadata": {"name": driver.split(".")[0]}, "spec": {"selectors": [
+    found: list[dict[str, Any]] = [{"metadata": {"name": driver.split(".")[0]}, "spec": {"selectors": [
         {"cel": {"expression": f'device.driver == "{driver}"'}}]}} for driver in DRIVERS]  # fmt: skip
     found.append({"metadata": {"name": "any"}, "spec": {"config": [{"opaque": {
         "driver": DRIVERS[0], "parameters": {"mode": "x"}}}]}})  # fmt: skip
@@ -206,14 +207,14 @@ def claim_spec():
     constraints = []
     for _ in range(R.choice([0, 0, 0, 1, 1, 2])):
         attribute = R.choice(["gpu.example.com/numa", "shared.example.org/rack", "gpu.example.com/model"])
-        one = {R.choice(["matchAttribute", "matchAttribute", "distinctAttribute"]): attribute}
+        one: dict[str, Any] = {R.choice(["matchAttribute", "matchAttribute", "distinctAttribute"]): attribute}
         if maybe(0.4):
             one["requests"] = R.sample(names, R.randint(1, len(names)))
         constraints.append(one)
     if constraints:
         found["constraints"] = constraints
     if maybe(0.3):
-        config = {"opaque": {"driver": DRIVERS[0], "parameters": {"n": R.randint(1, 9)}}}
+        config: dict[str, Any] = {"opaque": {"driver": DRIVERS[0], "parameters": {"n": R.randint(1, 9)}}}
         if maybe(0.6):
             config["requests"] = R.sample(names, R.randint(1, len(names)))
         found["config"] = [config]
@@ -267,7 +268,7 @@ def container(name="c", **requests):
 def pod(i, shared):
     name = f"p{i}"
     metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
-    spec = {"containers": [container()], "resourceClaims": []}
+    spec: dict[str, Any] = {"containers": [container()], "resourceClaims": []}
     status = {}
     for number in range(R.choice([0, 1, 1, 1, 1, 2])):
         entry = {"name": f"e{number}"}

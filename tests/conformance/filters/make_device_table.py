@@ -1,5 +1,6 @@
-#!/usr/bin/env python3
-"""Ask the oracle about the clusters in device_table. usage: make_device_table.py ORACLE CASES.json.gz [LIST.md]
+"""Ask the oracle about the clusters in device_table.
+
+    python -m tests.conformance.filters.make_device_table ORACLE CASES.json.gz [LIST.md]
 
 LIST.md: where the rows for kube-scheduler's cases are printed to.
 """
@@ -11,14 +12,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from device_table.builders import CLUSTERS
-from join_case import joined
+from .device_table.builders import CLUSTERS
+from .join_case import joined
 
 TOPICS = ("choosing", "alternatives", "pools", "counters", "usable", "shares", "rules", "selectors", "extended")
 
 oracle, cases, *rows = sys.argv[1:]
 for topic in TOPICS:
-    importlib.import_module(f"device_table.{topic}")
+    importlib.import_module(f".device_table.{topic}", __package__)
 for content in CLUSTERS.values():
     asked = json.dumps(content)
     answer = subprocess.run([oracle], input=asked, capture_output=True, text=True, check=True)

@@ -8,6 +8,7 @@ quantities, nodes that lack a resource, labels that are no integers, malformed t
 import json
 import random
 import sys
+from typing import Any
 
 seed, n_nodes, n_existing, n_pods = map(int, sys.argv[1:5])
 R = random.Random(seed)
@@ -63,7 +64,7 @@ def container(name, host_ports):
         resources["limits"] = amounts(0.5)
     ports = []
     for _ in range(R.choice([0, 0, 0, 1, 2])):
-        port = {"containerPort": R.choice([80, 443])}
+        port: dict[str, Any] = {"containerPort": R.choice([80, 443])}
         if host_ports and maybe(0.7):
             port["hostPort"] = R.choice([80, 443])
         if maybe(0.5):
@@ -130,7 +131,7 @@ def toleration():
 
 
 def pod(name, bound=None):
-    spec = {"containers": [container(f"c{i}", True) for i in range(R.choice([1, 1, 2, 3]))]}
+    spec: dict[str, Any] = {"containers": [container(f"c{i}", True) for i in range(R.choice([1, 1, 2, 3]))]}
     spec["initContainers"] = [
         {**container(f"i{i}", maybe(0.3)), **({"restartPolicy": "Always"} if maybe(0.5) else {})}
         for i in range(R.choice([0, 0, 1, 2, 3]))
@@ -143,7 +144,7 @@ def pod(name, bound=None):
         spec["resources"] = {k: {n: v for n, v in amounts(0.6).items() if n in allowed} for k in kind}
     if maybe(0.3):
         spec["nodeSelector"] = R.choice([{}, {"zone": "a"}, {"zone": "z"}, {"gen": "3"}, {"example.com/disk": ""}])
-    affinity = {}
+    affinity: dict[str, Any] = {}
     if maybe(0.4):
         terms = [term() for _ in range(R.randint(1, 3))]
         affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": terms}

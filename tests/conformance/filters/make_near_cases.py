@@ -8,6 +8,7 @@ that pods are spread by where they say nothing, and images. Every third seed giv
 import json
 import random
 import sys
+from typing import Any
 
 seed, n_nodes, n_existing, n_pods = map(int, sys.argv[1:5])
 R = random.Random(seed)
@@ -32,7 +33,9 @@ def node(i):
     if maybe(0.6):
         labels["disk"] = R.choice(["ssd", "hdd"])
     effects = ["NoSchedule", "PreferNoSchedule", "NoExecute"]
-    spec = {"taints": [{"key": "dedicated", "value": "a", "effect": R.choice(effects)}]} if maybe(0.2) else {}
+    spec: dict[str, Any] = (
+        {"taints": [{"key": "dedicated", "value": "a", "effect": R.choice(effects)}]} if maybe(0.2) else {}
+    )
     if maybe(0.05):
         spec["unschedulable"] = True
     images = [
@@ -47,7 +50,7 @@ def node(i):
 
 def expression(key, values):
     operator = R.choice(["In", "In", "NotIn", "Exists", "DoesNotExist"])
-    found = {"key": key, "operator": operator}
+    found: dict[str, Any] = {"key": key, "operator": operator}
     if operator in ("In", "NotIn"):
         found["values"] = R.sample(values, R.randint(1, min(2, len(values))))
     return found
@@ -59,7 +62,7 @@ def selector():
         return None
     if kind < 0.14:
         return {}
-    found = {}
+    found: dict[str, Any] = {}
     if maybe(0.6):
         found["matchLabels"] = {"app": R.choice(APPS)}
     if not found or maybe(0.3):
@@ -69,7 +72,7 @@ def selector():
 
 
 def term():
-    found = {"topologyKey": R.choice(KEYS[:4] if maybe(0.93) else KEYS)}
+    found: dict[str, Any] = {"topologyKey": R.choice(KEYS[:4] if maybe(0.93) else KEYS)}
     if (labels := selector()) is not None:
         found["labelSelector"] = labels
     if maybe(0.25):
@@ -134,7 +137,7 @@ def pod(name, bound=None):
         {"name": f"c{i}", "image": R.choice(IMAGES), "resources": {"requests": requests}}
         for i in range(R.choice([1, 1, 2]))
     ]
-    spec = {"containers": containers}
+    spec: dict[str, Any] = {"containers": containers}
     if maybe(0.2):
         spec["initContainers"] = [{"name": "i", "image": R.choice(IMAGES)}]
     if maybe(0.1):

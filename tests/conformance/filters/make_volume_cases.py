@@ -9,6 +9,7 @@ translated to CSI: kube-scheduler fails the pod for it, here it counts for nothi
 import json
 import random
 import sys
+from typing import Any
 
 seed, n_nodes, n_existing, n_pods = map(int, sys.argv[1:5])
 R = random.Random(seed)
@@ -51,13 +52,13 @@ def node(i):
 
 
 def csi_node(i):
-    drivers = []
+    drivers: list[dict[str, Any]] = []
     for name in DRIVERS:
         if maybe(0.7):
             drivers.append({"name": name, "nodeID": f"n{i}", "topologyKeys": []})
             if maybe(0.7):
                 drivers[-1]["allocatable"] = {"count": R.randint(0, 3)}
-    metadata = {"name": f"n{i}"}
+    metadata: dict[str, Any] = {"name": f"n{i}"}
     if maybe(0.6):
         metadata["annotations"] = {"storage.alpha.kubernetes.io/migrated-plugins": ",".join(R.sample(list(IN_TREE), 3))}
     return {"metadata": metadata, "spec": {"drivers": drivers}}
@@ -67,7 +68,7 @@ def selector_term(key=None):
     key = key or R.choice(["kubernetes.io/hostname", ZONE, BETA_ZONE, "topology.gke.io/zone"])
     pool = [f"n{i}" for i in range(n_nodes)] if key == "kubernetes.io/hostname" else ZONES
     operator = R.choice(["In", "In", "In", "NotIn", "Exists"])
-    expression = {"key": key, "operator": operator}
+    expression: dict[str, Any] = {"key": key, "operator": operator}
     if operator != "Exists":
         expression["values"] = R.sample(pool, min(len(pool), R.randint(1, 3)))
     return {"matchExpressions": [expression]}
@@ -87,7 +88,7 @@ def source(i):
     }[kind]
 
 
-CLASSES = [
+CLASSES: list[dict[str, Any]] = [
     {"metadata": {"name": "static"}, "provisioner": "kubernetes.io/no-provisioner",
      "volumeBindingMode": "WaitForFirstConsumer"},
     {"metadata": {"name": "made"}, "provisioner": "csi.example.com", "volumeBindingMode": "WaitForFirstConsumer"},

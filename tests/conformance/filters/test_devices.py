@@ -64,6 +64,7 @@ def judged(content: dict[str, Any]) -> dict[str, Answer]:
     (calls,) = scheduler.profiles.values()
     session = scheduler.sessions.open(calls, tuple(scheduler.cache.groups.values()))
     plugin = calls.instances["DynamicResources"]
+    assert isinstance(plugin, DynamicResources)
     return {task.name: answer(session, plugin, task) for task in list(scheduler.cache.unbound.values())}
 
 

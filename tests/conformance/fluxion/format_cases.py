@@ -6,7 +6,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from format_graphs import (
+from .format_graphs import (
     Op,
     flat,
     levels,
@@ -143,7 +143,7 @@ def partly() -> Iterator[Op]:
             {"op": "partial_cancel", "jobid": 1, "R": other},
         ]
         yield session("partial", "rv1exec", plain(), give, "first", form)
-    ranks = [
+    ranks: list[dict[str, Any]] = [
         {"op": "set_rank_status", "ranks": "1-2", "status": "down"},
         {"op": "get_rank_status", "rank": 1},
         {"op": "get_rank_status", "rank": 3},

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from validity import Ledger, least, never
+from .validity import Ledger, least, never
 
 #: Operations that promise to say that a jobspec can never match.
 PROMISING = ("allocate_orelse_reserve", "allocate_with_satisfiability", "without_allocating_future", "satisfy")

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from format_cases import FORMATS, POLICIES, job, slot, want
-from format_graphs import Op, flat, ranked, scopes, sockets
+from .format_cases import FORMATS, POLICIES, job, slot, want
+from .format_graphs import Op, flat, ranked, scopes, sockets
 
 CORE = want("core", 1)
 _TIMES = re.compile(r"(Match Time: |^INFO: \d+, [A-Z]+, \d+, .*, |ELAPSE=|Load Time: )\S+$")

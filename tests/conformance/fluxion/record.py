@@ -1,6 +1,6 @@
 """Asks the real library what it answers to `format_cases` and writes `formats.jsonl.xz`.
 
-    FLUXION_REAPI_LIB=…/libreapi_cli.so python tests/conformance/fluxion/record.py
+    FLUXION_REAPI_LIB=…/libreapi_cli.so python -m tests.conformance.fluxion.record
 
 The file holds one session a line: what was asked, which is ours, and what the library answered.
 """
@@ -17,7 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from format_cases import cases
+from .format_cases import cases
 
 HERE = Path(__file__).parent
 OPERATIONS = {

@@ -1,6 +1,6 @@
 """Asks the real library what it answers to `jobspec_cases` and writes `jobspecs.jsonl`.
 
-    FLUXION_REAPI_LIB=…/libreapi_cli.so python tests/conformance/fluxion/record_jobspecs.py
+    FLUXION_REAPI_LIB=…/libreapi_cli.so python -m tests.conformance.fluxion.record_jobspecs
 
 A line a case: the part, what stands there, and the answers of allocate and of allocate_orelse_reserve on the same
 matcher: an errno, or when and what.
@@ -14,8 +14,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from jobspec_cases import cases, machine
-from record import Library
+from .jobspec_cases import cases, machine
+from .record import Library
 
 HERE = Path(__file__).parent
 OPERATIONS = ("allocate", "allocate_orelse_reserve")

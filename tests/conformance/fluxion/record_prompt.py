@@ -1,6 +1,6 @@
 """Asks resource-query what it prints in the sessions of `prompt_cases` and writes `prompt.txt`.
 
-    RESOURCE_QUERY=…/resource-query python tests/conformance/fluxion/record_prompt.py
+    RESOURCE_QUERY=…/resource-query python -m tests.conformance.fluxion.record_prompt
 
 Of the errors it is only kept that there was one: their words are not ours.
 """
@@ -12,7 +12,7 @@ import tempfile
 from itertools import zip_longest
 from pathlib import Path
 
-from prompt_cases import Case, block, cases, lay_out, plain
+from .prompt_cases import Case, block, cases, lay_out, plain
 
 HERE = Path(__file__).parent
 VARIABLE = "RESOURCE_QUERY"

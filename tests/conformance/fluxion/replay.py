@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from judge import Difference, excuses
-from validity import FOREVER, Ledger, span
-
 from fluxion_cy import FluxionError, Matcher, NotSupported
+
+from .judge import Difference, excuses
+from .validity import FOREVER, Ledger, span
 
 HOLDING = ("allocate", "allocate_orelse_reserve", "allocate_with_satisfiability")
 MATCHING = (*HOLDING, "without_allocating", "without_allocating_future")

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judge import RULES
-from replay import Outcome, cases, replay
-from validity import Ledger, never
+
+from .judge import RULES
+from .replay import Outcome, cases, replay
+from .validity import Ledger, never
 
 HERE = Path(__file__).parent
 LIMIT = 50

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from format_cases import cases as asked
-from replay import cases
 
 from fluxion_cy import FluxionError, Matcher
+
+from .format_cases import cases as asked
+from .replay import cases
 
 HERE = Path(__file__).parent
 OPTIONS = {"matcher_policy": "policy"}

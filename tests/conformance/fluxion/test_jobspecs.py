@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobspec_cases import cases, machine
 
 from fluxion_cy import FluxionError, Matcher
+
+from .jobspec_cases import cases, machine
 
 RECORDED = [json.loads(line) for line in (Path(__file__).parent / "jobspecs.jsonl").read_text().splitlines()]
 CASES = list(cases())

@@ -8,12 +8,13 @@ import os
 from pathlib import Path
 
 import pytest
-from prompt_cases import Case, block, cases, lay_out, plain
-from record_prompt import VARIABLE, recorded
 
 from fluxion_cy.query.answers import Session
 from fluxion_cy.query.options import options
 from fluxion_cy.query.shell import Shell, load
+
+from .prompt_cases import Case, block, cases, lay_out, plain
+from .record_prompt import VARIABLE, recorded
 
 HERE = Path(__file__).parent
 CASES = {case.name: case for case in cases()}

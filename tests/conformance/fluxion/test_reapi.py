@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import test_formats
-from replay import Outcome, Session, cases
-from test_corpus import HERE, PEER
 
 from fluxion_cy import FluxionError
 from fluxion_cy.reapi.library import VARIABLE
+
+from . import test_formats
+from .replay import Outcome, Session, cases
+from .test_corpus import HERE, PEER
 
 pytestmark = pytest.mark.skipif(not os.environ.get(VARIABLE), reason=f"{VARIABLE} names no library of Fluxion's own")
 
 PAGE = HERE.parents[2] / "docs" / "reference" / "matcher.md"
 #: What a check in front of the library answers, and what the library answered when it was recorded.
-CHANGED = {
+CHANGED: dict[str, tuple[str, set[str | None]]] = {
     "nothing exclusive": (r"put it under a slot, or say exclusive", {"EBUSY", "EINVAL", "ENODEV", None}),
     "slots side by side": (r"two slots side by side", {"EBUSY", "ENODEV", "ok", None}),
     "the id is held": (r"is known already", {"ok"}),

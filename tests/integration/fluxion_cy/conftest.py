@@ -3,13 +3,10 @@
 import fcntl
 import os
 import shutil
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from packaged import READY, Built, build, install
+from .packaged import READY, Built, build, install
 
 
 @pytest.fixture(scope="session")

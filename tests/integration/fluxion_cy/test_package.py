@@ -10,7 +10,8 @@ from email import message_from_string
 from pathlib import Path
 
 import pytest
-from packaged import SOURCE, Built, run
+
+from .packaged import SOURCE, Built, run
 
 HERE = Path(__file__).parent
 ERROR = re.compile(r"^mistakes\.py:(\d+): error: .*\[([\w-]+)\]$", re.MULTILINE)

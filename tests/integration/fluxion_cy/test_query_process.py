@@ -45,7 +45,7 @@ def test_as_a_process_it_prints_as_resource_query_does(files: Path) -> None:
 def process(files: Path, *program: str, **more: object) -> subprocess.Popen[bytes]:
     command = [sys.executable, *(program or ("-m", "fluxion_cy")), *GRAPH]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=files, **more)  # type: ignore[call-overload, no-any-return]
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=files, **more)  # type: ignore[call-overload]
 
 
 def test_input_that_is_no_text_is_an_error_and_its_end_an_end(files: Path) -> None:

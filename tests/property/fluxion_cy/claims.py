@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from model import Ask, World
+from .model import Ask, World
 
 NEVER = "the graph could not hold it even if it were empty and all up"
 BUSY = "no match now, but the graph could hold it"

@@ -10,11 +10,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from graphs import Graph, slot, spec, taken, want
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxion_cy import Busy, FluxionError, Matcher, Unsatisfiable
+
+from ...unit.fluxion_cy.graphs import Graph, slot, spec, taken, want
 
 POLICIES = ["first", "low", "high", "lonode", "hinode", "variation", "locality", "pack"]
 TIDY = ["rack", "node", "node alone", "socket", "pairs", "none"]

@@ -5,11 +5,12 @@ import copy
 from typing import Any
 
 import pytest
-from graphs import Graph, slot, spec, taken, want
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxion_cy import Busy, InvalidJobspec, Matcher, NoSuchJob, Unsatisfiable
+
+from ...unit.fluxion_cy.graphs import Graph, slot, spec, taken, want
 
 POLICIES = ["first", "low", "high", "lonode", "hinode", "firstnodex", "lonodex", "variation", "locality", "pack"]
 PROPERTIES = [None, {}, {"a": ""}, {"a": "", "b": "x"}]
@@ -119,7 +120,8 @@ def test_nothing_is_held_twice_and_nothing_lies_outside_the_constraint(
             assert owner is None or meets(system.get("constraints"), owner)
         for path, most in peaks(list(held.values())).items():
             assert most <= there[path].get("size", 1), path
-        if held and data.draw(st.booleans()):
+        ends: bool = data.draw(st.booleans()) if held else False
+        if ends:
             gone = data.draw(st.sampled_from(sorted(held)))
             matcher.cancel(gone)
             del held[gone]

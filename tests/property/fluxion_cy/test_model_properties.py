@@ -4,12 +4,13 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from graphs import Graph, taken
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model import FOREVER, Ask, Held, World
 
 from fluxion_cy import Busy, Matcher, Unsatisfiable
+
+from ...unit.fluxion_cy.graphs import Graph, taken
+from .model import FOREVER, Ask, Held, World
 
 POLICIES = ["first", "low", "high", "lonode", "hinode", "firstnodex", "lonodex", "variation", "locality", "pack"]
 PROPERTIES = [None, {}, {"a": ""}, {"a": "", "b": "x"}]
@@ -34,7 +35,7 @@ def graphs(draw: st.DrawFn) -> dict[str, Any]:
     return graph.jgf()
 
 
-def add_node(draw: st.DrawFn, graph: Graph, n: int, parent: int) -> None:
+def add_node(draw: Callable[[st.SearchStrategy[Any]], Any], graph: Graph, n: int, parent: int) -> None:
     properties = draw(st.sampled_from(PROPERTIES))
     more = {} if properties is None else {"properties": properties}
     node = graph.add("node", n, parent, name=f"node{n}", rank=n, **more)

@@ -2,15 +2,17 @@
 
 import contextlib
 import random
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
 import numpy as np
 import pytest
-from graphs import machine, slot, spec, want
 
 from fluxion_cy import FluxionError, InvalidGraph, InvalidJobspec, Matcher
 from fluxion_cy.base import arguments
+
+from .graphs import machine, slot, spec, want
 
 LONG = 10**5000
 JUNK: list[Any] = [
@@ -80,7 +82,7 @@ def test_junk_anywhere_in_a_graph_is_an_error_of_ours_or_harmless() -> None:
 def test_junk_as_an_argument_is_an_error_of_ours_or_harmless() -> None:
     matcher = Matcher(machine())
     held = matcher.allocate(spec(slot(1, CORE)), 77)
-    calls = [
+    calls: list[Callable[[Any], object]] = [
         lambda junk: matcher.allocate(spec(slot(1, CORE)), junk),
         lambda junk: matcher.allocate(spec(slot(1, CORE)), candidates=junk),
         lambda junk: matcher.allocate(spec(slot(1, CORE)), prefer=junk),
@@ -201,7 +203,7 @@ def test_a_status_is_true_or_false_and_no_word(up: Any) -> None:
             mark()
     with pytest.raises(InvalidJobspec, match=r"^compatible: "):
         Matcher(machine(), compatible=up)
-    matcher.set_status("/cluster0/node0", np.bool_(False))
+    matcher.set_status("/cluster0/node0", np.bool_(False))  # type: ignore[arg-type]
     assert matcher.stat()["nodes_down"] == 1
 
 
@@ -217,7 +219,8 @@ def test_an_argument_per_rank_that_never_ends_is_refused(monkeypatch: pytest.Mon
     monkeypatch.setattr(arguments, "_MOST_ENTRIES", 1000)  # what is counted until then costs seconds
     matcher = Matcher(machine())
     for keyword in ("candidates", "prefer"):
+        endless: dict[str, Any] = {keyword: count()}
         with pytest.raises(InvalidJobspec, match=rf"^{keyword}: has more than 1,000 entries"):
-            matcher.allocate(spec(slot(1, want("core", 1))), **{keyword: count()})
+            matcher.allocate(spec(slot(1, want("core", 1))), **endless)
     with pytest.raises(InvalidGraph, match=r"^ranks: has more than 1,000 entries"):
         matcher.set_rank_status(count(), False)

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graphs import Graph, machine, slot, sockets, spec, taken, want
 
 from fluxion_cy import Busy, InvalidJobspec, Matcher, Unsatisfiable
+
+from .graphs import Graph, machine, slot, sockets, spec, taken, want
 
 CORE = want("core", 1)
 POLICIES = ["first", "low", "high", "lonode", "variation", "locality", "pack"]

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from graphs import Graph, machine, slot, sockets, spec, taken, want
 
 from fluxion_cy import Busy, FluxionError, InvalidJobspec, JobExists, Matcher, Unsatisfiable
+
+from .graphs import Graph, machine, slot, sockets, spec, taken, want
 
 CORE = want("core", 1)
 WHOLE = want("node", 1, slot(1, want("core", 4)))

@@ -4,10 +4,11 @@ import time
 from typing import Any
 
 import pytest
-from graphs import Graph, machine, pools, slot, spec, want
 
 from fluxion_cy import Busy, FluxionError, InvalidGraph, InvalidJobspec, Matcher, Unsatisfiable
 from fluxion_cy.base.ranges import hostlist
+
+from .graphs import Graph, machine, pools, slot, spec, want
 
 CORE = spec(slot(1, want("core", 1)))
 

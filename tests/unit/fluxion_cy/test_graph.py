@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
-from graphs import Graph, machine, pools, slot, spec, taken, want
 
 from fluxion_cy import Busy, InvalidGraph, Matcher
+
+from .graphs import Graph, machine, pools, slot, spec, taken, want
 
 CORE = want("core", 1)
 
@@ -195,6 +196,7 @@ def test_a_subgraph_that_does_not_fit_changes_nothing() -> None:
         with pytest.raises(InvalidGraph):
             matcher.add_subgraph(document)
         assert matcher.graph() == machine(nodes=2)
+    path: Any
     for path in ("/cluster0", "/nowhere", 3):
         with pytest.raises(InvalidGraph) as caught:
             matcher.remove_subgraph(path)
@@ -219,7 +221,7 @@ def test_status_properties_and_size_change_the_graph() -> None:
     with pytest.raises(InvalidGraph):
         matcher.get_rank_status(5)
     with pytest.raises(InvalidGraph):
-        matcher.set_properties("/cluster0/node0", {"a": 1})
+        matcher.set_properties("/cluster0/node0", {"a": 1})  # type: ignore[dict-item]
 
 
 def test_a_held_pool_does_not_shrink_below_what_is_held() -> None:

@@ -5,9 +5,10 @@ import threading
 from typing import Any
 
 import pytest
-from graphs import Graph, machine, pools, slot, spec, taken, want
 
 from fluxion_cy import Busy, InvalidGraph, InvalidJobspec, JobExists, Matcher, NoSuchJob
+
+from .graphs import Graph, machine, pools, slot, spec, taken, want
 
 CORE = want("core", 1)
 ASK = spec(want("node", 1, slot(1, want("core", 2))))
@@ -69,6 +70,7 @@ def test_a_known_id_is_refused_and_the_largest_can_be_cancelled() -> None:
     assert caught.value.errno == errno.EEXIST
     matcher.cancel(2**64 - 1)
     assert matcher.info(2**64 - 1).mode == "CANCELED"
+    bad: Any
     for bad in (-1, 2**64, "1", 1.5, True, [1]):
         with pytest.raises(InvalidJobspec):
             matcher.allocate(ASK, bad)
@@ -80,6 +82,7 @@ def test_the_counter_moves_only_upwards() -> None:
     matcher = Matcher(machine())
     matcher.next_jobid = 41
     assert matcher.allocate(ASK).jobid == 41
+    bad: Any
     for bad in (41, "50", 2**64, True):
         with pytest.raises(InvalidJobspec):
             matcher.next_jobid = bad
@@ -324,6 +327,7 @@ def test_find_follows_criteria() -> None:
     assert sorted(taken(matcher.find("property=big"))) == ["/cluster0", "/cluster0/node1"]
     assert len(taken(matcher.find("sched-now=free and (names=gpu0 or not names=core0)"))) > 2
     assert matcher.find("status=down") is None
+    bad: Any
     for bad in ("", "foo=bar", "status=up and", "(status=up", "status=up )", "jobid-tag=x", "status", 5, "(" * 1000):
         with pytest.raises(InvalidJobspec):
             matcher.find(bad)

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graphs import Graph, machine, pools, slot, sockets, spec, taken, want
 
 from fluxion_cy import Busy, InvalidJobspec, Matcher, NotSupported, Unsatisfiable
+
+from .graphs import Graph, machine, pools, slot, sockets, spec, taken, want
 
 CORE = want("core", 1)
 
@@ -208,6 +209,7 @@ def test_candidates_and_preferences_come_in_any_sequence() -> None:
     for prefer in ((0, 1, 0), np.array([0, 5, 0], dtype=np.float32), np.array([0, 1, 0]), range(3)):
         found = taken(Matcher(machine()).allocate(ask, prefer=prefer).R)
         assert {path.split("/")[2] for path in found} == {"node2" if isinstance(prefer, range) else "node1"}
+    wrong: Any
     for wrong in ([0.5], ["x"], [-1], np.array([-1]), np.array([[1]]), np.array([0.5]), "101", b"101", {0: 1}, [2**63]):
         with pytest.raises(InvalidJobspec, match="candidates"):
             Matcher(machine()).allocate(ask, candidates=wrong)
@@ -278,12 +280,13 @@ def test_nodes_loaded_down_do_not_count_against_those_that_are_up() -> None:
 
 
 def test_options_that_are_not_there_are_named() -> None:
-    for option in (
+    options: list[dict[str, Any]] = [
         {"match_format": "rv2"},
         {"engine": "other"},
         {"traverser": "other"},
         {"load_format": "hwloc"},
-    ):
+    ]
+    for option in options:
         with pytest.raises(NotSupported, match=next(iter(option))):
             Matcher(machine(), **option)
     with pytest.raises(InvalidJobspec, match="policy"):

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from graphs import machine, slot, spec, taken, want
 
 from fluxion_cy import Busy, Matcher
+
+from .graphs import machine, slot, spec, taken, want
 
 CORE = spec(slot(1, want("core", 1)))
 PATH = "/cluster0/node0/core0"

@@ -1,6 +1,6 @@
 """Requests that name several things, the first of which that can be had is taken."""
 
-from device_table.builders import (
+from .builders import (
     CARD,
     LINK,
     Cluster,

@@ -1,5 +1,7 @@
 """Words for small clusters with devices, and for what their pods ask for."""
 
+from typing import Any
+
 CARD, LINK = "card.example.com", "link.example.com"
 ZONES = {"here": "z1", "there": "z2"}
 
@@ -201,8 +203,10 @@ class Cluster:
             spec = one["spec"]
             named = f"{number:02}-{spec['driver'].partition('.')[0]}-{spec['pool']['name']}"
             slices.append({"metadata": {"name": named}, **one})
-        self.content = {"nodes": [node(one) for one in nodes], "existing": [], "pods": [], "deviceClasses": CLASSES,
-                        "resourceSlices": slices, "resourceClaims": [], "covers": {}}  # fmt: skip
+        self.content: dict[str, Any] = {
+            "nodes": [node(one) for one in nodes], "existing": [], "pods": [], "deviceClasses": CLASSES,
+            "resourceSlices": slices, "resourceClaims": [], "covers": {},
+        }  # fmt: skip
         if taken:
             self._claim("taken", claim(ask()), status={"allocation": {"devices": {"results": list(taken)}}})
         assert name not in CLUSTERS, name

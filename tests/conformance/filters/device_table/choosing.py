@@ -1,6 +1,6 @@
 """Which devices are there, and which of them are chosen."""
 
-from device_table.builders import (
+from .builders import (
     CARD,
     LINK,
     Cluster,

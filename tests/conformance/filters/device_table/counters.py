@@ -1,6 +1,6 @@
 """Devices that are parts of one, and consume its counters."""
 
-from device_table.builders import (
+from .builders import (
     Cluster,
     ask,
     at_least,

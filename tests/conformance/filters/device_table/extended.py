@@ -1,6 +1,6 @@
 """Extended resources that are had as devices: how many a pod needs, told by how many there are."""
 
-from device_table.builders import Cluster, devs, part, wanting
+from .builders import Cluster, devs, part, wanting
 
 PODS = {
     "one": wanting(1),

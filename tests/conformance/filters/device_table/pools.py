@@ -1,6 +1,6 @@
 """Pools whose slices are old, missing or contradict each other."""
 
-from device_table.builders import Cluster, ask, at_least, claim, counted, dev, first, held, mine, part
+from .builders import Cluster, ask, at_least, claim, counted, dev, first, held, mine, part
 
 ALL = ask(count="all")
 THERE = {"nodeName": "there"}

@@ -1,6 +1,6 @@
 """Attributes that devices must share, or in which they must differ."""
 
-from device_table.builders import Cluster, ask, claim, dev, differ, first, mine, part, same
+from .builders import Cluster, ask, claim, dev, differ, first, mine, part, same
 
 
 def described(name, number):

@@ -1,6 +1,6 @@
 """What selectors answer that the API server lets in: nothing is known of an attribute's type before it is evaluated."""
 
-from device_table.builders import CARD, Cluster, ask, claim, dev, part
+from .builders import CARD, Cluster, ask, claim, dev, part
 
 OWN = f'device.attributes["{CARD}"]'
 TEXTS = {

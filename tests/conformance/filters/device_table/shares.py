@@ -1,6 +1,6 @@
 """Devices that several claims may have a share of, and how much of them."""
 
-from device_table.builders import (
+from .builders import (
     Cluster,
     ask,
     at_least,

@@ -1,6 +1,6 @@
 """Taints, and conditions that a device's use waits for."""
 
-from device_table.builders import LINK, Cluster, ask, claim, dev, first, held, part, taint, tolerates
+from .builders import LINK, Cluster, ask, claim, dev, first, held, part, taint, tolerates
 
 NO_START, NO_RUN, NOTHING = taint("NoSchedule"), taint("NoExecute", given="most"), taint("None")
 RUN = tolerates("NoExecute", given="most")

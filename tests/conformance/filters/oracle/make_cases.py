@@ -4,6 +4,7 @@
 import json
 import random
 import sys
+from typing import Any
 
 seed, n_nodes, n_existing, n_pods = map(int, sys.argv[1:5])
 R = random.Random(seed)
@@ -31,7 +32,7 @@ def node(i):
         )
     if maybe(0.1):
         taints.append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
-    spec = {"taints": taints} if taints else {}
+    spec: dict[str, Any] = {"taints": taints} if taints else {}
     if maybe(0.1):
         spec["unschedulable"] = True
     alloc = {
@@ -54,7 +55,7 @@ def node(i):
 def expr():
     k = R.choice(["disk", "gen", "topology.kubernetes.io/zone", "missing"])
     op = R.choice(["In", "NotIn", "Exists", "DoesNotExist"] + (["Gt", "Lt"] if k == "gen" else []))
-    e = {"key": k, "operator": op}
+    e: dict[str, Any] = {"key": k, "operator": op}
     vals = {
         "disk": DISKS,
         "gen": [str(x) for x in range(1, 10)],
@@ -91,7 +92,7 @@ def term(kind):
 
 
 def pod(name, bound=None):
-    res = {"requests": {}}
+    res: dict[str, Any] = {"requests": {}}
     if maybe(0.9):
         res["requests"]["cpu"] = R.choice(["100m", "250m", "1", "1500m"])
     if maybe(0.8):
@@ -100,7 +101,7 @@ def pod(name, bound=None):
         res["requests"]["nvidia.com/gpu"] = res.setdefault("limits", {})["nvidia.com/gpu"] = str(R.randint(1, 2))
     if maybe(0.1):
         res["requests"]["ephemeral-storage"] = R.choice(["1Gi", "8Gi"])
-    c = {"name": "c", "image": "img", "resources": res}
+    c: dict[str, Any] = {"name": "c", "image": "img", "resources": res}
     if maybe(0.35):
         c["ports"] = [
             {
@@ -110,9 +111,9 @@ def pod(name, bound=None):
                 **({"hostIP": R.choice(["127.0.0.1", "0.0.0.0"])} if maybe(0.4) else {}),
             }
         ]
-    spec = {"containers": [c], "schedulerName": "fluence"}
+    spec: dict[str, Any] = {"containers": [c], "schedulerName": "fluence"}
     if maybe(0.2):
-        ic = {
+        ic: dict[str, Any] = {
             "name": "i",
             "image": "img",
             "resources": {"requests": {"cpu": R.choice(["500m", "3"]), "memory": "512Mi"}},
@@ -126,9 +127,9 @@ def pod(name, bound=None):
         spec["nodeSelector"] = (
             {"disk": R.choice(DISKS)} if maybe(0.7) else {"topology.kubernetes.io/zone": R.choice(ZONES)}
         )
-    aff = {}
+    aff: dict[str, Any] = {}
     if maybe(0.3):
-        na = {}
+        na: dict[str, Any] = {}
         if maybe(0.7):
             na["requiredDuringSchedulingIgnoredDuringExecution"] = {
                 "nodeSelectorTerms": [
@@ -154,7 +155,7 @@ def pod(name, bound=None):
             aff["nodeAffinity"] = na
     for k, p in (("podAffinity", 0.04 if bound else 0.2), ("podAntiAffinity", 0.04 if bound else 0.2)):
         if maybe(p):
-            a = {}
+            a: dict[str, Any] = {}
             if maybe(0.7):
                 a["requiredDuringSchedulingIgnoredDuringExecution"] = [term(k) for _ in range(R.randint(1, 2))]
             if maybe(0.5):
@@ -166,7 +167,7 @@ def pod(name, bound=None):
     if aff:
         spec["affinity"] = aff
     if maybe(0.35):
-        tol = []
+        tol: list[dict[str, str]] = []
         for _ in range(R.randint(1, 2)):
             t = {
                 "key": R.choice(

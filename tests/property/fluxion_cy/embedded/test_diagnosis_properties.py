@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from claims import Claims
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_model_properties import POLICIES, Pair, asks, graphs
+
+from ..claims import Claims
+from ..test_model_properties import POLICIES, Pair, asks, graphs
 
 
 @settings(max_examples=120)

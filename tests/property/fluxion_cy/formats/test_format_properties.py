@@ -3,20 +3,22 @@
 import copy
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
-from graphs import Graph, slot, spec, want
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rfc40 import complaints
 
 from fluxion_cy import Busy, FluxionError, Matcher
 from fluxion_cy.base.ranges import hostlist, idset
 from fluxion_cy.engine.encoding import hostlist_text, idset_text
 
+from ....unit.fluxion_cy.graphs import Graph, slot, spec, want
+from ....unit.fluxion_cy.rfc40 import complaints
+
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
-VALUES = st.recursive(
+VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | WORDS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
     max_leaves=5,
@@ -117,9 +119,9 @@ def test_what_is_held_again_leaves_as_much_free(
         for i in range(number):
             graph.add("core", i, node, rank=rank)
     first, second = (Matcher(graph.jgf(), match_format=form) for _ in range(2))
-    node = want("node", 1, slot(1, want("core", count)), **({"exclusive": True} if whole else {}))
+    asked = want("node", 1, slot(1, want("core", count)), **({"exclusive": True} if whole else {}))
     try:
-        job = first.allocate(spec(node, duration=duration))
+        job = first.allocate(spec(asked, duration=duration))
     except Busy:
         return
     second.update_allocate(job.jobid, job.R)
@@ -178,6 +180,10 @@ def spoiled(draw: st.DrawFn, text: str) -> str:
     return text
 
 
+def rendered(text: str, load_format: str) -> object:
+    return Matcher(text, load_format=load_format).graph()
+
+
 def refusal(step: Callable[[], object]) -> str | None:
     """The message of the error that this is, None if there is none; any other error goes through."""
     try:
@@ -192,7 +198,7 @@ def refusal(step: Callable[[], object]) -> str | None:
 @given(data=st.data())
 def test_spoiled_text_loads_or_is_an_error_of_one_line(load_format: str, text: str, data: st.DataObject) -> None:
     for form in (text, data.draw(spoiled(text))):
-        message = refusal(lambda form=form: Matcher(form, load_format=load_format).graph())
+        message = refusal(partial(rendered, form, load_format))
         assert message is None or (form != text and "\n" not in message)
 
 
@@ -202,7 +208,7 @@ def test_a_spoiled_r_is_held_or_an_error_and_leaves_nothing(text: str) -> None:
     matcher = Matcher(RSET, load_format="rv1exec", match_format="rv1")
     before = matcher.find("sched-now=free")
     for step in (matcher.update_allocate, matcher.partial_cancel):
-        message = refusal(lambda step=step: step(1, text))
+        message = refusal(partial(step, 1, text))
         assert message is None or "\n" not in message
     matcher.cancel(1, missing_ok=True)
     assert matcher.find("sched-now=free") == before

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graphs import Graph, machine, slot, spec, want
 
 from fluxion_cy import FluxionError, InvalidGraph, InvalidJobspec, Matcher
+
+from ..graphs import Graph, machine, slot, spec, want
 
 CORE = spec(slot(1, want("core", 1)))
 
@@ -61,7 +62,7 @@ class Boundless(int):
     def __ge__(self, other: object) -> bool:
         return True
 
-    __le__ = __gt__ = __lt__ = __eq__ = __ge__  # type: ignore[assignment]
+    __le__ = __gt__ = __lt__ = __eq__ = __ge__
 
     def __hash__(self) -> int:
         return 5
@@ -105,11 +106,11 @@ def test_a_jobid_is_read_once() -> None:
 def test_entries_above_the_highest_rank_are_not_read(matched: str) -> None:
     matcher = Matcher(machine(nodes=2))
     size = 2**35  # of one number: to copy it would take 256 GB
-    long = np.broadcast_to(np.bool_(True) if matched == "candidates" else np.float64(1), (size,))
+    long: Any = np.broadcast_to(np.bool_(True) if matched == "candidates" else np.float64(1), (size,))
     assert len(long) == size
     with pytest.raises(InvalidJobspec, match="has more than 16,777,216 entries; one per rank is meant"):
         matcher.allocate(CORE, **{matched: long})  # no plain memory, so it would have to be spelled out
-    plain = np.ones(2**16, dtype=np.int64 if matched == "candidates" else np.float64)
+    plain: Any = np.ones(2**16, dtype=np.int64 if matched == "candidates" else np.float64)
     plain[2:] = -1 if matched == "candidates" else np.nan
     assert matcher.allocate(CORE, **{matched: plain}).jobid == 1
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graphs import Graph, machine, pools, slot, sockets, spec, want
 
 from fluxion_cy import InvalidJobspec, Matcher, Unsatisfiable
 from fluxion_cy.embedded.shortage import TypeIndex
+
+from ..graphs import Graph, machine, pools, slot, sockets, spec, want
 
 CORE = want("core", 1)
 NEVER = "the graph could not hold it even if it were empty and all up; "

@@ -3,9 +3,10 @@
 from typing import Any
 
 import pytest
-from graphs import Graph, machine, slot, spec, want
 
 from fluxion_cy import InvalidJobspec, Matcher
+
+from ..graphs import Graph, machine, slot, spec, want
 
 TWO = spec(want("node", 1, slot(1, want("core", 2))))
 

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from graphs import machine, pools, slot, spec, taken, want
 
 from fluxion_cy import Busy, InvalidGraph, InvalidJobspec, Matcher, NoSuchJob
+
+from ..graphs import machine, pools, slot, spec, taken, want
 
 WHOLE = want("node", 1, slot(1, want("core", 4)))
 

@@ -5,11 +5,13 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from graphs import machine, slot, spec, want
 
 from fluxion_cy import Matcher
 from fluxion_cy.embedded import search
 from fluxion_cy.embedded.search import Compiler
+from fluxion_cy.jobspec import reader
+
+from ..graphs import machine, slot, spec, want
 
 CORE = want("core", 1)
 SMALL = spec(slot(1, CORE))
@@ -57,11 +59,11 @@ def test_the_weight_is_that_of_what_is_kept(compiler: Compiler) -> None:
 def test_a_jobspec_that_is_changed_while_it_is_read_counts_as_it_was(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, read = deepcopy(SMALL), search.read
+    asked = deepcopy(SMALL)
 
     def late(jobspec: Any) -> Any:
         asked["resources"][0]["count"] = 2  # as another thread could
-        return read(jobspec)
+        return reader.read(jobspec)
 
     monkeypatch.setattr(search, "read", late)
     assert compiler(asked).spec.resources[0].low == 1

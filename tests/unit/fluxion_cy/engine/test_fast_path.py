@@ -6,9 +6,10 @@ import random
 from typing import Any
 
 import pytest
-from graphs import Graph, machine, slot, spec, want
 
 from fluxion_cy import Allocation, Busy, FluxionError, InvalidJobspec, JobExists, Matcher
+
+from ..graphs import Graph, machine, slot, spec, want
 
 PROPERTIES = {0: {"fast": ""}, 2: {"zone": "a", "fast": ""}}
 JOBSPECS = [

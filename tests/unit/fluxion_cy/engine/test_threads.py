@@ -5,11 +5,13 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
-from graphs import Graph, machine, slot, spec, taken, want
 
 from fluxion_cy import Busy, FluxionError, Matcher
+
+from ..graphs import Graph, machine, slot, spec, taken, want
 
 LONG = 120
 
@@ -88,7 +90,7 @@ def test_threads_that_match_cancel_and_look_never_hold_a_vertex_twice(policy: st
             else:
                 assert matcher.partial_cancel(job.jobid, job.R)
 
-    run(*(lambda seed=seed: work(seed) for seed in range(6)))  # type: ignore[misc]
+    run(*(partial(work, seed) for seed in range(6)))
     assert len(jobids) == len(set(jobids)), "an id was given twice"
     assert matcher.find("sched-now=free") == free
     assert matcher.stat()["jobs"]["ALLOCATED"] == 0
@@ -145,7 +147,7 @@ def test_matching_goes_on_while_the_graph_changes() -> None:
             held = len(taken(found))
             assert (held > 0) == (other.stat()["jobs"]["ALLOCATED"] > 0)
 
-    run(*(lambda seed=seed: match(seed) for seed in range(3)), change, look)  # type: ignore[misc]
+    run(*(partial(match, seed) for seed in range(3)), change, look)
     after = matcher.graph()
     for vertex in after["graph"]["nodes"]:
         if vertex["metadata"]["paths"]["containment"] == "/cluster0/node0":
@@ -171,7 +173,11 @@ def test_matchers_of_different_threads_do_not_meet() -> None:
 
     alone, clones = answers(first.clone()), [first.clone() for _ in range(4)]
     found: dict[int, list[object]] = {}
-    run(*(lambda i=i: found.update({i: answers(clones[i])}) for i in range(4)))  # type: ignore[misc]
+
+    def answer(i: int) -> None:
+        found[i] = answers(clones[i])
+
+    run(*(partial(answer, i) for i in range(4)))
     assert all(found[i] == alone for i in range(4))
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
-from graphs import machine, slot, spec, want
 
 from fluxion_cy import FluxionError, InvalidGraph, Matcher, NotSupported
+
+from ..graphs import machine, slot, spec, want
 
 NODES = """<key id="t" for="node" attr.name="type" attr.type="string"/>
 <key id="b" for="node" attr.name="basename" attr.type="string"/>

@@ -5,12 +5,13 @@ import json
 from typing import Any
 
 import pytest
-from graphs import Graph, machine, pools, slot, sockets, spec, taken, want
-from rfc40 import complaints
 
 from fluxion_cy import Busy, InvalidGraph, Matcher, NotSupported
 from fluxion_cy.base.ranges import hostlist
 from fluxion_cy.engine.encoding import hostlist_text, idset_text
+
+from ..graphs import Graph, machine, pools, slot, sockets, spec, taken, want
+from ..rfc40 import complaints
 
 CORE = want("core", 1)
 WHOLE = spec(want("node", 1, slot(1, CORE), exclusive=True), duration=60)

@@ -3,11 +3,12 @@
 from typing import Any
 
 import pytest
-from graphs import machine, slot, sockets, spec, taken, want
 
 from fluxion_cy import Busy, InvalidJobspec, Matcher, NotSupported, Unsatisfiable
 from fluxion_cy.jobspec.layout import lay_out
 from fluxion_cy.jobspec.reader import read
+
+from ..graphs import machine, slot, sockets, spec, taken, want
 
 
 def core(count: int) -> dict[str, Any]:

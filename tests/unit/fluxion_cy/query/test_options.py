@@ -8,9 +8,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from graphs import machine, slot, spec, want
 
 from fluxion_cy.query.shell import main
+
+from ..graphs import machine, slot, spec, want
 
 GRAPH = ("-L", "graph", "-f", "jgf")
 
@@ -159,7 +160,8 @@ def test_a_person_has_a_prompt_that_ctrl_c_only_clears(
         def isatty(self) -> bool:
             return True
 
-    typed = iter([KeyboardInterrupt(), "get-status /cluster0", "fly", EOFError()])
+    lines: list[str | BaseException] = [KeyboardInterrupt(), "get-status /cluster0", "fly", EOFError()]
+    typed = iter(lines)
 
     def answer(prompt: str) -> str:
         assert prompt == "resource-query> "

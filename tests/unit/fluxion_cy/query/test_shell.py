@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from graphs import machine, slot, spec, want
 
 from fluxion_cy.query.shell import main
+
+from ..graphs import machine, slot, spec, want
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_a_line_too_long_is_refused_and_the_next_one_read(
     asked: list[int] = []
 
     class Input(io.StringIO):
-        def readline(self, size: int | None = -1) -> str:
+        def readline(self, size: int | None = -1) -> str:  # type: ignore[override]  # typeshed has two of them
             asked.append(size or -1)
             return super().readline(-1 if size is None else size)
 

@@ -5,7 +5,6 @@ import gc
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import pytest
 from fluxion_cy import Matcher
 from fluxion_cy.reapi import library
 
-sys.path.insert(0, str(Path(__file__).parent))
 SOURCE = Path(__file__).parent / "fake_reapi.c"
 
 
@@ -58,7 +56,7 @@ class Fake:
     @property
     def given(self) -> list[int]:
         room = (ctypes.c_void_p * 4096)()
-        return [room[i] for i in range(self.controls.fake_given(room))]
+        return [address for address in room[: self.controls.fake_given(room)] if address is not None]
 
     def matcher(self, graph: Any, **options: Any) -> Matcher:
         return Matcher(graph, engine="reapi", library=self.path, **options)

@@ -2,13 +2,15 @@
 
 import contextlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import Fake
-from graphs import Graph, machine, slot, spec, want
 
 from fluxion_cy import FluxionError, InvalidGraph, InvalidJobspec, NotSupported
+
+from ..graphs import Graph, machine, slot, spec, want
+from .conftest import Fake
 
 ASK = spec(slot(1, want("core", 1)))
 
@@ -152,7 +154,7 @@ def test_junk_as_an_argument_is_an_error_of_ours_or_harmless(fake: Fake) -> None
     matcher = fake.matcher(machine())
     matcher.allocate(ASK, 77)
     envelope = {"version": 1, "execution": {"R_lite": [{"rank": "0", "children": {"core": "0"}}]}}
-    calls = [
+    calls: list[Callable[[Any], object]] = [
         lambda junk: matcher.allocate(ASK, junk),
         lambda junk: matcher.allocate(junk),
         lambda junk: matcher.allocate(ASK, candidates=junk),

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Fake, build
-from graphs import machine, slot, spec, want
 
 from fluxion_cy import (
     Busy,
@@ -22,6 +20,9 @@ from fluxion_cy import (
     Unsatisfiable,
 )
 from fluxion_cy.reapi import library
+
+from ..graphs import machine, slot, spec, want
+from .conftest import Fake, build
 
 ASK = spec(slot(1, want("core", 1)))
 CORE = {"type": "core", "rank": 0, "exclusive": True, "paths": {"containment": "/cluster0/node0/core0"}}

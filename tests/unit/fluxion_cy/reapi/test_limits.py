@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
-from conftest import Fake
-from graphs import Graph, machine, slot, spec, want
 
 from fluxion_cy import InvalidGraph, NotSupported
+
+from ..graphs import Graph, machine, slot, spec, want
+from .conftest import Fake
 
 ASK = spec(slot(1, want("core", 1)))
 TWO = spec(slot(1, want("core", 1)), slot(1, want("gpu", 1), label="b"))

@@ -8,12 +8,13 @@ from inspect import getattr_static
 from typing import Any
 
 import pytest
-from conftest import Fake
-from graphs import machine, slot, spec, want
 
 from fluxion_cy import NO_JOBID, FluxionError, InvalidJobspec, JobExists, Matcher, NoSuchJob, NotSupported
 from fluxion_cy.matcher import ReapiMatcher
 from fluxion_cy.reapi.matcher import LibraryMatcher
+
+from ..graphs import machine, slot, spec, want
+from .conftest import Fake
 
 RECIPE = """<graphml>
 <key id="t" for="node" attr.name="type" attr.type="string"/>

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from conftest import Fake
-from graphs import Graph, machine, slot, spec, want
 
 from fluxion_cy import FluxionError, Matcher, NotSupported
 from fluxion_cy.reapi.library import VARIABLE
+
+from ..graphs import Graph, machine, slot, spec, want
+from .conftest import Fake
 
 CORE = spec(slot(1, want("core", 1)))
 LOADED: dict[str, Any] = {"version": 1, "execution": {"R_lite": [{"rank": "0", "children": {"core": "0"}}]}}
