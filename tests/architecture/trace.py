@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -190,10 +190,10 @@ class _Traced:
         self._tracer = tracer
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_pyfunc_call(self) -> Iterator[Any]:
+    def pytest_pyfunc_call(self) -> Generator[None, Any, Any]:
         """Trace while the test runs."""
         with self._tracer.tracing():
-            return (yield)  # type: ignore[return-value]
+            return (yield)
 
 
 def follow(test: str, start: Point, end: Point) -> Way | None:

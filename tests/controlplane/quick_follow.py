@@ -5,7 +5,9 @@ from __future__ import annotations
 from fluence_plugins.resources.file import ResourcesFile
 from session_scheduler.cli import main
 
-ResourcesFile.changes.__kwdefaults__["every"] = 0.1
+defaults = ResourcesFile.changes.__kwdefaults__
+assert defaults
+defaults["every"] = 0.1
 
 if __name__ == "__main__":
     main()

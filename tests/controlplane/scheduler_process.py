@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 import yaml
 
@@ -132,7 +132,7 @@ class SchedulerProcess:
         self._kubeconfig = kubeconfig
         self._program: _Pausable | None = None
 
-    def __enter__(self) -> SchedulerProcess:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

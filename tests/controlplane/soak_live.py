@@ -147,7 +147,7 @@ class Churn:
 
     async def go(self, number: int) -> int:
         """At least so many of the oldest pods, whole gangs; how many those were."""
-        units = []
+        units: list[list[str]] = []
         while self._units and sum(map(len, units)) < number:
             units.append(self._units.popleft())
         names = [name for unit in units for name in unit]

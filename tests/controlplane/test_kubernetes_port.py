@@ -31,7 +31,9 @@ class _WithFixtures(KubernetesCluster):
         self._administrator = administrator
 
     async def create(self, obj: Kube) -> Kube:
-        return await (super() if isinstance(obj, ConfigMap) else self._administrator).create(obj)
+        if isinstance(obj, ConfigMap):
+            return await super().create(obj)
+        return await self._administrator.create(obj)
 
     async def get(self, kind: type[Kube], namespace: str, name: str, *, api_version: str = "") -> Kube:
         # The scheduler may read and write one Lease only: test_election_live.py does so as its user. Nodes and
@@ -51,8 +53,8 @@ class _WithFixtures(KubernetesCluster):
         return await self._administrator.set_taints(node, taints)
 
     async def delete(self, obj: Kube, *, grace_seconds: int | None = None, resource_version: str | None = None) -> None:
-        deleter = self._administrator if isinstance(obj, Node | PodGroup) else super()
-        await deleter.delete(obj, grace_seconds=grace_seconds, resource_version=resource_version)
+        delete = self._administrator.delete if isinstance(obj, Node | PodGroup) else super().delete
+        await delete(obj, grace_seconds=grace_seconds, resource_version=resource_version)
 
 
 class LiveHarness:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from session_scheduler.base.clock import SystemClock
+from session_scheduler.base.clock import StoppedClock, SystemClock
 from session_scheduler.cluster.errors import Forbidden
 from session_scheduler.cluster.kube_access import load_access
 from session_scheduler.cluster.kube_requests import ApiClient
@@ -189,15 +189,12 @@ async def test_a_kind_that_the_role_does_not_allow_is_named(control_plane: Contr
             await mirror.start()
 
 
-class Hasty:
+class Hasty(StoppedClock):
     """A clock on which every look is ten seconds later than the last."""
 
-    def __init__(self) -> None:
-        self._now = 0.0
-
     def now(self) -> float:
-        self._now += 10.0
-        return self._now
+        self.advance(10.0)
+        return super().now()
 
 
 async def test_a_killed_api_server_and_a_compacted_history_lose_nothing(tmp_path: Path) -> None:

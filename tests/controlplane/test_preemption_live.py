@@ -180,8 +180,8 @@ class Side:
                        "target": {"kind": "Node", "name": one.node}}  # fmt: skip
             assert self.plane.request("POST", f"{self.pods}/{one.name}/binding", binding)[0] == HTTPStatus.CREATED
             since = time.strftime("2026-01-01T%H:%M:%SZ", time.gmtime(one.since))
-            status = {"status": {"phase": "Running", "startTime": since}}
-            assert self.plane.request("PATCH", f"{self.pods}/{one.name}/status", status)[0] == HTTPStatus.OK
+            started = {"status": {"phase": "Running", "startTime": since}}
+            assert self.plane.request("PATCH", f"{self.pods}/{one.name}/status", started)[0] == HTTPStatus.OK
         pass_marker(self.plane, self.namespace, self.scheduler, f"0/{len(self.case.nodes)} nodes")
 
     def ask(self) -> Answer:

@@ -13,8 +13,9 @@ import pytest
 
 from .awaiting import running, until
 from .conftest import new_control_plane
-from .harness import SCHEDULER, ControlPlane, StartError
+from .harness import SCHEDULER, ControlPlane
 from .invariants import Manifest, condition
+from .processes import StartError
 from .queues_world import QUEUES, install_queues
 from .scheduler_process import SchedulerProcess, Settings
 

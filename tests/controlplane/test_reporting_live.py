@@ -21,6 +21,7 @@ from session_scheduler.model.objects import (
     PodSpec,
     SchedulingPolicy,
 )
+from session_scheduler.reporting.metrics import ReportMetrics
 from session_scheduler.reporting.recorder import Recorder
 
 from .harness import ADMIN, SCHEDULER, ControlPlane
@@ -30,7 +31,7 @@ NO_ROOM = "0/4 nodes are available: 4 Insufficient cpu."
 GANG_WAITS = "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled"
 
 
-class Meter:
+class Meter(ReportMetrics):
     """Keeps what was not written."""
 
     def __init__(self) -> None:

@@ -78,7 +78,7 @@ class RealCluster(ControlPlane):
 
     def kubectl(self, *words: str, text: str | None = None) -> str:
         """What kubectl answers, as administrator. Raises AssertionError with what it complained of."""
-        command = [binaries.find("kubectl")["kubectl"], f"--kubeconfig={self.kubeconfig(ADMIN)}",
+        command: list[str | Path] = [binaries.find("kubectl")["kubectl"], f"--kubeconfig={self.kubeconfig(ADMIN)}",
                    f"--cache-dir={self._folder / 'kubectl'}", *words]  # fmt: skip
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=90, input=text)
         assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}"

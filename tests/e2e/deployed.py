@@ -6,6 +6,7 @@ import base64
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ class Deployed:
     def wait_ready(self, *names: str, seconds: float = 90.0) -> None:
         """Return once these servers (else all) have as many ready pods as they should, and no others."""
         for name in names or (SCHEDULER, WEBHOOK, DEVICE_PLUGIN):
-            self.cluster.until(lambda name=name: self._counts(name), lambda found: len(set(found)) == 1, seconds)
+            self.cluster.until(partial(self._counts, name), lambda found: len(set(found)) == 1, seconds)
 
     def _counts(self, name: str) -> list[int]:
         """How many pods should be there, are there, and are ready and made from the newest template."""

@@ -146,8 +146,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         pytest.skip(str(missing))
     with ExitStack() as stack:
         stack.enter_context(plane)
-        command = [kwok, "--kubeconfig", plane.kubeconfig(ADMIN), "--config", HERE / "kwok.yaml", "--manage-all-nodes",
-                   "--node-lease-duration-seconds=40"]  # fmt: skip
+        command: list[str | Path] = [
+            kwok, "--kubeconfig", plane.kubeconfig(ADMIN), "--config", HERE / "kwok.yaml", "--manage-all-nodes",
+            "--node-lease-duration-seconds=40",
+        ]  # fmt: skip
         stack.callback(Program("kwok", command, folder / "kwok.log").stop)
         scheduler = SchedulerProcess(folder, kubeconfig_for(plane, folder), Deployed(resources=resources()))
         cluster = Cluster(plane, scheduler, folder)

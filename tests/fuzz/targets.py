@@ -27,7 +27,7 @@ POLICIES = ("first", "low", "lonodex", "pack", "variation", "locality")
 
 def allow_little() -> None:
     """For the whole process: a few words may ask for millions of vertices or hosts, which take their time."""
-    jgf.MAX_VERTICES = rv1exec.MAX_VERTICES = 1000
+    jgf.MAX_VERTICES = rv1exec.MAX_VERTICES = 1000  # type: ignore[attr-defined]  # set where it is read
     fluxion_ranges.MAX_HOSTS = 300
 
 

@@ -73,7 +73,7 @@ class Kueue(Served):
     def _run(self) -> None:
         configuration = self._folder / "kueue.yaml"
         configuration.write_text(yaml.safe_dump(self._configuration()))
-        command = [
+        command: list[str | Path] = [
             "unshare", "--mount", "sh", "-c", _OWN_ETC, self._folder / "etc",
             self._program_file, f"--config={configuration}", f"--kubeconfig={self._plane.kubeconfig(KUEUE)}",
         ]  # fmt: skip

@@ -15,7 +15,7 @@ import secrets
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from http import HTTPStatus
@@ -137,7 +137,7 @@ class NatsServer(Served):
         """Publish once; returns when the server has it. `payload`: bytes as they are, all else as JSON."""
         self.publish_all([(subject, payload)])
 
-    def publish_all(self, messages: list[tuple[str, object]]) -> None:
+    def publish_all(self, messages: Sequence[tuple[str, object]]) -> None:
         """Publish these, (subject, payload) each, over one connection; returns when the server has all."""
         with self._connected() as (connection, lines):
             for subject, payload in messages:

@@ -38,7 +38,7 @@ DEFAULTS = {
 """What every ClusterQueue has whose template says no more than the document's."""
 
 
-BINDING = {
+BINDING: dict[str, Any] = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "ClusterRoleBinding",
     "metadata": {"name": "fluence-run-keeps-master-queues"},

@@ -20,9 +20,9 @@ from fluence_plugins.master_queue.nats.settings import ConnectorSettings
 from session_scheduler.config.parsing import validated
 
 from ..controlplane.processes import free_ports
+from ..tools.real_programs import made
 from ..unit.fluence_plugins.master_queue.fake_nats import Heard, until
 from .certificates import write_certificate
-from .conftest import made
 from .nats_accounts import Accounts
 from .nats_peer import Auth, NatsServer
 
@@ -170,8 +170,9 @@ async def test_web_sockets_carry_too(tmp_path: Path) -> None:
 class World:
     def __init__(self, found: ConnectorSettings) -> None:
         self.heard = Heard()
+        meter: Any = self.heard
         self.connections = Connections(
-            {"pools": found}, self.heard, meter=self.heard, sleep=lambda seconds: asyncio.sleep(seconds / 10)
+            {"pools": found}, self.heard, meter=meter, sleep=lambda seconds: asyncio.sleep(seconds / 10)
         )
 
     @asynccontextmanager

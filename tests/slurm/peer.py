@@ -187,7 +187,15 @@ class SlurmPeer(Served):
         # when a process changes its user: that is said again, after it.
         group = "nogroup" if user == "nobody" else user
         become = ("setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups", "--pdeathsig=KILL")
-        command = ("chroot", self._chroot, "/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin", *environment, *become)
+        command: list[str | Path] = [
+            "chroot",
+            self._chroot,
+            "/usr/bin/env",
+            "-i",
+            "PATH=/usr/sbin:/usr/bin",
+            *environment,
+            *become,
+        ]
         return Program(name, [*command, f"/usr/sbin/{name}", *arguments], self.logs / f"{name}.log")
 
     def _write_files(self) -> None:

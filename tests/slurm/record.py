@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fluence_plugins.slurm_bridge.slurm.client import Connection, SlurmClient
 from fluence_plugins.slurm_bridge.slurm.messages import PingAnswer
@@ -27,6 +27,7 @@ from .programs import ROOT
 FOLDER = ROOT / "tests" / "unit" / "fluence_plugins" / "slurm_bridge" / "exchanges"
 NODES = ("k8s-0", "k8s-1")
 FIXED = JobDefaults(cluster="recorded")
+Version = Literal["v0.0.42", "v0.0.43", "v0.0.44"]
 GANG = Placeholder(
     name="gang",
     pods=(PodIdentity("default", "gang-0", "uid-0"), PodIdentity("default", "gang-1", "uid-1")),
@@ -88,7 +89,7 @@ def _trimmed(body: bytes) -> Any:
 
 
 @asynccontextmanager
-async def recorder(peer: SlurmPeer, *, version: str = "v0.0.44", **settings: Any) -> AsyncIterator[Recorder]:
+async def recorder(peer: SlurmPeer, *, version: Version = "v0.0.44", **settings: Any) -> AsyncIterator[Recorder]:
     """A client that is recorded."""
     connection = Connection(url=peer.url, token_file=str(peer.token_file), api_version=version, retries=0, **settings)
     async with SlurmClient(connection) as client:

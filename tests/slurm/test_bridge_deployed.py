@@ -67,7 +67,7 @@ def shipped(peer: SlurmPeer) -> Settings:
     fluence, bridge = configuration["profiles"]
     settings = Settings(more=configuration | {"profiles": [bridge], "serving": {"host": "127.0.0.1", "port": 0}})
     settings = with_arguments(settings, url=peer.url, tokenFile=str(peer.token_file))
-    return replace(settings, more=settings.more | {"profiles": [fluence, *settings.more["profiles"]]})
+    return replace(settings, more={**settings.more, "profiles": [fluence, *settings.more["profiles"]]})
 
 
 def label(plane: ControlPlane, namespace: str, labels: dict[str, str]) -> None:
@@ -157,7 +157,7 @@ def test_the_successor_of_a_leader_that_was_killed_binds_by_the_job_that_it_find
     world.add_hosts(2)
     other = world.occupy_hosts(2)
     short = {**world.settings.more["leaderElection"], "leaseSeconds": 10, "renewSeconds": 8, "retrySeconds": 0.5}
-    settings = replace(world.settings, more=world.settings.more | {"leaderElection": short})
+    settings = replace(world.settings, more={**world.settings.more, "leaderElection": short})
     leader, successor = world.run(settings), world.run(settings)
     world.create_bridged_gang("train", 2)
     world.wait_refused("train-0", "is pending")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -35,7 +35,13 @@ PATIENCE = 30.0
 
 
 def kube(
-    *, wanted: bool = True, cordoned: bool = False, cpu: str = "8", gpus: str = "2", called: str = NAME, **said: str
+    *,
+    wanted: bool = True,
+    cordoned: bool = False,
+    cpu: str = "8",
+    gpus: str = "2",
+    called: str = NAME,
+    said: Mapping[str, str] | None = None,
 ) -> Node:
     """The node as Kubernetes has it."""
     labels = {NODE_NAME_LABEL: called} | ({EXTERNAL_NODE_LABEL: ""} if wanted else {})
@@ -43,7 +49,7 @@ def kube(
     allocatable = made.status.allocatable | {"nvidia.com/gpu": gpus}
     return replace(
         made,
-        metadata=replace(made.metadata, annotations=said),
+        metadata=replace(made.metadata, annotations=dict(said or {})),
         spec=replace(made.spec, unschedulable=cordoned),
         status=replace(made.status, allocatable=allocatable),
     )
@@ -149,9 +155,9 @@ async def test_a_cordon_drains_and_a_drain_of_somebody_else_stays(world: World) 
     world.put(kube())
     await world.until(made_and_ours)
     await world.client.update_node(NAME, state="DRAIN", reason="disk broken")
-    world.put(kube(cordoned=True, **{TOPOLOGY_ANNOTATION: "default:s1"}))
+    world.put(kube(cordoned=True, said={TOPOLOGY_ANNOTATION: "default:s1"}))
     await world.until(lambda found: found[NAME].topology == "default:s1")
-    world.put(kube(**{TOPOLOGY_ANNOTATION: "default:s2"}))
+    world.put(kube(said={TOPOLOGY_ANNOTATION: "default:s2"}))
     left = await world.until(lambda found: found[NAME].topology == "default:s2")
     assert (left[NAME].drained, left[NAME].reason) == (True, "disk broken")
     world.put(kube())
@@ -160,10 +166,10 @@ async def test_a_cordon_drains_and_a_drain_of_somebody_else_stays(world: World) 
 
 async def test_what_slurm_does_not_know_is_told_and_holds_the_node_up_until_it_is_mended(world: World) -> None:
     await world.until(made_and_ours)
-    world.put(kube(called="k8s-17", **{PARTITIONS_ANNOTATION: "nope"}))
+    world.put(kube(called="k8s-17", said={PARTITIONS_ANNOTATION: "nope"}))
     await world.until(lambda found: NAME not in found and bool(world.told))
     assert "Slurm has no partition nope" in world.told[-1]
-    world.put(kube(called="k8s-17", **{TOPOLOGY_ANNOTATION: "nope:s1"}))
+    world.put(kube(called="k8s-17", said={TOPOLOGY_ANNOTATION: "nope:s1"}))
     await world.until(lambda _: len(world.told) > 1)
     assert "Requested topology configuration is not available" in world.told[-1]
     world.put(kube(called="k8s-17"))

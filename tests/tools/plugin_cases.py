@@ -16,6 +16,14 @@ NAMES: Mapping[str, str] = tomllib.loads((FOLDER / "pyproject.toml").read_text()
 ]
 
 
+def queue(name: str) -> dict[str, Any]:
+    return {QUEUE_LABEL: name}
+
+
+def sub_group(name: str) -> dict[str, Any]:
+    return {SUB_GROUP: name}
+
+
 def a_node(name: str, cpu: str = "2", **labels: str) -> dict[str, Any]:
     size = {"cpu": cpu, "memory": "8Gi", "pods": "110"}
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
@@ -83,10 +91,10 @@ QUEUES: list[dict[str, Any]] = [
 NO_SHARES = {"Proportion": None}
 """Else it orders queues, and says what they have, before the examples are asked."""
 QUEUE_LABEL = "fluence.flux-framework.org/queue"
-KEPT = {"fluence.flux-framework.org/preemptibility": "non-preemptible"}
-SPOT = {"kai.scheduler/instance-type": "spot"}
+KEPT: dict[str, Any] = {"fluence.flux-framework.org/preemptibility": "non-preemptible"}
+SPOT: dict[str, Any] = {"kai.scheduler/instance-type": "spot"}
 ZONE = "topology.kubernetes.io/zone"
-SUB_GROUPS = {"fluence.flux-framework.org/sub-groups": "leader=1,worker=2"}
+SUB_GROUPS: dict[str, Any] = {"fluence.flux-framework.org/sub-groups": "leader=1,worker=2"}
 SUB_GROUP = "fluence.flux-framework.org/sub-group"
 CASES: dict[str, tuple[list[Any], dict[str, Any], Callable[[Mapping[str, Any]], Any], Any, Any]] = {
     "leader-first": (
@@ -94,14 +102,14 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], Callable[[Mapping[str, Any]], 
         placed, {"a"}, {"z"},
     ),
     "queues-in-order": (
-        [a_node("n1", "1"), a_pod("a", **{QUEUE_LABEL: "batch"}), a_pod("b", **{QUEUE_LABEL: "urgent"})],
+        [a_node("n1", "1"), a_pod("a", **queue("batch")), a_pod("b", **queue("urgent"))],
         NO_SHARES,
         placed, {"a"}, {"b"},
     ),
     "workers-first": (
         [a_node("n1", "4"), a_group("g", 3, **SUB_GROUPS),
-         *(a_pod(name, group="g", **{SUB_GROUP: "leader"}) for name in "abc"),
-         *(a_pod(name, group="g", **{SUB_GROUP: "worker"}) for name in "xyz")], {},
+         *(a_pod(name, group="g", **sub_group("leader")) for name in "abc"),
+         *(a_pod(name, group="g", **sub_group("worker")) for name in "xyz")], {},
         lambda answer: len(placed(answer) & {"a", "b", "c"}), 2, 1,
     ),
     "small-first": (
@@ -142,8 +150,8 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], Callable[[Mapping[str, Any]], 
         lambda answer: sorted(str(one["gpus"]) for one in answer["pods"]), ["0", "0"], ["0", "1"],
     ),
     "fair-share-only": (
-        [a_node("n1", "6"), *(a_pod(name, **{QUEUE_LABEL: "shared"}) for name in "abc"),
-         *(a_pod(name, **{QUEUE_LABEL: "kept"}, **KEPT) for name in "xyz")],
+        [a_node("n1", "6"), *(a_pod(name, **queue("shared")) for name in "abc"),
+         *(a_pod(name, **queue("kept"), **KEPT) for name in "xyz")],
         NO_SHARES | {"pod-shares": {"pods": {"shared": 2, "kept": 1}}},
         lambda answer: len(placed(answer)), 6, 3,
     ),
@@ -152,19 +160,19 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], Callable[[Mapping[str, Any]], 
         lambda answer: (ended(answer), len(placed(answer))), ({"low"}, 2), (set(), 1),
     ),
     "queues-kept": (
-        [a_node("n1", "3"), *running("x", "y", "z", **{QUEUE_LABEL: "production"}),
-         a_pod("a", **{QUEUE_LABEL: "research"})], {},
+        [a_node("n1", "3"), *running("x", "y", "z", **queue("production")),
+         a_pod("a", **queue("research"))], {},
         lambda answer: len(ended(answer)), 1, 0,
     ),
     "patient": (
-        [a_node("n1", "3"), *running("x", "y", "z", **{QUEUE_LABEL: "offline"}),
-         a_pod("a", patient="yes", **{QUEUE_LABEL: "online"})], {},
+        [a_node("n1", "3"), *running("x", "y", "z", **queue("offline")),
+         a_pod("a", patient="yes", **queue("online"))], {},
         lambda answer: len(ended(answer)), 1, 0,
     ),
     "gangs-kept-whole": (
         [a_node("n1", "3"), a_group("g", 3),
-         *(a_pod(name, on="n1", group="g", **{QUEUE_LABEL: "training"}) for name in "xyz"),
-         a_pod("a", **{QUEUE_LABEL: "serving"})], {},
+         *(a_pod(name, on="n1", group="g", **queue("training")) for name in "xyz"),
+         a_pod("a", **queue("serving"))], {},
         lambda answer: len(ended(answer)), 1, 0,
     ),
     "spot-instance-manager": (
