@@ -47,7 +47,12 @@ def nodes(tmp_path: Path) -> Path:
 
 def test_the_quickstart_places_a_gang_and_a_device_and_gives_a_reason() -> None:
     folder = EXAMPLES / "01-quickstart"
-    files = [folder / "cluster.yaml", folder / "workloads.yaml", "--resources", folder / "resources.yaml"]
+    files: list[str | Path] = [
+        folder / "cluster.yaml",
+        folder / "workloads.yaml",
+        "--resources",
+        folder / "resources.yaml",
+    ]
     answer = fluence("simulate", *files, "-o", "json")
     pods = placed(answer)
     assert answer.returncode == 1
@@ -122,7 +127,7 @@ def test_leader_and_workers_start_together_and_without_its_workers_a_leader_does
 
 def test_small_pods_all_run_where_cpu_is_counted_in_millicores_and_four_where_in_cores() -> None:
     folder = EXAMPLES / "06-small-pods"
-    files = [folder / "cluster.yaml", folder / "workloads.yaml"]
+    files: list[str | Path] = [folder / "cluster.yaml", folder / "workloads.yaml"]
     answer = fluence("simulate", *files, "--config", folder / "scheduler.yaml", "-o", "json")
     pods = placed(answer)
     assert answer.returncode == 0
@@ -217,7 +222,12 @@ def test_each_example_plugin_is_short() -> None:
 
 def test_the_readme_shows_what_the_demo_prints() -> None:
     folder = EXAMPLES / "01-quickstart"
-    files = [folder / "cluster.yaml", folder / "workloads.yaml", "--resources", folder / "resources.yaml"]
+    files: list[str | Path] = [
+        folder / "cluster.yaml",
+        folder / "workloads.yaml",
+        "--resources",
+        folder / "resources.yaml",
+    ]
     printed = [line.rstrip() for line in fluence("simulate", *files).stdout.splitlines()]
     readme = (ROOT / "README.md").read_text()
     shown = readme.partition("```\nNAMESPACE")[2].partition("```")[0].splitlines()[1:]
@@ -227,7 +237,12 @@ def test_the_readme_shows_what_the_demo_prints() -> None:
 
 def test_so_many_share_a_device_as_it_says_and_a_queue_takes_no_more_of_them_than_its_limit() -> None:
     folder = EXAMPLES / "11-sharing"
-    files = [folder / "cluster.yaml", folder / "workloads.yaml", "--resources", folder / "resources.yaml"]
+    files: list[str | Path] = [
+        folder / "cluster.yaml",
+        folder / "workloads.yaml",
+        "--resources",
+        folder / "resources.yaml",
+    ]
     pods = placed(fluence("simulate", *files, "-o", "json"))
     held = Counter(pod["backend"] for pod in pods.values() if pod["node"])
     assert held == {"simmer": 4, "east": 2}
@@ -240,7 +255,12 @@ def test_so_many_share_a_device_as_it_says_and_a_queue_takes_no_more_of_them_tha
 def test_the_groups_of_the_topology_example_stay_in_one_rack_or_are_spread_over_several() -> None:
     folder = EXAMPLES / "07-topology"
     levels = {"zone": "topology.kubernetes.io/zone", "rack": "example.com/rack"}
-    files = [folder / "cluster.yaml", folder / "workloads.yaml", "--config", folder / "scheduler.yaml"]
+    files: list[str | Path] = [
+        folder / "cluster.yaml",
+        folder / "workloads.yaml",
+        "--config",
+        folder / "scheduler.yaml",
+    ]
     answer = fluence("simulate", *files, "-o", "json")
     assert answer.returncode == 1
     options = [word for kind, label in levels.items() for word in ("--topology", f"{kind}={label}")]
@@ -271,7 +291,12 @@ def test_a_gang_of_the_topology_example_that_is_too_large_is_told_which_rack_lac
 
 def test_a_gang_is_kept_nodes_for_nine_o_clock_and_windows_are_left_free() -> None:
     folder = EXAMPLES / "08-time"
-    files = [folder / "cluster.yaml", folder / "workloads.yaml", "--resources", folder / "resources.yaml"]
+    files: list[str | Path] = [
+        folder / "cluster.yaml",
+        folder / "workloads.yaml",
+        "--resources",
+        folder / "resources.yaml",
+    ]
     pods = placed(fluence("simulate", *files, "--config", folder / "config.yaml", "-o", "json"))
     assert {name for name, pod in pods.items() if pod["node"]} == {"short"}
     assert pods["short"]["backend"] == "aurora"

@@ -40,7 +40,7 @@ def sleeps(*_: Any) -> None:
 
 def swallows(*_: Any) -> None:
     """Catches whatever it can, some times."""
-    for _ in range(3):
+    for _turn in range(3):
         with suppress(BaseException):
             loops()
     loops()
@@ -275,7 +275,8 @@ def test_the_event_loop_goes_on_after_an_interruption(run: Callable[..., Any]) -
 
 def test_a_hang_in_another_thread_meets_nobody_else() -> None:
     """It cannot be interrupted, but nor is what the main thread does meanwhile."""
-    ended, call = threading.Event(), late(function=lambda: ended.wait())
+    ended = threading.Event()
+    call = late(function=ended.wait)
     thread = threading.Thread(target=call)
     thread.start()
     until = time.perf_counter() + 2 * BRIEF

@@ -35,14 +35,14 @@ def _closing(tmp_path: Path, reports: list[str | None], steps_failed: int, statu
     ],
     ids=["passed", "skipped", "failed", "linter", "internal error", "half a report", "no tests", "crash"],
 )
-def test_the_closing_line_counts_what_happened(tmp_path, report, steps_failed, status, line, exit_status):
+def test_the_closing_line_counts_what_happened(tmp_path: Path, report, steps_failed, status, line, exit_status):
     assert _closing(tmp_path, [report], steps_failed, status) == (line, exit_status)
 
 
-def test_reports_are_added_up(tmp_path):
+def test_reports_are_added_up(tmp_path: Path):
     report = SUITE.format(f=1, e=0, s=1)
     assert _closing(tmp_path, [report, report], 0, 1) == ("20 passed, 2 failed, 2 skipped\n", 1)
 
 
-def test_a_report_that_is_missing_beside_another_is_a_failure(tmp_path):
+def test_a_report_that_is_missing_beside_another_is_a_failure(tmp_path: Path):
     assert _closing(tmp_path, [SUITE.format(f=0, e=0, s=0), None], 0, 2) == ("14 passed, 1 failed\n", 1)

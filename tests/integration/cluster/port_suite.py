@@ -489,7 +489,7 @@ class PortSuite:
         owner = {"apiVersion": "example.com/v1", "kind": "Root", "name": "root", "uid": "uid-1", "controller": True}
         said = {"annotations": {"a": "1"}, "labels": {"l": "x"}, "ownerReferences": [owner]}
         containers = [{"name": "main", "image": "example.com/none"}]
-        template = {"metadata": {"labels": {"l": "x"}}, "spec": {"containers": containers}}
+        template: dict[str, Any] = {"metadata": {"labels": {"l": "x"}}, "spec": {"containers": containers}}
         once = {**template, "spec": {**template["spec"], "restartPolicy": "Never"}}
         numbers = {"parallelism": 2, "completions": 3, "activeDeadlineSeconds": 90}
         selected = {"selector": {"matchLabels": {"l": "x"}}, "template": template}

@@ -97,6 +97,12 @@ class World:
         self.result = await place_all(self.scheduler)
         return self.result
 
+    def advance(self, seconds: float) -> None:
+        """Let time pass for the scheduler."""
+        clock = self.scheduler.clock
+        assert isinstance(clock, StoppedClock)
+        clock.advance(seconds)
+
     async def restarted(self) -> Scheduler:
         """A new scheduler over what the cluster holds now: all that survives is in the API server."""
         old = self.scheduler.cluster

@@ -27,7 +27,7 @@ def shares(world: World) -> dict[str, set[str]]:
     """Of each pod the devices and hosts that it holds."""
     names = {task.uid: task.name for task in world.scheduler.cache.tasks.values()}
     return {
-        names[uid]: {thing.path for part in share.values() for thing in (*part.hosts, *part.devices)}
+        names[uid]: {thing.path for part in share.values() for things in (part.hosts, part.devices) for thing in things}
         for uid, share in world.plugin.live.holdings.shares.items()
     }
 

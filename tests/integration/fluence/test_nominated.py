@@ -28,30 +28,34 @@ HALF, TWO_CORES = {"cpu": "500m"}, {"cpu": "1500m"}
 """Filters count millicores: for them both fit on a node of two cores; the graph counts whole ones."""
 
 
-def made(folder: Path, policy: str = "first") -> FakeCluster:
+class Cluster(FakeCluster):
+    """A cluster whose scheduler has the plugin."""
+
+    def __init__(self, plugin: FluencePlugin) -> None:
+        super().__init__(checked=False)
+        self.fluence = plugin
+
+
+def made(folder: Path, policy: str = "first") -> Cluster:
     file = folder / "resources.yaml"
     file.write_text(RESOURCES)
-    cluster = FakeCluster(checked=False)
-    cluster.plugin = FluencePlugin(FluenceArguments(resources=str(file), match_policy=policy))  # type: ignore[attr-defined]
-    return cluster
+    return Cluster(FluencePlugin(FluenceArguments(resources=str(file), match_policy=policy)))
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> FakeCluster:
+def cluster(tmp_path: Path) -> Cluster:
     return made(tmp_path)
 
 
-def run(cluster: FakeCluster) -> None:
+def run(cluster: Cluster) -> None:
     if cluster._scheduler is None:
-        cluster.run(cluster.plugin)  # type: ignore[attr-defined]
+        cluster.run(cluster.fluence)
     else:
         cluster.run()
 
 
-def live(cluster: FakeCluster) -> LiveGraph:
-    found = cluster.plugin.live  # type: ignore[attr-defined]
-    assert isinstance(found, LiveGraph)
-    return found
+def live(cluster: Cluster) -> LiveGraph:
+    return cluster.fluence.live
 
 
 def expected(name: str, where: str = "n1", **options: Any) -> Pod:
@@ -59,7 +63,7 @@ def expected(name: str, where: str = "n1", **options: Any) -> Pod:
     return replace(pod(name, gates=["later"], **options), status=PodStatus(nominated_node_name=where))
 
 
-def come(cluster: FakeCluster, name: str) -> None:
+def come(cluster: Cluster, name: str) -> None:
     """What the pod waited for is there."""
     one = cluster.find(Pod, name)
     cluster.add(replace(one, spec=replace(one.spec, scheduling_gates=())))
@@ -105,13 +109,13 @@ def test_what_the_graph_keeps_for_a_nominated_pod_is_free_for_those_of_higher_pr
     assert (cluster.node_of("waits") == "n1") is not bound
 
 
-def end(cluster: FakeCluster, name: str) -> None:
+def end(cluster: Cluster, name: str) -> None:
     cluster.delete(Pod, name)
     cluster.advance(60)
     run(cluster)
 
 
-def held_by_nobody(cluster: FakeCluster) -> list[str]:
+def held_by_nobody(cluster: Cluster) -> list[str]:
     """Devices that are taken in the graph, and are in no pod's share."""
     found = live(cluster).matcher.find("sched-now=allocated")
     taken = {vertex["metadata"]["paths"]["containment"] for vertex in found["graph"]["nodes"]} if found else set()
@@ -124,7 +128,7 @@ def held_by_nobody(cluster: FakeCluster) -> list[str]:
     return sorted(path for path in taken & set(live(cluster).graph.virtual) if path not in held)
 
 
-def full_of_devices(cluster: FakeCluster) -> None:
+def full_of_devices(cluster: Cluster) -> None:
     """The two devices of one vendor are held, and that of the other."""
     cluster.add(node("n1", cpu="8", offers={QPU: "8"}))
     for number, vendor in enumerate(("a", "a", "b")):
@@ -137,7 +141,7 @@ def of(vendor: str) -> dict[str, str]:
     return {"fluence.flux-framework.org/require-vendor": vendor}
 
 
-def test_what_a_victim_has_given_back_is_kept_until_the_last_victim_ended(cluster: FakeCluster) -> None:
+def test_what_a_victim_has_given_back_is_kept_until_the_last_victim_ended(cluster: Cluster) -> None:
     full_of_devices(cluster)
     cluster.add(pod("high", priority=10, **needing(2)))
     run(cluster)
@@ -151,7 +155,7 @@ def test_what_a_victim_has_given_back_is_kept_until_the_last_victim_ended(cluste
     assert held_by_nobody(cluster) == []
 
 
-def test_a_device_that_no_nominated_pod_is_to_have_is_given_to_others(cluster: FakeCluster) -> None:
+def test_a_device_that_no_nominated_pod_is_to_have_is_given_to_others(cluster: Cluster) -> None:
     full_of_devices(cluster)
     cluster.add(pod("high", priority=10, annotations=of("a"), **needing(1)))
     run(cluster)
@@ -164,7 +168,7 @@ def test_a_device_that_no_nominated_pod_is_to_have_is_given_to_others(cluster: F
     cluster.assert_bound("high")
 
 
-def test_two_that_are_nominated_wait_for_two_devices_and_neither_stands_in_the_others_way(cluster: FakeCluster) -> None:
+def test_two_that_are_nominated_wait_for_two_devices_and_neither_stands_in_the_others_way(cluster: Cluster) -> None:
     full_of_devices(cluster)
     cluster.add(*(pod(f"high{number}", priority=10, annotations=of("a"), **needing(1)) for number in (0, 1, 2)))
     run(cluster)
@@ -175,13 +179,12 @@ def test_two_that_are_nominated_wait_for_two_devices_and_neither_stands_in_the_o
     assert [bool(cluster.node_of(f"high{number}")) for number in (0, 1, 2)] == [True, True, False]
 
 
-def test_after_a_restart_the_devices_are_kept_as_before(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_after_a_restart_the_devices_are_kept_as_before(cluster: Cluster, tmp_path: Path) -> None:
     full_of_devices(cluster)
     cluster.add(pod("high", priority=10, **needing(2)))
     run(cluster)
-    again = made(tmp_path).plugin  # type: ignore[attr-defined]
-    cluster.plugin = again  # type: ignore[attr-defined]
-    cluster.start(again)
+    cluster.fluence = made(tmp_path).fluence
+    cluster.start(cluster.fluence)
     cluster.add(pod("low", priority=5, preemption_policy="Never", **needing(1)))
     end(cluster, "holds0")
     cluster.assert_pending("low")
@@ -189,7 +192,7 @@ def test_after_a_restart_the_devices_are_kept_as_before(cluster: FakeCluster, tm
     cluster.assert_bound("high")
 
 
-def test_a_gang_takes_what_is_kept_for_it(cluster: FakeCluster) -> None:
+def test_a_gang_takes_what_is_kept_for_it(cluster: Cluster) -> None:
     full_of_devices(cluster)
     cluster.add(gang("high", 2, priority=10, **needing(1)))
     run(cluster)
@@ -216,7 +219,7 @@ def test_what_was_kept_is_free_when_the_nominated_pod_is_gone(policy: str, tmp_p
     assert held_by_nobody(cluster) == []
 
 
-def test_without_nominated_pods_nothing_is_done_for_any(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nominated_pods_nothing_is_done_for_any(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     def unwanted(*_: object) -> None:
         raise AssertionError("somebody looks for nominated pods")
 

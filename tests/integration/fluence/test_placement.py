@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -134,7 +135,7 @@ async def test_candidates_are_the_nodes_that_every_other_filter_allows(world: Wo
 
 
 async def test_host_ports_inside_a_gang_are_respected(world: World) -> None:
-    ports = {"container": {"ports": [{"containerPort": 80, "hostPort": 8080}]}}
+    ports: dict[str, Any] = {"container": {"ports": [{"containerPort": 80, "hostPort": 8080}]}}
     members = [pod(f"p{i}", group="g", **ports) for i in range(3)]
     result = await world.place(*(node(f"n{i}") for i in range(3)), gang("g", 3), *members)
     assert result["summary"]["scheduled"] == 3

@@ -24,32 +24,39 @@ QPU = "fluxion.flux-framework.org/qpu"
 RESOURCES = "resources:\n  - {type: qpu, name: one, count: 2}\n"
 
 
+class Cluster(FakeCluster):
+    """A cluster whose scheduler has the plugin."""
+
+    def __init__(self, plugin: FluencePlugin) -> None:
+        super().__init__(checked=False)
+        self.fluence = plugin
+
+
 @pytest.fixture
-def cluster(tmp_path: Path) -> FakeCluster:
+def cluster(tmp_path: Path) -> Cluster:
     file = tmp_path / "resources.yaml"
     file.write_text(RESOURCES)
-    made = FakeCluster(checked=False)
-    made.plugin = FluencePlugin(FluenceArguments(resources=str(file)))  # type: ignore[attr-defined]
+    made = Cluster(FluencePlugin(FluenceArguments(resources=str(file))))
     made.add(*(node(f"n{number}", cpu="4", offers={QPU: "8"}) for number in (1, 2)))
     return made
 
 
-def graph(cluster: FakeCluster) -> object:
+def graph(cluster: Cluster) -> object:
     """What is held in the graph, by whom and under which jobid."""
-    live = cluster.plugin.live  # type: ignore[attr-defined]
+    live = cluster.fluence.live
     found = live.matcher.find("sched-now=allocated")
     taken = sorted(vertex["metadata"]["paths"]["containment"] for vertex in found["graph"]["nodes"]) if found else []
     return dict(live.holdings.shares), taken, dict(live.foreign.held)
 
 
-def run(cluster: FakeCluster) -> None:
+def run(cluster: Cluster) -> None:
     if cluster._scheduler is None:
-        cluster.run(cluster.plugin)  # type: ignore[attr-defined]
+        cluster.run(cluster.fluence)
     else:
         cluster.run()
 
 
-def test_a_pod_that_waits_for_a_device_preempts_who_holds_one(cluster: FakeCluster) -> None:
+def test_a_pod_that_waits_for_a_device_preempts_who_holds_one(cluster: Cluster) -> None:
     cluster.add(*(pod(f"holds{n}", cpu="1", requests={QPU: "1"}, priority=n) for n in (1, 2)), pod("plain", priority=0))
     run(cluster)
     cluster.add(pod("high", cpu="1", requests={QPU: "1"}, priority=10))
@@ -61,7 +68,7 @@ def test_a_pod_that_waits_for_a_device_preempts_who_holds_one(cluster: FakeClust
     cluster.assert_bound("holds2")
 
 
-def test_a_trial_leaves_no_trace_in_the_graph(cluster: FakeCluster) -> None:
+def test_a_trial_leaves_no_trace_in_the_graph(cluster: Cluster) -> None:
     cluster.add(gang("old", 4, cpu="1", priority=1), pod("other", cpu="2", priority=1, scheduler="x", bound_to="n1"))
     run(cluster)
     before = graph(cluster)
@@ -72,7 +79,7 @@ def test_a_trial_leaves_no_trace_in_the_graph(cluster: FakeCluster) -> None:
     assert graph(cluster) == before
 
 
-def test_a_gang_preempts_a_gang_in_the_graph(cluster: FakeCluster) -> None:
+def test_a_gang_preempts_a_gang_in_the_graph(cluster: Cluster) -> None:
     cluster.add(gang("old", 4, cpu="2", priority=1))
     run(cluster)
     before = graph(cluster)
@@ -86,7 +93,7 @@ def test_a_gang_preempts_a_gang_in_the_graph(cluster: FakeCluster) -> None:
     cluster.assert_bound("new-1")
 
 
-def test_a_pod_preempts_on_a_node_what_the_graph_needs_free(cluster: FakeCluster) -> None:
+def test_a_pod_preempts_on_a_node_what_the_graph_needs_free(cluster: Cluster) -> None:
     cluster.add(*(pod(f"low{n}", cpu="2", priority=1) for n in range(3)), pod("mid", cpu="2", priority=5))
     run(cluster)
     before = graph(cluster)
@@ -101,7 +108,7 @@ def test_a_pod_preempts_on_a_node_what_the_graph_needs_free(cluster: FakeCluster
 
 
 def test_others_load_is_counted_when_the_graph_is_asked_not_for_each_pod_of_a_node(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.add(*(pod(f"other{n}", cpu="500m", priority=1, scheduler="x", bound_to="n1") for n in range(8)))
     cluster.add(pod("stays", cpu="4", priority=20, scheduler="x", bound_to="n2"))
@@ -120,7 +127,7 @@ def test_others_load_is_counted_when_the_graph_is_asked_not_for_each_pod_of_a_no
 
 
 def test_for_pods_without_devices_the_graph_is_neither_changed_nor_asked(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.add(pod("ours", cpu="2", priority=5))
     cluster.add(*(pod(f"other{n}", cpu="900m", priority=n, scheduler="x", bound_to="n1") for n in range(2)))
@@ -135,7 +142,7 @@ def test_for_pods_without_devices_the_graph_is_neither_changed_nor_asked(
 
 
 def test_where_the_graph_alone_refuses_a_pod_its_victims_are_on_one_node_and_nothing_is_tried_out(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Filters count millicores, the graph whole cores."""
     for name, priority in (("n1", 2), ("n2", 1)):
@@ -215,7 +222,7 @@ def test_what_a_trial_costs_for_a_pod_does_not_grow_with_those_that_hold_somethi
 
 
 @pytest.mark.parametrize("lacking", ["pods", "port", "cordoned"])
-def test_who_is_nominated_does_not_go_where_the_filters_still_refuse_it(cluster: FakeCluster, lacking: str) -> None:
+def test_who_is_nominated_does_not_go_where_the_filters_still_refuse_it(cluster: Cluster, lacking: str) -> None:
     """The graph has cores left on the node: what is short there is none of it."""
     pods = 1 if lacking == "pods" else 9
     cluster.add(node("n1", cpu="4", pods=pods), node("n2", cpu="1"))

@@ -84,7 +84,7 @@ async def test_a_volume_that_is_on_one_node_brings_the_member_there_and_the_othe
                  "resources": {"requests": {"storage": "1Gi"}}},
         "status": {"phase": "Bound"},
     }  # fmt: skip
-    mounts = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+    mounts: dict[str, Any] = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
     members = [
         pod("reader", {"cpu": "2"}, group="g", **mounts),
         *(pod(f"w{i}", {"cpu": "2"}, group="g") for i in range(5)),
@@ -102,6 +102,6 @@ async def test_a_node_that_is_merely_busy_is_tried_again_as_soon_as_it_is_free(w
     await arrives(world, pod("other"))
     assert (await world.live_pod("other")).spec.node_name, "nothing of the gang is in the way"
     await world.scheduler.event_handlers.apply("DELETED", await world.live_pod("old"))
-    world.scheduler.clock.advance(60)
+    world.advance(60)
     await world.scheduler.cycle()
     assert {(await world.live_pod(f"g{i}")).spec.node_name for i in range(2)} == {"n1", "n2"}

@@ -12,7 +12,7 @@ from session_scheduler.base.clock import StoppedClock
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.engine.scheduler import Scheduler
-from session_scheduler.model.objects import Node, Pod
+from session_scheduler.model.objects import KubeObject, Node, Pod
 from session_scheduler.registry.registry import Registry
 
 from .conftest import World, device, gang, node, pod
@@ -127,7 +127,7 @@ async def test_a_new_type_can_be_had_and_one_that_left_is_unknown(world: World) 
     assert "is in no resource tree" in world.pod("p")["reason"]
     set_resources(world, "resources: [{type: fpga, name: f}]")
     world.scheduler.queue.plugin_changed("fluence")
-    world.scheduler.clock.advance(60)
+    world.advance(60)
     await world.scheduler.cycle()
     assert await placed(world, "p")
     await arrives(world, pod("q", device("qpu")))
@@ -182,7 +182,10 @@ async def test_a_file_that_changed_while_the_replica_stood_by_is_read_before_any
     file.write_text("resources: [{type: fpga, name: f}]")
     calls = Registry(BUILTIN).load_calls(config)
     file.write_text(TWO)
-    objects = [*(await world.scheduler.cluster.list(Node)).items, *(await world.scheduler.cluster.list(Pod)).items]
+    objects: list[KubeObject] = [
+        *(await world.scheduler.cluster.list(Node)).items,
+        *(await world.scheduler.cluster.list(Pod)).items,
+    ]
     world.scheduler = Scheduler(MemoryCluster(objects), config, calls, StoppedClock())
     await world.scheduler.start()
     assert (shares(world), jobids(world)) == before
@@ -221,7 +224,7 @@ async def test_what_is_below_something_down_is_down(world: World) -> None:
     assert "every qubit is down in the resources file: qubit0 of d" in world.pod("p")["reason"]
     set_resources(world, tree % "up")
     world.scheduler.queue.plugin_changed("fluence")
-    world.scheduler.clock.advance(60)
+    world.advance(60)
     await world.scheduler.cycle()
     assert await placed(world, "p")
 
@@ -246,7 +249,7 @@ async def test_what_is_down_and_held_is_free_for_nobody_when_it_ends_until_it_is
     assert not await placed(world, "q")
     set_resources(world, "resources: [{type: qpu, name: a}]")
     world.scheduler.queue.plugin_changed("fluence")
-    world.scheduler.clock.advance(60)
+    world.advance(60)
     await world.scheduler.cycle()
     assert await placed(world, "q")
 

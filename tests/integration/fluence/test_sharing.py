@@ -20,7 +20,7 @@ def devices(world: World) -> dict[str, set[str]]:
 async def ends(world: World, *names: str) -> None:
     for name in names:
         await world.scheduler.event_handlers.apply("DELETED", await world.live_pod(name))
-    world.scheduler.clock.advance(60)
+    world.advance(60)
     await world.scheduler.cycle()
 
 

@@ -7,6 +7,7 @@ in the end beyond what the preemptors took has ended for nothing.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -86,7 +87,7 @@ class World:
         named = ObjectMeta(name="budget", namespace="default")
         self.cluster.add(PodDisruptionBudget(metadata=named, spec=SELECTOR, status=status))
 
-    def come(self, objects: list[KubeObject]) -> None:
+    def come(self, objects: Sequence[KubeObject]) -> None:
         self.cluster.add(objects)
         self.came += [one.metadata.name for one in objects if isinstance(one, Pod)]
 

@@ -25,7 +25,7 @@ from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.config.settings import PluginConfig, Profile, SchedulerConfig
 from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.model.groups import Phase
-from session_scheduler.model.objects import Node, NodeStatus, ObjectMeta, Pod, PodGroup, PodStatus
+from session_scheduler.model.objects import Node, NodeStatus, ObjectMeta, Pod, PodGroup, PodStatus, Quantity
 from session_scheduler.registry.registry import Registry
 
 RESOURCES = """
@@ -55,7 +55,7 @@ class Life:
         """What each live pod was given, by uid."""
 
     def _node(self, name: str, cores: int) -> Node:
-        offers = {"cpu": str(cores), "memory": "8Gi", "pods": "50"}
+        offers: dict[str, Quantity] = {"cpu": str(cores), "memory": "8Gi", "pods": "50"}
         offers |= {f"fluxion.flux-framework.org/{kind}": "1000" for kind in KINDS}
         return Node(metadata=ObjectMeta(name=name, uid=name), status=NodeStatus(allocatable=offers))
 
@@ -98,17 +98,20 @@ class Life:
         name = f"g{self.count}"
         if size > 1:
             policy = {"gang": {"minCount": size}}
-            spec = {
+            group = {
                 "kind": "PodGroup",
                 "metadata": {"name": name, "namespace": "d"},
                 "spec": {"schedulingPolicy": policy},
             }
-            await self.cluster.create(msgspec.convert(spec, PodGroup))
+            await self.cluster.create(msgspec.convert(group, PodGroup))
         asked = {"cpu": str(self.chance.randint(1, 2)), "memory": self.chance.choice(["0", "1Gi", "1000Mi"])}
         if self.chance.random() < 0.6:
             asked[f"fluxion.flux-framework.org/{self.chance.choice(KINDS)}"] = str(self.chance.randint(1, 2))
         for index in range(size):
-            spec = {"schedulerName": "fluence", "containers": [{"name": "c", "resources": {"requests": asked}}]}
+            spec: dict[str, Any] = {
+                "schedulerName": "fluence",
+                "containers": [{"name": "c", "resources": {"requests": asked}}],
+            }
             if size > 1:
                 spec["schedulingGroup"] = {"podGroupName": name}
             metadata = {"name": f"{name}-{index}", "namespace": "d"}

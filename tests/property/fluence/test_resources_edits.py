@@ -83,8 +83,8 @@ class EditedLife(Life):
         await self.scheduler.cycle()
         assert self.plugin.drift == {"unheld": 0, "ended": 0}
         live = self.plugin.live
-        known = {jobid for share in live.holdings.shares.values() for jobid in share}
-        assert live.matcher.stat()["jobs"]["ALLOCATED"] == len(known) + len(live.foreign.held)
+        jobs = {jobid for share in live.holdings.shares.values() for jobid in share}
+        assert live.matcher.stat()["jobs"]["ALLOCATED"] == len(jobs) + len(live.foreign.held)
 
     def _check_kept(self, after: str) -> None:
         """What a pod was given is held or missing as long as it lives: whoever has it beside it, got it meanwhile."""

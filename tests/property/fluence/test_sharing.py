@@ -53,9 +53,9 @@ class World:
             self.may |= {f"/cluster/{name}/{name}{i}": n for i, n in enumerate(sharing)}
         self.may["/cluster/lone"] = chance.choice([1, 2, 4])
         lines.append(f"- {{type: qpu, name: lone, sharing: {self.may['/cluster/lone']}}}")
-        sharing = chance.choice([1, 2])
-        self.may |= {"/cluster/twin0": sharing, "/cluster/twin1": sharing}
-        lines.append(f"- {{type: qpu, name: twin, count: 2, sharing: {sharing}}}")
+        twin = chance.choice([1, 2])
+        self.may |= {"/cluster/twin0": twin, "/cluster/twin1": twin}
+        lines.append(f"- {{type: qpu, name: twin, count: 2, sharing: {twin}}}")
         chance.shuffle(lines)
         return load_resources("\n".join(["resources:", *lines]), "model")
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from fluence_plugins.fluence.graph.jgf import JGFBuilder, Options
 from fluence_plugins.fluence.graph.jobspec import Count, Jobspec, Resource, Task
 
-text = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 words = st.one_of(st.sampled_from(["no", "null", "~", "1.0", "0x1f", "1:30", "true", "2020-01-02", "=", "<<"]), text)
 plain = st.recursive(
     st.one_of(words, st.integers(-(2**53), 2**53), st.booleans(), st.none(), st.floats(allow_nan=False, width=32,

@@ -98,7 +98,7 @@ def check_that_all_run_again(world: World) -> int:
     cluster.run()
     before = world.runs()
     moved_for: dict[Group, None] = {}
-    cluster.scheduler.observer.moves = lambda group, victims: moved_for.setdefault(group)  # type: ignore[assignment,method-assign]
+    cluster.scheduler.observer.moves = lambda group, victims: moved_for.setdefault(group)  # type: ignore[method-assign]
     cluster.add(world.waiting())
     for _ in range(25):
         world.turn()

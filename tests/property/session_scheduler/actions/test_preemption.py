@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -92,7 +93,7 @@ def carried_out(world: World) -> tuple[frozenset[str], dict[str, int]]:
                    labels=GUARDED if one.guarded else {}, group=one.group)  # fmt: skip
         started = PodStatus(phase="Running", start_time=f"2026-01-01T00:00:{one.since:02}Z")
         cluster.add(replace(made, status=started))
-    asked = {"cpu": str(world.cpu), "memory": "1Mi", "priority": world.priority}
+    asked: dict[str, Any] = {"cpu": str(world.cpu), "memory": "1Mi", "priority": world.priority}
     cluster.add(gang("new", world.size, **asked) if world.size else pod("new", **asked))
     cluster.run()
     pods = cluster.memory.objects(Pod)

@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from session_scheduler.builtin import BUILTIN
+from session_scheduler.builtin.node_resources_balanced_allocation import NodeResourcesBalancedAllocation as Balanced
+from session_scheduler.builtin.node_resources_fit import NodeResourcesFit as Fit
 from session_scheduler.config.parsing import validated
 from session_scheduler.hookspecs import SKIP
 from session_scheduler.model.class_table import ClassTable
 from session_scheduler.model.columns import NodeTable, NodeView
 from session_scheduler.model.objects import Node, Pod
 
-Fit, Balanced = BUILTIN["NodeResourcesFit"], BUILTIN["NodeResourcesBalancedAllocation"]
 PORTS = BUILTIN["NodePorts"](None)
 NAMES = ("cpu", "memory", "example/gpu")
 DEFAULTS = {"cpu": 100, "memory": 200 * 2**20}
@@ -114,15 +115,17 @@ def test_allocation_scores_are_what_each_node_alone_would_say(
     plainly = []
     for capacity, running in views.plain:
         points = weight = 0
-        for resource in resources:
-            name, has = resource["name"], capacity[resource["name"]]
+        for name, its in zip(NAMES, weights, strict=True):
+            has = capacity[name]
             if not has or (name == "example/gpu" and not wanted[0].get(name)):
                 continue
             used = scored([*running, wanted], name)
-            points += resource["weight"] * ((min(used, has) if most else max(has - used, 0)) * 100 // has)
-            weight += resource["weight"]
+            points += its * ((min(used, has) if most else max(has - used, 0)) * 100 // has)
+            weight += its
         plainly.append(points // weight if weight else 0)
-    assert plugin.score(views.view, plugin.prepare(views.cls)).tolist() == plainly
+    scores = plugin.score(views.view, plugin.prepare(views.cls))
+    assert scores is not None
+    assert scores.tolist() == plainly
 
 
 def evenness(shares: list[float]) -> int:
@@ -144,6 +147,7 @@ def test_balance_is_what_each_node_alone_would_say(cluster: Any, wanted: Any, na
     if not any(wanted[0].get(name) for name in names):
         assert state is SKIP
         return
+    assert state is not SKIP
     plainly = []
     for capacity, running in views.plain:
         present = [name for name in counted if capacity[name]]

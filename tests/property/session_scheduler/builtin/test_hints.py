@@ -31,7 +31,8 @@ def terms(choose: Choose, *, negative: bool) -> Affinity:
     """One or two terms over zones or nodes."""
     found = [{"topologyKey": choose.choice((ZONE, HOST)), "labelSelector": {"matchLabels": {"app": app}}}
              for app in choose.sample(APPS, choose.choice((1, 1, 2)))]  # fmt: skip
-    return Affinity(**{"pod_anti_affinity" if negative else "pod_affinity": {REQUIRED: found}})
+    wanted = {REQUIRED: found}
+    return Affinity(pod_anti_affinity=wanted) if negative else Affinity(pod_affinity=wanted)
 
 
 def spread(choose: Choose) -> dict[str, Any]:

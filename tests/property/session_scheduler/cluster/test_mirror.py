@@ -20,12 +20,13 @@ def an_object(chance: random.Random) -> KubeObject:
     """One of few, so that names are often used again; its labels differ each time."""
     number = chance.randrange(5)
     metadata = ObjectMeta(name=f"o{number}", namespace="ns", labels={"random": str(chance.random())})
-    return chance.choice([
+    objects: list[KubeObject] = [
         Pod(metadata=metadata),
         Node(metadata=ObjectMeta(name=f"o{number}", labels=metadata.labels)),
         PodGroup(metadata=metadata),
         PodGroup(api_version=SECOND_API, metadata=metadata),
-    ])  # fmt: skip
+    ]
+    return chance.choice(objects)
 
 
 async def something_happens(cluster: Faulty, chance: random.Random) -> None:
@@ -34,9 +35,8 @@ async def something_happens(cluster: Faulty, chance: random.Random) -> None:
     if step < 0.5:
         cluster.put(an_object(chance))
     elif step < 0.8:
-        items: list[KubeObject] = [
-            obj for kind in (Pod, Node, PodGroup) for obj in (await cluster.now(kind)).items
-        ]  # fmt: skip
+        kinds: tuple[type[Pod | Node | PodGroup], ...] = (Pod, Node, PodGroup)
+        items: list[KubeObject] = [obj for kind in kinds for obj in (await cluster.now(kind)).items]
         if items:
             ended = chance.choice(items)
             await cluster.delete(ended)

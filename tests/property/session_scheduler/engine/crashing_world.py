@@ -70,6 +70,7 @@ class Watched(MemoryCluster):
         super()._publish(change, obj)
         self.log.append((change.value, obj))
         if isinstance(obj, Pod) and obj.spec.node_name:
+            assert obj.spec.scheduling_group
             self._look_at_gang(obj.spec.scheduling_group.pod_group_name)
 
     def _remove(self, obj):
@@ -147,7 +148,7 @@ class Telling(Observer):
 class Replica:
     """One scheduler, what it has seen of the changes, and its way to the cluster."""
 
-    def __init__(self, world):
+    def __init__(self, world: World):
         self._world = world
         self.plugin = Slots()
         self.dying = False

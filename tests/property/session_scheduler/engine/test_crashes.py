@@ -16,13 +16,13 @@ from .crashing_world import World, enough, held_by
 
 
 @pytest.fixture(autouse=True)
-def same_attempts(monkeypatch):
+def same_attempts(monkeypatch: pytest.MonkeyPatch):
     """Attempts have the same names in every run."""
     source = Random(5)
     monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=source.getrandbits(128), version=4))
 
 
-def not_whole(world):
+def not_whole(world: World):
     """Gangs that were never whole and are bound in part. What runs since its gang was whole runs on."""
     found = []
     for group in world.cluster.all(PodGroup):
@@ -33,7 +33,7 @@ def not_whole(world):
     return found
 
 
-def torn(world):
+def torn(world: World):
     """Gangs that are bound in several zones."""
     zones = {group.metadata.name: set() for group in world.cluster.all(PodGroup)}
     for one in world.cluster.bound():
@@ -52,7 +52,7 @@ def unsettled(replica):
     return found
 
 
-async def end_everything(world, replica):
+async def end_everything(world: World, replica):
     """All pods end, and none comes again: no plan may be left."""
     world._sizes.clear()
     for one in world.cluster.all(Pod):

@@ -35,7 +35,8 @@ def near(choose: Choose) -> dict[str, Any]:
     """Affinity of one kind or both, of which the terms of one may pick what the other does."""
     wanted = choose.choice(("pod_affinity", "pod_anti_affinity", "both"))
     kinds = ("pod_affinity", "pod_anti_affinity") if wanted == "both" else (wanted,)
-    return {"affinity": Affinity(**{kind: {REQUIRED: terms(choose)} for kind in kinds})}
+    wants: dict[str, Any] = {kind: {REQUIRED: terms(choose)} for kind in kinds}
+    return {"affinity": Affinity(**wants)}
 
 
 def spread(choose: Choose) -> dict[str, Any]:
@@ -84,7 +85,8 @@ class World:
             on = choose.choice(self.within(match[2], name))
             self.run(match[1], on)
         elif match := _NONE_NEAR.fullmatch(text):
-            self.end(match[2], name, lambda one: one.metadata.labels["app"] == match[1])
+            app = match[1]
+            self.end(match[2], name, lambda one: one.metadata.labels["app"] == app)
         elif match := _NO_HATER.fullmatch(text):
             self.end(match[1], name, lambda one: one.spec.affinity is not None)
         else:

@@ -90,7 +90,7 @@ class Player:
         fits, room = self._by_name(board.mask), self._by_name(board.capacity(1 + number % 4))
         if move == "elsewhere":  # where another class, or a plugin, would have put it; the board is not told
             rows = np.flatnonzero(board.mask)
-            names = sorted((self.table.nodes[r].metadata.name, int(r)) for r in rows)
+            names = sorted((node.metadata.name, int(r)) for r in rows if (node := self.table.nodes[r]))
             row = names[number % len(names)][1]
             self.statement.allocate(task, row)
         else:

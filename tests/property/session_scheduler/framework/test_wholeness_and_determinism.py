@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -120,7 +121,7 @@ def manifests(objects, order, folder):
 @settings(max_examples=15)
 @given(nodes(), pods(), st.integers(0, 3), st.randoms(use_true_random=False))
 def test_equal_seeds_give_equal_bytes_whatever_the_order_of_the_nodes(
-    tmp_path_factory, some_nodes, some_pods, seed, order
+    tmp_path_factory: pytest.TempPathFactory, some_nodes, some_pods, seed, order
 ):
     folder = tmp_path_factory.mktemp("simulated")
     config = SchedulerConfig(seed=seed, profiles=(Profile(plugins=(PluginConfig(name="fluence", enabled=False),)),))

@@ -134,6 +134,8 @@ def test_preferences_add_up_as_each_node_alone_would_say(cluster: Any, weighted:
     preferred = [{"weight": weight, "preference": term} for weight, term in weighted]
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
     spec = msgspec.convert({"affinity": affinity}, PodSpec)
+    assert spec.affinity
+    assert spec.affinity.node_affinity
     plainly = [
         sum(weight for weight, term in weighted if term_holds(term, name, carried))
         for name, (carried, _) in zip(NAMES, cluster, strict=False)
