@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from fluence_plugins.env_injection import handlers as handlers_module
 from fluence_plugins.env_injection.fluxion import FluxionHandler
 from fluence_plugins.env_injection.handlers import GROUP, HandlerSettings, load_handlers
 from session_scheduler.cli import main
@@ -96,6 +95,9 @@ def test_a_handler_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPa
     def load() -> Callable[[HandlerSettings], Labels]:
         raise ImportError("no module\nnamed x")
 
-    monkeypatch.setattr(handlers_module.metadata, "entry_points", lambda group: [SimpleNamespace(name="a", load=load)])
+    monkeypatch.setattr(
+        "fluence_plugins.env_injection.handlers.metadata.entry_points",
+        lambda group: [SimpleNamespace(name="a", load=load)],
+    )
     with pytest.raises(InputError, match=re.escape("a cannot be imported: ImportError: no module named x: mend")):
         load_handlers(["a"], SETTINGS)

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,12 @@ def handler(file: Path | None, *names: str, registry: CollectorRegistry | None =
     settings = HandlerSettings(frozenset(names or ("fluence",)), str(file) if file else None,
                                registry or CollectorRegistry())  # fmt: skip
     return FluxionHandler(settings)
+
+
+def mutated(handler: FluxionHandler, pod: Pod) -> Sequence[dict[str, Any]]:
+    operations = handler.mutate(pod, REQUEST)
+    assert not isinstance(operations, Refusal)
+    return operations
 
 
 @pytest.fixture
@@ -92,7 +99,7 @@ def test_every_container_and_init_container_gets_all_in_one_order(fluxion: Fluxi
 
 
 def test_a_variable_reads_the_annotation_that_the_scheduler_writes(fluxion: FluxionHandler) -> None:
-    (operation,) = fluxion.mutate(pod(), REQUEST)
+    (operation,) = mutated(fluxion, pod())
     assert operation["path"] == "/spec/containers/0/env"
     assert operation["value"][:2] == [
         {"name": "FLUXION_BACKEND", "valueFrom": {"fieldRef": {
@@ -155,7 +162,7 @@ def test_what_the_api_server_would_refuse_is_left_as_it_is(fluxion: FluxionHandl
 def test_a_pod_that_could_not_be_stored_with_the_variables_costs_no_more_than_its_reading(
     fluxion: FluxionHandler,
 ) -> None:
-    assert len(fluxion.mutate(pod(containers=[{}] * 3000, initContainers=[{}] * 333), REQUEST)) == 3333
+    assert len(mutated(fluxion, pod(containers=[{}] * 3000, initContainers=[{}] * 333))) == 3333
     assert fluxion.mutate(pod(containers=[{}] * 3000, initContainers=[{}] * 334), REQUEST) == []
     assert fluxion.mutate(pod(containers=[{}] * 1_000_000), REQUEST) == []
 
@@ -176,7 +183,7 @@ def test_one_of_them_that_asks_for_devices_is_refused_with_cause_and_remedy(
 
 def test_without_a_resources_file_there_is_the_backend_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FLUENCE_RESOURCES", raising=False)
-    (operation,) = handler(None).mutate(pod(), REQUEST)
+    (operation,) = mutated(handler(None), pod())
     assert names_of({"env": operation["value"]}) == ["FLUXION_BACKEND"]
 
 

@@ -47,7 +47,7 @@ def refusal(made: Object) -> str:
         ({"parallelism": 2, "completions": 9}, "2"),
     ],
 )
-def test_a_jobs_gang_is_as_large_as_its_pods_are_many_at_once(spec: dict[str, int], size: str) -> None:
+def test_a_jobs_gang_is_as_large_as_its_pods_are_many_at_once(spec: dict[str, Any], size: str) -> None:
     assert size_of(workload(**spec)) == size
 
 

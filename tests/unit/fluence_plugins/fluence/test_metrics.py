@@ -1,5 +1,7 @@
 """What the plugin measures is what its graph has and does."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from prometheus_client.core import Metric
@@ -38,7 +40,7 @@ def matches(live: LiveGraph) -> dict[str, float]:
     return {sample.labels["outcome"]: sample.value for sample in samples if sample.name.endswith("_count")}
 
 
-def take(live: LiveGraph, uid: str, pods: int = 1, **shape: int) -> None:
+def take(live: LiveGraph, uid: str, pods: int = 1, **shape: Any) -> None:
     job = live.allocations.match(compute_jobspec(PodShape(**shape), pods).to_json())
     live.allocations.hold(uid, {job.jobid: job.placement})
 

@@ -104,7 +104,7 @@ class Applied:
             else:
                 at[place[-1]] = copy.deepcopy(value)
         self.webhook(obj)
-        old = before["metadata"] if before else {"uid": f"uid-{self._version + 1}", "generation": 0}
+        old: dict[str, Any] = before["metadata"] if before else {"uid": f"uid-{self._version + 1}", "generation": 0}
         self._version += 1
         obj["metadata"] |= {key: name[key] for key in ("name", "namespace") if key in name}
         obj["metadata"] |= {"uid": old["uid"], "resourceVersion": str(self._version)}

@@ -107,11 +107,6 @@ class Api:
         assert known["metadata"]["uid"] == uid
         self._tell(Change.DELETED, plural, known)
 
-    async def list(self, path: str, kind: type[_T]) -> tuple[_T, ...]:
-        assert path.endswith("/workloads")
-        await asyncio.sleep(_LATENCY)
-        return msgspec.convert(self.workloads, tuple[kind, ...])  # type: ignore[valid-type]
-
     # ------------------------------------------------------------------ what others do
 
     def put(self, plural: str, obj: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,6 +139,11 @@ class Api:
         counts = Counter(kind for kind, _ in self.writes)
         self.writes.clear()
         return counts
+
+    async def list(self, path: str, kind: type[_T]) -> tuple[_T, ...]:  # the last: below it `list` is no type
+        assert path.endswith("/workloads")
+        await asyncio.sleep(_LATENCY)
+        return msgspec.convert(self.workloads, tuple[kind, ...])  # type: ignore[valid-type]
 
     # ------------------------------------------------------------------ inside
 
@@ -184,7 +184,7 @@ def typed(plural: str, obj: Mapping[str, Any]) -> Any:
 
 
 def _managed(body: Mapping[str, Any], manager: str) -> dict[str, Any]:
-    fields = {
+    fields: dict[str, dict[str, Any]] = {
         "f:metadata": {"f:labels": {f"f:{key}": {} for key in body["metadata"].get("labels", {})}},
         "f:spec": {f"f:{key}": {} for key in body.get("spec", {})},
     }
@@ -255,10 +255,10 @@ class World:
         follow = _Following(self.api)
         self.controller = Controller(
             self.api,  # type: ignore[arg-type]
-            self._connect,
+            self._connect,  # type: ignore[arg-type]
             meter=self.meter,
             now=now,
-            follow=follow.by,
+            follow=follow.by,  # type: ignore[arg-type]
         )
         self._task = asyncio.create_task(self.controller.run())
         await asyncio.sleep(0.5)

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from fluence_plugins.fluence.commands import backend
-from fluence_plugins.resources.backend_status import ConfigMapText, set_in_config_map, set_in_file
+from fluence_plugins.resources.backend_status import ConfigMapText, Marked, set_in_config_map, set_in_file
 from fluence_plugins.resources.errors import ResourcesError
 from session_scheduler.sdk.dynamic_client import Conflict
 
@@ -47,7 +47,7 @@ class Api:
         return {}
 
 
-def drain(api: Api, name: str = "a") -> bool:
+def drain(api: Api, name: str = "a") -> Marked:
     return asyncio.run(set_in_config_map(api, WHERE, name, down=True))  # type: ignore[arg-type]
 
 

@@ -21,7 +21,7 @@ from fluence_plugins.slurm_bridge.names import FINALIZER, SCHEDULER_NAME
 from fluence_plugins.slurm_bridge.slurm.model import Job, JobDefaults
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.framework.bindings import Runtime
-from session_scheduler.model.objects import Pod
+from session_scheduler.model.objects import KubeObject, Pod
 from session_scheduler.testing import pod
 
 from .fake_slurm import FakeSlurm, external_node
@@ -141,7 +141,7 @@ class Bridged:
         self.woken[group] += 1
         self._due[group] = None
 
-    def _tell(self, about: Pod, reason: str, note: str) -> None:
+    def _tell(self, about: KubeObject, reason: str, note: str) -> None:
         self.told.append((about.metadata.name, reason, note))
 
     # ------------------------------------------------------------------ time

@@ -27,7 +27,12 @@ FIXED = JobDefaults("here")
 
 def job(*names: str, **more: Any) -> Placeholder:
     pods = tuple(PodIdentity("ns", name, f"uid-{name}") for name in names)
-    said = {"name": names[0], "pods": pods, "minimum_nodes": len(pods), "maximum_nodes": len(pods)} | more
+    said: dict[str, Any] = {
+        "name": names[0],
+        "pods": pods,
+        "minimum_nodes": len(pods),
+        "maximum_nodes": len(pods),
+    } | more
     return Placeholder(**said)
 
 
@@ -47,7 +52,7 @@ def test_jobs_get_nodes_in_order_and_what_ends_makes_room() -> None:
         gang = await slurm.submit(job("p", "q"), FIXED, ("a", "b"))
         one = await slurm.submit(job("r"), FIXED, ("a", "b"))
         assert slurm.step() == []
-        assert [(found.reason, found.pending) for found in map(slurm.of, ("ns/p", "ns/r")) for found in found] == [
+        assert [(found.reason, found.pending) for key in ("ns/p", "ns/r") for found in slurm.of(key)] == [
             ("Resources", True),
             ("Priority", True),
         ]

@@ -1,7 +1,7 @@
 import pytest
 
 from fluence_plugins.fluence.errors import GraphError
-from fluence_plugins.fluence.graph.cluster_graph import HostResources, build_graph
+from fluence_plugins.fluence.graph.cluster_graph import ClusterGraph, HostResources, build_graph
 from fluence_plugins.fluence.graph.jgf import JGFBuilder
 from fluence_plugins.resources.config import load_resources
 
@@ -26,7 +26,7 @@ def metadata(data):
     return {node["metadata"]["paths"]["containment"]: node["metadata"] for node in data["graph"]["nodes"]}
 
 
-def test_a_host_is_a_node_that_is_not_virtual_with_cores_gpus_and_one_memory_pool(graph):
+def test_a_host_is_a_node_that_is_not_virtual_with_cores_gpus_and_one_memory_pool(graph: ClusterGraph):
     found = metadata(graph.jgf())
     assert found["/cluster/n1"]["type"] == "node"
     assert found["/cluster/n1"]["properties"] == {"virtual=false": ""}
@@ -37,7 +37,7 @@ def test_a_host_is_a_node_that_is_not_virtual_with_cores_gpus_and_one_memory_poo
     assert "/cluster/n2/memory" not in found
 
 
-def test_every_level_of_a_tree_is_a_virtual_node_with_classes_and_inherited_attributes(graph):
+def test_every_level_of_a_tree_is_a_virtual_node_with_classes_and_inherited_attributes(graph: ClusterGraph):
     found = metadata(graph.jgf())
     assert found["/cluster/rigetti"]["properties"].keys() == {
         "virtual=true", "class=qdevice", "class=qpu", "class=qubit", "region=us-east-1", "backend=rigetti",
@@ -48,13 +48,13 @@ def test_every_level_of_a_tree_is_a_virtual_node_with_classes_and_inherited_attr
     assert {found[path]["type"] for path in graph.virtual} == {"node"}
 
 
-def test_a_count_makes_siblings(graph):
+def test_a_count_makes_siblings(graph: ClusterGraph):
     assert [path for path in graph.virtual if "qubit" in path] == [
         f"/cluster/rigetti/qpu0/qubit{number}" for number in range(3)
     ]
 
 
-def test_every_node_has_a_rank_of_its_own_that_leads_back(graph):
+def test_every_node_has_a_rank_of_its_own_that_leads_back(graph: ClusterGraph):
     nodes = [data for data in metadata(graph.jgf()).values() if data["type"] == "node"]
     ranks = [data["rank"] for data in nodes]
     assert sorted(ranks) == list(range(len(nodes)))
@@ -67,7 +67,7 @@ def test_every_node_has_a_rank_of_its_own_that_leads_back(graph):
         graph.at_rank(99)
 
 
-def test_a_tree_can_hang_below_a_host(graph):
+def test_a_tree_can_hang_below_a_host(graph: ClusterGraph):
     fpga = graph.virtual["/cluster/n2/fpga1"]
     assert (fpga.backend, fpga.level, fpga.above) == ("fpga1", 0, ("/cluster/n2",))
     qubit = graph.virtual["/cluster/rigetti/qpu0/qubit0"]
@@ -75,7 +75,7 @@ def test_a_tree_can_hang_below_a_host(graph):
     assert qubit.above == ("/cluster/rigetti", "/cluster/rigetti/qpu0")
 
 
-def test_the_graph_is_what_the_builder_reads_back(graph):
+def test_the_graph_is_what_the_builder_reads_back(graph: ClusterGraph):
     assert JGFBuilder.from_json(graph.builder.to_json()) == graph.builder
 
 
@@ -90,7 +90,7 @@ def test_an_unknown_parent_is_refused_unless_it_may_come_later():
     assert graph.waiting_trees() == []
 
 
-def test_adding_a_host_gives_the_subgraph_with_the_path_from_the_root(graph):
+def test_adding_a_host_gives_the_subgraph_with_the_path_from_the_root(graph: ClusterGraph):
     before = len(graph.builder)
     grown = graph.add_host(HostResources("n3", 2, 512, 0))
     assert list(metadata(grown)) == [
@@ -102,7 +102,7 @@ def test_adding_a_host_gives_the_subgraph_with_the_path_from_the_root(graph):
     assert graph.at_rank(graph.host_ranks["n3"]) == "n3"
 
 
-def test_removing_a_host_forgets_it_and_what_hung_below_it(graph):
+def test_removing_a_host_forgets_it_and_what_hung_below_it(graph: ClusterGraph):
     rank, fpga = graph.host_ranks["n2"], graph.virtual["/cluster/n2/fpga0"].rank
     assert graph.remove_host("n2") == "/cluster/n2"
     assert "/cluster/n2/fpga0" not in graph.virtual
@@ -113,7 +113,7 @@ def test_removing_a_host_forgets_it_and_what_hung_below_it(graph):
         graph.remove_host("n2")
 
 
-def test_a_host_that_comes_back_gets_its_names_again_and_ranks_do_not_run_away(graph):
+def test_a_host_that_comes_back_gets_its_names_again_and_ranks_do_not_run_away(graph: ClusterGraph):
     ranks = graph.ranks
     graph.remove_host("n2")
     graph.add_host(HOSTS[1])
@@ -153,7 +153,7 @@ def test_what_is_down_is_marked_and_of_no_class_nor_is_what_lies_in_it():
     assert "class=fpga" in found["/cluster/n2/fpga0"]["properties"]
 
 
-def test_only_trees_that_differ_are_outdated_and_only_they_are_built_anew(graph):
+def test_only_trees_that_differ_are_outdated_and_only_they_are_built_anew(graph: ClusterGraph):
     before = {path: node.rank for path, node in graph.virtual.items()}
     other = load_resources(CONFIG.replace("count: 2", "count: 3"), "resources.yaml")
     assert graph.outdated(other) == []

@@ -1,4 +1,5 @@
 import json
+from typing import Any
 
 import pytest
 
@@ -19,20 +20,20 @@ def builder():
     return found
 
 
-def metadata(builder):
+def metadata(builder: JGFBuilder):
     return {
         node["metadata"]["paths"]["containment"]: node["metadata"] for node in builder.to_mapping()["graph"]["nodes"]
     }
 
 
-def test_vertices_are_named_and_numbered_under_their_parent(builder):
+def test_vertices_are_named_and_numbered_under_their_parent(builder: JGFBuilder):
     assert [vertex.path for vertex in builder] == [
         "/cluster0", "/cluster0/n1", "/cluster0/n1/core0", "/cluster0/n1/core1", "/cluster0/n1/memory0",
         "/cluster0/qpu0",
     ]  # fmt: skip
 
 
-def test_options_become_the_fields_that_the_matcher_reads(builder):
+def test_options_become_the_fields_that_the_matcher_reads(builder: JGFBuilder):
     found = metadata(builder)
     memory = found["/cluster0/n1/memory0"]
     assert (memory["size"], memory["unit"], memory["divisible"], memory["exclusive"]) == (512, "MiB", True, True)
@@ -43,7 +44,7 @@ def test_options_become_the_fields_that_the_matcher_reads(builder):
     assert "properties" not in found["/cluster0/qpu0"]
 
 
-def test_edges_lead_from_holder_to_held(builder):
+def test_edges_lead_from_holder_to_held(builder: JGFBuilder):
     edges = builder.to_mapping()["graph"]["edges"]
     assert [(edge["source"], edge["target"]) for edge in edges] == [
         ("0", "1"), ("1", "2"), ("1", "3"), ("1", "4"), ("0", "5"),
@@ -51,19 +52,19 @@ def test_edges_lead_from_holder_to_held(builder):
     assert all(edge["metadata"] == {"subsystem": "containment"} for edge in edges)
 
 
-def test_a_graph_survives_yaml_and_json(builder):
+def test_a_graph_survives_yaml_and_json(builder: JGFBuilder):
     assert JGFBuilder.from_yaml(builder.to_yaml()) == builder
     assert JGFBuilder.from_json(builder.to_json()) == builder
     assert JGFBuilder.from_json(builder.to_json()).to_mapping() == builder.to_mapping()
 
 
-def test_vertices_are_read_in_any_order(builder):
+def test_vertices_are_read_in_any_order(builder: JGFBuilder):
     data = builder.to_mapping()
     data["graph"]["nodes"].reverse()
     assert JGFBuilder.from_mapping(data) == builder
 
 
-def test_a_graph_that_was_read_can_grow(builder):
+def test_a_graph_that_was_read_can_grow(builder: JGFBuilder):
     again = JGFBuilder.from_json(builder.to_json())
     core = again.add_child(again["/cluster0/n1"], "core")
     assert (core.path, core.uniq_id) == ("/cluster0/n1/core2", 6)
@@ -75,13 +76,13 @@ def test_the_matchers_defaults_are_read():
     assert (root.name, root.uniq_id, root.id, root.options.size, root.options.rank) == ("c", 7, 7, 1, -1)
 
 
-def test_a_subgraph_holds_the_path_from_the_root(builder):
+def test_a_subgraph_holds_the_path_from_the_root(builder: JGFBuilder):
     data = builder.subgraph("/cluster0/n1/core1")
     assert [node["id"] for node in data["graph"]["nodes"]] == ["0", "1", "3"]
     assert len(data["graph"]["edges"]) == 2
 
 
-def test_removing_a_vertex_removes_what_it_holds(builder):
+def test_removing_a_vertex_removes_what_it_holds(builder: JGFBuilder):
     gone = builder.remove("/cluster0/n1")
     assert len(gone) == 4
     assert [vertex.path for vertex in builder] == ["/cluster0", "/cluster0/qpu0"]
@@ -89,7 +90,7 @@ def test_removing_a_vertex_removes_what_it_holds(builder):
         builder.remove("/cluster0/n1")
 
 
-def test_what_cannot_be_built_is_refused_by_path(builder):
+def test_what_cannot_be_built_is_refused_by_path(builder: JGFBuilder):
     root = builder["/cluster0"]
     with pytest.raises(GraphError, match="/cluster0/n1: two vertices have this path"):
         builder.add_child(root, "node", options=Options(name="n1"))
@@ -105,7 +106,7 @@ def test_what_cannot_be_built_is_refused_by_path(builder):
         JGFBuilder().add_child(root, "core")
 
 
-BAD = {"id": "1", "metadata": {"type": "node", "paths": {"containment": "/c/n"}}}
+BAD: dict[str, Any] = {"id": "1", "metadata": {"type": "node", "paths": {"containment": "/c/n"}}}
 ROOT = {"id": "0", "metadata": {"type": "cluster", "paths": {"containment": "/c"}}}
 
 

@@ -190,6 +190,7 @@ def test_what_the_library_gives_and_is_held_already_is_not_given(caplog: pytest.
     matcher = graph.matcher
     assert isinstance(matcher, LibraryMatcher)
     job = graph.allocations.match(compute_jobspec_text(PodShape(4), 1))
+    assert matcher._library
     matcher._library.retract(job.jobid)  # as if it had forgotten it
     with caplog.at_level(logging.WARNING), pytest.raises(Busy, match="held already"):
         graph.allocations.match(compute_jobspec_text(PodShape(1), 1))

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from fluence_plugins.fluence.errors import AllocationError, AttributeConflictError
-from fluence_plugins.fluence.graph.cluster_graph import HostResources, build_graph
+from fluence_plugins.fluence.graph.cluster_graph import ClusterGraph, HostResources, build_graph
 from fluence_plugins.fluence.graph.placement import DeviceHolding, HostHolding, Placement
 from fluence_plugins.fluence.graph.resource_set import allocation_from_placement, placement_from_allocation
 from fluence_plugins.resources.config import load_resources
@@ -134,7 +134,7 @@ def graph():
     return build_graph([HostResources("n1", 4, 1024, 1)], load_resources(CONFIG, "r"))
 
 
-def test_an_allocation_formed_from_names_reads_back_as_the_same_placement(graph):
+def test_an_allocation_formed_from_names_reads_back_as_the_same_placement(graph: ClusterGraph):
     placement = Placement(
         (HostHolding("n1", "/cluster/n1", (1, 3), (0,), 100),), (DeviceHolding("/cluster/d/qubit2", "d", {"r": "e"}),)
     )
@@ -154,12 +154,12 @@ def test_an_allocation_formed_from_names_reads_back_as_the_same_placement(graph)
         (Placement(devices=(DeviceHolding("/cluster/d/qubit9", "d"),)), "/cluster/d/qubit9: is held but no longer"),
     ],
 )
-def test_what_the_graph_lost_is_named(graph, placement, message):
+def test_what_the_graph_lost_is_named(graph: ClusterGraph, placement, message):
     with pytest.raises(AllocationError, match=message):
         allocation_from_placement(graph, placement)
 
 
-def test_an_empty_placement_is_an_empty_allocation(graph):
+def test_an_empty_placement_is_an_empty_allocation(graph: ClusterGraph):
     formed = allocation_from_placement(graph, Placement())
     assert formed == {"graph": {"nodes": [], "edges": []}}
     assert placement_from_allocation(formed) == Placement()

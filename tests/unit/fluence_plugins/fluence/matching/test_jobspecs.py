@@ -2,7 +2,7 @@ import pytest
 
 from fluence_plugins.fluence.errors import JobspecError, NoMatchingDeviceError, UnknownDeviceTypeError
 from fluence_plugins.fluence.graph.accounting import PodShape
-from fluence_plugins.fluence.graph.cluster_graph import HostResources, build_graph
+from fluence_plugins.fluence.graph.cluster_graph import ClusterGraph, HostResources, build_graph
 from fluence_plugins.fluence.matching.jobspecs import compute_jobspec, device_jobspecs
 from fluence_plugins.resources.config import load_resources
 
@@ -67,18 +67,18 @@ def test_a_pod_takes_at_least_one_core_and_nothing_negative(bad):
         ("qubit", 160, ["node1(node2(slot1(node80)))"]),
     ],
 )
-def test_each_level_above_a_device_is_spelled_out(quantum, device_type, count, expected):
+def test_each_level_above_a_device_is_spelled_out(quantum: ClusterGraph, device_type, count, expected):
     jobspecs = device_jobspecs(quantum, device_type, count)
     assert [shape(jobspec) for jobspec in jobspecs] == expected
     assert {jobspec.duration for jobspec in jobspecs} == {0.0}
 
 
-def test_a_device_is_selected_by_properties_alone_where_they_suffice(quantum):
+def test_a_device_is_selected_by_properties_alone_where_they_suffice(quantum: ClusterGraph):
     (jobspec,) = device_jobspecs(quantum, "qubit", 3, {"region": "west"})
     assert jobspec.constraints == {"properties": ["virtual=true", "class=qubit", "region=west"]}
 
 
-def test_a_required_backend_is_one_more_property(quantum):
+def test_a_required_backend_is_one_more_property(quantum: ClusterGraph):
     (jobspec,) = device_jobspecs(quantum, "qpu", 1, backend="ibm")
     assert jobspec.constraints == {"properties": ["virtual=true", "class=qpu", "backend=ibm"]}
 
@@ -87,6 +87,7 @@ def test_several_roots_come_from_one_tree_by_rank_and_one_root_from_any():
     graph = graph_of("resources: [{type: fpga, name: a, count: 3}, {type: fpga, name: b, count: 2}]")
     first, second = (jobspec.constraints for jobspec in device_jobspecs(graph, "fpga", 2))
     assert first == {"and": [{"properties": ["virtual=true", "class=fpga"]}, {"ranks": ["1-3"]}]}
+    assert second
     assert second["and"][1] == {"ranks": ["4-5"]}
     (third,) = device_jobspecs(graph, "fpga", 3)
     assert third.constraints == first
@@ -94,32 +95,32 @@ def test_several_roots_come_from_one_tree_by_rank_and_one_root_from_any():
     assert alone.constraints == {"properties": ["virtual=true", "class=fpga"]}
 
 
-def test_several_pods_can_share_one_match_with_a_slot_each(quantum):
+def test_several_pods_can_share_one_match_with_a_slot_each(quantum: ClusterGraph):
     (jobspec,) = device_jobspecs(quantum, "qubit", 40, slots=2, backend="rigetti")[:1]
     assert shape(jobspec) == "node1(node1(slot2(node40)))"
 
 
-def test_more_devices_than_one_tree_has_are_never_asked_for(quantum):
+def test_more_devices_than_one_tree_has_are_never_asked_for(quantum: ClusterGraph):
     for device_type, count in [("qdevice", 2), ("qpu", 3), ("qubit", 161), ("qubit", 10**12)]:
         with pytest.raises(NoMatchingDeviceError, match=f"no tree has {count} {device_type}, at most"):
             device_jobspecs(quantum, device_type, count)
 
 
-def test_an_unmodelled_type_is_refused_with_the_modelled_ones(quantum):
+def test_an_unmodelled_type_is_refused_with_the_modelled_ones(quantum: ClusterGraph):
     with pytest.raises(UnknownDeviceTypeError, match=r"'laser' is in no tree.*modelled are: qdevice, qpu, qubit"):
         device_jobspecs(quantum, "laser", 1)
     with pytest.raises(UnknownDeviceTypeError, match="modelled are: none"):
         device_jobspecs(graph_of(""), "qpu", 1)
 
 
-def test_a_requirement_that_nothing_meets_is_refused_with_what_there_is(quantum):
+def test_a_requirement_that_nothing_meets_is_refused_with_what_there_is(quantum: ClusterGraph):
     with pytest.raises(NoMatchingDeviceError, match=r"no qpu with region=mars exists; offered are ibm \(region="):
         device_jobspecs(quantum, "qpu", 1, {"region": "mars"})
     with pytest.raises(NoMatchingDeviceError, match="no qpu with region=west of backend rigetti"):
         device_jobspecs(quantum, "qpu", 1, {"region": "west"}, backend="rigetti")
 
 
-def test_nothing_is_no_request(quantum):
+def test_nothing_is_no_request(quantum: ClusterGraph):
     for arguments in [(0, 1), (1, 0)]:
         with pytest.raises(JobspecError, match="count 0 asks for nothing"):
             device_jobspecs(quantum, "qpu", arguments[0], slots=arguments[1])
@@ -137,6 +138,7 @@ def test_a_resource_that_merely_contains_the_type_is_not_taken_for_it():
     graph = graph_of("resources: [{type: box, name: b, with: [{type: qpu}]}, {type: qpu, name: q}]")
     root, nested = device_jobspecs(graph, "qpu", 1)
     assert (shape(root), shape(nested)) == ("slot1(node1)", "node1(slot1(node1))")
+    assert root.constraints
     assert root.constraints["and"][1] == {"ranks": [str(graph.virtual["/cluster/q"].rank)]}
     assert nested.constraints == {"properties": ["virtual=true", "class=qpu"]}
 
@@ -161,6 +163,7 @@ def test_several_devices_of_one_pod_agree_on_their_attributes():
     text = "resources: [{type: d, with: [{type: q, count: 2, attributes: {v: a}}, {type: q, attributes: {v: b}}]}]"
     graph = graph_of(text)
     (jobspec,) = device_jobspecs(graph, "q", 2)
+    assert jobspec.constraints
     assert jobspec.constraints["and"][1] == {"ranks": ["1-3"]}
     assert [shape(found) for found in device_jobspecs(graph, "q", 1)] == ["node1(slot1(node1))"]
     with pytest.raises(NoMatchingDeviceError):

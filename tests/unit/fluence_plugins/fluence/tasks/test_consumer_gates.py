@@ -20,12 +20,13 @@ from session_scheduler.cluster.errors import Conflict, Forbidden, Gone, NotFound
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.framework.bindings import Runtime
 from session_scheduler.model.meta import OwnerReference
-from session_scheduler.model.objects import Pod
+from session_scheduler.model.objects import KubeObject, Pod
 from session_scheduler.testing import FakeCluster, pod
 
 PREFIX = "fluence.flux-framework.org/"
 BACKEND, REGION, JOB_ID = f"{PREFIX}backend", f"{PREFIX}attr-region", f"{PREFIX}quantum-job-id"
 TOLD = {BACKEND: "aurora", REGION: "east"}
+MINE: dict[str, Any] = {BACKEND: "mine", f"{PREFIX}attr-vendor": "x"}
 
 
 def owned(made: Pod, job: str) -> Pod:
@@ -49,6 +50,10 @@ def consumer(
         f"{PREFIX}group-size": str(size),
     }
     return owned(pod(name, labels={f"{PREFIX}group": group}, annotations=said | more, gates=gates), job)
+
+
+def waits_for(kind: str) -> dict[str, Any]:
+    return {f"{PREFIX}depends-on-kind": kind}
 
 
 async def _seen(true: Callable[[], bool]) -> None:
@@ -83,7 +88,7 @@ class World:
 
         asyncio.run(serve())
 
-    def _tell(self, about: Pod, reason: str, note: str) -> None:
+    def _tell(self, about: KubeObject, reason: str, note: str) -> None:
         self.told.append((about.metadata.name, reason, note))
 
     def pod(self, name: str) -> Pod | None:
@@ -119,7 +124,7 @@ def test_consumers_go_when_their_producer_runs_and_learn_what_it_got() -> None:
 
 
 def test_what_a_user_wrote_there_is_replaced() -> None:
-    world = World(producer(phase="Running", **TOLD), consumer(**{BACKEND: "mine", f"{PREFIX}attr-vendor": "x"}))
+    world = World(producer(phase="Running", **TOLD), consumer("c", **MINE))
     world.run(world.is_open)
     found = world.pod("c")
     assert found is not None
@@ -152,8 +157,7 @@ def test_a_producer_that_ended_well_has_run() -> None:
 
 
 def test_who_waits_for_a_submission_waits_for_its_id() -> None:
-    kind = {f"{PREFIX}depends-on-kind": "quantum-submit"}
-    world = World(producer(phase="Running", **TOLD), consumer(**kind), consumer("d"))
+    world = World(producer(phase="Running", **TOLD), consumer("c", **waits_for("quantum-submit")), consumer("d"))
     world.run(lambda: world.is_open("d"))
     assert world.waits("c")
     world.run(world.is_open, then=lambda: world.put(producer(phase="Running", **TOLD, **{JOB_ID: "task-7"})))
@@ -299,7 +303,7 @@ def test_a_producer_that_fails_lets_no_more_of_many_go() -> None:
         [producer(phase="Running", job="j"), *(consumer(f"c{number}", job="j") for number in range(600))]
     )
     cluster.after = 100
-    cluster.then = lambda: cluster.put(producer(phase="Failed", job="j"))  # type: ignore[method-assign]
+    cluster.then = lambda: cluster.put(producer(phase="Failed", job="j"))  # type: ignore[method-assign, assignment]
     world = World(cluster=cluster)
     world.run(lambda: world.gates.counts["ungated"] >= 256)
     waiting = [each for each in cluster.objects(Pod) if waits(each)]
@@ -388,7 +392,7 @@ _PRODUCERS = st.builds(
 _CONSUMERS = st.builds(
     lambda number, job, submits, gated: consumer(
         f"c{number}", job=job, gates=(GATE,) if gated else (),
-        **{f"{PREFIX}depends-on-kind": "quantum-submit" if submits else "producer-running"}
+        **waits_for("quantum-submit" if submits else "producer-running")
     ),
     st.integers(0, 99), st.sampled_from(["", "j", "k"]), st.booleans(), st.booleans(),
 )  # fmt: skip

@@ -268,7 +268,7 @@ def test_what_another_owns_is_left_alone() -> None:
 
 
 def test_what_an_earlier_master_queue_leaves_behind_is_waited_for() -> None:
-    names = {"foreign_queues": {"group1"}, "foreign_flavors": {"masterqueue-interlink-a"}}
+    names: dict[str, Any] = {"foreign_queues": {"group1"}, "foreign_flavors": {"masterqueue-interlink-a"}}
     leaving = {("ClusterQueue", "group1"), ("ResourceFlavor", "masterqueue-interlink-a")}
     found = desired(master(), heard(master(), "a"), 0, ClusterView(**names, leaving=leaving))
     assert [queue.metadata.name for queue in found.queues] == ["masterqueue"]

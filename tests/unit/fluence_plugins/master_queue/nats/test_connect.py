@@ -14,11 +14,11 @@ from typing import Any
 import nats.errors
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from nats.aio.client import Client
 
 from fluence_plugins.master_queue.errors import ConnectionFailedError, RefusedSubjectError
-from fluence_plugins.master_queue.nats import client as nats_client
+from fluence_plugins.master_queue.nats.client import NatsClient
 from fluence_plugins.master_queue.nats.connect import close_connection, open_connection
+from fluence_plugins.master_queue.nats.credentials import Credentials
 from fluence_plugins.master_queue.nats.nkeys import SEED, USER, text_of
 from fluence_plugins.master_queue.nats.settings import ConnectorSettings, label_of, settings_of
 from session_scheduler.config.parsing import validated
@@ -46,7 +46,7 @@ class Ears:
 
 async def connect(
     url: str, ears: Ears | None = None, *, within: float = SOON, ping: float = 5.0, **more: Any
-) -> Client:
+) -> NatsClient:
     ears = ears or Ears()
     settings = ConnectorSettings(servers=(url,), **more)
     return await open_connection(
@@ -200,7 +200,7 @@ async def test_a_connection_publishes_and_is_shut_without_a_trace(server: FakeNa
     await until(lambda: got == [b"1"])
     await close_connection(client)
     await until(lambda: not server.clients)
-    assert [task.get_coro().__qualname__ for task in _tasks_of_clients()] == []
+    assert [str(task.get_coro()) for task in _tasks_of_clients()] == []
     assert ears.closed == []
     assert server.connects[0]["name"] == "test"
     with pytest.raises(nats.errors.ConnectionClosedError):
@@ -254,7 +254,7 @@ def test_each_server_has_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) 
 
     async def hangs(
         _settings: object, _server: object, _events: object, _name: str, seconds: float, _: float
-    ) -> Client:
+    ) -> NatsClient:
         shares.append(seconds)
         await asyncio.sleep(seconds if len(shares) != 2 else 0.0)
         raise ConnectionFailedError("no answer in time")
@@ -529,7 +529,7 @@ async def test_cancelled_at_any_point_nothing_stays(server: FakeNats, way: Way) 
             await asyncio.sleep(0)
         task.cancel()
         (found,) = await asyncio.gather(task, return_exceptions=True)
-        if isinstance(found, Client):
+        if isinstance(found, NatsClient):
             await close_connection(found)
         assert _tasks_of_clients() == []
     await until(lambda: not server.clients)
@@ -538,9 +538,9 @@ async def test_cancelled_at_any_point_nothing_stays(server: FakeNats, way: Way) 
 def test_json_of_connect_is_not_changed_by_what_it_holds() -> None:
     events: Any = None
     link: Any = None
-    client = nats_client.NatsClient(
+    client = NatsClient(
         link,
-        nats_client.Credentials({"user": 'a"\r\nPING', "pass": "é"}),
+        Credentials({"user": 'a"\r\nPING', "pass": "é"}),
         events,
         context=ssl.create_default_context,
         needs_tls=False,

@@ -34,7 +34,7 @@ class World:
         self.connections = Connections(
             configured or {},
             self.heard,
-            meter=self.heard,
+            meter=self.heard,  # type: ignore[arg-type]
             sleep=self.sleeps,
             clock=lambda: self.now,
             chance=Random(1),
@@ -136,7 +136,7 @@ async def test_many_messages_at_once_hold_up_nothing_else(server: FakeNats, worl
             turns += 1
             await asyncio.sleep(0)
 
-    world.heard.message = lambda *_: seen.append(turns)  # type: ignore[method-assign, misc]
+    world.heard.message = lambda *_: seen.append(turns)  # type: ignore[method-assign]
     world.connections.follow({server.url: ["a"]})
     async with world.running():
         await until(connected(world))
@@ -382,7 +382,7 @@ async def test_a_bug_of_the_listener_ends_it_all_with_that(server: FakeNats, wor
     def connected(_: str) -> None:
         raise LookupError("bug")
 
-    world.heard.connected = connected  # type: ignore[method-assign]
+    world.heard.connected = connected  # type: ignore[method-assign, assignment]
     world.connections.follow({server.url: ["a"]})
     with pytest.raises(LookupError, match=r"^bug$"):
         async with asyncio.timeout(SOON):

@@ -39,7 +39,8 @@ def given(nodes: list[Manifest], pods: list[Manifest], part: Part | None = None)
 
 
 def test_an_empty_cluster_gives_what_its_nodes_have_of_the_four_resources() -> None:
-    nodes = [node(), node("n2", cpu="500m", **{"nvidia.com/gpu": "2", "ephemeral-storage": "1Ti"})]
+    more: dict[str, Any] = {"nvidia.com/gpu": "2", "ephemeral-storage": "1Ti"}
+    nodes = [node(), node("n2", cpu="500m", **more)]
     assert given(nodes, []) == {"cpu": 8500, "memory": 64 * 2**30 * 1000, "pods": 220000, "nvidia.com/gpu": 2000}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from typing import Any
 
 import pytest
@@ -290,7 +290,7 @@ def test_a_job_that_starts_while_it_is_updated_is_read_again() -> None:
             world.slurm.calls.append(("update", None))
             raise JobNotPendingError("POST job/2", 2073, "Job is no longer pending execution")
 
-        world.slurm.update = started  # type: ignore[method-assign]
+        world.slurm.update = started  # type: ignore[method-assign, assignment]
         world.rest()
         del world.slurm.update
         assert world.nodes().keys() >= {"a", "b"}
@@ -703,7 +703,7 @@ def test_nothing_is_kept_of_lives_that_are_over() -> None:
         submitter, nodes, table = world.bridge._submitter, world.bridge._nodes, world.table
         assert submitter is not None
         assert nodes is not None
-        kept = [submitter._groups, submitter.reconciler._failed, submitter._problems, submitter._specs,
+        kept: list[Sized] = [submitter._groups, submitter.reconciler._failed, submitter._problems, submitter._specs,
                 submitter._ambiguous, submitter._requests, submitter._unobserved, submitter._fulfilled, nodes._shares,
                 nodes._reading, table.pods, table.jobs, table.ended, table.pod_jobs, table._labelled, table._uids,
                 table._gone, table._by_uid, table._by_key]  # fmt: skip

@@ -73,6 +73,11 @@ def ours(name: str = "a", **more: Any) -> Any:
     return external_node(name, comment=MARK, **more)
 
 
+def controller_of(world: World, runtime: Runtime) -> NodeController:
+    client: Any = world.slurm  # has the methods of the client: test_fake_slurm.py
+    return NodeController(world.cluster, client, runtime, world.settings)
+
+
 class World:
     """A cluster in memory, a Slurm in memory, and what keeps their nodes in step."""
 
@@ -90,7 +95,7 @@ class World:
 
         async def serve() -> None:
             runtime = Runtime(lambda *_: None, lambda: self.elected, self.cluster, tell=self._tell)
-            self.controller = NodeController(self.cluster, self.slurm, runtime, self.settings)
+            self.controller = controller_of(self, runtime)
             task = asyncio.ensure_future(self.controller.run())
             try:
                 await self._looked(passes)
@@ -584,7 +589,7 @@ def test_who_does_not_lead_asks_and_writes_nothing() -> None:
 
     async def serve() -> None:
         runtime = Runtime(lambda *_: None, lambda: world.elected, world.cluster)
-        controller = NodeController(world.cluster, world.slurm, runtime, world.settings)
+        controller = controller_of(world, runtime)
         task = asyncio.ensure_future(controller.run())
         async with asyncio.timeout(10):
             while controller._nodes is None:  # noqa: ASYNC110 (what it looks at tells nobody)
@@ -627,7 +632,7 @@ def test_what_kubelets_write_all_the_time_is_no_reason_to_look() -> None:
 
     async def serve() -> None:
         runtime = Runtime(lambda *_: None, lambda: True, world.cluster)
-        world.controller = NodeController(world.cluster, world.slurm, runtime, world.settings)
+        world.controller = controller_of(world, runtime)
         task = asyncio.ensure_future(world.controller.run())
         await world._looked(2)  # it was made, then tainted
         there = world.node()
@@ -652,7 +657,13 @@ def test_the_plugin_keeps_nodes_in_step_unless_it_is_told_not_to(kept: bool, mon
     slurm = FakeSlurm()
     monkeypatch.setattr("fluence_plugins.slurm_bridge.plugin.SlurmClient", lambda _: slurm)
     cluster = MemoryCluster([kube()])
-    values = {"url": "http://none", "token_file": "none", "cluster": "here", "nodes": kept, "node_address": "127.0.0.1"}
+    values: dict[str, Any] = {
+        "url": "http://none",
+        "token_file": "none",
+        "cluster": "here",
+        "nodes": kept,
+        "node_address": "127.0.0.1",
+    }
     plugin = SlurmBridgePlugin(SlurmBridgeArguments(**values))
 
     async def serve() -> None:

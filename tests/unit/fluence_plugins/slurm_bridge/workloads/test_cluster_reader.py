@@ -29,7 +29,7 @@ COSCHEDULING = "scheduling.x-k8s.io/v1alpha1"
 
 
 def owned(name: str, owner: Any = None) -> ObjectMeta:
-    owners = ()
+    owners: tuple[OwnerReference, ...] = ()
     if owner is not None:
         owners = (OwnerReference(api_version=owner.api_version, kind=type(owner).__name__, name=owner.metadata.name,
                                  uid=owner.metadata.uid, controller=True),)  # fmt: skip
