@@ -267,7 +267,7 @@ def test_a_plugin_says_instead_of_the_core_when_and_where_a_gang_is_to_start() -
         lambda session, trial: Reservation(dict.fromkeys(trial.tasks, "nowhere"), session.wall + 1),
         lambda session, trial: Reservation(dict.fromkeys(trial.tasks, "n1"), session.wall - 1),
         lambda session, trial: Reservation(dict.fromkeys(trial.tasks, "n1"), math.nan),
-        lambda session, trial: Reservation(dict.fromkeys([*trial.tasks, "other"], "n1"), session.wall + 1),
+        lambda session, trial: Reservation(dict.fromkeys([*trial.tasks, "other"], "n1"), session.wall + 1),  # type: ignore[list-item]
     ],
 )
 def test_a_plugin_that_answers_something_else_fails_the_gang_with_its_name(answer: Any) -> None:

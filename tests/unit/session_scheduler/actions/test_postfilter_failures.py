@@ -17,7 +17,7 @@ from session_scheduler.cluster.errors import Forbidden, Unavailable
 from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.hookspecs import Scope
-from session_scheduler.model.objects import Pod, PodGroup, PodStatus
+from session_scheduler.model.objects import Pod, PodStatus
 from session_scheduler.registry.registry import Registry
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
@@ -123,7 +123,7 @@ def lose(cluster: OneLoop, name: str, node: str, *, done: bool = False) -> None:
             raise Unavailable("timeout")
         raise Forbidden("the status of pods cannot be written")
 
-    cluster.memory.patch_status = lost  # type: ignore[method-assign]
+    cluster.memory.patch_status = lost  # type: ignore[method-assign, assignment]
 
 
 def known(cluster: FakeCluster, name: str) -> str | None:
@@ -160,7 +160,7 @@ def test_of_a_pod_alone_nothing_is_taken_back(cluster: OneLoop) -> None:
         asked.append(options.get("nominated_node_name"))
         return await real(one, **options)
 
-    cluster.memory.patch_status = noted  # type: ignore[method-assign]
+    cluster.memory.patch_status = noted  # type: ignore[method-assign, assignment]
     cluster.add(pod("high", cpu="1", priority=10))
     cluster.turn(3)
     assert set(asked) == {"n1"}

@@ -113,7 +113,7 @@ def test_where_a_plugin_cannot_tell_pods_are_thought_away(others):
 def test_an_answer_that_is_none_fails_the_pod_with_the_plugins_name(wrong):
     class Wrong(Rooms):
         @hookimpl
-        def reservable(self, nodes):
+        def reservable(self, nodes):  # type: ignore[override]
             return wrong if nodes else ()
 
     cluster = full(nodes=2)

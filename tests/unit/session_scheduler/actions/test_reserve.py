@@ -125,7 +125,7 @@ def test_of_equal_nodes_the_first_in_a_plugins_order_is_taken(order):
 def test_a_plugin_that_places_and_does_not_reserve_is_asked_for_pods_alone_too():
     class Places(Shares):
         name = "places"
-        reserve = None
+        reserve = None  # type: ignore[assignment]
 
     cluster, plugin, other = cluster_of(a=2), Places(), Shares()
     cluster.add(pod("p", cpu="1"))

@@ -74,7 +74,7 @@ def test_the_domain_that_takes_more_of_the_pods_is_preferred_though_fewer_would_
     for zones in ({"a": [4], "b": [9]}, {"a": [9], "b": [4]}):
         cluster = world(gang("g", 3, min_count=2, cpu="2", topology=ZONE), **zones)
         cluster.run()
-        assert zones_of(cluster, "g", 3) == {max(zones, key=zones.get)}
+        assert zones_of(cluster, "g", 3) == {max(zones, key=lambda zone: zones[zone])}
 
 
 def test_among_domains_that_take_all_the_fuller_one_is_preferred():

@@ -92,11 +92,11 @@ async def net():
     return Net()
 
 
-def binder(net):
+def binder(net: Net):
     return Binder(net, 1)
 
 
-def request_for(net, *, group=None, annotations=None):
+def request_for(net: Net, *, group=None, annotations=None):
     table = NodeTable(0)
     task = Task(net.pod(), ClassTable(table).of(net.pod()), Group(GroupRef("default", "g")))
     own = {HELD_ANNOTATION: HELD, **(annotations or {})}
@@ -105,7 +105,7 @@ def request_for(net, *, group=None, annotations=None):
     return Request(task, "n1", net.pod(), {**own, ATTEMPT_ANNOTATION: "a-1"}, group, "a-1")
 
 
-async def test_a_bind_that_is_answered_asks_nothing_else(net):
+async def test_a_bind_that_is_answered_asks_nothing_else(net: Net):
     assert await binder(net).bind(request_for(net)) is None
     assert net.asked == ["bind"]
     assert (net.pod().spec.node_name, net.pod().metadata.annotations[HELD_ANNOTATION]) == ("n1", HELD)
@@ -114,7 +114,7 @@ async def test_a_bind_that_is_answered_asks_nothing_else(net):
 @pytest.mark.parametrize(
     "error", [NotFound("gone"), Invalid("bad"), Forbidden("no"), TooManyRequests("slow"), NotLeading("lost")]
 )
-async def test_a_refusal_is_final_and_asks_nothing_else(net, error):
+async def test_a_refusal_is_final_and_asks_nothing_else(net: Net, error):
     net.fates["bind"] = [error]
     failure = await binder(net).bind(request_for(net))
     assert (failure.sent, failure.unknown, failure.cause) == (True, False, type(error).__name__)
@@ -122,14 +122,14 @@ async def test_a_refusal_is_final_and_asks_nothing_else(net, error):
     assert net.asked == ["bind"]
 
 
-async def test_a_bind_that_was_done_although_its_answer_was_lost_is_done(net):
+async def test_a_bind_that_was_done_although_its_answer_was_lost_is_done(net: Net):
     net.fates["bind"] = ["lost"]
     assert await binder(net).bind(request_for(net)) is None
     assert net.pod().metadata.annotations[HELD_ANNOTATION] == HELD
     assert ATTEMPT_ANNOTATION not in net.pod().metadata.annotations
 
 
-async def test_a_bind_that_was_not_done_is_sent_again_and_the_first_one_comes_too_late(net):
+async def test_a_bind_that_was_not_done_is_sent_again_and_the_first_one_comes_too_late(net: Net):
     net.fates["bind"] = ["late"]
     assert await binder(net).bind(request_for(net)) is None
     assert net.asked == ["bind", "patch", "bind"]
@@ -137,7 +137,7 @@ async def test_a_bind_that_was_not_done_is_sent_again_and_the_first_one_comes_to
     assert await net.late() == [Conflict]
 
 
-async def test_binds_that_are_never_answered_end_as_failures_that_cannot_come_true(net):
+async def test_binds_that_are_never_answered_end_as_failures_that_cannot_come_true(net: Net):
     net.fates["bind"] = ["late"] * 4
     failure = await binder(net).bind(request_for(net))
     assert (failure.unknown, failure.cause) == (False, "Unavailable")
@@ -145,13 +145,13 @@ async def test_binds_that_are_never_answered_end_as_failures_that_cannot_come_tr
     assert not net.pod().spec.node_name
 
 
-async def test_a_bind_of_which_nothing_can_be_learnt_is_unknown(net):
+async def test_a_bind_of_which_nothing_can_be_learnt_is_unknown(net: Net):
     net.fates = {"bind": ["late"], "patch": ["late"], "get": []}
     failure = await binder(net).bind(request_for(net))
     assert (failure.sent, failure.unknown) == (True, True)
 
 
-async def test_an_unknown_outcome_says_why_the_cluster_does_not_tell_it(net):
+async def test_an_unknown_outcome_says_why_the_cluster_does_not_tell_it(net: Net):
     net.fates["bind"], net.fates["get"] = [Conflict("changed")], [Forbidden("cannot get pods")]
     failure = await binder(net).bind(request_for(net))
     assert (failure.unknown, failure.why_unknown) == (True, "cannot get pods")
@@ -159,7 +159,7 @@ async def test_an_unknown_outcome_says_why_the_cluster_does_not_tell_it(net):
     assert not (await binder(net).resolve(failure)).unknown
 
 
-async def test_a_touch_whose_answer_was_lost_leaves_the_outcome_unknown_until_it_is_looked_at(net):
+async def test_a_touch_whose_answer_was_lost_leaves_the_outcome_unknown_until_it_is_looked_at(net: Net):
     net.fates = {"bind": ["late"], "patch": ["lost"], "get": []}
     failure = await binder(net).bind(request_for(net))
     assert failure.unknown
@@ -169,7 +169,7 @@ async def test_a_touch_whose_answer_was_lost_leaves_the_outcome_unknown_until_it
 
 
 @pytest.mark.parametrize("landed", [True, False])
-async def test_a_look_decides_for_good(net, landed):
+async def test_a_look_decides_for_good(net: Net, landed):
     net.fates = {"bind": ["lost" if landed else "late"], "patch": [Unavailable("x")], "get": []}
     failure = await binder(net).bind(request_for(net))
     looked = await binder(net).resolve(failure)
@@ -178,20 +178,20 @@ async def test_a_look_decides_for_good(net, landed):
         assert await net.late() == [Conflict]
 
 
-async def test_a_look_that_is_not_answered_leaves_the_doubt(net):
+async def test_a_look_that_is_not_answered_leaves_the_doubt(net: Net):
     net.fates = {"bind": ["late"], "patch": [Unavailable("x")] * 2, "get": []}
     failure = await binder(net).bind(request_for(net))
     assert (await binder(net).resolve(failure)).unknown
 
 
-async def test_a_look_at_a_pod_that_is_gone_ends_the_doubt(net):
+async def test_a_look_at_a_pod_that_is_gone_ends_the_doubt(net: Net):
     net.fates = {"bind": ["late"], "patch": [Unavailable("x")], "get": []}
     failure = await binder(net).bind(request_for(net))
     await net.delete(net.pod())
     assert (await binder(net).resolve(failure)).unknown is False
 
 
-async def test_a_pod_that_was_made_again_is_not_taken_for_the_one_that_was_to_be_bound(net):
+async def test_a_pod_that_was_made_again_is_not_taken_for_the_one_that_was_to_be_bound(net: Net):
     request = request_for(net)
     await net.delete(net.pod())
     net.put(pod("p", group="g"))
@@ -205,7 +205,7 @@ async def test_a_pod_that_was_made_again_is_not_taken_for_the_one_that_was_to_be
 # ------------------------------------------------------------------ conflicts
 
 
-async def test_a_pod_that_waits_as_before_is_bound_although_its_resource_version_moved(net):
+async def test_a_pod_that_waits_as_before_is_bound_although_its_resource_version_moved(net: Net):
     request = request_for(net)
     await net.change(theirs="x")
     assert await binder(net).bind(request) is None
@@ -214,7 +214,7 @@ async def test_a_pod_that_waits_as_before_is_bound_although_its_resource_version
 
 
 @pytest.mark.parametrize("change", ["labels", "spec", "deleted", "bound"])
-async def test_a_pod_that_waits_no_more_as_it_did_is_left_alone(net, change):
+async def test_a_pod_that_waits_no_more_as_it_did_is_left_alone(net: Net, change):
     request = request_for(net)
     if change == "labels":
         await MemoryCluster.patch_metadata(net, net.pod(), labels={"app": "other"})
@@ -230,19 +230,19 @@ async def test_a_pod_that_waits_no_more_as_it_did_is_left_alone(net, change):
     assert net.pod().spec.node_name == ("n2" if change == "bound" else "")
 
 
-async def test_a_pod_that_another_bound_there_with_another_record_is_not_ours(net):
+async def test_a_pod_that_another_bound_there_with_another_record_is_not_ours(net: Net):
     request = request_for(net)
     await net.bind_elsewhere("n1", **{HELD_ANNOTATION: "other"})
     assert (await binder(net).bind(request)).unknown is False
 
 
-async def test_a_pod_that_another_replica_bound_by_the_same_plan_is_bound(net):
+async def test_a_pod_that_another_replica_bound_by_the_same_plan_is_bound(net: Net):
     request = request_for(net, group=await net.with_plan())
     await net.bind_elsewhere("n1", **{HELD_ANNOTATION: HELD, ATTEMPT_ANNOTATION: "a-1"})
     assert await binder(net).bind(request) is None
 
 
-async def test_a_pod_that_others_change_all_the_time_is_given_up_after_some_tries(net):
+async def test_a_pod_that_others_change_all_the_time_is_given_up_after_some_tries(net: Net):
     bind, tries = net.bind, []
 
     async def changed_before(*names, **options):
@@ -250,7 +250,7 @@ async def test_a_pod_that_others_change_all_the_time_is_given_up_after_some_trie
         await net.change(x=str(len(tries)))
         await bind(*names, **options)
 
-    net.bind = changed_before
+    net.bind = changed_before  # type: ignore[method-assign]
     failure = await binder(net).bind(request_for(net))
     assert (failure.cause, failure.unknown, len(tries)) == ("Conflict", False, 4)
 
@@ -259,7 +259,7 @@ async def test_a_pod_that_others_change_all_the_time_is_given_up_after_some_trie
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
-async def test_a_pod_of_a_plan_is_bound_again_only_while_the_plan_stands(net, goes_on):
+async def test_a_pod_of_a_plan_is_bound_again_only_while_the_plan_stands(net: Net, goes_on):
     request = request_for(net, group=await net.with_plan())
     await net.change(theirs="x")
     if not goes_on:
@@ -268,14 +268,14 @@ async def test_a_pod_of_a_plan_is_bound_again_only_while_the_plan_stands(net, go
     assert (failure is None, bool(net.pod().spec.node_name)) == (goes_on, goes_on)
 
 
-async def test_a_pod_of_a_plan_that_cannot_be_read_is_not_bound_again(net):
+async def test_a_pod_of_a_plan_that_cannot_be_read_is_not_bound_again(net: Net):
     request = request_for(net, group=await net.with_plan())
     await net.change(theirs="x")
     net.fates["get"] = ["done", Unavailable("x")]
     assert (await binder(net).bind(request)).cause == "Conflict"
 
 
-async def test_a_pod_of_a_plan_whose_group_was_made_again_is_not_bound_again(net):
+async def test_a_pod_of_a_plan_whose_group_was_made_again_is_not_bound_again(net: Net):
     request = request_for(net, group=await net.with_plan())
     await net.change(theirs="x")
     await net.delete(await MemoryCluster.get(net, PodGroup, "default", "g"))
@@ -283,7 +283,7 @@ async def test_a_pod_of_a_plan_whose_group_was_made_again_is_not_bound_again(net
     assert (await binder(net).bind(request)).cause == "Conflict"
 
 
-async def test_the_plan_is_read_after_the_pod_so_that_an_abort_between_the_two_is_seen_or_voids_the_bind(net):
+async def test_the_plan_is_read_after_the_pod_so_that_an_abort_between_the_two_is_seen_or_voids_the_bind(net: Net):
     """An abort changes the plan, then touches the pod: whichever of them was read before, the pod is not bound."""
     request = request_for(net, group=await net.with_plan())
     await net.change(theirs="x")
@@ -300,7 +300,7 @@ async def test_the_plan_is_read_after_the_pod_so_that_an_abort_between_the_two_i
 # ------------------------------------------------------------------ touches
 
 
-async def test_a_touch_voids_what_is_on_its_way_and_returns_the_pod_as_it_is(net):
+async def test_a_touch_voids_what_is_on_its_way_and_returns_the_pod_as_it_is(net: Net):
     old = net.pod()
     touched = await PlanStore(net).touch(old)
     assert touched == net.pod()
@@ -309,7 +309,7 @@ async def test_a_touch_voids_what_is_on_its_way_and_returns_the_pod_as_it_is(net
                        resource_version=old.metadata.resource_version, annotations={})  # fmt: skip
 
 
-async def test_a_touch_of_a_pod_that_was_bound_meanwhile_changes_nothing(net):
+async def test_a_touch_of_a_pod_that_was_bound_meanwhile_changes_nothing(net: Net):
     old = net.pod()
     await net.bind_elsewhere(**{ATTEMPT_ANNOTATION: "a-1"})
     touched = await PlanStore(net).touch(old)
@@ -317,7 +317,7 @@ async def test_a_touch_of_a_pod_that_was_bound_meanwhile_changes_nothing(net):
     assert touched == net.pod()
 
 
-async def test_a_touch_that_comes_late_does_not_change_a_pod_that_was_bound_before_it(net):
+async def test_a_touch_that_comes_late_does_not_change_a_pod_that_was_bound_before_it(net: Net):
     net.fates["patch"] = ["late"]
     with pytest.raises(Unavailable):
         await PlanStore(net).touch(net.pod())
@@ -326,7 +326,7 @@ async def test_a_touch_that_comes_late_does_not_change_a_pod_that_was_bound_befo
     assert net.pod().metadata.annotations[ATTEMPT_ANNOTATION] == "a-1"
 
 
-async def test_two_touches_leave_two_values(net):
+async def test_two_touches_leave_two_values(net: Net):
     first = await PlanStore(net).touch(net.pod())
     second = await PlanStore(net).touch(first)
     values = [one.metadata.annotations[ATTEMPT_ANNOTATION] for one in (first, second)]
@@ -336,6 +336,6 @@ async def test_two_touches_leave_two_values(net):
 
 def test_a_failure_of_what_was_never_sent_has_not_landed():
     one = pod("p", bound_to="n1")
-    task = Task(one, None, Group(GroupRef("default", "g")))
+    task = Task(one, None, Group(GroupRef("default", "g")))  # type: ignore[arg-type]
     assert not Failure(task, "n1", "why", one).landed(one)
     assert Failure(task, "n1", "why", one, sent=True).landed(one)

@@ -83,17 +83,17 @@ class World:
         self.bind, self.get, self.patch = memory.bind, memory.get, memory.patch_metadata
 
     def bound_by(self, bind):
-        self.cluster.memory.bind = bind
+        self.cluster.memory.bind = bind  # type: ignore[method-assign]
 
     def unreadable(self, error=None):
         async def get(*_, **__):
             raise error or Unavailable("no connection")
 
-        self.cluster.memory.get = self.cluster.memory.patch_metadata = get
+        self.cluster.memory.get = self.cluster.memory.patch_metadata = get  # type: ignore[method-assign]
 
     def readable(self):
         memory = self.cluster.memory
-        memory.bind, memory.get, memory.patch_metadata = self.bind, self.get, self.patch
+        memory.bind, memory.get, memory.patch_metadata = self.bind, self.get, self.patch  # type: ignore[method-assign]
 
     def cycle(self):
         """A cycle alone, without the events before and after it."""
@@ -307,7 +307,7 @@ def test_an_unexpected_error_while_asking_again_leaves_the_doubt_and_the_rest_of
     assert world.cluster.node_of("next") == "n2"
 
 
-def test_what_was_decided_before_an_action_failed_is_settled(monkeypatch):
+def test_what_was_decided_before_an_action_failed_is_settled(monkeypatch: pytest.MonkeyPatch):
     world = World(pod("a"), pod("b"))
     allocate = ACTIONS["allocate"]
 

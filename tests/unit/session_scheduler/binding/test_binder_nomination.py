@@ -84,7 +84,9 @@ def known(cluster):
     return dict(nominations.node_by_uid) | dict(nominations._placed)
 
 
-def test_the_node_is_written_before_the_plugin_is_called_and_the_bind_is_sent_once(monkeypatch) -> None:
+def test_the_node_is_written_before_the_plugin_is_called_and_the_bind_is_sent_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = cluster_of(pod("p"), nodes=1)
     plugin = Waits(cluster, "p")
     cluster.start(plugin)
@@ -97,7 +99,7 @@ def test_the_node_is_written_before_the_plugin_is_called_and_the_bind_is_sent_on
 
 
 @pytest.mark.parametrize("plugin", [Waits, Annotates])
-def test_nothing_is_written_where_nothing_is_waited_for(monkeypatch, plugin) -> None:
+def test_nothing_is_written_where_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch, plugin) -> None:
     cluster = cluster_of(pod("p"))
     cluster.start(plugin(cluster, *(["p"] if plugin is Annotates else [])))
     writes = Writes(cluster, monkeypatch)
@@ -120,7 +122,9 @@ def test_a_plugin_that_says_nothing_of_itself_is_taken_for_one_that_waits() -> N
     assert seen == ["n1"]
 
 
-def test_a_claim_that_waits_for_its_pods_node_is_such_a_thing_and_one_that_is_bound_is_not(monkeypatch) -> None:
+def test_a_claim_that_waits_for_its_pods_node_is_such_a_thing_and_one_that_is_bound_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = cluster_of(storage_class("local"), volume("v", on="n2"), claim("c"), pod("p", volumes=using("c")))
     cluster.start()
     writes = Writes(cluster, monkeypatch)
@@ -142,7 +146,9 @@ def test_of_a_gang_all_members_say_it_for_none_is_bound_before_all_can_be() -> N
 
 
 @pytest.mark.parametrize("error", [Forbidden("pods cannot be patched"), Unavailable("no answer"), Conflict("it moved")])
-def test_a_write_that_fails_stops_no_bind(monkeypatch, error, capfd) -> None:
+def test_a_write_that_fails_stops_no_bind(
+    monkeypatch: pytest.MonkeyPatch, error, capfd: pytest.CaptureFixture[str]
+) -> None:
     cluster = cluster_of(pod("p"), nodes=1)
     cluster.start(Waits(cluster, "p"))
 
@@ -157,7 +163,9 @@ def test_a_write_that_fails_stops_no_bind(monkeypatch, error, capfd) -> None:
     assert known(cluster) == {}
 
 
-def test_a_status_that_somebody_else_writes_at_the_same_time_is_written_after_that(monkeypatch) -> None:
+def test_a_status_that_somebody_else_writes_at_the_same_time_is_written_after_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = cluster_of(pod("p"), nodes=1)
     plugin = Waits(cluster, "p")
     cluster.start(plugin)
@@ -174,7 +182,9 @@ def test_a_status_that_somebody_else_writes_at_the_same_time_is_written_after_th
     assert writes.done == [("p", "n1"), ("p", "n1"), ("p", "bind")]
 
 
-def test_of_a_pod_that_is_not_what_was_decided_on_nothing_is_written_and_it_is_decided_anew(monkeypatch) -> None:
+def test_of_a_pod_that_is_not_what_was_decided_on_nothing_is_written_and_it_is_decided_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = cluster_of(pod("p"), nodes=1)
     plugin = Waits(cluster, "p")
     cluster.start(plugin)
@@ -197,7 +207,9 @@ def test_of_a_pod_that_is_not_what_was_decided_on_nothing_is_written_and_it_is_d
 
 
 @pytest.mark.parametrize("where", ["prebind", "bind"])
-def test_a_bind_that_comes_to_nothing_takes_it_back_though_no_watch_has_told_of_it(monkeypatch, where) -> None:
+def test_a_bind_that_comes_to_nothing_takes_it_back_though_no_watch_has_told_of_it(
+    monkeypatch: pytest.MonkeyPatch, where
+) -> None:
     cluster = cluster_of(gang("g", 2), nodes=1)
     cluster.start(Waits(cluster, "g-0", fails=where == "prebind"))
 
@@ -229,7 +241,7 @@ def test_who_is_being_bound_costs_the_others_nothing() -> None:
     assert found == [(False, "n1")]
 
 
-def test_it_takes_the_place_of_an_earlier_nomination_for_another_node(monkeypatch) -> None:
+def test_it_takes_the_place_of_an_earlier_nomination_for_another_node(monkeypatch: pytest.MonkeyPatch) -> None:
     first = replace(pod("p", cpu="2"), status=PodStatus(nominated_node_name="n1"))
     cluster = cluster_of(pod("full", cpu="3", bound_to="n1"), first, cpu="4")
     plugin = Waits(cluster, "p")
@@ -285,7 +297,7 @@ def test_a_place_that_is_given_up_before_any_bind_takes_it_back() -> None:
     assert (named(cluster, "p"), known(cluster)) == ("", {})
 
 
-def test_no_place_is_kept_for_a_pod_that_goes_before_its_node_is_written(monkeypatch) -> None:
+def test_no_place_is_kept_for_a_pod_that_goes_before_its_node_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = cluster_of(pod("p", cpu="1"), nodes=1)
     scheduler = cluster.start(Waits(cluster, "p"))
     gone = cluster.find(Pod, "p", "default")

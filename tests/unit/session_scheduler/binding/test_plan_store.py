@@ -86,7 +86,7 @@ async def net():
     return Net(pod_group("g", 2))
 
 
-async def with_plan(net, plan):
+async def with_plan(net: Net, plan):
     await PlanStore(net).swap(await net.group(), plan)
     return await net.group()
 
@@ -95,7 +95,7 @@ async def with_plan(net, plan):
 
 
 @pytest.mark.parametrize("state", ["active", "abort"])
-async def test_a_plan_is_read_as_it_was_written(net, state):
+async def test_a_plan_is_read_as_it_was_written(net: Net, state):
     swapped = await PlanStore(net).swap(await net.group(), a_plan(state=state))
     assert swapped == await net.group()
     assert plan_here(swapped) == a_plan(state=state)
@@ -104,12 +104,12 @@ async def test_a_plan_is_read_as_it_was_written(net, state):
     assert not is_active(swapped, "a-2")
 
 
-async def test_a_group_without_a_plan_has_none(net):
+async def test_a_group_without_a_plan_has_none(net: Net):
     group = await net.group()
     assert (plan_here(group), await PlanStore(net).read(group), attempt_of(group)) == (None, None, "")
 
 
-async def test_a_plan_is_taken_away(net):
+async def test_a_plan_is_taken_away(net: Net):
     group = await PlanStore(net).swap(await with_plan(net, a_plan()), None)
     assert PLAN_ANNOTATION not in group.metadata.annotations
 
@@ -122,20 +122,20 @@ def test_no_two_attempts_have_one_name():
 
 
 @pytest.mark.parametrize("fates", [["done"], ["lost before"], ["lost after"], ["lost before", "lost after"]])
-async def test_a_swap_whose_answers_were_lost_ends_with_the_plan_there(net, fates):
+async def test_a_swap_whose_answers_were_lost_ends_with_the_plan_there(net: Net, fates):
     net.fates = fates
     assert plan_here(await PlanStore(net).swap(await net.group(), a_plan())) == a_plan()
     assert plan_here(await net.group()) == a_plan()
 
 
-async def test_a_swap_goes_on_where_something_else_of_the_group_was_changed(net):
+async def test_a_swap_goes_on_where_something_else_of_the_group_was_changed(net: Net):
     group = await net.group()
     await net.patch_metadata(group, annotations={"theirs": "x"})
     assert plan_here(await PlanStore(net).swap(group, a_plan())) == a_plan()
     assert (await net.group()).metadata.annotations["theirs"] == "x"
 
 
-async def test_of_two_swaps_from_the_same_state_one_wins(net):
+async def test_of_two_swaps_from_the_same_state_one_wins(net: Net):
     group = await net.group()
     await PlanStore(net).swap(group, a_plan("a-1"))
     with pytest.raises(Conflict, match="another plan"):
@@ -143,7 +143,7 @@ async def test_of_two_swaps_from_the_same_state_one_wins(net):
     assert attempt_of(await net.group()) == "a-1"
 
 
-async def test_a_swap_that_nobody_answers_says_so_and_may_land_later(net):
+async def test_a_swap_that_nobody_answers_says_so_and_may_land_later(net: Net):
     group = await net.group()
     net.fates = ["late"] * 5
     with pytest.raises(Unavailable):
@@ -154,7 +154,7 @@ async def test_a_swap_that_nobody_answers_says_so_and_may_land_later(net):
         await PlanStore(net).swap(group, a_plan("a-2"))
 
 
-async def test_a_swap_that_comes_late_is_void_once_another_was_done(net):
+async def test_a_swap_that_comes_late_is_void_once_another_was_done(net: Net):
     net.fates = ["late", "done"]
     await PlanStore(net).swap(await net.group(), a_plan("a-1"))
     await PlanStore(net).swap(await net.group(), None)
@@ -162,13 +162,13 @@ async def test_a_swap_that_comes_late_is_void_once_another_was_done(net):
     assert attempt_of(await net.group()) == ""
 
 
-async def test_a_swap_of_which_not_even_the_group_can_be_read_is_unknown(net):
+async def test_a_swap_of_which_not_even_the_group_can_be_read_is_unknown(net: Net):
     net.fates, net.reads_fail = ["lost after"], 1
     with pytest.raises(Unavailable):
         await PlanStore(net).swap(await net.group(), a_plan())
 
 
-async def test_a_group_that_was_created_again_gets_no_plan_of_the_one_before(net):
+async def test_a_group_that_was_created_again_gets_no_plan_of_the_one_before(net: Net):
     group = await net.group()
     await net.delete(group)
     net.put(pod_group("g", 2))
@@ -177,7 +177,7 @@ async def test_a_group_that_was_created_again_gets_no_plan_of_the_one_before(net
     assert attempt_of(await net.group()) == ""
 
 
-async def test_a_group_that_is_gone_is_not_found(net):
+async def test_a_group_that_is_gone_is_not_found(net: Net):
     group = await net.group()
     await net.delete(group)
     with pytest.raises(NotFound):
@@ -187,7 +187,7 @@ async def test_a_group_that_is_gone_is_not_found(net):
 # ------------------------------------------------------------------ large plans
 
 
-async def test_a_large_plan_lies_in_a_config_map_that_its_group_owns(net):
+async def test_a_large_plan_lies_in_a_config_map_that_its_group_owns(net: Net):
     group = await with_plan(net, a_large_plan())
     assert net.config_maps() == ["fluence-plan-a-1"]
     (owner,) = (await net.get(ConfigMap, "default", "fluence-plan-a-1")).metadata.owner_references
@@ -199,7 +199,7 @@ async def test_a_large_plan_lies_in_a_config_map_that_its_group_owns(net):
     assert await PlanStore(net).read(group) == a_large_plan()
 
 
-async def test_the_config_map_stays_with_its_plan_and_goes_with_it(net):
+async def test_the_config_map_stays_with_its_plan_and_goes_with_it(net: Net):
     store = PlanStore(net)
     group = await store.swap(await with_plan(net, a_large_plan()), a_large_plan(state="abort"))
     assert await store.read(group) == a_large_plan(state="abort")
@@ -207,7 +207,7 @@ async def test_the_config_map_stays_with_its_plan_and_goes_with_it(net):
     assert net.config_maps() == []
 
 
-async def test_the_config_map_of_a_plan_that_lost_is_not_left(net):
+async def test_the_config_map_of_a_plan_that_lost_is_not_left(net: Net):
     group = await net.group()
     await with_plan(net, a_large_plan("a-1"))
     with pytest.raises(Conflict):
@@ -215,7 +215,7 @@ async def test_the_config_map_of_a_plan_that_lost_is_not_left(net):
     assert net.config_maps() == ["fluence-plan-a-1"]
 
 
-async def test_the_config_map_of_a_plan_that_may_yet_land_is_left(net):
+async def test_the_config_map_of_a_plan_that_may_yet_land_is_left(net: Net):
     net.fates = ["late"] * 5
     with pytest.raises(Unavailable):
         await PlanStore(net).swap(await net.group(), a_large_plan())
@@ -223,7 +223,7 @@ async def test_the_config_map_of_a_plan_that_may_yet_land_is_left(net):
     assert await PlanStore(net).read(await net.group()) == a_large_plan()
 
 
-async def test_a_plan_whose_config_map_is_gone_is_none_that_can_be_read(net):
+async def test_a_plan_whose_config_map_is_gone_is_none_that_can_be_read(net: Net):
     group = await with_plan(net, a_large_plan())
     await net.delete(await net.get(ConfigMap, "default", "fluence-plan-a-1"))
     with pytest.raises(PlanError, match="does not exist"):
@@ -237,7 +237,7 @@ def packed(text):
     return base64.b64encode(zlib.compress(text.encode(), 1)).decode()
 
 
-def forged(net, text):
+def forged(net: Net, text):
     group = pod_group("g", 2)
     group.metadata.annotations[PLAN_ANNOTATION] = text if isinstance(text, str) else json.dumps(text)
     return net.put(group)
@@ -262,7 +262,7 @@ DEEP = '{"u1":{"name":"p","node":"n","plugins":{"a":' + "[" * 100_000 + "]" * 10
         {"attempt": "a-1", "configMap": "fluence-plan-a-2"},
     ],
 )
-async def test_what_is_no_plan_is_told_to_be_none_and_is_replaced(net, text):
+async def test_what_is_no_plan_is_told_to_be_none_and_is_replaced(net: Net, text):
     group = forged(net, text)
     assert (attempt_of(group), is_active(group, "a-1")) == ("", False)
     with pytest.raises(PlanError, match="is no plan"):
@@ -285,19 +285,19 @@ async def test_what_is_no_plan_is_told_to_be_none_and_is_replaced(net, text):
         packed(DEEP),
     ],
 )
-async def test_pods_that_cannot_be_read_are_told(net, pods):
+async def test_pods_that_cannot_be_read_are_told(net: Net, pods):
     group = forged(net, {"attempt": "a-1", "pods": pods})
     with pytest.raises(PlanError, match="cannot be read"):
         plan_here(group)
 
 
-async def test_a_plan_that_unpacks_to_more_than_can_be_is_not_unpacked_to_its_end(net):
+async def test_a_plan_that_unpacks_to_more_than_can_be_is_not_unpacked_to_its_end(net: Net):
     bomb = base64.b64encode(zlib.compress(b" " * (65 * 1024 * 1024), 1)).decode()
     with pytest.raises(PlanError, match="more than"):
         plan_here(forged(net, {"attempt": "a-1", "pods": bomb}))
 
 
-async def test_a_forged_plan_lets_nobody_delete_another_config_map(net):
+async def test_a_forged_plan_lets_nobody_delete_another_config_map(net: Net):
     await net.create(ConfigMap(metadata=ObjectMeta(name="victim", namespace="default"), data={}))
     group = forged(net, {"attempt": "a-1", "configMap": "victim"})
     await PlanStore(net).swap(group, None)
@@ -307,7 +307,7 @@ async def test_a_forged_plan_lets_nobody_delete_another_config_map(net):
 # ------------------------------------------------------------------ what others write costs no more than its size
 
 
-async def test_a_plan_that_unpacks_to_far_more_than_it_is_is_refused(net):
+async def test_a_plan_that_unpacks_to_far_more_than_it_is_is_refused(net: Net):
     noughts = '{"u1":{"name":"","node":"","plugins":{"x":[' + "[]," * 2_000_000 + "[]]}}}"
     group = forged(net, {"attempt": "a-1", "pods": packed(noughts)})
     with pytest.raises(PlanError, match="unpacks to more than"):
@@ -328,18 +328,18 @@ def test_of_a_plan_are_kept_its_known_pods_and_as_many_others_as_may_be_of_use()
 
 
 @pytest.mark.parametrize("refusal", [Forbidden, Invalid])
-async def test_the_config_map_of_a_plan_that_is_refused_is_not_left_behind(net, refusal):
+async def test_the_config_map_of_a_plan_that_is_refused_is_not_left_behind(net: Net, refusal):
     async def refuse(obj, **options):
         raise refusal("no")
 
-    net.patch_metadata = refuse
+    net.patch_metadata = refuse  # type: ignore[method-assign]
     with pytest.raises(refusal):
         await PlanStore(net).swap(net._get(PodGroup, ("scheduling.k8s.io", "default", "g")), a_large_plan())
     assert not net._store(ConfigMap).objects
 
 
 @pytest.mark.parametrize("repeated", [1, 1_000, 900_000])
-async def test_what_is_written_can_be_read_or_is_not_written(net, repeated):
+async def test_what_is_written_can_be_read_or_is_not_written(net: Net, repeated):
     group = net._get(PodGroup, ("scheduling.k8s.io", "default", "g"))
     plan = GangPlan("a-1", "me", {f"u{at}": PlannedPod.of("p", "n1", {"x": "a" * repeated}) for at in range(20)})
     try:

@@ -10,6 +10,7 @@ import pytest
 from session_scheduler import hookimpl
 from session_scheduler.config.settings import DEFAULT_SCHEDULER_NAME
 from session_scheduler.errors import AttemptError
+from session_scheduler.model.objects import Pod
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
 from ....tools.volumes import claim, storage_class, using, volume
@@ -58,8 +59,8 @@ def stages(cluster):
     return [stage for stage in seen if stage not in ("session", "settle")]
 
 
-def annotations(cluster, name):
-    return next(one for one in cluster.memory.objects(type(pod("x"))) if one.key == f"default/{name}").metadata
+def annotations_of(cluster, name):
+    return next(one for one in cluster.memory.objects(Pod) if one.key == f"default/{name}").metadata.annotations
 
 
 def test_a_plugin_without_anything_to_do_is_not_called_and_the_stage_is_not_entered() -> None:
@@ -83,7 +84,7 @@ def test_only_the_members_that_need_it_are_called_and_of_several_plugins_only_th
     assert [name for name, _ in first.called] == ["g-1"]
     assert sorted(name for name, _ in second.called) == ["g-0", "g-2"]
     for number, name in enumerate(("second", "first", "second")):
-        assert annotations(cluster, f"g-{number}").annotations[name] == f"g-{number}"
+        assert annotations_of(cluster, f"g-{number}")[name] == f"g-{number}"
 
 
 def test_all_are_asked_before_the_first_is_called() -> None:
@@ -114,7 +115,7 @@ def test_each_plugin_is_asked_with_what_it_holds_itself() -> None:
     cluster.start(plugin, other)
     binding_of = cluster.scheduler.binder._binding
     held = {plugin.name: {"on": "n1"}}
-    cluster.scheduler.binder._binding = lambda task, _: replace(binding_of(task, held))
+    cluster.scheduler.binder._binding = lambda task, _: replace(binding_of(task, held))  # type: ignore[method-assign, assignment]
     cluster.run()
     assert plugin.asked == plugin.called == [("p", {"on": "n1"})]
     assert other.asked == other.called == [("p", {})]

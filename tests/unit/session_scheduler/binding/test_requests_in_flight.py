@@ -49,7 +49,7 @@ class Cluster(FakeCluster):
         self.nodes(4)
         self._runner = runner
 
-    def run(self, cycles=1):
+    def run(self, cycles=1):  # type: ignore[override]  # what runs is given to `start`
         for _ in range(cycles):
             self._runner.run(self._cycle())
 
@@ -60,7 +60,7 @@ def cluster():
         yield Cluster(runner)
 
 
-def test_as_many_pods_are_bound_at_once_as_the_configuration_says_and_no_more(cluster):
+def test_as_many_pods_are_bound_at_once_as_the_configuration_says_and_no_more(cluster: Cluster):
     cluster.add(pod(f"p{number}") for number in range(4 * AT_ONCE))
     cluster.start()
     counted = Counted(cluster.memory)
@@ -69,7 +69,7 @@ def test_as_many_pods_are_bound_at_once_as_the_configuration_says_and_no_more(cl
     assert counted.most == {"all": AT_ONCE, "bind": AT_ONCE}
 
 
-def test_plans_and_binds_share_what_may_be_under_way_at_once(cluster):
+def test_plans_and_binds_share_what_may_be_under_way_at_once(cluster: Cluster):
     for number in range(3 * AT_ONCE):
         cluster.add(gang(f"g{number}", 2))
     cluster.start()
@@ -81,7 +81,7 @@ def test_plans_and_binds_share_what_may_be_under_way_at_once(cluster):
     assert counted.most["all"] == AT_ONCE
 
 
-def test_pods_are_touched_and_looked_at_within_the_same_bound(cluster):
+def test_pods_are_touched_and_looked_at_within_the_same_bound(cluster: Cluster):
     cluster.add(gang("g", 4 * AT_ONCE))
     cluster.start()
     bind = cluster.memory.bind
@@ -89,19 +89,19 @@ def test_pods_are_touched_and_looked_at_within_the_same_bound(cluster):
     async def unanswered(*_, **__):
         raise Unavailable("timeout")
 
-    cluster.memory.bind = unanswered
+    cluster.memory.bind = unanswered  # type: ignore[method-assign]
     counted = Counted(cluster.memory)
     cluster.run(cycles=2)
     assert counted.most["patch_metadata Pod"] == AT_ONCE
     assert counted.most["all"] == AT_ONCE
-    cluster.memory.bind = bind
+    cluster.memory.bind = bind  # type: ignore[method-assign]
     cluster.advance(1)
     cluster.run(cycles=2)
     assert all(cluster.placements().values())
     assert counted.most["all"] == AT_ONCE
 
 
-def test_evictions_stay_within_the_same_bound(cluster):
+def test_evictions_stay_within_the_same_bound(cluster: Cluster):
     cluster.add(gang("g", 4 * AT_ONCE))
     cluster.start()
     counted = Counted(cluster.memory)
@@ -112,7 +112,7 @@ def test_evictions_stay_within_the_same_bound(cluster):
             raise Unavailable("timeout")
         await bind(namespace, name, **options)
 
-    cluster.memory.bind = refused_for_one
+    cluster.memory.bind = refused_for_one  # type: ignore[method-assign]
     cluster.run()
     cluster.advance(61)
     counted.most.clear()

@@ -60,7 +60,8 @@ class World:
         state = call(plugin, "prepare", cls=cls)
         if state is not SKIP:
             call(plugin, "filter", cls=cls, nodes=nodes, mask=mask, state=state)
-        return sorted(self.table.nodes[row].metadata.name for row in np.flatnonzero(mask))
+        found = (self.table.nodes[row] for row in np.flatnonzero(mask))
+        return sorted(node.metadata.name for node in found if node)
 
     def scores(self, plugin: Any, pod: Pod) -> dict[str, int]:
         """Raw scores by node."""

@@ -374,7 +374,7 @@ def test_who_ends_for_a_gang(name: str) -> None:
     ]  # fmt: skip
     extra = [running("full", "n3", "400m", HIGHEST)] if case.nodes == 3 else []
     new = gang("new", 1, cpu=case.cpu, memory="1Mi", priority=case.priority)
-    two = [replace(new[0], spec=replace(new[0].spec, priority=case.priority)), *new[1:]]  # type: ignore[type-var]
+    two = [replace(new[0], spec=replace(new[0].spec, priority=case.priority)), *new[1:]]
     cluster = tried(*groups, *case.running, *extra, *case.budgets, *two, nodes=case.nodes)
     assert ended(cluster) == case.victims
 
@@ -394,7 +394,7 @@ def test_a_gang_of_three_ends_the_three_least_important_wherever_they_are() -> N
 @pytest.mark.parametrize(("group", "own", "preempts"), [(HIGH, LOW, True), (LOW, HIGH, False)])
 def test_a_gangs_priority_is_its_groups(group: int, own: int, preempts: bool) -> None:
     made = gang("new", 2, cpu=ALL, memory="1Mi", priority=own)
-    made[0] = replace(made[0], spec=replace(made[0].spec, priority=group))  # type: ignore[type-var]
+    made[0] = replace(made[0], spec=replace(made[0].spec, priority=group))
     cluster = tried(running("a", "n1", ALL, MID), running("b", "n2", ALL, MID), *made)
     assert bool(ended(cluster)) is preempts
 
@@ -422,7 +422,7 @@ def test_the_member_of_a_group_ends_for_who_exceeds_its_own_priority_and_its_gro
 
 def test_a_gang_with_a_member_that_must_not_preempt_waits() -> None:
     made = gang("new", 2, cpu=ALL, memory="1Mi", priority=HIGH)
-    made[1] = replace(made[1], spec=replace(made[1].spec, preemption_policy="Never"))  # type: ignore[type-var]
+    made[1] = replace(made[1], spec=replace(made[1].spec, preemption_policy="Never"))
     cluster = tried(running("a", "n1", ALL), running("b", "n2", ALL), *made)
     assert ended(cluster) == []
     cluster.assert_pending("new-0", "preemption: not eligible due to preemptionPolicy=Never.")
@@ -441,7 +441,8 @@ def test_budgets_are_matched_once_for_all_pods_that_they_cannot_tell_apart(monke
     budgets = {f"default/b{number}": budget(f"b{number}", number, {"app": str(number % 5)}) for number in range(50)}
     group = Group(GroupRef("default", "x", kind="Pod"))
     labels = [{"app": str(number % 5), "pod-name": f"p{number}"} for number in range(1000)]
-    units = [Unit((Task(pod(f"p{n}", labels=each), None, group),), 0) for n, each in enumerate(labels)]
+    no_class: Any = None
+    units = [Unit((Task(pod(f"p{n}", labels=each), no_class, group),), 0) for n, each in enumerate(labels)]
     evaluated: list[Selector] = []
     real = Selector.matches
     monkeypatch.setattr(Selector, "matches", lambda one, labels: evaluated.append(one) or real(one, labels))

@@ -18,6 +18,7 @@ from session_scheduler.builtin.devices.holdings import Holdings
 from session_scheduler.builtin.dynamic_resources import DynamicResources, DynamicResourcesArguments
 from session_scheduler.cluster.errors import Conflict, Unavailable
 from session_scheduler.cluster.memory import MemoryCluster
+from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.framework.bindings import Runtime
 from session_scheduler.model.devices import (
     CONSUMERS_LIMIT,
@@ -35,6 +36,13 @@ from session_scheduler.model.objects import Pod
 from session_scheduler.testing import FakeCluster, gang, pod
 
 DRIVER = "d.example.com"
+
+
+def plugin_of(scheduler: Scheduler) -> DynamicResources:
+    (calls,) = scheduler.profiles.values()
+    plugin = calls.instances["DynamicResources"]
+    assert isinstance(plugin, DynamicResources)
+    return plugin
 
 
 def made(kind: Any, name: str, namespace: str = "", **fields: Any) -> Any:
@@ -249,8 +257,7 @@ def test_a_claim_that_is_allocated_for_nodes_that_nothing_can_pick_ends_the_atte
     cluster.run()
     cluster.assert_pending("p", "resource claim default/c: status.allocation.nodeSelector.nodeSelectorTerms[0]."
                            "matchExpressions[0].operator: 'Near' is unknown")  # fmt: skip
-    (calls,) = cluster.scheduler.profiles.values()
-    assert not calls.instances["DynamicResources"]._repairs.waiting
+    assert not plugin_of(cluster.scheduler)._repairs.waiting
 
 
 def test_a_pool_with_amounts_that_are_none_is_invalid_and_others_serve() -> None:
@@ -271,8 +278,7 @@ def test_devices_are_not_late_by_a_time_that_is_none(since: str) -> None:
     told = {"allocation": {"devices": {"results": [result]}, "allocationTimestamp": since}}
     cluster = world(replace(claim("c"), status=msgspec.convert(told, ResourceClaimStatus)), user("p", "c"))
     scheduler = cluster.start()
-    (calls,) = scheduler.profiles.values()
-    calls.instances["DynamicResources"]._writer._timeout = 0.1
+    plugin_of(scheduler)._writer._timeout = 0.1
     cluster.run()
     cluster.assert_pending("p", "device binding timeout: claim=c")
 
@@ -350,16 +356,14 @@ def test_devices_that_failed_to_bind_are_noted_to_be_allocated_anew() -> None:
     scheduler = cluster.start()
     cluster.run()
     cluster.assert_pending("p", "0/2 nodes are available: 2 resourceclaim not available on the node.")
-    (calls,) = scheduler.profiles.values()
-    assert [one.key for one in calls.instances["DynamicResources"]._repairs.waiting.values()] == ["default/c"]
+    assert [one.key for one in plugin_of(scheduler)._repairs.waiting.values()] == ["default/c"]
 
 
 def test_a_pod_is_bound_only_once_its_devices_are_usable() -> None:
     cluster = world(claim("c"), user("p", "c"), devices=("a",), bindingConditions=["ready"])
     DynamicResourcesArguments(binding_timeout_seconds=1)
     scheduler = cluster.start()
-    (calls,) = scheduler.profiles.values()
-    calls.instances["DynamicResources"]._writer._timeout = 0.1
+    plugin_of(scheduler)._writer._timeout = 0.1
     told: list[tuple[str, str, str]] = []
     scheduler.binder._tell = lambda pod, reason, note: told.append((pod.key, reason, note))
     cluster.run()
@@ -381,8 +385,7 @@ def test_a_claim_that_is_usable_where_the_pod_may_go_keeps_its_devices() -> None
     cluster = world(allocated_to(claim("c"), "n1", "a"), user("p", "c", node_selector={"no": "node"}))
     cluster.run()
     cluster.assert_pending("p")
-    (calls,) = cluster.scheduler.profiles.values()
-    assert not calls.instances["DynamicResources"]._repairs.waiting
+    assert not plugin_of(cluster.scheduler)._repairs.waiting
 
 
 def test_devices_that_somebody_else_gave_a_claim_are_taken_though_others_were_decided_on() -> None:
@@ -454,8 +457,7 @@ def test_too_much_work_ends_an_attempt_and_the_next_one_gets_further() -> None:
     for number in range(1, 5):
         cluster.add(slice_of(f"n{number}", "a", attributes={"n": {"int": number}}))
     scheduler = cluster.start()
-    (calls,) = scheduler.profiles.values()
-    calls.instances["DynamicResources"]._evaluator._cost = plugin._evaluator._cost
+    plugin_of(scheduler)._evaluator._cost = plugin._evaluator._cost
     cluster.run()
     cluster.assert_pending("p", "timed out trying to allocate devices")
     for _ in range(6):
@@ -470,8 +472,7 @@ def test_what_selectors_cost_is_bounded_for_all_pods_of_a_session_together() -> 
     users = [user(f"p{n}", f"c{n}") for n in range(4)]
     cluster = world(*claims, *users, pod("other"), devices=("a", "b", "c", "d"))
     scheduler = cluster.start()
-    (calls,) = scheduler.profiles.values()
-    calls.instances["DynamicResources"]._evaluator._cost = 30
+    plugin_of(scheduler)._evaluator._cost = 30
     cluster.run()
     assert [cluster.node_of(f"p{n}") for n in range(4)].count(None) >= 2
     cluster.assert_pending("p3", "node n1: timed out trying to allocate devices")

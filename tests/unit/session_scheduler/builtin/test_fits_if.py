@@ -144,7 +144,7 @@ def test_how_many_volumes_a_node_would_have_to_take_is_told(limit: int, wanted: 
 # ---------------------------------------------------------------------- the pod as a whole
 
 
-def whole(*objects: Any) -> tuple[str, list[str]]:
+def whole(*objects: Any) -> tuple[str | None, list[str]]:
     """Why the pod is refused as a whole, and what would help."""
     (told,) = verdicts(N1, *objects)
     return told["reason"], told.get("fitsIf", [])

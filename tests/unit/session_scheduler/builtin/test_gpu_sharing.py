@@ -321,7 +321,7 @@ def test_a_gpu_order_reads_what_is_used_of_each_gpu() -> None:
 def test_a_gpu_order_that_fails_fails_the_pod_with_its_name() -> None:
     cluster = gpus(2)
     cluster.add(part("a", "0.5"), pod("plain"))
-    cluster.run(Prefers(lambda *_: "best"))  # type: ignore[arg-type,return-value]
+    cluster.run(Prefers(lambda *_: "best"))  # type: ignore[arg-type]
     cluster.assert_bound("plain")
     cluster.assert_pending("a", "prefers")
 

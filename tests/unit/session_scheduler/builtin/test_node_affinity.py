@@ -4,12 +4,11 @@ from typing import Any
 
 import pytest
 
-from session_scheduler.builtin import BUILTIN
+from session_scheduler.builtin.node_affinity import NodeAffinity
 from session_scheduler.config.parsing import validated
 from session_scheduler.errors import InputError
 from session_scheduler.hookspecs import SKIP, Refusal
 
-NodeAffinity = BUILTIN["NodeAffinity"]
 PLUGIN = NodeAffinity(None)
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from session_scheduler.builtin import BUILTIN
+from session_scheduler.builtin.node_resources_balanced_allocation import NodeResourcesBalancedAllocation as Balanced
 from session_scheduler.config.parsing import validated
 from session_scheduler.errors import InputError
 from session_scheduler.hookspecs import SKIP
 
-Balanced = BUILTIN["NodeResourcesBalancedAllocation"]
 PLUGIN = Balanced(None)
 
 

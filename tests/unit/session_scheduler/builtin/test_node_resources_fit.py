@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from session_scheduler.builtin import BUILTIN
+from session_scheduler.builtin.node_resources_fit import NodeResourcesFit as Fit
 from session_scheduler.config.parsing import validated
 from session_scheduler.errors import InputError
 
-Fit = BUILTIN["NodeResourcesFit"]
 PLUGIN = Fit(None)
 
 

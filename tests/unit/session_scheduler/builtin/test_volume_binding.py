@@ -266,7 +266,9 @@ def test_a_volume_that_was_taken_meanwhile_fails_the_group_and_another_is_found(
 
 
 @pytest.mark.parametrize("error", [Forbidden("403: cannot patch"), Conflict("it moved")])
-def test_a_write_that_is_refused_makes_the_group_wait_and_frees_the_volume(error, monkeypatch) -> None:
+def test_a_write_that_is_refused_makes_the_group_wait_and_frees_the_volume(
+    error, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster = a_cluster(volume("v", on="n1"), claim("c"), claim("d"), pod("p", volumes=using("c")))
     cluster.start()
 

@@ -2,6 +2,7 @@ import asyncio
 import json
 import re
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -32,7 +33,7 @@ profiles: [{plugins: [{name: fluence, enabled: false}]}]
 
 
 @pytest.fixture
-def files(tmp_path):
+def files(tmp_path: Path):
     (tmp_path / "config.yaml").write_text(CONFIG)
     (tmp_path / "fits.yaml").write_text(MANIFESTS)
     (tmp_path / "large.yaml").write_text(TOO_LARGE)
@@ -46,7 +47,7 @@ def _run(files, command, name, *options):
 # ------------------------------------------------------------------ results
 
 
-def test_simulate_ends_with_0_where_everything_is_placed_and_shows_the_node(files, capsys):
+def test_simulate_ends_with_0_where_everything_is_placed_and_shows_the_node(files, capsys: pytest.CaptureFixture[str]):
     assert _run(files, "simulate", "fits.yaml") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["NAMESPACE", "POD", "GROUP", "NODE", "BACKEND", "REASON"]
@@ -54,32 +55,32 @@ def test_simulate_ends_with_0_where_everything_is_placed_and_shows_the_node(file
     assert lines[-1] == "1 scheduled, 0 unschedulable, 0 left out"
 
 
-def test_simulate_ends_with_1_where_something_is_unschedulable_and_says_why(files, capsys):
+def test_simulate_ends_with_1_where_something_is_unschedulable_and_says_why(files, capsys: pytest.CaptureFixture[str]):
     assert _run(files, "simulate", "large.yaml") == 1
     assert "0/1 nodes are available: 1 Insufficient cpu." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
-def test_results_are_readable_by_machines(files, capsys, output, read):
+def test_results_are_readable_by_machines(files, capsys: pytest.CaptureFixture[str], output, read):
     assert _run(files, "simulate", "fits.yaml", "-o", output) == 0
     result = read(capsys.readouterr().out)
     assert [(pod["namespace"], pod["name"], pod["node"]) for pod in result["pods"]] == [("a", "small", "n1")]
     assert result["summary"]["scheduled"] == 1
 
 
-def test_explain_ends_with_0_and_names_the_plugin_that_refuses_a_node(files, capsys):
+def test_explain_ends_with_0_and_names_the_plugin_that_refuses_a_node(files, capsys: pytest.CaptureFixture[str]):
     assert _run(files, "explain", "large.yaml") == 0
     assert "n1    no        -  NodeResourcesFit  Insufficient cpu" in capsys.readouterr().out
 
 
-def test_explain_judges_only_the_pod_that_is_named(files, capsys):
+def test_explain_judges_only_the_pod_that_is_named(files, capsys: pytest.CaptureFixture[str]):
     assert _run(files, "explain", "fits.yaml", "--pod", "a/small", "-o", "json") == 0
     assert json.loads(capsys.readouterr().out)["pods"][0]["nodes"]["n1"]["fits"] is True
     assert _run(files, "explain", "fits.yaml", "--pod", "a/other") == 2
     assert "--pod a/other" in capsys.readouterr().err
 
 
-def test_plugins_lists_the_built_in_ones(capsys):
+def test_plugins_lists_the_built_in_ones(capsys: pytest.CaptureFixture[str]):
     assert main(["plugins", "-o", "json"]) == 0
     names = [plugin["name"] for plugin in json.loads(capsys.readouterr().out)["plugins"]]
     assert "NodeResourcesFit" in names
@@ -101,7 +102,9 @@ def test_plugins_lists_the_built_in_ones(capsys):
         (["simulate", "x.yaml", "--config", "no-such-config.yaml"], "no-such-config.yaml: cannot be read"),
     ],
 )
-def test_bad_input_ends_with_2_and_one_line(tmp_path, monkeypatch, capsys, arguments, text):
+def test_bad_input_ends_with_2_and_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments, text
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.yaml").write_text(CONFIG)
     if arguments[-1] == "no-such-file.yaml":
@@ -114,19 +117,23 @@ def test_bad_input_ends_with_2_and_one_line(tmp_path, monkeypatch, capsys, argum
     assert text in line
 
 
-def test_every_wrong_field_of_a_configuration_has_its_line(files, capsys):
+def test_every_wrong_field_of_a_configuration_has_its_line(files, capsys: pytest.CaptureFixture[str]):
     (files / "config.yaml").write_text(CONFIG + "sede: 1\nactions: []\n")
     assert _run(files, "simulate", "fits.yaml") == 2
     assert [line.split(": ")[2] for line in capsys.readouterr().err.splitlines()] == ["actions", "sede"]
 
 
-def test_control_characters_of_a_message_do_not_reach_the_terminal(monkeypatch, capsys):
+def test_control_characters_of_a_message_do_not_reach_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     monkeypatch.setattr(cli, "_run", _raising(InputError("a\x1b[31mb\nc")))
     assert main(["x"]) == 2
     assert capsys.readouterr().err == "fluence: a [31mb c\n"
 
 
-def test_a_fault_of_fluence_is_one_line_and_its_traceback_is_shown_on_demand(monkeypatch, capsys):
+def test_a_fault_of_fluence_is_one_line_and_its_traceback_is_shown_on_demand(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     monkeypatch.setattr(cli, "_run", _raising(KeyError("x")))
     assert main(["simulate", "f"]) == 3
     (line,) = capsys.readouterr().err.splitlines()
@@ -135,7 +142,7 @@ def test_a_fault_of_fluence_is_one_line_and_its_traceback_is_shown_on_demand(mon
         main(["--debug", "simulate", "f"])
 
 
-def test_ctrl_c_ends_quietly(monkeypatch, capsys):
+def test_ctrl_c_ends_quietly(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setattr(commands, "_write", _raising(KeyboardInterrupt()))
     assert main(["plugins"]) == 130
     assert capsys.readouterr().err == ""
@@ -151,7 +158,7 @@ def _raising(error):
 # ------------------------------------------------------------------ help
 
 
-def test_a_command_that_logs_needs_no_standard_error(monkeypatch, tmp_path):
+def test_a_command_that_logs_needs_no_standard_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(sys, "stderr", None)
     try:
         assert main(["run", "--config", str(tmp_path / "none.yaml")]) == 2
@@ -160,7 +167,7 @@ def test_a_command_that_logs_needs_no_standard_error(monkeypatch, tmp_path):
         sys.stderr.close()
 
 
-def test_without_arguments_the_help_is_shown(capsys):
+def test_without_arguments_the_help_is_shown(capsys: pytest.CaptureFixture[str]):
     assert main([]) == 0
     shown = capsys.readouterr().out
     for command in ("simulate", "explain", "plugins"):
@@ -171,7 +178,7 @@ def test_without_arguments_the_help_is_shown(capsys):
 
 
 @pytest.fixture
-def acme(tmp_path, monkeypatch):
+def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A distribution with an option for NodeName (which takes no arguments) and a command."""
     info = tmp_path / "acme-1.0.dist-info"
     info.mkdir()
@@ -193,7 +200,7 @@ def acme(tmp_path, monkeypatch):
     sys.modules.pop("acme_fluence", None)
 
 
-def test_an_option_of_a_plugin_becomes_its_argument(acme, files, capsys):
+def test_an_option_of_a_plugin_becomes_its_argument(acme, files, capsys: pytest.CaptureFixture[str]):
     assert _run(files, "simulate", "fits.yaml", "--racks", "four") == 2
     assert "args: takes no arguments: remove them [plugin NodeName" in capsys.readouterr().err
     assert _run(files, "simulate", "fits.yaml") == 0
@@ -201,14 +208,14 @@ def test_an_option_of_a_plugin_becomes_its_argument(acme, files, capsys):
     assert "The racks." in capsys.readouterr().out
 
 
-def test_a_command_of_a_plugin_reads_nodes_and_writes_results(acme, files, capsys):
+def test_a_command_of_a_plugin_reads_nodes_and_writes_results(acme, files, capsys: pytest.CaptureFixture[str]):
     assert main(["racks", str(files / "fits.yaml")]) == 0
     assert json.loads(capsys.readouterr().out) == {"nodes": ["n1"]}
     assert main(["--help"]) == 0
     assert re.search(r"racks +Count the nodes\.", capsys.readouterr().out)
 
 
-def test_a_broken_command_of_a_plugin_is_told_by_name(acme, capsys):
+def test_a_broken_command_of_a_plugin_is_told_by_name(acme, capsys: pytest.CaptureFixture[str]):
     (acme / "acme_fluence.py").write_text("import nothing_of_that_name")
     assert main(["racks"]) == 2
     assert "racks of acme 1.0 cannot be imported: ModuleNotFoundError" in capsys.readouterr().err
@@ -222,7 +229,9 @@ def test_a_broken_command_of_a_plugin_is_told_by_name(acme, capsys):
         ("queues", "session_scheduler.offline.queue_report.queue_report"),
     ],
 )
-def test_plugins_are_called_in_an_event_loop_by_reports_too(files, monkeypatch, capsys, command, report):
+def test_plugins_are_called_in_an_event_loop_by_reports_too(
+    files, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command, report
+):
     monkeypatch.setattr(report, lambda scheduler: {"running": asyncio.get_running_loop().is_running()})
     assert main([command, str(files / "fits.yaml"), "--config", str(files / "config.yaml"), "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"running": True}

@@ -33,7 +33,9 @@ def rack_label():
     return module["RackLabel"]
 
 
-def test_the_plugin_of_the_manual_keeps_pods_off_nodes_without_its_label(rack_label, tmp_path, monkeypatch, capsys):
+def test_the_plugin_of_the_manual_keeps_pods_off_nodes_without_its_label(
+    rack_label, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     (config,) = _blocks("how-to/write-a-plugin.md", "yaml")
     monkeypatch.setattr(registry, "_builders", {})
     registry.register_plugin_builder("rack-label", rack_label)
@@ -54,7 +56,7 @@ def test_it_keeps_pods_waiting_where_no_node_has_the_label_until_one_has(rack_la
 @pytest.mark.parametrize(
     "command", ["simulate", "explain", "snapshot", "status", "plugins", "pool list", "pool publish"]
 )
-def test_the_reference_names_every_option_of_a_command(command, capsys):
+def test_the_reference_names_every_option_of_a_command(command, capsys: pytest.CaptureFixture[str]):
     assert main([*command.split(), "--help"]) == 0
     page = (DOCS / "reference/command.md").read_text()
     for option in re.findall(r"--[a-z]+(?:-[a-z]+)*", capsys.readouterr().out):

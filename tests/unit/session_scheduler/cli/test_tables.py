@@ -12,18 +12,18 @@ def _printed(capsys: pytest.CaptureFixture[str], result) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-def test_markup_in_a_reason_is_shown_as_it_is(capsys):
+def test_markup_in_a_reason_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]):
     lines = _printed(capsys, {"pods": [POD], "groups": [], "summary": {"scheduled": 0, "unschedulable": 1}})
     assert lines[1].endswith("[bold]no[/bold] room")
 
 
-def test_a_long_reason_stays_on_one_line_where_no_terminal_shows_it(capsys):
+def test_a_long_reason_stays_on_one_line_where_no_terminal_shows_it(capsys: pytest.CaptureFixture[str]):
     pod = POD | {"reason": "word " * 200 + "end"}
     lines = _printed(capsys, {"pods": [pod], "groups": [], "summary": {"scheduled": 0, "unschedulable": 1}})
     assert lines[1].endswith("word end")
 
 
-def test_groups_come_before_pods_and_the_summary_last(capsys):
+def test_groups_come_before_pods_and_the_summary_last(capsys: pytest.CaptureFixture[str]):
     group = {"namespace": "a", "name": "g", "minCount": 2, "scheduled": 0}
     summary = {"scheduled": 0, "unschedulable": 1, "leftOut": 3, "problems": {"a/g": "is broken"}}
     lines = _printed(capsys, {"pods": [POD], "groups": [group], "summary": summary})
@@ -32,25 +32,25 @@ def test_groups_come_before_pods_and_the_summary_last(capsys):
     assert lines[-2:] == ["a/g: is broken", "0 scheduled, 1 unschedulable, 3 left out"]
 
 
-def test_whoever_ended_for_others_is_shown(capsys):
+def test_whoever_ended_for_others_is_shown(capsys: pytest.CaptureFixture[str]):
     victim = {"namespace": "a", "name": "low", "node": "n1"}
     summary = {"scheduled": 0, "unschedulable": 1}
     lines = _printed(capsys, {"pods": [POD], "groups": [], "summary": summary, "preempted": [victim]})
     assert [line.split() for line in lines[3:5]] == [["NAMESPACE", "PREEMPTED", "NODE"], ["a", "low", "n1"]]
 
 
-def test_whoever_is_moved_is_shown_with_where_to(capsys):
+def test_whoever_is_moved_is_shown_with_where_to(capsys: pytest.CaptureFixture[str]):
     move = {"namespace": "a", "name": "p", "node": "n1", "to": "n2"}
     summary = {"scheduled": 0, "unschedulable": 1}
     lines = _printed(capsys, {"pods": [POD], "groups": [], "summary": summary, "moved": [move]})
     assert [line.split() for line in lines[3:5]] == [["NAMESPACE", "MOVED", "FROM", "TO"], ["a", "p", "n1", "n2"]]
 
 
-def test_explain_without_pending_pods_says_so(capsys):
+def test_explain_without_pending_pods_says_so(capsys: pytest.CaptureFixture[str]):
     assert _printed(capsys, {"pods": []}) == ["no pending pods"]
 
 
-def test_explain_shows_what_refuses_the_pod_as_a_whole(capsys):
+def test_explain_shows_what_refuses_the_pod_as_a_whole(capsys: pytest.CaptureFixture[str]):
     pod = {"namespace": "a", "name": "p", "reason": "a gate", "nodes": {"n": {"fits": True, "score": 7}}}
     lines = _printed(capsys, {"pods": [pod]})
     assert lines[0] == "a/p: a gate"
@@ -58,7 +58,7 @@ def test_explain_shows_what_refuses_the_pod_as_a_whole(capsys):
 
 
 @pytest.fixture
-def terminal(monkeypatch, capsys):
+def terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """Standard output as a terminal of so many columns."""
 
     def of_width(columns: int) -> None:
@@ -73,7 +73,7 @@ def terminal(monkeypatch, capsys):
 REASON = "0/3 nodes are available: 3 Insufficient cpu."
 
 
-def test_on_a_narrow_terminal_a_pods_reason_has_lines_of_its_own(terminal, capsys):
+def test_on_a_narrow_terminal_a_pods_reason_has_lines_of_its_own(terminal, capsys: pytest.CaptureFixture[str]):
     terminal(40)
     placed = POD | {"name": "q", "reason": None}
     pods = [POD | {"reason": REASON}, placed]
@@ -83,14 +83,14 @@ def test_on_a_narrow_terminal_a_pods_reason_has_lines_of_its_own(terminal, capsy
     assert not any(line.startswith("a/q: ") for line in lines)
 
 
-def test_on_a_narrow_terminal_a_nodes_reason_has_lines_of_its_own(terminal, capsys):
+def test_on_a_narrow_terminal_a_nodes_reason_has_lines_of_its_own(terminal, capsys: pytest.CaptureFixture[str]):
     terminal(40)
     verdict = {"fits": False, "plugin": "NodeResourcesFit", "reason": "Insufficient cpu"}
     lines = _printed(capsys, {"pods": [POD | {"reason": None, "nodes": {"n": verdict}}]})
     assert lines[-1] == "n: Insufficient cpu"
 
 
-def test_on_a_wide_terminal_reasons_are_a_column(terminal, capsys):
+def test_on_a_wide_terminal_reasons_are_a_column(terminal, capsys: pytest.CaptureFixture[str]):
     terminal(120)
     lines = _printed(capsys, {"pods": [POD | {"reason": REASON}], "groups": [], "summary": {"scheduled": 0}})
     assert lines[0].split()[-1] == "REASON"

@@ -28,6 +28,9 @@ class SleptTime:
     def now(self) -> float:
         return sum(self.slept)
 
+    def wall(self) -> float:
+        return self.now()
+
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
 

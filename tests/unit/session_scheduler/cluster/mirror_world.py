@@ -33,6 +33,9 @@ class FakeTime:
     def now(self) -> float:
         return self._now
 
+    def wall(self) -> float:
+        return self._now
+
     async def sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)
         woken = asyncio.get_running_loop().create_future()

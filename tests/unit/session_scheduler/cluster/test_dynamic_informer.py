@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import msgspec
 import pytest
@@ -34,8 +35,8 @@ class Gadget(Widget, frozen=True, tag="Gadget"):
     pass
 
 
-WIDGETS = Resource(Widget, "example.com/v1", "widgets", lax=True)
-GADGETS = Resource(Gadget, "example.com/v1", "gadgets", namespaced=False, lax=True)
+WIDGETS = Resource(Widget, "example.com/v1", "widgets", lax=True)  # type: ignore[type-var]
+GADGETS = Resource(Gadget, "example.com/v1", "gadgets", namespaced=False, lax=True)  # type: ignore[type-var]
 END = None
 PATIENCE = 20.0
 
@@ -122,9 +123,11 @@ class _Stream:
 class World:
     def __init__(self, *resources):
         self.server, self.time = Server(), FakeTime()
-        self.first, self.told = None, []
+        self.first: Any = None
+        self.told: Any = []
+        api = KubeApi(self.server)  # type: ignore[arg-type]
         self.follower = Follower(
-            KubeApi(self.server), resources or (WIDGETS, GADGETS), self.take, clock=self.time, sleep=self.time.sleep
+            api, resources or (WIDGETS, GADGETS), self.take, clock=self.time, sleep=self.time.sleep
         )
 
     def take(self, change, obj):
@@ -227,7 +230,7 @@ async def test_a_kind_that_is_refused_has_no_objects_until_it_no_longer_is_and_h
     with capture_logs() as logs:
         async with world.running():
             assert [one.metadata.name for one in world.first] == ["g"]
-            assert world.follower.refused == {Widget}
+            assert [kind.__name__ for kind in world.follower.refused] == ["Widget"]
             world.server.put("gadgets", "g2")
             await world.time.advance(100)
             assert world.told == [(Change.ADDED, "Gadget", "g2", 0)]

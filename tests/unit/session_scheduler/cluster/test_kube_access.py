@@ -93,7 +93,8 @@ async def test_a_credential_plugin_that_hangs_is_given_up(tmp_path: Path, monkey
 
 
 async def test_verification_is_left_out_only_where_the_file_says_so(tmp_path: Path) -> None:
-    access = await load_access(kubeconfig(tmp_path / "config", **{"insecure-skip-tls-verify": True}), None)
+    unverified: dict[str, Any] = {"insecure-skip-tls-verify": True}
+    access = await load_access(kubeconfig(tmp_path / "config", **unverified), None)
     assert isinstance(access.tls, ssl.SSLContext)
     assert access.tls.verify_mode is ssl.CERT_NONE
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from typing import Any
 
 import msgspec
 import pytest
@@ -37,7 +38,7 @@ def failure(code: int) -> bytes:
     return msgspec.json.encode({"type": "ERROR", "object": status}) + b"\n"
 
 
-async def events(api: FakeApi, **settings: float) -> list[WatchEvent[Pod]]:
+async def events(api: FakeApi, **settings: Any) -> list[WatchEvent[Pod]]:
     return [event async for event in watch_one(api.client(**settings), PODS, "7")]
 
 

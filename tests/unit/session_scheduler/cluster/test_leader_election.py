@@ -180,7 +180,7 @@ async def test_leadership_is_counted_from_before_the_request_was_sent(time: Time
 
 def test_a_fence_closes_at_the_renew_deadline_and_opens_with_a_renewal() -> None:
     time = Time()
-    fence = Fence(time, 10.0)
+    fence = Fence(time, 10.0)  # type: ignore[arg-type]
     with pytest.raises(NotLeading, match="does not lead"):
         fence.check()
     fence.renewed(time.now())
@@ -436,4 +436,4 @@ async def test_giving_back_never_raises(cluster: MemoryCluster, time: Time, star
     first.link.down = False
     await cluster.delete(await lease_in(cluster))
     await first.elector.release()
-    await Elector(cluster, SETTINGS, identity="none", clock=time).release()
+    await Elector(cluster, SETTINGS, identity="none", clock=time).release()  # type: ignore[arg-type]

@@ -67,7 +67,7 @@ def test_a_saved_list_is_read_as_json_and_as_yaml(kind: str, pretty: int | None)
 
 
 def test_the_items_of_a_typed_list_need_not_say_what_they_are() -> None:
-    items = [{"metadata": {"name": name}, "spec": container()} for name in "ab"]
+    items: list[dict[str, object]] = [{"metadata": {"name": name}, "spec": container()} for name in "ab"]
     assert names(load_manifests(["-"], io.BytesIO(saved(*items, kind="PodList")))) == ["a", "b"]
 
 

@@ -27,7 +27,11 @@ from .mirror_world import KINDS, SECOND_API, World, a_pod
 
 
 async def test_everything_is_listed_first_in_the_order_of_the_kinds_and_not_delivered() -> None:
-    objects = [a_pod("p"), Node(metadata=ObjectMeta(name="n")), PodGroup(metadata=ObjectMeta(name="g"))]
+    objects: list[KubeObject] = [
+        a_pod("p"),
+        Node(metadata=ObjectMeta(name="n")),
+        PodGroup(metadata=ObjectMeta(name="g")),
+    ]
     world = World(*objects, kinds=KINDS)
     assert not world.mirror.synced
     found = await world.mirror.start()

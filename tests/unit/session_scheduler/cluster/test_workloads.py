@@ -11,7 +11,7 @@ from session_scheduler.model.objects import Pod
 from .loading import load, node, pod, selecting, template, workload
 
 INDEX = "batch.kubernetes.io/job-completion-index"
-ONCE = {"restartPolicy": "Never"}
+ONCE: dict[str, Any] = {"restartPolicy": "Never"}
 
 
 def names(*manifests: dict[str, Any]) -> list[str]:

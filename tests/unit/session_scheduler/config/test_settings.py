@@ -1,3 +1,6 @@
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from session_scheduler.config.settings import Profile, SchedulerConfig, load_config, parse_config, without_secrets
@@ -147,7 +150,7 @@ def test_aliases_cannot_swell_a_small_file():
     assert "more than 100000 values" in line
 
 
-def test_a_file_that_is_missing_or_not_text_is_named(tmp_path):
+def test_a_file_that_is_missing_or_not_text_is_named(tmp_path: Path):
     with pytest.raises(InputError, match=r"no\.yaml: cannot be read \(No such file or directory\)"):
         load_config(tmp_path / "no.yaml")
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
@@ -167,7 +170,11 @@ def test_a_file_without_profiles_leaves_the_default_profile_as_it_is():
 
 def test_what_is_shown_has_no_secret_however_deep_it_lies():
     hidden = "(not shown)"
-    values = {"apiKey": {"a": "b"}, "servers": [{"passwordFile": "/p", "name": "one"}, ["x", {"TOKEN": None}]], "n": 1}
+    values: dict[str, Any] = {
+        "apiKey": {"a": "b"},
+        "servers": [{"passwordFile": "/p", "name": "one"}, ["x", {"TOKEN": None}]],
+        "n": 1,
+    }
     assert without_secrets(values) == {
         "apiKey": hidden,
         "servers": [{"passwordFile": hidden, "name": "one"}, ["x", {"TOKEN": hidden}]],

@@ -10,7 +10,14 @@ from session_scheduler import Refusal, hookimpl
 from session_scheduler.binding.plan_store import PlanStore
 from session_scheduler.framework.bindings import HELD_ANNOTATION
 from session_scheduler.framework.observer import Observer
-from session_scheduler.model.gang_plan import ATTEMPT_ANNOTATION, PLAN_ANNOTATION, GangPlan, PlannedPod, attempt_of
+from session_scheduler.model.gang_plan import (
+    ATTEMPT_ANNOTATION,
+    PLAN_ANNOTATION,
+    GangPlan,
+    PlannedPod,
+    attempt_of,
+    plan_here,
+)
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.testing import FakeCluster, gang
@@ -121,6 +128,12 @@ class World:
     def group(self):
         return self.memory._get(PodGroup, ("scheduling.k8s.io", "default", "g"))
 
+    def written_plan(self) -> GangPlan:
+        """The plan that the group has now."""
+        found = plan_here(self.group())
+        assert found
+        return found
+
     def places(self):
         pods = sorted(self.memory._store(Pod).objects.values(), key=lambda one: one.key)
         return {one.metadata.name: one.spec.node_name for one in pods}
@@ -187,7 +200,7 @@ class World:
         self.memory._remove(self.memory._get(kind, ("" if kind is Pod else "scheduling.k8s.io", "default", name)))
 
 
-def refusing(world, *names):
+def refusing(world: World, *names):
     """These pods cannot be bound, until the returned function is called."""
     world.cluster.fail_binds(*names)
     return world.memory.stop_failing

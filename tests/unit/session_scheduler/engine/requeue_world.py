@@ -134,14 +134,14 @@ def evenly(**more: Any) -> tuple[dict[str, Any], ...]:
 WEB, DB = {"app": "web"}, {"app": "db"}
 FREE = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": LABELS}}
 OF_DB = {"labelSelector": {"matchLabels": DB}}
-TOLERANT = {"tolerations": (Toleration(key="dedicated", operator="Exists"),)}
+TOLERANT: dict[str, Any] = {"tolerations": (Toleration(key="dedicated", operator="Exists"),)}
 TAINTED = evenly(nodeTaintsPolicy="Honor", minDomains=2) + evenly(**OF_DB)
 OVER_ZONES = evenly(topologyKey=ZONE, minDomains=2) + evenly(**OF_DB)
 RESTARTS = "RestartAllContainersOnContainerExits"
 RESTARTING = msgspec.convert(
     {"name": "c", "restartPolicyRules": [
         {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}]}, Container)  # fmt: skip
-ALONE = {"accessModes": ["ReadWriteOncePod"]}
+ALONE: dict[str, Any] = {"accessModes": ["ReadWriteOncePod"]}
 LOCAL, MADE = storage_class("local"), storage_class("made", "csi.example.com")
 NOW = storage_class("now", waits=False)
 ZONED = volume("v", labels={ZONE: "b"})
@@ -197,6 +197,7 @@ class World:
         key = next(key for key in self.cluster.scheduler.cache.groups if key.endswith(f"/{case.waits}"))
         assert self.cluster.scheduler.queue.is_unschedulable(key)
         groups = self.cluster.scheduler.queue._waiting[key].unschedulable
+        assert groups
         assert {plugin for _, plugins in groups.wants for plugin in plugins} == case.refused_by
 
     def _is_gated(self) -> None:

@@ -27,7 +27,7 @@ from session_scheduler.testing import gang, node, pod
 
 from ..cluster.fake_api import FakeApi, refuses, says
 
-KINDS = {"pods": Pod, "nodes": Node, "podgroups": PodGroup}
+KINDS: dict[str, type[Pod | Node | PodGroup]] = {"pods": Pod, "nodes": Node, "podgroups": PodGroup}
 VERSIONS = pytest.mark.parametrize("version", [V1ALPHA2, V1BETA1], ids=lambda version: version.api_version)
 
 
@@ -98,7 +98,7 @@ class Server:
 class World:
     """A scheduler with everything that tells of what it does, over the server."""
 
-    def __init__(self, api, server):
+    def __init__(self, api: FakeApi, server):
         self.server, self.clock = server, StoppedClock()
         api.replies = [server]
         self.cluster = KubernetesCluster(api.client(), instance="test")
@@ -130,7 +130,7 @@ def add(server, *objects):
 
 
 @VERSIONS
-async def test_a_gang_is_planned_bound_in_one_domain_and_told_of(api, version):
+async def test_a_gang_is_planned_bound_in_one_domain_and_told_of(api: FakeApi, version):
     server = Server(version)
     add(server, *(node(f"{zone}{index}", cpu="2", labels={"zone": zone}) for zone in "ab" for index in range(2)))
     add(server, node("a2", cpu="4", labels={"zone": "a"}), *gang("g", 3, cpu="2", topology="zone"), pod("alone"))
@@ -146,7 +146,7 @@ async def test_a_gang_is_planned_bound_in_one_domain_and_told_of(api, version):
 
 
 @VERSIONS
-async def test_a_gang_that_does_not_fit_is_told_why(api, version):
+async def test_a_gang_that_does_not_fit_is_told_why(api: FakeApi, version):
     server = Server(version)
     add(server, node("n", cpu="2"), *gang("g", 3, cpu="1"))
     world = World(api, server)
@@ -157,7 +157,7 @@ async def test_a_gang_that_does_not_fit_is_told_why(api, version):
 
 
 @VERSIONS
-async def test_a_gang_that_a_predecessor_bound_in_part_is_carried_on(api, version):
+async def test_a_gang_that_a_predecessor_bound_in_part_is_carried_on(api: FakeApi, version):
     """What the group's condition says is understood, too: one that has started is not started again."""
     server = Server(version)
     add(server, node("n1", cpu="2"), node("n2", cpu="2"), *gang("g", 2, cpu="2"))

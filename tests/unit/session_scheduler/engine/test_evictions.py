@@ -25,7 +25,7 @@ def preempt(session):
 
 
 @pytest.fixture
-def cluster(monkeypatch):
+def cluster(monkeypatch: pytest.MonkeyPatch):
     cluster = FakeCluster()
     cluster.nodes(1, cpu="2")
     cluster.add(pod("old", cpu="2", bound_to="n1"), pod("new", cpu="2"))
@@ -35,7 +35,7 @@ def cluster(monkeypatch):
     return cluster
 
 
-def test_what_was_placed_beside_an_eviction_waits_until_the_victim_has_ended(cluster):
+def test_what_was_placed_beside_an_eviction_waits_until_the_victim_has_ended(cluster: FakeCluster):
     cluster.assert_pending("new", "waits for 1 evicted pods to end")
     old = cluster.find(Pod, "old")
     assert old.metadata.deletion_timestamp is not None
@@ -45,13 +45,13 @@ def test_what_was_placed_beside_an_eviction_waits_until_the_victim_has_ended(clu
     cluster.assert_bound("new", "n1")
 
 
-def test_a_victim_keeps_its_room_until_it_has_ended(cluster):
+def test_a_victim_keeps_its_room_until_it_has_ended(cluster: FakeCluster):
     (old,) = [task for task in cluster.scheduler.cache.tasks.values() if task.name == "old"]
     assert (old.node, old.phase) == ("n1", Phase.RELEASING)
     assert cluster.scheduler.cache.table.all_rows().used("cpu").tolist() == [2000]
 
 
-def test_a_victim_whose_eviction_is_refused_stays_bound(monkeypatch):
+def test_a_victim_whose_eviction_is_refused_stays_bound(monkeypatch: pytest.MonkeyPatch):
     cluster = FakeCluster()
     cluster.nodes(1, cpu="2")
     cluster.add(pod("old", cpu="2", bound_to="n1"), pod("new", cpu="2"))

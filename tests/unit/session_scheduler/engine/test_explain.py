@@ -314,7 +314,7 @@ def test_a_queue_that_has_reached_its_limit_is_the_reason_and_of_a_gang_the_part
     config = SchedulerConfig(queues=(QueueConfig(name="team", limit={"cpu": "2"}),))
     cluster = FakeCluster(config=config)
     team = {"fluence.flux-framework.org/queue": "team"}
-    waiting = [pod("alone", cpu="2", labels=team), gang("g", 2, cpu="1", labels=team)]
+    waiting = [pod("alone", cpu="2", labels=team), *gang("g", 2, cpu="1", labels=team)]
     cluster.add(node("n1", cpu="8"), pod("runs", cpu="1", labels=team, bound_to="n1"), *waiting)
     answer = explain_pending(cluster.start())
     reasons = {one["name"]: one["reason"] for one in answer["pods"]}

@@ -14,7 +14,7 @@ from session_scheduler.binding.plan_store import PlanStore
 from session_scheduler.cluster.errors import Conflict, Unavailable
 from session_scheduler.framework.bindings import HELD_ANNOTATION
 from session_scheduler.framework.hooks import HookCall, PluginError
-from session_scheduler.model.gang_plan import ANNOTATION_LIMIT, PLAN_ANNOTATION, GangPlan, PlannedPod, plan_here
+from session_scheduler.model.gang_plan import ANNOTATION_LIMIT, PLAN_ANNOTATION, GangPlan, PlannedPod
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import ConfigMap, Node, Pod, PodGroup
 from session_scheduler.model.sub_groups import SUB_GROUPS_ANNOTATION
@@ -32,7 +32,7 @@ def test_a_gang_is_bound_by_a_plan_that_says_where_all_of_it_goes():
     world.assert_whole()
     assert world.attempts() == {world.attempt()} != {""}
     assert world.heard.scheduled == [f"minCount pods are bound, by attempt {world.attempt()}"]
-    plan = plan_here(world.group())
+    plan = world.written_plan()
     assert {part.name: part.node for part in plan.pods.values()} == world.places()
     assert {part.node: part.holds for part in plan.pods.values()} == {
         node: {"slots": {"slot": node}} for node in world.places().values()
@@ -106,7 +106,7 @@ def test_a_begun_plan_of_which_a_node_is_gone_goes_on_elsewhere_around_its_bound
     world.start().run()
     world.assert_whole()
     assert world.places()["g-1"] == "n3"
-    kept = plan_here(world.group()).pods[world.pod("g-1").metadata.uid]
+    kept = world.written_plan().pods[world.pod("g-1").metadata.uid]
     assert (kept.node, kept.bound) == ("n3", True)
     with pytest.raises(Conflict):
         asyncio.run(late())
@@ -130,7 +130,7 @@ def test_an_abort_that_came_too_late_for_one_pod_is_taken_back():
     world.start().run()
     assert world.places() == {"g-0": "n4", "g-1": "n3", "g-2": "n2"}
     assert world.attempts() == {"theirs"}
-    assert plan_here(world.group()).state == "active"
+    assert world.written_plan().state == "active"
 
 
 def test_an_abort_during_which_a_pod_turns_out_to_be_bound_is_taken_back():
@@ -344,7 +344,7 @@ def test_a_record_of_what_is_held_is_written_by_a_found_plan_too():
     assert record == {"uid": world.pod().metadata.uid, "plugins": {"slots": {"slot": "n4"}}}
 
 
-def test_plugins_annotate_what_a_found_plan_binds(monkeypatch):
+def test_plugins_annotate_what_a_found_plan_binds(monkeypatch: pytest.MonkeyPatch):
     def on_session_open(self, session):
         session.add_bind_mutation(lambda task, node: {"example.com/node": node})
 
@@ -381,7 +381,7 @@ def test_a_pod_that_ends_while_it_is_bound_is_not_remembered_as_one_that_waits()
             raise Conflict("gone")
         await bind(namespace, name, **options)
 
-    world.memory.bind = too_late
+    world.memory.bind = too_late  # type: ignore[method-assign]
     world.run(1)
     assert world.scheduler.queue.next_after(0.0) is None
 
@@ -422,9 +422,9 @@ def test_a_plan_that_was_read_before_its_pods_were_known_is_read_again_and_never
     for one in late:
         del pods["", "default", one.metadata.name]
     world.start()
-    assert plan_here(world.group()).pods == plan.pods
+    assert world.written_plan().pods == plan.pods
     for one in late:
         pods["", "default", one.metadata.name] = one
     world.run()
     assert world.places() == {"g-0": "n1", "g-1": "n2", "g-2": "n3", "g-3": "n4"}
-    assert set(plan_here(world.group()).pods) == set(plan.pods)
+    assert set(world.written_plan().pods) == set(plan.pods)

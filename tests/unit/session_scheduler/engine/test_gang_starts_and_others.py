@@ -16,7 +16,7 @@ VIP = 1000
 """A priority above all others here."""
 
 
-def unwritable(world, error):
+def unwritable(world: World, error):
     """No PodGroup can be written, until the returned function is called."""
     patch = world.memory.patch_metadata
 
@@ -26,9 +26,9 @@ def unwritable(world, error):
         return await patch(obj, **options)
 
     def end():
-        world.memory.patch_metadata = patch
+        world.memory.patch_metadata = patch  # type: ignore[method-assign]
 
-    world.memory.patch_metadata = fails
+    world.memory.patch_metadata = fails  # type: ignore[method-assign]
     return end
 
 
@@ -46,11 +46,11 @@ def test_nothing_is_placed_where_a_request_of_a_found_plan_may_still_bind_a_pod(
 
     async def late_before_it_is_void(obj, **options):
         if obj.metadata.name == "g-0":
-            world.memory.patch_metadata = patch
+            world.memory.patch_metadata = patch  # type: ignore[method-assign]
             await late()
         return await patch(obj, **options)
 
-    world.memory.patch_metadata = late_before_it_is_void
+    world.memory.patch_metadata = late_before_it_is_void  # type: ignore[method-assign]
     world.run()
     assert world.places() == {"a": "", "b": "", "g-0": "n2", "g-1": "n1"}
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from session_scheduler.cluster.errors import Conflict, Unavailable
-from session_scheduler.model.gang_plan import PLAN_ANNOTATION, plan_here
+from session_scheduler.model.gang_plan import PLAN_ANNOTATION
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import Node, Pod, PodGroup
 from session_scheduler.testing import node, pod
@@ -15,7 +15,7 @@ from session_scheduler.testing import node, pod
 from .gangs_world import World, refusing
 
 
-def in_doubt(world, name, *, lands):
+def in_doubt(world: World, name, *, lands):
     """Nobody says what became of this pod's bind, until the returned function is called."""
     memory = world.memory
     bind, patch, get = memory.bind, memory.patch_metadata, memory.get
@@ -32,13 +32,13 @@ def in_doubt(world, name, *, lands):
         return await patch(obj, **options)
 
     def end():
-        memory.bind, memory.patch_metadata, memory.get = bind, patch, get
+        memory.bind, memory.patch_metadata, memory.get = bind, patch, get  # type: ignore[method-assign]
 
-    memory.bind, memory.patch_metadata = unanswered, unreadable
+    memory.bind, memory.patch_metadata = unanswered, unreadable  # type: ignore[method-assign, assignment]
     return end
 
 
-def cycle(world):
+def cycle(world: World):
     """A cycle alone, without the events before and after it."""
     asyncio.run(world.scheduler.cycle())
 
@@ -74,7 +74,7 @@ def test_only_the_member_whose_bind_failed_is_placed_again_by_a_plan_that_keeps_
     world.run()
     world.assert_whole()
     assert {name: world.places()[name] for name in ("g-0", "g-2")} == {name: first[name] for name in ("g-0", "g-2")}
-    plan = plan_here(world.group())
+    plan = world.written_plan()
     assert {part.name: part.bound for part in plan.pods.values()} == {"g-0": True, "g-1": False, "g-2": True}
     assert {part.name: part.node for part in plan.pods.values()} == world.places()
 
@@ -208,7 +208,7 @@ def test_a_bind_of_a_dead_replica_that_lands_while_its_plan_is_carried_out_is_on
             await late()
         await bind(namespace, name, **options)
 
-    world.memory.bind = first_the_late_one
+    world.memory.bind = first_the_late_one  # type: ignore[method-assign]
     world.run()
     assert world.attempts() == {"theirs"}
     world.assert_whole()
@@ -232,12 +232,12 @@ def test_a_bind_that_lands_while_a_new_plan_is_made_around_it_is_kept():
             await late()
         return await patch(obj, **options)
 
-    world.memory.patch_metadata = late_before_the_touch
+    world.memory.patch_metadata = late_before_the_touch  # type: ignore[method-assign]
     world.run(8)
     assert done
     assert world.places()["g-0"] == "n4"
     world.assert_whole()
-    plan = plan_here(world.group())
+    plan = world.written_plan()
     assert {part.name: part.node for part in plan.pods.values()} == world.places()
 
 

@@ -169,7 +169,7 @@ async def test_a_pod_whose_deletion_begins_before_it_is_bound_gives_its_place_to
         assert not world.pod().spec.node_name
 
 
-async def test_what_was_woken_in_its_backoff_is_tried_as_soon_as_nothing_else_is_due(monkeypatch):
+async def test_what_was_woken_in_its_backoff_is_tried_as_soon_as_nothing_else_is_due(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(engine_module, "_LONGEST_REST", 3600.0)
     async with World().running() as world:
         pending = world.scheduler.queue
@@ -181,7 +181,9 @@ async def test_what_was_woken_in_its_backoff_is_tried_as_soon_as_nothing_else_is
         await world.until(lambda: world.pod().spec.node_name == "n2")
 
 
-async def test_a_backoff_that_ends_after_the_look_at_what_is_due_and_before_the_rest_is_not_slept_through(monkeypatch):
+async def test_a_backoff_that_ends_after_the_look_at_what_is_due_and_before_the_rest_is_not_slept_through(
+    monkeypatch: pytest.MonkeyPatch,
+):
     monkeypatch.setattr(engine_module, "_LONGEST_REST", 3600.0)
     world, failing = World(), [True]
     bind, decide = world.cluster.bind, world.scheduler.decide
@@ -198,13 +200,13 @@ async def test_a_backoff_that_ends_after_the_look_at_what_is_due_and_before_the_
         if end is not None and not world.scheduler.in_flight and not world.engine._due.is_set():
             world.clock.advance(end - world.clock.now())
 
-    world.cluster.bind, world.scheduler.decide = bound, decided
+    world.cluster.bind, world.scheduler.decide = bound, decided  # type: ignore[method-assign]
     async with world.running():
         world.deliver(pod("p"))
         await world.until(lambda: world.pod().spec.node_name == "n1")
 
 
-async def test_a_turn_that_fails_is_counted_and_the_next_one_goes_on(monkeypatch):
+async def test_a_turn_that_fails_is_counted_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(engine_module, "_AFTER_ERROR", 0.0)
     async with World().running() as world:
         apply, failed = world.scheduler.event_handlers.apply, []
@@ -261,7 +263,7 @@ async def test_gangs_of_which_nobody_says_that_they_started_are_looked_for_every
         times.append(world.clock.now())
         remind()
 
-    world.scheduler.gang_starts.remind = reminded
+    world.scheduler.gang_starts.remind = reminded  # type: ignore[method-assign]
     async with world.running():
         await world.until(lambda: times == [0])
         for _ in range(2):
@@ -306,7 +308,7 @@ async def test_what_does_not_end_in_time_is_cancelled():
     assert not world.pod().spec.node_name
 
 
-async def test_an_error_that_nobody_expected_keeps_no_other_bind_from_ending(monkeypatch):
+async def test_an_error_that_nobody_expected_keeps_no_other_bind_from_ending(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(engine_module, "_AFTER_ERROR", 0.0)
     world = World(pod("bad"), pod("p"))
     bind = world.cluster.bind
@@ -316,7 +318,7 @@ async def test_an_error_that_nobody_expected_keeps_no_other_bind_from_ending(mon
             raise OSError("boom")
         await bind(namespace, name, **options)
 
-    world.cluster.bind = breaks
+    world.cluster.bind = breaks  # type: ignore[method-assign]
     async with world.running():
         world.slow.go.clear()
         await world.until(lambda: len(world.scheduler.in_flight) == 2)
@@ -339,7 +341,7 @@ async def test_stopping_waits_for_a_turn_that_has_started_something():
                 inside.set()
                 await go_on.wait()
 
-        world.scheduler.decide = slowly
+        world.scheduler.decide = slowly  # type: ignore[method-assign]
         world.deliver(pod("p"))
         await asyncio.wait_for(inside.wait(), PATIENCE)
         stopping = asyncio.ensure_future(world.engine.stop(PATIENCE))
@@ -379,7 +381,7 @@ async def test_an_engine_that_never_ran_stops_at_once(times):
         assert await World().engine.stop(PATIENCE) is True
 
 
-async def test_a_bug_that_one_group_meets_is_told_and_the_groups_behind_it_are_tried(monkeypatch):
+async def test_a_bug_that_one_group_meets_is_told_and_the_groups_behind_it_are_tried(monkeypatch: pytest.MonkeyPatch):
     asked = CallbackRunner.pre_predicate
 
     def broken(runner, task):
@@ -463,7 +465,7 @@ async def test_few_may_ask_at_once_and_an_answer_shows_so_many_nodes():
         assert (told["refusals"], told["nodes"]["n1"]["fits"]) == ({"NodeResourcesFit": 150}, True)
 
 
-async def test_a_bug_in_an_explanation_is_its_own(monkeypatch):
+async def test_a_bug_in_an_explanation_is_its_own(monkeypatch: pytest.MonkeyPatch):
     async with World().running() as world:
         monkeypatch.setattr("session_scheduler.server.explain_endpoint.explained", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -512,11 +514,11 @@ async def test_what_a_plugin_changes_is_changed_between_sessions_and_helps_whom_
     assert seen[seen.index("changed") - 1] == "closes"
 
 
-async def test_a_plugins_change_that_fails_is_told_and_the_next_turn_goes_on(monkeypatch):
+async def test_a_plugins_change_that_fails_is_told_and_the_next_turn_goes_on(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(engine_module, "_AFTER_ERROR", 0.0)
     world = World()
     changed = []
     async with world.running():
-        world.engine.change("slow", lambda: 1 // 0)
+        world.engine.change("slow", lambda: 1 // 0)  # type: ignore[arg-type]
         world.engine.change("slow", lambda: changed.append(1))
         await world.until(lambda: changed == [1])

@@ -9,14 +9,13 @@ from msgspec.structs import replace
 
 from session_scheduler.cluster.errors import Conflict, Forbidden
 from session_scheduler.engine.plan_recovery import PlanRecovery
-from session_scheduler.model.gang_plan import plan_here
 from session_scheduler.model.objects import Pod, PodCondition, PodGroup
 from session_scheduler.testing import pod, pod_group
 
 from .gangs_world import World
 
 
-def say(world, message):
+def say(world: World, message):
     """Let the PodGroup say that it is scheduled."""
     condition = PodCondition(type="PodGroupScheduled", status="True", message=message)
     group = world.group()
@@ -59,7 +58,7 @@ def test_a_request_of_the_podgroup_before_binds_no_pod_of_a_gang_that_is_planned
             void.append(True)
         await bind(*names, **options)
 
-    world.memory.bind = first_the_late_one
+    world.memory.bind = first_the_late_one  # type: ignore[method-assign]
     world.run()
     assert void
     world.assert_whole()
@@ -89,7 +88,7 @@ def test_a_pod_that_takes_the_place_of_one_that_went_amid_a_start_goes_where_tha
     world.start().run()
     assert world.places() == {"g-0": "n9", "g-1": "n8", "g-2": "n7"}
     world.assert_whole()
-    plan = plan_here(world.group())
+    plan = world.written_plan()
     assert {part.name: part.node for part in plan.pods.values()} == world.places()
     assert world.pod("g-0").metadata.uid in plan.pods
 
@@ -105,7 +104,7 @@ def test_a_pod_whose_binds_fail_one_after_the_other_waits_longer_each_time():
         tried.append(world.cluster.clock.now())
         raise Forbidden("never")
 
-    world.memory.bind = refused
+    world.memory.bind = refused  # type: ignore[method-assign]
     world.run(30)
     assert tried == [0, 1, 3, 7, 15, 25]
 
@@ -118,16 +117,16 @@ def test_the_time_that_failed_binds_have_to_wait_is_forgotten_once_one_is_done()
     async def refused(*_, **__):
         raise Forbidden("not yet")
 
-    world.memory.bind = refused
+    world.memory.bind = refused  # type: ignore[method-assign]
     world.run(10)
-    world.memory.bind = bind
+    world.memory.bind = bind  # type: ignore[method-assign]
     asyncio.run(world.cluster._deliver())
     world.run(10)
     world.assert_whole()
     assert world.scheduler.queue.next_after(0.0) is None
 
 
-def test_a_bug_that_a_plan_meets_is_raised_and_keeps_nobody_else_waiting(monkeypatch):
+def test_a_bug_that_a_plan_meets_is_raised_and_keeps_nobody_else_waiting(monkeypatch: pytest.MonkeyPatch):
     async def broken(adoption, group):
         raise ZeroDivisionError(group.key)
 

@@ -29,7 +29,7 @@ class Turns(OneLoop):
 
     def start(self, *plugins: object) -> Any:
         scheduler = super().start(*plugins)
-        scheduler.observer.preempted = lambda task, _: self.events.append(task.name)  # type: ignore[method-assign]
+        scheduler.observer.preempted = lambda task, _: self.events.append(task.name)  # type: ignore[method-assign, assignment]
         return scheduler
 
     def instead(self, request: str, answer: Callable[..., Awaitable[Any]]) -> None:

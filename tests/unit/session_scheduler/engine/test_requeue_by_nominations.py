@@ -162,7 +162,7 @@ def test_a_preemptor_does_not_spin_while_it_waits_for_a_bind(slow: SlowBinds) ->
     slow.add(pod("high", cpu="1", priority=10))
     slow.turn()
     tried = []
-    slow.scheduler.observer.decided = tried.append  # type: ignore[method-assign]
+    slow.scheduler.observer.decided = tried.append  # type: ignore[method-assign, assignment]
     slow.turn(5)
     assert tried == []
 

@@ -277,7 +277,7 @@ def test_sub_groups_are_ordered_by_keys_then_by_name() -> None:
 # ------------------------------------------------------------------ bind mutation
 
 
-def annotations(cluster: FakeCluster, name: str) -> Mapping[str, str]:
+def annotations_of(cluster: FakeCluster, name: str) -> Mapping[str, str]:
     return asyncio.run(cluster.memory.get(Pod, "default", name)).metadata.annotations
 
 
@@ -295,7 +295,7 @@ def test_annotations_are_bound_with_the_pod_the_later_plugin_counts_and_prebind_
     cluster = cluster_of(pod("p"), nodes=1)
     cluster.run(Plugin(adds(a="1", b="1"), "a"), Sees(adds(b="2"), "b"))
     assert seen == {"a": "1", "b": "2", "node": "n1"}
-    assert {key: annotations(cluster, "p")[key] for key in seen} == seen
+    assert {key: annotations_of(cluster, "p")[key] for key in seen} == seen
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def beyond(session: Session) -> None:
     session.add_subset_nodes(lambda group, mask: [mask | True])
 
 
-FAILING: dict[str, tuple[Register, str, str]] = {
+FAILING: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "pre-allocation": (lambda s: s.add_pre_allocation(lambda g: g.name == "high"), "pre-allocation", "is no reason"),
     "subset of numbers": (lambda s: s.add_subset_nodes(lambda g, m: [m * 1]), "subset nodes", "no mask of bools"),
     "subset of wrong shape": (lambda s: s.add_subset_nodes(lambda g, m: [m[1:]]), "subset nodes", "no mask of bools"),

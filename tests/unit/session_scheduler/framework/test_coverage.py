@@ -6,7 +6,7 @@ import pytest
 from session_scheduler.framework.coverage import ASKS_FOR, unevaluated
 from session_scheduler.model.objects import Pod
 
-ASKING = {
+ASKING: dict[str, dict[str, object]] = {
     "InterPodAffinity": {"affinity": {"podAntiAffinity": {}}},
     "PodTopologySpread": {"topologySpreadConstraints": [{"maxSkew": 1}]},
     "VolumeBinding": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},

@@ -35,7 +35,7 @@ def test_hooks_are_called_in_the_configured_order_with_the_arguments_they_name()
 
 def test_the_configured_weight_goes_before_the_declared_one():
     calls = hook_calls([("a", Plugin([], "a", weight=3), None), ("b", Plugin([], "b", weight=3), 0)])
-    assert [plugin.score.weight for plugin in calls.plugins] == [3, 0]
+    assert [plugin.score and plugin.score.weight for plugin in calls.plugins] == [3, 0]
 
 
 @pytest.mark.parametrize("weight", [-1, 1.5, "3", True, 2**40])

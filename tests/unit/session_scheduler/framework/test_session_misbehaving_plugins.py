@@ -161,7 +161,7 @@ CASES = {
     "why of numbers": (why_hook(lambda nodes: [[1]] * len(nodes)), "else than texts"),
     "why no sequence": (why_hook(lambda nodes: 5), "why"),
     "prepare raises": (prepare_hook(boom), "prepare"),
-    "prepare refuses without text": (prepare_hook(lambda: Refusal(5)), "no reason"),
+    "prepare refuses without text": (prepare_hook(lambda: Refusal(5)), "no reason"),  # type: ignore[arg-type]
     "prefilter raises": (hook("prefilter", lambda self, group: boom() if bad_group(group) else None), "prefilter"),
     "prefilter answers a text": (
         hook("prefilter", lambda self, group: "no" if bad_group(group) else None), "return a Refusal",
@@ -197,7 +197,8 @@ CASES = {
     "group_of raises": (hook("group_of", lambda self, pod: boom() if is_bad(pod) else None), "group_of"),
     "group_of answers a text": (hook("group_of", lambda self, pod: "g" if is_bad(pod) else None), "return a GroupRef"),
     "group_of without a number": (
-        hook("group_of", lambda self, pod: GroupRef("default", "x", "2") if is_bad(pod) else None), "minCount",
+        hook("group_of", lambda self, pod: GroupRef("default", "x", "2") if is_bad(pod) else None),  # type: ignore[arg-type]
+        "minCount",
     ),
     "class_key raises": (hook("class_key", lambda self, pod: boom() if is_bad(pod) else None), "class_key"),
     "class_key of an object": (hook("class_key", lambda self, pod: object() if is_bad(pod) else None), "JSON values"),

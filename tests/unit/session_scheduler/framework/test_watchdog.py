@@ -15,7 +15,8 @@ from session_scheduler.testing import FakeCluster, gang, pod
 BRIEF = 0.05
 LONG = 20.0
 """Seconds for what must not hang."""
-SHIPPED = {"cancel": binder._CANCEL_SECONDS, "others": HookCall.wait.__kwdefaults__["patience"]}
+DEFAULTS = HookCall.wait.__kwdefaults__ or {}
+SHIPPED = {"cancel": binder._CANCEL_SECONDS, "others": DEFAULTS["patience"]}
 
 
 class Hanging:
@@ -38,8 +39,8 @@ class Hanging:
 
 
 @pytest.fixture(autouse=True)
-def brief(monkeypatch):
-    monkeypatch.setitem(HookCall.wait.__kwdefaults__, "patience", BRIEF)
+def brief(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(DEFAULTS, "patience", BRIEF)
     monkeypatch.setattr(binder, "_CANCEL_SECONDS", BRIEF)
 
 
@@ -83,8 +84,10 @@ def test_a_prebind_that_answers_the_next_time_lets_its_group_be_bound():
     cluster.assert_bound("g-1")
 
 
-def test_a_cancel_that_never_answers_keeps_neither_the_other_plugins_nor_the_turn_waiting(monkeypatch, capfd):
-    monkeypatch.setitem(HookCall.wait.__kwdefaults__, "patience", 2 * LONG)  # what other hooks have is too much
+def test_a_cancel_that_never_answers_keeps_neither_the_other_plugins_nor_the_turn_waiting(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    monkeypatch.setitem(DEFAULTS, "patience", 2 * LONG)  # what other hooks have is too much
     hanging, other = Hanging(cancel="p"), Hanging("other")
     cluster = started((hanging, other), pod("p", cpu="4"))
     cycle(cluster)

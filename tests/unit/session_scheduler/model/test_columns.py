@@ -1,20 +1,25 @@
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import numpy as np
 import pytest
 
 from session_scheduler.errors import InputError
-from session_scheduler.model.columns import NodeQuantityError, NodeTable, NodeView, parse_integer
+from session_scheduler.model.columns import NodeQuantityError, NodeTable, NodeView
+from session_scheduler.model.expressions import parse_integer
 from session_scheduler.model.objects import Node
 from session_scheduler.model.quantity import LARGEST
 
 from .tables import contents, node, task_class
 
+GPUS: dict[str, Any] = {"example/gpu": "2"}
+
 
 def test_amounts_are_millicores_and_base_units() -> None:
     table = NodeTable()
-    table.put(node("n", cpu="1500m", memory="1Gi", **{"example/gpu": "2"}))
+    table.put(node("n", cpu="1500m", memory="1Gi", **GPUS))
     view = table.all_rows()
     assert [int(view.allocatable(r)[0]) for r in ("cpu", "memory", "pods", "example/gpu", "unknown")] == [
         1500,
@@ -27,7 +32,7 @@ def test_amounts_are_millicores_and_base_units() -> None:
 
 def test_a_row_that_is_reused_tells_nothing_of_its_former_node() -> None:
     table, fresh = NodeTable(), NodeTable()
-    row = table.put(node("old", {"a": "1", "b": "2"}, ["t"], True, cpu="4", **{"example/gpu": "2"}))
+    row = table.put(node("old", {"a": "1", "b": "2"}, ["t"], True, cpu="4", **GPUS))
     table.add_usage(row, task_class(table, "port", cpu="1", **{"example/gpu": "1"}), 1)
     table.remove("old")
     assert not table.valid()[row]
@@ -53,7 +58,8 @@ def test_columns_grow_with_nodes_and_resources_and_keep_what_they_hold() -> None
     table = NodeTable(capacity=2)
     cls = task_class(table, "port", cpu="1")
     for i in range(9):
-        row = table.put(node(f"n{i}", {"i": str(i)}, ["t"] if i == 1 else [], cpu=str(i), **{f"example/r{i}": str(i)}))
+        offers: dict[str, Any] = {f"example/r{i}": str(i)}
+        row = table.put(node(f"n{i}", {"i": str(i)}, ["t"] if i == 1 else [], cpu=str(i), **offers))
         table.add_usage(row, cls, 1)
     told = contents(table)
     assert {name: t["amounts"]["cpu"] for name, t in told.items()} == {f"n{i}": (1000 * i, 1000) for i in range(9)}

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from session_scheduler.model.columns import NodeTable
+from session_scheduler.model.expressions import term_problem
 from session_scheduler.model.objects import Node, NodeSelector, NodeSelectorTerm
-from session_scheduler.model.selectors import selected_nodes, term_problem, wanted_names
+from session_scheduler.model.selectors import selected_nodes, wanted_names
 
 
 def test_a_selector_without_terms_picks_nothing() -> None:

@@ -97,8 +97,10 @@ def test_what_is_read_back_is_what_was_there(tmp_path: Path, cluster: Path, name
         kept = found[type(obj).__name__, obj.key]
         if isinstance(obj, Pod):
             assert (kept.metadata.uid, kept.metadata.annotations) == (obj.metadata.uid, {"kept": "yes"})
+            assert isinstance(kept, Pod)
             assert kept.spec == obj.spec
         elif isinstance(obj, Node):  # devices are advertised by no agent of a manifest
+            assert isinstance(kept, Node)
             assert kept.status.allocatable.items() >= obj.status.allocatable.items()
         else:
             assert kept == obj
@@ -116,7 +118,7 @@ def test_the_same_objects_give_the_same_text_in_whatever_order_they_come(cluster
 
 
 def test_every_kind_that_is_watched_can_be_kept() -> None:
-    objects = [kind(metadata=ObjectMeta(name="x", uid=kind.__name__)) for kind in (*KINDS, ConfigMap)]  # type: ignore[call-arg]
+    objects = [kind(metadata=ObjectMeta(name="x", uid=kind.__name__)) for kind in (*KINDS, ConfigMap)]
     document = json.loads(snapshot_text(objects, {}, yaml=False))
     assert {item["kind"] for item in document["items"]} == {kind.__name__ for kind in (*KINDS, ConfigMap)}
     MemoryCluster(objects)  # and put where decisions are made

@@ -103,8 +103,11 @@ def test_what_is_copied_is_another_node_with_the_volumes_and_devices_of_the_firs
         "n1-added-1", "n1-added-1", "s-n1-added-1", "n1-added-2", "n1-added-2", "s-n1-added-2",
     ]  # fmt: skip
     assert added[0].metadata.labels == {"kubernetes.io/hostname": "n1-added-1", "zone": "a"}
-    assert added[5].spec.node_name == "n1-added-2"
-    assert added[5].spec.pool.name != added[2].spec.pool.name
+    first, second = added[2], added[5]
+    assert isinstance(first, ResourceSlice)
+    assert isinstance(second, ResourceSlice)
+    assert second.spec.node_name == "n1-added-2"
+    assert second.spec.pool.name != first.spec.pool.name
     assert len({obj.metadata.uid for obj in state.objects}) == 9
     again = WhatIf(["1xn1"]).state(state)
     assert [obj.metadata.name for obj in again.objects[9:]] == ["n1-added-3", "n1-added-3", "s-n1-added-3"]

@@ -1,5 +1,7 @@
 import sys
 from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,12 +49,12 @@ class Plugin:
 
 
 @pytest.fixture(autouse=True)
-def _no_builders(monkeypatch):
+def _no_builders(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(registry, "_builders", {})
 
 
 @pytest.fixture
-def distribution(tmp_path, monkeypatch):
+def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Installs a distribution with one plugin on a path of its own."""
 
     def install(
@@ -84,7 +86,8 @@ def _load(name: str, **args: object) -> registry.LoadedPlugin:
 def test_a_plugin_of_another_distribution_is_built_with_its_typed_arguments(distribution):
     distribution()
     plugin = _load("spot", spotLabel="x")
-    assert plugin.instance.arguments.spot_label == "x"
+    instance: Any = plugin.instance
+    assert instance.arguments.spot_label == "x"
     assert str(plugin.source) == "plugin spot (acme-spot 1.2)"
 
 
@@ -134,7 +137,8 @@ def test_arguments_for_a_plugin_that_takes_none_are_refused():
 
 def test_a_registered_builder_gets_the_configuration_s_arguments_as_they_are():
     register_plugin_builder("mine", lambda args: type("Mine", (), {"args": args})())
-    assert _load("mine", a="1").instance.args == {"a": "1"}
+    instance: Any = _load("mine", a="1").instance
+    assert instance.args == {"a": "1"}
 
 
 def test_a_registered_class_is_built_with_its_typed_arguments():
@@ -146,7 +150,8 @@ def test_a_registered_class_is_built_with_its_typed_arguments():
             self.count = arguments.count
 
     register_plugin_builder("typed", Typed)
-    assert _load("typed", count=2).instance.count == 2
+    instance: Any = _load("typed", count=2).instance
+    assert instance.count == 2
     with pytest.raises(PluginArgumentsError, match=r"args\.count: is missing: add it \[plugin typed"):
         _load("typed")
 

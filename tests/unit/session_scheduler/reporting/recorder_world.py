@@ -11,6 +11,7 @@ from functools import partial
 from session_scheduler.base.clock import StoppedClock
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.model.objects import Pod, PodCondition, PodGroup
+from session_scheduler.reporting.metrics import ReportMetrics
 from session_scheduler.reporting.recorder import Recorder
 from session_scheduler.testing.builders import pod, pod_group
 
@@ -18,7 +19,7 @@ PATIENCE = 10.0
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-class Meter:
+class Meter(ReportMetrics):
     """Keeps what it is told."""
 
     def __init__(self):

@@ -13,10 +13,11 @@ from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.groups import Group, GroupRef, Phase, Task
 from session_scheduler.reporting.live_observer import LiveObserver
 from session_scheduler.reporting.metrics import Metrics
+from session_scheduler.reporting.recorder import Recorder
 from session_scheduler.testing import pod, pod_group
 
 
-class Reports:
+class Reports(Recorder):
     """Keeps what it is asked to tell."""
 
     def __init__(self):
@@ -65,7 +66,7 @@ class World:
 
 
 @pytest.fixture
-def world():
+def world() -> World:
     return World()
 
 
@@ -77,7 +78,7 @@ def a_group(size=2, min_count=2, *, missing=False, phase=Phase.PENDING):
     group = Group(GroupRef("default", "g"), None if missing else pod_group("g", min_count))
     for index in range(size):
         one = with_uid(pod(f"g-{index}", group="g"), f"u{index}")
-        task = Task(one, None, group)
+        task = Task(one, None, group)  # type: ignore[arg-type]
         task.phase = phase
         group.tasks[task.uid] = task
     return group
@@ -88,7 +89,7 @@ def refused(group, *, failed=False, reason="0/4 nodes are available"):
     return PlacementResult(group, reasons=reasons, refusal=Refusal(reason, failed=failed))
 
 
-def test_a_gang_that_does_not_fit_is_told_at_once_with_each_of_its_pods(world):
+def test_a_gang_that_does_not_fit_is_told_at_once_with_each_of_its_pods(world: World):
     world.observer.decided(refused(a_group()))
     assert world.told == [
         ("unschedulable", "g-0", "Insufficient cpu"),
@@ -99,7 +100,7 @@ def test_a_gang_that_does_not_fit_is_told_at_once_with_each_of_its_pods(world):
     assert world.count('fluence_pods_total{result="unschedulable"}') == 2
 
 
-def test_of_a_pod_that_is_nominated_the_condition_is_left_to_whoever_writes_the_node(world):
+def test_of_a_pod_that_is_nominated_the_condition_is_left_to_whoever_writes_the_node(world: World):
     outcome = refused(a_group())
     first, _ = outcome.reasons
     outcome.nominated[first] = "n1"
@@ -110,7 +111,7 @@ def test_of_a_pod_that_is_nominated_the_condition_is_left_to_whoever_writes_the_
     ]
 
 
-def test_of_a_pod_whose_status_names_its_node_already_the_condition_is_told_as_of_any_other(world):
+def test_of_a_pod_whose_status_names_its_node_already_the_condition_is_told_as_of_any_other(world: World):
     outcome = refused(a_group())
     first, _ = outcome.reasons
     first.pod = replace(first.pod, status=replace(first.pod.status, nominated_node_name="n1"))
@@ -119,7 +120,7 @@ def test_of_a_pod_whose_status_names_its_node_already_the_condition_is_told_as_o
     assert world.told[0] == ("unschedulable", "g-0", "Insufficient cpu")
 
 
-def test_a_scheduler_that_failed_itself_says_so(world):
+def test_a_scheduler_that_failed_itself_says_so(world: World):
     world.observer.decided(refused(a_group(), failed=True, reason="plugin x failed"))
     assert world.told[-1] == ("group", "g", "False", "SchedulerError", "plugin x failed")
     world.observer.decided(refused(a_group(), failed=True))
@@ -128,7 +129,7 @@ def test_a_scheduler_that_failed_itself_says_so(world):
 
 
 @pytest.mark.parametrize("group", [a_group(1), a_group(2, missing=True)])
-def test_a_group_that_is_still_being_created_is_told_of_only_when_it_stays_so(world, group):
+def test_a_group_that_is_still_being_created_is_told_of_only_when_it_stays_so(world: World, group):
     world.observer.decided(refused(group))
     world.clock.advance(0.5)
     world.observer.decided(refused(group, reason="newer"))
@@ -147,7 +148,7 @@ def test_a_group_that_is_still_being_created_is_told_of_only_when_it_stays_so(wo
     assert world.told == []
 
 
-def test_a_group_that_was_completed_and_placed_meanwhile_is_not_told_to_wait(world):
+def test_a_group_that_was_completed_and_placed_meanwhile_is_not_told_to_wait(world: World):
     group = a_group(1)
     world.observer.decided(refused(group))
     group.tasks.update(a_group(2).tasks)
@@ -157,7 +158,7 @@ def test_a_group_that_was_completed_and_placed_meanwhile_is_not_told_to_wait(wor
     assert world.told == []
 
 
-def test_pods_that_are_bound_by_the_time_they_would_be_told_to_wait_are_left_out(world):
+def test_pods_that_are_bound_by_the_time_they_would_be_told_to_wait_are_left_out(world: World):
     group = a_group(2)
     outcome = refused(group)
     group.tasks["u0"].phase = Phase.BOUND
@@ -165,7 +166,7 @@ def test_pods_that_are_bound_by_the_time_they_would_be_told_to_wait_are_left_out
     assert [line[1] for line in world.told if line[0] == "unschedulable"] == ["g-1"]
 
 
-def test_a_gang_that_runs_is_not_told_to_be_unschedulable_for_one_more_pod(world):
+def test_a_gang_that_runs_is_not_told_to_be_unschedulable_for_one_more_pod(world: World):
     group = a_group(3, 2, phase=Phase.BOUND)
     group.tasks["u2"].phase = Phase.PENDING
     outcome = PlacementResult(group, reasons={group.tasks["u2"]: "Insufficient cpu"}, refusal=Refusal("no"))
@@ -176,7 +177,7 @@ def test_a_gang_that_runs_is_not_told_to_be_unschedulable_for_one_more_pod(world
 # ------------------------------------------------------------------ binding
 
 
-def test_a_bound_pod_is_told_and_the_time_to_its_event_is_measured_once(world):
+def test_a_bound_pod_is_told_and_the_time_to_its_event_is_measured_once(world: World):
     task = next(iter(a_group().tasks.values()))
     world.observer.bound(task, "n1")
     assert world.told == [("scheduled", "g-0", "n1")]
@@ -188,14 +189,14 @@ def test_a_bound_pod_is_told_and_the_time_to_its_event_is_measured_once(world):
     assert world.count("fluence_watch_lag_seconds_sum") == 0.25
 
 
-def test_an_event_that_shows_the_pod_unbound_measures_nothing(world):
+def test_an_event_that_shows_the_pod_unbound_measures_nothing(world: World):
     task = next(iter(a_group().tasks.values()))
     world.observer.bound(task, "n1")
     world.observer.seen(Change.MODIFIED, task.pod)
     assert world.count("fluence_watch_lag_seconds_count") == 0
 
 
-def test_what_was_told_of_a_pod_that_is_gone_is_forgotten(world):
+def test_what_was_told_of_a_pod_that_is_gone_is_forgotten(world: World):
     task = next(iter(a_group().tasks.values()))
     world.observer.bound(task, "n1")
     world.observer.seen(Change.DELETED, task.pod)
@@ -204,7 +205,7 @@ def test_what_was_told_of_a_pod_that_is_gone_is_forgotten(world):
 
 
 @pytest.mark.parametrize(("sent", "errors"), [(True, 1), (False, 0)])
-def test_only_requests_that_were_sent_count_as_errors_by_their_answer(world, sent, errors):
+def test_only_requests_that_were_sent_count_as_errors_by_their_answer(world: World, sent, errors):
     task = next(iter(a_group().tasks.values()))
     world.observer.bind_failed(Failure(task, "n1", "why", task.pod, sent=sent, cause="Conflict"))
     assert world.count("fluence_bind_errors_total") == errors
@@ -215,14 +216,14 @@ def test_only_requests_that_were_sent_count_as_errors_by_their_answer(world, sen
 # ------------------------------------------------------------------ gangs
 
 
-def test_a_gang_that_ran_out_of_time_is_told_with_numbers(world):
+def test_a_gang_that_ran_out_of_time_is_told_with_numbers(world: World):
     world.observer.gang_timed_out(a_group(3, 3), 2, 60.0)
     text = "2 of at least 3 pods could be bound within 60 s: they are evicted, and the gang starts over"
     assert world.told == [("group", "g", "False", "Unschedulable", text)]
     assert world.count('fluence_groups_total{result="timeout"}') == 1
 
 
-def test_a_gang_that_ran_out_of_time_for_want_of_a_leader_is_told_so(world):
+def test_a_gang_that_ran_out_of_time_for_want_of_a_leader_is_told_so(world: World):
     group = a_group(3, 3, phase=Phase.BOUND)
     group.pod_group = pod_group("g", 3, sub_groups="leader=1")
     world.observer.gang_timed_out(group, 3, 60.0)
@@ -230,24 +231,24 @@ def test_a_gang_that_ran_out_of_time_for_want_of_a_leader_is_told_so(world):
     assert text.startswith("3 of at least 3 pods could be bound within 60 s, and 1 of sub-group leader could not: ")
 
 
-def test_a_gang_that_started_is_told_to_be_scheduled(world):
+def test_a_gang_that_started_is_told_to_be_scheduled(world: World):
     world.observer.group_scheduled(pod_group("g", 2), "minCount pods are bound")
     assert world.told == [("group", "g", "True", "Scheduled", "minCount pods are bound")]
 
 
-def test_a_problem_of_an_object_is_a_warning_about_it(world):
+def test_a_problem_of_an_object_is_a_warning_about_it(world: World):
     world.observer.problem(pod("odd"), "its record is none")
     assert world.told == [("event", "odd", "FluenceRecovery", True, "its record is none")]
 
 
-def test_the_end_of_work_wakes_whoever_waits_for_it(world):
+def test_the_end_of_work_wakes_whoever_waits_for_it(world: World):
     woken = []
     world.observer.finished()
     LiveObserver(world.reports, world.metrics, world.clock, finished=lambda: woken.append(1)).finished()
     assert woken == [1]
 
 
-def test_a_plan_that_was_found_is_counted_by_what_became_of_it(world):
+def test_a_plan_that_was_found_is_counted_by_what_became_of_it(world: World):
     world.observer.recovered("rolled forward", 3)
     world.observer.recovered("aborted", 0)
     assert world.count("fluence_recoveries_total") == 2

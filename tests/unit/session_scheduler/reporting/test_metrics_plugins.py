@@ -69,19 +69,19 @@ def half() -> Iterator[Metric]:
 
 def wrong_label() -> Metric:
     family = gauge("fluence_wrong")
-    family.add_sample("fluence_wrong", {"a": 5}, 1)
+    family.add_sample("fluence_wrong", {"a": 5}, 1)  # type: ignore[dict-item]
     return family
 
 
 def wrong_value() -> Metric:
     family = gauge("fluence_wrong")
-    family.add_sample("fluence_wrong", {}, "many")
+    family.add_sample("fluence_wrong", {}, "many")  # type: ignore[arg-type]
     return family
 
 
 def wrong_sample() -> Metric:
     family = gauge("fluence_wrong")
-    family.samples.append(None)
+    family.samples.append(None)  # type: ignore[arg-type]
     return family
 
 
@@ -149,7 +149,8 @@ def test_a_plugin_that_several_profiles_share_is_asked_once() -> None:
 
 
 def test_in_a_session_no_plugin_is_asked_and_the_last_answer_is_shown() -> None:
-    plugin, in_session = Measuring(lambda: [gauge("fluence_x", plugin.asked)]), [True]
+    plugin: Measuring = Measuring(lambda: [gauge("fluence_x", plugin.asked)])
+    in_session = [True]
     metrics = Metrics()
     metrics.follow_profiles({"fluence": hook_calls([("a", plugin, None)])}, lambda: in_session[0])
     assert "fluence_x" not in scraped(metrics)

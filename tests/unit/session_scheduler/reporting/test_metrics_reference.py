@@ -20,7 +20,7 @@ from session_scheduler.config.settings import QueueConfig, SchedulerConfig
 from session_scheduler.model.groups import NodeChange
 from session_scheduler.model.objects import Node, NodeStatus, ObjectMeta
 from session_scheduler.registry.validation import hook_calls
-from session_scheduler.reporting.metrics import Metrics
+from session_scheduler.reporting.metrics import Metrics, Pending
 from session_scheduler.testing.builders import pod
 from session_scheduler.testing.fake_cluster import FakeCluster
 
@@ -91,8 +91,9 @@ def shown() -> list[Metric]:
     listed = [("fluence", plugin, None), ("slurm-bridge", bridge, None), ("Proportion", with_a_queue(), None),
               ("master-queue", with_pools(), None)]  # fmt: skip
     metrics.follow_profiles({"fluence": hook_calls(listed)})
-    metrics.follow_pending(lambda: SimpleNamespace(reserved=0, groups={}, pods={}))
-    metrics.follow_pod_groups(SimpleNamespace(versions=["v1alpha2"], gates={"A": True, "B": False}))
+    metrics.follow_pending(lambda: Pending(groups={}, pods={}, reserved=0))
+    apis: Any = SimpleNamespace(versions=["v1alpha2"], gates={"A": True, "B": False})
+    metrics.follow_pod_groups(apis)
     everything_once(metrics)
     return list(text_string_to_metric_families(metrics.exposition()[0].decode()))
 

@@ -70,7 +70,7 @@ def test_a_cluster_that_does_not_answer_is_told_later() -> None:
     async def fails(*_: object) -> Queue:
         raise Unavailable("not now")
 
-    write, world.cluster.memory.write_queue_status = world.cluster.memory.write_queue_status, fails  # type: ignore[method-assign]
+    write, world.cluster.memory.write_queue_status = world.cluster.memory.write_queue_status, fails  # type: ignore[method-assign, assignment]
     world.tell()
     world.cluster.memory.write_queue_status = write  # type: ignore[method-assign]
     world.tell(5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Literal
 
 import pytest
 from msgspec.structs import replace
@@ -26,7 +27,7 @@ async def world():
 # ---------------------------------------------------------------------- what people see
 
 
-async def test_an_unschedulable_pod_says_so_and_why(world):
+async def test_an_unschedulable_pod_says_so_and_why(world: World):
     world.recorder.unschedulable(await world.pod(), NO_ROOM)
     await world.settle()
     (condition,) = (await world.pod()).status.conditions
@@ -36,7 +37,7 @@ async def test_an_unschedulable_pod_says_so_and_why(world):
     assert (event.reason, event.action, event.note, event.warning) == ("FailedScheduling", "Scheduling", NO_ROOM, True)
 
 
-async def test_a_failure_of_the_scheduler_is_told_from_a_lack_of_room(world):
+async def test_a_failure_of_the_scheduler_is_told_from_a_lack_of_room(world: World):
     world.recorder.failed(await world.pod(), "plugin broken")
     await world.settle()
     assert shown((await world.pod()).status.conditions) == [
@@ -45,7 +46,7 @@ async def test_a_failure_of_the_scheduler_is_told_from_a_lack_of_room(world):
     assert [(event.reason, event.warning) for event in world.cluster.events] == [("FailedScheduling", True)]
 
 
-async def test_a_bound_pod_gets_an_event_and_keeps_the_conditions_of_its_binding(world):
+async def test_a_bound_pod_gets_an_event_and_keeps_the_conditions_of_its_binding(world: World):
     await world.bind(await world.pod())
     before = await world.pod()
     world.recorder.scheduled(before, "n1")
@@ -56,7 +57,7 @@ async def test_a_bound_pod_gets_an_event_and_keeps_the_conditions_of_its_binding
     assert await world.pod() == before
 
 
-async def test_a_group_says_whether_it_is_scheduled(world):
+async def test_a_group_says_whether_it_is_scheduled(world: World):
     world.recorder.group(await world.group(), "False", "Unschedulable", "pod group is unschedulable")
     await world.settle()
     world.recorder.group(await world.group(), "True", "Scheduled", "pod group is scheduled")
@@ -71,7 +72,7 @@ async def test_a_group_says_whether_it_is_scheduled(world):
     ]
 
 
-async def test_a_group_that_is_scheduled_still_is_no_news(world):
+async def test_a_group_that_is_scheduled_still_is_no_news(world: World):
     for _ in range(2):
         world.recorder.group(await world.group(), "True", "Scheduled", "pod group is scheduled")
         await world.settle()
@@ -93,7 +94,7 @@ async def test_a_group_is_told_once_though_it_is_asked_before_and_during_the_wri
     assert world.cluster.asked == ["condition", "event"]
 
 
-async def test_a_group_of_an_api_without_conditions_gets_events_only(world):
+async def test_a_group_of_an_api_without_conditions_gets_events_only(world: World):
     crew = world.cluster.put(pod_group("old", 2, coscheduling=True))
     for _ in range(2):
         world.recorder.group(crew, "True", "Scheduled", "pod group is scheduled")
@@ -104,7 +105,7 @@ async def test_a_group_of_an_api_without_conditions_gets_events_only(world):
 # ---------------------------------------------------------------------- changes only
 
 
-async def test_what_the_object_shows_is_not_written_again(world):
+async def test_what_the_object_shows_is_not_written_again(world: World):
     world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.settle()
     version = (await world.pod()).metadata.resource_version
@@ -117,7 +118,7 @@ async def test_what_the_object_shows_is_not_written_again(world):
     assert (await world.pod()).metadata.resource_version == version
 
 
-async def test_what_was_written_last_is_not_written_again_while_the_object_is_still_known_without_it(world):
+async def test_what_was_written_last_is_not_written_again_while_the_object_is_still_known_without_it(world: World):
     old = await world.pod()
     for _ in range(3):
         world.recorder.condition(old, "PodScheduled", "False", "Unschedulable", NO_ROOM)
@@ -125,7 +126,7 @@ async def test_what_was_written_last_is_not_written_again_while_the_object_is_st
     assert world.cluster.asked == ["condition"]
 
 
-async def test_what_somebody_else_overwrote_is_written_again(world):
+async def test_what_somebody_else_overwrote_is_written_again(world: World):
     world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.settle()
     (ours,) = (await world.pod()).status.conditions
@@ -136,7 +137,7 @@ async def test_what_somebody_else_overwrote_is_written_again(world):
     assert shown((await world.pod()).status.conditions) == shown([ours])
 
 
-async def test_of_what_waits_about_one_condition_the_latest_is_written(world):
+async def test_of_what_waits_about_one_condition_the_latest_is_written(world: World):
     one = await world.pod()
     for text in ("first", "second", "third"):
         world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", text)
@@ -145,7 +146,7 @@ async def test_of_what_waits_about_one_condition_the_latest_is_written(world):
     assert [c.message for c in (await world.pod()).status.conditions] == ["third"]
 
 
-async def test_what_is_taken_back_before_it_was_written_is_never_written(world):
+async def test_what_is_taken_back_before_it_was_written_is_never_written(world: World):
     one = await world.pod()
     world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", "first")
     await world.settle()
@@ -156,7 +157,7 @@ async def test_what_is_taken_back_before_it_was_written_is_never_written(world):
     assert world.cluster.asked == ["condition"]
 
 
-async def test_what_is_asked_during_a_write_is_written_after_it_though_the_version_moved(world):
+async def test_what_is_asked_during_a_write_is_written_after_it_though_the_version_moved(world: World):
     world.cluster.held = asyncio.Event()
     one = await world.pod()
     world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", "first")
@@ -168,7 +169,7 @@ async def test_what_is_asked_during_a_write_is_written_after_it_though_the_versi
     assert world.meter.lost == []
 
 
-async def test_a_row_of_conditions_is_written_though_none_of_them_is_seen_yet(world):
+async def test_a_row_of_conditions_is_written_though_none_of_them_is_seen_yet(world: World):
     read = await world.pod()
     for number in range(4):
         world.recorder.condition(read, "PodScheduled", "False", "Unschedulable", f"text {number}")
@@ -177,7 +178,7 @@ async def test_a_row_of_conditions_is_written_though_none_of_them_is_seen_yet(wo
     assert world.meter.lost == []
 
 
-async def test_two_conditions_of_one_pod_do_not_stand_in_each_others_way(world):
+async def test_two_conditions_of_one_pod_do_not_stand_in_each_others_way(world: World):
     one = await world.pod()
     world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", NO_ROOM)
     world.recorder.condition(one, "example.com/other", "True", "Because", "so")
@@ -185,9 +186,10 @@ async def test_two_conditions_of_one_pod_do_not_stand_in_each_others_way(world):
     assert [c.type for c in (await world.pod()).status.conditions] == ["PodScheduled", "example.com/other"]
 
 
-async def test_the_transition_time_moves_with_the_status_only(world):
+async def test_the_transition_time_moves_with_the_status_only(world: World):
     times = []
-    for status, message in (("False", "first"), ("False", "second"), ("True", "done")):
+    told: list[tuple[Literal["True", "False"], str]] = [("False", "first"), ("False", "second"), ("True", "done")]
+    for status, message in told:
         world.recorder.group(await world.group(), status, "Reason", message)
         await world.settle()
         times += [c.last_transition_time for c in (await world.group()).status.conditions]
@@ -198,7 +200,7 @@ async def test_the_transition_time_moves_with_the_status_only(world):
 # ---------------------------------------------------------------------- late writes
 
 
-async def test_a_late_condition_does_not_land_on_a_pod_that_was_bound_meanwhile(world):
+async def test_a_late_condition_does_not_land_on_a_pod_that_was_bound_meanwhile(world: World):
     late = await world.pod()
     await world.bind(late)
     world.recorder.unschedulable(late, NO_ROOM)
@@ -207,7 +209,7 @@ async def test_a_late_condition_does_not_land_on_a_pod_that_was_bound_meanwhile(
     assert world.meter.lost == [("condition", "Conflict")]
 
 
-async def test_a_condition_after_another_of_ours_does_not_land_on_a_pod_that_was_bound_between(world):
+async def test_a_condition_after_another_of_ours_does_not_land_on_a_pod_that_was_bound_between(world: World):
     read = await world.pod()
     world.recorder.condition(read, "PodScheduled", "False", "Unschedulable", "first")
     await world.settle()
@@ -217,14 +219,14 @@ async def test_a_condition_after_another_of_ours_does_not_land_on_a_pod_that_was
     assert [c.status for c in (await world.pod()).status.conditions] == ["True"]
 
 
-async def test_a_pod_without_a_version_gets_no_condition(world):
+async def test_a_pod_without_a_version_gets_no_condition(world: World):
     world.recorder.condition(pod("one"), "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.settle()
     assert (await world.pod()).status.conditions == ()
     assert world.meter.lost == [("condition", "Conflict")]
 
 
-async def test_a_condition_that_lost_is_written_when_it_is_asked_of_the_pod_as_it_is_now(world):
+async def test_a_condition_that_lost_is_written_when_it_is_asked_of_the_pod_as_it_is_now(world: World):
     old = await world.pod()
     await world.cluster.patch_metadata(old, annotations={"touched": "yes"})
     for known in (old, await world.pod()):
@@ -233,7 +235,7 @@ async def test_a_condition_that_lost_is_written_when_it_is_asked_of_the_pod_as_i
     assert [c.message for c in (await world.pod()).status.conditions] == [NO_ROOM]
 
 
-async def test_the_same_condition_asked_of_a_newer_pod_replaces_the_one_that_waits(world):
+async def test_the_same_condition_asked_of_a_newer_pod_replaces_the_one_that_waits(world: World):
     old = await world.pod()
     new = await world.cluster.patch_metadata(old, annotations={"touched": "yes"})
     for known in (old, new):
@@ -243,7 +245,7 @@ async def test_the_same_condition_asked_of_a_newer_pod_replaces_the_one_that_wai
     assert world.meter.lost == []
 
 
-async def test_a_pod_that_is_bound_needs_no_condition_that_still_waits(world):
+async def test_a_pod_that_is_bound_needs_no_condition_that_still_waits(world: World):
     read = await world.pod()
     world.recorder.condition(read, "PodScheduled", "False", "Unschedulable", NO_ROOM)
     world.recorder.scheduled(read, "n1")
@@ -251,7 +253,7 @@ async def test_a_pod_that_is_bound_needs_no_condition_that_still_waits(world):
     assert "condition" not in world.cluster.asked
 
 
-async def test_a_groups_condition_is_written_though_its_plan_moved_the_version(world):
+async def test_a_groups_condition_is_written_though_its_plan_moved_the_version(world: World):
     old = await world.group()
     await world.cluster.patch_metadata(old, annotations={"plan": "x"})
     world.recorder.group(old, "True", "Scheduled", "pod group is scheduled")
@@ -262,7 +264,7 @@ async def test_a_groups_condition_is_written_though_its_plan_moved_the_version(w
 
 
 @pytest.mark.parametrize("written", [True, False])
-async def test_a_group_that_was_scheduled_stays_so_and_what_fails_later_is_an_event(world, written):
+async def test_a_group_that_was_scheduled_stays_so_and_what_fails_later_is_an_event(world: World, written):
     group = await world.group()
     world.recorder.group(group, "False", "Unschedulable", NO_ROOM)
     world.recorder.group(group, "True", "Scheduled", "pod group is scheduled")
@@ -276,7 +278,7 @@ async def test_a_group_that_was_scheduled_stays_so_and_what_fails_later_is_an_ev
     assert "no room for another one" in world.notes()
 
 
-async def test_a_groups_condition_is_not_written_on_another_group_of_its_name(world):
+async def test_a_groups_condition_is_not_written_on_another_group_of_its_name(world: World):
     old = await world.group()
     await world.cluster.delete(old)
     await world.cluster.create(pod_group("gang", 2))
@@ -286,7 +288,9 @@ async def test_a_groups_condition_is_not_written_on_another_group_of_its_name(wo
     assert world.meter.lost == [("condition", "NotFound")]
 
 
-async def test_a_group_that_others_keep_writing_to_is_given_up_after_some_tries(world, monkeypatch):
+async def test_a_group_that_others_keep_writing_to_is_given_up_after_some_tries(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
     patch = world.cluster.patch_status
 
     async def raced(obj, **fields):
@@ -301,7 +305,7 @@ async def test_a_group_that_others_keep_writing_to_is_given_up_after_some_tries(
     assert world.meter.lost == [("condition", "Conflict")]
 
 
-async def test_our_own_writes_do_not_hide_what_others_wrote_between_them(world):
+async def test_our_own_writes_do_not_hide_what_others_wrote_between_them(world: World):
     old = await world.pod()
     world.recorder.condition(old, "PodScheduled", "False", "Unschedulable", "first")
     await world.settle()
@@ -314,7 +318,7 @@ async def test_our_own_writes_do_not_hide_what_others_wrote_between_them(world):
     assert world.meter.lost == [("condition", "Conflict")]
 
 
-async def test_after_a_lost_write_only_what_the_pod_shows_counts(world):
+async def test_after_a_lost_write_only_what_the_pod_shows_counts(world: World):
     old = await world.pod()
     world.recorder.condition(old, "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.settle()
@@ -329,7 +333,7 @@ async def test_after_a_lost_write_only_what_the_pod_shows_counts(world):
 # ---------------------------------------------------------------------- ends
 
 
-async def test_a_pod_that_is_gone_is_no_trouble(world):
+async def test_a_pod_that_is_gone_is_no_trouble(world: World):
     old = await world.pod()
     await world.cluster.delete(old)
     world.recorder.unschedulable(old, NO_ROOM)
@@ -339,7 +343,7 @@ async def test_a_pod_that_is_gone_is_no_trouble(world):
         await world.pod()
 
 
-async def test_no_condition_and_no_repeat_is_written_about_what_was_forgotten(world):
+async def test_no_condition_and_no_repeat_is_written_about_what_was_forgotten(world: World):
     one, two = await world.pod(), await world.pod("two")
     for known in (one, two):
         world.recorder.event(known, "FailedScheduling", "Scheduling", NO_ROOM, warning=True)
@@ -377,7 +381,7 @@ async def test_without_events_conditions_are_still_written():
     assert world.cluster.events == []
 
 
-async def test_a_flush_waits_for_what_was_queued_before_it_and_not_for_more(world):
+async def test_a_flush_waits_for_what_was_queued_before_it_and_not_for_more(world: World):
     world.cluster.held = asyncio.Event()
     world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", "first")
     await turns()
@@ -393,7 +397,7 @@ async def test_a_flush_waits_for_what_was_queued_before_it_and_not_for_more(worl
     world.cluster.held.set()
 
 
-async def test_a_flush_of_nothing_returns_at_once(world):
+async def test_a_flush_of_nothing_returns_at_once(world: World):
     await world.settle()
     assert world.cluster.asked == []
 
@@ -408,7 +412,7 @@ async def test_writing_goes_on_where_it_was_cancelled():
     assert [c.message for c in (await world.pod()).status.conditions] == [NO_ROOM]
 
 
-async def test_a_pod_that_is_known_to_be_bound_is_never_said_to_be_unscheduled(world):
+async def test_a_pod_that_is_known_to_be_bound_is_never_said_to_be_unscheduled(world: World):
     await world.bind(await world.pod())
     world.recorder.failed(await world.pod(), "gang failed")
     await world.settle()
@@ -416,7 +420,7 @@ async def test_a_pod_that_is_known_to_be_bound_is_never_said_to_be_unscheduled(w
     assert world.cluster.asked == ["event"]
 
 
-async def test_what_was_told_of_a_pod_knows_itself_no_more_once_it_is_gone(world):
+async def test_what_was_told_of_a_pod_knows_itself_no_more_once_it_is_gone(world: World):
     one = await world.pod()
     world.recorder.unschedulable(one, NO_ROOM)
     await world.settle()

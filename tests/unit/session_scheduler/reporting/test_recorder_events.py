@@ -23,7 +23,7 @@ async def world():
         yield world
 
 
-async def fails(world, note="no room", name="one"):
+async def fails(world: World, note="no room", name="one"):
     """The pod's scheduling failed once more."""
     world.recorder.event(await world.pod(name), "FailedScheduling", "Scheduling", note, warning=True)
     await world.settle()
@@ -32,17 +32,18 @@ async def fails(world, note="no room", name="one"):
 # ---------------------------------------------------------------------- series
 
 
-async def test_what_happens_again_is_a_series_of_the_first_event(world):
+async def test_what_happens_again_is_a_series_of_the_first_event(world: World):
     await fails(world)
     world.clock.advance(1)
     await fails(world)
     assert world.cluster.asked == ["event", "repeat"]
     (series,) = world.cluster.series.values()
+    assert series
     assert (series.count, (series.last_observed - START).total_seconds()) == (2, 1)
     assert world.cluster.events[0].time == START
 
 
-async def test_after_the_first_repeat_a_series_is_written_every_six_minutes(world):
+async def test_after_the_first_repeat_a_series_is_written_every_six_minutes(world: World):
     for second in range(SIX_MINUTES + 2):
         if second:
             world.clock.advance(1)
@@ -51,7 +52,7 @@ async def test_after_the_first_repeat_a_series_is_written_every_six_minutes(worl
     assert world.counts() == [SIX_MINUTES + 2]
 
 
-async def test_repeats_that_were_not_written_are_in_the_end_though_it_happens_no_more(world):
+async def test_repeats_that_were_not_written_are_in_the_end_though_it_happens_no_more(world: World):
     for _ in range(5):
         await fails(world)
     assert world.counts() == [2]
@@ -64,7 +65,9 @@ async def test_repeats_that_were_not_written_are_in_the_end_though_it_happens_no
         world.recorder.tidy()
         await world.settle()
     assert world.counts() == [5]
-    assert world.cluster.series[next(iter(world.cluster.series))].last_observed == START
+    series = world.cluster.series[next(iter(world.cluster.series))]
+    assert series
+    assert series.last_observed == START
     assert world.cluster.asked == ["event", "repeat", "repeat"]
 
 
@@ -79,7 +82,7 @@ async def test_what_happens_several_times_before_it_is_written_is_one_event_and_
     assert world.counts() == [4]
 
 
-async def test_what_happens_while_its_event_is_written_is_counted(world):
+async def test_what_happens_while_its_event_is_written_is_counted(world: World):
     world.cluster.held = asyncio.Event()
     one = await world.pod()
     world.recorder.event(one, "FailedScheduling", "Scheduling", "no room", warning=True)
@@ -90,7 +93,7 @@ async def test_what_happens_while_its_event_is_written_is_counted(world):
     assert world.counts() == [2]
 
 
-async def test_what_happens_during_a_late_repeat_is_counted_six_minutes_after_it(world):
+async def test_what_happens_during_a_late_repeat_is_counted_six_minutes_after_it(world: World):
     for _ in range(2):
         await fails(world)
     world.clock.advance(SIX_MINUTES)
@@ -117,7 +120,7 @@ async def test_what_happens_during_a_late_repeat_is_counted_six_minutes_after_it
         ("FailedScheduling", "Scheduling", "no room", True, "two"),
     ],
 )
-async def test_what_differs_in_anything_is_an_event_of_its_own(world, reason, action, note, warning, name):
+async def test_what_differs_in_anything_is_an_event_of_its_own(world: World, reason, action, note, warning, name):
     await fails(world)
     world.recorder.event(await world.pod(name), reason, action, note, warning=warning)
     await world.settle()
@@ -125,7 +128,7 @@ async def test_what_differs_in_anything_is_an_event_of_its_own(world, reason, ac
     assert world.counts() == [1, 1]
 
 
-async def test_a_pod_created_anew_has_events_of_its_own(world):
+async def test_a_pod_created_anew_has_events_of_its_own(world: World):
     await fails(world)
     one = await world.pod()
     await world.cluster.delete(one)
@@ -135,7 +138,7 @@ async def test_a_pod_created_anew_has_events_of_its_own(world):
     assert world.counts() == [1, 1]
 
 
-async def test_an_event_that_the_cluster_forgot_is_created_again(world):
+async def test_an_event_that_the_cluster_forgot_is_created_again(world: World):
     for _ in range(3):
         await fails(world)
     world.cluster.series.clear()
@@ -145,7 +148,7 @@ async def test_an_event_that_the_cluster_forgot_is_created_again(world):
     assert world.notes() == ["no room"] * 2
 
 
-async def test_a_series_that_was_silent_for_half_an_hour_is_a_new_event(world):
+async def test_a_series_that_was_silent_for_half_an_hour_is_a_new_event(world: World):
     await fails(world)
     world.clock.advance(1800)
     world.recorder.tidy()
@@ -153,7 +156,7 @@ async def test_a_series_that_was_silent_for_half_an_hour_is_a_new_event(world):
     assert world.counts() == [1, 1]
 
 
-async def test_a_series_that_goes_on_is_not_forgotten_with_those_that_are_silent(world):
+async def test_a_series_that_goes_on_is_not_forgotten_with_those_that_are_silent(world: World):
     await fails(world, name="two")
     await fails(world)
     world.clock.advance(1799)
@@ -165,7 +168,7 @@ async def test_a_series_that_goes_on_is_not_forgotten_with_those_that_are_silent
     assert world.counts() == [1, 2, 1]
 
 
-async def test_an_event_may_be_about_what_has_no_namespace(world):
+async def test_an_event_may_be_about_what_has_no_namespace(world: World):
     n1 = world.cluster.put(node("n1"))
     for _ in range(2):
         world.recorder.event(n1, "Drained", "Draining", "so")
@@ -177,7 +180,7 @@ async def test_an_event_may_be_about_what_has_no_namespace(world):
 # ---------------------------------------------------------------------- similar events
 
 
-async def test_the_eleventh_note_of_a_reason_within_ten_minutes_is_combined_with_those_after_it(world):
+async def test_the_eleventh_note_of_a_reason_within_ten_minutes_is_combined_with_those_after_it(world: World):
     for number in range(13):
         await fails(world, f"note {number}")
     assert world.notes() == [f"note {number}" for number in range(10)] + ["(combined from similar events): note 10"]
@@ -187,14 +190,14 @@ async def test_the_eleventh_note_of_a_reason_within_ten_minutes_is_combined_with
     assert world.counts()[-1] == 4
 
 
-async def test_a_known_note_is_its_own_series_still_when_others_are_combined(world):
+async def test_a_known_note_is_its_own_series_still_when_others_are_combined(world: World):
     for number in range(11):
         await fails(world, f"note {number}")
     await fails(world, "note 3")
     assert world.counts() == [1, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1]
 
 
-async def test_notes_of_other_reasons_and_of_long_ago_are_not_similar(world):
+async def test_notes_of_other_reasons_and_of_long_ago_are_not_similar(world: World):
     for number in range(10):
         await fails(world, f"note {number}")
     world.recorder.event(await world.pod(), "Other", "Scheduling", "other", warning=True)
@@ -205,7 +208,7 @@ async def test_notes_of_other_reasons_and_of_long_ago_are_not_similar(world):
     assert world.notes()[10:] == ["other", "no warning", "note 10"]
 
 
-async def test_notes_of_an_object_that_goes_on_to_have_others_are_forgotten_in_time(world):
+async def test_notes_of_an_object_that_goes_on_to_have_others_are_forgotten_in_time(world: World):
     await fails(world, "old")
     world.clock.advance(1799)
     await fails(world, "newer")
@@ -217,7 +220,7 @@ async def test_notes_of_an_object_that_goes_on_to_have_others_are_forgotten_in_t
     ]  # fmt: skip
 
 
-async def test_nothing_is_kept_of_what_was_told_long_ago(world):
+async def test_nothing_is_kept_of_what_was_told_long_ago(world: World):
     for _ in range(3):
         await fails(world)
     for seconds in (SIX_MINUTES, 1800):
@@ -232,7 +235,7 @@ async def test_nothing_is_kept_of_what_was_told_long_ago(world):
 
 
 @pytest.mark.parametrize("character", ["x", "ü", "€", "🦊"])
-async def test_a_note_is_cut_to_what_an_event_may_have(world, character):
+async def test_a_note_is_cut_to_what_an_event_may_have(world: World, character):
     await fails(world, character * 2000)
     (note,) = world.notes()
     assert EVENT_NOTE_LIMIT - 4 < len(note.encode()) <= EVENT_NOTE_LIMIT
@@ -245,14 +248,14 @@ def test_a_text_is_cut_between_words():
     assert cut("word " * 300, 1024) == ("word " * 204).rstrip() + " ..."
 
 
-async def test_a_combined_note_is_cut_too(world):
+async def test_a_combined_note_is_cut_too(world: World):
     for number in range(11):
         await fails(world, f"{number} " + "x" * 1020)
     assert len(world.notes()[-1]) <= EVENT_NOTE_LIMIT
     assert world.notes()[-1].startswith("(combined from similar events): 10 x")
 
 
-async def test_texts_that_are_cut_to_the_same_note_are_the_same_event(world):
+async def test_texts_that_are_cut_to_the_same_note_are_the_same_event(world: World):
     for end in "ab":
         await fails(world, "x" * 2000 + end)
     assert world.counts() == [2]
@@ -279,7 +282,7 @@ async def test_while_pods_are_bound_events_go_one_at_a_time():
     assert len(world.cluster.events) == 2
 
 
-async def test_where_many_events_wait_they_are_written_beside_bindings(monkeypatch):
+async def test_where_many_events_wait_they_are_written_beside_bindings(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(recorder, "_MANY_EVENTS", 0)
     world = World(busy=lambda: True)
     world.cluster.held = asyncio.Event()

@@ -24,7 +24,7 @@ async def world():
         yield world
 
 
-async def messages(world, name="one"):
+async def messages(world: World, name="one"):
     return [condition.message for condition in (await world.pod(name)).status.conditions]
 
 
@@ -32,7 +32,7 @@ async def messages(world, name="one"):
 
 
 @pytest.mark.parametrize("error", [Unavailable("503"), TooManyRequests("429"), Forbidden("403")])
-async def test_what_fails_for_now_is_written_later(world, error):
+async def test_what_fails_for_now_is_written_later(world: World, error):
     world.cluster.faults = {"condition": [error] * 3, "event": [error] * 3}
     world.recorder.unschedulable(await world.pod(), NO_ROOM)
     await world.settle()
@@ -43,14 +43,14 @@ async def test_what_fails_for_now_is_written_later(world, error):
     assert world.meter.lost == []
 
 
-async def test_a_wait_that_the_server_names_is_kept_within_bounds(world):
+async def test_a_wait_that_the_server_names_is_kept_within_bounds(world: World):
     world.cluster.faults = {"condition": [TooManyRequests("429", 7.0), TooManyRequests("429", 3600.0)]}
     world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.settle()
     assert world.slept == [7.0, 10.0]
 
 
-async def test_what_fails_for_long_is_dropped_and_said_anew_with_the_next_outcome(world):
+async def test_what_fails_for_long_is_dropped_and_said_anew_with_the_next_outcome(world: World):
     world.cluster.faults = {"condition": [Unavailable("down")] * 5, "event": [Unavailable("down")] * 5}
     one = await world.pod()
     world.recorder.unschedulable(one, NO_ROOM)
@@ -63,7 +63,7 @@ async def test_what_fails_for_long_is_dropped_and_said_anew_with_the_next_outcom
     assert world.counts() == [1]
 
 
-async def test_a_condition_whose_answer_was_lost_is_there_once_and_asked_for_no_more(world):
+async def test_a_condition_whose_answer_was_lost_is_there_once_and_asked_for_no_more(world: World):
     world.cluster.faults = {"condition": [Unavailable("lost")]}
     world.cluster.done_but_lost = True
     world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
@@ -74,7 +74,7 @@ async def test_a_condition_whose_answer_was_lost_is_there_once_and_asked_for_no_
     assert world.cluster.asked == ["condition", "condition"]
 
 
-async def test_an_event_whose_answer_was_lost_is_there_once(world):
+async def test_an_event_whose_answer_was_lost_is_there_once(world: World):
     world.cluster.faults = {"event": [Unavailable("lost")]}
     world.cluster.done_but_lost = True
     for _ in range(2):
@@ -83,7 +83,7 @@ async def test_an_event_whose_answer_was_lost_is_there_once(world):
     assert world.counts() == [2]
 
 
-async def test_a_pod_that_goes_while_its_write_is_tried_is_given_up(world):
+async def test_a_pod_that_goes_while_its_write_is_tried_is_given_up(world: World):
     world.cluster.faults = {"condition": [Unavailable("down")] * 5}
     world.cluster.held = asyncio.Event()
     one = await world.pod()
@@ -95,7 +95,7 @@ async def test_a_pod_that_goes_while_its_write_is_tried_is_given_up(world):
     assert world.cluster.asked == ["condition"]
 
 
-async def test_what_was_asked_during_a_write_is_given_up_with_its_pod(world):
+async def test_what_was_asked_during_a_write_is_given_up_with_its_pod(world: World):
     world.cluster.held = asyncio.Event()
     one = await world.pod()
     for text in ("first", "second"):
@@ -109,7 +109,7 @@ async def test_what_was_asked_during_a_write_is_given_up_with_its_pod(world):
     assert world.cluster.asked == ["condition", "event", "event"]
 
 
-async def test_a_condition_refused_for_good_does_not_stop_the_others(world):
+async def test_a_condition_refused_for_good_does_not_stop_the_others(world: World):
     world.cluster.faults = {"condition": [Invalid("no such condition")]}
     one = await world.pod()
     world.recorder.condition(one, "Nonsense", "False", "Reason", "first")
@@ -123,7 +123,7 @@ async def test_a_condition_refused_for_good_does_not_stop_the_others(world):
 # ---------------------------------------------------------------------- what is logged
 
 
-async def test_what_is_dropped_is_logged_once_a_minute_with_its_count(world):
+async def test_what_is_dropped_is_logged_once_a_minute_with_its_count(world: World):
     world.cluster.faults = {"event": [Invalid("no")] * 6}
     with capture_logs() as logs:
         for number in range(6):
@@ -136,7 +136,7 @@ async def test_what_is_dropped_is_logged_once_a_minute_with_its_count(world):
     ]
 
 
-async def test_what_others_made_needless_is_not_logged(world):
+async def test_what_others_made_needless_is_not_logged(world: World):
     old = await world.pod()
     await world.bind(old)
     with capture_logs() as logs:
@@ -145,7 +145,7 @@ async def test_what_others_made_needless_is_not_logged(world):
     assert logs == []
 
 
-async def test_a_bug_in_one_write_is_logged_with_its_traceback_and_writing_goes_on(world):
+async def test_a_bug_in_one_write_is_logged_with_its_traceback_and_writing_goes_on(world: World):
     world.cluster.faults = {"event": [ZeroDivisionError("bug")], "condition": [ZeroDivisionError("bug")]}
     with capture_logs() as logs:
         for name in ("one", "two"):
@@ -158,10 +158,10 @@ async def test_a_bug_in_one_write_is_logged_with_its_traceback_and_writing_goes_
     assert sorted(world.meter.lost) == [("condition", "Unexpected"), ("event", "Unexpected")]
 
 
-async def test_asking_never_raises(world):
+async def test_asking_never_raises(world: World):
     with capture_logs() as logs:
-        world.recorder.event(None, "Failed", "Scheduling", "no object")
-        world.recorder.condition(None, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+        world.recorder.event(None, "Failed", "Scheduling", "no object")  # type: ignore[arg-type]
+        world.recorder.condition(None, "PodScheduled", "False", "Unschedulable", NO_ROOM)  # type: ignore[arg-type]
         world.recorder.event(await world.pod(), "Failed", "Scheduling", "\ud800" * 300)
     assert len(logs) == 3
     assert world.meter.lost == [("event", "Unexpected"), ("condition", "Unexpected"), ("event", "Unexpected")]
@@ -170,7 +170,7 @@ async def test_asking_never_raises(world):
 # ---------------------------------------------------------------------- too many
 
 
-async def test_over_the_limit_the_oldest_events_go_and_no_condition(world):
+async def test_over_the_limit_the_oldest_events_go_and_no_condition(world: World):
     world = World(limit=3)
     one, two = await world.pod(), await world.pod("two")
     for number in range(3):
@@ -243,7 +243,7 @@ async def test_a_flush_does_not_wait_for_what_was_forgotten():
     await asyncio.wait_for(flushing, 10)
 
 
-async def test_an_object_with_an_event_to_be_written_is_not_forgotten(monkeypatch):
+async def test_an_object_with_an_event_to_be_written_is_not_forgotten(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(recorder, "_REMEMBERED", 1)
     world = World()
     for name in ("one", "two", "one"):
@@ -253,7 +253,7 @@ async def test_an_object_with_an_event_to_be_written_is_not_forgotten(monkeypatc
     assert world.counts() == [2, 1]
 
 
-async def test_only_so_many_objects_are_remembered_and_those_with_work_last(monkeypatch):
+async def test_only_so_many_objects_are_remembered_and_those_with_work_last(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(recorder, "_REMEMBERED", 10)
     world = World()
     pods = [world.cluster.put(pod(f"pod-{number}")) for number in range(30)]
@@ -271,7 +271,7 @@ async def test_only_so_many_objects_are_remembered_and_those_with_work_last(monk
     assert world.counts() == [1] * 20 + [3] + [1] * 9 + [1]
 
 
-async def test_an_object_with_something_to_be_written_is_not_forgotten(monkeypatch):
+async def test_an_object_with_something_to_be_written_is_not_forgotten(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(recorder, "_REMEMBERED", 1)
     world = World()
     gang = await world.group()
@@ -299,7 +299,7 @@ async def test_writes_go_out_many_at_once_within_the_bound():
     assert len(world.cluster.asked) == 8
 
 
-async def test_events_that_cannot_be_written_do_not_delay_conditions(world):
+async def test_events_that_cannot_be_written_do_not_delay_conditions(world: World):
     world.cluster.faults = {"event": [Forbidden("no right to write events")] * 1000}
     gate = asyncio.Event()
     world.gate = gate
@@ -311,7 +311,7 @@ async def test_events_that_cannot_be_written_do_not_delay_conditions(world):
     gate.set()
 
 
-async def test_a_namespace_that_goes_takes_its_reports_with_it_at_once(world):
+async def test_a_namespace_that_goes_takes_its_reports_with_it_at_once(world: World):
     ending = Forbidden("unable to create new content in namespace default because it is being terminated")
     world.cluster.faults = {"event": [ending]}
     with capture_logs() as logs:
@@ -322,7 +322,7 @@ async def test_a_namespace_that_goes_takes_its_reports_with_it_at_once(world):
     assert logs == []
 
 
-async def test_two_writes_about_one_object_are_never_on_the_way_together(world):
+async def test_two_writes_about_one_object_are_never_on_the_way_together(world: World):
     world.cluster.held = asyncio.Event()
     one = await world.pod()
     for type_ in ("PodScheduled", "example.com/other"):
@@ -337,7 +337,7 @@ async def test_two_writes_about_one_object_are_never_on_the_way_together(world):
 # ---------------------------------------------------------------------- what is asked for again while nothing happens
 
 
-async def test_what_was_refused_for_long_is_written_later_though_nothing_else_becomes_of_the_pod(world):
+async def test_what_was_refused_for_long_is_written_later_though_nothing_else_becomes_of_the_pod(world: World):
     world.cluster.faults = {"condition": [Forbidden("403")] * 5}
     world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.settle()
@@ -347,7 +347,7 @@ async def test_what_was_refused_for_long_is_written_later_though_nothing_else_be
     assert await messages(world) == [NO_ROOM]
 
 
-async def test_what_was_refused_because_the_pod_had_changed_is_written_when_the_change_is_seen(world):
+async def test_what_was_refused_because_the_pod_had_changed_is_written_when_the_change_is_seen(world: World):
     before = await world.pod()
     await world.cluster.patch_metadata(before, annotations={"a": "b"})
     world.recorder.condition(before, "PodScheduled", "False", "Unschedulable", NO_ROOM)
@@ -358,7 +358,7 @@ async def test_what_was_refused_because_the_pod_had_changed_is_written_when_the_
     assert await messages(world) == [NO_ROOM]
 
 
-async def test_what_is_not_written_yet_is_written_of_the_pod_as_it_was_seen_last(world):
+async def test_what_is_not_written_yet_is_written_of_the_pod_as_it_was_seen_last(world: World):
     before = await world.pod()
     await world.cluster.patch_metadata(before, annotations={"a": "b"})
     world.recorder.condition(before, "PodScheduled", "False", "Unschedulable", NO_ROOM)
@@ -368,7 +368,7 @@ async def test_what_is_not_written_yet_is_written_of_the_pod_as_it_was_seen_last
     assert world.meter.lost == []
 
 
-async def test_what_was_refused_after_the_change_was_seen_is_written_at_once(world):
+async def test_what_was_refused_after_the_change_was_seen_is_written_at_once(world: World):
     before = await world.pod()
     world.recorder.event(before, "Other", "Scheduling", "it is known")
     await world.cluster.patch_metadata(before, annotations={"a": "b"})
@@ -378,7 +378,9 @@ async def test_what_was_refused_after_the_change_was_seen_is_written_at_once(wor
     assert await messages(world) == [NO_ROOM]
 
 
-async def test_what_was_refused_of_pods_that_are_gone_keeps_nothing_else_waiting(monkeypatch, world):
+async def test_what_was_refused_of_pods_that_are_gone_keeps_nothing_else_waiting(
+    monkeypatch: pytest.MonkeyPatch, world: World
+):
     monkeypatch.setattr(recorder, "_AGAIN", 1)
     world.cluster.faults = {"condition": [Forbidden("403")] * 10}
     for name in ("one", "two"):
@@ -390,7 +392,7 @@ async def test_what_was_refused_of_pods_that_are_gone_keeps_nothing_else_waiting
     assert await messages(world, "two") == [NO_ROOM]
 
 
-async def test_what_was_refused_is_said_no_more_where_something_else_is_written_with_a_nomination(world):
+async def test_what_was_refused_is_said_no_more_where_something_else_is_written_with_a_nomination(world: World):
     before = await world.pod()
     await world.cluster.patch_metadata(before, annotations={"a": "b"})
     world.recorder.unschedulable(before, "what was said first")

@@ -16,10 +16,11 @@ from session_scheduler.base.clock import StoppedClock
 from session_scheduler.base.signals import background, first_of, stop_on_signals
 from session_scheduler.cluster.errors import NotLeading
 from session_scheduler.config.settings import LeaderElection
+from session_scheduler.framework.bindings import Runtime
 from session_scheduler.sdk import leader
 from session_scheduler.sdk.leader import LOST, Leadership
 
-from .leading_cluster import Cluster
+from .leading_cluster import Cluster, live
 
 ELECTION = LeaderElection(retry_seconds=0.01)
 """Between tries it really waits; everything else is by the clock that the tests move."""
@@ -35,7 +36,7 @@ class World:
     def __init__(self, election=ELECTION):
         self.clock, self.cluster, self.stop = StoppedClock(), Cluster(), asyncio.Event()
         self.leadership = Leadership(election)
-        self.runtime = None
+        self.runtime: Runtime | None = None
         self.told = []
         self.ending = asyncio.Event()
         self.ending.set()
@@ -63,7 +64,7 @@ class World:
 
     @asynccontextmanager
     async def running(self, serve=None):
-        self.life = asyncio.ensure_future(self.leadership.run(self.cluster, self.stop, serve or self.serve))
+        self.life = asyncio.ensure_future(self.leadership.run(live(self.cluster), self.stop, serve or self.serve))
         try:
             yield self
         finally:
@@ -83,7 +84,7 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch):
+def world(monkeypatch: pytest.MonkeyPatch):
     made = World()
     monkeypatch.setattr(leader, "SystemClock", lambda: made.clock)
     return made
@@ -92,12 +93,12 @@ def world(monkeypatch):
 # ------------------------------------------------------------------ standing by
 
 
-async def test_before_it_runs_it_neither_leads_nor_is_ready(world):
+async def test_before_it_runs_it_neither_leads_nor_is_ready(world: World):
     assert not world.leadership.leading
     assert world.ready == SILENT
 
 
-async def test_a_replica_that_has_seen_another_leader_is_ready_and_serves_nothing(world):
+async def test_a_replica_that_has_seen_another_leader_is_ready_and_serves_nothing(world: World):
     world.cluster.give_lease_to("another")
     async with world.running():
         await world.until(lambda: world.ready == STANDING_BY)
@@ -111,7 +112,7 @@ async def test_a_replica_that_has_seen_another_leader_is_ready_and_serves_nothin
     assert world.cluster.leases_written == []
 
 
-async def test_a_replica_that_has_not_seen_the_lease_lately_is_not_ready(world):
+async def test_a_replica_that_has_not_seen_the_lease_lately_is_not_ready(world: World):
     world.cluster.silent = True
     async with world.running():
         assert world.ready == SILENT
@@ -124,7 +125,7 @@ async def test_a_replica_that_has_not_seen_the_lease_lately_is_not_ready(world):
         await world.until(lambda: world.ready == SILENT)
 
 
-async def test_a_replica_that_stands_by_serves_once_the_lease_has_ended(world):
+async def test_a_replica_that_stands_by_serves_once_the_lease_has_ended(world: World):
     world.cluster.give_lease_to("another")
     async with world.running():
         await world.until(lambda: world.ready == STANDING_BY)
@@ -137,18 +138,20 @@ async def test_a_replica_that_stands_by_serves_once_the_lease_has_ended(world):
 # ------------------------------------------------------------------ leading
 
 
-async def test_a_leader_serves_with_an_api_and_may_write(world):
+async def test_a_leader_serves_with_an_api_and_may_write(world: World):
     async with world.running():
         await world.until(lambda: world.told)
         assert world.leadership.leading
         assert world.ready == LEADING
+        assert world.runtime
         assert world.runtime.elected
         assert world.runtime.cluster is world.cluster
+        assert world.runtime.api
         assert world.runtime.api.client is world.cluster.client
         world.cluster.check()
 
 
-async def test_a_leader_that_is_stopped_gives_the_lease_back_after_it_has_left_serve(world):
+async def test_a_leader_that_is_stopped_gives_the_lease_back_after_it_has_left_serve(world: World):
     world.ending.clear()
     async with world.running():
         await world.until(lambda: world.told)
@@ -166,7 +169,7 @@ async def test_a_leader_that_is_stopped_gives_the_lease_back_after_it_has_left_s
         world.cluster.check()
 
 
-async def test_a_lease_is_renewed_while_the_leader_is_slow_to_end(world):
+async def test_a_lease_is_renewed_while_the_leader_is_slow_to_end(world: World):
     world.ending.clear()
     async with world.running():
         await world.until(lambda: world.told)
@@ -181,6 +184,7 @@ async def test_without_election_it_serves_at_once_and_writes_no_lease():
     assert world.ready == LEADING
     async with world.running():
         await world.until(lambda: world.told)
+        assert world.runtime
         assert world.runtime.elected
         world.stop.set()
         assert await world.status() == 0
@@ -191,7 +195,7 @@ async def test_without_election_it_serves_at_once_and_writes_no_lease():
 # ------------------------------------------------------------------ losing the lease
 
 
-async def test_a_leader_whose_lease_another_one_has_leaves_serve_and_ends_with_a_failure(world):
+async def test_a_leader_whose_lease_another_one_has_leaves_serve_and_ends_with_a_failure(world: World):
     async with world.running():
         await world.until(lambda: world.told)
         world.cluster.give_lease_to("another")
@@ -201,7 +205,7 @@ async def test_a_leader_whose_lease_another_one_has_leaves_serve_and_ends_with_a
     assert not world.leadership.leading
 
 
-async def test_a_leader_that_cannot_renew_its_lease_ends_in_time_and_gives_nothing_back(world):
+async def test_a_leader_that_cannot_renew_its_lease_ends_in_time_and_gives_nothing_back(world: World):
     async with world.running():
         await world.until(lambda: world.told)
         world.cluster.renewals_fail = True
@@ -209,6 +213,7 @@ async def test_a_leader_that_cannot_renew_its_lease_ends_in_time_and_gives_nothi
         await asyncio.sleep(0)
         assert world.ready == LEADING
         world.clock.advance(2)
+        assert world.runtime
         assert not world.runtime.elected
         with pytest.raises(NotLeading):
             world.cluster.check()
@@ -221,7 +226,7 @@ async def test_a_leader_that_cannot_renew_its_lease_ends_in_time_and_gives_nothi
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-async def test_what_serve_raises_ends_the_run_with_it(monkeypatch, enabled):
+async def test_what_serve_raises_ends_the_run_with_it(monkeypatch: pytest.MonkeyPatch, enabled):
     world = World(LeaderElection(retry_seconds=0.01, enabled=enabled))
     monkeypatch.setattr(leader, "SystemClock", lambda: world.clock)
 
@@ -236,7 +241,7 @@ async def test_what_serve_raises_ends_the_run_with_it(monkeypatch, enabled):
     assert world.cluster.holder is None  # another replica need not wait for its end
 
 
-async def test_a_run_that_is_cancelled_leaves_serve(world):
+async def test_a_run_that_is_cancelled_leaves_serve(world: World):
     async with world.running():
         await world.until(lambda: world.told)
         world.life.cancel()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from prometheus_client.core import GaugeMetricFamily
@@ -25,7 +26,7 @@ from session_scheduler.server import replica
 from session_scheduler.server.replica import Replica
 from session_scheduler.testing import node, pod
 
-from ..sdk.leading_cluster import Cluster
+from ..sdk.leading_cluster import Cluster, live
 
 ELECTION = LeaderElection(retry_seconds=0.01)
 """Between tries it really waits; everything else is by the clock that the tests move."""
@@ -62,6 +63,9 @@ class Slow:
 
 
 class World:
+    said: dict[str, Any]
+    """What the replica lets its endpoints say."""
+
     def __init__(self, *objects, election=ELECTION):
         self.clock, self.cluster, self.slow = StoppedClock(), Cluster(node("n1"), *objects), Slow()
         self.stop = asyncio.Event()
@@ -72,7 +76,7 @@ class World:
 
     @asynccontextmanager
     async def running(self):
-        self.life = asyncio.ensure_future(self.replica.run(self.cluster, self.stop))
+        self.life = asyncio.ensure_future(self.replica.run(live(self.cluster), self.stop))
         await self.until(lambda: "ready" in self.said)
         try:
             yield self
@@ -93,6 +97,11 @@ class World:
                 await asyncio.sleep(0.001)
 
     @property
+    def loop(self):
+        assert self.replica._loop
+        return self.replica._loop
+
+    @property
     def ready(self):
         return self.said["ready"]()
 
@@ -102,7 +111,7 @@ class World:
 
 
 @pytest.fixture(autouse=True)
-def said(monkeypatch):
+def said(monkeypatch: pytest.MonkeyPatch):
     """What the replica lets its endpoints say, without serving it."""
     said = {}
 
@@ -120,7 +129,7 @@ def said(monkeypatch):
     monkeypatch.setattr(World, "said", said, raising=False)
 
 
-def identity(world):
+def identity(world: World):
     return world.replica._leadership.identity
 
 
@@ -222,7 +231,7 @@ async def test_a_first_list_that_takes_minutes_is_no_reason_to_end_the_process()
 async def test_a_loop_that_stands_still_is_not_healthy():
     world = World(election=LeaderElection(enabled=False))
     async with world.running():
-        await world.until(lambda: world.ready == LEADING and world.replica._loop._turned is not None)
+        await world.until(lambda: world.ready == LEADING and world.loop._turned is not None)
         world.clock.advance(61)
         assert world.health == "no turn has ended for 61 s"
 
@@ -295,7 +304,7 @@ async def test_a_leader_that_is_stopped_lets_its_binds_end_and_then_gives_the_le
     async with world.running():
         await asyncio.wait_for(world.slow.waiting.wait(), PATIENCE)
         world.stop.set()
-        await world.until(lambda: world.replica._loop._stopping)
+        await world.until(lambda: world.loop._stopping)
         assert world.cluster.holder == identity(world)
         world.slow.go.set()
         assert await world.ended() == 0
@@ -304,7 +313,9 @@ async def test_a_leader_that_is_stopped_lets_its_binds_end_and_then_gives_the_le
     assert world.cluster.holder is None
 
 
-async def test_a_leader_whose_binds_do_not_end_in_time_keeps_the_lease_until_it_ends_by_itself(monkeypatch):
+async def test_a_leader_whose_binds_do_not_end_in_time_keeps_the_lease_until_it_ends_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+):
     monkeypatch.setattr(replica, "DRAIN_SECONDS", 0.05)
     world = World(pod("p"))
     world.slow.go.clear()

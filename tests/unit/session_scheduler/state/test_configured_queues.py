@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from session_scheduler.builtin import BUILTIN
+from session_scheduler.builtin.proportion import Proportion
 from session_scheduler.config.settings import QueueConfig, parse_config
 from session_scheduler.errors import InputError
 from session_scheduler.model.objects import ObjectMeta, Pod
@@ -98,7 +99,9 @@ def test_what_pods_have_in_a_queue_that_is_gone_is_shown_and_measured() -> None:
     assert (row["allocated"]["cpu"], row["ready"]) == ("2", False)
     assert row["reason"].startswith("there is no queue 'gone', or no more: create it")
     assert cluster.scheduler.cache.queues.deleted() == ["gone"]
-    families = {one.name: one for one in cluster.scheduler.profiles["fluence"].instances["Proportion"].metrics()}
+    proportion = cluster.scheduler.profiles["fluence"].instances["Proportion"]
+    assert isinstance(proportion, Proportion)
+    families = {one.name: one for one in proportion.metrics()}
     samples = {(one.labels["queue"], one.labels["resource"]): one.value
                for one in families["fluence_queue_allocated"].samples}  # fmt: skip
     assert samples["gone", "cpu"] == 2

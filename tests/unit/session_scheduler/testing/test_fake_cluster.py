@@ -10,7 +10,7 @@ from session_scheduler.registry.registry import PluginArgumentsError, PluginHook
 from session_scheduler.testing import Answer, FakeClock, FakeCluster, InvariantError, priority_class, taint
 
 
-class Arguments(PluginArguments):
+class OnlyArguments(PluginArguments):
     node_name: str
 
 
@@ -18,9 +18,9 @@ class Only:
     """One node alone takes pods."""
 
     name = "only"
-    Arguments = Arguments
+    Arguments = OnlyArguments
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: OnlyArguments) -> None:
         self.node = arguments.node_name
 
     @hookimpl
@@ -47,10 +47,10 @@ def test_a_plugin_given_by_its_class_is_built_with_checked_arguments_and_decides
 
 
 def test_a_plugin_given_as_it_is_takes_no_arguments_and_is_checked():
-    cluster = FakeCluster().use(Only(Arguments(node_name="n1"))).nodes(2).pods(3).schedule()
+    cluster = FakeCluster().use(Only(OnlyArguments(node_name="n1"))).nodes(2).pods(3).schedule()
     assert cluster.pods_on("n1") == ["default/p-0", "default/p-1", "default/p-2"]
     with pytest.raises(TypeError, match="plugin only is built already"):
-        FakeCluster().use(Only(Arguments(node_name="n1")), {"nodeName": "n2"})
+        FakeCluster().use(Only(OnlyArguments(node_name="n1")), {"nodeName": "n2"})
 
     class Wrong:
         @hookimpl
