@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
 STAMP := $(VENV)/.set-up
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST_ARGS ?= -n auto --dist worksteal
@@ -14,13 +15,16 @@ DEMO := examples/01-quickstart/cluster.yaml examples/01-quickstart/workloads.yam
 INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/setup.py \
   $(wildcard fluxion_cy/src/fluxion_cy/engine/*.pyx fluxion_cy/src/fluxion_cy/engine/*.pxd)
 
-.PHONY: help setup demo test controlplane tools kwok test-controlplane test-restore faults e2e e2e-packages manifests \
+.PHONY: help setup demo test test-all test-programs controlplane tools kwok test-controlplane test-restore faults e2e \
+  e2e-packages manifests \
   fuzz fuzz-asan asan-build test-asan fuzz-reapi lint format conformance-reapi bench bench-matcher bench-instructions \
   test-reapi bench-live soak-live soak-sim slurm-peer e2e-slurm queues-peer e2e-queues dist constraints clean
 
 help:
-	@echo 'make demo         set up in $(VENV), then place the pods of the first example'
-	@echo 'make test         set up, then run every test but make e2e; builds what `make controlplane` and `make tools` do'
+	@echo 'make demo         install in $(VENV) what running needs, then place the pods of the first example'
+	@echo 'make test         set up, then run the tests that need no other program, the property tests with a tenth of their cases'
+	@echo 'make test-all     every test that needs no root: builds what `make controlplane` and `make tools` do'
+	@echo 'make test-programs      run the tests that need helm, kustomize, promtool or kubectl'
 	@echo 'make controlplane       build etcd and the Kubernetes programs that some tests need, once'
 	@echo 'make test-controlplane  run the tests against a real API server'
 	@echo 'make test-restore       show what a scheduler makes of what it finds after a crash'
@@ -53,26 +57,43 @@ help:
 
 setup: $(STAMP)
 
-# One pip call for both distributions: fluxion-cy is on no index. Their build tools come first, pinned like the rest.
-$(STAMP): $(INPUTS)
+# What running needs. One pip call for both distributions: fluxion-cy is on no index. Their build tools come first, pinned
+# like the rest. Without --no-compile pip would compile more modules than are ever imported.
+$(INSTALLED): $(INPUTS)
 	@sh .ci/check-tools '$(PYTHON)'
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) install -c constraints.txt --upgrade pip
-	$(PIP) install -c constraints.txt setuptools Cython hatchling editables
-	$(PIP) install -c constraints.txt --no-build-isolation -e ./fluxion_cy -e . --group dev
+	@echo 'set up 1/3: a Python environment in $(VENV)'
+	@$(PYTHON) -m venv $(VENV)
+	@echo 'set up 2/3: the tools that build the matcher'
+	@$(PIP) install --no-compile -c constraints.txt setuptools Cython hatchling editables
+	@echo 'set up 3/3: compile the matcher, for most of a minute, and install what running needs'
+	@$(PIP) install --no-compile -c constraints.txt --no-build-isolation -e ./fluxion_cy -e .
+	@touch $@
+
+# What testing and linting need, too.
+$(STAMP): $(INSTALLED)
+	@echo 'set up: what testing and linting need'
+	@$(PIP) install -c constraints.txt --group dev
 	@touch $@
 
 # Exit status 1 is what the example is to end with: one of its pods fits nowhere.
-demo: $(STAMP)
+demo: $(INSTALLED)
 	@status=0; $(BIN)/fluence simulate $(DEMO) || status=$$?; test $$status -eq 1
 
-# A control plane for each worker costs some 500 MB; its tests stay together by file, to start few of them.
-test: controlplane tools
+# What needs no other program. FLUENCE_TEST_EXAMPLES scales how many cases the property tests go through.
+SUITE = $(BIN)/python -m pytest --ignore=tests/controlplane --ignore=tests/e2e --ignore=tests/slurm --ignore=tests/queues \
+  $(PYTEST_ARGS)
+test: $(STAMP)
+	FLUENCE_TEST_EXAMPLES=$${FLUENCE_TEST_EXAMPLES:-0.1} $(SUITE) -m 'not programs' --junitxml=.cache/tests.xml
+
+# All that needs no root: that with every case, and what needs other programs.
+test-all:
 	@status=0; \
-	$(BIN)/python -m pytest --ignore=tests/controlplane --ignore=tests/e2e --ignore=tests/slurm \
-	  --ignore=tests/queues --junitxml=.cache/tests.xml $(PYTEST_ARGS) || status=1; \
-	$(MAKE) --no-print-directory test-controlplane || status=1; \
+	FLUENCE_TEST_EXAMPLES=$${FLUENCE_TEST_EXAMPLES:-1} $(MAKE) --no-print-directory test || status=1; \
+	for part in test-programs test-controlplane; do $(MAKE) --no-print-directory $$part || status=1; done; \
 	exit $$status
+
+test-programs: controlplane tools
+	$(SUITE) -m programs --junitxml=.cache/tests-programs.xml
 
 # Some minutes and 300 MB, the first time; KUBEBUILDER_ASSETS may name a folder with ready programs instead.
 controlplane: $(STAMP)
@@ -87,6 +108,7 @@ kwok: $(STAMP)
 manifests: tools
 	$(BIN)/python deploy/render.py --kustomize .cache/tools/*/kustomize
 
+# A control plane for each worker costs some 500 MB; its tests stay together by file, to start few of them.
 test-controlplane: controlplane tools
 	$(BIN)/python -m pytest --junitxml=.cache/tests-controlplane.xml -n 2 --dist loadfile tests/controlplane
 

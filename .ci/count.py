@@ -1,11 +1,17 @@
-"""Adds up steps and tests: `count.py STEPS_PASSED STEPS_FAILED STATUS_OF_TESTS REPORT…` prints the closing line.
+"""Adds up steps and tests: `count.py STEPS_PASSED STEPS_FAILED STATUS_OF_TESTS SECONDS REPORT…` prints the closing line.
+
+Before it stand the seconds of each step, from the file SECONDS, and the slowest tests of all reports.
 
 A test run that crashed leaves no report, half a report, or one without a failure: each counts as one failure more.
 """
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from xml.etree import ElementTree
+
+
+SLOWEST = 20
 
 
 def counted(report: Path) -> tuple[int, int, int]:
@@ -24,10 +30,35 @@ def counted(report: Path) -> tuple[int, int, int]:
     return passed, failed, skipped
 
 
+def timed(reports: list[Path]) -> list[tuple[float, str]]:
+    """How many seconds each test took, with its name, by JUnit reports; those that cannot be read are left out."""
+    found = []
+    for report in reports:
+        with suppress(OSError, ElementTree.ParseError):
+            for case in ElementTree.parse(report).getroot().iter("testcase"):  # noqa: S314  # our own pytest wrote it
+                found.append((float(case.get("time", 0)), f"{case.get('classname')}::{case.get('name')}"))
+    return sorted(found, reverse=True)
+
+
+def print_times(seconds: Path, reports: list[Path]) -> None:
+    """Print how long each step took, and the slowest tests."""
+    print("\nseconds  step")
+    with suppress(OSError):
+        for line in seconds.read_text().splitlines():
+            number, _, step = line.partition(" ")
+            print(f"{number:>7}  {step}")
+    print(f"\nseconds  the {SLOWEST} slowest tests")
+    for number, name in timed(reports)[:SLOWEST]:
+        print(f"{number:7.1f}  {name}")
+    print()
+
+
 def main() -> int:
-    """Print the closing line; the exit status says whether anything failed."""
+    """Print the times and the closing line; the exit status says whether anything failed."""
     steps_passed, steps_failed, status = map(int, sys.argv[1:4])
-    counts = [counted(Path(report)) for report in sys.argv[4:]]
+    reports = [Path(report) for report in sys.argv[5:]]
+    print_times(Path(sys.argv[4]), reports)
+    counts = [counted(report) for report in reports]
     passed, failed, skipped = (sum(numbers) for numbers in zip(*counts, strict=True))
     if status and not failed:
         failed = 1

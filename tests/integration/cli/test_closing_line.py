@@ -15,7 +15,12 @@ def _closing(tmp_path: Path, reports: list[str | None], steps_failed: int, statu
     for path, report in zip(paths, reports, strict=True):
         if report is not None:
             path.write_text(report)
-    words = ["4", str(steps_failed), str(status), *map(str, paths)]
+    text, exit_status = _counted(steps_failed, status, tmp_path / "seconds", paths)
+    return text.splitlines(keepends=True)[-1], exit_status
+
+
+def _counted(steps_failed: int, status: int, seconds: Path, reports: list[Path]) -> tuple[str, int]:
+    words = ["4", str(steps_failed), str(status), str(seconds), *map(str, reports)]
     done = subprocess.run([sys.executable, str(COUNT), *words], text=True, capture_output=True, check=False)
     assert done.stderr == ""
     return done.stdout, done.returncode
@@ -46,3 +51,14 @@ def test_reports_are_added_up(tmp_path: Path):
 
 def test_a_report_that_is_missing_beside_another_is_a_failure(tmp_path: Path):
     assert _closing(tmp_path, [SUITE.format(f=0, e=0, s=0), None], 0, 2) == ("14 passed, 1 failed\n", 1)
+
+
+def test_the_seconds_of_each_step_and_of_the_slowest_tests_stand_before_it(tmp_path):
+    seconds, report = tmp_path / "seconds", tmp_path / "report.xml"
+    seconds.write_text("12 mypy\n600 make test-all\n")
+    cases = "".join(f'<testcase classname="tests.a" name="t{n}" time="{n}.25"/>' for n in range(30))
+    report.write_text(f'<testsuites><testsuite tests="30">{cases}</testsuite></testsuites>')
+    lines = _counted(0, 0, seconds, [report, tmp_path / "missing.xml"])[0].splitlines()
+    assert {"     12  mypy", "    600  make test-all"} < set(lines)
+    slowest = [line.split() for line in lines if "tests.a::" in line]
+    assert slowest == [[f"{n}.2", f"tests.a::t{n}"] for n in range(29, 9, -1)]
