@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -49,6 +50,15 @@ class Program:
             if time.monotonic() > deadline:
                 raise StartError(f"{self.name} was not ready after {seconds:.0f} s:\n{self._tail()}")
             time.sleep(_PAUSE)
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return int(self._handle.pid)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._handle.send_signal(number)
 
     def kill(self) -> None:
         """SIGKILL, as a crash."""

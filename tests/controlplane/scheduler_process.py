@@ -24,10 +24,12 @@ from typing import Any, ClassVar, Final, Self
 import yaml
 
 from .asking import ask, scraped
+from .forked import FluenceProgram
 from .harness import SCHEDULER, ControlPlane
 from .processes import Program, StartError
 
 _READY = 60.0
+_SHIFTED_CLOCK = Path(__file__).parent / "faults" / "shifted_clock.py"
 _STARTED = "---- started at"
 _SERVING = re.compile(r'"event": "serving /metrics[^}]*"port": (\d+)')
 _LOG_LINES = 60
@@ -106,17 +108,6 @@ def fluence_of(checkout: Path) -> Path:
     return program
 
 
-class _Pausable(Program):
-    """A program that can be stopped and continued."""
-
-    def signal(self, number: signal.Signals) -> None:
-        self._handle.send_signal(number)
-
-    @property
-    def pid(self) -> int:
-        return int(self._handle.pid)
-
-
 class SchedulerProcess:
     """One replica; it can be started again after it has ended, as a Deployment would."""
 
@@ -130,7 +121,7 @@ class SchedulerProcess:
         self.settings = settings or Settings()
         self._folder = folder
         self._kubeconfig = kubeconfig
-        self._program: _Pausable | None = None
+        self._program: Program | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -150,18 +141,14 @@ class SchedulerProcess:
         config.write_text(yaml.safe_dump(self.settings.configuration(0, resources)))
         with self.log.open("a") as log:
             log.write(f"{_STARTED} {time.strftime('%H:%M:%S')}\n")
-        self._program = _Pausable(self.name, [*self._command(), self.COMMAND, "--config", config,
-                                              "--kubeconfig", self._kubeconfig], self.log)  # fmt: skip
-
-    def _command(self) -> list[str | Path]:
+        arguments = [self.COMMAND, "--config", config, "--kubeconfig", self._kubeconfig]
         if self.settings.checkout is not None:
-            return [fluence_of(self.settings.checkout)]
-        return [sys.executable, *self._module()]
-
-    def _module(self) -> list[str]:
-        if self.settings.clock is None:
-            return ["-m", "session_scheduler.cli"]
-        return [str(Path(__file__).parent / "faults" / "shifted_clock.py"), str(self.settings.clock)]
+            self._program = Program(self.name, [fluence_of(self.settings.checkout), *arguments], self.log)
+        elif self.settings.clock is not None:
+            command = [sys.executable, _SHIFTED_CLOCK, self.settings.clock, *arguments]
+            self._program = Program(self.name, command, self.log)
+        else:
+            self._program = FluenceProgram(self.name, arguments, self.log)
 
     @property
     def status(self) -> int | None:

@@ -10,7 +10,6 @@ import http.client
 import json
 import socket
 import ssl
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -24,6 +23,7 @@ from fluence_plugins.env_injection.certificate_secret import material_of, new_se
 from fluence_plugins.env_injection.certificates import Material
 
 from .asking import ask, scraped
+from .forked import FluenceProgram
 from .harness import ADMIN, DEPLOY, ControlPlane
 from .processes import Program, free_ports
 
@@ -79,14 +79,14 @@ class WebhookProcess:
 
     def start(self, *options: str) -> None:
         """Start it; returns at once."""
-        command: list[str | Path] = [
-            sys.executable, "-m", "session_scheduler.cli", "webhook", "--kubeconfig", self._kubeconfig,
+        arguments: list[str | Path] = [
+            "webhook", "--kubeconfig", self._kubeconfig,
             "--host", "127.0.0.1", "--tls-port", str(self.tls_port), "--port", str(self.port),
             "--dns-name", "127.0.0.1", "--check-interval", "0.2", *options,
         ]  # fmt: skip
         if self._resources is not None:
-            command += ["--resources", self._resources]
-        self._program = Program(self.name, command, self.log)
+            arguments += ["--resources", self._resources]
+        self._program = FluenceProgram(self.name, arguments, self.log)
 
     def wait_ready(self) -> None:
         """Return once /readyz is OK. Raises StartError."""

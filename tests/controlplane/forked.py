@@ -1,0 +1,79 @@
+"""The command `fluence`, started by forking a process that has imported it (see fork_server)."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from .processes import Program
+
+_SERVER = Path(__file__).parent / "fork_server.py"
+_PATIENCE = 60.0
+
+
+class FluenceProgram(Program):
+    """`fluence` with some arguments: as if started by itself, but that its imports are done already."""
+
+    def __init__(self, name: str, arguments: Sequence[str | Path], log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._handle = _Forked(_server(), [str(one) for one in arguments], log)  # type: ignore[assignment]
+
+
+@cache
+def _server() -> Path:
+    """The socket of this process's fork server, which ends with this process."""
+    folder = Path(tempfile.mkdtemp(prefix="fork-server-"))
+    path = folder / "socket"
+    server = Program("fork server", [sys.executable, "-P", _SERVER, path], folder / "log")
+    atexit.register(server.kill)
+    server.wait_until(path.exists, _PATIENCE)
+    return path
+
+
+class _Forked:
+    """A process of the fork server, with what `subprocess.Popen` says of its own."""
+
+    def __init__(self, server: Path, arguments: Sequence[str], log: Path) -> None:
+        self._connection = socket.socket(socket.AF_UNIX)
+        self._connection.connect(str(server))
+        self._connection.sendall(json.dumps({"arguments": arguments, "log": str(log)}).encode() + b"\n")
+        self._answers = self._connection.makefile()
+        self.pid = int(self._answers.readline())
+        self._status: int | None = None
+
+    def poll(self) -> int | None:
+        return self._ended(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        status = self._ended(timeout)
+        if status is None:
+            raise subprocess.TimeoutExpired("fluence", timeout or 0)
+        return status
+
+    def _ended(self, timeout: float | None) -> int | None:
+        if self._status is None and select.select([self._connection], [], [], timeout)[0]:
+            self._status = int(self._answers.readline() or -signal.SIGKILL)  # nothing: the server ended, and it with it
+            self._answers.close()
+            self._connection.close()
+        return self._status
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
