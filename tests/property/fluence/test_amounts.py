@@ -15,6 +15,8 @@ from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.quantity import parse_quantity
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
+from ...tools.examples import examples
+
 KINDS = ("nvidia.com/gpu", "amd.com/gpu", "example.com/chip")
 MIB = 1 << 20
 cpus = st.sampled_from(["0", "1m", "100m", "333m", "500m", "1", "1500m"])
@@ -95,7 +97,7 @@ def fits_in_graph(plugin: FluencePlugin, shape: Any, host: str) -> bool:
     return True
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(worlds, st.sampled_from(["first", "lonode", "locality"]))
 def test_a_pod_fits_the_graph_where_cpu_memory_gpus_and_pods_fit_the_node(world: Any, policy: str) -> None:
     cluster = cluster_of(world, policy)
@@ -107,7 +109,7 @@ def test_a_pod_fits_the_graph_where_cpu_memory_gpus_and_pods_fit_the_node(world:
             assert fits_in_graph(cluster.plugin("fluence"), shape, f"n{index}") == fits(wanted, free), (shape, free)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(worlds)
 def test_a_lone_pod_waits_only_where_it_fits_no_node(world: Any) -> None:
     nodes, groups, *rest = world
@@ -116,7 +118,7 @@ def test_a_lone_pod_waits_only_where_it_fits_no_node(world: Any) -> None:
         assert not any(fits(amounts_of(waiting), free_of(cluster, f"n{index}")) for index in range(len(nodes)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(worlds, st.sampled_from(["cores", "millicores"]), st.permutations(KINDS))
 def test_what_pods_have_is_theirs_however_it_is_counted_after_a_restart(world: Any, now: str, kinds: Any) -> None:
     """In millicores as Kubernetes counts; in cores nothing is given twice, and every gpu stays whose it was."""

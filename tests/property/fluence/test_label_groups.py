@@ -11,6 +11,8 @@ from fluence_plugins.fluence.arguments import FluenceArguments
 from fluence_plugins.fluence.plugin import FluencePlugin
 from session_scheduler.testing import FakeCluster, node, pod, pod_group
 
+from ...tools.examples import examples
+
 PREFIX = "fluence.flux-framework.org/"
 hosts = st.lists(st.integers(1, 4), min_size=1, max_size=3)
 """Cores of each node."""
@@ -35,7 +37,7 @@ def placed(cores: list[int], wanted: Any, *, labelled: bool, made: bool = False)
     return {name: cluster.node_of(name) for name in names}
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=examples(25), deadline=None, derandomize=True)
 @given(hosts, groups, st.booleans())
 def test_groups_by_label_are_placed_as_podgroups_are(cores: list[int], wanted: Any, made: bool) -> None:
     by_label = placed(cores, wanted, labelled=True, made=made)

@@ -22,6 +22,8 @@ from fluence_plugins.fluence.matching.jobspecs import compute_jobspec_text
 from fluence_plugins.resources.config import ResourcesConfig
 from fluxion_cy import Busy, Matcher, Unsatisfiable
 
+from ...tools.examples import examples
+
 CHUNK = REAL.chunk_mib
 POLICIES = ("first", "low", "high", "lonode", "hinode", "locality", "variation")
 HOSTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 5), st.integers(0, 2)), min_size=1, max_size=6)
@@ -140,7 +142,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(hosts=HOSTS, policy=st.sampled_from(POLICIES), steps=STEPS)
 def test_it_finds_a_place_wherever_there_is_one_within_the_room_and_keeps_the_books(
     hosts: list[tuple[int, int, int]], policy: str, steps: list[tuple[Any, ...]]

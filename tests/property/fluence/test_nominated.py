@@ -16,6 +16,8 @@ from fluence_plugins.fluence.plugin import FluencePlugin
 from session_scheduler.model.objects import Pod, PodStatus
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
+from ...tools.examples import examples
+
 QPU = "fluxion.flux-framework.org/qpu"
 RESOURCES = """
 resources:
@@ -70,7 +72,7 @@ def bound_there(world: Any, others: list[Any], folder: Path) -> bool:
     return cluster.node_of("waits") == node_name
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(worlds)
 def test_a_nominated_pod_gets_its_place_whoever_else_came_that_yields_to_it(world: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -15,6 +15,8 @@ from session_scheduler import Event, Session, hookimpl
 from session_scheduler.model.groups import Task
 from session_scheduler.testing import FakeCluster, node, pod
 
+from ...tools.examples import examples
+
 GPU = "nvidia.com/gpu"
 cpus = st.sampled_from(["100m", "500m", "900m", "1", "1500m", "2"])
 memories = st.sampled_from(["1Mi", "700Mi", "1536Ki", "1Gi"])
@@ -67,7 +69,7 @@ class TriesOut(FluencePlugin):
                 self._removals.put_back(event)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(hosts, ours, theirs, wanted, st.booleans(), st.sampled_from(["first", "hinode", "lonodex", "locality"]), counted)
 def test_the_amounts_of_a_host_tell_what_the_graph_tells(
     nodes: list[Any], graphs: list[Any], others: list[Any], new: Any, shrunk: bool, policy: str, cpu_accounting: Any

@@ -10,6 +10,7 @@ import pytest
 from session_scheduler.model.objects import KubeObject
 from session_scheduler.testing import pod
 
+from ...tools.examples import first
 from .preempting_world import CORES, WHOLE, World, preemptor, singles, whole
 
 
@@ -39,7 +40,7 @@ def check_gangs(world: World) -> None:
 
 @pytest.mark.parametrize("lost", ["nothing", "nominations", "any request"])
 @pytest.mark.parametrize("policy", ["first", "locality", "lonodex"])
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", first(range(25)))
 def test_everybody_runs_and_as_many_pods_end_as_take_their_places(
     seed: int, policy: str, lost: str, tmp_path: Path
 ) -> None:

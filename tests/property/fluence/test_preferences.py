@@ -14,6 +14,8 @@ from fluence_plugins.fluence.arguments import FluenceArguments
 from fluence_plugins.fluence.plugin import FluencePlugin
 from session_scheduler.testing import FakeCluster, node, pod, pod_group
 
+from ...tools.examples import examples
+
 PREFIX = "fluence.flux-framework.org/"
 values = st.sampled_from(["a", "b", "c"])
 attributes = st.fixed_dictionaries({}, optional={"region": values, "vendor": values})
@@ -27,7 +29,7 @@ wishes = st.tuples(
     ),
 )
 """Qpus, what is required and what is preferred of each pod."""
-QUICK = settings(max_examples=25, deadline=None, derandomize=True)
+QUICK = settings(max_examples=examples(25), deadline=None, derandomize=True)
 
 
 def resources(trees: list[tuple[dict[str, str], int]]) -> str:

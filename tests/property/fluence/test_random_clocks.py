@@ -14,6 +14,8 @@ from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.testing.builders import gang, node, pod
 from session_scheduler.testing.fake_cluster import FakeCluster
 
+from ...tools.examples import examples
+
 pytestmark = embedded_only  # the library's clock stands still
 
 DURATION = "fluence.flux-framework.org/duration"
@@ -78,7 +80,7 @@ class _World:
             assert task.uid in self.plugin.live.holdings.shares, task
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(steps=_steps, windows=st.booleans())
 def test_no_vertex_is_ever_held_by_two_live_pods(steps: list[tuple[str, int, bool, int | None]], windows: bool) -> None:
     world = _World(windows)

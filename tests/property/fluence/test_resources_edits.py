@@ -18,6 +18,7 @@ from fluence_plugins.fluence.graph.placement import overlap
 from fluence_plugins.resources.config import load_resources
 from fluence_plugins.resources.names import without_places
 
+from ...tools.examples import first
 from .test_lives import Life
 
 EDITS = 100
@@ -104,7 +105,7 @@ class EditedLife(Life):
 
 
 @pytest.mark.parametrize(("policy", "many"), [("first", 1), ("low", 32)])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", first(range(4)))
 def test_nothing_held_is_lost_while_the_resources_are_edited(seed: int, policy: str, many: int, tmp_path: Path) -> None:
     file = tmp_path / "resources.yaml"
     file.write_text("")

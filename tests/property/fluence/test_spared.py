@@ -21,6 +21,8 @@ from session_scheduler.framework.victims import Unit
 from session_scheduler.model.objects import KubeObject, Pod
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
+from ...tools.examples import examples
+
 QPU = "fluxion.flux-framework.org/qpu"
 RESOURCES = "resources:\n  - {type: qpu, name: a, count: 2}\n  - {type: qpu, name: b, count: 2}\n"
 cpus = st.sampled_from(["300m", "900m", "1", "2"])
@@ -80,7 +82,7 @@ def victims(world: Any) -> tuple[set[str], dict[str, str]]:
 
 
 @embedded_only  # the library's order among equal hosts goes by what was tried before
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(worlds)
 def test_fewer_trials_choose_the_same_victims_and_places(world: Any) -> None:
     found = victims(world)

@@ -23,12 +23,14 @@ from session_scheduler.model.columns import BoolColumn, NodeView
 from session_scheduler.offline.simulate import place_all
 from session_scheduler.offline.state import open_state, read_state
 
+from ...tools.examples import examples
+
 RESOURCES = """
 resources:
   - {type: qdevice, name: aurora, attributes: {region: east}, with: [{type: qpu, count: 2}]}
   - {type: qdevice, name: borealis, attributes: {region: west}, with: [{type: qpu}]}
 """
-QUICK = settings(max_examples=40, deadline=None, derandomize=True)
+QUICK = settings(max_examples=examples(40), deadline=None, derandomize=True)
 
 nodes = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=3)
 """Cores and GiB of each node."""

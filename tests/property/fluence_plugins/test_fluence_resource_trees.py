@@ -13,6 +13,8 @@ from fluence_plugins.fluence.matching.jobspecs import device_jobspecs
 from fluence_plugins.resources.config import load_resources
 from fluxion_cy import FluxionError, Matcher
 
+from ...tools.examples import examples
+
 TYPES, KEYS, VALUES = ["a", "b", "c"], ["x", "y"], ["1", "2", ""]
 attributes = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size=2)
 
@@ -24,7 +26,7 @@ def entries(**optional):
 
 trees = st.recursive(entries(), lambda inner: entries(**{"with": st.lists(inner, max_size=3)}), max_leaves=6)
 forests = st.lists(trees, min_size=1, max_size=3)
-bounded = settings(max_examples=80, deadline=None)
+bounded = settings(max_examples=examples(80), deadline=None)
 
 
 def load(forest):
@@ -137,7 +139,7 @@ def test_recorded_devices_become_an_allocation_that_says_the_same(forest, random
     assert placement_from_allocation(allocation_from_placement(graph, placement)) == placement
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(forests, st.sampled_from(TYPES), st.integers(1, 3))
 def test_the_matcher_gives_each_device_once_and_ends_with_all_of_them(forest, kind, count):
     graph = build_graph([HostResources("host", 1, 1)], load(forest))

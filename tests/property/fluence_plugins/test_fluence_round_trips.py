@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 from fluence_plugins.fluence.graph.jgf import JGFBuilder, Options
 from fluence_plugins.fluence.graph.jobspec import Count, Jobspec, Resource, Task
 
+from ...tools.examples import examples
+
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 words = st.one_of(st.sampled_from(["no", "null", "~", "1.0", "0x1f", "1:30", "true", "2020-01-02", "=", "<<"]), text)
 plain = st.recursive(
@@ -62,14 +64,14 @@ def graphs(draw):
     return builder
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(jobspecs)
 def test_a_jobspec_reads_back_as_itself(jobspec):
     assert Jobspec.from_yaml(jobspec.to_yaml()) == jobspec
     assert Jobspec.from_json(jobspec.to_json()) == jobspec
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(graphs())
 def test_a_graph_reads_back_as_itself(graph):
     assert JGFBuilder.from_yaml(graph.to_yaml()) == graph

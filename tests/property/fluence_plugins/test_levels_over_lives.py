@@ -16,6 +16,8 @@ from fluence_plugins.fluence.matching.jobspecs import compute_jobspec_text, devi
 from fluence_plugins.resources.config import load_resources
 from fluxion_cy import Busy, Unsatisfiable
 
+from ...tools.examples import first
+
 TREES = [
     "",
     "resources: [{type: fpga, name: f, count: 2, parent: h1}, {type: qpu, name: q}]",
@@ -68,7 +70,7 @@ def check(live: LiveGraph, got: dict[str, int]) -> None:
             assert live.graph.builder.children(vertex.path), f"{vertex.path} is empty"
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", first(range(25)))
 def test_nothing_that_is_held_is_lost_while_hosts_move(seed: int) -> None:
     draw = random.Random(seed)
     live = LiveGraph(load_resources(TREES[1], "r"), draw.choice(("first", "lonode", "high")))

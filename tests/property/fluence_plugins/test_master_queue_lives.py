@@ -12,6 +12,8 @@ from fluence_plugins.master_queue.api.master_queue import MasterQueueSpec, PoolS
 from fluence_plugins.master_queue.controller.pools import Pools, PoolState
 from fluence_plugins.master_queue.messages import Message
 
+from ...tools.examples import examples
+
 NATS = "nats://nats:4222"
 TOLD = Message(quotas={"cpu": "1"})
 
@@ -90,7 +92,7 @@ class Counted:
         return {name: (flavor, self.active(name)) for name, (flavor, _) in self.ages.items()}
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.lists(STEPS, max_size=40))
 def test_any_life_is_as_counted_second_by_second(steps: list[tuple[Any, ...]]) -> None:
     current, now, model, pools = SPECS[0], 1000, Counted(), Pools(SPECS[0])

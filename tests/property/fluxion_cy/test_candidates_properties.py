@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from fluxion_cy import Busy, FluxionError, Matcher, Unsatisfiable
 
+from ...tools.examples import examples
 from ...unit.fluxion_cy.graphs import Graph, slot, spec, taken, want
 
 POLICIES = ["first", "low", "high", "lonode", "hinode", "variation", "locality", "pack"]
@@ -202,7 +203,7 @@ def within(slots: Counter[int], caps: list[int]) -> bool:
 CAPS = st.lists(st.integers(0, 4), min_size=8, max_size=8)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(machines(), st.sampled_from(POLICIES), CAPS, st.data())
 def test_within_caps_per_rank_there_is_a_match_exactly_where_any_choice_gives_one(
     machine: Machine, policy: str, caps: list[int], data: st.DataObject
@@ -217,7 +218,7 @@ def test_within_caps_per_rank_there_is_a_match_exactly_where_any_choice_gives_on
     assert (matcher.why(ask, candidates=caps) == "fits now") == (found is not None)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(machines(), st.sampled_from(POLICIES), CAPS, CAPS, st.data())
 def test_more_slots_allowed_never_take_a_match_away(
     machine: Machine, policy: str, caps: list[int], more: list[int], data: st.DataObject
@@ -244,7 +245,7 @@ def requests(draw: st.DrawFn, machine: Machine) -> dict[str, Any]:
     return ask
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.booleans(), st.sampled_from(POLICIES), CAPS, st.booleans(), st.sampled_from(["simple", "flexible"]), st.data()
 )
@@ -267,7 +268,7 @@ def test_no_rank_ever_holds_more_slots_than_its_cap(
     assert within(counted(machine, found.R, 1), caps)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.booleans(), st.sampled_from(POLICIES), st.booleans(), st.data())
 def test_caps_that_are_large_enough_change_nothing(
     untidy: bool, policy: str, compatible: bool, data: st.DataObject
@@ -286,7 +287,7 @@ def test_caps_that_are_large_enough_change_nothing(
 
 
 @given(machines(untidy=True) | machines(), st.sampled_from(POLICIES), st.data())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_one_rank_as_yes_is_that_rank_without_end(machine: Machine, policy: str, data: st.DataObject) -> None:
     chain, rank = data.draw(chains(machine)), data.draw(st.integers(0, 3))
     found: list[Any] = []

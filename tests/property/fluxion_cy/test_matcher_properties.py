@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fluxion_cy import Busy, InvalidJobspec, Matcher, NoSuchJob, Unsatisfiable
 
+from ...tools.examples import examples
 from ...unit.fluxion_cy.graphs import Graph, slot, spec, taken, want
 
 POLICIES = ["first", "low", "high", "lonode", "hinode", "firstnodex", "lonodex", "variation", "locality", "pack"]
@@ -90,7 +91,7 @@ def meets(constraint: Any, fields: dict[str, Any]) -> bool:
     return fields["id"] in (1, 2)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(graphs(), st.lists(jobs(), min_size=1, max_size=8), st.sampled_from(POLICIES), st.data())
 def test_nothing_is_held_twice_and_nothing_lies_outside_the_constraint(
     document: dict[str, Any], asks: list[dict[str, Any]], policy: str, data: st.DataObject
@@ -127,7 +128,7 @@ def test_nothing_is_held_twice_and_nothing_lies_outside_the_constraint(
             del held[gone]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(graphs(), st.lists(jobs(), max_size=4), jobs(), st.sampled_from(POLICIES))
 def test_cancel_undoes_allocate_and_retract_leaves_no_trace(
     document: dict[str, Any], before: list[dict[str, Any]], ask: dict[str, Any], policy: str
@@ -175,7 +176,7 @@ def attempts(matcher: Matcher, asks: list[dict[str, Any]]) -> list[Any]:
     return found
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     graphs(),
     st.dictionaries(
@@ -192,7 +193,7 @@ def test_reading_and_writing_a_graph_gives_it_back(document: dict[str, Any], mor
     assert Matcher(document).graph() == before == document
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(graphs(), st.lists(jobs(), min_size=1, max_size=6), st.sampled_from(["first", "low", "high"]))
 def test_a_reservation_is_never_later_than_the_first_second_at_which_it_would_match(
     document: dict[str, Any], asks: list[dict[str, Any]], policy: str
@@ -219,7 +220,7 @@ def earliest(matcher: Matcher, ask: dict[str, Any], first: int = 0) -> int | Non
     return None
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(graphs(), jobs(), st.sampled_from(POLICIES), st.randoms(use_true_random=False))
 def test_the_order_of_the_file_does_not_matter(
     document: dict[str, Any], ask: dict[str, Any], policy: str, source: Any
@@ -241,7 +242,7 @@ def test_the_order_of_the_file_does_not_matter(
 FLAT_JOBS = st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(1, 2), st.integers(0, 1), st.integers(1, 9))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2)), min_size=1, max_size=3),
     st.lists(FLAT_JOBS, min_size=1, max_size=7),
@@ -299,7 +300,7 @@ def by_counting(
 HOSTS = st.tuples(st.integers(0, 1), st.integers(1, 5), st.integers(0, 3), st.integers(-2, 2))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.lists(HOSTS, min_size=1, max_size=5),
     st.integers(1, 6),
@@ -342,7 +343,7 @@ def test_a_gang_lands_where_candidates_allow_and_where_preference_is_highest(
 TAKINGS = st.tuples(st.integers(0, 40), st.integers(0, 6), st.integers(1, 6), st.integers(1, 5))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(graphs(), st.lists(TAKINGS, min_size=2, max_size=8))
 def test_a_resource_set_is_held_exactly_where_nothing_above_or_below_it_is(
     document: dict[str, Any], wishes: list[tuple[int, int, int, int]]
@@ -374,7 +375,7 @@ def nested(one: str, other: str) -> bool:
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(graphs(), st.lists(jobs(), min_size=2, max_size=8), st.sampled_from(POLICIES), st.data())
 def test_reservations_move_forward_as_far_as_a_search_of_every_second_finds_and_never_back(
     document: dict[str, Any], asks: list[dict[str, Any]], policy: str, data: st.DataObject
@@ -474,7 +475,7 @@ def two_nodes(cores: int, gpus: int) -> dict[str, Any]:
     return graph.jgf()
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.integers(1, 5), st.integers(1, 4), ALTERNATIVES, st.integers(1, 3), st.sampled_from(POLICIES))
 def test_of_exclusive_alternatives_the_first_that_matches_on_its_own_is_taken(
     cores: int, gpus: int, ways: list[tuple[int, int]], count: int, policy: str
@@ -503,7 +504,7 @@ def most_slots(cores: int, gpus: int, ways: list[tuple[int, int]]) -> int:
     return max((1 + most_slots(*left, ways) for left in rest), default=0)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.integers(1, 5), st.integers(1, 4), ALTERNATIVES, st.integers(1, 4), st.sampled_from(POLICIES))
 def test_slots_that_may_be_any_of_several_match_where_trying_everything_finds_enough(
     cores: int, gpus: int, ways: list[tuple[int, int]], count: int, policy: str

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fluxion_cy import Busy, Matcher, Unsatisfiable
 
+from ...tools.examples import examples
 from ...unit.fluxion_cy.graphs import Graph, taken
 from .model import FOREVER, Ask, Held, World
 
@@ -295,7 +296,7 @@ def merged(rows: list[tuple[int, int, list[int]]]) -> list[tuple[int, int, list[
     return found
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(graphs(), st.sampled_from(POLICIES), st.data())
 def test_whatever_is_done_the_matcher_answers_as_the_model_and_counts_as_it_does(
     document: dict[str, Any], policy: str, data: st.DataObject

@@ -5,11 +5,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ....tools.examples import examples
 from ..claims import Claims
 from ..test_model_properties import POLICIES, Pair, asks, graphs
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(graphs(), st.sampled_from(POLICIES), st.data())
 def test_every_number_and_verdict_of_why_is_true(document: dict[str, Any], policy: str, data: st.DataObject) -> None:
     pair = Pair(document, policy, data)

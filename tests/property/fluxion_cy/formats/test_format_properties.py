@@ -14,6 +14,7 @@ from fluxion_cy import Busy, FluxionError, Matcher
 from fluxion_cy.base.ranges import hostlist, idset
 from fluxion_cy.engine.encoding import hostlist_text, idset_text
 
+from ....tools.examples import examples
 from ....unit.fluxion_cy.graphs import Graph, slot, spec, want
 from ....unit.fluxion_cy.rfc40 import complaints
 
@@ -76,7 +77,7 @@ def decorated(draw: st.DrawFn, document: dict[str, Any]) -> dict[str, Any]:
     return shuffled(draw, {**draw(MORE), "graph": shuffled(draw, graph)})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(odd_graphs())
 def test_a_graph_is_written_as_it_was_read_to_the_last_key_and_its_place(document: dict[str, Any]) -> None:
     before = copy.deepcopy(document)
@@ -86,7 +87,7 @@ def test_a_graph_is_written_as_it_was_read_to_the_last_key_and_its_place(documen
     assert json.dumps(Matcher(json.dumps(before)).clone().graph()) == json.dumps(before)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(odd_graphs(), st.integers(1, 3), st.booleans())
 def test_rfc40_holds_for_every_graph_and_is_held_again(document: dict[str, Any], count: int, whole: bool) -> None:
     matcher = Matcher(document, match_format="rfc40")
@@ -107,7 +108,7 @@ def cores_in(document: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("form", ["jgf", "jgf_shorthand", "rv1", "rv1_shorthand", "rv1_nosched", "rfc40"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(1, 4), st.booleans(), st.integers(1, 9))
 def test_what_is_held_again_leaves_as_much_free(
     form: str, cores: list[int], count: int, whole: bool, duration: int
@@ -194,7 +195,7 @@ def refusal(step: Callable[[], object]) -> str | None:
 
 
 @pytest.mark.parametrize(("load_format", "text"), [("grug", RECIPE), ("rv1exec", RSET)])
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(data=st.data())
 def test_spoiled_text_loads_or_is_an_error_of_one_line(load_format: str, text: str, data: st.DataObject) -> None:
     for form in (text, data.draw(spoiled(text))):
@@ -202,7 +203,7 @@ def test_spoiled_text_loads_or_is_an_error_of_one_line(load_format: str, text: s
         assert message is None or (form != text and "\n" not in message)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(spoiled(RSET))
 def test_a_spoiled_r_is_held_or_an_error_and_leaves_nothing(text: str) -> None:
     matcher = Matcher(RSET, load_format="rv1exec", match_format="rv1")

@@ -14,6 +14,8 @@ from fluxion_cy.query.answers import Session
 from fluxion_cy.query.commands import COMMANDS
 from fluxion_cy.query.shell import Shell
 
+from ....tools.examples import examples
+
 HOSTS = {"version": 1, "execution": {"R_lite": [{"rank": "0-1", "children": {"core": "0-1"}}], "nodelist": ["n[0-1]"]}}
 SLOT = {"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": 1}]}
 JOB = {"version": 1, "resources": [SLOT], "tasks": [], "attributes": {"system": {"duration": 5}}}
@@ -40,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=st.lists(LINE, max_size=12), form=FORM, as_json=st.booleans())
 def test_every_line_has_an_answer_or_an_error(
     folder: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], form: str, as_json: bool

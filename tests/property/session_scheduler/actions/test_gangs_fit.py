@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from session_scheduler import Scope, hookimpl
 from session_scheduler.testing import FakeCluster, node, pod, pod_group
 
+from ....tools.examples import examples
+
 ZONE = "topology.kubernetes.io/zone"
 
 
@@ -150,7 +152,7 @@ def place(nodes, members, least, one_zone, *plugins):
     return cluster, placed
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(clusters())
 def test_the_cores_own_placement_fits_whatever_fits(case):
     _, placed = place(*case)
@@ -158,7 +160,7 @@ def test_the_cores_own_placement_fits_whatever_fits(case):
     assert not placed or len(placed) >= case[2]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(clusters(), st.sampled_from(["first", "worst"]), st.sampled_from([1, 2, 9]), st.booleans())
 def test_a_plugin_that_places_badly_fits_whatever_fits(case, how, most, whole):
     plugin = FromRoom(how, most, whole)

@@ -14,6 +14,8 @@ from session_scheduler.model.objects import Pod, PodStatus
 from session_scheduler.model.policy import PodDisruptionBudget, PodDisruptionBudgetSpec
 from session_scheduler.testing import FakeCluster, gang, node, pod, pod_group
 
+from ....tools.examples import examples
+
 GUARDED = {"guarded": "yes"}
 SPEC = PodDisruptionBudgetSpec(selector=LabelSelector(match_labels=GUARDED))
 ROOM = 4
@@ -107,7 +109,7 @@ def carried_out(world: World) -> tuple[frozenset[str], dict[str, int]]:
 ONE_GROUP = World(2, (Running("r0", 0, 4, 1, 0, False, "g1"), Running("r1", 1, 4, 1, 0, False, "g1")), 4, 5, 0)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(worlds())
 @example(ONE_GROUP)
 def test_victims_are_less_important_and_no_more_than_needed_and_whole(world: World) -> None:
@@ -128,7 +130,7 @@ def test_victims_are_less_important_and_no_more_than_needed_and_whole(world: Wor
         assert not world.fits(victims - unit, where), f"{unit} need not end"
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(worlds())
 def test_no_budget_is_violated_where_there_is_another_choice(world: World) -> None:
     victims, _ = carried_out(world)
@@ -144,7 +146,7 @@ def test_no_budget_is_violated_where_there_is_another_choice(world: World) -> No
         assert not world.fits(frozenset().union(*(unit for unit in others if unit & here)), where)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(worlds())
 def test_equal_clusters_have_equal_victims(world: World) -> None:
     assert carried_out(world) == carried_out(world)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from session_scheduler.testing import FakeCluster, node, pod, pod_group
 
+from ....tools.examples import examples
 from .test_gangs_fit import FromRoom, stands
 
 ZONE = "topology.kubernetes.io/zone"
@@ -68,7 +69,7 @@ def placed(cluster, members):
     return [bool(cluster.node_of(f"p{index}")) for index in range(len(members))]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(clusters())
 def test_a_gang_with_sub_groups_starts_wherever_their_minima_fit_and_only_there(case):
     _, members, least, minima, _ = case
@@ -77,7 +78,7 @@ def test_a_gang_with_sub_groups_starts_wherever_their_minima_fit_and_only_there(
     assert not any(taken) or suffice(members, least, minima, taken)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(clusters(), st.sampled_from(["first", "worst"]), st.sampled_from([1, 2, 9]), st.booleans())
 def test_so_it_does_where_a_plugin_places_badly(case, how, most, whole):
     _, members, least, minima, _ = case
@@ -88,7 +89,7 @@ def test_so_it_does_where_a_plugin_places_badly(case, how, most, whole):
     assert not any(taken) or suffice(members, least, minima, taken)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(clusters())
 def test_the_matcher_starts_no_gang_without_the_minimum_of_a_sub_group(case):
     _, members, least, minima, _ = case
@@ -96,7 +97,7 @@ def test_the_matcher_starts_no_gang_without_the_minimum_of_a_sub_group(case):
     assert not any(taken) or (suffice(members, least, minima, taken) and fits(*case))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(clusters(), st.data())
 def test_whatever_room_comes_later_lets_a_gang_start_with_its_minima_or_not_at_all(case, data):
     """The invariants, minima among them, are checked after each cycle."""

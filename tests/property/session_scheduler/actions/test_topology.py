@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from session_scheduler.actions import placing
 from session_scheduler.testing import FakeCluster, node, pod, pod_group
 
+from ....tools.examples import examples
 from ..worlds import nodes, plugins, pods
 
 _MIB, _GIB = 1024**2, 1024**3
@@ -42,7 +43,7 @@ def expected(zones, size, cpu, least):
     return {zone: takes[zone] for zone, total in totals.items() if total == best}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(domains(), st.integers(0, 3))
 def test_the_domain_is_the_best_by_kube_schedulers_arithmetic(case, seed):
     zones, size, cpu, least = case
@@ -70,7 +71,7 @@ def decided(objects, chosen):
     return cluster.placements()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(nodes(), pods(), plugins())
 def test_what_is_known_of_domains_beforehand_changes_no_placement(some_nodes, some_pods, chosen):
     short = decided([*some_nodes, *some_pods], chosen)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
 from session_scheduler.testing import FakeCluster, node, pod, pod_group
 
+from ....tools.examples import examples
 from ....tools.volumes import claim, csi_node, storage_class, using, volume
 
 MODES = ("naive", "board", "heap")
@@ -38,7 +39,7 @@ def volume_worlds(draw):
     return [*(node(name, cpu="3") for name in NODES), *limits, *classes_, *volumes, *claims, *groups, *pods]
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(volume_worlds())
 def test_three_evaluations_place_alike_and_bind_each_volume_to_one_claim(objects) -> None:
     answers = []

@@ -10,6 +10,7 @@ from session_scheduler.cluster.errors import ClusterError, Forbidden, Gone, NotF
 from session_scheduler.cluster.port import WatchEvent
 from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup
 
+from ....tools.examples import first
 from ....unit.session_scheduler.cluster.mirror_world import KINDS, SECOND_API, Faulty, World
 
 FAULTS: tuple[ClusterError, ...] = (Unavailable("503"), Forbidden("403"), TooManyRequests("429", 3.0), Gone("410"),
@@ -54,7 +55,7 @@ async def something_happens(cluster: Faulty, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.1])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", first(range(12)))
 async def test_in_a_random_life_what_is_told_adds_up_to_what_there_is(seed: int, loss: float) -> None:
     chance = random.Random(seed)
     world = World(*(an_object(chance) for _ in range(4)), kinds=KINDS, seed=seed)

@@ -14,6 +14,7 @@ from session_scheduler.model.groups import Phase, Task
 from session_scheduler.model.objects import KubeObject
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
+from ....tools.examples import examples
 from ..worlds import Plugins, nodes, plugins, pods
 
 MODES = ("naive", "board", "heap")
@@ -26,7 +27,7 @@ def started(objects: Sequence[KubeObject], chosen: Plugins, mode: str) -> FakeCl
     return cluster
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=examples(40), deadline=None, derandomize=True)
 @given(nodes(), pods(), plugins())
 def test_three_evaluations_place_alike(some_nodes, some_pods, chosen):
     answers = []
@@ -110,7 +111,7 @@ MOVES = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=examples(80), deadline=None, derandomize=True)
 @given(nodes(most=6), pods(most=6), plugins(subsets=False), MOVES)
 def test_three_evaluations_agree_while_others_place_evict_and_undo(some_nodes, some_pods, chosen, moves):
     placed = [pod(f"old-{index}", cpu="200m", bound_to=f"n{index % len(some_nodes)}") for index in range(4)]
@@ -122,7 +123,7 @@ def test_three_evaluations_agree_while_others_place_evict_and_undo(some_nodes, s
             assert seen[0] == seen[2], ("naive", "heap", move)
 
 
-@settings(max_examples=6, deadline=None, derandomize=True)
+@settings(max_examples=examples(6), deadline=None, derandomize=True)
 @given(st.integers(70, 160), st.integers(1, 3), plugins(beyond=False, subsets=False), st.integers(0, 5))
 def test_a_heap_of_part_of_the_rows_is_as_good_as_all_of_them(count, runs, chosen, offset):
     """More nodes than the heap starts with, classes in turns, gangs that fail and are undone in between."""

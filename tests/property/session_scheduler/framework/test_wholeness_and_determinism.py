@@ -17,6 +17,7 @@ from session_scheduler.model.objects import Pod
 from session_scheduler.offline.simulate import simulate
 from session_scheduler.testing import FakeCluster, check_invariants, node
 
+from ....tools.examples import examples
 from ..actions.test_gangs_fit import FromRoom
 from ..worlds import nodes, plugins, pods
 
@@ -43,7 +44,7 @@ class Watching:
 CHANGES = st.lists(st.tuples(st.sampled_from(["pods", "end", "wait", "node"]), st.integers(0, 30)), max_size=6)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(nodes(), st.lists(pods(most=3), min_size=1, max_size=3), plugins(), CHANGES)
 def test_no_cycle_overcommits_a_node_or_splits_a_gang(some_nodes, waves, chosen, changes):
     """FakeCluster checks the invariants after each cycle; what ends in between frees its share."""
@@ -85,7 +86,7 @@ def state_of(scheduler):
     return cache.table.digest(), tasks, groups
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(nodes(most=5), pods(most=4), plugins(), st.sampled_from(["first", "worst"]), st.integers(1, 4), st.booleans())
 def test_a_statement_undone_leaves_no_trace_and_redone_is_as_it_was(some_nodes, some_pods, chosen, how, most, places):
     watching, placing = Watching(), FromRoom(how, most, False)
@@ -118,7 +119,7 @@ def manifests(objects, order, folder):
     return str(path)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(nodes(), pods(), st.integers(0, 3), st.randoms(use_true_random=False))
 def test_equal_seeds_give_equal_bytes_whatever_the_order_of_the_nodes(
     tmp_path_factory: pytest.TempPathFactory, some_nodes, some_pods, seed, order
@@ -136,7 +137,7 @@ def test_equal_seeds_give_equal_bytes_whatever_the_order_of_the_nodes(
     assert answers[0] == answers[1] == answers[2]
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(nodes(), pods(), plugins(), st.randoms(use_true_random=False))
 def test_neither_the_order_of_nodes_nor_their_history_changes_a_placement(some_nodes, some_pods, chosen, order):
     answers = []

@@ -17,10 +17,11 @@ from session_scheduler.offline.snapshot import snapshot
 from session_scheduler.offline.state import ClusterState, open_state, read_state
 from session_scheduler.testing import FakeCluster
 
+from ....tools.examples import examples
 from ..worlds import nodes, pods
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(nodes(), st.lists(pods(), max_size=1), st.integers(0, 2**64 - 1), st.booleans())
 def test_a_snapshot_is_the_state_that_it_was_taken_of(some_nodes, some_pods, seed, yaml):
     cluster = FakeCluster()

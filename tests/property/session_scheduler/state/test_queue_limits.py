@@ -18,6 +18,8 @@ from session_scheduler.state.configured_queues import of_config
 from session_scheduler.testing.builders import gang, pod
 from session_scheduler.testing.fake_cluster import FakeCluster
 
+from ....tools.examples import examples
+
 LABEL = "fluence.flux-framework.org/queue"
 LEAVES = ("a", "b", "c")
 LIMITS = st.dictionaries(st.sampled_from(["cpu", "pods"]), st.integers(1, 6), max_size=2)
@@ -56,7 +58,7 @@ def _queue(name: str, limit: dict[str, int], **more: Any) -> QueueConfig:
     return QueueConfig(name=name, limit=dict(limit), **more)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(LIMITS, min_size=4, max_size=4), st.lists(WORK, min_size=1, max_size=14))
 def test_limits_hold_after_every_placement(limits: list[dict[str, int]], work: list[tuple[str, str, int, int]]) -> None:
     queues = (_queue("top", limits[3]), _queue("a", limits[0], parent="top"), _queue("b", limits[1], parent="top"),
@@ -85,7 +87,7 @@ def test_limits_hold_after_every_placement(limits: list[dict[str, int]], work: l
         assert errors == []
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(WORK, min_size=1, max_size=12))
 def test_what_is_counted_pod_by_pod_is_what_adding_all_of_it_up_comes_to(work: list[tuple[str, str, int, int]]) -> None:
     queues = (_queue("top", {}), _queue("a", {"pods": 5}, parent="top"), _queue("b", {}, parent="top"),
