@@ -49,7 +49,6 @@ MODULES = (
     "session_scheduler.sdk.dynamic_client",
     "session_scheduler.sdk.dynamic_informer",
     "session_scheduler.sdk.event_loop",
-    "session_scheduler.sdk.exposition",
     "session_scheduler.sdk.http_server",
     "session_scheduler.sdk.leader",
     "session_scheduler.sdk.logs",

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.exposition import choose_encoder
-
-from session_scheduler.sdk.exposition import without_created
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
 PREFIX: Final = "fluence_device_plugin_"
+TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _RESULTS: Final = {"registrations": ("ok", "refused", "unavailable"), "allocations": ("ok", "refused")}
 
 
@@ -32,6 +33,7 @@ class Metrics:
 
     def __init__(self, version: str) -> None:
         """`version` is the product's."""
+        disable_created_metrics()
         registry = self._registry = CollectorRegistry()
         ProcessCollector(namespace=PREFIX.rstrip("_"), registry=registry)
         build = Gauge(PREFIX + "build_info", "1; what runs.", ("version", "python"), registry=registry)
@@ -79,19 +81,9 @@ class Metrics:
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """The answer to a scrape and its content type, for the request's Accept header."""
-        write, content_type = choose_encoder(accept)
-        return write(_Shown(self._registry)), content_type
-
-
-class _Shown(CollectorRegistry):
-    """What is shown of a registry."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        super().__init__()
-        self._shown = registry
-
-    def collect(self) -> Iterator[Metric]:
-        return iter(without_created(self._shown.collect()))
+        if "application/openmetrics-text" in accept:
+            return generate_openmetrics(self._registry), OPENMETRICS
+        return generate_latest(self._registry), TEXT
 
 
 class _Types:

@@ -2,16 +2,12 @@
 
 import math
 import platform
-from collections.abc import Callable
 from datetime import datetime
 from typing import Final, Literal, get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
-from prometheus_client.registry import Collector
-
-from session_scheduler.sdk.exposition import without_created
 
 PREFIX: Final = "fluence_webhook_"
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -21,24 +17,11 @@ RequestResult = Literal["patched", "unchanged", "refused", "malformed", "late", 
 CheckResult = Literal["ok", "failed"]
 
 
-_as_text: Callable[[Collector], bytes] = generate_latest
-_as_openmetrics: Callable[[Collector], bytes] = generate_openmetrics
-
-
-class _Families(Collector):
-    """What is shown of a registry."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-
-    def collect(self) -> list[Metric]:
-        return without_created(self._registry.collect())
-
-
 class WebhookMetrics:
     """One webhook's metrics. `exposition` is the answer to a scrape."""
 
     def __init__(self, version: str = "") -> None:
+        disable_created_metrics()
         registry = self.registry = CollectorRegistry()
         ProcessCollector(namespace=PREFIX.rstrip("_"), registry=registry)
         build = Gauge(PREFIX + "build_info", "1; what runs.", ("version", "python"), registry=registry)
@@ -97,7 +80,6 @@ class WebhookMetrics:
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """The answer to a scrape and its content type, for the request's Accept header."""
-        families = _Families(self.registry)
         if "application/openmetrics-text" in accept:
-            return _as_openmetrics(families), OPENMETRICS
-        return _as_text(families), TEXT
+            return generate_openmetrics(self.registry), OPENMETRICS
+        return generate_latest(self.registry), TEXT

@@ -7,7 +7,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Gauge, Metric, ProcessCollector
+from prometheus_client import CollectorRegistry, Gauge, Metric, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
@@ -16,13 +16,11 @@ from fluence_plugins.master_queue.plugin import MasterQueuePlugin
 from session_scheduler.config.parsing import read_values, validated
 from session_scheduler.config.settings import without_secrets
 from session_scheduler.errors import InputError
-from session_scheduler.sdk.exposition import without_created
 from session_scheduler.sdk.http_server import Endpoints
 from session_scheduler.sdk.leader import Leadership, connect
 from session_scheduler.sdk.signals import stop_on_signals
 
 _TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
-_as_text: Callable[[Collector], bytes] = generate_latest
 
 
 def load(path: Path | None) -> MasterQueueConfiguration:
@@ -64,6 +62,7 @@ class Exposition:
     """What is measured of the plugin, and of the process."""
 
     def __init__(self, plugin: MasterQueuePlugin, leadership: Leadership) -> None:
+        disable_created_metrics()
         self._registry = CollectorRegistry()
         ProcessCollector(namespace="fluence", registry=self._registry)
         build = Gauge("fluence_build_info", "1; what runs.", ("version",), registry=self._registry)
@@ -74,7 +73,7 @@ class Exposition:
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:  # noqa: ARG002 (there is one form)
         """See `endpoints.Exposition`."""
-        return _as_text(_Families(lambda: without_created(self._registry.collect()))), _TEXT
+        return generate_latest(self._registry), _TEXT
 
 
 class _Families(Collector):

@@ -21,7 +21,7 @@ _PUBLIC: Final = {
     "sdk.leader": "leadership",
     "sdk.signals": "stopping",
     "sdk.sockets": "listening",
-    **{f"sdk.{name}": name for name in ("command_options", "commands", "event_loop", "exposition", "logs", "tasks")},
+    **{f"sdk.{name}": name for name in ("command_options", "commands", "event_loop", "logs", "tasks")},
 }
 """By module below `session_scheduler`: those whose names it has now; the root has what every plugin needs."""
 _INTERNAL: Final = {

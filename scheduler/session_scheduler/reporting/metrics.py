@@ -15,12 +15,19 @@ from time import perf_counter
 from typing import Final, Literal, NamedTuple, get_args
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Metric,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
-from session_scheduler.base.exposition import without_created
 from session_scheduler.cluster.group_discovery import GroupDiscovery
 from session_scheduler.cluster.mirror import MirrorMeter
 from session_scheduler.framework.hooks import HookCall, HookCalls
@@ -157,6 +164,7 @@ class Metrics:
 
     def __init__(self, version: str = "") -> None:
         """`version` is the product's, for `fluence_build_info`."""
+        disable_created_metrics()
         registry = self._registry = CollectorRegistry()
         ProcessCollector(namespace=PREFIX.rstrip("_"), registry=registry)
         build = Gauge(PREFIX + "build_info", "1; what runs.", ("version", "python"), registry=registry)
@@ -266,7 +274,7 @@ class Metrics:
         """The answer to a scrape and its content type, for the request's Accept header."""
         wants_openmetrics = "application/openmetrics-text" in accept
         write = generate_openmetrics if wants_openmetrics else generate_latest
-        families = without_created(self._registry.collect())
+        families = list(self._registry.collect())
         families += self._plugin_families.collect(families, lambda family: write(_Collector(lambda: [family])))
         return write(_Collector(lambda: families)), OPENMETRICS if wants_openmetrics else TEXT
 
@@ -378,7 +386,7 @@ def _problem(family: Metric, taken: set[str], write: Callable[[Metric], object])
     if clash:
         return f"{clash[0]} is there already: rename it"
     try:
-        foreign = sorted({sample.name for shown in without_created([family]) for sample in shown.samples} - names)
+        foreign = sorted({sample.name for sample in family.samples} - names)
         write(family)
     except Exception as error:  # noqa: BLE001 (the library raises whatever comes of wrong values)
         return f"{family.name} cannot be written: {type(error).__name__}: {error}"

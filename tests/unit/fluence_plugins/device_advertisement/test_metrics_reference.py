@@ -4,10 +4,12 @@ import inspect
 import re
 from pathlib import Path
 
+import pytest
+from prometheus_client import enable_created_metrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from fluence_plugins.device_advertisement.commands import device_plugin
-from fluence_plugins.device_advertisement.metrics import Metrics, TypeState
+from fluence_plugins.device_advertisement.metrics import OPENMETRICS, Metrics, TypeState
 
 PAGE = (Path(__file__).parents[4] / "docs/reference/device-plugin.md").read_text()
 Row = tuple[str, str, frozenset[str]]
@@ -51,7 +53,15 @@ def test_a_type_that_left_is_shown_no_more() -> None:
     assert 'type="qpu"' not in metrics.exposition()[0].decode()
 
 
-def test_a_scrape_that_accepts_openmetrics_gets_it() -> None:
-    body, content_type = Metrics("0.1.0").exposition("application/openmetrics-text; version=1.0.0")
-    assert content_type.startswith("application/openmetrics-text")
+@pytest.mark.parametrize("version", ["1.0.0", "nonsense"])
+def test_a_scrape_that_accepts_openmetrics_gets_it(version: str) -> None:
+    body, content_type = Metrics("0.1.0").exposition(f"application/openmetrics-text; version={version}")
+    assert content_type == OPENMETRICS
     assert body.endswith(b"# EOF\n")
+
+
+def test_no_series_shows_when_it_began() -> None:
+    enable_created_metrics()
+    metrics = Metrics("0.1.0")
+    metrics.add_type("qpu")
+    assert b"_created" not in metrics.exposition()[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, enable_created_metrics
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
@@ -61,6 +61,11 @@ def test_a_scrape_may_ask_for_openmetrics() -> None:
     assert content_type == OPENMETRICS
     assert any(family.name == "fluence_webhook_requests" for family in openmetrics(body.decode()))
     assert shown().exposition("*/*")[1] == TEXT
+
+
+def test_no_series_shows_when_it_began() -> None:
+    enable_created_metrics()
+    assert b"_created" not in shown().exposition()[0]
 
 
 def test_the_page_names_every_option_of_the_command_and_no_other(capsys: pytest.CaptureFixture[str]) -> None:

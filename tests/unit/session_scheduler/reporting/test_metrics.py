@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client import enable_created_metrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families as text_families
 
@@ -153,7 +154,9 @@ def test_the_format_is_what_the_request_accepts(metrics: Metrics, accept: str, c
     assert names >= {"fluence_cycles", "fluence_cycle_seconds", "fluence_leader"}
 
 
-def test_every_name_begins_with_the_product_s_and_no_series_tells_when_it_began(metrics: Metrics) -> None:
+def test_every_name_begins_with_the_product_s_and_no_series_tells_when_it_began() -> None:
+    enable_created_metrics()
+    metrics = Metrics()
     for accept in ("", "application/openmetrics-text"):
         lines = metrics.exposition(accept)[0].decode().splitlines()
         assert all(line.startswith("fluence_") for line in lines if not line.startswith("#"))

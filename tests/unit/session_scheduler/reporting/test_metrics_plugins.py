@@ -170,6 +170,11 @@ def test_a_plugin_may_answer_with_the_library_s_own_instruments() -> None:
     }
 
 
+def test_a_plugin_s_own_family_may_have_a_name_that_ends_in_created() -> None:
+    metrics = following(("a", Measuring(lambda: [gauge("fluence_created", 3)])))
+    assert [sample.value for sample in scraped(metrics)["fluence_created"].samples] == [3]
+
+
 def test_hooks_are_timed_by_profile_plugin_and_hook() -> None:
     plugin = Measuring(lambda: [])
     metrics = following(("a", plugin))
