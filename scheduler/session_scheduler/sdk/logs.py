@@ -5,7 +5,6 @@ The core logs by structlog, plugins and libraries by `logging`; both end in the 
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import sys
@@ -14,6 +13,8 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 import structlog
+from structlog.processors import JSONRenderer, format_exc_info
+from structlog.stdlib import ProcessorFormatter
 from structlog.typing import EventDict, Processor
 
 from session_scheduler.sdk.commands import LogLevel
@@ -22,8 +23,6 @@ _LogFormat = Literal["console", "json"]
 """console: `LEVEL event field=value`. json: an object a line, with time, level, logger, event and the fields."""
 _LIBRARIES: Final = ("asyncio", "aiohttp", "kubernetes", "urllib3")
 """Below a warning they log requests and answers, which may hold secrets."""
-_FIELDS: Final = "fluence_fields"
-"""The attribute of a `LogRecord` that has an event's fields; their own names may be those of other attributes."""
 
 
 def log_to_stderr(level: LogLevel = LogLevel.WARNING, format: _LogFormat = "console") -> None:  # noqa: A002
@@ -31,7 +30,10 @@ def log_to_stderr(level: LogLevel = LogLevel.WARNING, format: _LogFormat = "cons
     number = logging.getLevelNamesMapping()[level.name]
     as_json = format == "json"
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonFormatter() if as_json else logging.Formatter("%(levelname)s %(message)s"))
+    if as_json:
+        handler.setFormatter(ProcessorFormatter(processors=[_as_json_line, format_exc_info, JSONRenderer()]))
+    else:
+        handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
     logging.basicConfig(level=number, handlers=[handler], force=True)
     logging.captureWarnings(as_json)
     # No line has these, and looking them up costs as much as the rest of it. Source: Python's logging how-to.
@@ -39,7 +41,7 @@ def log_to_stderr(level: LogLevel = LogLevel.WARNING, format: _LogFormat = "cons
     logging._srcfile = None
     for library in _LIBRARIES:
         logging.getLogger(library).setLevel(max(number, logging.WARNING))
-    processors: list[Processor] = [_as_record] if as_json else [structlog.processors.format_exc_info, _as_line]
+    processors: list[Processor] = [ProcessorFormatter.wrap_for_formatter] if as_json else [format_exc_info, _as_line]
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.stdlib.LoggerFactory(),
@@ -50,32 +52,21 @@ def log_to_stderr(level: LogLevel = LogLevel.WARNING, format: _LogFormat = "cons
 # ------------------------------------------------------------------ JSON
 
 
-def _as_record(_logger: object, _method: str, entry: EventDict) -> tuple[tuple[str], dict[str, Any]]:
-    """The event as the arguments of `logging`'s methods."""
-    kept = {key: entry.pop(key) for key in ("exc_info", "stack_info") if key in entry}
-    return (str(entry.pop("event", "")),), {**kept, "extra": {_FIELDS: dict(entry)}}
-
-
-class _JsonFormatter(logging.Formatter):
-    """A record as one line of ASCII: what reads it need not know this process's encoding."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line, without its end."""
-        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        line: dict[str, Any] = {
-            "time": time.replace("+00:00", "Z"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "event": record.getMessage(),
-        }
-        trace = self.formatException(record.exc_info) if record.exc_info else record.exc_text
-        if record.stack_info:
-            trace = "\n".join(filter(None, (trace, self.formatStack(record.stack_info))))
-        for key, value in getattr(record, _FIELDS, {}).items():
-            line[f"{key}_" if key in line or key == "exception" else key] = _plain(value)
-        if trace:
-            line["exception"] = trace
-        return json.dumps(line)
+def _as_json_line(_logger: object, _method: str, entry: EventDict) -> EventDict:
+    """What every line has, then the event's own fields; one whose name a line has already gets an underscore."""
+    record = entry.pop("_record")
+    del entry["_from_structlog"]
+    time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+    line = {
+        "time": time.replace("+00:00", "Z"),
+        "level": record.levelname.lower(),
+        "logger": record.name,
+        "event": str(entry.pop("event", "")),
+    }
+    exception = entry.pop("exc_info", None)
+    for key, value in entry.items():
+        line[f"{key}_" if key in line or key == "exception" else key] = _plain(value)
+    return {**line, "exc_info": exception}
 
 
 def _plain(value: object) -> Any:
