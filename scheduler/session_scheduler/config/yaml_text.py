@@ -1,16 +1,16 @@
 """YAML and JSON texts as plain values, bounded, with every mistake placed. A public name for plugins.
 
 Unlike general loaders: duplicate keys and self-referring aliases are refused; size, nesting and what aliases expand to
-are bounded; keys are text whatever they look like (`on:`). The caller says how other scalars are read. Built from
-events, because that costs a third of PyYAML's own constructor and cannot exhaust the stack. A text that is JSON goes
-through the json module: YAML has no surrogate pairs and no long keys.
+are bounded; keys are text whatever they look like (`on:`). The caller says how other scalars are read. A text that is
+JSON goes through the json module: YAML has no surrogate pairs and no long keys.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -69,8 +69,8 @@ def read_value(text: str | bytes, scalars: Scalars = "json", limits: Limits = DE
             values = []  # YAML's flow style also starts with a bracket
         if len(values) == 1:
             return values[0]
-    documents = list(_yaml_documents(data, scalars, limits, single=True))
-    return documents[0] if documents else None
+    with _loading(data, scalars, limits) as loader:
+        return loader.get_single_data()
 
 
 def read_documents(
@@ -86,7 +86,9 @@ def read_documents(
         else:
             yield from values
             return
-    yield from _yaml_documents(data, scalars, limits)
+    with _loading(data, scalars, limits) as loader:
+        while loader.check_data():
+            yield loader.get_data()
 
 
 def read_json(text: str | bytes, scalars: Scalars = "json", limits: Limits = DEFAULT_LIMITS) -> list[Any]:
@@ -123,8 +125,8 @@ def _repeated(key: str) -> str:
     return f"key {shown(key)} appears twice in one mapping: remove one"
 
 
-def _fail(event: yaml.Event, problem: str) -> NoReturn:
-    mark = event.start_mark
+def _fail(event: yaml.Event | None, problem: str) -> NoReturn:
+    mark = event.start_mark if event is not None else None
     raise YamlError(problem, mark.line + 1, mark.column + 1) if mark is not None else YamlError(problem)
 
 
@@ -207,8 +209,9 @@ def _refuse_half_characters(values: list[Any]) -> None:
 def _placed(error: YamlError, data: bytes, scalars: Scalars, limits: Limits) -> YamlError:
     """The error with its place, which YAML's events have and the json module has not."""
     try:
-        for _ in _yaml_documents(data, scalars, limits):
-            pass
+        with _loading(data, scalars, limits) as loader:
+            while loader.check_data():
+                loader.get_data()
     except YamlError as found:
         if found.problem == error.problem:
             return found
@@ -218,91 +221,72 @@ def _placed(error: YamlError, data: bytes, scalars: Scalars, limits: Limits) -> 
 # ------------------------------------------------------------------ YAML
 
 
-class _Frame:
-    """A mapping or sequence under construction. `size` counts the values in it, aliases expanded."""
+class BoundedLoader(yaml.CSafeLoader):
+    """PyYAML's C loader, except that it builds the documents from the parser's events.
 
-    __slots__ = ("items", "key", "keyed", "map", "merge", "merging", "size", "start")
+    The C code composes a document without a call by which a subclass could refuse an alias or a size. Building from
+    events also costs a third of PyYAML's own constructor.
+    """
 
-    def __init__(self, start: yaml.CollectionStartEvent) -> None:
-        self.map: dict[str, Any] | None = {} if isinstance(start, yaml.MappingStartEvent) else None
-        self.items: list[Any] = []
-        self.start = start
-        self.keyed = False
-        self.key = ""
-        self.merge: list[dict[str, Any]] = []
-        self.merging = False
-        self.size = 1
-
-    def value(self) -> Any:
-        if self.map is None:
-            return self.items
-        for merged in self.merge:
-            for key, value in merged.items():
-                self.map.setdefault(key, value)
-        return self.map
-
-    def add(self, value: Any, event: yaml.Event, size: int) -> None:
-        self.size += size
-        if self.map is None:
-            self.items.append(value)
-        elif not self.keyed:
-            self._start_key(value, event)
-        else:
-            self.keyed = False
-            if self.merging:
-                self._add_merge(value, event)
-            else:
-                self.map[self.key] = value
-
-    def _start_key(self, value: Any, event: yaml.Event) -> None:
-        if not isinstance(value, str):
-            _fail(event, "a key must be a plain word: quote it")
-        if self.map is not None and value in self.map:
-            _fail(event, _repeated(value))
-        self.key = value
-        self.keyed = True
-        self.merging = value == "<<" and isinstance(event, yaml.ScalarEvent) and event.implicit[0]  # "<<" is a key
-
-    def _add_merge(self, value: Any, event: yaml.Event) -> None:
-        merged = value if isinstance(value, list) else [value]
-        if not all(isinstance(part, dict) for part in merged):
-            _fail(event, "<< takes a mapping or a list of mappings: name one by its alias")
-        self.merge.extend(merged)
-
-
-class _Document:
-    """Builds one document's value from its events."""
-
-    def __init__(self, plain: Callable[[str], object], limits: Limits) -> None:
-        self._plain = plain
+    def __init__(self, stream: bytes, scalars: Scalars = "kubernetes", limits: Limits = DEFAULT_LIMITS) -> None:
+        super().__init__(stream)
+        self._plain = PLAIN[scalars]
         self._limits = limits
-        self._stack: list[_Frame] = []
-        self._anchors: dict[str, tuple[Any, int] | None] = {}  # None: begun, not yet complete
+        self._anchors: dict[str, tuple[Any, int] | None] = {}
+        """By anchor the value and its size; None while the value is not complete."""
+        self._size = 0
+        """How many values there are so far, aliases expanded."""
         self._aliased = 0
-        self.root: Any = None
 
-    def scalar(self, event: yaml.ScalarEvent) -> None:
-        top = self._stack[-1] if self._stack else None
-        as_key = top is not None and top.map is not None and not top.keyed
-        if event.tag is not None:
-            value = self._tagged(event, as_key)
+    def check_data(self) -> bool:
+        """Whether another document follows."""
+        if self.check_event(yaml.StreamStartEvent):
+            self.get_event()
+        return not self.check_event(yaml.StreamEndEvent)
+
+    def get_data(self) -> Any:
+        """The next document's value."""
+        self.get_event()
+        self._anchors = {}
+        self._size = self._aliased = 0
+        value = self._value(self.get_event(), 0)
+        self.get_event()
+        return value
+
+    def get_single_data(self) -> Any:
+        """The only document's value; None where there is none."""
+        value = self.get_data() if self.check_data() else None
+        if self.check_data():
+            _fail(self.peek_event(), "a second document begins: keep one")
+        return value
+
+    def _value(self, event: Any, depth: int, is_key: bool = False) -> Any:
+        """The value that begins with this event, `depth` levels down; a key is text whatever it looks like."""
+        if isinstance(event, yaml.ScalarEvent):  # the commonest first
+            value: Any = event.value
+            size = 1 + (len(event.value) >> 8)
+            self._size += size
+            if event.tag is not None:
+                value = self._tagged(event, is_key)
+            elif event.implicit[0] and not is_key:
+                value = self._plain(value)
+        elif isinstance(event, yaml.AliasEvent):
+            return self._expanded(event)
         else:
-            value = event.value if as_key or not event.implicit[0] else self._plain(event.value)
-        size = 1 + (len(event.value) >> 8)
+            before = self._size
+            value = self._collection(event, depth)
+            size = self._size - before
         if event.anchor is not None:
             self._anchors[event.anchor] = (value, size)
-        if top is None:
-            self.root = value
-        else:
-            top.add(value, event, size)
+        return value
 
-    def _tagged(self, event: yaml.ScalarEvent, as_key: bool) -> object:
+    def _tagged(self, event: yaml.ScalarEvent, is_key: bool) -> object:
         name = (event.tag or "").removeprefix(_TAG)
         if name not in ("!", "str", "binary", "int", "float", "bool", "null"):
             _unsupported(event)
-        return event.value if as_key or name in ("!", "str", "binary") else self._plain(event.value)
+        return event.value if is_key or name in ("!", "str", "binary") else self._plain(event.value)
 
-    def alias(self, event: yaml.AliasEvent) -> None:
+    def _expanded(self, event: yaml.AliasEvent) -> Any:
         if event.anchor not in self._anchors:
             _fail(event, f"the alias *{plain(event.anchor or '')} names nothing above it: correct its name")
         anchored = self._anchors[event.anchor]
@@ -312,44 +296,59 @@ class _Document:
         self._aliased += size
         if self._aliased > self._limits.aliased:
             _fail(event, f"aliases expand to more than {self._limits.aliased} values: use fewer")
-        self._put(value, event, size)
+        self._size += size
+        return value
 
-    def start(self, event: yaml.CollectionStartEvent) -> None:
-        if len(self._stack) >= self._limits.depth:
+    def _collection(self, event: yaml.CollectionStartEvent, depth: int) -> Any:
+        if depth >= self._limits.depth:
             _fail(event, _too_deep(self._limits))
-        frame = _Frame(event)
-        if event.tag is not None and event.tag not in ("!", _TAG + ("seq" if frame.map is None else "map")):
+        is_map = isinstance(event, yaml.MappingStartEvent)
+        if event.tag is not None and event.tag not in ("!", _TAG + ("map" if is_map else "seq")):
             _unsupported(event)
         if event.anchor is not None:
             self._anchors[event.anchor] = None
-        self._stack.append(frame)
+        self._size += 1
+        if is_map:
+            return self._mapping(depth + 1)
+        items = []
+        while not isinstance(item := self.get_event(), yaml.SequenceEndEvent):
+            items.append(self._value(item, depth + 1))
+        return items
 
-    def end(self) -> None:
-        frame = self._stack.pop()
-        value = frame.value()
-        if frame.start.anchor is not None:
-            self._anchors[frame.start.anchor] = (value, frame.size)
-        self._put(value, frame.start, frame.size)
-
-    def _put(self, value: Any, event: yaml.Event, size: int) -> None:
-        if self._stack:
-            self._stack[-1].add(value, event, size)
-        else:
-            self.root = value
+    def _mapping(self, depth: int) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        merged: list[dict[str, Any]] = []
+        while not isinstance(event := self.get_event(), yaml.MappingEndEvent):
+            key = self._value(event, depth, is_key=True)
+            if not isinstance(key, str):
+                _fail(event, "a key must be a plain word: quote it")
+            if key in values:
+                _fail(event, _repeated(key))
+            begin = self.get_event()
+            value = self._value(begin, depth)
+            if key == "<<" and isinstance(event, yaml.ScalarEvent) and event.implicit[0]:  # "<<" is a key
+                parts = value if isinstance(value, list) else [value]
+                if not all(isinstance(part, dict) for part in parts):
+                    _fail(begin, "<< takes a mapping or a list of mappings: name one by its alias")
+                merged += parts
+            else:
+                values[key] = value
+        for part in merged:
+            for key, value in part.items():
+                values.setdefault(key, value)
+        return values
 
 
 def _unsupported(event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> NoReturn:
     _fail(event, f"tag {plain(event.tag or '')} is not supported: remove it")
 
 
-def _events(data: bytes) -> Iterator[yaml.Event]:
-    loader = yaml.CSafeLoader(data)
+@contextmanager
+def _loading(data: bytes, scalars: Scalars, limits: Limits) -> Iterator[BoundedLoader]:
+    """A loader of the text. Its errors are YamlErrors."""
+    loader = BoundedLoader(data, scalars, limits)
     try:
-        while True:
-            event = loader.get_event()
-            if event is None or isinstance(event, yaml.StreamEndEvent):
-                return
-            yield event
+        yield loader
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         problem = f"is not valid YAML: {error.problem or error.context}: correct it"
@@ -358,24 +357,3 @@ def _events(data: bytes) -> Iterator[yaml.Event]:
         raise YamlError(f"is not valid YAML: {' '.join(str(error).split())}: correct it") from None
     finally:
         loader.dispose()
-
-
-def _yaml_documents(data: bytes, scalars: Scalars, limits: Limits, single: bool = False) -> Iterator[Any]:
-    document = _Document(PLAIN[scalars], limits)
-    begun = 0
-    for event in _events(data):
-        if isinstance(event, yaml.ScalarEvent):  # the commonest first
-            document.scalar(event)
-        elif isinstance(event, yaml.CollectionStartEvent):
-            document.start(event)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            document.end()
-        elif isinstance(event, yaml.AliasEvent):
-            document.alias(event)
-        elif isinstance(event, yaml.DocumentStartEvent):
-            begun += 1
-            if single and begun > 1:
-                _fail(event, "a second document begins: keep one")
-            document = _Document(PLAIN[scalars], limits)
-        elif isinstance(event, yaml.DocumentEndEvent):
-            yield document.root
