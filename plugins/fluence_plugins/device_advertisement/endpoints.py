@@ -1,7 +1,7 @@
 """/metrics, /healthz and /readyz over plain HTTP, read only: as much of HTTP/1.1 as probes and Prometheus speak.
 
 One request a connection, bounded in bytes and time, answered from memory on the loop itself: so a probe that gets no
-answer means a stuck loop. A web framework would take a sixth of the memory that this process may have.
+answer means a stuck loop. aiohttp would take a sixth of the memory that this process may have (ADR 9).
 """
 
 from __future__ import annotations
