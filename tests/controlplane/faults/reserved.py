@@ -23,6 +23,8 @@ SETTINGS = Settings(
 HOUR = 3600
 SIZE = 2
 """Pods of the gang."""
+WRITES = 10
+"""At least so many there are; more where the gang is told something new while it waits."""
 
 
 def begin(world: World) -> None:

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from ..harness import ControlPlane
 from ..proxy import Fault
-from . import device_pods, outages
+from . import device_pods, outages, producers, reserved
 from .device_pods import DEVICE_POD
 from .leaders import six_leaders
-from .producers import PRODUCER, WRITES
+from .producers import PRODUCER
 from .reserved import RESERVED
 from .writes import ELECTED_KILLS, GANG, KILLS, OTHERS, SLOW, Kind, Life, count_writes, killed_twice, one_write
 
@@ -53,12 +53,12 @@ def _of_life(life: Life, writes: int, twice: int, word: str = "") -> Iterator[Ru
         yield word + kind.name, which, lambda plane, at, k=kind, n=number: one_write(plane, at, k, n, life)  # type: ignore[misc]
 
 
-def all_runs(writes: int, device_pod_writes: int, producer_writes: int, reserved_writes: int) -> Iterator[Run]:
-    """Everything, in a fixed order and with fixed seeds; how many writes the lives have is counted before."""
+def all_runs(writes: int, device_pod_writes: int) -> Iterator[Run]:
+    """Everything, in a fixed order and with fixed seeds; how many writes the first two lives have is counted before."""
     yield from _of_life(GANG, writes, _TWICE)
     yield from _of_life(DEVICE_POD, device_pod_writes, _DEVICE_PODS_TWICE, "device-pod, ")
-    yield from _of_life(PRODUCER, producer_writes, _PRODUCERS_TWICE, "producer, ")
-    yield from _of_life(RESERVED, reserved_writes, _RESERVED_TWICE, "reserved, ")
+    yield from _of_life(PRODUCER, producers.WRITES, _PRODUCERS_TWICE, "producer, ")
+    yield from _of_life(RESERVED, reserved.WRITES, _RESERVED_TWICE, "reserved, ")
     for name, (scenario, times) in (outages.SCENARIOS | device_pods.SCENARIOS).items():
         for time_ in range(times):
             chance = random.Random(f"{_SEED} {name} {time_}")
@@ -75,8 +75,8 @@ def main(words: list[str]) -> int:
     failures = folder / "failures.txt"
     runs, passed = Counter[str](), Counter[str]()
     with ControlPlane(_made(folder / "plane")) as plane:
-        gang, device_pod, reserved = (count_writes(plane, folder, life) for life in (GANG, DEVICE_POD, RESERVED))
-        every = all_runs(gang, device_pod, WRITES, reserved)
+        gang, device_pod = (count_writes(plane, folder, life) for life in (GANG, DEVICE_POD))
+        every = all_runs(gang, device_pod)
         chosen = [run for run in every if not words or any(word in run[0] for word in words)]
         for number, (name, which, run) in enumerate(chosen, 1):
             began = time.monotonic()

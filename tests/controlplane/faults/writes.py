@@ -45,6 +45,11 @@ class Kind:
     """What it does when the gang has come as far as it was to, all the same."""
 
 
+def kind_id(value: object) -> str:
+    """A test's parameter in its name."""
+    return value.name.replace(" ", "-") if isinstance(value, Kind) else str(value)
+
+
 def _kill(world: World, rule: Rule) -> None:
     world.schedulers[0].kill()
 

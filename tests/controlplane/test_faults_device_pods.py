@@ -1,0 +1,86 @@
+"""As test_faults_gangs, of a single pod with a device."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from .faults.device_pods import (
+    DEVICE_POD,
+    ended_unheard,
+    ended_while_the_api_server_is_away,
+    former_leader,
+    handed_on_by_six_leaders,
+    handed_on_while_watches_break,
+)
+from .faults.writes import ELECTED_KILLS, KILLS, OTHERS, SLOW, Kind, count_writes, kind_id, one_write
+from .harness import ControlPlane
+
+DEVICE_POD_WRITES = 3
+"""In a device pod's life: its bind, the word to another one that it has to wait, that one's bind."""
+_CHANCE = random.Random(4)
+DEVICE_POD_SAMPLE = [(kind, _CHANCE.randint(1, DEVICE_POD_WRITES)) for kind in OTHERS]
+
+
+def test_a_device_pods_life_has_as_many_writes_as_the_faults_are_spread_over(
+    fault_plane: ControlPlane, tmp_path: Path
+) -> None:
+    assert count_writes(fault_plane, tmp_path, DEVICE_POD) == DEVICE_POD_WRITES
+
+
+@pytest.mark.parametrize("number", range(1, DEVICE_POD_WRITES + 1))
+@pytest.mark.parametrize("kind", KILLS, ids=kind_id)
+def test_a_killed_scheduler_gives_no_device_twice(
+    fault_plane: ControlPlane, tmp_path: Path, kind: Kind, number: int
+) -> None:
+    one_write(fault_plane, tmp_path, kind, number, DEVICE_POD)
+
+
+@pytest.mark.parametrize(("kind", "number"), [(ELECTED_KILLS[0], 3), (ELECTED_KILLS[1], 1)], ids=kind_id)
+def test_a_killed_leader_gives_no_device_twice(
+    fault_plane: ControlPlane, tmp_path: Path, kind: Kind, number: int
+) -> None:
+    one_write(fault_plane, tmp_path, kind, number, DEVICE_POD)
+
+
+@pytest.mark.parametrize(("kind", "number"), DEVICE_POD_SAMPLE, ids=kind_id)
+def test_a_device_pods_write_that_goes_wrong_is_made_good(
+    fault_plane: ControlPlane, tmp_path: Path, kind: Kind, number: int
+) -> None:
+    one_write(fault_plane, tmp_path, kind, number, DEVICE_POD)
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_leader_that_stood_still_gives_no_device_when_it_goes_on(
+    fault_plane: ControlPlane, tmp_path: Path, number: int
+) -> None:
+    one_write(fault_plane, tmp_path, SLOW[1], number, DEVICE_POD)
+
+
+@pytest.mark.parametrize("deleted", [False, True], ids=["ended", "deleted"])
+def test_the_device_of_a_pod_that_ended_unheard_is_the_next_ones(
+    fault_plane: ControlPlane, tmp_path: Path, deleted: bool
+) -> None:
+    ended_unheard(fault_plane, tmp_path, deleted=deleted)
+
+
+def test_the_device_of_a_pod_that_ended_as_the_api_server_died_is_the_next_ones(
+    fault_plane: ControlPlane, tmp_path: Path
+) -> None:
+    ended_while_the_api_server_is_away(fault_plane, tmp_path)
+
+
+def test_a_device_goes_from_pod_to_pod_while_watches_break(fault_plane: ControlPlane, tmp_path: Path) -> None:
+    handed_on_while_watches_break(fault_plane, tmp_path, seed=4, pods=4)
+
+
+def test_a_former_leaders_late_bind_takes_no_device_under_the_fencing_policy(
+    fault_plane: ControlPlane, tmp_path: Path
+) -> None:
+    former_leader(fault_plane, tmp_path)
+
+
+def test_a_device_goes_from_pod_to_pod_while_leaders_come_and_go(fault_plane: ControlPlane, tmp_path: Path) -> None:
+    handed_on_by_six_leaders(fault_plane, tmp_path, seed=4, pods=4)
