@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ..tools.deploying import CHART, DEPLOY, NAMESPACE, RESOURCES, Manifest, chart, key, manifests, program, the
+from ..tools.deploying import CHART, DEPLOY, NAMESPACE, RESOURCES, Manifest, chart, hooks, key, manifests, program, the
 from .harness import ADMIN, ControlPlane
 
 FLAT = ("fluence.yaml", "fluence-resources.yaml", "device-plugin.yaml", "options/annotations.yaml",
@@ -184,6 +184,12 @@ def judged(plane: ControlPlane, level: str, spec: Manifest) -> tuple[int, str]:
 @pytest.mark.parametrize("name", ["fluence", "fluence-webhook"])
 def test_the_deployments_pods_are_taken_where_pods_are_restricted(plane: ControlPlane, name: str) -> None:
     spec = the("Deployment", called=name)["spec"]["template"]["spec"]
+    assert judged(plane, "restricted", spec) == (HTTPStatus.CREATED, "")
+
+
+def test_the_pod_of_helm_test_is_taken_where_pods_are_restricted(plane: ControlPlane) -> None:
+    *_, pod_of_test = hooks()
+    spec = {**pod_of_test["spec"], "serviceAccountName": "default"}
     assert judged(plane, "restricted", spec) == (HTTPStatus.CREATED, "")
 
 

@@ -18,6 +18,9 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 CHART = DEPLOY / "chart" / "fluence"
 RESOURCES = DEPLOY / "kustomize" / "base" / "resources" / "resources.yaml"
 NAMESPACE = "kube-system"
+VERSION = str(yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"])
+IMAGE = f"ghcr.io/converged-computing/fluence:{VERSION}"
+"""What every manifest runs."""
 KUBERNETES = "1.36.3"
 _SECONDS = 60
 Manifest = dict[str, Any]
@@ -73,7 +76,17 @@ def said(name: str, *arguments: str | Path) -> str:
 
 
 def chart(*arguments: str | Path, namespace: str = NAMESPACE) -> list[Manifest]:
-    """The objects that the chart makes with these arguments of `helm template`."""
+    """The objects that the chart makes with these arguments of `helm template`: those of `helm test` are left out."""
+    return rendered("--skip-tests", *arguments, namespace=namespace)
+
+
+def hooks(*arguments: str | Path, namespace: str = NAMESPACE) -> list[Manifest]:
+    """The objects that `helm test` makes."""
+    return rendered("--show-only", "templates/tests/readyz.yaml", *arguments, namespace=namespace)
+
+
+def rendered(*arguments: str | Path, namespace: str) -> list[Manifest]:
+    """What `helm template` prints."""
     fixed = ("--namespace", namespace, "--kube-version", KUBERNETES)
     return objects(said("helm", "template", "fluence", CHART, *fixed, *arguments))
 

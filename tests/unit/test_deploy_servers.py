@@ -20,7 +20,7 @@ from fluence_plugins.resources.coordination import COORDINATION, OBSERVE_LABEL, 
 from fluence_plugins.resources.file import CAPACITY_ENV, DEFAULT_CAPACITY, RESOURCES_ENV
 from fluence_plugins.resources.label_groups import GROUP_LABEL
 
-from ..tools.deploying import DEPLOY, NAMESPACE, Manifest, manifests, the
+from ..tools.deploying import DEPLOY, IMAGE, NAMESPACE, Manifest, manifests, the
 
 FILES = {"fluence": "fluence.yaml", "fluence-webhook": "fluence.yaml", "fluence-device-plugin": "device-plugin.yaml"}
 KINDS = {"fluence": "Deployment", "fluence-webhook": "Deployment", "fluence-device-plugin": "DaemonSet"}
@@ -68,7 +68,7 @@ def test_each_follows_the_config_map_of_resources_which_may_be_missing(name: str
 @EVERY
 def test_each_runs_the_same_image_of_which_one_command(name: str) -> None:
     images = {(container(each)["image"], container(each)["imagePullPolicy"]) for each in FILES}
-    assert images == {("ghcr.io/converged-computing/fluence:latest", "IfNotPresent")}
+    assert images == {(IMAGE, "IfNotPresent")}
     commands = {"fluence": "run", "fluence-webhook": "webhook", "fluence-device-plugin": "device-plugin"}
     assert container(name)["command"][:2] == ["fluence", commands[name]]
 

@@ -238,6 +238,8 @@ def test_the_api_servers_ports_are_a_value() -> None:
     ("scheduler.replica=3", "replica"),
     ("webook.enabled=false", "webook"),
     ("image.digest=abc", "digest"),
+    ("image.tag=a:b", "tag"),
+    ("image.tag=-a", "tag"),
     ("config=text", "config"),
     ("host=here", "host"),
     ("host=", "host"),

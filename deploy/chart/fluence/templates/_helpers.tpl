@@ -23,7 +23,7 @@ labels:
 
 {{- define "fluence.image" -}}
 {{- with .Values.image -}}
-image: {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag }}{{ end }}
+image: {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
 imagePullPolicy: {{ .pullPolicy }}
 {{- end -}}
 {{- end }}
@@ -41,7 +41,9 @@ labels:
 
 {{/* Where a pod may run, and how important it is: (dict "root" $ "part" .Values.webhook) */}}
 {{- define "fluence.placement" -}}
-priorityClassName: {{ .part.priorityClassName }}
+{{- with .part.priorityClassName -}}
+priorityClassName: {{ . }}
+{{- end }}
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
