@@ -19,9 +19,9 @@ from typing import Any, ClassVar
 from ..controlplane import binaries
 from ..controlplane.harness import ADMIN, ControlPlane
 from . import images, node
+from .image_build import built_image
 from .inside import NODE_ADDRESS, SCRATCH, SERVICE_ADDRESS
 
-IMAGE = "ghcr.io/converged-computing/fluence:latest"
 _KUBELET = f"system:node:{node.NAME}"
 
 
@@ -56,7 +56,7 @@ class RealCluster(ControlPlane):
         folder = self._folder
         yield images.pause_image(folder / "pause.tar", node.pause_program(folder))
         yield images.busybox_image(folder / "busybox.tar")
-        yield images.fluence_image(folder / "fluence.tar", IMAGE)
+        yield built_image()
 
     def _prepare(self) -> None:
         """Nothing: deploy/ is applied by the tests, as administrators do."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from urllib.parse import urlsplit
 
+import pytest
+import yaml
+
+from ..tools.deploying import hooks
 from .deployed import ALL, BACKEND, DEVICE_PLUGIN, EXAMPLES, SCHEDULER, WEBHOOK, Deployed, backend_of
 
 BACKENDS = {"ibm_marrakesh": ("us-south", "heavy-hex"), "rigetti_cepheus": ("us-east-1", "square")}
@@ -79,6 +83,19 @@ def test_completion_gives_the_device_to_who_waits_for_it(deployed: Deployed) -> 
     assert backend_of(third) == backend_of(first)
     assert deployed.pod("first")["status"]["phase"] == "Succeeded"
     assert deployed.metrics(deployed.leader())["fluence_held_pods"] == 2
+
+
+def test_the_pod_of_helm_test_succeeds_beside_a_scheduler_that_is_ready(deployed: Deployed) -> None:
+    """There is neither DNS nor kube-proxy here, so a replica's address stands in for the Service's name."""
+    _, pod = hooks()
+    url = pod["spec"]["containers"][0]["args"][-1]
+    (address, *_) = [each["status"]["podIP"] for each in deployed.servers(SCHEDULER)]
+    pod["spec"]["hostAliases"] = [{"ip": address, "hostnames": [urlsplit(url).hostname]}]
+    pod["metadata"]["namespace"] = "default"
+    deployed.apply(yaml.safe_dump(pod))
+    (ended,) = deployed.wait_phase("Succeeded", "fluence-test")
+    assert ended["spec"]["schedulerName"] == "fluence"
+    assert deployed.cluster.kubectl("logs", "fluence-test") == f"{url} ok\n"
 
 
 def test_nothing_is_written_by_hand_where_only_fluence_writes(deployed: Deployed) -> None:
