@@ -34,9 +34,8 @@ _PACKAGES = ("ca-certificates", "python3")
 _HOST = ("/etc/resolv.conf", "/etc/ssl/certs", "/dev", "/proc", "/sys")
 """What a build uses of this machine, as with a container engine."""
 _SETTINGS = ("PIP_", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
-
-
 _TARGET = "make e2e-image"
+_TAR = "image.tar"
 
 
 class BuildError(Exception):
@@ -45,7 +44,7 @@ class BuildError(Exception):
 
 def image_path() -> Path:
     """Where the image of these sources is, or will be: an OCI layout in a tar file, named by its sources' digest."""
-    digest = hashlib.sha256(repr((SUITE, _PACKAGES, ARGUMENTS)).encode())
+    digest = hashlib.sha256(repr((IMAGE, SUITE, _PACKAGES, ARGUMENTS)).encode())
     for path in (Path(__file__), Path(images.__file__), DOCKERFILE, *context()):
         content = path.read_bytes()
         digest.update(f"{path.relative_to(ROOT)} {len(content)}\n".encode() + content)
@@ -59,23 +58,37 @@ def built_image() -> Path:
     return image
 
 
-def build(name: str) -> Path:
-    """Build the image under this name, unless it is there already. Raises: BuildError, DebianError."""
+def build() -> Path:
+    """Build the image, unless it is there already. Raises: BuildError, DebianError."""
     image = image_path()
     if image.exists():
         return image
-    base = _base()
+    _base()
     for stale in FOLDER.glob("fluence-*.tar"):
         stale.unlink()
+    # What the stages mount ends with their namespace, so that nothing but their own files is removed.
     with tempfile.TemporaryDirectory(dir=FOLDER, prefix="new-") as scratch:
-        builder = _Builder(base, Path(scratch), ARGUMENTS)
-        try:
-            builder.run()
-        finally:
-            builder.close()
-        new = images.write_layers(Path(scratch) / image.name, name, [base, builder.layer], builder.config)
-        new.rename(image)
+        inside = [
+            "unshare",
+            "--mount",
+            "--propagation",
+            "private",
+            sys.executable,
+            "-m",
+            "tests.e2e.image_build",
+            scratch,
+        ]
+        if subprocess.run(inside, cwd=ROOT, check=False).returncode != 0:
+            raise BuildError("a step failed: see above")
+        (Path(scratch) / _TAR).rename(image)
     return image
+
+
+def _build_inside(scratch: Path) -> None:
+    base = _base()
+    builder = _Builder(base, scratch, ARGUMENTS)
+    builder.run()
+    images.write_layers(scratch / _TAR, IMAGE, [base, builder.layer], builder.config)
 
 
 def _base() -> Path:
@@ -101,7 +114,6 @@ class _Builder:
         self._scratch = scratch
         self._given = given
         self._roots: dict[str, Path] = {}
-        self._mounts: list[Path] = []
         self.layer = scratch
         self.config: dict[str, object] = {}
 
@@ -113,19 +125,13 @@ class _Builder:
         for name in ("build", ""):
             self._stage(name, found[name])
 
-    def close(self) -> None:
-        """Unmount what the stages are in."""
-        for mount in reversed(self._mounts):
-            subprocess.run(["umount", "--lazy", mount], check=False, timeout=60)
-        self._mounts.clear()
-
     def _stage(self, name: str, steps: Sequence[Instruction]) -> None:
         folder = self._scratch / f"stage-{name or 'last'}"
         root, self.layer, work = folder / "root", folder / "layer", folder / "work"
         for each in (root, self.layer, work):
             each.mkdir(parents=True)
         options = f"lowerdir={self._base},upperdir={self.layer},workdir={work}"
-        self._mount("-t", "overlay", "overlay", "-o", options, target=root)
+        debian.run("mount", "-t", "overlay", "overlay", "-o", options, root)
         self._roots[name] = root
         stage = _Stage(root, self._roots, self._given)
         if any(step.name == "RUN" for step in steps):
@@ -133,15 +139,11 @@ class _Builder:
                 place = root / path.lstrip("/")
                 if not place.exists():
                     place.touch()
-                self._mount("--rbind", path, target=place)
+                debian.run("mount", "--rbind", path, place)
         for step in steps[1:]:
             print(f"{name or 'last stage'}: {step.name} {step.arguments[:100]}", flush=True)
             stage.carry_out(step)
         self.config = stage.config
-
-    def _mount(self, *words: str, target: Path) -> None:
-        debian.run("mount", *words, target)
-        self._mounts.append(target)
 
 
 class _Stage:
@@ -227,29 +229,19 @@ class _Stage:
 
 
 def main() -> int:
-    """Build in a mount namespace of its own, so that nothing stays mounted; report the image's path."""
+    """Build, and report the image's path; with a folder, run the stages there."""
     if os.geteuid() != 0:
         print("an image is built in chroots: run this as root", file=sys.stderr)
         return 2
-    inside = [
-        "unshare",
-        "--mount",
-        "--propagation",
-        "private",
-        sys.executable,
-        "-m",
-        "tests.e2e.image_build",
-        "--inside",
-    ]
-    if sys.argv[1:] != ["--inside"]:
-        return subprocess.run(inside, cwd=ROOT, check=False).returncode
     started = time.monotonic()
     try:
-        image = build(IMAGE)
+        if sys.argv[1:]:
+            _build_inside(Path(sys.argv[1]))
+        else:
+            print(f"{build()} (in {time.monotonic() - started:.0f} s)")
     except (BuildError, debian.DebianError) as error:
         print(f"image: {error}", file=sys.stderr)
         return 1
-    print(f"{image} (in {time.monotonic() - started:.0f} s)")
     return 0
 
 

@@ -68,7 +68,18 @@ def write_layers(target: Path, name: str, roots: Sequence[Path], config: Mapping
         layers.append(layer := target.with_suffix(f".layer{number}"))
         # Devices and what the kernel shows are the container runtime's to mount.
         left_out = [f"--exclude=./{folder}/*" for folder in ("dev", "proc", "sys")]
-        command = ["tar", "--create", "--numeric-owner", "--sort=name", *left_out, "-C", root, "-f", layer, "."]
+        command: list[str | Path] = [
+            "tar",
+            "--create",
+            "--numeric-owner",
+            "--sort=name",
+            *left_out,
+            "-C",
+            root,
+            "-f",
+            layer,
+            ".",
+        ]
         subprocess.run(command, check=True, timeout=600)
     return _write_layout(target, name, layers, config)
 

@@ -14,7 +14,7 @@ from ..tools.deploying import CHART, DEPLOY, manifests
 ROOT = DEPLOY.parent
 PAGES = ("docs/how-to/deploy.md", "docs/how-to/migrate.md", "docs/how-to/alerts.md",
          "docs/how-to/place-pods-by-slurm.md", "docs/how-to/queue-remote-pools.md", "docs/reference/master-queue.md",
-         "deploy/README.md")  # fmt: skip
+         "deploy/README.md", "SECURITY.md")  # fmt: skip
 EVERY = pytest.mark.parametrize("page", PAGES)
 FILES = ("fluence.yaml", "fluence-resources.yaml", "device-plugin.yaml", "options/coordination.yaml",
          "options/fencing.yaml", "options/master-queue.yaml", "options/monitoring.yaml",

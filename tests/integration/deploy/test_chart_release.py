@@ -124,7 +124,7 @@ class Ready(BaseHTTPRequestHandler):
 def test_the_pod_of_helm_test_waits_until_a_replica_is_ready() -> None:
     Ready.statuses = iter([503, 200])
     (container,) = asking_pod()[1]["spec"]["containers"]
-    *_, script, _ = [*container["command"], *container["args"]]
+    script = container["args"][0]
     with HTTPServer(("127.0.0.1", 0), Ready) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/readyz"
