@@ -118,10 +118,8 @@ class _Builder:
         self.config: dict[str, object] = {}
 
     def run(self) -> None:
-        """Build `build` and the last stage: the base image's place is taken."""
+        """Build the stage `build` and the last one."""
         found = stages()
-        if (missing := {"build", ""} - found.keys()) or len(found) < 3:
-            raise BuildError(f"deploy/Dockerfile has no stage {' and no stage '.join(missing)}")
         for name in ("build", ""):
             self._stage(name, found[name])
 
