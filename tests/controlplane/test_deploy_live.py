@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -189,7 +191,7 @@ def test_the_deployments_pods_are_taken_where_pods_are_restricted(plane: Control
 
 def test_the_pod_of_helm_test_is_taken_where_pods_are_restricted(plane: ControlPlane) -> None:
     *_, pod_of_test = hooks()
-    spec = {**pod_of_test["spec"], "serviceAccountName": "default"}
+    spec = {**pod_of_test["spec"], "serviceAccountName": "tester"}
     assert judged(plane, "restricted", spec) == (HTTPStatus.CREATED, "")
 
 
@@ -234,6 +236,24 @@ def test_a_webhook_that_must_answer_and_does_not_hinders_our_schedulers_pods_alo
     for name in ("fluence", "fluence-webhook"):
         spec = the("Deployment", called=name)["spec"]["template"]["spec"]
         assert creation(plane, spec) == (HTTPStatus.CREATED, "")
+    shell.helm("uninstall", "fluence")
+
+
+def test_helm_test_reports_the_end_of_its_pod_and_deletes_what_it_made(shell: Shell) -> None:
+    """No node runs the pod here: the test says how it ended."""
+    plane = shell.plane
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": NAMESPACE}}
+    shell.kubectl("apply", "-f", "-", text=yaml.safe_dump(account))  # no controller makes it here
+    off = ("--set", "webhook.enabled=false,policies.enabled=false")
+    shell.helm("install", "fluence", CHART, "--take-ownership", "--wait=false", *off)
+    service, asking = (f"/api/v1/namespaces/{NAMESPACE}/{kind}/fluence-test" for kind in ("services", "pods"))
+    with ThreadPoolExecutor(1) as executor:
+        testing = executor.submit(shell.helm, "test", "fluence", "--timeout", "60s")
+        plane.wait_for(asking, lambda found: found["kind"] == "Pod")
+        assert plane.request("GET", service)[0] == HTTPStatus.OK
+        assert plane.request("PATCH", f"{asking}/status", {"status": {"phase": "Succeeded"}})[0] == HTTPStatus.OK
+        assert re.search(r"TEST SUITE: +fluence-test\n(?:.*\n)+?Phase: +Succeeded", testing.result())
+    plane.wait_for(service, lambda found: found.get("code") == HTTPStatus.NOT_FOUND)
     shell.helm("uninstall", "fluence")
 
 
