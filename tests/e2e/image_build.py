@@ -100,6 +100,8 @@ def _base() -> Path:
             new = Path(scratch) / "root"
             debian.bootstrap(new, SUITE, *_PACKAGES)
             debian.within(new, "apt-get", "clean")
+            # As Debian's own images have it: dpkg does not wait for the disk after each package.
+            (new / "etc/dpkg/dpkg.cfg.d/unsafe-io").write_text("force-unsafe-io\n")
             for each in (new / "var/lib/apt/lists").iterdir():
                 shutil.rmtree(each) if each.is_dir() else each.unlink()
             new.rename(folder)
