@@ -19,6 +19,8 @@ KUBELET_FOLDER = Path("/var/lib/kubelet")
 PLUGINS = KUBELET_FOLDER / "device-plugins"
 _PAUSE_IMAGE = "registry.local/pause:3.10"
 _PATIENCE = 60.0
+_UNPACKING = 300.0
+"""An image of 330 MB, on a busy machine."""
 _PODS = "10.244.77.0/24"
 _PROGRAMS = ("containerd", "ctr", "runc", "ip", "unshare", "gcc")
 
@@ -76,13 +78,13 @@ class RealNode:
 
     def load(self, image: Path) -> None:
         """Import an image. Raises StartError."""
-        done = self._ctr("-n", "k8s.io", "images", "import", str(image))
+        done = self._ctr("-n", "k8s.io", "images", "import", str(image), seconds=_UNPACKING)
         if done.returncode != 0:
             raise StartError(f"{image.name} cannot be imported: {done.stderr}")
 
-    def _ctr(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def _ctr(self, *words: str, seconds: float = _PATIENCE) -> subprocess.CompletedProcess[str]:
         return subprocess.run(["ctr", "-a", self._socket, *words], check=False, capture_output=True, text=True,
-                              timeout=120)  # fmt: skip
+                              timeout=seconds)  # fmt: skip
 
 
 def pause_program(folder: Path) -> Path:
