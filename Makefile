@@ -16,7 +16,7 @@ INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/se
   $(wildcard fluxion_cy/src/fluxion_cy/engine/*.pyx fluxion_cy/src/fluxion_cy/engine/*.pxd)
 
 .PHONY: help setup demo test test-all test-programs controlplane tools kwok test-controlplane test-restore faults e2e \
-  e2e-packages manifests \
+  e2e-packages e2e-image release-check manifests \
   fuzz fuzz-asan asan-build test-asan fuzz-reapi lint format conformance-reapi bench bench-matcher bench-instructions \
   test-reapi bench-live soak-live soak-sim slurm-peer e2e-slurm queues-peer e2e-queues dist constraints clean
 
@@ -29,8 +29,9 @@ help:
 	@echo 'make test-controlplane  run the tests against a real API server'
 	@echo 'make test-restore       show what a scheduler makes of what it finds after a crash'
 	@echo 'make faults             make every write of a gang, and of a device pod, go wrong in every way, and all around it; for long'
-	@echo 'make tools              build helm, kustomize and promtool, with which deploy/ is tested, once'
+	@echo 'make tools              build helm, kustomize, promtool and actionlint, with which deploy/ is tested, once'
 	@echo 'make e2e-packages       install containerd and what else a real node needs, as root, on a Debian'
+	@echo 'make e2e-image          build the image of deploy/Dockerfile here, once, as root, on a Debian'
 	@echo 'make e2e                run the tests with a real kubelet, real containers and 500 nodes, as root'
 	@echo 'make slurm-peer         install Slurm in a folder of its own, once, as root, on a Debian'
 	@echo 'make e2e-slurm          run the tests with a real slurmctld and slurmrestd, as root'
@@ -52,6 +53,7 @@ help:
 	@echo 'make soak-live    let 10,000 pods and 1,000 nodes come and go for ten minutes: nothing is lost, nothing grows'
 	@echo 'make soak-sim     let an hour of random events happen in memory, in accelerated time: no rule is broken, nothing grows'
 	@echo 'make dist         build the sdist of fluxion-cy, and from it a wheel, into dist/'
+	@echo 'make release-check  build all of a release that can be built here, and list what cannot'
 	@echo 'make constraints  write constraints.txt from what $(VENV) has now'
 	@echo 'make clean        remove $(VENV), caches and build results'
 
@@ -124,8 +126,12 @@ e2e-packages:
 	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-remove --no-install-recommends containerd runc \
 	  containernetworking-plugins busybox-static iproute2 gcc libc6-dev
 
+# The image of deploy/Dockerfile, by its own steps, on Debian's packages: it needs the network, which the tests have not.
+e2e-image: $(STAMP)
+	$(BIN)/python -m tests.e2e.image_build
+
 # In namespaces of its own, as root: see tests/e2e/inside.py. One at a time on a machine.
-e2e: controlplane kwok
+e2e: controlplane kwok tools e2e-image
 	$(BIN)/python -m tests.e2e.inside $(BIN)/python -m pytest -p no:xdist --junitxml=.cache/tests-e2e.xml tests/e2e $(E2E)
 
 # Half a minute and 300 MB, the first time; see tests/slurm/programs.py.
@@ -229,6 +235,10 @@ dist: $(STAMP)
 	rm -rf .cache/dist && mkdir -p .cache/dist
 	cd fluxion_cy && $(CURDIR)/$(BIN)/python setup.py -q egg_info --egg-base $(CURDIR)/.cache/dist sdist -d $(CURDIR)/dist
 	CFLAGS=-g0 CXXFLAGS=-g0 $(PIP) wheel --no-build-isolation --no-deps --no-index -w dist dist/fluxion_cy-*.tar.gz
+
+# Everything of a release that can be built here, and a list of what cannot. RELEASE_CHECK='-o json' says it as JSON.
+release-check: tools
+	$(BIN)/python -m deploy.release_check $(RELEASE_CHECK)
 
 constraints: $(STAMP)
 	@mkdir -p .cache
