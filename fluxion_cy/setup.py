@@ -5,13 +5,17 @@ import os
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
+FLAGS = f"{os.environ.get('CFLAGS', '')} {os.environ.get('CXXFLAGS', '')}".split()
+#: Debug information is nine tenths of a module. Python's own flags ask for it; here, a flag as `-g` in CFLAGS does.
+DEBUG = [] if any(flag.startswith("-g") for flag in FLAGS) else ["-g0"]
+
 setup(
     ext_modules=cythonize(
         Extension(
             "fluxion_cy.engine.*",
             ["src/fluxion_cy/engine/*.pyx"],
             language="c++",
-            extra_compile_args=["-O2", "-std=c++17"],
+            extra_compile_args=["-O2", "-std=c++17", *DEBUG],
         ),
         compiler_directives={"language_level": 3},
     ),

@@ -1,21 +1,24 @@
-"""What an installed wheel must do: the README's example, the prompt, types for everything compiled.
+"""What an installed wheel must do: the README's example, the prompt, types for everything compiled, and its size.
 
 cibuildwheel runs it on every wheel, and the tests on the one that they build.
 """
 
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 
 import fluxion_cy
 
 HERE = Path(__file__).parent
 PACKAGE = Path(fluxion_cy.__file__).parent
+MOST_BYTES = 12_000_000
+"""Of all installed files. The modules have 5 MB, 50 MB with debug information; musllinux adds 3 MB for libstdc++."""
 
 
 def example() -> dict[str, object]:
@@ -52,7 +55,16 @@ def types() -> None:
     assert not [*PACKAGE.rglob("*.cpp")], "generated code is in the wheel"
 
 
+def size(most: int = MOST_BYTES) -> None:
+    """The files that pip installed are small enough, so that no debug information is released."""
+    files = metadata.files("fluxion-cy")
+    assert files, "fluxion-cy has no list of installed files"
+    total = sum(os.path.getsize(file.locate()) for file in files if file.suffix != ".pyc")
+    assert total <= most, f"fluxion-cy has {total:,} bytes, more than {most:,}: build it without debug information"
+
+
 if __name__ == "__main__":
     prompt(example())
     types()
+    size()
     print(f"fluxion_cy in {PACKAGE}: all well")

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[3]
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 CLOSED = "example.com/rack-label"
 NODES = f"""
@@ -39,14 +38,13 @@ def fluence(*words: object) -> list[object]:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def installed(tmp_path_factory: pytest.TempPathFactory, scheduler_wheel: Path) -> tuple[Path, Path]:
     """The written folder, and a path with wheels of the core and of the plugin on it; no network."""
     dist, target = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("installed")
     made = tmp_path_factory.mktemp("made")
     build = [*PIP, "wheel", "--no-build-isolation", "--no-deps", "--no-index", "-w", dist]
     install = [*PIP, "install", "--no-deps", "--no-index", "--target", target]
-    run([*build, ROOT], dist)
-    run([*install, *dist.glob("fluence_scheduler-*.whl")], dist)
+    run([*install, scheduler_wheel], dist)
     written = json.loads(run(fluence("plugins", "new", "Rack_Label", "--directory", made, "-o", "json"), made, target))
     folder = Path(written["directory"])
     run([*build, folder], dist)

@@ -1,4 +1,6 @@
-"""The package as a user gets it: sdist, wheel, types. It is built here, which takes a minute or some."""
+"""fluxion-cy as a user gets it: sdist, wheel, types."""
+
+from __future__ import annotations
 
 import re
 import shutil
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from .packaged import SOURCE, Built, run
+from ...tools.packages import SOURCE, Built, run
 
 HERE = Path(__file__).parent
 ERROR = re.compile(r"^mistakes\.py:(\d+): error: .*\[([\w-]+)\]$", re.MULTILINE)
@@ -51,6 +53,18 @@ def test_the_wheel_has_modules_stubs_and_types_and_no_generated_code(built: Buil
 def test_the_installed_wheel_does_what_cibuildwheel_asks_of_it(built: Built, tmp_path: Path) -> None:
     done = run([built.python, "-I", SOURCE / "smoke.py"], tmp_path)
     assert done.stdout.splitlines()[-1] == f"fluxion_cy in {built.package}: all well"
+
+
+def test_a_wheel_that_is_too_large_is_refused_with_its_size(built: Built, tmp_path: Path) -> None:
+    check = f"import sys; sys.path.append({str(SOURCE)!r}); import smoke; smoke.size(most=1000)"
+    with pytest.raises(AssertionError, match=r"fluxion-cy has [\d,]+ bytes, more than 1,000: build it without debug"):
+        run([built.python, "-c", check], tmp_path)
+
+
+def test_the_modules_have_no_debug_information(built: Built) -> None:
+    modules = list(built.package.glob("engine/*.so"))
+    assert modules
+    assert not [module.name for module in modules if b".debug_info" in module.read_bytes()]
 
 
 def test_a_typed_program_uses_the_whole_api(built: Built, tmp_path: Path) -> None:
@@ -95,6 +109,7 @@ def test_wheels_are_made_for_every_python_that_the_package_names() -> None:
     wheels = project["tool"]["cibuildwheel"]
     assert wheels["build"].split() == [f"cp{version.replace('.', '')}-*" for version in named]
     assert wheels["linux"]["archs"] == ["x86_64", "aarch64"]
+    assert wheels["macos"]["archs"] == ["arm64"]
     assert wheels["test-command"] == "python {package}/smoke.py"
 
 
