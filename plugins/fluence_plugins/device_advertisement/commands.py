@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from session_scheduler.sdk.commands import LogFormat, LogLevel
+from session_scheduler.sdk.extras import require
 
 KUBELET_DIR = "/var/lib/kubelet/device-plugins"
 
@@ -38,6 +39,7 @@ def device_plugin(
     import os
     import sys
 
+    require("the device plugin", "grpc", "google.protobuf", requirement="fluence-scheduler[device-plugin]")
     form = log_format or (LogFormat.CONSOLE if sys.stderr.isatty() else LogFormat.JSON)
     options = {
         "resources": resources,

@@ -9,6 +9,7 @@ import typer
 from session_scheduler.errors import InputError
 from session_scheduler.sdk.command_options import Context, Kubeconfig, LogFormatOption, LogLevelOption
 from session_scheduler.sdk.commands import LogFormat, LogLevel
+from session_scheduler.sdk.extras import require
 
 _LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _DNS_NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*")
@@ -75,6 +76,7 @@ def webhook(
     import asyncio
     import sys
 
+    require("the webhook", "cryptography", requirement="fluence-scheduler[webhook]")
     from fluence_plugins.env_injection.webhook import WebhookOptions, serve
     from session_scheduler.sdk.logs import log_to_stderr
 

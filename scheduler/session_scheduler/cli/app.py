@@ -81,7 +81,7 @@ def _loaded(group: str) -> dict[str, Any]:
             found[entry.name] = entry.load()
         except Exception as error:  # whatever a foreign module raises on import is that distribution's failure
             problem = f"{type(error).__name__}: {error}"
-            raise InputError(f"{entry.name} of {offer} cannot be imported: {problem}: mend or reinstall it") from error
+            raise InputError(f"{entry.name} of {offer} cannot be imported: {problem}: fix or reinstall it") from error
     return found
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from session_scheduler.base.extras import require
 from session_scheduler.cluster.errors import Forbidden, one_line
 from session_scheduler.errors import InputError
 
@@ -74,10 +75,11 @@ def _default_file() -> str | None:
 
 
 async def _from_files(files: str, context: str | None) -> Access:
+    _check_files(files)
+    require(f"kubeconfig {files}", "kubernetes", requirement="kubernetes")
     from kubernetes.aio.client import Configuration
     from kubernetes.aio.config import ConfigException, load_kube_config
 
-    _check_files(files)
     configuration = Configuration()
     try:
         async with asyncio.timeout(_PLUGIN_PATIENCE):

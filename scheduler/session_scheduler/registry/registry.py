@@ -330,8 +330,10 @@ def _core_version() -> str:
 def _imported(source: PluginSource) -> Builder:
     try:
         return source.load()
+    except FluenceError as error:  # it says what to do
+        raise PluginImportError(f"{source} cannot be imported: {error}") from error
     except Exception as error:  # whatever a foreign module raises on import is that plugin's failure
-        problem = moved(error) or f"{type(error).__name__}: {error}: mend or reinstall it"
+        problem = moved(error) or f"{type(error).__name__}: {error}: fix or reinstall it"
         raise PluginImportError(f"{source} cannot be imported: {problem}") from error
 
 

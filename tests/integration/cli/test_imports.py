@@ -5,10 +5,21 @@ from __future__ import annotations
 import subprocess
 import sys
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
+
+import pytest
 
 from fluence_plugins.env_injection import certificates
 
+ROOT = Path(__file__).parents[3]
+QUICKSTART = [str(ROOT / "examples" / "01-quickstart" / name) for name in ("cluster.yaml", "workloads.yaml")]
+EXTRAS = {"kubernetes", "grpc", "google.protobuf", "nats", "cryptography"}
+MASTER_QUEUE = """\
+apiVersion: fluence.flux-framework.org/v1alpha1
+kind: SchedulerConfiguration
+profiles: [{schedulerName: fluence, plugins: [{name: master-queue}]}]
+"""
 HEAVY = {"numpy", "pydantic", "rich", "structlog", "asyncio", "fluxion_cy", "kubernetes"}
 
 
@@ -31,7 +42,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert HEAVY.isdisjoint(shown.splitlines()[-1].split())
 
 
-def test_a_pod_needs_no_client_library(tmp_path: Path) -> None:
+def test_a_scheduler_in_a_pod_needs_no_client_library_and_no_extra(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("first\n")
     (tmp_path / "ca.crt").write_bytes(certificates.make(["one.example"], datetime.now(UTC)).authorities)
     script = f"""
@@ -41,9 +52,15 @@ os.environ |= {{"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT"
 os.environ.pop("KUBECONFIG", None)
 kube_access._ACCOUNT = pathlib.Path({str(tmp_path)!r})
 access = asyncio.run(kube_access.load_access(None, None))
-print(access.server, "kubernetes" in sys.modules)
+from session_scheduler.builtin import BUILTIN
+from session_scheduler.config.settings import SchedulerConfig
+from session_scheduler.registry.registry import Registry
+from session_scheduler.sdk import event_loop
+from session_scheduler.server.replica import run  # all that `fluence run` loads
+Registry(BUILTIN).load_profiles(SchedulerConfig())
+print(access.server, sorted({EXTRAS} & set(sys.modules)))
 """
-    assert printed(script) == "https://10.0.0.1:443 False\n"
+    assert printed(script) == "https://10.0.0.1:443 []\n"
 
 
 def test_what_needs_no_live_cluster_does_not_load_its_libraries() -> None:
@@ -52,3 +69,43 @@ def test_what_needs_no_live_cluster_does_not_load_its_libraries() -> None:
              "import session_scheduler.engine.explain, sys\n" \
              f"print(sorted({heavy} & set(sys.modules)))"  # fmt: skip
     assert printed(script) == "[]\n"
+
+
+def test_a_simulation_imports_no_extra() -> None:
+    script = "import sys; from session_scheduler.cli import main; status = main(sys.argv[1:])\n" \
+             f"print(status, sorted({EXTRAS} & set(sys.modules)))"  # fmt: skip
+    assert printed(script, "simulate", *QUICKSTART).splitlines()[-1] == "1 []"
+
+
+@pytest.mark.parametrize(
+    ("missing", "words", "line"),
+    [
+        ("nats", "master-queue", "a connection to NATS needs nats, which is not installed: run pip install "
+                                 "'fluence-scheduler[master-queue]'"),
+        ("nats", "pool publish --pool p --subject s", "'fluence-scheduler[master-queue]'"),
+        ("nats", "simulate CLUSTER --config CONFIG", "plugin master-queue (fluence-scheduler VERSION) cannot be "
+         "imported: a connection to NATS needs nats, which is not installed: run pip install "
+         "'fluence-scheduler[master-queue]'"),
+        ("cryptography", "webhook", "the webhook needs cryptography, which is not installed: run pip install "
+                                    "'fluence-scheduler[webhook]'"),
+        ("grpc", "device-plugin", "the device plugin needs grpc, which is not installed: run pip install "
+                                  "'fluence-scheduler[device-plugin]'"),
+        ("kubernetes", "status --kubeconfig CONFIG", "kubeconfig CONFIG needs kubernetes, which is not installed: "
+                                                     "run pip install kubernetes"),
+    ],
+)  # fmt: skip
+def test_a_missing_package_is_one_line_with_the_command_that_installs_it(
+    tmp_path: Path, missing: str, words: str, line: str
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(MASTER_QUEUE)
+    values = {"CONFIG": str(config), "CLUSTER": QUICKSTART[0], "VERSION": metadata.version("fluence-scheduler")}
+    for name, value in values.items():
+        words, line = words.replace(name, value), line.replace(name, value)
+    script = f"import sys; sys.modules[{missing!r}] = None\n" \
+             "from session_scheduler.cli import main; sys.exit(main(sys.argv[1:]))"  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", script, *words.split()], text=True, capture_output=True, check=False)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("fluence: ")
+    assert done.stderr.endswith(f"{line}\n")

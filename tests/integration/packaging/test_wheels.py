@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,3 +63,26 @@ def test_nothing_of_the_repository_is_imported(installed: Installed) -> None:
     code = "import fluxion_cy, session_scheduler, fluence_plugins as p; print(fluxion_cy.__file__, *p.__path__)"
     done = installed.run("python", "-c", code)
     assert all(path.startswith(str(installed.folder)) for path in done.stdout.split()), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["nats-py", "cryptography", "grpcio", "protobuf"])
+def test_what_one_feature_alone_needs_is_not_installed(installed: Installed, name: str) -> None:
+    code = f"from importlib.metadata import version; version({name!r})"
+    assert "PackageNotFoundError" in installed.run("python", "-c", code).stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [("master-queue", "master-queue"), ("webhook", "webhook"), ("device-plugin", "device-plugin")],
+)
+def test_a_command_that_needs_an_extra_names_it(installed: Installed, command: str, extra: str) -> None:
+    done = installed.run("fluence", command)
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"run pip install 'fluence-scheduler[{extra}]'\n")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_every_extra_but_the_one_for_tests_is_in_all() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (everything,) = extras["all"]
+    assert everything == f"fluence-scheduler[{','.join(sorted(extras.keys() - {'all', 'testing'}))}]"

@@ -1,1 +1,5 @@
 """Connections to NATS servers: settings, credentials, the client and its reconnects."""
+
+from session_scheduler.sdk.extras import require
+
+require("a connection to NATS", "nats", "cryptography", requirement="fluence-scheduler[master-queue]")

@@ -227,7 +227,7 @@ def test_every_module_that_a_plugin_is_sent_to_is_there_and_the_old_one_is_not()
 
 def test_a_failing_import_of_anything_else_is_told_as_it_is(distribution):
     distribution(text="from session_scheduler.hookspecs import nothing_of_that_name")
-    with pytest.raises(PluginImportError, match=r"cannot be imported: ImportError: .*: mend or reinstall it"):
+    with pytest.raises(PluginImportError, match=r"cannot be imported: ImportError: .*: fix or reinstall it"):
         _load("spot")
 
 

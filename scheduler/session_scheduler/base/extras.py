@@ -1,0 +1,28 @@
+"""Checks for packages that one feature alone needs, before it imports them. Public, as `sdk.extras`."""
+
+from __future__ import annotations
+
+import shlex
+from importlib.util import find_spec
+
+from session_scheduler.errors import InputError
+
+
+def require(feature: str, *modules: str, requirement: str) -> None:
+    """Return if the modules are installed; only packages around them are imported.
+
+    `requirement` is what to install, as pip takes it: `fluence-scheduler[webhook]`. Raises InputError, in one line.
+    """
+    missing = [module for module in modules if not _installed(module)]
+    if missing:
+        raise InputError(
+            f"{feature} needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed: "
+            f"run pip install {shlex.quote(requirement)}"
+        )
+
+
+def _installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # a package around it
+        return False
