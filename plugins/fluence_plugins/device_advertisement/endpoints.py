@@ -1,4 +1,4 @@
-"""/metrics, /healthz and /readyz over plain HTTP, read only: as much of HTTP/1.1 as probes and Prometheus speak.
+"""/metrics, /healthz, /livez and /readyz over plain HTTP, read only: what probes and Prometheus need of HTTP/1.1.
 
 One request a connection, bounded in bytes and time, answered from memory on the loop itself: so a probe that gets no
 answer means a stuck loop. aiohttp would take a sixth of the memory that this process may have (ADR 9).
@@ -50,7 +50,7 @@ class Endpoints:
     ) -> None:
         """metrics: body and content type, by the Accept header. health, ready: by check, None or what is wrong."""
         self._metrics = metrics
-        self._checks = {"/healthz": health, "/readyz": ready}
+        self._checks = {"/healthz": health, "/livez": health, "/readyz": ready}
         self._seconds = connection_seconds
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
@@ -65,7 +65,7 @@ class Endpoints:
             listening.close()
             raise
         address: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
-        log.info("serving /metrics, /healthz and /readyz at %s:%d", *address)
+        log.info("serving /metrics, /healthz, /livez and /readyz at %s:%d", *address)
         return address
 
     async def stop(self) -> None:

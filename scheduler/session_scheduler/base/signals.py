@@ -1,11 +1,15 @@
-"""Ends a server of the command, and its tasks with it, at SIGTERM or SIGINT. Public, as `sdk.signals`."""
+"""Ends a server of the command, and its tasks with it, at SIGTERM or SIGINT; shows its stacks at SIGUSR1.
+
+Public, as `sdk.signals`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import signal
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final
 
 _ENDS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -15,8 +19,12 @@ _ENDS: Final = (signal.SIGTERM, signal.SIGINT)
 def stop_on_signals() -> Iterator[asyncio.Event]:
     """SIGTERM and SIGINT set the event; for use in a running event loop's main thread.
 
+    SIGUSR1 writes every thread's stack to standard error, also of a loop that is stuck.
+
     After the context both are ignored: the process ends already, and a second signal must not cut that short.
     """
+    with suppress(OSError, RuntimeError, ValueError):  # standard error is closed, or not a file
+        faulthandler.register(signal.SIGUSR1)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in _ENDS:

@@ -1,4 +1,4 @@
-"""What people, probes and Prometheus ask over HTTP: /metrics, /healthz, /readyz, /configz, /explain. Read only.
+"""What people, probes and Prometheus ask over HTTP: /metrics, /healthz, /livez, /readyz, /configz, /explain. Read only.
 
 Public: every server of the command answers them so. Nothing here waits for the cluster: every answer is from memory,
 so that a probe's time-out means a stuck loop.
@@ -83,6 +83,7 @@ class Endpoints:
         handlers: dict[str, Handler] = {
             "/metrics": self._get_metrics,
             "/healthz": self._get_health,
+            "/livez": self._get_health,
             "/readyz": self._get_ready,
         }
         if config is not None:
@@ -146,7 +147,7 @@ class Endpoints:
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _get_health(self, request: web.Request) -> web.Response:
-        return _checked("healthz", {self._health_check: self._health()}, request)
+        return _checked(request.path[1:], {self._health_check: self._health()}, request)
 
     async def _get_ready(self, request: web.Request) -> web.Response:
         return _checked("readyz", self._ready(), request)

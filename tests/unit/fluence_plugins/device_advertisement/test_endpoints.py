@@ -65,6 +65,7 @@ async def test_checks_are_answered_as_the_api_server_answers_them() -> None:
         assert (await answer(port, b"GET /healthz?verbose HTTP/1.1\r\n\r\n"))[
             1
         ] == b"[+]loop ok\nhealthz check passed\n"
+        assert (await answer(port, b"GET /livez HTTP/1.1\r\n\r\n"))[1] == b"ok\n"
 
 
 async def test_a_scrape_says_what_it_accepts_and_head_has_no_body() -> None:

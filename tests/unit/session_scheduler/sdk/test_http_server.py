@@ -83,6 +83,7 @@ async def test_one_that_is_stuck_is_not_and_says_why_in_one_line(client: Client)
     client.state.stuck = "no cycle ended\nfor 60 s"
     status, text = await client.ask("/healthz")
     assert (status, text) == (503, "[-]scheduler failed: no cycle ended for 60 s\nhealthz check failed\n")
+    assert (await client.ask("/livez"))[1] == text.replace("healthz", "livez")
 
 
 async def test_readiness_is_ok_or_a_line_for_each_check(client: Client) -> None:
@@ -133,7 +134,7 @@ async def test_another_server_names_its_own_check_and_may_have_no_configuration(
 # ------------------------------------------------------------------ what is not
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz", "/configz"])
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/livez", "/readyz", "/configz"])
 async def test_head_is_answered_without_a_body_and_no_other_method_is(client: Client, path: str) -> None:
     assert await client.ask(path, "HEAD") == (200, "")
     for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
