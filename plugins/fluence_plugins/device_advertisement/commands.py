@@ -26,7 +26,7 @@ def device_plugin(
         str, typer.Option("--kubelet-dir", metavar="DIR", help="Where the kubelet has its kubelet.sock.")
     ] = KUBELET_DIR,
     host: Annotated[
-        str, typer.Option("--host", metavar="ADDRESS", help="Where /metrics, /healthz and /readyz are served.")
+        str, typer.Option("--host", metavar="ADDRESS", help="Where /metrics, /healthz, /livez and /readyz are.")
     ] = "0.0.0.0",  # noqa: S104 (a pod's only address; what is shown there holds no secrets)
     port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Its port; 0 is any.")] = 8080,
     log_level: Annotated[LogLevel, typer.Option("--log-level", help="From which level on to log.")] = LogLevel.INFO,
@@ -34,7 +34,12 @@ def device_plugin(
         LogFormat | None, typer.Option("--log-format", help="How to log; else as people read it on a terminal.")
     ] = None,
 ) -> None:
-    """Offer device types to this node's kubelet, until SIGTERM."""
+    """Offer device types to this node's kubelet, until SIGTERM. SIGUSR1 writes its stacks to standard error.
+
+    Examples:
+      fluence device-plugin --resources resources.yaml
+      fluence device-plugin --resources resources.yaml --capacity 10 --kubelet-dir /var/lib/kubelet/device-plugins
+    """
     import json
     import os
     import sys

@@ -72,7 +72,12 @@ def webhook(
     log_level: LogLevelOption = LogLevel.INFO,
     log_format: LogFormatOption = None,
 ) -> int:
-    """Put the device environment into new pods, until SIGTERM."""
+    """Put the device environment into new pods, until SIGTERM. SIGUSR1 writes its stacks to standard error.
+
+    Examples:
+      fluence webhook --resources resources.yaml
+      fluence webhook --handlers fluxion,gang --tls-cert tls.crt --tls-key tls.key
+    """
     import asyncio
     import sys
 

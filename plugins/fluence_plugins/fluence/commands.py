@@ -43,6 +43,10 @@ def backend(
 
     It writes `status: down` into the ConfigMap of the resources, or takes it out; scheduler, webhook and device plugin
     follow.
+
+    Examples:
+      fluence backend drain ibm_marrakesh
+      fluence backend resume ibm_marrakesh --resources resources.yaml
     """
     import asyncio
 
@@ -100,6 +104,10 @@ def graph(
 
     JGF is the JSON Graph Format; the graph holds the nodes of the manifests, below the levels that their labels name,
     and the virtual resources.
+
+    Examples:
+      fluence graph cluster.yaml --resources resources.yaml
+      fluence graph cluster.yaml --topology zone=topology.kubernetes.io/zone -o yaml
     """
     from fluence_plugins.fluence.arguments import FluenceArguments
     from fluence_plugins.fluence.graph.accounting import Accounting

@@ -19,7 +19,14 @@ def master_queue(
     log_level: LogLevelOption = LogLevel.INFO,
     log_format: LogFormatOption = None,
 ) -> int:
-    """Keep Kueue's queues in step with MasterQueues and remote pools, until SIGTERM."""
+    """Keep Kueue's queues in step with MasterQueues and remote pools, until SIGTERM.
+
+    SIGUSR1 writes its stacks to standard error.
+
+    Examples:
+      fluence master-queue --config master-queue.yaml
+      fluence master-queue --kubeconfig ~/.kube/config --context hub
+    """
     import sys
 
     from fluence_plugins.master_queue.server import load, serve

@@ -9,8 +9,10 @@ from session_scheduler.sdk.command_options import Context, Kubeconfig, LogFormat
 from session_scheduler.sdk.commands import Host, LogFormat, LogLevel, Output
 
 pool = typer.Typer(
-    add_completion=False, rich_markup_mode=None, help="Show remote pools, or publish what a pool has."
-)  # fmt: skip
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Show remote pools, or publish what a pool has.\n\nExamples:\n  fluence pool list -o json",
+)
 
 
 @pool.command("list")
@@ -21,7 +23,12 @@ def list_pools(
     kube_context: Context = None,
     output: Annotated[Output, typer.Option("-o", "--output", help="How to write the result.")] = Output.TABLE,
 ) -> None:
-    """Show the pools of every MasterQueue, what of them is used and lent, and the queues."""
+    """Show the pools of every MasterQueue, what of them is used and lent, and the queues.
+
+    Examples:
+      fluence pool list
+      fluence pool list --kubeconfig ~/.kube/config -o json
+    """
     import asyncio
     import time
 
@@ -123,6 +130,10 @@ def publish(
 
     What it has is given by --quota, found in the pool's own cluster by --from-kubeconfig or --from-cluster, or the
     lesser of both.
+
+    Examples:
+      fluence pool publish --pool site-a --subject pools --server tls://nats.example.com --quota cpu=64 --quota pods=100
+      fluence pool publish --pool site-a --subject pools --from-cluster --once
     """
     import asyncio
     import sys

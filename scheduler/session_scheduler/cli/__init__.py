@@ -26,8 +26,16 @@ _UNWRITABLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.E
 """What writing fails with where nothing is wrong with Fluence; files that are read name themselves in their errors."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status. `arguments` are those of the process unless given."""
+def kubectl() -> int:
+    """The command `kubectl-fluence`, which kubectl runs as `kubectl fluence`."""
+    return main(plugin=True)
+
+
+def main(arguments: Sequence[str] | None = None, *, plugin: bool = False) -> int:
+    """Run the command and return its exit status. `arguments` are those of the process unless given.
+
+    As a plugin of kubectl a command that is given no state reads the cluster.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if sys.stdout is None:  # it was closed before the process began
         _complain("standard output is closed: let it go to a file, a pipe or a terminal")
@@ -37,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:  # as the first process of a container it would not be ended by the signal itself
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     try:
-        status = _run(words)
+        status = _run(words, plugin=plugin)
         sys.stdout.flush()
     except FluenceError as error:
         for message in error.messages:
@@ -69,7 +77,7 @@ def _give_up_output(status: int) -> int:
     return status
 
 
-def _run(words: list[str]) -> int:
+def _run(words: list[str], *, plugin: bool) -> int:
     import typer  # here, so that Ctrl-C while it is imported is clean too
     from typer.exceptions import TyperException
 
@@ -77,7 +85,9 @@ def _run(words: list[str]) -> int:
     from session_scheduler.cli.host import CommandHost
 
     try:
-        result = build(words)(words, prog_name="fluence", obj=CommandHost(), standalone_mode=False)
+        app = build(_completed() or words, reads_cluster=plugin)
+        name = "kubectl fluence" if plugin else "fluence"
+        result = app(words, prog_name=name, obj=CommandHost(), standalone_mode=False)
     except typer.Abort:
         return INTERRUPTED
     except TyperException as error:
@@ -85,6 +95,13 @@ def _run(words: list[str]) -> int:
         _complain(" ".join(message.split()) + " See fluence --help.")
         return BAD_INPUT
     return result if isinstance(result, int) else 0
+
+
+def _completed() -> list[str]:
+    """The command line that a shell asks to complete: as bash gives it, else as zsh and fish do; else none."""
+    if "_FLUENCE_COMPLETE" not in os.environ:
+        return []
+    return (os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()[1:]
 
 
 def _complain(message: str) -> None:

@@ -29,30 +29,44 @@ _PLUGINS: Final = "plugins"
 """The command that has none, and commands below it."""
 
 
-def build(words: Sequence[str]) -> typer.Typer:
-    """The application for a command line: the one core command that `words` call, else all that there are."""
+def build(words: Sequence[str], *, reads_cluster: bool = False) -> typer.Typer:
+    """The application for a command line: the one core command that `words` call, else all that there are.
+
+    With `reads_cluster` a command that is given no state reads the cluster, as a plugin of kubectl does.
+    """
     app = typer.Typer(
-        add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         callback=_root,
+        help=_help(_root),
         no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
     called = next((word for word in words if not word.startswith("-")), None)
     options = _plugin_options() if called in _CORE else []
     for name, function in _CORE.items():
-        app.command(name)(_with_options(function, options))
+        app.command(name, help=_help(function))(_with_options(function, options, reads_cluster=reads_cluster))
     plugins = typer.Typer(add_completion=False, rich_markup_mode=None)
-    plugins.callback(invoke_without_command=True)(commands.plugins)
-    plugins.command("new")(new_plugin.new)
+    plugins.callback(invoke_without_command=True, help=_help(commands.plugins))(commands.plugins)
+    plugins.command("new", help=_help(new_plugin.new))(new_plugin.new)
     app.add_typer(plugins, name=_PLUGINS)
     if called not in _CORE and called != _PLUGINS:
         for name, added in _plugin_commands().items():
             if isinstance(added, typer.Typer):
+                for command in added.registered_commands:
+                    command.help = _help(command.callback, command.help)
+                if isinstance(added.info.help, str):
+                    added.info.help = _help(None, added.info.help)
                 app.add_typer(added, name=name)
             else:
-                app.command(name)(added)
+                app.command(name, help=_help(added))(added)
     return app
+
+
+def _help(function: Callable[..., Any] | None, text: str | None = None) -> str:
+    """A command's help text, else its docstring; the lines of the paragraph `Examples:` stay as they are."""
+    text = inspect.cleandoc(text or (function and function.__doc__) or "")
+    return text.replace("\n\nExamples:\n", "\n\n\b\nExamples:\n")
 
 
 def _show_version(wanted: bool) -> None:
@@ -67,7 +81,14 @@ def _root(
         bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Schedule pods for Kubernetes: groups whole or not at all, devices matched in a resource graph."""
+    """Schedule pods for Kubernetes: groups all-or-nothing, devices matched in a resource graph.
+
+    Examples:
+      fluence simulate cluster.yaml workloads.yaml
+      fluence explain pod/sampler -n science
+      fluence run --config scheduler.yaml
+      fluence --install-completion
+    """
     # main reads --debug itself, before anything can fail; --version is done by its callback
 
 
@@ -97,16 +118,23 @@ def _plugin_options() -> list[PluginOption]:
     return options
 
 
-def _with_options(function: Callable[..., Any], options: Sequence[PluginOption]) -> Callable[..., Any]:
-    """The function with one parameter for each option in place of its parameter `plugin_options`."""
+def _with_options(
+    function: Callable[..., Any], options: Sequence[PluginOption], *, reads_cluster: bool
+) -> Callable[..., Any]:
+    """The function with one parameter for each option in place of its parameter `plugin_options`.
+
+    A parameter `reads_cluster` gets the value given here.
+    """
     signature = inspect.signature(function, eval_str=True)
-    own = [parameter for parameter in signature.parameters.values() if parameter.name != "plugin_options"]
+    supplied = {"reads_cluster": reads_cluster} if "reads_cluster" in signature.parameters else {}
+    own = [each for each in signature.parameters.values() if each.name not in ("plugin_options", *supplied)]
     added = {option.flag.lstrip("-").replace("-", "_"): option for option in options}
 
     @wraps(function)
     def command(**values: Any) -> Any:
         given = [(option, values.pop(name)) for name, option in added.items()]
-        return function(**values, plugin_options=[(option, value) for option, value in given if value is not None])
+        set_options = [(option, value) for option, value in given if value is not None]
+        return function(**values, **supplied, plugin_options=set_options)
 
     parameters = own + [_parameter(name, option) for name, option in added.items()]
     command.__dict__["__signature__"] = signature.replace(parameters=parameters)

@@ -16,11 +16,24 @@ from session_scheduler.sdk.commands import LogFormat, LogLevel, Output, PluginOp
 if TYPE_CHECKING:
     from session_scheduler.config.settings import SchedulerConfig
     from session_scheduler.engine.scheduler import Scheduler
+    from session_scheduler.offline.pod_selector import PodSelector
     from session_scheduler.offline.state import ClusterState
 
 Files = Annotated[
     list[str] | None,
     typer.Argument(metavar="FILE", help="Manifests, directories, a snapshot, or - for standard input."),
+]
+FilesAndObjects = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="TYPE/NAME|FILE",
+        help="Only the pods of these objects, as pod/x, podgroup/x or job/x; and FILEs: manifests, directories, "
+        "a snapshot, or - for standard input. With objects and without FILEs the cluster is read.",
+    ),
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option("-n", "--namespace", metavar="NS", help="Of each TYPE/NAME; else the context's, else default."),
 ]
 LiveCluster = Annotated[
     str | None,
@@ -61,10 +74,16 @@ def simulate(
     ] = SimulationOutput.TABLE,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
+    reads_cluster: bool = False,
 ) -> int:
     """Place the pods of manifests, a snapshot or a live cluster in memory.
 
     Nothing is written to the cluster. The exit status is 1 where something is unschedulable.
+
+    Examples:
+      fluence simulate cluster.yaml workloads.yaml --resources resources.yaml
+      fluence simulate --kubeconfig ~/.kube/config new-job.yaml
+      fluence simulate cluster.yaml --add-nodes 3xn1 -o diff
     """
     from session_scheduler.offline.simulate import simulate_state
     from session_scheduler.offline.what_if import WhatIf, simulate_what_if
@@ -72,7 +91,7 @@ def simulate(
     what_if = WhatIf(add_nodes or (), without_plugin or ())
     if output is SimulationOutput.DIFF and not what_if:
         raise InputError("-o diff: shows what --add-nodes and --without-plugin change: give one of them")
-    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level)
+    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, live=reads_cluster)
     if what_if:
         compared = output is not SimulationOutput.TABLE
         result = _awaited(simulate_what_if(state, settings, what_if, compared=compared))
@@ -86,24 +105,36 @@ def simulate(
 
 
 def explain(
-    files: Files = None,
+    files: FilesAndObjects = None,
     *,
     kubeconfig: LiveCluster = None,
     context: Context = None,
+    namespace: Namespace = None,
     pod: Annotated[str | None, typer.Option("--pod", metavar="NS/NAME", help="Only this pod.")] = None,
     config: Config = None,
     output: OutputOption = Output.TABLE,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
+    reads_cluster: bool = False,
 ) -> None:
-    """Judge each pending pod alone, node by node.
+    """Evaluate each pending pod alone, node by node.
 
     Where it fits, with what score; and where not, by which plugin and why.
-    """
-    from session_scheduler.offline.explain import explain_state
 
-    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level)
-    _write(_awaited(explain_state(state, settings, pod)), output)
+    Examples:
+      fluence explain cluster.yaml workloads.yaml
+      fluence explain pod/sampler -n science
+      fluence explain podgroup/training --kubeconfig ~/.kube/config -o json
+    """
+    from session_scheduler.offline.explain import explain_state, option
+
+    objects, files = _parted(files)
+    live = reads_cluster or bool(objects)
+    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, live=live)
+    chosen = _selectors(objects, namespace, files, kubeconfig, context)
+    if pod is not None:
+        chosen.append(option(pod))
+    _write(_awaited(explain_state(state, settings, chosen)), output)
 
 
 def snapshot(
@@ -118,15 +149,20 @@ def snapshot(
     ] = None,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
+    reads_cluster: bool = False,
 ) -> None:
     """Save all that decisions are made from: what the scheduler watches, and its configuration.
 
     `simulate` and `explain` read it, and decide the same. It holds no Secret, and no value of an environment variable.
+
+    Examples:
+      fluence snapshot --kubeconfig ~/.kube/config -o now.json
+      fluence snapshot cluster.yaml --config scheduler.yaml -o now.yaml
     """
     from session_scheduler.offline.snapshot import snapshot as snapshot_of
     from session_scheduler.offline.snapshot import write_snapshot
 
-    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level)
+    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, live=reads_cluster)
     if output is None or str(output) == "-":
         typer.echo(snapshot_of(state, settings), nl=False)
     else:
@@ -134,23 +170,33 @@ def snapshot(
 
 
 def status(
-    files: Files = None,
+    files: FilesAndObjects = None,
     *,
     kubeconfig: LiveCluster = None,
     context: Context = None,
+    namespace: Namespace = None,
     config: Config = None,
     output: OutputOption = Output.TABLE,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
+    reads_cluster: bool = False,
 ) -> None:
     """Show what pods hold, what waits and why, and what queues have.
 
     Nothing is placed, and nothing is written to the cluster.
+
+    Examples:
+      fluence status --kubeconfig ~/.kube/config
+      fluence status podgroup/training -n science
+      fluence status now.json -o json
     """
     from session_scheduler.offline.status import status_of
 
-    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level)
-    _write(_awaited(_report(state, settings, status_of)), output)
+    objects, files = _parted(files)
+    live = reads_cluster or bool(objects)
+    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, live=live)
+    chosen = _selectors(objects, namespace, files, kubeconfig, context)
+    _write(_awaited(_report(state, settings, lambda scheduler: status_of(scheduler, chosen))), output)
 
 
 def queues(
@@ -162,14 +208,19 @@ def queues(
     output: OutputOption = Output.TABLE,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
+    reads_cluster: bool = False,
 ) -> None:
     """Show what queues have, what their pods wait for, and what they should have.
 
     As it is in manifests, a snapshot or a live cluster: nothing is placed.
+
+    Examples:
+      fluence queues --kubeconfig ~/.kube/config
+      fluence queues cluster.yaml queues.yaml -o yaml
     """
     from session_scheduler.offline.queue_report import queue_report
 
-    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level)
+    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, live=reads_cluster)
     _write(_awaited(_report(state, settings, queue_report)), output)
 
 
@@ -182,7 +233,12 @@ def run(
     log_format: LogFormatOption = None,
     plugin_options: PluginOptions = (),
 ) -> int:
-    """Schedule a live cluster until SIGTERM."""
+    """Schedule a live cluster until SIGTERM. SIGUSR1 writes the stacks of its threads to standard error.
+
+    Examples:
+      fluence run --config scheduler.yaml
+      fluence run --kubeconfig ~/.kube/config --context test --log-level debug
+    """
     import sys
 
     from session_scheduler.sdk import event_loop
@@ -195,7 +251,12 @@ def run(
 
 
 def plugins(context: typer.Context, *, output: OutputOption = Output.TABLE) -> None:
-    """List the plugins that a configuration can name, or write a new one."""
+    """List the plugins that a configuration can name, or write a new one.
+
+    Examples:
+      fluence plugins -o json
+      fluence plugins new rack-label
+    """
     if context.invoked_subcommand is not None:
         return
     from dataclasses import asdict
@@ -213,17 +274,44 @@ def _read(
     config: Path | None,
     options: PluginOptions,
     log_level: LogLevel,
+    *,
+    live: bool,
 ) -> tuple[ClusterState, SchedulerConfig]:
-    """The state that the arguments name, and the configuration: the one given, the state's own, or the default."""
+    """The state that the arguments name, and the configuration: the one given, the state's own, or the default.
+
+    With `live` that is the cluster's where no FILE and no kubeconfig is named.
+    """
     from session_scheduler.offline.state import read_state
     from session_scheduler.sdk.logs import log_to_stderr
 
     log_to_stderr(log_level)
-    if not files and kubeconfig is None:
+    live = live and not files
+    if not files and kubeconfig is None and not live:
         raise InputError("Missing argument 'FILE': name manifests, or a cluster by --kubeconfig")
     given = _configuration(config, options) if config is not None else None
-    state = _awaited(read_state(files or [], kubeconfig, context))
+    state = _awaited(read_state(files or [], kubeconfig, context, live=live))
     return state, given or _configuration(None, options, state)
+
+
+def _parted(words: list[str] | None) -> tuple[list[str], list[str]]:
+    """The words of the form TYPE/NAME, and the others, which are files."""
+    from session_scheduler.offline.pod_selector import names_object
+
+    objects = [word for word in words or () if names_object(word)]
+    return objects, [word for word in words or () if word not in objects]
+
+
+def _selectors(
+    objects: list[str], namespace: str | None, files: list[str], kubeconfig: str | None, context: str | None
+) -> list[PodSelector]:
+    """The pods that the words name; in the namespace that kubectl would use for a cluster, in `default` for files."""
+    from session_scheduler.cluster.kube_access import namespace_of
+    from session_scheduler.offline.pod_selector import selectors
+
+    if objects and namespace is None:
+        live = kubeconfig is not None or not files
+        namespace = namespace_of(kubeconfig, context) if live else "default"
+    return selectors(objects, namespace or "default")
 
 
 def _configuration(path: Path | None, options: PluginOptions, state: ClusterState | None = None) -> SchedulerConfig:

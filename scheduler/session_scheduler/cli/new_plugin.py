@@ -53,7 +53,12 @@ def new(
     ] = None,
     context: typer.Context,
 ) -> int:
-    """Write the distribution of a new plugin, with tests that pass."""
+    """Write the distribution of a new plugin, with tests that pass.
+
+    Examples:
+      fluence plugins new rack-label
+      fluence plugins new rack-label --directory ~/plugins
+    """
     from session_scheduler.cli.host import rendered
 
     names = names_of(name)

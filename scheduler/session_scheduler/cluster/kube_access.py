@@ -13,6 +13,7 @@ import os
 import ssl
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ _PLUGIN_PATIENCE = 60.0
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 _IN_CLUSTER_PORT = "KUBERNETES_SERVICE_PORT"
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_NAMESPACE = "default"
 _TOKEN_SECONDS = 60.0
 """How old a token that was read may get."""
 
@@ -64,6 +66,25 @@ async def load_access(kubeconfig: str | None, context: str | None) -> Access:
     if _IN_CLUSTER in os.environ:
         return await _from_pod()
     raise InputError(f"no cluster is configured: give --kubeconfig, set KUBECONFIG, or write {_DEFAULT_FILE}")
+
+
+def namespace_of(kubeconfig: str | None, context: str | None) -> str:
+    """The namespace of the context that `load_access` uses, else the pod's own, else `default`. Raises InputError."""
+    files = kubeconfig or os.environ.get("KUBECONFIG") or _default_file()
+    if files is None:
+        with suppress(OSError):
+            return (_ACCOUNT / "namespace").read_text().strip() or _NAMESPACE
+        return _NAMESPACE
+    require(f"kubeconfig {files}", "kubernetes", requirement="kubernetes")
+    from kubernetes.aio.config import ConfigException, list_kube_config_contexts
+
+    try:
+        every, current = list_kube_config_contexts(files)
+        found = next(each for each in every if each["name"] == context) if context else current
+        namespace = found["context"].get("namespace")
+    except (ConfigException, yaml.YAMLError, OSError, LookupError, TypeError, AttributeError, StopIteration) as error:
+        raise _wrong(files, error) from None
+    return str(namespace or _NAMESPACE)
 
 
 def _default_file() -> str | None:

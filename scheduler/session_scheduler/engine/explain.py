@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from session_scheduler.actions.plugin_placement import ask_plugins
 from session_scheduler.actions.request import PlacementRequest
 from session_scheduler.actions.reserving import first_start
 from session_scheduler.engine.scheduler import Scheduler
-from session_scheduler.errors import InputError
 from session_scheduler.framework.evaluation import Evaluation, ScorePart, Verdict, evaluate, score_parts, totals
 from session_scheduler.framework.hooks import HookCalls, PluginError
 from session_scheduler.framework.session import Session
@@ -63,37 +61,21 @@ def gate_reason(scheduler: Scheduler, task: Task) -> str | None:
     return f"{GATED}: {names}" if names else "the pod is being deleted"
 
 
-def explain_pending(scheduler: Scheduler, pod: str | None = None) -> dict[str, Any]:
-    """The JSON of `explain` for every pod that waits, or the one of that namespace/name. Raises InputError.
+def explain_pending(scheduler: Scheduler) -> dict[str, Any]:
+    """The JSON of `explain` for every pod that waits.
 
     `nodes` names every node with {"fits": true, "score": N, "scores": [...]} or {"fits": false, "plugin", "reason",
     "fitsIf": [...]}; `reason` is what refuses the pod as a whole (a gate, a missing group, the matcher), else None,
     and `fitsIf`, where that can be said, what would have to be so for it not to. `groups` says of each gang among them
     how much of it could be placed; `seconds` what each plugin took.
     """
-    waiting = waiting_tasks(scheduler)
-    if pod is not None:
-        waiting = [task for task in waiting if task.key == pod]
-        if not waiting:
-            raise InputError(_not_waiting(scheduler, pod))
-    return explain_tasks(scheduler, waiting)
+    return explain_tasks(scheduler, waiting_tasks(scheduler))
 
 
 def waiting_tasks(scheduler: Scheduler) -> list[Task]:
     """The pods that wait for a place, in natural order."""
     waiting = (task for task in scheduler.cache.tasks.values() if task.phase in (Phase.PENDING, Phase.GATED))
     return sorted(waiting, key=lambda task: natural(task.key))
-
-
-def _not_waiting(scheduler: Scheduler, pod: str) -> str:
-    """What is wrong with the name of a pod, and what to write."""
-    placed = next((task.node for task in scheduler.cache.tasks.values() if task.key == pod), None)
-    if placed is not None:
-        return f"--pod {pod}: it is on node {placed} already: name a pod that waits"
-    waiting = [task.key for task in waiting_tasks(scheduler)]
-    near = [key for key in waiting if key.partition("/")[2] == pod] or get_close_matches(pod, waiting, 1, 0.6)
-    remedy = f"did you mean {near[0]}?" if near else "write NAMESPACE/NAME"
-    return f"--pod {pod}: no pod of that namespace and name is waiting: {remedy}"
 
 
 def explain_tasks(scheduler: Scheduler, waiting: Sequence[Task]) -> dict[str, Any]:

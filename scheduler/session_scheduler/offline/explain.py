@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from session_scheduler.config.settings import SchedulerConfig
-from session_scheduler.engine.explain import explain_pending, explain_tasks, waiting_tasks
+from session_scheduler.engine.explain import explain_tasks, waiting_tasks
+from session_scheduler.engine.scheduler import Scheduler
+from session_scheduler.errors import InputError
 from session_scheduler.model.columns import natural
+from session_scheduler.model.groups import Task
+from session_scheduler.offline.pod_selector import PodSelector, selected
 from session_scheduler.offline.state import ClusterState, open_state, read_state
 
 
@@ -21,30 +26,61 @@ def explain(files: Sequence[str], *, config: SchedulerConfig, pod: str | None = 
     """
 
     async def read_and_explain() -> dict[str, Any]:
-        return await explain_state(await read_state(files), config, pod)
+        return await explain_state(await read_state(files), config, [] if pod is None else [option(pod)])
 
     return asyncio.run(read_and_explain())
 
 
-async def explain_state(state: ClusterState, config: SchedulerConfig, pod: str | None = None) -> dict[str, Any]:
-    """As `explain`, for a state that was read.
+def option(pod: str) -> PodSelector:
+    """What `--pod NAMESPACE/NAME` selects."""
+    return PodSelector("Pod", pod, f"--pod {pod}")
+
+
+async def explain_state(
+    state: ClusterState, config: SchedulerConfig, chosen: Sequence[PodSelector] = ()
+) -> dict[str, Any]:
+    """As `explain`, for a state that was read; of the chosen pods, where some are.
 
     Pods of other schedulers are evaluated apart, as if the first profile served them: its own pods do not see them.
     """
     others = {
         one.key: one.spec.scheduler_name for one in state.waiting() if not config.profile(one.spec.scheduler_name)
     }
-    answers = []
-    if pod not in others:
-        answers.append(explain_pending(await open_state(state, config), pod))
-    if others and (pod is None or pod in others):
+    pods = {each.key for each in chosen} if all(each.kind == "Pod" for each in chosen) else set()
+    answers, found = [], list[Task]()
+    if not pods or not pods <= others.keys():
+        scheduler = await open_state(state, config)
+        found = [task for task in waiting_tasks(scheduler) if selected(chosen, task)]
+        for each in chosen:
+            if each.key not in others and not any(each.has(task) for task in found) and each.kind == "Pod":
+                raise InputError(_not_waiting(scheduler, each))
+        if found or not chosen:
+            answers.append(explain_tasks(scheduler, found))
+    if others and (not pods or pods & others.keys()):
         scheduler = await open_state(state.served(others, config.profiles[0].scheduler_name), config)
-        asked = {pod} if pod else others
-        answer = explain_tasks(scheduler, [task for task in waiting_tasks(scheduler) if task.key in asked])
-        for one in answer["pods"]:
-            one["schedulerName"] = others[f"{one['namespace']}/{one['name']}"]
-        answers.append(answer)
+        apart = [task for task in waiting_tasks(scheduler) if task.key in others and selected(chosen, task)]
+        if apart:
+            answer = explain_tasks(scheduler, apart)
+            for one in answer["pods"]:
+                one["schedulerName"] = others[f"{one['namespace']}/{one['name']}"]
+            answers.append(answer)
+        found += apart
+    for each in chosen:
+        if not any(each.has(task) for task in found):
+            raise InputError(f"{each.written}: none of its pods waits in namespace {each.key.partition('/')[0]}: "
+                             "name another one, or another namespace by -n")  # fmt: skip
     return _together(answers)
+
+
+def _not_waiting(scheduler: Scheduler, pod: PodSelector) -> str:
+    """What is wrong with the name of a pod, and what to write."""
+    placed = next((task.node for task in scheduler.cache.tasks.values() if task.key == pod.key), None)
+    if placed is not None:
+        return f"{pod.written}: it is on node {placed} already: name a pod that waits"
+    waiting = [task.key for task in waiting_tasks(scheduler)]
+    near = [key for key in waiting if key.partition("/")[2] == pod.key] or get_close_matches(pod.key, waiting, 1, 0.6)
+    remedy = f"did you mean {near[0]}?" if near else "write NAMESPACE/NAME"
+    return f"{pod.written}: no pod of that namespace and name is waiting: {remedy}"
 
 
 def _together(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:

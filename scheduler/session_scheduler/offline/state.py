@@ -69,15 +69,19 @@ class ClusterState:
 # ------------------------------------------------------------------ the state
 
 
-async def read_state(files: Sequence[str], kubeconfig: str | None = None, context: str | None = None) -> ClusterState:
+async def read_state(
+    files: Sequence[str], kubeconfig: str | None = None, context: str | None = None, *, live: bool = False
+) -> ClusterState:
     """The state in files (manifests, a snapshot), or of the live cluster that a kubeconfig names, with files added.
 
-    Raises InputError, and ClusterError where the cluster does not answer.
+    With `live` it is a cluster's without a kubeconfig, too: that of KUBECONFIG, ~/.kube/config, or the pod. Raises
+    InputError, and ClusterError where the cluster does not answer.
     """
-    if kubeconfig is None and context is not None:
+    live = live or kubeconfig is not None
+    if not live and context is not None:
         raise InputError(f"--context {context}: names a part of a kubeconfig: give --kubeconfig, too")
     there: tuple[PortObject, ...] = ()
-    if kubeconfig is not None:
+    if live:
         from session_scheduler.offline.live_reader import (
             read_cluster,  # most runs need no live cluster, and its libraries are large
         )

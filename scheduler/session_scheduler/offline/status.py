@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from session_scheduler.engine.explain import explain_task, gate_reason, head_of
 from session_scheduler.engine.scheduler import Scheduler
+from session_scheduler.errors import InputError
 from session_scheduler.framework.evaluation import summarise
 from session_scheduler.framework.hooks import HookCall, PluginError
 from session_scheduler.model.columns import natural
 from session_scheduler.model.durations import known_end, placed_at, wrong_durations
 from session_scheduler.model.groups import Task
 from session_scheduler.model.times import time_text
+from session_scheduler.offline.pod_selector import PodSelector, selected
 from session_scheduler.offline.queue_report import queue_report
 from session_scheduler.offline.simulate import json_columns
 
@@ -24,16 +26,21 @@ _LAST: Final = 253_402_300_799
 """The end of the year 9999, in seconds since 1970."""
 
 
-def status_of(scheduler: Scheduler) -> dict[str, Any]:
+def status_of(scheduler: Scheduler, chosen: Sequence[PodSelector] = ()) -> dict[str, Any]:
     """The JSON of `fluence status`: {"held": […], "waiting": […], "queues": […], "summary": {…}}.
 
-    The scheduler was started; no session is open.
+    Of the chosen pods, where some are. The scheduler was started; no session is open. Raises InputError.
     """
     queues = queue_report(scheduler)  # first: which queue a group is in is looked up where queues are in use
     tasks = sorted(
         (task for task in scheduler.cache.tasks.values() if task.pod.spec.scheduler_name in scheduler.profiles),
         key=lambda task: natural(task.key),
     )
+    for each in chosen:
+        if not any(each.has(task) for task in tasks):
+            raise InputError(f"{each.written}: no pod of a profile's schedulerName belongs to it in namespace "
+                             f"{each.key.partition('/')[0]}: name another one, or another namespace by -n")  # fmt: skip
+    tasks = [task for task in tasks if selected(chosen, task)]
     problems = {**wrong_durations(tasks), **scheduler.cache.problems}
     held = [_held(scheduler, task, problems) for task in tasks if task.node is not None]
     reasons = _Reasons(scheduler)

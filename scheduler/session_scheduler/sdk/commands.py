@@ -3,7 +3,8 @@
 * Group `session_scheduler.options`: a `PluginOption`. `simulate` and `explain` then have the option.
 * Group `session_scheduler.commands`: a function, as typer takes it, whose name in the group is the command's. Its
   docstring is the help. A parameter `context: typer.Context` gives it the `Host`, as `context.obj`. Or a `typer.Typer`
-  with several such functions, as `fluence pool list` and `fluence pool publish` are.
+  with several such functions, as `fluence pool list` and `fluence pool publish` are. The last paragraph of a docstring
+  may be `Examples:` and indented lines, which the help shows as they are.
 
 Both are imported for every `--help`: import what is heavy inside the functions.
 """

@@ -42,6 +42,22 @@ def test_help_imports_nothing_heavy() -> None:
     assert HEAVY.isdisjoint(shown.splitlines()[-1].split())
 
 
+def test_completion_imports_nothing_heavy() -> None:
+    script = """
+import os, sys
+from session_scheduler.cli import main
+os.environ |= {"_FLUENCE_COMPLETE": "complete_bash", "COMP_WORDS": "fluence explain --kube", "COMP_CWORD": "2"}
+try:
+    main([])
+finally:
+    print(*sys.modules)
+    sys.exit(0)
+"""
+    shown, modules = printed(script).splitlines()
+    assert shown == "--kubeconfig"
+    assert (HEAVY - {"pydantic"}).isdisjoint(modules.split())  # typer itself imports it where it reads parameters
+
+
 def test_a_scheduler_in_a_pod_needs_no_client_library_and_no_extra(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("first\n")
     (tmp_path / "ca.crt").write_bytes(certificates.make(["one.example"], datetime.now(UTC)).authorities)

@@ -232,6 +232,6 @@ def test_a_broken_command_of_a_plugin_is_told_by_name(acme, capsys: pytest.Captu
 def test_plugins_are_called_in_an_event_loop_by_reports_too(
     files, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command, report
 ):
-    monkeypatch.setattr(report, lambda scheduler: {"running": asyncio.get_running_loop().is_running()})
+    monkeypatch.setattr(report, lambda scheduler, *_: {"running": asyncio.get_running_loop().is_running()})
     assert main([command, str(files / "fits.yaml"), "--config", str(files / "config.yaml"), "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"running": True}

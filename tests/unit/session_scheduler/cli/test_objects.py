@@ -1,0 +1,150 @@
+"""Objects named as kubectl names them, and the cluster that is read for them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from session_scheduler.cli import commands, main
+from session_scheduler.cluster import kube_access
+from session_scheduler.offline import live_reader
+
+CLUSTER = """
+apiVersion: v1
+kind: List
+items:
+  - {apiVersion: v1, kind: Node, metadata: {name: n1}, status: {allocatable: {cpu: 4, pods: 9}}}
+  - {apiVersion: v1, kind: Pod, metadata: {name: a, namespace: science}, spec: &spec {schedulerName: fluence, containers: [{name: c, image: i}]}}
+  - {apiVersion: v1, kind: Pod, metadata: {name: b, namespace: science}, spec: *spec}
+  - {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: *spec}
+  - {apiVersion: v1, kind: Pod, metadata: {name: other}, spec: {containers: [{name: c, image: i}]}}
+  - {apiVersion: v1, kind: Pod, metadata: {name: placed}, spec: {schedulerName: fluence, nodeName: n1, containers: [{name: c, image: i}]}}
+  - apiVersion: batch/v1
+    kind: Job
+    metadata: {name: train}
+    spec: {parallelism: 2, completions: 2, template: {spec: {restartPolicy: Never, schedulerName: fluence, containers: [{name: c, image: i}]}}}
+"""  # noqa: E501
+CONFIG = """
+apiVersion: fluence.flux-framework.org/v1alpha1
+kind: SchedulerConfiguration
+profiles: [{plugins: [{name: fluence, enabled: false}]}]
+"""
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: here
+contexts:
+  - {name: here, context: {cluster: c, user: u, namespace: science}}
+  - {name: there, context: {cluster: c, user: u}}
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: u, user: {token: t}}]
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    return tmp_path
+
+
+def pods(words: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Namespace and name of each pod that `explain` answers for."""
+    assert main(["explain", *words.split(), "--config", "config.yaml", "-o", "json"]) == 0
+    return [f"{each['namespace']}/{each['name']}" for each in json.loads(capsys.readouterr().out)["pods"]]
+
+
+def refusal(words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main([*words.split(), "--config", "config.yaml"]) == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("pod/a", ["default/a"]),
+        ("Pod/a -n science", ["science/a"]),
+        ("po/a pods/b --namespace science", ["science/a", "science/b"]),
+        ("pod/other", ["default/other"]),
+        ("pod/other pod/a", ["default/a", "default/other"]),
+        ("pod/a --pod science/b", ["default/a", "science/b"]),
+        ("job/train", ["default/train-0", "default/train-1"]),
+        ("", ["default/a", "default/other", "default/train-0", "default/train-1", "science/a", "science/b"]),
+    ],
+)
+def test_explain_answers_for_the_objects_that_are_named(
+    words: str, expected: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert pods(f"{words} cluster.yaml", capsys) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("pod/placed", "pod/placed: it is on node n1 already"),
+        ("pod/absent", "pod/absent: no pod of that namespace and name is waiting"),
+        ("podgroup/a", "podgroup/a: none of its pods waits in namespace default"),
+        ("job/train -n science", "job/train: none of its pods waits in namespace science"),
+    ],
+)
+def test_an_object_without_a_waiting_pod_is_refused(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"fluence: {message}" in refusal(f"explain {words} cluster.yaml", capsys)
+
+
+def test_a_file_of_that_path_is_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "pod").mkdir()
+    (folder / "pod" / "a").write_text(CLUSTER)
+    assert len(pods("pod/a", capsys)) == 6
+
+
+def test_status_shows_the_objects_that_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["pod/placed", "job/train", "cluster.yaml", "--config", "config.yaml", "-o", "json"]
+    assert main(["status", *words]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [each["name"] for each in result["held"]] == ["placed"]
+    assert [each["name"] for each in result["waiting"]] == ["train-0", "train-1"]
+    assert "fluence: pod/b: no pod of a profile's schedulerName" in refusal("status pod/b cluster.yaml", capsys)
+
+
+def test_without_files_the_cluster_is_read_for_objects_and_by_the_plugin_of_kubectl(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read: list[tuple[str | None, str | None]] = []
+
+    async def nothing(kubeconfig: str | None, context: str | None) -> tuple[()]:
+        read.append((kubeconfig, context))
+        return ()
+
+    monkeypatch.setattr(live_reader, "read_cluster", nothing)
+    assert "pod/a: no pod of that" in refusal("explain pod/a", capsys)
+    assert main(["queues", "--context", "there", "--config", "config.yaml"], plugin=True) == 0
+    assert read == [(None, None), (None, "there")]
+    assert "Missing argument 'FILE'" in refusal("queues", capsys)
+    assert len(read) == 2
+
+
+@pytest.mark.parametrize(
+    ("kubeconfig", "context", "expected"),
+    [("kubeconfig", None, "science"), ("kubeconfig", "there", "default"), (None, None, "default")],
+)
+def test_the_namespace_is_that_of_the_context(kubeconfig: str | None, context: str | None, expected: str) -> None:
+    assert kube_access.namespace_of(kubeconfig, context) == expected
+
+
+def test_a_pods_own_namespace_is_used_in_a_pod(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "namespace").write_text("apart\n")
+    monkeypatch.setattr(kube_access, "_ACCOUNT", folder)
+    assert kube_access.namespace_of(None, None) == "apart"
+
+
+def test_a_context_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(commands.InputError, match="kubeconfig kubeconfig: "):
+        kube_access.namespace_of("kubeconfig", "absent")
