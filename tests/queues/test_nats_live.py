@@ -13,8 +13,7 @@ import pytest
 import uvloop
 
 from fluence_plugins.master_queue.errors import ConnectionFailedError
-from fluence_plugins.master_queue.nats.client import NatsClient
-from fluence_plugins.master_queue.nats.connect import close_connection, open_connection
+from fluence_plugins.master_queue.nats.client import NatsClient, close_connection, open_connection
 from fluence_plugins.master_queue.nats.connections import Connections
 from fluence_plugins.master_queue.nats.settings import ConnectorSettings
 from session_scheduler.config.parsing import validated
@@ -67,7 +66,7 @@ async def carries(found: ConnectorSettings) -> None:
     try:
         await client.subscribe("a.*", cb=take)
         await client.publish("a.pool", b"hello")
-        await client.flush()
+        await client.confirm(_SECONDS)
         assert await asyncio.wait_for(got, _SECONDS) == b"hello"
     finally:
         await close_connection(client)
@@ -140,6 +139,14 @@ async def test_a_server_without_tls_is_refused_where_tls_is_wanted(nats: NatsSer
     await refused(settings(nats.url.replace("nats://", "tls://")), "the server offers no TLS, which is demanded")
 
 
+async def test_tls_is_used_where_the_server_does_not_require_it(tmp_path: Path) -> None:
+    with configured(tmp_path / "nats", {"allow_non_tls": True}, tls=True) as nats:
+        client = await connect(settings(nats.url, tls={"caFile": str(nats.ca_file)}))
+        (seen,) = nats.connections()
+        assert seen["tls_version"]
+        await close_connection(client)
+
+
 async def test_a_client_shows_its_own_certificate(tmp_path: Path) -> None:
     own, other = write_certificate(tmp_path / "own"), write_certificate(tmp_path / "other")
     with configured(tmp_path / "nats", {"tls": {"ca_file": str(own), "verify": True}}, tls=True) as nats:
@@ -161,6 +168,9 @@ async def test_web_sockets_carry_too(tmp_path: Path) -> None:
         await carries(settings(f"ws://127.0.0.1:{plain}"))
     with configured(tmp_path / "b", {"websocket": {"host": "127.0.0.1", "port": secure, "tls": own}}):
         await carries(settings(f"wss://127.0.0.1:{secure}", tls={"caFile": str(certificate)}))
+        for name, trusted in (("localhost", True), ("nats.nats", False)):
+            named = settings(f"wss://127.0.0.1:{secure}", tls={"caFile": str(certificate), "serverName": name})
+            await (carries(named) if trusted else refused(named, _UNTRUSTED))
         await refused(settings(f"wss://127.0.0.1:{secure}"), _UNTRUSTED)
 
 
@@ -259,7 +269,7 @@ async def test_subjects_that_a_user_may_not_have_are_told_and_the_others_heard(t
             assert world.connections.problem("pools") == why
             client = await connect(settings(nats.bare_url.replace("://", "://u:p@")))
             await client.publish("a.pool", b"1")
-            await client.flush()
+            await client.confirm(_SECONDS)
             await close_connection(client)
             await world.heard_all(b"1")
             world.connections.follow({"pools": ["a"]})

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fluence_plugins.master_queue.nats.connect import close_connection, open_connection
+from fluence_plugins.master_queue.nats.client import close_connection, open_connection
 from fluence_plugins.master_queue.nats.settings import ConnectorSettings
 from session_scheduler.config.parsing import validated
 

@@ -21,8 +21,7 @@ from fluence_plugins.master_queue.errors import (
     RefusedSubjectError,
 )
 from fluence_plugins.master_queue.metrics import MasterQueueMetrics
-from fluence_plugins.master_queue.nats.client import NatsClient
-from fluence_plugins.master_queue.nats.connect import close_connection, open_connection
+from fluence_plugins.master_queue.nats.client import NatsClient, close_connection, open_connection
 from fluence_plugins.master_queue.nats.settings import ConnectorSettings
 from session_scheduler.errors import FluenceError, plain
 from session_scheduler.sdk.backoff import Backoff
@@ -123,7 +122,7 @@ class Connection:
             raise ConnectionFailedError(session.ended or str(error)) from None
         finally:
             self._session = None
-            self._unheard = time.monotonic() - client.heard_at
+            self._unheard = time.monotonic() - client.guard.heard_at
             await close_connection(client)
 
     async def _serve(self, client: NatsClient, session: _Session) -> None:

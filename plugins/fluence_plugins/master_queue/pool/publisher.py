@@ -14,8 +14,7 @@ import nats.errors
 
 from fluence_plugins.master_queue.errors import ConnectionFailedError, MessageError
 from fluence_plugins.master_queue.messages import decoded
-from fluence_plugins.master_queue.nats.client import NatsClient
-from fluence_plugins.master_queue.nats.connect import close_connection, open_connection
+from fluence_plugins.master_queue.nats.client import NatsClient, close_connection, open_connection
 from fluence_plugins.master_queue.nats.connection import FIRST_SECONDS, LONGEST_SECONDS, STEADY_SECONDS
 from fluence_plugins.master_queue.nats.settings import ConnectorSettings
 from session_scheduler.errors import FluenceError, InputError, plain
@@ -33,7 +32,7 @@ CLIENT_NAME: Final = "fluence-pool"
 Quotas = Callable[[], Awaitable[Mapping[str, str]]]
 """What the pool has now. Raises ClusterError where that cannot be found out."""
 Connect = Callable[..., Awaitable[NatsClient]]
-"""As `connect.open_connection`."""
+"""As `client.open_connection`."""
 
 
 def message(quotas: Mapping[str, Any], labels: Sequence[str] = (), taints: Sequence[str] = ()) -> bytes:

@@ -58,6 +58,8 @@ class FakeNats:
         self.came = 0
         self.subscribed: Counter[str] = Counter()
         """How often each subject was subscribed to, ever."""
+        self.behind_info = b""
+        """What it sends behind INFO, before TLS."""
         self._context = context
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
@@ -143,7 +145,7 @@ class FakeNats:
             case Way.GREET_STRANGELY:
                 client.send(b"INFO [1]\r\n")
             case Way.SERVE | Way.HANG_AFTER_CONNECT:
-                client.send(b"INFO " + json.dumps(self.info).encode() + b"\r\n")
+                client.send(b"INFO %s\r\n%s" % (json.dumps(self.info).encode(), self.behind_info))
                 if self._context is not None:
                     await client.writer.start_tls(self._context)
         while line := await reader.readline():

@@ -394,7 +394,7 @@ async def test_a_loss_is_told_with_how_long_nothing_had_come(
     server: FakeNats, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    for module in ("client", "connection"):
+    for module in ("transport", "connection"):
         clock = SimpleNamespace(monotonic=lambda: now[0])
         monkeypatch.setattr(f"fluence_plugins.master_queue.nats.{module}.time", clock)
     world.connections.follow({server.url: ["a"]})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import logging
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -16,14 +15,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from fluence_plugins.master_queue.errors import ConnectionFailedError, RefusedSubjectError
-from fluence_plugins.master_queue.nats.client import NatsClient
-from fluence_plugins.master_queue.nats.connect import close_connection, open_connection
-from fluence_plugins.master_queue.nats.credentials import Credentials
+from fluence_plugins.master_queue.nats.client import NatsClient, close_connection, open_connection
 from fluence_plugins.master_queue.nats.nkeys import SEED, USER, text_of
 from fluence_plugins.master_queue.nats.settings import ConnectorSettings, label_of, settings_of
 from session_scheduler.config.parsing import validated
 from session_scheduler.errors import FluenceError, InputError
 
+from .....queues.certificates import write_certificate
 from ..fake_nats import SOON, FakeNats, Way, until
 from ..virtual_time import run
 
@@ -196,7 +194,7 @@ async def test_a_connection_publishes_and_is_shut_without_a_trace(server: FakeNa
 
     await client.subscribe("a.*", cb=take)
     await client.publish("a.b", b"1")
-    await client.flush()
+    await client.confirm(SOON)
     await until(lambda: got == [b"1"])
     await close_connection(client)
     await until(lambda: not server.clients)
@@ -259,7 +257,7 @@ def test_each_server_has_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) 
         await asyncio.sleep(seconds if len(shares) != 2 else 0.0)
         raise ConnectionFailedError("no answer in time")
 
-    monkeypatch.setattr("fluence_plugins.master_queue.nats.connect._open_connection", hangs)
+    monkeypatch.setattr("fluence_plugins.master_queue.nats.client._open_connection", hangs)
     three = ConnectorSettings(servers=("nats://a", "nats://b", "nats://c"))
     with pytest.raises(ConnectionFailedError, match=r"^nats://a:4222: no answer in time; nats://b"):
         run(open_connection(three, closed=_nothing, error=_nothing, name="test", within=9.0))
@@ -388,6 +386,21 @@ async def test_a_ca_file_that_is_none_is_named(tmp_path: Path) -> None:
             await connect(server.url, tls=validated_tls(caFile=str(tmp_path / "ca")))
 
 
+@pytest.mark.parametrize("offer", ["tls_required", "tls_available"])
+async def test_tls_that_is_offered_is_used_and_nothing_before_it_believed(tmp_path: Path, offer: str) -> None:
+    certificate = write_certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, certificate.with_name("tls.key"))
+    async with FakeNats(info={offer: True}, context=context) as server:
+        server.behind_info = b"-ERR 'in the clear'\r\nPONG\r\n"
+        url = f"tls://u:{SECRET}@127.0.0.1:{server.port}"
+        client = await connect(url, tls=validated_tls(caFile=str(certificate)))
+        await client.confirm(SOON)
+        assert server.clients[0].writer.get_extra_info("ssl_object") is not None
+        await close_connection(client)
+    assert server.connects[0]["pass"] == SECRET
+
+
 def validated_tls(**values: str) -> Any:
     return settings(servers=["tls://h"], tls=values).tls
 
@@ -399,7 +412,7 @@ async def test_the_end_of_a_connection_is_told_once_and_ends_what_waits(server: 
     ears = Ears()
     client = await connect(server.url, ears)
     server.silent = True
-    flush = asyncio.create_task(client.flush())
+    flush = asyncio.create_task(client.confirm(SOON))
     await asyncio.sleep(0)
     server.cut()
     with pytest.raises(nats.errors.ConnectionClosedError):
@@ -449,13 +462,23 @@ async def test_what_ends_a_connection_is_told(server: FakeNats, line: bytes, why
 
 
 @pytest.mark.parametrize(
-    "line", [b"+OK", b"INFO {", b'INFO {"connect_urls":["h:1"]}', b"PONG", b"PING", b"MSG a 99 2\r\nhi"]
+    "line",
+    [
+        b"+OK",
+        b"INFO {",
+        b"INFO " + b"[" * 100_000,
+        b'INFO {"connect_urls":["h:1"]}',
+        b"PONG",
+        b"PING",
+        b"MSG a 99 2\r\nhi",
+    ],
+    ids=lambda line: line[:40],
 )
 async def test_what_harms_nothing_is_passed_over(server: FakeNats, line: bytes) -> None:
     ears = Ears()
     client = await connect(server.url, ears)
     server.say(line)
-    await client.flush()
+    await client.confirm(SOON)
     assert (ears.closed, ears.errors) == ([], [])
     await close_connection(client)
 
@@ -465,7 +488,7 @@ async def test_a_refused_subject_is_told_and_the_connection_stays(server: FakeNa
     ears = Ears()
     client = await connect(server.url, ears)
     await client.subscribe("Secret.*", cb=_ignore)
-    await client.flush()
+    await client.confirm(SOON)
     (error,) = ears.errors
     assert isinstance(error, RefusedSubjectError)
     assert error.subject == "secret.*"
@@ -491,13 +514,13 @@ async def test_odd_subjects_and_headers_of_a_publisher_end_nothing(server: FakeN
         got.append((message.subject, message.data))
 
     await client.subscribe("a.*", cb=take)
-    await client.flush()
+    await client.confirm(SOON)
     server.publish(b"a.b\x0bc", b"1")
     server.publish(b"a.\xff", b"2")
     server.say(b"HMSG a.b 1 2 3\r\n\r\n3")
-    await client.flush()
+    await client.confirm(SOON)
     await until(lambda: len(got) == 3)
-    assert got == [("a.b\x0bc", b"1"), ("a.\\xff", b"2"), ("a.b", b"3")]
+    assert got == [("a.b\\x0bc", b"1"), ("a.\\xff", b"2"), ("a.b", b"3")]
     assert ears.closed == []
     await close_connection(client)
 
@@ -513,7 +536,7 @@ async def test_a_bug_of_whoever_takes_messages_is_seen(server: FakeNats) -> None
 
     await client.subscribe("a.*", cb=take)
     await client.publish("a.b", b"1")
-    await client.flush()
+    await client.confirm(SOON)
     await until(lambda: seen)
     assert [str(one) for one in seen] == ["bug"]
     assert ears.closed == []
@@ -535,17 +558,8 @@ async def test_cancelled_at_any_point_nothing_stays(server: FakeNats, way: Way) 
     await until(lambda: not server.clients)
 
 
-def test_json_of_connect_is_not_changed_by_what_it_holds() -> None:
-    events: Any = None
-    link: Any = None
-    client = NatsClient(
-        link,
-        Credentials({"user": 'a"\r\nPING', "pass": "é"}),
-        events,
-        context=ssl.create_default_context,
-        needs_tls=False,
-    )
-    client.options["name"] = "n"
-    command = client._connect_command()
-    assert command.count(b"\r\n") == 1
-    assert json.loads(command.removeprefix(b"CONNECT "))["user"] == 'a"\r\nPING'
+async def test_connect_is_one_line_of_json_whatever_it_holds(server: FakeNats) -> None:
+    client = await connect(server.url_of("a%22%0D%0APING:%C3%A9"))
+    await close_connection(client)
+    (said,) = server.connects
+    assert (said["user"], said["pass"]) == ('a"\r\nPING', "é")
