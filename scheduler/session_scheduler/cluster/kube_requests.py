@@ -2,32 +2,31 @@
 
 A read is sent again after 429, 5xx, a time-out and a broken connection. A write is sent again only where the server
 certainly did nothing: 429, 401 with a stale token, or no connection was made. A fence, where there is one, is asked
-right before each time that a write is sent. (aiohttp itself sends a GET or DELETE
-once more where a connection that it kept was closed meanwhile; our deletions name a uid, so a second one is harmless.)
+right before each time that a write is sent.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Set
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from urllib.parse import urlencode, urlsplit
 
-import aiohttp
 import msgspec
 import structlog
 
 from session_scheduler.base.backoff import backoff
 from session_scheduler.base.clock import Clock, SystemClock
+from session_scheduler.base.http_connection import NotConnectedError, Response
 from session_scheduler.cluster.errors import Unavailable, one_line
 from session_scheduler.cluster.kube_access import Access
-from session_scheduler.cluster.kube_connections import Connector
+from session_scheduler.cluster.kube_direct import Direct, reached_directly
 from session_scheduler.cluster.kube_errors import Refusal, Resend, refusal
-from session_scheduler.cluster.kube_writing import Answer, Writer, reached_directly
 from session_scheduler.config.settings import LeaderElection
 from session_scheduler.errors import InputError
 
@@ -36,14 +35,10 @@ _Got = TypeVar("_Got")
 _JSON = "application/json"
 _READ_AGAIN = frozenset({Resend.READS, Resend.BUSY, Resend.UNSENT})
 _WRITE_AGAIN = frozenset({Resend.BUSY, Resend.UNSENT})
-_LOST = (aiohttp.ClientError, TimeoutError, OSError)
-_UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
-_WRITTEN = frozenset({"POST", "PATCH"})
-"""What is sent without aiohttp's session, as there is most of it; see `kube_writing`."""
 _SHARE = 0.8
 """Of the time between the renew deadline and the lease's end, what a write may take; the rest is for clocks' drift."""
-_CLOSE_SECONDS = 1.0
-"""How long connections that are half made may take to be there, and be closed."""
+_QUERY_SAFE = "!$'()*,/:?@"
+"""What a query's names and values may have as it is. Source: RFC 3986, section 3.4."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -92,6 +87,31 @@ class _Request(msgspec.Struct, frozen=True):
     fenced: bool = False
 
 
+class Stream(Protocol):
+    """A response that is read as it comes."""
+
+    def chunks(self) -> AsyncGenerator[bytes]:
+        """The body. Raises OSError."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+class Route(Protocol):
+    """A way to an API server."""
+
+    async def exchange(
+        self, access: Access, method: str, target: str, headers: Mapping[str, str], body: bytes | None, seconds: float
+    ) -> Response:
+        """Send once, and read the response. `target` is quoted, without a slash at its start. Raises OSError."""
+
+    async def open(self, access: Access, target: str, headers: Mapping[str, str], silence: float) -> Response | Stream:
+        """GET; where that is refused the whole response. Raises OSError."""
+
+    async def close(self) -> None:
+        """Close all connections."""
+
+
 class ApiClient:
     """Sends requests. Make it in a running event loop; `close` it."""
 
@@ -111,14 +131,11 @@ class ApiClient:
         self._chance = chance or random.Random()  # noqa: S311 (spreads tries in time, guards nothing)
         self._renewing = asyncio.Lock()
         self._fence: Callable[[], None] | None = None
-        self._connector = Connector(self.settings.connections)
-        self._connecting = aiohttp.ClientTimeout(sock_connect=self.settings.connect_timeout)
         # Proxies of the environment hold for an API server on this machine as little as for other clients of one.
         self._proxied = urlsplit(access.server).hostname not in _LOOPBACK
-        self._session = aiohttp.ClientSession(
-            connector=self._connector, trust_env=self._proxied, cookie_jar=aiohttp.DummyCookieJar()
-        )
-        self._writers: tuple[Access, Writer | None] | None = None
+        self._routes: dict[bool, Route] = {}
+        """By whether it is direct, where one was needed."""
+        self._chosen: tuple[Access, Route] | None = None
 
     def fence_writes(self, check: Callable[[], None]) -> None:
         """Call `check` right before every fenced write is sent, each time: what it raises goes to the caller."""
@@ -126,8 +143,8 @@ class ApiClient:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._connector.finish(_CLOSE_SECONDS)
-        await self._session.close()
+        for route in self._routes.values():
+            await route.close()
 
     # -------------------------------------------------------------- the three ways to ask
 
@@ -158,14 +175,18 @@ class ApiClient:
         return await self._persist(lambda: self._exchange(request), when, self.settings.write_patience)
 
     @asynccontextmanager
-    async def stream(self, path: str, query: Mapping[str, str], *, what: str) -> AsyncGenerator[aiohttp.StreamReader]:
-        """GET whose answer comes bit by bit; leaving the context closes the connection. Raises ClusterError."""
+    async def stream(self, path: str, query: Mapping[str, str], *, what: str) -> AsyncGenerator[AsyncGenerator[bytes]]:
+        """GET whose answer comes bit by bit; leaving the context closes the connection. Raises ClusterError.
+
+        What yields the bits raises OSError where the answer is lost.
+        """
         request = _Request("GET", path, what, self.settings.timeout, query=query)
-        response = await self._persist(lambda: self._open(request), _READ_AGAIN, self.settings.read_patience)
+        stream = await self._persist(lambda: self._open(request), _READ_AGAIN, self.settings.read_patience)
         try:
-            yield response.content
+            async with aclosing(stream.chunks()) as chunks:
+                yield chunks
         finally:
-            response.close()
+            stream.close()
 
     # -------------------------------------------------------------- trying again
 
@@ -218,65 +239,47 @@ class ApiClient:
 
     async def _exchange(self, request: _Request) -> bytes | Refusal:
         """Send once; the answer's body, or why there is none."""
-        writer = self._writer() if request.method in _WRITTEN else None
+        access = self._access
         try:
-            if writer is not None:
-                answer = await self._write(writer, request)
-            else:
-                limits = aiohttp.ClientTimeout(total=request.seconds, sock_connect=self.settings.connect_timeout)
-                async with await self._send(request, limits) as response:
-                    answer = Answer(response.status, response.headers, await response.read())
-        except _LOST as error:
+            headers = await self._headers(access, request)
+            route = self._route(access)
+            self._check_fence(request)
+            answer = await route.exchange(
+                access, request.method, _target(request), headers, request.body, request.seconds
+            )
+        except OSError as error:
             return _lost(error, request.what)
         if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
             return answer.body
-        return refusal(answer.status, answer.body, answer.headers, request.what)
+        return _refused(answer, request.what)
 
-    def _writer(self) -> Writer | None:
-        """What writes to the server of now; None where only aiohttp's session can."""
-        access = self._access
-        if self._writers is None or self._writers[0] is not access:
-            direct = reached_directly(access, proxied=self._proxied)
-            self._writers = (access, Writer(self._connector, access) if direct else None)
-        return self._writers[1]
-
-    async def _write(self, writer: Writer, request: _Request) -> Answer:
-        headers = await self._headers(writer.access, request)
-        self._check_fence(request)
-        async with asyncio.timeout(request.seconds):
-            return await writer.send(request.method, request.path, headers, request.body or b"", self._connecting)
-
-    async def _open(self, request: _Request) -> aiohttp.ClientResponse | Refusal:
+    async def _open(self, request: _Request) -> Stream | Refusal:
         """Send once; the answer, not yet read."""
-        limits = aiohttp.ClientTimeout(
-            total=None, sock_connect=self.settings.connect_timeout, sock_read=self.settings.watch_silence
-        )
+        access = self._access
         try:
             async with asyncio.timeout(request.seconds):
-                response = await self._send(request, limits)
-                if response.status == HTTPStatus.OK:
-                    return response
-                async with response:
-                    return refusal(response.status, await response.read(), response.headers, request.what)
-        except _LOST as error:
+                headers = await self._headers(access, request)
+                got = await self._route(access).open(access, _target(request), headers, self.settings.watch_silence)
+        except OSError as error:
             return _lost(error, request.what)
+        return _refused(got, request.what) if isinstance(got, Response) else got
 
-    async def _send(self, request: _Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        access = self._access
-        headers = await self._headers(access, request)
-        query = f"?{urlencode(request.query)}" if request.query else ""
-        self._check_fence(request)
-        return await self._session.request(
-            request.method,
-            f"{access.server}/{request.path}{query}",
-            data=request.body,
-            headers=headers,
-            timeout=limits,
-            allow_redirects=False,
-            ssl=access.tls,
-            server_hostname=access.server_name,
-            proxy=access.proxy,
-        )
+    def _route(self, access: Access) -> Route:
+        """The way to the server of now."""
+        if self._chosen is None or self._chosen[0] is not access:
+            direct = reached_directly(access, proxied=self._proxied)
+            if direct not in self._routes:
+                self._routes[direct] = self._made(direct=direct)
+            self._chosen = (access, self._routes[direct])
+        return self._chosen[1]
+
+    def _made(self, *, direct: bool) -> Route:
+        settings = self.settings
+        if direct:
+            return Direct(settings.connections, settings.connect_timeout)
+        from session_scheduler.cluster.kube_proxied import Proxied
+
+        return Proxied(settings.connections, settings.connect_timeout, environment=self._proxied)
 
     async def _headers(self, access: Access, request: _Request) -> dict[str, str]:
         # Compression costs the API server more time than the network saves; watches never have it.
@@ -293,11 +296,19 @@ class ApiClient:
             self._fence()  # nothing is awaited between this and the request, whose time-out begins there
 
 
-def _lost(error: Exception, what: str) -> Refusal:
+def _target(request: _Request) -> str:
+    return f"{request.path}?{urlencode(request.query, safe=_QUERY_SAFE)}" if request.query else request.path
+
+
+def _refused(answer: Response, what: str) -> Refusal:
+    return refusal(answer.status, answer.body, {"Retry-After": answer.header("Retry-After")}, what)
+
+
+def _lost(error: OSError, what: str) -> Refusal:
     """The refusal where no answer came."""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):  # the same would happen again
-        return Refusal(Unavailable(f"{what}: {one_line(str(error.certificate_error))}"), Resend.NEVER)
-    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    unsent = isinstance(error, NotConnectedError)
+    cause = (error.__cause__ or error) if unsent else error
+    if isinstance(cause, ssl.SSLCertVerificationError):  # the same would happen again
+        return Refusal(Unavailable(f"{what}: {one_line(str(cause))}"), Resend.NEVER)
     problem = "no answer in time" if isinstance(cause, TimeoutError) else one_line(str(cause)) or type(cause).__name__
-    resend = Resend.UNSENT if isinstance(error, _UNSENT) else Resend.READS
-    return Refusal(Unavailable(f"{what}: {problem}"), resend)
+    return Refusal(Unavailable(f"{what}: {problem}"), Resend.UNSENT if unsent else Resend.READS)

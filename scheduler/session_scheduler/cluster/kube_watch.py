@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
-import aiohttp
-
 from session_scheduler.cluster.errors import Unavailable
 from session_scheduler.cluster.kube_errors import Status, error_of
 from session_scheduler.cluster.kube_kinds import Resource
@@ -47,13 +45,13 @@ async def watch_one(
     """The changes of one resource after the version, until the connection ends, as `port.Cluster.watch` says."""
     query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version}
     what = f"watch of {resource.plural}"
-    async with client.stream(resource.path(), query, what=what) as stream:
+    async with client.stream(resource.path(), query, what=what) as chunks:
         splitter = LineSplitter()
         try:
-            async for chunk in stream.iter_any():
+            async for chunk in chunks:
                 for line in splitter.feed(chunk):
                     yield _event(resource, line, what)
-        except (aiohttp.ClientError, TimeoutError, OSError):
+        except OSError:
             return  # the connection ended, or said nothing for too long: half an event is none
 
 

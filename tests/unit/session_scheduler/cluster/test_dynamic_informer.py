@@ -106,18 +106,14 @@ class Server:
                 lines.put_nowait(line)
         self._watches[plural].append(lines)
         try:
-            yield _Stream(lines)
+            yield _chunks(lines)
         finally:
             self._watches[plural].remove(lines)
 
 
-class _Stream:
-    def __init__(self, lines):
-        self._lines = lines
-
-    async def iter_any(self):
-        while (line := await self._lines.get()) is not END:
-            yield line
+async def _chunks(lines):
+    while (line := await lines.get()) is not END:
+        yield line
 
 
 class World:

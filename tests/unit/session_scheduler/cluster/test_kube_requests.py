@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from session_scheduler.base.http_pool import probed_socket
 from session_scheduler.cluster.errors import Forbidden, NotFound, TooManyRequests, Unavailable
 from session_scheduler.cluster.kube_access import Access
-from session_scheduler.cluster.kube_connections import probed_socket
 from session_scheduler.cluster.kube_errors import Refusal
 from session_scheduler.cluster.kube_requests import ApiClient
 from session_scheduler.errors import InputError

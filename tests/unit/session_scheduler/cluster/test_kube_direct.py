@@ -10,8 +10,8 @@ from aiohttp import web
 
 from session_scheduler.cluster.errors import Unavailable
 from session_scheduler.cluster.kube_access import Access
+from session_scheduler.cluster.kube_direct import reached_directly
 from session_scheduler.cluster.kube_requests import ApiClient
-from session_scheduler.cluster.kube_writing import reached_directly
 
 from .fake_api import FakeApi, Hangs, breaks, says, streams
 

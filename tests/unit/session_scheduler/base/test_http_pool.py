@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from session_scheduler.base.http_pool import probed_socket
 from session_scheduler.cluster.kube_access import Access
-from session_scheduler.cluster.kube_connections import probed_socket
 from session_scheduler.cluster.kube_requests import ApiClient
 
 SMALL = 4096

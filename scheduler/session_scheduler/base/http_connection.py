@@ -1,0 +1,276 @@
+"""A client's HTTP/1.1 connection: one request at a time, its response read whole or as it comes.
+
+asyncio carries the bytes, httptools (llhttp) parses them. Bytes behind a response belong to no request: they are
+ignored, and the connection is not used again. A connection never follows redirects, decompresses, or sends again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+_HEAD_BYTES: Final = 64 << 10
+"""The largest head of a response, and the most that may come between two parts of its body."""
+_BUFFER_BYTES: Final = 256 << 10
+"""Of a response that is read as it comes: with more than this unread, the connection stops receiving."""
+_FIRST_FINAL: Final = 200
+"""Statuses below it announce another response."""
+_LENGTHS: Final = frozenset({b"content-length", b"transfer-encoding"})
+
+
+class NotConnectedError(ConnectionError):
+    """No connection was made, so nothing was sent; `__cause__` says why."""
+
+
+class BadResponseError(ConnectionError):
+    """The server's bytes are not an HTTP response, or not one of the allowed size."""
+
+
+class TooLongError(BadResponseError):
+    """The response's body exceeds the caller's limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A server. Two connections are alike if their endpoints are equal."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    server_name: str | None = None
+    """The name in its certificate, if that is not the host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A whole response."""
+
+    status: int
+    headers: Sequence[tuple[bytes, bytes]]
+    body: bytes
+
+    def header(self, name: str) -> str:
+        """The first value of a header; empty without one."""
+        wanted = name.lower().encode()
+        return next((value.decode("latin-1") for key, value in self.headers if key.lower() == wanted), "")
+
+
+def request_head(method: str, target: str, host: str, headers: Mapping[str, str], length: int | None) -> bytes:
+    """A request's first line and headers; without a `length` it has no body. Raises ValueError for a line break."""
+    lines = [f"{method} {target} HTTP/1.1", f"Host: {host}"]
+    if length is not None:
+        lines.append(f"Content-Length: {length}")
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    head = "\r\n".join(lines)
+    if not head.count("\r") == head.count("\n") == len(lines) - 1:
+        raise ValueError("a line break in a request's head")
+    return f"{head}\r\n\r\n".encode()
+
+
+class HttpConnection(asyncio.Protocol):
+    """The protocol of one connection. `exchange`, or `open` and then `chunks` or `rest`; then the next request."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._loop = asyncio.get_running_loop()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._transport: asyncio.Transport | None = None
+        self._parser: HttpResponseParser | None = HttpResponseParser(self)
+        self._waiter: asyncio.Future[None] | None = None
+        self._error: OSError | None = None
+        self._in_flight = False
+        """Whether a request was sent whose response is not complete."""
+        self._keep = True
+        self._streaming = self._paused = False
+        self._limit: int | None = None
+        self._status = 0
+        """Of the response's head; 0 before it is complete."""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._body: list[bytes] = []
+        self._size = 0
+        self._unparsed = 0
+        """Bytes received since the body's last part."""
+
+    # ------------------------------------------------------------------ requests
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the next request may be sent."""
+        return self._keep and not self._in_flight and self._transport is not None and not self._transport.is_closing()
+
+    async def exchange(self, request: bytes, limit: int | None = None) -> Response:
+        """Send a request and read its whole response, with a body of at most `limit` bytes. Raises OSError."""
+        self._send(request, limit, streaming=False)
+        return await self.rest()
+
+    async def open(self, request: bytes) -> int:
+        """Send a request and return its response's status. Raises OSError."""
+        self._send(request, None, streaming=True)
+        await self._wait()
+        if not self._status:
+            self._raise()
+        return self._status
+
+    async def rest(self) -> Response:
+        """The response, with what of its body was not read yet. Raises OSError."""
+        self._streaming = False
+        self._resume()
+        while self._in_flight:
+            await self._wait()
+        self._raise()
+        return Response(self._status, self._headers, b"".join(self._body))
+
+    async def chunks(self, silence: float) -> AsyncGenerator[bytes]:
+        """The body as it comes. Raises OSError; TimeoutError where nothing comes for `silence` seconds."""
+        while True:
+            if self._body:
+                chunk = b"".join(self._body)
+                self._body.clear()
+                self._size = 0
+                self._resume()
+                yield chunk
+            elif self._in_flight:
+                async with asyncio.timeout(silence):
+                    await self._wait()
+            else:
+                self._raise()
+                return
+
+    def abort(self) -> None:
+        """Close the socket now. TLS's farewell would wait for the response of a server that may be gone."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def wait_closed(self) -> None:
+        """Return when the socket is closed."""
+        await asyncio.shield(self._closed)
+
+    def _send(self, request: bytes, limit: int | None, *, streaming: bool) -> None:
+        if self._transport is None or not self.reusable:
+            raise ConnectionResetError("the server closed the connection")
+        self._in_flight, self._keep, self._streaming, self._limit = True, False, streaming, limit
+        self._error = None
+        self._status = self._size = self._unparsed = 0
+        self._transport.write(request)
+
+    async def _wait(self) -> None:
+        """Return when the response is complete or has failed; of a streamed one also at its head and parts."""
+        self._waiter = self._loop.create_future()
+        await self._waiter
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _raise(self) -> None:
+        """Raise what the response failed with, once; neither the error nor its frames are held longer."""
+        error, self._error = self._error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error
+
+    def _resume(self) -> None:
+        if self._paused and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def _fail(self, error: OSError) -> None:
+        """End the response, unless it is complete; the connection in any case."""
+        if self._in_flight:
+            self._in_flight, self._error = False, error
+            self._wake()
+        self._keep = False
+        self.abort()
+
+    # ------------------------------------------------------------------ called by asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is there."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 (asyncio gives no other to a stream's protocol)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came."""
+        if not self._in_flight or self._parser is None:
+            self._fail(BadResponseError("a response without a request"))
+            return
+        self._unparsed += len(data)
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade:
+            self._fail(BadResponseError("the response changes the protocol"))
+        except HttpParserError as error:
+            self._fail(BadResponseError(f"the response is not HTTP: {error}"))
+        else:
+            if self._in_flight and self._unparsed > _HEAD_BYTES:
+                self._fail(BadResponseError(f"the response's head exceeds {_HEAD_BYTES} bytes"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended: so has a response without a length, and any other is lost."""
+        self._transport = self._parser = None  # the parser refers to this object
+        ended = exc is None and self._status >= _FIRST_FINAL
+        if self._in_flight and ended and not any(name.lower() in _LENGTHS for name, _ in self._headers):
+            self._in_flight = False
+            self._wake()
+        self._fail(exc if isinstance(exc, OSError) else ConnectionResetError("the server closed the connection"))
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    # ------------------------------------------------------------------ called by the parser
+
+    def on_message_begin(self) -> None:
+        """A response begins: the first one is the request's, another one is nothing's."""
+        if self._in_flight:
+            self._headers, self._body = [], []
+        else:
+            self._fail(BadResponseError("a response without a request"))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or a trailer, which is ignored."""
+        if self._in_flight and not self._status:
+            self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """The head is complete."""
+        if not self._in_flight or self._parser is None:
+            return
+        self._status = self._parser.get_status_code()
+        if self._status < _FIRST_FINAL:
+            return
+        if self._limit is not None:
+            lengths = [value for name, value in self._headers if name.lower() == b"content-length"]
+            if lengths and int(lengths[0]) > self._limit:
+                self._fail(TooLongError(f"the response exceeds {self._limit} bytes"))
+        if self._streaming:
+            self._wake()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        self._unparsed = 0
+        if not self._in_flight:
+            return
+        self._body.append(body)
+        self._size += len(body)
+        if self._limit is not None and self._size > self._limit:
+            self._fail(TooLongError(f"the response exceeds {self._limit} bytes"))
+        elif self._streaming:
+            if self._size > _BUFFER_BYTES and not self._paused and self._transport is not None:
+                self._paused = True
+                self._transport.pause_reading()
+            self._wake()
+
+    def on_message_complete(self) -> None:
+        """The response is complete."""
+        if self._in_flight and self._parser is not None:
+            if self._status < _FIRST_FINAL:
+                self._status = 0
+                return
+            self._in_flight, self._keep = False, self._parser.should_keep_alive()
+            self._wake()
