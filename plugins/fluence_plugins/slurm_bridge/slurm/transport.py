@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Annotated, Final, Literal, Self
 
-import aiohttp
 from pydantic import AfterValidator, Field
 from yarl import URL
 
 from fluence_plugins.slurm_bridge.slurm.errors import TokenError, UnavailableError
-from fluence_plugins.slurm_bridge.slurm.first_response import FirstResponse
 from session_scheduler.config.parsing import wrong_value
 from session_scheduler.config.settings import Strict
 from session_scheduler.errors import InputError, plain, shown
+from session_scheduler.sdk.http_client import (
+    BadResponseError,
+    Endpoint,
+    HttpPool,
+    NotConnectedError,
+    TooLongError,
+    request_head,
+)
 
 Method = Literal["GET", "POST", "DELETE"]
 LIST_BYTES: Final = 256 << 20
@@ -25,7 +29,7 @@ LIST_BYTES: Final = 256 << 20
 ANSWER_BYTES: Final = 1 << 20
 """The same for all else."""
 _TOKEN_BYTES: Final = 64 << 10
-_CHUNK: Final = 256 << 10
+_CONNECTIONS: Final = 16
 _VARIABLE: Final = "SLURM_JWT="
 """What `scontrol token` prints before the token."""
 
@@ -97,97 +101,83 @@ def read_token(path: str) -> str:
 
 
 class Transport:
-    """A session with slurmrestd. To be entered before it is used."""
+    """Connections to slurmrestd, one for each request. To be entered before it is used.
+
+    A kept connection that the other end closes just then leaves it open what became of a POST: none is kept. So it does
+    not matter what slurmrestd 26.05 writes behind a response: a second one in plain text after each with an error, and
+    its `Connection: Close`, where it was asked to close the connection.
+    """
 
     def __init__(self, settings: Connection) -> None:
         self._settings = settings
-        self._session: aiohttp.ClientSession | None = None
+        url = URL(settings.url)
+        self._host = url.host_port_subcomponent or ""
+        self._prefix = f"{url.raw_path.rstrip('/')}/slurm/{settings.api_version}"
+        self._endpoint = Endpoint(url.raw_host or "", url.port or 0)
+        self._pool: HttpPool | None = None
 
     async def __aenter__(self) -> Self:
-        tracing = aiohttp.TraceConfig()
-        tracing.on_request_headers_sent.append(_note_sent)
-        # A kept connection that the other end closes just then leaves it open what became of a POST: none is kept.
-        connector = aiohttp.TCPConnector(force_close=True, limit=16, ssl=_tls(self._settings))
-        connector._factory = FirstResponse.factory(asyncio.get_running_loop())
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None),
-            auto_decompress=False,
-            trace_configs=[tracing],
-        )
+        self._endpoint = replace(self._endpoint, tls=_tls(self._settings))
+        self._pool = HttpPool(_CONNECTIONS, connect_seconds=self._settings.timeout_seconds)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
 
     async def exchange(self, method: Method, path: str, body: bytes | None, sent: Sent, *, limit: int) -> Answer:
         """Send one request and read its answer; who calls limits the time. Raises: UnavailableError, TokenError."""
-        assert self._session is not None, "enter the client before it is used"  # noqa: S101
+        assert self._pool is not None, "enter the client before it is used"  # noqa: S101
         headers = {
             "X-SLURM-USER-TOKEN": read_token(self._settings.token_file),
             "Accept": "application/json",
             "Accept-Encoding": "identity",
+            "Connection": "close",
+            "User-Agent": "fluence",
         }
         if self._settings.user is not None:
             headers["X-SLURM-USER-NAME"] = self._settings.user
         if body is not None:
             headers["Content-Type"] = "application/json"
-        url = URL(f"{self._settings.url}/slurm/{self._settings.api_version}/{path}", encoded=True)
+        head = request_head(
+            method, f"{self._prefix}/{path}", self._host, headers, None if body is None else len(body)
+        )
         try:
-            async with self._session.request(
-                method, url, data=body, headers=headers, allow_redirects=False, trace_request_ctx=sent
-            ) as answer:
-                return Answer(answer.status, await _bounded(answer, limit))
-        except _TooLongError:
+            connection = await self._pool.acquire(self._endpoint)
+            try:
+                sent.yes = True
+                response = await connection.exchange(head + (body or b""), limit)
+            finally:
+                connection.abort()
+                self._pool.release(connection)
+        except TooLongError:
             raise UnavailableError(
                 f"{method} {path}", f"the answer is longer than {limit} bytes: none of slurmrestd's is", sent=True
             ) from None
-        except (aiohttp.ClientError, OSError, ValueError) as why:
+        except OSError as why:
             # Never the error's own text beyond its kind: headers may be in it.
             raise UnavailableError(f"{method} {path}", _lost(why), sent=sent.yes) from None
+        return Answer(response.status, response.body)
 
 
-async def _note_sent(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
-    context.trace_request_ctx.yes = True
-
-
-class _TooLongError(Exception):
-    pass
-
-
-async def _bounded(answer: aiohttp.ClientResponse, limit: int) -> bytes:
-    if (answer.content_length or 0) > limit:
-        raise _TooLongError
-    chunks: list[bytes] = []
-    size = 0
-    async for chunk in answer.content.iter_chunked(_CHUNK):
-        size += len(chunk)
-        if size > limit:
-            raise _TooLongError
-        chunks.append(chunk)
-    return b"".join(chunks)
-
-
-def _lost(why: Exception) -> str:
+def _lost(why: OSError) -> str:
     match why:
-        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
+        case NotConnectedError(__cause__=ssl.SSLError()):
             return "slurmrestd is not trusted: its certificate is of another name or signer (caFile)"
-        case aiohttp.ClientConnectorError():
-            return f"slurmrestd was not reached: {why.os_error.strerror or 'no connection'}"
-        case aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError() | ConnectionError():
-            return "the connection was lost before the whole answer"
-        case aiohttp.ClientResponseError():
+        case NotConnectedError(__cause__=cause):
+            return f"slurmrestd was not reached: {getattr(cause, 'strerror', None) or 'no connection'}"
+        case BadResponseError():
             return "what answered does not speak HTTP as slurmrestd does"
+        case ConnectionError():
+            return "the connection was lost before the whole answer"
         case _:
             return f"the connection was lost ({type(why).__name__})"
 
 
-def _tls(settings: Connection) -> ssl.SSLContext | bool:
+def _tls(settings: Connection) -> ssl.SSLContext | None:
     if not settings.url.startswith("https:"):
-        return True
+        return None
     try:
         return ssl.create_default_context(cafile=settings.ca_file)
     except (OSError, ssl.SSLError) as why:
