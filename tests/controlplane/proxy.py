@@ -26,16 +26,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from session_scheduler.cluster.kube_connections import Connector
+from session_scheduler.base.http_connection import Endpoint, HttpConnection, Response, request_head
+from session_scheduler.base.http_pool import HttpPool
 
 _T = TypeVar("_T")
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length", "host", "te", "upgrade"})
 _PATIENCE = 30.0
+_SILENCE = 3600.0
+_CONNECTIONS = 10_000
 _LARGEST = 1 << 26
 _BRIEF = 160
 """Characters of a body that the log keeps."""
@@ -114,9 +116,11 @@ class Proxy:
     """Forwards requests to `server`, verified by the certificates of `ca_file`; a context that ends all it began."""
 
     def __init__(self, server: str, ca_file: Path, counts: Callable[[str, str], bool] = counted) -> None:
-        self._server = server
         self._tls = ssl.create_default_context(cafile=ca_file)
         self._tls.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the API server's own CA has no key identifier
+        url = URL(server)
+        self._host = url.host_port_subcomponent or ""
+        self._endpoint = Endpoint(url.raw_host or "", url.port or 0, self._tls)
         self._counts = counts
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy")
@@ -161,10 +165,7 @@ class Proxy:
 
     async def _start(self) -> None:
         self._order = asyncio.Lock()
-        limits = aiohttp.ClientTimeout(total=None, sock_connect=_PATIENCE)
-        self._connector = Connector(limit=0)  # fit for watches that are cancelled at any moment
-        self._session = aiohttp.ClientSession(connector=self._connector, timeout=limits, auto_decompress=False,
-                                              cookie_jar=aiohttp.DummyCookieJar())  # fmt: skip
+        self._pool = HttpPool(_CONNECTIONS, connect_seconds=_PATIENCE)
         self._http = web.Server(self._serve, access_log=None, handler_cancellation=True)
         self._runner = web.ServerRunner(self._http, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -181,13 +182,10 @@ class Proxy:
         self._release_all()
         self._sever()
         await self._runner.cleanup()
-        # A connection that is half made is made to its end: asyncio leaks one whose making is cancelled.
-        rest = asyncio.all_tasks() - {asyncio.current_task()} - self._connector.making
-        for task in rest:
+        for task in self._under_way:
             task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
-        await self._connector.finish(_PATIENCE)
-        await self._session.close()
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+        await self._pool.close()
 
     # ------------------------------------------------------------------ what tests say
 
@@ -299,7 +297,7 @@ class Proxy:
             return await self._serve_watch(request)
         try:
             return await self._forward(request, body)
-        except (aiohttp.ClientError, OSError):
+        except OSError:
             return _broken(request)
 
     async def _serve_write(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
@@ -317,7 +315,7 @@ class Proxy:
                     response = await self._written(request, body, write, rule)
             else:
                 response = await self._written(request, body, write, rule)
-        except (aiohttp.ClientError, OSError) as error:
+        except OSError as error:
             write.outcome += f" ({type(error).__name__})"
             return _broken(request)
         return response or _broken(request)
@@ -385,7 +383,7 @@ class Proxy:
     async def _forward(self, request: web.BaseRequest, body: bytes) -> web.Response:
         async with self._asked(request, body) as answer:
             content = await answer.read()
-            return web.Response(status=answer.status, body=content, headers=_passed_on(answer.headers))
+            return web.Response(status=answer.status, body=content, headers=answer.headers)
 
     async def _serve_watch(self, request: web.BaseRequest) -> web.StreamResponse:
         transport = request.transport
@@ -393,24 +391,44 @@ class Proxy:
         self._watches.add(transport)
         try:
             async with self._asked(request, b"") as answer:
-                response = web.StreamResponse(status=answer.status, headers=_passed_on(answer.headers))
+                response = web.StreamResponse(status=answer.status, headers=answer.headers)
                 await response.prepare(request)
-                async for chunk in answer.content.iter_any():
+                async for chunk in answer.chunks():
                     await response.write(chunk)
                 await response.write_eof()
                 return response
-        except (aiohttp.ClientError, OSError):
+        except OSError:
             return _broken(request)
         finally:
             self._watches.discard(transport)
 
     @asynccontextmanager
-    async def _asked(self, request: web.BaseRequest, body: bytes) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _asked(self, request: web.BaseRequest, body: bytes) -> AsyncIterator[Answer]:
         headers = _passed_on(request.headers)
-        url = f"{self._server}{request.raw_path}"
-        async with self._session.request(request.method, URL(url, encoded=True), data=body or None, headers=headers,
-                                         ssl=self._tls, allow_redirects=False) as answer:  # fmt: skip
-            yield answer
+        head = request_head(request.method, request.raw_path, self._host, headers, len(body) or None)
+        connection = await self._pool.acquire(self._endpoint)
+        try:
+            yield Answer(connection, await connection.open(head + body))
+        finally:
+            self._pool.release(connection)
+
+
+class Answer:
+    """What the API server answers."""
+
+    def __init__(self, connection: HttpConnection, head: Response) -> None:
+        self._connection = connection
+        self.status = head.status
+        named = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
+        self.headers = _passed_on(named)
+
+    async def read(self) -> bytes:
+        """The whole body."""
+        return (await self._connection.rest()).body
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it comes."""
+        return self._connection.chunks(_SILENCE)
 
 
 def _passed_on(headers: Any) -> dict[str, str]:

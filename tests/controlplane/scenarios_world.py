@@ -13,14 +13,13 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import yaml
 from aiohttp import web
 
 from . import invariants
 from .faults.world import DEVICE, World, resources_of
 from .invariants import Manifest, condition, is_bound
-from .proxy import Fault, Proxy, Write
+from .proxy import Answer, Fault, Proxy, Write
 from .scheduler_process import SchedulerProcess, Settings, kubeconfig_for
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -38,7 +37,7 @@ class SelectiveProxy(Proxy):
     hidden = 0
 
     @asynccontextmanager
-    async def _asked(self, request: web.BaseRequest, body: bytes) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _asked(self, request: web.BaseRequest, body: bytes) -> AsyncIterator[Answer]:
         async with super()._asked(request, body) as answer:
             yield _Sieved(answer, self) if "watch" in request.query else answer  # type: ignore[misc]
 
@@ -46,15 +45,14 @@ class SelectiveProxy(Proxy):
 class _Sieved:
     """The answer to a watch without the lines that are hidden."""
 
-    def __init__(self, answer: aiohttp.ClientResponse, proxy: SelectiveProxy) -> None:
+    def __init__(self, answer: Answer, proxy: SelectiveProxy) -> None:
         self.status, self.headers = answer.status, answer.headers
-        self.content = self
-        self._lines = answer.content
+        self._lines = answer
         self._proxy = proxy
 
-    async def iter_any(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncIterator[bytes]:
         rest = b""
-        async for chunk in self._lines.iter_any():
+        async for chunk in self._lines.chunks():
             *lines, rest = (rest + chunk).split(b"\n")
             kept = [line for line in lines if not self._hides(line)]
             if kept:

@@ -10,7 +10,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
@@ -108,13 +108,13 @@ class HttpConnection(asyncio.Protocol):
         self._send(request, limit, streaming=False)
         return await self.rest()
 
-    async def open(self, request: bytes) -> int:
-        """Send a request and return its response's status. Raises OSError."""
+    async def open(self, request: bytes) -> Response:
+        """Send a request and return its response without the body. Raises OSError."""
         self._send(request, None, streaming=True)
         await self._wait()
         if not self._status:
             self._raise()
-        return self._status
+        return Response(self._status, self._headers, b"")
 
     async def rest(self) -> Response:
         """The response, with what of its body was not read yet. Raises OSError."""
@@ -193,8 +193,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is there."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 (asyncio gives no other to a stream's protocol)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's of TLS is one only in what it can
 
     def data_received(self, data: bytes) -> None:
         """Parse what came."""

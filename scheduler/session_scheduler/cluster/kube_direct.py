@@ -73,7 +73,8 @@ class Direct:
         connection = await self._pool.acquire(place.endpoint)
         stream = OpenStream(self._pool, connection, silence)
         try:
-            if await connection.open(_request(place, "GET", target, headers, None)) == _OK:
+            head = await connection.open(_request(place, "GET", target, headers, None))
+            if head.status == _OK:
                 return stream
             refused = await connection.rest()
         except BaseException:
