@@ -24,7 +24,9 @@ from typing import Any, NamedTuple
 from tests.architecture.import_graph import PACKAGES
 
 Class = type[Any]
+Imports = list[ast.Import | ast.ImportFrom]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+_SCOPES = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _COMPILED_IMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+c?import\s+(.+)|c?import\s+([\w.]+))", re.M)
 
 
@@ -41,7 +43,8 @@ def private_uses(path: Path, module: str | None = None) -> list[Use]:
     if path.suffix == ".pyx":
         return sorted(set(_compiled(text)))
     tree = ast.parse(text)
-    return sorted({*_imported(tree), *_Reader(tree, module).uses()})
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return sorted({*_imported(imports), *_Reader(tree, _namespace(imports, module)).uses()})
 
 
 def is_private(name: str) -> bool:
@@ -67,11 +70,11 @@ def _compiled(text: str) -> Iterator[Use]:
             yield Use(text.count("\n", 0, found.start()) + 1, ".".join(parts))
 
 
-def _imported(tree: ast.Module) -> Iterator[Use]:
-    for node in ast.walk(tree):
+def _imported(imports: Imports) -> Iterator[Use]:
+    for node in imports:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and not node.level:
+        elif not node.level:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         else:
             continue
@@ -80,10 +83,10 @@ def _imported(tree: ast.Module) -> Iterator[Use]:
         )
 
 
-def _namespace(tree: ast.Module, module: str | None) -> dict[str, Any]:
+def _namespace(imports: Imports, module: str | None) -> dict[str, Any]:
     """The names of a module, with what its functions and its types import of other distributions."""
     found: dict[str, Any] = dict(vars(importlib.import_module(module))) if module else {}
-    for node in ast.walk(tree):
+    for node in imports:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 with suppress(ImportError):
@@ -91,7 +94,7 @@ def _namespace(tree: ast.Module, module: str | None) -> dict[str, Any]:
                         whole = importlib.import_module(alias.name)
                         top = sys.modules[alias.name.partition(".")[0]]
                         found.setdefault(alias.asname or top.__name__, whole if alias.asname else top)
-        elif isinstance(node, ast.ImportFrom) and not node.level and is_foreign(node.module or ""):
+        elif not node.level and is_foreign(node.module or ""):
             source = importlib.import_module(node.module or "")
             for alias in node.names:
                 with suppress(ImportError):  # a name that is not there
@@ -155,9 +158,10 @@ Types = Mapping[str, frozenset[Class]]
 
 
 class _Reader:
-    def __init__(self, tree: ast.Module, module: str | None) -> None:
+    def __init__(self, tree: ast.Module, names: Mapping[str, Any]) -> None:
         self._tree = tree
-        self._names = _namespace(tree, module)
+        self._names = names
+        self._inside = cache(_inside)
 
     def uses(self) -> Iterator[Use]:
         """All but imports."""
@@ -168,7 +172,7 @@ class _Reader:
         known = {**outer, **self._typed(scope, outer)}
         if isinstance(scope, ast.ClassDef):
             yield from self._subclass(scope)
-        for node in _inside(scope):
+        for node in self._inside(scope):
             if isinstance(node, ast.ClassDef | Function):
                 yield from self._scope(node, known)
             elif isinstance(node, ast.Attribute) and is_private(node.attr):
@@ -214,7 +218,7 @@ class _Reader:
                 if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
                     known[f"self.{member.target.id}"] = self._annotated(member.annotation)
             return known
-        for node in _inside(scope):
+        for node in self._inside(scope):
             pairs: list[tuple[ast.expr | None, frozenset[Class]]] = []
             if isinstance(node, ast.AnnAssign):
                 pairs = [(node.target, self._annotated(node.annotation))]
@@ -274,12 +278,16 @@ class _Reader:
         return None
 
 
-def _inside(scope: ast.AST) -> Iterator[ast.AST]:
+def _inside(scope: ast.AST) -> list[ast.AST]:
     """The nodes of a scope, with the classes and functions in it but not what is inside those."""
-    for node in ast.iter_child_nodes(scope):
-        yield node
-        if not isinstance(node, ast.ClassDef | Function):
-            yield from _inside(node)
+    found: list[ast.AST] = []
+    left = list(ast.iter_child_nodes(scope))[::-1]
+    while left:
+        node = left.pop()
+        found.append(node)
+        if not isinstance(node, _SCOPES):
+            left += list(ast.iter_child_nodes(node))[::-1]
+    return found
 
 
 def _variable(node: ast.expr) -> str:
