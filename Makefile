@@ -234,7 +234,7 @@ soak-sim: $(STAMP)
 dist: $(STAMP)
 	rm -rf .cache/dist && mkdir -p .cache/dist
 	cd fluxion_cy && $(CURDIR)/$(BIN)/python setup.py -q egg_info --egg-base $(CURDIR)/.cache/dist sdist -d $(CURDIR)/dist
-	CFLAGS=-g0 CXXFLAGS=-g0 $(PIP) wheel --no-build-isolation --no-deps --no-index -w dist dist/fluxion_cy-*.tar.gz
+	$(PIP) wheel --no-build-isolation --no-deps --no-index -w dist dist/fluxion_cy-*.tar.gz
 
 # Everything of a release that can be built here, and a list of what cannot. RELEASE_CHECK='-o json' says it as JSON.
 release-check: tools

@@ -1,4 +1,4 @@
-"""Adds up steps and tests: `count.py STEPS_PASSED STEPS_FAILED STATUS_OF_TESTS SECONDS REPORT…` prints the closing line.
+"""Adds up steps and tests: `count.py STEPS_PASSED STEPS_FAILED STATUS_OF_TESTS SECONDS REPORT…` prints a closing line.
 
 Before it stand the seconds of each step, from the file SECONDS, and the slowest tests of all reports.
 
@@ -9,7 +9,6 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 from xml.etree import ElementTree
-
 
 SLOWEST = 20
 
@@ -32,11 +31,11 @@ def counted(report: Path) -> tuple[int, int, int]:
 
 def timed(reports: list[Path]) -> list[tuple[float, str]]:
     """How many seconds each test took, with its name, by JUnit reports; those that cannot be read are left out."""
-    found = []
+    found: list[tuple[float, str]] = []
     for report in reports:
         with suppress(OSError, ElementTree.ParseError):
-            for case in ElementTree.parse(report).getroot().iter("testcase"):  # noqa: S314  # our own pytest wrote it
-                found.append((float(case.get("time", 0)), f"{case.get('classname')}::{case.get('name')}"))
+            cases = ElementTree.parse(report).getroot().iter("testcase")  # noqa: S314  # our own pytest wrote it
+            found += [(float(case.get("time", 0)), f"{case.get('classname')}::{case.get('name')}") for case in cases]
     return sorted(found, reverse=True)
 
 

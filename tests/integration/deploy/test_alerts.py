@@ -18,6 +18,8 @@ from fluence_plugins.env_injection.metrics import WebhookMetrics
 
 from ...tools.deploying import DEPLOY, Manifest, said, the
 
+pytestmark = pytest.mark.programs
+
 MONITORING = "options/monitoring.yaml"
 DOCS = DEPLOY.parent
 WELL = {

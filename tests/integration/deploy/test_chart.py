@@ -23,6 +23,8 @@ from ...tools.deploying import (
     without_helm,
 )
 
+pytestmark = pytest.mark.programs
+
 ALL = (
     "--set-file",
     f"resourcesFile={RESOURCES}",

@@ -11,6 +11,8 @@ from fluence_plugins.master_queue.server import load
 
 from ...tools.deploying import CHART, KUBERNETES, Manifest, chart, run
 
+pytestmark = pytest.mark.programs
+
 FIXED = ("--kube-version", KUBERNETES)
 ON = ("--set", "masterQueue.enabled=true")
 NAME = "fluence-master-queue"

@@ -16,6 +16,8 @@ import yaml
 
 from ...tools.deploying import CHART, DEPLOY, IMAGE, VERSION, Manifest, chart, hooks, manifests, said
 
+pytestmark = pytest.mark.programs
+
 META = yaml.safe_load((CHART / "Chart.yaml").read_text())
 REPOSITORY = IMAGE.partition(":")[0]
 

@@ -45,6 +45,7 @@ def wheel(folder: Path, metadata: str) -> None:
         archive.writestr("example-1.0.dist-info/METADATA", metadata)
 
 
+@pytest.mark.programs
 def test_what_needs_no_build_is_right_and_what_is_done_elsewhere_is_listed(tmp_path: Path) -> None:
     program("helm")  # without it this is skipped, as what else needs it
     status, found = report("--only", "versions", "dockerfile", "chart", "workflows", "--into", tmp_path)

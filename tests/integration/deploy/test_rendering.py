@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from ...tools.deploying import DEPLOY, Manifest, manifests, objects, program, said
+
+pytestmark = pytest.mark.programs
 
 
 def test_the_files_that_are_checked_in_are_what_the_sources_render_to(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ import yaml
 
 from ...tools.deploying import DEPLOY, IMAGE, VERSION, said
 
+pytestmark = pytest.mark.programs
+
 ROOT = DEPLOY.parent
 FOLDER = ROOT / ".github" / "workflows"
 NAMES = ("ci.yaml", "release.yaml")

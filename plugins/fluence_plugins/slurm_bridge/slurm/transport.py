@@ -140,9 +140,7 @@ class Transport:
             headers["X-SLURM-USER-NAME"] = self._settings.user
         if body is not None:
             headers["Content-Type"] = "application/json"
-        head = request_head(
-            method, f"{self._prefix}/{path}", self._host, headers, None if body is None else len(body)
-        )
+        head = request_head(method, f"{self._prefix}/{path}", self._host, headers, None if body is None else len(body))
         try:
             connection = await self._pool.acquire(self._endpoint)
             try:
