@@ -74,6 +74,7 @@ $(INSTALLED): $(INPUTS)
 # What testing and linting need, too.
 $(STAMP): $(INSTALLED)
 	@echo 'set up: what testing and linting need'
+	@$(PIP) install -c constraints.txt --upgrade pip
 	@$(PIP) install -c constraints.txt --group dev
 	@touch $@
 
