@@ -47,8 +47,8 @@ def print_times(seconds: Path, reports: list[Path]) -> None:
             number, _, step = line.partition(" ")
             print(f"{number:>7}  {step}")
     print(f"\nseconds  the {SLOWEST} slowest tests")
-    for number, name in timed(reports)[:SLOWEST]:
-        print(f"{number:7.1f}  {name}")
+    for took, name in timed(reports)[:SLOWEST]:
+        print(f"{took:7.1f}  {name}")
     print()
 
 

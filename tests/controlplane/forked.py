@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from .processes import Program
 
@@ -27,7 +28,7 @@ class FluenceProgram(Program):
     def __init__(self, name: str, arguments: Sequence[str | Path], log: Path) -> None:
         self.name = name
         self.log = log
-        self._handle = _Forked(_server(), [str(one) for one in arguments], log)  # type: ignore[assignment]
+        self._handle: Any = _Forked(_server(), [str(one) for one in arguments], log)
 
 
 @cache

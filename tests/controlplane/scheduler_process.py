@@ -141,7 +141,7 @@ class SchedulerProcess:
         config.write_text(yaml.safe_dump(self.settings.configuration(0, resources)))
         with self.log.open("a") as log:
             log.write(f"{_STARTED} {time.strftime('%H:%M:%S')}\n")
-        arguments = [self.COMMAND, "--config", config, "--kubeconfig", self._kubeconfig]
+        arguments: list[str | Path] = [self.COMMAND, "--config", config, "--kubeconfig", self._kubeconfig]
         if self.settings.checkout is not None:
             self._program = Program(self.name, [fluence_of(self.settings.checkout), *arguments], self.log)
         elif self.settings.clock is not None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from session_scheduler.cli import commands, main
+from session_scheduler.cli import main
 from session_scheduler.cluster import kube_access
+from session_scheduler.errors import InputError
 from session_scheduler.offline import live_reader
 
 CLUSTER = """
@@ -146,5 +147,5 @@ def test_a_pods_own_namespace_is_used_in_a_pod(folder: Path, monkeypatch: pytest
 
 
 def test_a_context_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(commands.InputError, match="kubeconfig kubeconfig: "):
+    with pytest.raises(InputError, match="kubeconfig kubeconfig: "):
         kube_access.namespace_of("kubeconfig", "absent")

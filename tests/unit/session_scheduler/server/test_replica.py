@@ -13,10 +13,11 @@ import pytest
 from prometheus_client.core import GaugeMetricFamily
 
 from session_scheduler import hookimpl
+from session_scheduler.base import http_pool
 from session_scheduler.base.clock import StoppedClock
 from session_scheduler.binding.binder import LEADER_ANNOTATION
 from session_scheduler.builtin import BUILTIN
-from session_scheduler.cluster import kube_requests, leader_election
+from session_scheduler.cluster import leader_election
 from session_scheduler.cluster.errors import NotLeading
 from session_scheduler.config.settings import LeaderElection, SchedulerConfig, Serving
 from session_scheduler.registry.validation import hook_calls
@@ -339,4 +340,4 @@ async def test_a_leader_that_is_stopped_while_it_lists_gives_the_lease_back():
 
 def test_all_that_an_end_may_take_is_less_than_a_kubelet_waits():
     ours = replica.DRAIN_SECONDS + replica.FLUSH_SECONDS + leader_election._RELEASE_SECONDS
-    assert ours + http_server.SHUTDOWN_SECONDS + kube_requests._CLOSE_SECONDS < 10
+    assert ours + http_server.SHUTDOWN_SECONDS + http_pool._CLOSE_SECONDS < 10
