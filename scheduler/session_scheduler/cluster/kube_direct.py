@@ -52,6 +52,7 @@ class Direct:
         self._pool = HttpPool(connections, connect_seconds=connect_seconds)
         self._place: Place | None = None
 
+    # more than five parameters: the parts of an HTTP request
     async def exchange(
         self, access: Access, method: str, target: str, headers: Mapping[str, str], body: bytes | None, seconds: float
     ) -> Response:

@@ -26,6 +26,7 @@ class Proxied:
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 
+    # more than five parameters: the parts of an HTTP request
     async def exchange(
         self, access: Access, method: str, target: str, headers: Mapping[str, str], body: bytes | None, seconds: float
     ) -> Response:
@@ -51,6 +52,7 @@ class Proxied:
         """Close all connections."""
         await self._session.close()
 
+    # more than five parameters: the parts of an HTTP request
     async def _send(
         self,
         access: Access,

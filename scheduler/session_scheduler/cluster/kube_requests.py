@@ -100,6 +100,7 @@ class Stream(Protocol):
 class Route(Protocol):
     """A way to an API server."""
 
+    # more than five parameters: the parts of an HTTP request
     async def exchange(
         self, access: Access, method: str, target: str, headers: Mapping[str, str], body: bytes | None, seconds: float
     ) -> Response:
