@@ -1,4 +1,7 @@
-"""The command `fluence`, started by forking a process that has imported it (see fork_server)."""
+"""The command `fluence`, started by forking a process that has imported it (see fork_server).
+
+A test that changes the environment, PYTHONPATH say, gets a process of its own, which imports anew.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,23 @@ from .processes import Program
 
 _SERVER = Path(__file__).parent / "fork_server.py"
 _PATIENCE = 60.0
+_OF_PYTEST = "PYTEST_CURRENT_TEST"
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != _OF_PYTEST}
+
+
+_ENVIRONMENT = _environment()
 
 
 class FluenceProgram(Program):
     """`fluence` with some arguments: as if started by itself, but that its imports are done already."""
 
     def __init__(self, name: str, arguments: Sequence[str | Path], log: Path) -> None:
+        if _environment() != _ENVIRONMENT:
+            super().__init__(name, [sys.executable, "-m", "session_scheduler.cli", *arguments], log)
+            return
         self.name = name
         self.log = log
         self._handle: Any = _Forked(_server(), [str(one) for one in arguments], log)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
 import pytest
 
+from .forked import FluenceProgram
 from .processes import Program, StartError, free_ports
 
 
@@ -32,3 +34,29 @@ def test_a_program_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> 
 
 def test_free_ports_are_different_ones() -> None:
     assert len(set(free_ports(20))) == 20
+
+
+@pytest.mark.parametrize("customized", [False, True])
+def test_the_command_ends_with_its_status_and_in_the_tests_own_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, customized: bool
+) -> None:
+    if customized:
+        (tmp_path / "sitecustomize.py").write_text("import sys; print('customized', file=sys.stderr)")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    program = FluenceProgram("fluence", ["simulate", tmp_path / "absent.yaml"], tmp_path / "log")
+    with pytest.raises(StartError, match="fluence ended with status 2:\n") as failed:
+        program.wait_until(lambda: False, 60)
+    assert "absent.yaml" in str(failed.value)
+    assert ("customized" in str(failed.value)) is customized
+
+
+def test_the_command_can_be_stopped_continued_and_killed(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "never-written.yaml")
+    program = FluenceProgram("fluence", ["simulate", tmp_path / "never-written.yaml"], tmp_path / "log")
+    program.signal(signal.SIGSTOP)
+    state = Path(f"/proc/{program.pid}/stat")
+    program.wait_until(lambda: state.read_text().rpartition(") ")[2].startswith("T"), 10)
+    assert program.status is None
+    program.signal(signal.SIGCONT)
+    program.kill()
+    assert program.status == -signal.SIGKILL
