@@ -8,8 +8,6 @@ from setuptools import Extension, setup
 FLAGS = f"{os.environ.get('CFLAGS', '')} {os.environ.get('CXXFLAGS', '')}".split()
 #: Debug information is nine tenths of a module. Python's own flags ask for it; here, a flag as `-g` in CFLAGS does.
 DEBUG = [] if any(flag.startswith("-g") for flag in FLAGS) else ["-g0"]
-#: A flag as `-O0` in CFLAGS is for builds that need not be fast.
-OPTIMIZATION = [] if any(flag.startswith("-O") for flag in FLAGS) else ["-O2"]
 
 setup(
     ext_modules=cythonize(
@@ -17,7 +15,7 @@ setup(
             "fluxion_cy.engine.*",
             ["src/fluxion_cy/engine/*.pyx"],
             language="c++",
-            extra_compile_args=["-std=c++17", *OPTIMIZATION, *DEBUG],
+            extra_compile_args=["-O2", "-std=c++17", *DEBUG],
         ),
         compiler_directives={"language_level": 3},
         nthreads=os.cpu_count() or 1,

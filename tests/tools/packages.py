@@ -39,10 +39,9 @@ class Built:
         return next(self.python.parents[1].glob("lib/python*/site-packages/fluxion_cy"))
 
 
-def run(command: list[object], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(command: list[object], folder: Path) -> subprocess.CompletedProcess[str]:
     """Runs it there; what it printed is shown if it fails."""
-    words = [*map(str, command)]
-    done = subprocess.run(words, cwd=folder, env={**ENVIRONMENT, **environment}, capture_output=True, text=True)
+    done = subprocess.run([*map(str, command)], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done
 
@@ -83,8 +82,7 @@ def build_fluxion_cy(folder: Path) -> None:
         shutil.copytree(SOURCE, copy, ignore=left)
         run([sys.executable, "setup.py", "-q", "sdist", "-d", dist], copy)
         shutil.rmtree(copy)
-        # It need not be fast, and compiles in a third of the time.
-        run([*WHEEL, dist, next(dist.glob("*.tar.gz"))], dist, CFLAGS="-O0", CXXFLAGS="-O0")
+        run([*WHEEL, dist, next(dist.glob("*.tar.gz"))], dist)
     _install(dist, folder / "environment")
 
 
