@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 STAMP := $(VENV)/.set-up
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST_ARGS ?= -n auto --dist worksteal
-# Where this is set every process compiles all anew, and tests are as many processes: a third of their time.
+# With this set, each process compiles every module again: a third of the tests' time.
 export PYTHONDONTWRITEBYTECODE :=
 
 DEMO := examples/01-quickstart/cluster.yaml examples/01-quickstart/workloads.yaml \
@@ -43,7 +43,7 @@ help:
 	@echo 'make test-asan    the recorded sessions and the tests of the matcher on that build'
 	@echo 'make fuzz-reapi   random sessions on the library of Fluxion itself, which FLUXION_REAPI_LIB names; for 20 minutes'
 	@echo 'make lint         ruff, mypy and the import contract'
-	@echo 'make format       let ruff mend what it can'
+	@echo 'make format       let ruff fix what it can'
 	@echo 'make conformance-reapi  compare with the library of Fluxion itself, which FLUXION_REAPI_LIB names'
 	@echo 'make test-reapi   the tests of the plugin fluence with that library, too'
 	@echo 'make bench        place pods in memory, and say how many a second, and what a preemptor costs'
@@ -67,7 +67,7 @@ $(INSTALLED): $(INPUTS)
 	@$(PYTHON) -m venv $(VENV)
 	@echo 'set up 2/3: the tools that build the matcher'
 	@$(PIP) install --no-compile -c constraints.txt setuptools Cython hatchling editables
-	@echo 'set up 3/3: compile the matcher, for most of a minute, and install what running needs'
+	@echo 'set up 3/3: compile the matcher (a few minutes) and install what running needs'
 	@$(PIP) install --no-compile -c constraints.txt --no-build-isolation -e ./fluxion_cy -e .
 	@touch $@
 

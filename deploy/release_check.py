@@ -82,7 +82,7 @@ def versions(_: Path) -> str:
 
 
 def fluxion_cy(into: Path) -> str:
-    """The sdist of fluxion-cy, and from it a wheel, stripped of debug information."""
+    """The sdist of fluxion-cy, and from it a wheel."""
     _clear(into, "fluxion_cy-*")
     scratch = into / "build"
     scratch.mkdir(exist_ok=True)
@@ -159,8 +159,7 @@ def _project(folder: str = ".") -> dict[str, str]:
 
 def _run(*command: str | Path, at: Path = ROOT) -> str:
     """What a command prints. Raises: CheckError with the end of it, where it fails."""
-    environment = {**os.environ, "CFLAGS": "-g0", "CXXFLAGS": "-g0"}
-    done = subprocess.run(command, cwd=at, env=environment, text=True, stdout=subprocess.PIPE,  # noqa: S603
+    done = subprocess.run(command, cwd=at, text=True, stdout=subprocess.PIPE,  # noqa: S603
                           stderr=subprocess.STDOUT, timeout=_SECONDS, check=False)  # fmt: skip
     if done.returncode != 0:
         raise CheckError(f"{Path(command[0]).name}: {' '.join(done.stdout.split()[-60:])}")

@@ -1,8 +1,8 @@
 """A process that has imported the command `fluence` and forks itself for each start of it: `fork_server.py SOCKET`.
 
-Half of what a start costs is imports, and tests start hundreds. Who connects sends {"arguments", "log"} as a line of
-JSON. The answers are lines, too: the process's id, and once it has ended its exit status, minus the signal's number
-where one ended it.
+Imports are half the cost of a start, and the tests start hundreds. A client connects and sends {"arguments", "log"} as
+one line of JSON. The server replies with the process's id on one line, and, when the process has ended, with its exit
+status on another: minus the signal's number if a signal ended it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def preload() -> None:
-    """Import what a start imports; nothing of it runs a thread yet."""
+    """Import what a start imports. None of these modules starts a thread."""
     for name in _ALSO:
         importlib.import_module(name)
     for group in _GROUPS:
@@ -36,7 +36,7 @@ def preload() -> None:
 
 
 def serve(path: str) -> dict[str, Any]:
-    """Fork for whoever connects. Returns in each new process, with what was asked for."""
+    """Fork once for each client. Returns only in the new processes, each with its client's request."""
     awake, wakes = socket.socketpair()
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
@@ -78,7 +78,7 @@ def _report_ended(asking: dict[int, socket.socket]) -> None:
 
 
 def main() -> int:
-    """The command, in the new process: its output in the log, and it ends with the server."""
+    """Run the command in each new process: its output goes to the log, and the kernel kills it if the server dies."""
     preload()
     request = serve(sys.argv[1])
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

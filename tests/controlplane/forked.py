@@ -1,6 +1,6 @@
 """The command `fluence`, started by forking a process that has imported it (see fork_server).
 
-A test that changes the environment, PYTHONPATH say, gets a process of its own, which imports anew.
+If a test changes the environment, such as PYTHONPATH, the command starts as a separate process instead.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ENVIRONMENT = _environment()
 
 
 class FluenceProgram(Program):
-    """`fluence` with some arguments: as if started by itself, but that its imports are done already."""
+    """`fluence` with some arguments. It behaves as a separate process does, without the cost of its imports."""
 
     def __init__(self, name: str, arguments: Sequence[str | Path], log: Path) -> None:
         if _environment() != _ENVIRONMENT:
@@ -48,9 +48,10 @@ class FluenceProgram(Program):
 @cache
 def _server() -> Path:
     """The socket of this process's fork server, which ends with this process."""
-    folder = Path(tempfile.mkdtemp(prefix="fork-server-"))
-    path = folder / "socket"
-    server = Program("fork server", [sys.executable, "-P", _SERVER, path], folder / "log")
+    folder = tempfile.TemporaryDirectory(prefix="fork-server-")
+    path = Path(folder.name) / "socket"
+    server = Program("fork server", [sys.executable, "-P", _SERVER, path], path.with_name("log"))
+    atexit.register(folder.cleanup)
     atexit.register(server.kill)
     server.wait_until(path.exists, _PATIENCE)
     return path
@@ -78,7 +79,8 @@ class _Forked:
 
     def _ended(self, timeout: float | None) -> int | None:
         if self._status is None and select.select([self._connection], [], [], timeout)[0]:
-            self._status = int(self._answers.readline() or -signal.SIGKILL)  # nothing: the server ended, and it with it
+            # Without an answer the server has died, and the kernel has killed its children.
+            self._status = int(self._answers.readline() or -signal.SIGKILL)
             self._answers.close()
             self._connection.close()
         return self._status

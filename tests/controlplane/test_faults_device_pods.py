@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,15 @@ from .harness import ControlPlane
 DEVICE_POD_WRITES = 3
 """In a device pod's life: its bind, the word to another one that it has to wait, that one's bind."""
 _CHANCE = random.Random(4)
-DEVICE_POD_SAMPLE = [(kind, _CHANCE.randint(1, DEVICE_POD_WRITES)) for kind in OTHERS]
+CASES = [
+    *product(KILLS, range(1, DEVICE_POD_WRITES + 1)),
+    *((kind, _CHANCE.randint(1, DEVICE_POD_WRITES)) for kind in OTHERS),
+    (ELECTED_KILLS[0], 3),
+    (ELECTED_KILLS[1], 1),
+    (SLOW[1], 1),
+    (SLOW[1], 3),
+]
+"""Each kill at each write, each other fault at one, and leaders that are killed or stand still."""
 
 
 def test_a_device_pods_life_has_as_many_writes_as_the_faults_are_spread_over(
@@ -30,33 +39,11 @@ def test_a_device_pods_life_has_as_many_writes_as_the_faults_are_spread_over(
     assert count_writes(fault_plane, tmp_path, DEVICE_POD) == DEVICE_POD_WRITES
 
 
-@pytest.mark.parametrize("number", range(1, DEVICE_POD_WRITES + 1))
-@pytest.mark.parametrize("kind", KILLS, ids=kind_id)
-def test_a_killed_scheduler_gives_no_device_twice(
+@pytest.mark.parametrize(("kind", "number"), CASES, ids=kind_id)
+def test_a_write_that_goes_wrong_gives_no_device_twice(
     fault_plane: ControlPlane, tmp_path: Path, kind: Kind, number: int
 ) -> None:
     one_write(fault_plane, tmp_path, kind, number, DEVICE_POD)
-
-
-@pytest.mark.parametrize(("kind", "number"), [(ELECTED_KILLS[0], 3), (ELECTED_KILLS[1], 1)], ids=kind_id)
-def test_a_killed_leader_gives_no_device_twice(
-    fault_plane: ControlPlane, tmp_path: Path, kind: Kind, number: int
-) -> None:
-    one_write(fault_plane, tmp_path, kind, number, DEVICE_POD)
-
-
-@pytest.mark.parametrize(("kind", "number"), DEVICE_POD_SAMPLE, ids=kind_id)
-def test_a_device_pods_write_that_goes_wrong_is_made_good(
-    fault_plane: ControlPlane, tmp_path: Path, kind: Kind, number: int
-) -> None:
-    one_write(fault_plane, tmp_path, kind, number, DEVICE_POD)
-
-
-@pytest.mark.parametrize("number", [1, 3])
-def test_a_leader_that_stood_still_gives_no_device_when_it_goes_on(
-    fault_plane: ControlPlane, tmp_path: Path, number: int
-) -> None:
-    one_write(fault_plane, tmp_path, SLOW[1], number, DEVICE_POD)
 
 
 @pytest.mark.parametrize("deleted", [False, True], ids=["ended", "deleted"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,11 @@ from .faults.writes import KILLS, OTHERS, Kind, count_writes, kind_id, one_write
 from .harness import ControlPlane
 
 _CHANCE = random.Random(4)
-PRODUCER_SAMPLE = [(kind, _CHANCE.randint(1, PRODUCER_WRITES)) for kind in OTHERS]
+CASES = [
+    *product(KILLS, range(1, PRODUCER_WRITES + 1)),
+    *((kind, _CHANCE.randint(1, PRODUCER_WRITES)) for kind in OTHERS),
+]
+"""Each kill at each write, and each other fault at one."""
 
 
 def test_a_producers_life_has_as_many_writes_as_the_faults_are_spread_over(
@@ -22,16 +27,8 @@ def test_a_producers_life_has_as_many_writes_as_the_faults_are_spread_over(
     assert count_writes(fault_plane, tmp_path, PRODUCER) >= PRODUCER_WRITES
 
 
-@pytest.mark.parametrize("number", range(1, PRODUCER_WRITES + 1))
-@pytest.mark.parametrize("kind", KILLS, ids=kind_id)
-def test_a_killed_scheduler_leaves_no_consumer_behind_its_gate(
-    fault_plane: ControlPlane, tmp_path: Path, kind: Kind, number: int
-) -> None:
-    one_write(fault_plane, tmp_path, kind, number, PRODUCER)
-
-
-@pytest.mark.parametrize(("kind", "number"), PRODUCER_SAMPLE, ids=kind_id)
-def test_a_write_of_a_producers_life_that_goes_wrong_is_made_good(
+@pytest.mark.parametrize(("kind", "number"), CASES, ids=kind_id)
+def test_a_write_that_goes_wrong_leaves_no_consumer_behind_its_gate(
     fault_plane: ControlPlane, tmp_path: Path, kind: Kind, number: int
 ) -> None:
     one_write(fault_plane, tmp_path, kind, number, PRODUCER)

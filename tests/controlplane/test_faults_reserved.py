@@ -13,7 +13,7 @@ from .faults.writes import KILLS, OTHERS, Kind, count_writes, kind_id, one_write
 from .harness import ControlPlane
 
 _CHANCE = random.Random(4)
-RESERVED_SAMPLE = [(kind, _CHANCE.randint(1, RESERVED_WRITES)) for kind in (*KILLS, *OTHERS)]
+CASES = [(kind, _CHANCE.randint(1, RESERVED_WRITES)) for kind in (*KILLS, *OTHERS)]
 
 
 def test_a_kept_gangs_life_has_as_many_writes_as_the_faults_are_spread_over(
@@ -22,8 +22,8 @@ def test_a_kept_gangs_life_has_as_many_writes_as_the_faults_are_spread_over(
     assert count_writes(fault_plane, tmp_path, RESERVED) >= RESERVED_WRITES
 
 
-@pytest.mark.parametrize(("kind", "number"), RESERVED_SAMPLE, ids=kind_id)
-def test_a_write_of_a_kept_gangs_life_that_goes_wrong_is_made_good(
+@pytest.mark.parametrize(("kind", "number"), CASES, ids=kind_id)
+def test_a_write_that_goes_wrong_gives_no_reserved_device_away(
     fault_plane: ControlPlane, tmp_path: Path, kind: Kind, number: int
 ) -> None:
     one_write(fault_plane, tmp_path, kind, number, RESERVED)

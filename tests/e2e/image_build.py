@@ -68,16 +68,8 @@ def build() -> Path:
         stale.unlink()
     # What the stages mount ends with their namespace, so that nothing but their own files is removed.
     with tempfile.TemporaryDirectory(dir=FOLDER, prefix="new-") as scratch:
-        inside = [
-            "unshare",
-            "--mount",
-            "--propagation",
-            "private",
-            sys.executable,
-            "-m",
-            "tests.e2e.image_build",
-            scratch,
-        ]
+        own_mounts = ["unshare", "--mount", "--propagation", "private"]
+        inside = [*own_mounts, sys.executable, "-m", "tests.e2e.image_build", scratch]
         if subprocess.run(inside, cwd=ROOT, check=False).returncode != 0:
             raise BuildError("a step failed: see above")
         (Path(scratch) / _TAR).rename(image)

@@ -50,7 +50,7 @@ def _install_debootstrap() -> None:
     if shutil.which("debootstrap", path=PATH):
         return
     if not shutil.which("apt-get"):
-        raise DebianError("debootstrap is missing, and there is no apt-get to install it with: use a Debian")
+        raise DebianError("debootstrap and apt-get are missing: run this on Debian")
     run("apt-get", "-q", "update")
     run("apt-get", "-q", "install", "-y", "--no-remove", "--no-install-recommends", "debootstrap")
 

@@ -134,9 +134,10 @@ class PreemptionExecutor:
             self.give_up(task)
 
     def started(self) -> None:
-        """The cluster was ingested: of what a predecessor wrote only a part no place is kept from others.
+        """The cluster was ingested: drop the nominations of gangs which a predecessor nominated only in part.
 
-        Nothing is written yet, so that the gangs are tried in the first session; that writes their pods' status anew.
+        Nothing is written here, since a gang with a write in flight is not due. The first session tries these gangs and
+        updates the status of their pods.
         """
         for group in {task.group: None for _, tasks in self.cache.nominations.waiting() for task in tasks}:
             if self._in_part(group):
@@ -335,7 +336,7 @@ class PreemptionExecutor:
         """Of pods of which a nomination could not be written holds what their status says: no place is kept of which
         nobody else, a successor say, knows. What was done although its answer was lost is heard of by its event.
 
-        What is kept for a later start stays: it hangs on no pod's status, and a successor works it out anew.
+        A reservation for a later start stays: it does not depend on a pod's status, and a successor computes it again.
 
         A part of a gang's places is not taken up again, whatever events tell of it yet: its pods' status is written
         anew when the gang is tried next. Returns those that lost a place.

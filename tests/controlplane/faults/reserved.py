@@ -24,7 +24,7 @@ HOUR = 3600
 SIZE = 2
 """Pods of the gang."""
 WRITES = 10
-"""At least so many there are; more where the gang is told something new while it waits."""
+"""The fewest writes of a run. There are more if the gang's reason changes while it waits."""
 
 
 def begin(world: World) -> None:
@@ -64,7 +64,7 @@ def live(world: World, reached: Callable[[], None]) -> None:
 
 
 def _wait_for_a_later_second(world: World) -> None:
-    """A successor orders pods by the seconds in which they were created: the gang comes before the endless pod."""
+    """creationTimestamp has whole seconds, and a successor orders by it: the gang must precede the endless pod."""
     created = max(datetime.fromisoformat(one["metadata"]["creationTimestamp"]) for one in world.members("gang"))
     world.until("a later second than the gang's", lambda: datetime.now(UTC) >= created + timedelta(seconds=1))
 

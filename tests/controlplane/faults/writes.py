@@ -46,7 +46,7 @@ class Kind:
 
 
 def kind_id(value: object) -> str:
-    """A test's parameter in its name."""
+    """The id of a parameter in a test's name."""
     return value.name.replace(" ", "-") if isinstance(value, Kind) else str(value)
 
 

@@ -169,7 +169,7 @@ async def _within(seconds: float, work: Coroutine[Any, Any, None]) -> None:
             task.cancel()
             await asyncio.wait({task}, timeout=0.1)
         if not task.cancelled():
-            task.exception()  # is known, or nobody's any more
+            task.exception()  # retrieved, so that asyncio does not log it
 
 
 def _reason(error: BaseException | None, *, at_start: bool = False) -> str:
@@ -184,7 +184,7 @@ def _reason(error: BaseException | None, *, at_start: bool = False) -> str:
         case aiohttp.ClientConnectorError():
             return _reason(error.os_error)
         case aiohttp.ClientResponseError():
-            return f"what answers is no WebSocket of NATS (HTTP {error.status})"
+            return f"expected a NATS WebSocket, got HTTP status {error.status}"
         case aiohttp.ClientError():
             return f"the connection was lost ({type(error).__name__})"
         case ssl.SSLCertVerificationError():

@@ -91,7 +91,7 @@ class GuardedTransport(Transport):
                 self.heard_at = time.monotonic()
                 self._arriving = self._parser.feed(data)
         except WireError as error:
-            raise EndedError(f"the server sends what is no NATS: {error}", _STRANGE) from None
+            raise EndedError(f"the server does not follow the NATS protocol: {error}", _STRANGE) from None
         return one
 
     async def read(self, buffer_size: int = 0) -> bytes:  # noqa: ARG002

@@ -140,7 +140,7 @@ class Api:
         self.writes.clear()
         return counts
 
-    async def list(self, path: str, kind: type[_T]) -> tuple[_T, ...]:  # the last: below it `list` is no type
+    async def list(self, path: str, kind: type[_T]) -> tuple[_T, ...]:  # last, since it hides the built-in `list`
         assert path.endswith("/workloads")
         await asyncio.sleep(_LATENCY)
         return msgspec.convert(self.workloads, tuple[kind, ...])  # type: ignore[valid-type]

@@ -442,14 +442,14 @@ async def test_a_server_that_falls_silent_is_given_up(server: FakeNats) -> None:
         (b"-ERR 'User Authentication Expired'", "the server ended the connection: User Authentication Expired"),
         (b"-ERR", "the server ended the connection: "),
         (b"-ERR '\x1b[31m\xff'", "the server ended the connection: [31m\N{REPLACEMENT CHARACTER}"),
-        (b"HTTP/1.1 200", "the server sends what is no NATS: a word that is none of NATS"),
-        (b"MSG a 1", "the server sends what is no NATS: a message whose first line is none"),
+        (b"HTTP/1.1 200", "the server does not follow the NATS protocol: a word that is none of NATS"),
+        (b"MSG a 1", "the server does not follow the NATS protocol: a message whose first line is none"),
         (
             b"MSG a 1 99999999",
-            "the server sends what is no NATS: a message of more than 67108864 bytes,"
+            "the server does not follow the NATS protocol: a message of more than 67108864 bytes,"
             " or with more headers than it has bytes",
         ),
-        (b"x" * 1_100_000, "the server sends what is no NATS: a line of more than 1048576 bytes"),
+        (b"x" * 1_100_000, "the server does not follow the NATS protocol: a line of more than 1048576 bytes"),
     ],
 )
 async def test_what_ends_a_connection_is_told(server: FakeNats, line: bytes, why: str) -> None:
