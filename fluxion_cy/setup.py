@@ -17,7 +17,8 @@ setup(
             language="c++",
             extra_compile_args=["-O2", "-std=c++17", *DEBUG],
         ),
-        compiler_directives={"language_level": 3},
+        # Pickling methods that nothing calls would be half of the generated code: they convert every C++ type of a class.
+        compiler_directives={"language_level": 3, "auto_pickle": False},
         nthreads=os.cpu_count() or 1,
     ),
     options={"build_ext": {"parallel": os.cpu_count() or 1}},  # modules at once
