@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -67,12 +68,19 @@ class _Forked:
         self._answers = self._connection.makefile()
         self.pid = int(self._answers.readline())
         self._status: int | None = None
+        self._reading = threading.Lock()  # one thread may poll while another kills and waits
 
     def poll(self) -> int | None:
-        return self._ended(0)
+        if not self._reading.acquire(blocking=False):
+            return None  # a thread that waits will see the end
+        try:
+            return self._ended(0)
+        finally:
+            self._reading.release()
 
     def wait(self, timeout: float | None = None) -> int:
-        status = self._ended(timeout)
+        with self._reading:
+            status = self._ended(timeout)
         if status is None:
             raise subprocess.TimeoutExpired("fluence", timeout or 0)
         return status

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,15 @@ def test_the_command_can_be_stopped_continued_and_killed(tmp_path: Path) -> None
     program.signal(signal.SIGCONT)
     program.kill()
     assert program.status == -signal.SIGKILL
+
+
+def test_one_thread_may_poll_while_another_kills_and_waits(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "never-written.yaml")
+    with ThreadPoolExecutor(1) as thread:
+        for turn in range(20):
+            program = FluenceProgram("fluence", ["simulate", tmp_path / "never-written.yaml"], tmp_path / f"log{turn}")
+            killed = thread.submit(program.kill)
+            while program.status is None:
+                pass
+            killed.result(30)
+            assert program.status == -signal.SIGKILL
