@@ -67,7 +67,7 @@ $(INSTALLED): $(INPUTS)
 	@$(PYTHON) -m venv $(VENV)
 	@echo 'set up 2/3: the tools that build the matcher'
 	@$(PIP) install --no-compile -c constraints.txt setuptools Cython hatchling editables
-	@echo 'set up 3/3: compile the matcher (a few minutes) and install what running needs'
+	@echo 'set up 3/3: compile the matcher (half a minute) and install what running needs'
 	@$(PIP) install --no-compile -c constraints.txt --no-build-isolation -e ./fluxion_cy -e .
 	@touch $@
 

@@ -1,6 +1,7 @@
 """Adds up steps and tests: `count.py STEPS_PASSED STEPS_FAILED STATUS_OF_TESTS SECONDS REPORT…` prints a closing line.
 
-Before it stand the seconds of each step, from the file SECONDS, and the slowest tests of all reports.
+Before it stand the seconds of each step, from the file SECONDS that timed.py wrote, and the slowest tests of all
+reports.
 
 A test run that crashed leaves no report, half a report, or one without a failure: each counts as one failure more.
 """
@@ -41,11 +42,11 @@ def timed(reports: list[Path]) -> list[tuple[float, str]]:
 
 def print_times(seconds: Path, reports: list[Path]) -> None:
     """Print how long each step took, and the slowest tests."""
-    print("\nseconds  step")
+    print("\nseconds  CPU s  step")
     with suppress(OSError):
         for line in seconds.read_text().splitlines():
-            number, _, step = line.partition(" ")
-            print(f"{number:>7}  {step}")
+            took, cpu, step = line.split(" ", 2)
+            print(f"{took:>7}  {cpu:>5}  {step}")
     print(f"\nseconds  the {SLOWEST} slowest tests")
     for took, name in timed(reports)[:SLOWEST]:
         print(f"{took:7.1f}  {name}")
