@@ -13,22 +13,30 @@ from fluence_plugins.resources.names import ANNOTATION_PREFIX, ATTRIBUTE_ANNOTAT
 from session_scheduler.model.objects import Pod
 
 COORDINATION: Final = ANNOTATION_PREFIX + "coordination"
+"""On a pod template or a pod: `shared` or `independent`, whether one pod holds the device for all."""
 SHARED, INDEPENDENT = "shared", "independent"
 OBSERVE_LABEL: Final = ANNOTATION_PREFIX + "observe"
+"""On a pod template or a pod: `true` adds the sidecar container to the pod that holds the device."""
 ROLE: Final = ANNOTATION_PREFIX + "coordination-role"
+"""On a pod of a coordinated group: `producer` or `consumer`. The webhook writes it."""
 PRODUCER, CONSUMER = "producer", "consumer"
 PRODUCER_SUFFIX: Final = "-producer"
 """Of the producer's group, after the consumers'."""
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
 PRODUCER_INDEX: Final = "0"
 GATE: Final = "quantum.braket/ready"
+"""The scheduling gate of consumers: the scheduler removes it when the producer runs."""
 DEPENDS_KIND: Final = ANNOTATION_PREFIX + "depends-on-kind"
+"""On a consumer: what it waits for, `producer-running` or `quantum-submit`."""
 DEPENDS_PRODUCER: Final = ANNOTATION_PREFIX + "depends-on-producer"
+"""On a consumer: the group of its producer. The webhook writes it."""
 DEPENDS_GATE: Final = ANNOTATION_PREFIX + "depends-on-gate"
+"""On a consumer: the gate that the scheduler removes. The webhook writes it."""
 RUNNING, SUBMITTED = "producer-running", "quantum-submit"
 """Kinds: the producer runs; the producer runs and has said in its annotation `quantum-job-id` what it submitted."""
 KINDS: Final = (RUNNING, SUBMITTED)
 JOB_ID: Final = ANNOTATION_PREFIX + "quantum-job-id"
+"""On a producer: the identifier of the quantum task that it submitted."""
 
 Group = tuple[str, str, str]
 """Namespace, the producer's group, and the uid of the controller that made the pods (empty: people did).

@@ -10,7 +10,9 @@ from session_scheduler.model.groups import Group, GroupRef
 from session_scheduler.model.objects import Pod
 
 GROUP_LABEL = names.ANNOTATION_PREFIX + "group"
+"""On a pod without a PodGroup: the name of its group."""
 GROUP_SIZE_ANNOTATION = names.ANNOTATION_PREFIX + "group-size"
+"""On a pod with a group by label: how many pods of the group start together."""
 LARGEST = 1_000_000
 KIND = "Group"
 """Where no PodGroups are made: a PodGroup of the same name is another group, and nothing here ever concerns it."""

@@ -13,12 +13,18 @@ from fluence_plugins.resources.errors import NamingError
 from session_scheduler.errors import shown
 
 REQUEST_PREFIX = "fluxion.flux-framework.org/"
+"""Before a type of virtual resource: the extended resource that pods request."""
 ANNOTATION_PREFIX = "fluence.flux-framework.org/"
 BACKEND_ANNOTATION = ANNOTATION_PREFIX + "backend"
+"""On a bound pod: the name of the backend that it got. Only the scheduler writes it."""
 JOBID_ANNOTATION = ANNOTATION_PREFIX + "jobid"
+"""On a bound pod: the jobid of its allocation in the graph. Only the scheduler writes it."""
 ATTRIBUTE_ANNOTATION_PREFIX = ANNOTATION_PREFIX + "attr-"
+"""Before an attribute's key, on a bound pod: the value that its backend has. Only the scheduler writes it."""
 REQUIRE_ANNOTATION_PREFIX = ANNOTATION_PREFIX + "require-"
+"""Before an attribute's key or `backend`, on a pod: the value that its devices must have."""
 PREFER_ANNOTATION_PREFIX = ANNOTATION_PREFIX + "prefer-"
+"""Before an attribute's key or `backend`, on a pod: the value that the scheduler prefers for its devices."""
 ENV_PREFIX = "FLUXION_"
 BACKEND_ENV = ENV_PREFIX + "BACKEND"
 

@@ -23,6 +23,7 @@ from session_scheduler.model.times import parsed_time
 __all__ = ["known_seconds"]
 
 DURATION_ANNOTATION: Final = "fluence.flux-framework.org/duration"
+"""On a pod or a PodGroup: how long it runs at most, as `90m` or in seconds."""
 LONGEST: Final = float(2**63 // 10**9)
 """Seconds, some 292 years: no duration of Go is longer, and greater deadlines count as this."""
 

@@ -23,6 +23,7 @@ GPU_FRACTION: Final = "fluence.flux-framework.org/gpu-fraction"
 GPU_MEMORY: Final = "fluence.flux-framework.org/gpu-memory"
 """How much memory of one GPU the pod asks for."""
 GPU_COUNT: Final = "fluence.flux-framework.org/gpu-count"
+"""On a pod that shares GPUs: how many GPUs of one node it needs, each to the same part."""
 GPU: Final = "fluence.flux-framework.org/gpu"
 """Which GPUs of its node the pod was given: their indices, ascending, comma separated. Only the scheduler writes it."""
 WHOLE: Final = 1000

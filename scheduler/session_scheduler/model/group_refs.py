@@ -10,7 +10,9 @@ from session_scheduler.model.objects import OwnerReference, Pod
 from session_scheduler.model.refusals import Refusal
 
 NATIVE_LABEL = "scheduling.k8s.io/pod-group"
+"""On a pod: the name of its PodGroup of the native API."""
 COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
+"""On a pod: the name of its PodGroup of the coscheduling API."""
 NATIVE_API = "scheduling.k8s.io"
 COSCHEDULING_API = "scheduling.x-k8s.io"
 

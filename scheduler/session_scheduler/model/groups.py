@@ -21,6 +21,7 @@ from session_scheduler.model.sub_groups import NONE, SUB_GROUPS_ANNOTATION, mini
 __all__ = ["Group", "GroupRef", "NodeChange", "Phase", "Task"]
 
 PREEMPTIBILITY_LABEL = "fluence.flux-framework.org/preemptibility"
+"""On a PodGroup or a pod: whether the scheduler may evict it for others: `preemptible` or `non-preemptible`."""
 NON_PREEMPTIBLE_PRIORITY = 100
 SYSTEM_CRITICAL = 2_000_000_000
 """The lowest priority of Kubernetes' own classes, system-cluster-critical and above."""

@@ -18,6 +18,7 @@ from session_scheduler.model.quantity import QuantityError, quantity_text, thous
 from session_scheduler.model.queue_objects import Queue
 
 QUEUE_LABEL: Final = "fluence.flux-framework.org/queue"
+"""On a PodGroup or a pod: the name of its queue."""
 PODS: Final = "pods"
 IN_THOUSANDTHS: Final = frozenset({"cpu", GPU_FRACTION})
 """The resources of which less than one can be had."""

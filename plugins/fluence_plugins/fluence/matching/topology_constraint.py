@@ -15,7 +15,9 @@ from session_scheduler.model.groups import Group
 from session_scheduler.model.objects import Pod
 
 WITHIN_ANNOTATION: Final = names.ANNOTATION_PREFIX + "within"
+"""On a PodGroup or a pod: the type of a topology level; all pods of the group run in one domain of it."""
 SPREAD_ANNOTATION: Final = names.ANNOTATION_PREFIX + "spread-over"
+"""On a PodGroup or a pod: the type of a topology level, and how many of its domains the group is spread over."""
 ANNOTATIONS: Final = (WITHIN_ANNOTATION, SPREAD_ANNOTATION)
 MOST_OVER: Final = 1_000_000
 _SPREAD: Final = re.compile(r"([A-Za-z0-9_-]+)(?:=([0-9]{1,7}))?")

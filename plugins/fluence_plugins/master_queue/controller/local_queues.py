@@ -18,6 +18,7 @@ from session_scheduler.errors import shown
 from session_scheduler.model.meta import ObjectMeta, OwnerReference
 
 ANNOTATION: Final = "vk.io/local-queues"
+"""On a namespace: the LocalQueues to create there, as `NAME=GROUP`, with commas between."""
 MOST: Final = 64
 """Queues that a namespace may ask for."""
 
