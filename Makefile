@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 STAMP := $(VENV)/.set-up
+DOCS := $(VENV)/.docs
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST_ARGS ?= -n auto --dist worksteal
 # With this set, each process compiles every module again: a third of the tests' time.
@@ -15,7 +16,7 @@ DEMO := examples/01-quickstart/cluster.yaml examples/01-quickstart/workloads.yam
 INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/setup.py \
   $(wildcard fluxion_cy/src/fluxion_cy/engine/*.pyx fluxion_cy/src/fluxion_cy/engine/*.pxd)
 
-.PHONY: help setup demo test test-all test-programs controlplane tools kwok test-controlplane test-restore faults e2e \
+.PHONY: help setup demo docs test test-all test-programs controlplane tools kwok test-controlplane test-restore faults e2e \
   e2e-packages e2e-image release-check manifests \
   fuzz fuzz-asan asan-build test-asan fuzz-reapi lint format conformance-reapi bench bench-matcher bench-instructions \
   test-reapi bench-live soak-live soak-sim slurm-peer e2e-slurm queues-peer e2e-queues dist constraints clean
@@ -23,6 +24,7 @@ INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/se
 help:
 	@echo 'make demo         install in $(VENV) what running needs, then place the pods of the first example'
 	@echo 'make test         set up, then run the tests that need no other program, the property tests with a tenth of their cases'
+	@echo 'make docs         build the documentation into build/site, and check its links and that it needs no other host'
 	@echo 'make test-all     every test that needs no root: builds what `make controlplane` and `make tools` do'
 	@echo 'make test-programs      run the tests that need helm, kustomize, promtool or kubectl'
 	@echo 'make controlplane       build etcd and the Kubernetes programs that some tests need, once'
@@ -78,13 +80,24 @@ $(STAMP): $(INSTALLED)
 	@$(PIP) install -c constraints.txt --group dev
 	@touch $@
 
+# What the documentation needs, too.
+$(DOCS): $(STAMP)
+	@echo 'set up: what the documentation needs'
+	@$(PIP) install --no-compile -c constraints.txt --group docs
+	@touch $@
+
+# A warning, such as a link that leads nowhere, fails the build. `$(BIN)/mkdocs serve` shows the site while it is edited.
+docs: $(DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python -m pytest -p no:xdist --junitxml=.cache/tests-docs.xml tests/docs
+
 # Exit status 1 is what the example is to end with: one of its pods fits nowhere.
 demo: $(INSTALLED)
 	@status=0; $(BIN)/fluence simulate $(DEMO) || status=$$?; test $$status -eq 1
 
 # What needs no other program. FLUENCE_TEST_EXAMPLES scales how many cases the property tests go through.
-SUITE = $(BIN)/python -m pytest --ignore=tests/controlplane --ignore=tests/e2e --ignore=tests/slurm --ignore=tests/queues \
-  $(PYTEST_ARGS)
+SUITE = $(BIN)/python -m pytest --ignore=tests/controlplane --ignore=tests/docs --ignore=tests/e2e --ignore=tests/slurm \
+  --ignore=tests/queues $(PYTEST_ARGS)
 test: $(STAMP)
 	FLUENCE_TEST_EXAMPLES=$${FLUENCE_TEST_EXAMPLES:-0.1} $(SUITE) -m 'not programs' --junitxml=.cache/tests.xml
 
@@ -241,7 +254,7 @@ dist: $(STAMP)
 release-check: tools
 	$(BIN)/python -m deploy.release_check $(RELEASE_CHECK)
 
-constraints: $(STAMP)
+constraints: $(DOCS)
 	@mkdir -p .cache
 	$(BIN)/python -m pip --disable-pip-version-check list --format=freeze --exclude-editable > .cache/constraints.txt
 	mv .cache/constraints.txt constraints.txt

@@ -84,7 +84,7 @@ def summary(module: str, name: str) -> str:
             for alias in node.names:
                 if (alias.asname or alias.name) == name:
                     return summary(node.module, alias.name)
-        if name in _assigned(node):
+        if name in assigned(node):
             after = ast.get_docstring(ast.Module(body[number + 1 : number + 2], type_ignores=[]))
             return (after or "").partition("\n")[0]
     raise LookupError(f"{module} has no {name}")
@@ -92,11 +92,11 @@ def summary(module: str, name: str) -> str:
 
 def _defined(module: str) -> list[str]:
     """The names that a module defines; what it imports is another's."""
-    names = [name for node in _body(module) for name in (getattr(node, "name", ""), *_assigned(node))]
+    names = [name for node in _body(module) for name in (getattr(node, "name", ""), *assigned(node))]
     return [name for name in names if name and not name.startswith("_")]
 
 
-def _assigned(node: ast.stmt) -> list[str]:
+def assigned(node: ast.stmt) -> list[str]:
     """The names to which a statement assigns."""
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
     return [target.id for target in targets if isinstance(target, ast.Name)]

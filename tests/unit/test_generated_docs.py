@@ -1,0 +1,77 @@
+"""What docs/generated.py writes for the site: nothing of the code is left out, and nothing lacks its description."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from docs import generated
+
+from session_scheduler.config.settings import SchedulerConfig
+from session_scheduler.hookspecs import HOOKS
+
+ADR = Path(__file__).parents[2] / "docs/adr"
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return generated.pages()
+
+
+def test_the_index_of_decisions_lists_each_with_its_title_and_what_was_decided(pages: dict[str, str]) -> None:
+    rows = re.findall(r"^\| (\d+) \| \[(.+)\]\((.+)\) \| (.+\.) \|$", pages["adr/index.md"], re.MULTILINE)
+    files = sorted(ADR.glob("[0-9]*.md"))
+    assert [name for _, _, name, _ in rows] == [path.name for path in files]
+    assert [f"# {number}. {title}" for number, title, _, _ in rows] == [
+        path.read_text().split("\n")[0] for path in files
+    ]
+
+
+def test_a_superseded_decision_names_the_one_that_holds(pages: dict[str, str]) -> None:
+    assert "| Superseded by 37. |" in pages["adr/index.md"]
+
+
+@pytest.mark.parametrize(
+    "command", ["", " simulate", " explain", " plugins new", " pool publish", " webhook", " backend"]
+)
+def test_each_command_is_listed_with_its_options(pages: dict[str, str], command: str) -> None:
+    assert f"## `fluence{command}`\n" in pages["reference/options.md"]
+
+
+def test_options_of_plugins_and_of_the_matcher_are_listed(pages: dict[str, str]) -> None:
+    simulate = pages["reference/options.md"].partition("## `fluence simulate`")[2].partition("\n## ")[0]
+    assert "`--resources FILE`" in simulate
+    assert "--load-file FILE" in pages["reference/options.md"]
+
+
+def test_every_field_of_the_configuration_is_listed_with_type_and_default(pages: dict[str, str]) -> None:
+    for field in SchedulerConfig.model_fields.values():
+        assert f"| `{field.alias}` | " in pages["reference/fields.md"]
+    assert "| `bindingsInFlight` | integer, at least 1 | `64` | Binds at once. |\n" in pages["reference/fields.md"]
+
+
+def test_every_link_in_the_tables_of_fields_leads_to_a_table(pages: dict[str, str]) -> None:
+    text = pages["reference/fields.md"]
+    headings = {heading.lower() for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+    assert set(re.findall(r"\]\(#([\w-]+)\)", text)) <= headings
+
+
+def test_every_metric_of_every_program_has_a_help_text() -> None:
+    for families in (generated.scheduler_metrics(), generated.webhook_metrics(), generated.device_plugin_metrics()):
+        assert all(text.endswith(".") or text == "1; what runs." for *_, text in generated.metric_rows(families))
+
+
+def test_every_name_on_objects_says_what_it_means() -> None:
+    names = generated.names_on_objects()
+    assert {name for name, text in names.items() if not text} == set()
+    assert {"fluence.flux-framework.org/queue", "fluxion.flux-framework.org/", "quantum.braket/ready"} <= names.keys()
+
+
+def test_the_api_names_every_hook_in_the_manual_s_order(pages: dict[str, str]) -> None:
+    listed = re.findall(r"^        - (\w+)$", pages["reference/api/hookspecs.md"], re.MULTILINE)
+    assert [name for name in listed if name in HOOKS] == list(HOOKS)
+
+
+def test_no_page_names_this_machine(pages: dict[str, str]) -> None:
+    assert not [path for path, text in pages.items() if str(generated.ROOT) in text or str(Path.home()) in text]
