@@ -12,7 +12,7 @@ import yaml
 from ..tools.deploying import CHART, DEPLOY, manifests
 
 ROOT = DEPLOY.parent
-PAGES = ("docs/how-to/deploy.md", "docs/how-to/migrate.md", "docs/how-to/alerts.md",
+PAGES = ("docs/how-to/deploy.md", "docs/how-to/upgrade.md", "docs/how-to/migrate.md", "docs/how-to/alerts.md",
          "docs/how-to/place-pods-by-slurm.md", "docs/how-to/queue-remote-pools.md", "docs/reference/master-queue.md",
          "deploy/README.md", "SECURITY.md")  # fmt: skip
 EVERY = pytest.mark.parametrize("page", PAGES)
