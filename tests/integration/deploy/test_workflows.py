@@ -68,7 +68,8 @@ def test_jobs_may_only_read_unless_they_say_what_else(name: str) -> None:
     assert found["permissions"] == {"contents": "read"}
     granted = {job: each["permissions"] for job, each in found["jobs"].items() if "permissions" in each}
     packages = {"contents": "read", "packages": "write"}
-    expected = {"release.yaml": {"pypi": {"id-token": "write"}, "image": packages, "chart": packages}}
+    expected = {"release.yaml": {"pypi": {"id-token": "write"}, "image": packages, "chart": packages,
+                                 "docs": {"contents": "write"}}}  # fmt: skip
     assert granted == expected.get(name, {})
 
 
@@ -119,6 +120,13 @@ def test_images_are_for_two_architectures_with_sbom_and_provenance() -> None:
     assert arguments <= declared
     bases = [each["base"] for each in found["jobs"]["image"]["strategy"]["matrix"]["include"]]
     assert bases == ["slim", "flux-sched"]
+
+
+def test_the_documentation_of_a_release_is_built_strictly_and_then_added_to_the_other_versions() -> None:
+    job = workflow("release.yaml")["jobs"]["docs"]
+    words = commands(job)
+    assert words.index("make docs") < words.index("mike deploy") < words.index("git push")
+    assert job["env"] == {"FLUENCE_DOCS_REF": "${{ github.ref_name }}"}
 
 
 def test_dependabot_follows_actions_and_base_images() -> None:
