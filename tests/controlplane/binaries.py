@@ -147,7 +147,7 @@ def _build(go: str, module: Module, products: Path) -> None:
     output = f"{products}/" if len(module.programs) > 1 else str(products / next(iter(module.programs)))
     packages = [f"{module.path}/{package}".rstrip("/") for package in module.programs.values()]
     folder = _folder(go, module)
-    _run(go, "build", f"-ldflags={flags}", "-o", output, *packages, at=folder)
+    _run(go, "build", "-gcflags=all=-dwarf=false", f"-ldflags={flags}", "-o", output, *packages, at=folder)
     for name, source in module.copied.items():
         (products / name).mkdir()
         for file in (folder / source).iterdir():
