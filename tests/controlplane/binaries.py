@@ -8,6 +8,7 @@ has none.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -124,12 +125,23 @@ def find(*names: str) -> dict[str, Path]:
 
 
 def build(bundle: Bundle) -> Path:
-    """Build what is not there yet; returns the folder. It appears whole or not at all."""
+    """Build the missing programs; returns their folder. Either all of them appear or none.
+
+    If another process builds them already, this one waits for it.
+    """
     folder = bundle.directory
     if all((folder / name).exists() for name in bundle.programs):
         return folder
-    go = _go()
     folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not all((folder / name).exists() for name in bundle.programs):
+            _build_all(bundle, folder)
+    return folder
+
+
+def _build_all(bundle: Bundle, folder: Path) -> None:
+    go = _go()
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         products = Path(scratch) / "bin"
         products.mkdir()
@@ -137,7 +149,6 @@ def build(bundle: Bundle) -> Path:
             _build(go, module, products)
         shutil.rmtree(folder, ignore_errors=True)
         products.rename(folder)
-    return folder
 
 
 def _build(go: str, module: Module, products: Path) -> None:

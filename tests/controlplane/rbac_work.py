@@ -98,20 +98,24 @@ class DeletesPlans(Work):
     """A ConfigMap with a plan is left behind by a gang that has ended."""
 
     def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        self._place(world)
+        world.finish(world.members(self.gang))
+
+    def _place(self, world: RbacWorld) -> None:
         world.begin()
         self.gang = world.new_gang(filler=FILLER)
         world.wait_whole(self.gang, 2)
         assert world.plan_map(self.gang) is not None
-        world.finish(world.members(self.gang))
 
     def fails(self, world: RbacWorld, taken: Right) -> None:
         world.wait_said(taken.refusal)
         assert world.plan_map(self.gang) is not None
         world.tidy()
-        self.begin(world, None)  # what is left behind is not looked at again: it goes with its PodGroup
+        self._place(world)  # the scheduler does not delete the first plan later: it goes with its PodGroup
         world.mark()
 
     def works(self, world: RbacWorld) -> None:
+        world.finish(world.members(self.gang))
         world.until("the end of the plan", lambda: world.plan_map(self.gang) is None, PATIENCE)
 
 

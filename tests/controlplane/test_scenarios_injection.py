@@ -58,5 +58,5 @@ def test_one_bare_member_keeps_its_whole_gang_waiting(demanding: Scenario) -> No
     assert demanding.node_of("gang-0") is None
     demanding.delete_pod("gang-1")
     demanding.create_pod("gang-1", group="gang", containers=[container("main", BACKEND)])
-    demanding.wait_bound("gang-0", "gang-1")
+    demanding.wait_whole("gang", 2)
     demanding.check("gang")
