@@ -288,7 +288,7 @@ def test_without_the_group_api_that_is_said_once_and_the_rest_is_served(
         here.add_pod("alone")
         until("the bind of the pod", lambda: here.pods()[0]["spec"].get("nodeName"))
         time.sleep(3.0)  # several comparisons with new lists
-        assert _lines(scheduler, "the API server has no PodGroup API") == 1
+        assert _lines(scheduler, "the API server serves no PodGroup API") == 1
         assert not [name for name in scheduler.metrics() if name.startswith("fluence_pod_group_api{")]
 
 

@@ -143,7 +143,7 @@ async def test_a_refusal_is_an_error_that_names_the_path(
 async def test_an_answer_that_is_no_object_is_an_error(server: Server, api: KubeApi, body: str) -> None:
     server.body = body
     for ask in (api.get(PATH), api.list(PATH, Secret)):
-        with pytest.raises(errors.Unavailable, match=rf"^{PATH}: the answer is no JSON object$"):
+        with pytest.raises(errors.Unavailable, match=rf"^{PATH}: the response is not a JSON object$"):
             await ask
 
 
@@ -165,7 +165,7 @@ async def test_an_answer_that_does_not_come_in_time_is_not_waited_for(
     brisk = replace(settings, timeout=0.05, write_timeout=0.05, tries=1)
     monkeypatch.setattr(api.client, "settings", brisk)
     async with asyncio.timeout(20):
-        with pytest.raises(errors.Unavailable, match=rf"^{PATH}: no answer in time$"):
+        with pytest.raises(errors.Unavailable, match=rf"^{PATH}: no response in time$"):
             await ask(api)
 
 
@@ -232,5 +232,5 @@ async def test_objects_of_another_kind_are_no_list(
 
 
 async def test_a_cluster_that_is_not_configured_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none: there is no such file"):
+    with pytest.raises(InputError, match=r"none: the file does not exist"):
         await client.connect(str(tmp_path / "none"))

@@ -42,7 +42,7 @@ def test_a_group_whose_template_is_missing_is_refused_as_by_the_api_server(versi
     text = refusal(made_from("w", "other", version), group_workload(TEMPLATE))
     assert "spec.podGroupTemplateRef.workload.podGroupTemplateName: Workload 'w' has no template 'other'" in text
     text = refusal(made_from("w", "t", version), group_workload(TEMPLATE, name="another"))
-    assert "spec.podGroupTemplateRef.workload.workloadName: there is no Workload 'w'" in text
+    assert "spec.podGroupTemplateRef.workload.workloadName: namespace default has no Workload 'w'" in text
 
 
 def test_a_saved_group_may_have_lost_its_template() -> None:
@@ -52,13 +52,13 @@ def test_a_saved_group_may_have_lost_its_template() -> None:
 @pytest.mark.parametrize(
     ("templates", "field", "problem"),
     [
-        ([], "spec.podGroupTemplates", "give 1 to 8"),
+        ([], "spec.podGroupTemplates", "use 1 to 8"),
         ([{**TEMPLATE, "name": f"t{number}"} for number in range(9)], "spec.podGroupTemplates", "has 9 entries"),
-        ([TEMPLATE, TEMPLATE], "spec.podGroupTemplates[1].name", "is there twice"),
-        ([{**TEMPLATE, "name": "No"}], "spec.podGroupTemplates[0].name", "is no name"),
+        ([TEMPLATE, TEMPLATE], "spec.podGroupTemplates[1].name", "is used twice"),
+        ([{**TEMPLATE, "name": "No"}], "spec.podGroupTemplates[0].name", "is not a valid name"),
         ([{"name": "t"}], "spec.podGroupTemplates[0].schedulingPolicy", "exactly one of gang and basic"),
         ([{"name": "t", "schedulingPolicy": {"gang": {"minCount": 0}}}],
-         "spec.podGroupTemplates[0].schedulingPolicy.gang.minCount", "1 or more"),
+         "spec.podGroupTemplates[0].schedulingPolicy.gang.minCount", "must be at least 1, not 0"),
         ([{**TEMPLATE, "schedulingConstraints": {"topology": [{"key": "a b"}]}}],
          "spec.podGroupTemplates[0].schedulingConstraints.topology[0].key", "is no key"),
     ],

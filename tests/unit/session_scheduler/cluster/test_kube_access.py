@@ -88,7 +88,7 @@ async def test_a_credential_plugin_that_hangs_is_given_up(tmp_path: Path, monkey
     monkeypatch.setattr("kubernetes.aio.config.exec_provider.ExecProvider.run", hang)
     monkeypatch.setattr(kube_access, "_PLUGIN_PATIENCE", 0.01)
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "any", "interactiveMode": "Never"}
-    with pytest.raises(InputError, match="credential plugin did not end"):
+    with pytest.raises(InputError, match="credential plugin did not finish"):
         await load_access(kubeconfig(tmp_path / "config", {"exec": plugin}), None)
 
 
@@ -134,7 +134,7 @@ async def test_a_file_that_is_no_kubeconfig_is_named_in_one_line(tmp_path: Path,
     [
         ({}, "absent", "absent"),
         ({}, "dangling", "absent"),
-        ({"server": "one.example"}, None, "no http or https URL"),
+        ({"server": "one.example"}, None, "expected an http or https URL"),
         ({"certificate-authority": "/nonexistent/ca.crt"}, None, "ca.crt"),
         ({"certificate-authority-data": "bm90aGluZw=="}, None, "correct it"),
         ({"certificate-authority-data": "%"}, None, "correct it"),
@@ -149,9 +149,9 @@ async def test_a_kubeconfig_that_cannot_be_used_says_why(
 
 
 async def test_a_missing_file_and_no_configuration_at_all_are_said(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no such file"):
+    with pytest.raises(InputError, match="the file does not exist"):
         await connect(str(tmp_path / "absent"))
-    with pytest.raises(InputError, match="give --kubeconfig"):
+    with pytest.raises(InputError, match="pass --kubeconfig"):
         await connect()
 
 
@@ -192,7 +192,7 @@ async def test_a_pods_token_is_read_again_when_it_is_old(account: Path, monkeypa
     monkeypatch.setattr(kube_access, "_TOKEN_SECONDS", 0.0)
     assert await access.authorization() == "Bearer second"
     (account / "token").unlink()
-    with pytest.raises(Forbidden, match="token cannot be read"):
+    with pytest.raises(Forbidden, match="cannot read the service account's token"):
         await access.authorization()
 
 

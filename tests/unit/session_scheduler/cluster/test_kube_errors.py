@@ -60,7 +60,8 @@ def test_a_path_that_nobody_serves_is_told_from_an_object_that_is_not_there() ->
     unserved = refusal(404, b"404 page not found\n", {}, "JobSet ns/j")
     assert isinstance(unserved.error, NotFound)
     assert str(unserved.error) == (
-        "JobSet ns/j: 404: 404 page not found: no such API is served here: is its CustomResourceDefinition installed?"
+        "JobSet ns/j: 404: 404 page not found: the API server does not serve this API: "
+        "is its CustomResourceDefinition installed?"
     )
     missing = refusal(404, body(message='jobsets "j" not found'), {}, "JobSet ns/j")
     assert str(missing.error) == 'JobSet ns/j: 404: jobsets "j" not found'

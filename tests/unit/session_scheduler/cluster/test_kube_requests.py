@@ -103,7 +103,7 @@ async def test_where_nobody_listens_everything_is_tried_again(api: FakeApi, send
 async def test_an_answer_that_does_not_come_is_unavailable(api: FakeApi) -> None:
     hanging = Hangs()
     api.replies = [hanging]
-    with pytest.raises(Unavailable, match="Pod ns/p: no answer in time"):
+    with pytest.raises(Unavailable, match="Pod ns/p: no response in time"):
         await write(api.client(write_timeout=0.02))
     await asyncio.wait_for(hanging.left.wait(), 10)
 

@@ -82,7 +82,7 @@ async def test_a_list_that_never_lasts_is_gone(api: FakeApi) -> None:
 
 async def test_an_answer_that_is_no_list_is_unavailable(api: FakeApi) -> None:
     api.replies = [says({"metadata": {}, "items": [{"metadata": {"name": 7}}]})]
-    with pytest.raises(Unavailable, match=r"pods: the API server's answer cannot be read: .*items\[0\].metadata.name"):
+    with pytest.raises(Unavailable, match=r"pods: cannot decode the API server's response: .*items\[0\].metadata.name"):
         await cluster(api).list(Pod)
 
 
@@ -170,7 +170,7 @@ async def test_a_coscheduling_group_is_found_and_patched_where_it_is(api: FakeAp
 
 
 async def test_a_group_of_an_unknown_api_is_invalid(api: FakeApi) -> None:
-    with pytest.raises(Invalid, match=r"example.com/v1.*take one of"):
+    with pytest.raises(Invalid, match=r"example.com/v1.*use one of"):
         await cluster(api).get(PodGroup, "ns", "gang", api_version="example.com/v1")
 
 

@@ -207,7 +207,7 @@ async def test_a_leader_that_is_cut_off_stops_before_another_begins(time: Time, 
     assert first.leading
     await time.pass_by(0.1)  # its last renewal was sent at 1020
     assert not first.leading
-    assert first.losses == ["this replica has not renewed its lease for 10 s: it leads no more"]
+    assert first.losses == ["this replica has not renewed its lease for 10 s: it no longer leads"]
     await time.pass_by(4.9)
     assert second.terms == []
     await time.pass_by(3)
@@ -263,7 +263,7 @@ async def test_a_lease_that_another_took_is_lost_at_the_next_renewal(
     await cluster.replace(replace(lease, spec=replace(lease.spec, holder_identity="usurper")))
     await time.pass_by(1)
     assert not first.leading
-    assert first.losses == ["the lease is usurper's now"]
+    assert first.losses == ["the lease's holder is now usurper"]
 
 
 async def test_a_change_that_is_not_of_the_lease_disturbs_nobody(

@@ -135,7 +135,7 @@ async def test_waiting_for_a_connection_counts_against_a_writes_time(api: FakeAp
     fence.renewed(api.time.now())
     reading = asyncio.ensure_future(cluster.get(Pod, "ns", "name"))
     await asyncio.wait_for(hanging.reached.wait(), 10)
-    with pytest.raises(Unavailable, match="no answer in time"):
+    with pytest.raises(Unavailable, match="no response in time"):
         await cluster.patch_metadata(POD, annotations={"a": "b"})
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)
@@ -155,7 +155,7 @@ async def test_a_write_that_is_not_answered_is_given_up_before_another_replica_c
     api.replies = [never]
     cluster, fence = fenced(api, write_timeout=0.05)
     fence.renewed(api.time.now())
-    with pytest.raises(Unavailable, match="no answer in time"):
+    with pytest.raises(Unavailable, match="no response in time"):
         await cluster.patch_metadata(POD, annotations={"a": "b"})
     await asyncio.wait_for(given_up.wait(), 10)
 

@@ -100,7 +100,7 @@ def test_kinds_that_may_stand_for_pods_are_said_to_be_left_out() -> None:
         assert not logs
         load(*documents)
     assert [(log["log_level"], log["event"]) for log in logs] == [
-        ("warning", "left out: 1 RayJob, 1 Service, 2 Widget: no scheduler reads them")
+        ("warning", "ignoring 1 RayJob, 1 Service, 2 Widget: the scheduler does not read these kinds")
     ]
 
 

@@ -356,7 +356,7 @@ async def test_a_start_that_is_refused_for_long_says_what_and_what_to_do(refusal
     starting = await started(world, 29)
     assert not starting.done()
     await world.time.advance(20)
-    with pytest.raises(type(refusal), match=f"Pod cannot be listed.*{refusal}.*{remedy}"):
+    with pytest.raises(type(refusal), match=f"failed to list Pod objects for .*{refusal}.*{remedy}"):
         await starting
     assert not world.mirror.synced
 

@@ -29,17 +29,17 @@ def test_a_claim_that_nests_too_deep_is_left_out_of_a_list_and_the_others_are_re
     items = ",".join(claim(name, depth) for name, depth in (("a", 1), ("deep", DEEP), ("b", 300)))
     page = CLAIMS.page(f'{{"metadata":{{"resourceVersion":"9","continue":"on"}},"items":[{items}]}}'.encode())
     assert [item.metadata.name for item in page.items or ()] == ["a", "b"]
-    assert (page.metadata.resource_version, page.metadata.go_on) == ("9", "on")
+    assert (page.metadata.resource_version, page.metadata.continue_token) == ("9", "on")
 
 
 def test_a_change_of_a_claim_that_nests_too_deep_only_moves_the_watch_on() -> None:
     text = f'{{"type":"ADDED","object":{claim("deep", DEEP)}}}'.encode()
     assert CLAIMS.line(text) is None
-    assert CLAIMS.moment(text) == "7"
+    assert CLAIMS.version_of_line(text) == "7"
 
 
 def test_an_answer_that_nests_too_deep_is_unavailable() -> None:
-    with pytest.raises(Unavailable, match="cannot be read"):
+    with pytest.raises(Unavailable, match="cannot decode the API server's response"):
         CLAIMS.object(claim("deep", DEEP).encode())
 
 
