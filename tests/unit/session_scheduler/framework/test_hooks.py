@@ -40,13 +40,13 @@ def test_the_configured_weight_goes_before_the_declared_one():
 
 @pytest.mark.parametrize("weight", [-1, 1.5, "3", True, 2**40])
 def test_a_weight_that_is_none_is_refused(weight):
-    with pytest.raises(PluginError, match=r"plugin a failed in weight: .* is no weight"):
+    with pytest.raises(PluginError, match=r"plugin a failed in weight: expected a whole number from 0 to 65536, got "):
         hook_calls([("a", Plugin([], "a", weight=weight), None)])
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), "5", True])
 def test_a_plugins_own_budget_is_checked(seconds):
-    with pytest.raises(PluginError, match=r"plugin a failed in hook_seconds: .* is no time"):
+    with pytest.raises(PluginError, match=r"plugin a failed in hook_seconds: expected seconds above 0, or None, got "):
         hook_calls([("a", Plugin([], "a", hook_seconds=seconds), None)])
 
 
@@ -57,7 +57,7 @@ def test_a_plugin_may_bound_itself():
 
 @pytest.mark.parametrize(("attribute", "value"), [("score_scope", "static"), ("normalise", Scope.NODE)])
 def test_a_declaration_of_the_wrong_type_is_refused(attribute, value):
-    with pytest.raises(PluginError, match=f"plugin a failed in {attribute}: .* use a member of"):
+    with pytest.raises(PluginError, match=f"plugin a failed in {attribute}: expected a member of .*, got "):
         hook_calls([("a", Plugin([], "a", **{attribute: value}), None)])
 
 
@@ -75,5 +75,5 @@ def test_a_failure_is_one_line_with_plugin_and_hook():
 
 
 def test_one_name_is_one_plugins() -> None:
-    with pytest.raises(ValueError, match="plugin a is there twice"):
+    with pytest.raises(ValueError, match="plugin a appears twice"):
         hook_calls([("a", Plugin([], "a"), None), ("a", Plugin([], "a"), None)])

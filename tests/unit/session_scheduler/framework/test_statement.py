@@ -97,7 +97,7 @@ def test_only_pending_tasks_are_placed_only_bound_ones_evicted_and_only_on_nodes
         with pytest.raises(ValueError, match="default/p is pending, not bound"):
             statement.evict(tasks["p"])
         for row in (-1, 2, 10_000):
-            with pytest.raises(LookupError, match="holds no node"):
+            with pytest.raises(LookupError, match="has no node"):
                 statement.allocate(tasks["p"], row)
 
 
