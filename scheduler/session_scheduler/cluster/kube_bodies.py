@@ -226,8 +226,8 @@ def event_body(event: Event, namespace: str, name: str, time: datetime, instance
 
 def series_patch(series: EventSeries) -> bytes:
     """Return a merge patch of an event's series, the only field that may change."""
-    said = {"count": series.count, "lastObservedTime": micro_time_text(series.last_observed)}
-    return msgspec.json.encode({"series": said})
+    body = {"count": series.count, "lastObservedTime": micro_time_text(series.last_observed)}
+    return msgspec.json.encode({"series": body})
 
 
 def _guarded(fields: dict[str, Any], resource_version: str | None) -> dict[str, Any]:

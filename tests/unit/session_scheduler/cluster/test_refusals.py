@@ -1,4 +1,4 @@
-"""Every manifest that cannot be used is refused in one line that names file, object, field and remedy."""
+"""Invalid manifests: each is rejected in one line with file, object, field and remedy."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def together(*keys: str) -> dict[str, Any]:
         ({"priority": "high"}, "spec.priority", "must be a whole number"),
     ],
 )  # fmt: skip
-def test_a_pods_wrong_field_is_named(spec: dict[str, Any], field: str, problem: str) -> None:
+def test_the_error_for_an_invalid_pod_names_the_field(spec: dict[str, Any], field: str, problem: str) -> None:
     text = refusal(pod(spec=spec))
     assert text.startswith("<stdin>: Pod p: spec.")
     assert f"{field}: " in text
@@ -132,7 +132,7 @@ def test_a_pods_wrong_field_is_named(spec: dict[str, Any], field: str, problem: 
         ({"creationTimestamp": "yesterday"}, "metadata.creationTimestamp", "no time"),
     ],
 )
-def test_wrong_metadata_is_named(metadata: dict[str, Any], field: str, problem: str) -> None:
+def test_the_error_for_invalid_metadata_names_the_field(metadata: dict[str, Any], field: str, problem: str) -> None:
     text = refusal({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", **metadata}})
     assert f": {field}: " in text
     assert problem in text
@@ -189,7 +189,7 @@ def test_wrong_metadata_is_named(metadata: dict[str, Any], field: str, problem: 
          "spec.leaderWorkerTemplate.size", "out of range"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_other_kinds_is_named(manifest: dict[str, Any], field: str, problem: str) -> None:
+def test_the_error_for_other_invalid_kinds_names_the_field(manifest: dict[str, Any], field: str, problem: str) -> None:
     text = refusal(*[manifest] * 1)
     assert f": {field}: " in text
     assert problem in text
@@ -256,7 +256,7 @@ def test_all_workloads_together_make_a_bounded_number_of_pods(monkeypatch: pytes
         ("{\"kind\": \"Pod\", \"apiVersion\": \"v1\", \"x\":" + "[" * 300 + "]" * 300 + "}", "nested deeper than"),
     ],
 )  # fmt: skip
-def test_what_is_no_manifest_says_so(text: str, problem: str) -> None:
+def test_a_text_that_is_not_a_manifest_is_an_error(text: str, problem: str) -> None:
     assert problem in refusal(text)
 
 
@@ -271,7 +271,7 @@ def test_broken_json_in_a_json_file_is_called_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize("null", ["", '"x": null, '])
 @pytest.mark.parametrize("suffix", ["json", "yaml"])
 @pytest.mark.parametrize("item", ["%s", '{"kind": "List", "apiVersion": "v1", "items": [%s]}'])
-def test_a_number_of_thousands_of_digits_is_refused(tmp_path: Path, item: str, suffix: str, null: str) -> None:
+def test_a_number_with_thousands_of_digits_is_rejected(tmp_path: Path, item: str, suffix: str, null: str) -> None:
     manifest = json.dumps(pod(spec={"priority": 7})).replace("7", "9" * 6000).replace("{", "{" + null, 1)
     file = tmp_path / f"x.{suffix}"
     file.write_text(item % manifest)
@@ -292,7 +292,7 @@ def test_an_absurd_quantity_is_legal_and_counts_as_the_most_or_the_least_there_i
     assert loaded.nodes[0].status.allocatable["cpu"] == amount
 
 
-def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+def test_the_error_for_an_unreadable_file_names_it(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match=r"absent\.yaml: cannot be read: No such file"):
         load_manifests([str(tmp_path / "absent.yaml")])
     with pytest.raises(ManifestError, match="the directory contains no"):

@@ -1,4 +1,4 @@
-"""A plugin that raises or answers nonsense fails its own group, by name; the cycle goes on and nothing leaks."""
+"""Misbehaving plugins: only their own group fails, with the plugin's name; the cycle continues and nothing leaks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from session_scheduler.model.groups import GroupRef
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
 BAD = "bad"
-"""Pods with this label are those that the plugin misbehaves for."""
+"""The label of pods for which a plugin misbehaves."""
 
 
 def is_bad(of):
@@ -18,7 +18,7 @@ def is_bad(of):
 
 
 class Counting:
-    """Counts what it is told; must be at zero for what was undone."""
+    """Counts notifications; the count must be zero after an undo."""
 
     name = "counting"
 
@@ -240,7 +240,7 @@ def test_only_the_group_of_a_misbehaving_plugin_fails(case):
     counting = Counting()
     cluster = FakeCluster()
     cluster.nodes(3)
-    cluster.add(node("n0", unschedulable=True))  # so that the mask has something cleared, in its first row
+    cluster.add(node("n0", unschedulable=True))  # so that the first row of the mask is cleared
     cluster.add(pod("first"), pod("bad", labels={BAD: "1"}), pod("last"))
     scheduler = cluster.start(plugin, counting)
     empty = scheduler.cache.table.digest()
@@ -259,7 +259,7 @@ def test_only_the_group_of_a_misbehaving_plugin_fails(case):
 
 
 class RefusesUnprepared(Misbehaving):
-    """Refuses groups of bad pods before anybody asks for their class, of which it can make nothing."""
+    """Rejects groups of bad pods before their class, which it cannot handle, is prepared."""
 
     @hookimpl
     def prefilter(self, group):
@@ -271,7 +271,7 @@ class RefusesUnprepared(Misbehaving):
             boom()
 
 
-def test_of_a_gang_that_is_refused_at_once_no_class_is_prepared():
+def test_no_class_of_a_gang_that_prefilter_rejects_is_prepared():
     cluster = FakeCluster()
     cluster.nodes(1)
     cluster.add(gang("g", 2, labels={BAD: "1"}), pod("late", cpu=8))
@@ -295,7 +295,7 @@ class Handlers:
             raise RuntimeError("no")
 
 
-def test_every_handler_is_told_of_an_allocation_and_of_its_undo():
+def test_every_handler_is_notified_of_an_allocation_and_of_its_undo():
     before, after = Counting(), Counting()
     after.name = "counting-after"
     cluster = FakeCluster()
@@ -326,7 +326,7 @@ def failing_at(hook_name):
 
 
 @pytest.mark.parametrize("hook_name", ["facts", "on_session_open", "on_nodes_changed", "on_session_close"])
-def test_a_plugin_that_fails_the_whole_session_is_asked_again_in_the_next(hook_name):
+def test_a_plugin_that_fails_the_whole_session_is_called_again_in_the_next(hook_name):
     counting, plugin = Counting(), failing_at(hook_name)
     cluster = FakeCluster()
     cluster.nodes(1)
@@ -346,7 +346,7 @@ def test_a_plugin_that_fails_the_whole_session_is_asked_again_in_the_next(hook_n
     cluster.assert_bound("p")
 
 
-def test_keys_that_do_not_compare_fail_the_groups_of_their_queue():
+def test_keys_that_cannot_be_compared_fail_the_groups_of_their_queue():
     plugin = callback(lambda session: session.add_job_order(lambda group: None if group.name == "a" else 1))
     cluster = FakeCluster()
     cluster.nodes(1)
