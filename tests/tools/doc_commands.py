@@ -221,8 +221,10 @@ class Shell:
         if given[0] == "cd":
             self.directory = (self.directory / given[1]).resolve()
         elif given[0] == "export":
-            self.environment.update(each.split("=", 1) for each in given[1:])
-        elif given == ["echo", "$?"]:
+            for each in given[1:]:
+                name, _, value = each.partition("=")
+                self.environment[name] = value
+        elif text == "echo $?":
             output.write(f"{self.status}\n")
         elif folder := _installs(given):
             self._install(self.directory / folder)

@@ -43,7 +43,7 @@ def test_the_reference_has_a_row_for_every_field(model, prefix):
     assert _fields(model, prefix) - {"backoff", "consolidation", "leaderElection", "serving"} <= cells
 
 
-ARGUMENTS = {name: plugin.Arguments for name, plugin in BUILTIN.items() if getattr(plugin, "Arguments", None)}
+ARGUMENTS = {name: found for name, plugin in BUILTIN.items() if (found := getattr(plugin, "Arguments", None))}
 
 
 @pytest.mark.parametrize("plugin", ARGUMENTS)
