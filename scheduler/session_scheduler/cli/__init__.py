@@ -81,13 +81,13 @@ def _run(words: list[str], *, plugin: bool) -> int:
     import typer  # here, so that Ctrl-C while it is imported is clean too
     from typer.exceptions import TyperException
 
-    from session_scheduler.cli.app import build
+    from session_scheduler.cli.app import build, plugin_options
     from session_scheduler.cli.host import CommandHost
 
     try:
         app = build(_completed() or words, reads_cluster=plugin)
         name = "kubectl fluence" if plugin else "fluence"
-        result = app(words, prog_name=name, obj=CommandHost(), standalone_mode=False)
+        result = app(words, prog_name=name, obj=CommandHost(plugin_options), standalone_mode=False)
     except typer.Abort:
         return INTERRUPTED
     except TyperException as error:

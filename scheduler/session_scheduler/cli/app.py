@@ -43,7 +43,7 @@ def build(words: Sequence[str], *, reads_cluster: bool = False) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     called = next((word for word in words if not word.startswith("-")), None)
-    options = _plugin_options() if called in _CORE else []
+    options = plugin_options() if called in _CORE else []
     for name, function in _CORE.items():
         app.command(name, help=_help(function))(_with_options(function, options, reads_cluster=reads_cluster))
     plugins = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -110,7 +110,8 @@ def _plugin_commands() -> dict[str, Callable[..., Any] | typer.Typer]:
     return dict(sorted(_loaded(COMMANDS_GROUP).items()))
 
 
-def _plugin_options() -> list[PluginOption]:
+def plugin_options() -> list[PluginOption]:
+    """The options that installed plugins add. Raises InputError where one cannot be imported."""
     options = [option for _, option in sorted(_loaded(OPTIONS_GROUP).items())]
     for option in options:
         if not isinstance(option, PluginOption):
@@ -133,15 +134,18 @@ def _with_options(
     @wraps(function)
     def command(**values: Any) -> Any:
         given = [(option, values.pop(name)) for name, option in added.items()]
-        set_options = [(option, value) for option, value in given if value is not None]
-        return function(**values, **supplied, plugin_options=set_options)
+        return function(**values, **supplied, plugin_options=given)
 
-    parameters = own + [_parameter(name, option) for name, option in added.items()]
+    reads_files = "files" in signature.parameters
+    parameters = own + [_parameter(name, option, reads_files=reads_files) for name, option in added.items()]
     command.__dict__["__signature__"] = signature.replace(parameters=parameters)
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 
 
-def _parameter(name: str, option: PluginOption) -> inspect.Parameter:
-    annotation = Annotated[str | None, typer.Option(option.flag, help=option.help, metavar=option.metavar)]
+def _parameter(name: str, option: PluginOption, *, reads_files: bool) -> inspect.Parameter:
+    text = (
+        f"{option.help} In a directory among the FILEs: {option.file}." if reads_files and option.file else option.help
+    )
+    annotation = Annotated[str | None, typer.Option(option.flag, help=text, metavar=option.metavar)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

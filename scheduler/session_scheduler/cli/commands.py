@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from session_scheduler.cli.folders import CONFIG, CONFIG_FLAG
 from session_scheduler.errors import InputError
 from session_scheduler.sdk.command_options import Context, Kubeconfig, LogFormatOption, LogLevelOption
 from session_scheduler.sdk.commands import LogFormat, LogLevel, Output, PluginOption
@@ -39,9 +40,18 @@ LiveCluster = Annotated[
     str | None,
     typer.Option("--kubeconfig", metavar="FILE", help="A live cluster's state, to which the FILEs are added."),
 ]
-Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="The scheduler's configuration.")]
+Config = Annotated[Path | None, typer.Option(CONFIG_FLAG, metavar="FILE", help="The scheduler's configuration.")]
+ConfigOrFolder = Annotated[
+    Path | None,
+    typer.Option(
+        CONFIG_FLAG,
+        metavar="FILE",
+        help=f"The scheduler's configuration. In a directory among the FILEs: {CONFIG}.",
+    ),
+]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to write the result.")]
-PluginOptions = Sequence[tuple[PluginOption, str]]
+PluginOptions = Sequence[tuple[PluginOption, str | None]]
+"""The options that plugins add, each with its value, if it has one."""
 _Answer = TypeVar("_Answer")
 
 
@@ -67,7 +77,7 @@ def simulate(
         list[str] | None,
         typer.Option("--without-plugin", metavar="NAME", help="What if no profile had this plugin?"),
     ] = None,
-    config: Config = None,
+    config: ConfigOrFolder = None,
     output: Annotated[
         SimulationOutput,
         typer.Option("-o", "--output", help="How to write the result; diff: what the two options above change."),
@@ -111,7 +121,7 @@ def explain(
     context: Context = None,
     namespace: Namespace = None,
     pod: Annotated[str | None, typer.Option("--pod", metavar="NS/NAME", help="Only this pod.")] = None,
-    config: Config = None,
+    config: ConfigOrFolder = None,
     output: OutputOption = Output.TABLE,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
@@ -142,7 +152,7 @@ def snapshot(
     *,
     kubeconfig: LiveCluster = None,
     context: Context = None,
-    config: Config = None,
+    config: ConfigOrFolder = None,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="FILE", help="Where to write it, as YAML by its name; else JSON."),
@@ -175,7 +185,7 @@ def status(
     kubeconfig: LiveCluster = None,
     context: Context = None,
     namespace: Namespace = None,
-    config: Config = None,
+    config: ConfigOrFolder = None,
     output: OutputOption = Output.TABLE,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
@@ -204,7 +214,7 @@ def queues(
     *,
     kubeconfig: LiveCluster = None,
     context: Context = None,
-    config: Config = None,
+    config: ConfigOrFolder = None,
     output: OutputOption = Output.TABLE,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
@@ -279,8 +289,10 @@ def _read(
 ) -> tuple[ClusterState, SchedulerConfig]:
     """The state that the arguments name, and the configuration: the one given, the state's own, or the default.
 
+    What is not given by an option is taken from a directory among the files, if it is there.
     With `live` that is the cluster's where no FILE and no kubeconfig is named.
     """
+    from session_scheduler.cli.host import inputs
     from session_scheduler.offline.state import read_state
     from session_scheduler.sdk.logs import log_to_stderr
 
@@ -288,8 +300,13 @@ def _read(
     live = live and not files
     if not files and kubeconfig is None and not live:
         raise InputError("Missing argument 'FILE': name manifests, or a cluster by --kubeconfig")
+    read = inputs(files or [], [option for option, _ in options])
+    if files and not read.manifests and kubeconfig is None:
+        raise InputError(f"{files[0]}: the directory holds settings alone: name manifests, too, or a cluster")
+    config = config or read.file(CONFIG)
+    options = [(option, read.option(option) if value is None else value) for option, value in options]
     given = _configuration(config, options) if config is not None else None
-    state = _awaited(read_state(files or [], kubeconfig, context, live=live))
+    state = _awaited(read_state(read.manifests, kubeconfig, context, live=live))
     return state, given or _configuration(None, options, state)
 
 
@@ -321,7 +338,8 @@ def _configuration(path: Path | None, options: PluginOptions, state: ClusterStat
 
     config = load_config(path) if path else state.config() if state is not None else SchedulerConfig()
     for option, value in options:
-        config = Registry(BUILTIN).with_arguments(config, option.plugin, {option.argument: value})
+        if value is not None:
+            config = Registry(BUILTIN).with_arguments(config, option.plugin, {option.argument: value})
     return config
 
 

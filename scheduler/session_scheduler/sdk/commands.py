@@ -58,6 +58,8 @@ class PluginOption:
     """The argument's name, as the configuration spells it."""
     help: str
     metavar: str = "TEXT"
+    file: str | None = None
+    """The name of the file that is the value where a directory among a command's FILEs has it, unless one is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,9 @@ class Host(Protocol):
 
     def nodes(self, files: Sequence[str]) -> Sequence[Node]:
         """The nodes in manifests (files, directories, `-`), checked. Raises InputError."""
+
+    def option_file(self, option: PluginOption, files: Sequence[str]) -> str | None:
+        """The value of the option in a directory among the files (see `PluginOption.file`). Raises InputError."""
 
     def write(self, value: Any, output: Output) -> None:
         """Write a plain value to standard output as JSON or YAML."""

@@ -62,46 +62,6 @@ spec: {schedulerName: fluence, nodeName: open, containers: [{name: c, image: i, 
 """
 
 
-HOW_TO = Path(__file__).parents[3] / "docs/how-to/ask-why-and-what-if.md"
-AS_IN_THE_HOW_TO = """
-apiVersion: v1
-kind: Node
-metadata: {name: n1}
-status: {allocatable: {cpu: "4", memory: 16Gi, pods: "110"}}
----
-apiVersion: v1
-kind: Node
-metadata: {name: n2}
-spec: {taints: [{key: team, value: x, effect: NoSchedule}]}
-status: {allocatable: {cpu: "4", memory: 16Gi, pods: "110"}}
----
-apiVersion: v1
-kind: Node
-metadata: {name: n3}
-status: {allocatable: {cpu: "8", memory: 16Gi, pods: "110"}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: runs, namespace: science}
-spec: {schedulerName: fluence, nodeName: n1, containers: [{name: c, image: i, resources: {requests: {cpu: "3"}}}]}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: train-0, namespace: science}
-spec: {schedulerName: fluence, containers: [{name: c, image: i, resources: {requests: {cpu: "2"}}}]}
-"""
-
-
-def test_the_how_to_shows_what_the_command_prints(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    (tmp_path / "c.yaml").write_text(AS_IN_THE_HOW_TO)
-    assert main(["explain", str(tmp_path / "c.yaml"), "--pod", "science/train-0"]) == 0
-    table, _, _ = capsys.readouterr().out.partition("\n\n")
-    assert f"```\n{table}\n```" in HOW_TO.read_text()
-
-
 @pytest.fixture
 def file(tmp_path: Path) -> str:
     (tmp_path / "c.yaml").write_text(CLUSTER)
