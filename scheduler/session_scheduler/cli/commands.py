@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -111,6 +112,9 @@ def explain(
     context: Context = None,
     namespace: Namespace = None,
     pod: Annotated[str | None, typer.Option("--pod", metavar="NS/NAME", help="Only this pod.")] = None,
+    all_nodes: Annotated[
+        bool, typer.Option("--all-nodes", help="Show every node in tables, not a summary of many nodes.")
+    ] = False,
     config: Config = None,
     output: OutputOption = Output.TABLE,
     log_level: LogLevelOption = LogLevel.WARNING,
@@ -134,7 +138,7 @@ def explain(
     chosen = _selectors(objects, namespace, files, kubeconfig, context)
     if pod is not None:
         chosen.append(option(pod))
-    _write(_awaited(explain_state(state, settings, chosen)), output)
+    _write(_awaited(explain_state(state, settings, chosen)), output, all_nodes=all_nodes)
 
 
 def snapshot(
@@ -196,7 +200,8 @@ def status(
     live = reads_cluster or bool(objects)
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, live=live)
     chosen = _selectors(objects, namespace, files, kubeconfig, context)
-    _write(_awaited(_report(state, settings, lambda scheduler: status_of(scheduler, chosen))), output)
+    result = _awaited(_report(state, settings, lambda scheduler: status_of(scheduler, chosen)))
+    _write(result, output, now=datetime.now(UTC) if kubeconfig is not None or (live and not files) else state.latest())
 
 
 def queues(
@@ -340,11 +345,11 @@ async def _report(
     return report(await open_state(state, settings))
 
 
-def _write(result: dict[str, Any], output: Output) -> None:
+def _write(result: dict[str, Any], output: Output, *, now: datetime | None = None, all_nodes: bool = False) -> None:
     if output is Output.TABLE:
         from session_scheduler.cli.tables import print_tables
 
-        print_tables(result)
+        print_tables(result, now=now, all_nodes=all_nodes)
     else:
         from session_scheduler.cli.host import rendered
 

@@ -19,7 +19,15 @@ from session_scheduler.actions.plugin_placement import ask_plugins
 from session_scheduler.actions.request import PlacementRequest
 from session_scheduler.actions.reserving import first_start
 from session_scheduler.engine.scheduler import Scheduler
-from session_scheduler.framework.evaluation import Evaluation, ScorePart, Verdict, evaluate, score_parts, totals
+from session_scheduler.framework.evaluation import (
+    Evaluation,
+    ScorePart,
+    Verdict,
+    evaluate,
+    score_parts,
+    summarise,
+    totals,
+)
 from session_scheduler.framework.hooks import HookCalls, PluginError
 from session_scheduler.framework.session import Session
 from session_scheduler.model.columns import natural
@@ -65,9 +73,10 @@ def explain_pending(scheduler: Scheduler) -> dict[str, Any]:
     """The JSON of `explain` for every pod that waits.
 
     `nodes` names every node with {"fits": true, "score": N, "scores": [...]} or {"fits": false, "plugin", "reason",
-    "fitsIf": [...]}; `reason` is what refuses the pod as a whole (a gate, a missing group, the matcher), else None,
-    and `fitsIf`, where that can be said, what would have to be so for it not to. `groups` says of each gang among them
-    how much of it could be placed; `seconds` what each plugin took.
+    "fitsIf": [...]}, and `summary` counts them in kube-scheduler's sentence. `reason` is what refuses the pod as a
+    whole (a gate, a missing group, the matcher), else None, and `fitsIf`, where that can be said, what would have to be
+    so for it not to. `groups` says of each gang among them how much of it could be placed; `seconds` what each plugin
+    took.
     """
     return explain_tasks(scheduler, waiting_tasks(scheduler))
 
@@ -109,7 +118,9 @@ def explain_task(
     many are not shown in `leftOut`. What callbacks took is added to `spent`, by plugin.
     """
     calls = scheduler.profiles[task.pod.spec.scheduler_name]
-    answer: dict[str, Any] = {"namespace": task.namespace, "name": task.name, "reason": None, "nodes": {}}
+    answer: dict[str, Any] = {
+        "namespace": task.namespace, "name": task.name, "reason": None, "summary": None, "nodes": {}
+    }  # fmt: skip
     if most is not None:
         answer |= {"refusals": Counter(), "leftOut": 0}
     try:
@@ -193,7 +204,7 @@ def _opened(scheduler: Scheduler, calls: HookCalls, group: Group, spent: Counter
 
 
 def _nodes(session: Session, task: Task, most: int | None, answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Every node's verdict, by name in natural order; with `most` as of `explain_task`, which fills in `answer`."""
+    """Every node's verdict, by name in natural order; `most` and `answer` are those of `explain_task`."""
     evaluation = session.evaluator.evaluation_for(task)
     view = session.table.all_rows()
     mask = session.table.valid()
@@ -201,6 +212,8 @@ def _nodes(session: Session, task: Task, most: int | None, answer: dict[str, Any
     total = totals(evaluation, view, mask, task)
     parts = score_parts(evaluation, view, mask, task)
     rows: Mapping[str, int] = session.table.row_of
+    reasons = [verdict.reasons for verdict in refused.values()]
+    answer["summary"] = summarise(len(rows), reasons, available=len(rows) - len(reasons))
     if most is not None:
         answer["refusals"].update(verdict.plugin for verdict in refused.values())
         answer["leftOut"] = max(0, len(rows) - most)

@@ -60,6 +60,11 @@ class ClusterState:
 
         return replace(self, objects=tuple(map(changed, self.objects)), brought=tuple(map(changed, self.brought)))
 
+    def latest(self) -> datetime | None:
+        """The latest creation time in the state; None where no object has one."""
+        texts = [obj.metadata.creation_timestamp for obj in (*self.objects, *self.brought)]
+        return max((time for text in texts if text and (time := parsed_time(text)) is not None), default=None)
+
     def config(self) -> SchedulerConfig:
         """The configuration that came with the state, else the default one. Raises InputError."""
         saved = self.configuration
@@ -98,7 +103,7 @@ async def open_state(state: ClusterState, config: SchedulerConfig, *, evaluation
     """A scheduler that was started over the state, in memory, its clock stopped. Raises PluginLoadError."""
     profiles = Registry(BUILTIN).load_calls(config)
     objects = complete(state, profiles)
-    now = _latest(objects)
+    now = state.latest() or _EPOCH  # a clock's time would be another in each run
     cluster = MemoryCluster(objects, binds_volumes=True, now=lambda: now)
     scheduler = Scheduler(cluster, config, profiles, StoppedClock(wall=now.timestamp()), evaluation=evaluation)
     await scheduler.start()
@@ -113,12 +118,6 @@ def complete(state: ClusterState, profiles: Mapping[str, HookCalls]) -> list[Por
     """All objects in order, the brought nodes with what the plugins' own agents would make them advertise."""
     brought = [_advertising(obj, profiles) if isinstance(obj, Node) else obj for obj in state.brought]
     return sorted((*state.objects, *brought), key=place_of)
-
-
-def _latest(objects: Sequence[PortObject]) -> datetime:
-    """The time at which decisions are made: the latest that is told of. A clock's would be another in each run."""
-    times = [obj.metadata.creation_timestamp for obj in objects]
-    return max((time for text in times if text and (time := parsed_time(text)) is not None), default=_EPOCH)
 
 
 def _advertising(node: Node, profiles: Mapping[str, HookCalls]) -> Node:

@@ -10,7 +10,6 @@ from typing import Any, Final
 from session_scheduler.engine.explain import explain_task, gate_reason, head_of
 from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.errors import InputError
-from session_scheduler.framework.evaluation import summarise
 from session_scheduler.framework.hooks import HookCall, PluginError
 from session_scheduler.model.columns import natural
 from session_scheduler.model.durations import known_end, placed_at, wrong_durations
@@ -124,4 +123,4 @@ class _Reasons:
         fits = sum(verdict["fits"] for verdict in verdicts)
         if fits:
             return f"not tried yet: {fits} of {len(verdicts)} nodes would take it"
-        return summarise(len(verdicts), ([verdict["reason"]] for verdict in verdicts))
+        return str(answer["summary"])

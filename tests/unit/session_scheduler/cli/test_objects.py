@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from session_scheduler.cli import main
 from session_scheduler.cluster import kube_access
 from session_scheduler.errors import InputError
+from session_scheduler.model.objects import ObjectMeta, Pod
+from session_scheduler.model.times import time_text
 from session_scheduler.offline import live_reader
+from session_scheduler.testing import pod
 
 CLUSTER = """
 apiVersion: v1
@@ -130,6 +135,17 @@ def test_without_files_the_cluster_is_read_for_objects_and_by_the_plugin_of_kube
     assert read == [(None, None), (None, "there")]
     assert "Missing argument 'FILE'" in refusal("queues", capsys)
     assert len(read) == 2
+
+
+def test_ages_of_a_cluster_count_up_to_now(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    created = time_text(datetime.now(UTC) - timedelta(hours=5, minutes=7, seconds=30))
+
+    async def one_pod(*_: object) -> tuple[Pod, ...]:
+        return (replace(pod("old"), metadata=ObjectMeta(name="old", namespace="default", creation_timestamp=created)),)
+
+    monkeypatch.setattr(live_reader, "read_cluster", one_pod)
+    assert main(["status", "--kubeconfig", "kubeconfig", "--config", "config.yaml"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[4] == "5h7m"
 
 
 @pytest.mark.parametrize(

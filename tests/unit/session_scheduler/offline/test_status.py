@@ -120,6 +120,9 @@ def test_people_get_tables(cluster: str, capsys: pytest.CaptureFixture[str]) -> 
     assert lines[0].split("  ")[0] == "NAMESPACE"
     assert any(line.split()[:5] == ["default", "runs", "-", "team", "n1"] for line in lines)
     assert any(line.endswith("as the scheduler said") for line in lines)
+    ages = {line.split()[1]: line.split()[4:6] for line in lines if line.startswith("default ")}
+    assert (ages["told"][0], lines[1].split()[6:8]) == ("3h4m", ["0s", "60m"])
+    assert not any("2026-01-02T" in line for line in lines)
     assert lines[-1] == "1 held, 4 waiting"
 
 
