@@ -363,7 +363,7 @@ class Renews(Work):
         world.wait_said(taken.refusal)
         world.until("the end of the replica", lambda: not world.scheduler.running, PATIENCE)
         assert world.scheduler.status == 1
-        assert any("this replica leads no more" in line for line in world.said)
+        assert any("this replica lost the lease" in line for line in world.said)
 
     def works(self, world: RbacWorld) -> None:
         world.begin()
