@@ -1,4 +1,4 @@
-"""Pods that a table shows in one row, because they differ only in their names."""
+"""Groups pods that differ only in their names, so that a table shows them in one row."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Final
 
 Pod = Mapping[str, Any]
 _GENERATED: Final = re.compile(r"(?:-(?:\d+|[bcdfghjklmnpqrstvwxz2456789]{5,10}))+")
-"""What controllers append to names of pods. Source: SafeEncodeString of k8s.io/apimachinery/pkg/util/rand."""
+"""Suffixes that controllers append to pods' names. Source: SafeEncodeString of k8s.io/apimachinery/pkg/util/rand."""
 
 
 def grouped(pods: Iterable[Pod], key: Callable[[Pod], Hashable]) -> list[list[Pod]]:
-    """Pods of one namespace, one group or controller, and an equal key, in the order of the first of each."""
+    """Groups of pods with equal namespace, PodGroup or controller, and key, in order of appearance."""
     found: dict[Hashable, list[Pod]] = {}
     for pod in pods:
         owner = pod.get("group") or stem(pod["name"])
@@ -21,7 +21,7 @@ def grouped(pods: Iterable[Pod], key: Callable[[Pod], Hashable]) -> list[list[Po
 
 
 def stem(name: str) -> str:
-    """The name without the numbers and the random characters that controllers append."""
+    """The name without the suffixes of controllers."""
     return name[: match.start()] if (match := re.search(rf"{_GENERATED.pattern}$", name)) else name
 
 

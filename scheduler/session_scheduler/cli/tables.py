@@ -1,4 +1,4 @@
-"""Results as tables for people. The columns follow the JSON's keys; rows that differ only in the pod are one row."""
+"""Formats results as tables. The columns follow the JSON's keys; pods that differ only in their names share a row."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from session_scheduler.model.times import age_text, parsed_time
 from session_scheduler.sdk.commands import TableRows
 
 _UNBOUNDED: Final = 100_000
-"""The width if the output is not a terminal. Nothing wraps, so each row stays on one line."""
+"""The width if the output is not a terminal: each row is one line."""
 _CATALOGUE_WIDTH: Final = 80
 """The width of the list of plugins if the output is not a terminal."""
 _SENTENCE: Final = 24
-"""The width that a column of sentences needs; where it has less, each sentence is a line below the table."""
+"""The minimum width of a column of sentences; if there is less, each sentence is a line below the table."""
 _GAP: Final = 2
 _MOST_NODE_ROWS: Final = 50
-"""Rows above which `explain` shows one sentence instead of each table of nodes."""
+"""With more rows `explain` shows a summary instead of each table of nodes."""
 _BEST_NODES: Final = 3
 _BUILT_IN: Final = "built-in"
 _Thing = Mapping[str, Any]
@@ -36,8 +36,8 @@ _Thing = Mapping[str, Any]
 def print_tables(result: _Thing, *, now: datetime | None = None, all_nodes: bool = False) -> None:
     """Write a command's result to standard output.
 
-    Ages count up to `now`, or to the latest time in the result where that is later. `all_nodes` shows the table of
-    nodes of `explain` however long it is.
+    Ages count up to `now`, or to the latest time in the result if that is later. `all_nodes` shows every node of
+    `explain`.
     """
     width = _CATALOGUE_WIDTH if "plugins" in result else _UNBOUNDED
     _print(lambda columns: tables(result, columns, now=now, all_nodes=all_nodes), width)
@@ -51,7 +51,7 @@ def print_parts(parts: Sequence[str | TableRows]) -> None:
 
 
 def _print(shown: Callable[[int], Iterable[RenderableType]], piped_width: int) -> None:
-    """Write what is shown at the terminal's width, or at `piped_width` if there is no terminal."""
+    """Print at the terminal's width, or at `piped_width` if there is no terminal."""
     if sys.stdout.isatty():
         terminal = Console(highlight=False)
         terminal.print(*shown(terminal.width), sep="\n")
@@ -65,7 +65,7 @@ def _print(shown: Callable[[int], Iterable[RenderableType]], piped_width: int) -
 def tables(
     result: _Thing, width: int, *, now: datetime | None = None, all_nodes: bool = False
 ) -> Iterable[RenderableType]:
-    """The parts of a result, in the order in which they are shown, for an output of so many columns."""
+    """The parts of a result in order, for an output of `width` columns."""
     if "plugins" in result:
         yield from _plugins(result["plugins"], width)
     elif "held" in result:
@@ -97,7 +97,7 @@ def _simulated(result: _Thing, width: int) -> Iterable[RenderableType]:
 
 
 def _rows(things: Iterable[_Thing], *keys: str) -> list[tuple[object, ...]]:
-    """A row for each thing: its namespace, its name, and the values of these keys."""
+    """A row for each: namespace, name, and the values of these keys."""
     return [(one["namespace"], one["name"], *map(one.get, keys)) for one in things]
 
 
@@ -110,7 +110,7 @@ def _pod_rows(
 
 
 def _section(columns: Sequence[str], rows: Sequence[Sequence[object]], width: int) -> Iterable[RenderableType]:
-    """A table of things with a namespace and a name, and an empty line; nothing where there are none."""
+    """A table of rows with namespace and name, and an empty line; nothing if there are no rows."""
     if rows:
         yield from _with_texts(("NAMESPACE", *columns), rows, [f"{row[0]}/{row[1]}" for row in rows], width)
         yield ""
@@ -153,13 +153,13 @@ def _status(result: _Thing, width: int, now: datetime | None) -> Iterable[Render
 
 
 def _age(since: str | None, now: datetime | None) -> str | None:
-    """The time since then, as kubectl prints it."""
+    """The age, as kubectl prints it."""
     time = parsed_time(since) if since else None
     return age_text((now - time).total_seconds()) if time is not None and now is not None else None
 
 
 def _left(until: str | None, now: datetime | None) -> str | None:
-    """The time until then, or since then with the word overdue."""
+    """The time left, or how long it is overdue."""
     time = parsed_time(until) if until else None
     if time is None or now is None:
         return None
@@ -185,7 +185,7 @@ def _different(diff: _Thing, width: int) -> Iterable[RenderableType]:
 
 
 def _place(decided: _Thing) -> str | None:
-    """The node, and the backend where there is one."""
+    """The node, with the backend if there is one."""
     backend = decided.get("backend")
     return f"{decided['node']} ({backend})" if backend else decided["node"]
 
@@ -205,8 +205,8 @@ def _explained(pods: Sequence[_Thing], width: int, all_nodes: bool) -> Iterable[
         if index:
             yield ""
         helps = f"; fits if {', and '.join(pod['fitsIf'])}" if pod.get("fitsIf") else ""
-        reason = pod["reason"] or "nothing refuses the pod as a whole"
-        other = f" (of the scheduler {pod['schedulerName']})" if "schedulerName" in pod else ""
+        reason = pod["reason"] or "no plugin rejects the pod as a whole"
+        other = f" (schedulerName {pod['schedulerName']})" if "schedulerName" in pod else ""
         yield Text(f"{pod['namespace']}/{names([one['name'] for one in some])}{other}: {reason}{helps}")
         rows = [_node_row(name, verdict) for name, verdict in pod["nodes"].items()]
         if short:
@@ -219,7 +219,7 @@ def _explained(pods: Sequence[_Thing], width: int, all_nodes: bool) -> Iterable[
 
 
 def _node_summary(pod: _Thing) -> Iterable[RenderableType]:
-    """How many nodes fit and why the others do not, and the nodes with the highest scores."""
+    """The number of nodes by reason, and the nodes with the highest scores."""
     if pod["nodes"]:
         yield Text(pod["summary"])
     fitting = [(name, verdict["score"]) for name, verdict in pod["nodes"].items() if verdict["fits"]]
@@ -245,13 +245,13 @@ def _parts(scores: Iterable[_Thing]) -> str:
 
 
 def _fits_if(verdict: _Thing) -> str:
-    """What would help; nothing where no plugin says it."""
+    """What must change for the node to fit; empty if no plugin reports it."""
     changes = verdict.get("fitsIf", ())
-    said = [text for change in changes for text in change["changes"] or ()]
-    if not said:
+    known = [text for change in changes for text in change["changes"] or ()]
+    if not known:
         return ""
-    silent = [change["plugin"] for change in changes if change["changes"] is None]
-    return f"fits if {', and '.join([*said, *(f'{name} let it in' for name in silent)])}"
+    unknown = [change["plugin"] for change in changes if change["changes"] is None]
+    return f"fits if {', and '.join([*known, *(f'{name} passed' for name in unknown)])}"
 
 
 def _gangs(groups: Iterable[_Thing], width: int) -> Iterable[RenderableType]:
@@ -260,13 +260,13 @@ def _gangs(groups: Iterable[_Thing], width: int) -> Iterable[RenderableType]:
         reason = f": {group['reason']}" if group["reason"] else ""
         parts = group.get("subGroups", {})
         lacks = sum(max(0, one["minimum"] - one["started"]) for one in parts.values())
-        yield Text(f"group {group['namespace']}/{group['name']}: {group['placeable']} could be placed now, "
-                   f"{max(group['minCount'] - group['started'], lacks)} must be{reason}")  # fmt: skip
+        yield Text(f"group {group['namespace']}/{group['name']}: {group['placeable']} pods can be placed now, "
+                   f"{max(group['minCount'] - group['started'], lacks)} are needed{reason}")  # fmt: skip
         for name, one in parts.items():
             missing = one["minimum"] - one["started"] - one["placeable"]
-            short = f"; {missing} too few" if missing > 0 else ""
-            yield Text(f"  sub-group {name}: {one['placeable']} could be placed now, {one['started']} of at least "
-                       f"{one['minimum']} run{short}")  # fmt: skip
+            short = f"; {missing} missing" if missing > 0 else ""
+            yield Text(f"  sub-group {name}: {one['placeable']} can be placed now, {one['started']} of at least "
+                       f"{one['minimum']} are running{short}")  # fmt: skip
         refused: dict[str, list[str]] = {}
         for name, why in group["refused"].items():
             refused.setdefault(why, []).append(name)
@@ -280,7 +280,7 @@ def _gangs(groups: Iterable[_Thing], width: int) -> Iterable[RenderableType]:
 
 
 def _plugins(plugins: Sequence[_Thing], width: int) -> Iterable[RenderableType]:
-    """The built-in plugins, then those that distributions add; their hooks are in the JSON alone."""
+    """The built-in plugins, then those of other distributions, without the hooks."""
     own = [plugin for plugin in plugins if plugin["origin"] == _BUILT_IN]
     added = [plugin for plugin in plugins if plugin["origin"] != _BUILT_IN]
     own_rows = [(plugin["name"], _about(plugin)) for plugin in own]
@@ -316,9 +316,9 @@ def _amounts(amounts: Mapping[str, str]) -> str:
 def _with_texts(
     columns: Sequence[str], rows: Sequence[Sequence[object]], heads: Sequence[str], width: int
 ) -> Iterable[RenderableType]:
-    """A table whose last column is a sentence, which wraps; the other columns do not.
+    """A table whose last column is a sentence that wraps; the other columns do not wrap.
 
-    Where they leave too little for it, each sentence is a line below the table, behind the row's head.
+    If they leave too little width for it, each sentence is a line below the table, after the row's head.
     """
     widths = [max(map(cell_len, (column, *map(_cell, cells)))) for column, *cells in zip(columns, *rows, strict=True)]
     left = width - sum(widths[:-1]) - _GAP * (len(widths) - 1)
@@ -335,7 +335,7 @@ def _table(
     numbers: Collection[str] = ("MIN", "SCHEDULED", "SCORE"),
     last_width: int | None = None,
 ) -> Table:
-    """What does not fit wraps: nothing is cut."""
+    """A table whose cells wrap; it never cuts a cell."""
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for column in columns:
         most = last_width if column == columns[-1] else None

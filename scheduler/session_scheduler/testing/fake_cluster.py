@@ -126,7 +126,7 @@ class FakeCluster(Results):
         return self
 
     def end(self, name: str, namespace: str = "default", *, succeeded: bool = True) -> Self:
-        """Terminate a bound pod, as its kubelet would, and free its resources. Raises LookupError if it is not bound."""
+        """Terminate a bound pod, like its kubelet, and free its resources. Raises LookupError if it is not bound."""
         pod = self.find(Pod, name, namespace)
         if not pod.spec.node_name:
             raise LookupError(f"pod {pod.key} is not bound: only a bound pod can end")

@@ -196,14 +196,14 @@ def test_a_pod_of_another_scheduler_is_judged_as_if_ours_served_it_and_counts_fo
     assert "schedulerName" not in pods["plain"]
     assert explained(capsys, file, "--pod", "default/theirs")["pods"] == [pods["theirs"]]
     assert main(["explain", file]) == 0
-    assert "default/theirs (of the scheduler default-scheduler): nothing" in capsys.readouterr().out
+    assert "default/theirs (schedulerName default-scheduler): no plugin" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("pod", "problem"), [
-    ("default/runs", "it is on node open already: name a pod that waits"),
-    ("plain", "no pod of that namespace and name is waiting: did you mean default/plain?"),
-    ("default/plane", "no pod of that namespace and name is waiting: did you mean default/plain?"),
-    ("", "no pod of that namespace and name is waiting: write NAMESPACE/NAME"),
+    ("default/runs", "already on node open: name a pending pod"),
+    ("plain", "no pending pod with this namespace and name: did you mean default/plain?"),
+    ("default/plane", "no pending pod with this namespace and name: did you mean default/plain?"),
+    ("", "no pending pod with this namespace and name: write NAMESPACE/NAME"),
 ])  # fmt: skip
 def test_a_pod_that_does_not_wait_is_one_line(
     file: str, pod: str, problem: str, capsys: pytest.CaptureFixture[str]

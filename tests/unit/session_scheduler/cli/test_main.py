@@ -137,7 +137,7 @@ def test_a_fault_of_fluence_is_one_line_and_its_traceback_is_shown_on_demand(
     monkeypatch.setattr(cli, "_run", _raising(KeyError("x")))
     assert main(["simulate", "f"]) == 3
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == "fluence: internal error: KeyError: 'x': please report it, with what --debug prints"
+    assert line == "fluence: internal error: KeyError: 'x': please report it with the output of --debug"
     with pytest.raises(KeyError):
         main(["--debug", "simulate", "f"])
 

@@ -203,7 +203,7 @@ def _many(count: int = 3) -> list[dict[str, object]]:
 
 def test_explain_shows_a_summary_instead_of_many_nodes_and_offers_the_table(capsys):
     assert _printed(capsys, {"pods": _many()}) == [
-        "a/p-0 … p-2 (3 pods): nothing refuses the pod as a whole",
+        "a/p-0 … p-2 (3 pods): no plugin rejects the pod as a whole",
         SUMMARY,
         "highest scores: n4 (4), n3 (3), n2 (2)",
         "",
@@ -220,7 +220,7 @@ def test_with_all_nodes_explain_shows_each_of_them(capsys):
 def test_pods_with_equal_verdicts_on_few_nodes_share_one_table(capsys):
     pods = [POD | {"name": f"p-{index}", "reason": None, "nodes": _verdicts(1, 2)} for index in range(100)]
     lines = _printed(capsys, {"pods": [*pods, POD | {"name": "p-100", "reason": "x", "nodes": _verdicts(1, 2)}]})
-    assert lines[0] == "a/p-0 … p-99 (100 pods): nothing refuses the pod as a whole"
+    assert lines[0] == "a/p-0 … p-99 (100 pods): no plugin rejects the pod as a whole"
     assert lines[6] == "a/p-100: x"
     assert len(lines) == 5 + 1 + 5
 

@@ -87,7 +87,7 @@ def test_what_waits_is_told_as_the_scheduler_told_it_else_as_it_would(
     assert {name: one["reason"] for name, one in waiting.items()} == {
         "told": "as the scheduler said",
         "large": "0/1 nodes are available: 1 Insufficient cpu.",
-        "new": "not tried yet: 1 of 1 nodes would take it",
+        "new": "not tried yet: the pod fits 1 of 1 nodes",
         "gated": "Scheduling is blocked due to non-empty scheduling gates: x",
     }
     assert waiting["told"]["since"] == "2026-01-02T00:00:00Z"
@@ -111,7 +111,7 @@ def test_what_a_queue_refuses_is_told_of_its_own_pods_alone() -> None:
     cluster.add(node("n1"), pod("theirs", cpu="2", labels=team), pod("ours", cpu="2"))
     reasons = {one["name"]: one["reason"] for one in status_of(cluster.start())["waiting"]}
     assert reasons["theirs"].startswith("queue 'team' has reached its limit of cpu: 1")
-    assert reasons["ours"] == "not tried yet: 1 of 1 nodes would take it"
+    assert reasons["ours"] == "not tried yet: the pod fits 1 of 1 nodes"
 
 
 def test_people_get_tables(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
