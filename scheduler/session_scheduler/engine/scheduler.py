@@ -92,7 +92,7 @@ class Scheduler:
         )  # fmt: skip
         self.cache = self._new_cache()
         self.binder = Binder(cluster, config.bindings_in_flight, holder=holder, token=token,
-                             objects=self.cache.objects.of, tell=observer.says,
+                             objects=self.cache.objects.of, record_event=observer.says,
                              nominated=self.cache.nominations.put)  # fmt: skip
         requeuer = Requeuer(self.cache, self.queue, clock)
         self._release_nominations = requeuer.release_nominations

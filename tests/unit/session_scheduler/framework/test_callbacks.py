@@ -302,7 +302,7 @@ def test_annotations_are_bound_with_the_pod_the_later_plugin_counts_and_prebind_
     ("answer", "part"),
     [
         ({"no key!": "x"}, "no key!"),
-        ({"fluence.flux-framework.org/held": "x"}, "is the core's own"),
+        ({"fluence.flux-framework.org/held": "x"}, "is reserved"),
         ({"a": "x" * 300_000}, "shorten them"),
         ({"a": 5}, "no mapping of annotations"),
         ("a=b", "no mapping of annotations"),
