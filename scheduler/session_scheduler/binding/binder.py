@@ -113,7 +113,7 @@ class Binder:
         record_event: Callable[[Pod, str, str], None] = lambda *_: None,
         nominated: Callable[[Task, str], None] = lambda *_: None,
     ) -> None:
-        """`objects` returns the known objects of a kind, for which plugins wait; `record_event` records plugins' events.
+        """`objects` returns the known objects of a kind; `record_event` records events of plugins.
 
         `nominated` is called with the node before it is written to a pod's `nominatedNodeName`.
         """
