@@ -61,7 +61,7 @@ class ClusterState:
         return replace(self, objects=tuple(map(changed, self.objects)), brought=tuple(map(changed, self.brought)))
 
     def latest(self) -> datetime | None:
-        """The latest creation time in the state; None where no object has one."""
+        """The latest creation time in the state; None if no object has one."""
         texts = [obj.metadata.creation_timestamp for obj in (*self.objects, *self.brought)]
         return max((time for text in texts if text and (time := parsed_time(text)) is not None), default=None)
 

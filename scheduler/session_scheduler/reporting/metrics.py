@@ -241,7 +241,7 @@ class Metrics:
         self._victims.add(count=victims)
 
     def moved(self, victims: int) -> None:
-        """So many pods were to end for a pod or a gang, and to run elsewhere."""
+        """This many pods were moved for a pod or a gang."""
         self._consolidations.add()
         self._moved.add(count=victims)
 
