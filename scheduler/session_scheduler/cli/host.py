@@ -1,4 +1,4 @@
-"""What the command line does for its commands and for those of plugins: read nodes, write results."""
+"""The command line's services for commands: read nodes, write results."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class CommandHost:
         """The options of all plugins. They are imported when they are asked for."""
 
     def nodes(self, files: Sequence[str]) -> Sequence[Node]:
-        """The nodes in manifests (files, directories, `-`), checked, or in a snapshot. Raises InputError."""
-        from session_scheduler.cluster.manifests import read_manifests  # heavy, and not needed for --help
+        """The validated nodes in manifests (files, directories, `-`) or a snapshot. Raises InputError."""
+        from session_scheduler.cluster.manifests import read_manifests  # heavy
         from session_scheduler.model.objects import Node
 
         loaded = read_manifests(self._inputs(files).manifests)
@@ -41,7 +41,7 @@ class CommandHost:
         sys.stdout.write(rendered(value, output))
 
     def show(self, parts: Sequence[str | TableRows]) -> None:
-        """Write lines and tables to standard output, for people."""
+        """Write lines and tables to standard output."""
         from session_scheduler.cli.tables import print_parts
 
         print_parts(parts)
@@ -54,9 +54,9 @@ def inputs(files: Sequence[str], options: Sequence[PluginOption]) -> Inputs:
 
 
 def rendered(value: Any, output: Output) -> str:
-    """A plain value as JSON or YAML text that ends in a line break."""
+    """A plain value as JSON or YAML with a final line break."""
     if output is Output.YAML:
-        import yaml  # only where it is asked for
+        import yaml  # rarely used
 
         return yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=120)
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

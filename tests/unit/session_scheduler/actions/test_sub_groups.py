@@ -291,8 +291,8 @@ def test_explain_says_of_the_best_part_which_sub_group_is_short(capsys: pytest.C
     assert set(told["placement"]) == {"leader-0", "worker-0", "worker-1"}
     print_tables(explain_pending(cluster.scheduler))
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert "sub-group worker: 2 could be placed now, 0 of at least 3 run; 1 too few" in lines
-    assert "sub-group leader: 1 could be placed now, 0 of at least 1 run" in lines
+    assert "sub-group worker: 2 can be placed now, 0 of at least 3 are running; 1 missing" in lines
+    assert "sub-group leader: 1 can be placed now, 0 of at least 1 are running" in lines
 
 
 def test_of_a_gang_without_sub_groups_explain_says_nothing_of_them() -> None:

@@ -172,7 +172,7 @@ async def test_a_group_that_was_created_again_gets_no_plan_of_the_one_before(net
     group = await net.group()
     await net.delete(group)
     net.put(pod_group("g", 2))
-    with pytest.raises(NotFound, match="created again"):
+    with pytest.raises(NotFound, match="was recreated"):
         await PlanStore(net).swap(group, a_plan())
     assert attempt_of(await net.group()) == ""
 

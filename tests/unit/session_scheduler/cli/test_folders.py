@@ -136,7 +136,7 @@ def test_named_by_itself_such_a_file_is_a_manifest(folder: Path, capsys: pytest.
 
 def test_a_directory_with_nothing_else_needs_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = written(tmp_path / "settings", resources_yaml=RESOURCES % "aurora")
-    expected = f"fluence: {settings}: the directory holds settings alone: name manifests, too, or a cluster\n"
+    expected = f"fluence: {settings}: the directory holds only settings: name manifests, too, or a cluster\n"
     assert refused(capsys, "simulate", settings) == expected
     objects = written(tmp_path / "objects", node_yaml=NODE, pod_yaml=POD)
     assert placed(capsys, settings, objects)["backend"] == "aurora"

@@ -264,7 +264,7 @@ def test_broken_json_in_a_json_file_is_called_json(tmp_path: Path) -> None:
     file = tmp_path / "x.json"
     for text in ('{"kind": ', '{"kind": NaN}', '{"a": "\xff'):
         file.write_bytes(text.encode("latin-1"))
-        with pytest.raises(ManifestError, match=r"x\.json: (line 1, column \d+: )?is not JSON: "):
+        with pytest.raises(ManifestError, match=r"x\.json: (line 1, column \d+: )?is not valid JSON: "):
             load_manifests([str(file)])
 
 

@@ -29,20 +29,20 @@ HEADER = "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfig
     ("- {name: a, deserved: {cpu: 3}, limit: {cpu: 2}}",
      "f: queues[0].deserved.cpu: 3 is more than the limit of 2: lower it, or raise the limit"),
     ("- {name: a, overQuotaWeight: -1}", "f: queues[0].overQuotaWeight: is -1: use 0 or more"),
-    ("- {name: a}\n- {name: a}", "f: queues[1].name: 'a' is also queues[0]: keep one of the two"),
+    ("- {name: a}\n- {name: a}", "f: queues[1].name: 'a' is also queues[0]: remove one of the two"),
     ("- {name: a, deserved: {cpu: .inf}}",
-     "f: queues[0].deserved.cpu: inf is no amount: write a number with an optional suffix, as 500m, 2 or 4Gi"),
+     "f: queues[0].deserved.cpu: expected a quantity such as 500m, 2 or 4Gi, got inf"),
     ("- {name: a, limit: {cpu: -.inf}}",
-     "f: queues[0].limit.cpu: -inf is no amount: write a number with an optional suffix, as 500m, 2 or 4Gi"),
+     "f: queues[0].limit.cpu: expected a quantity such as 500m, 2 or 4Gi, got -inf"),
     ("- {name: a, limit: {cpu: .nan}}",
-     "f: queues[0].limit.cpu: nan is no amount: write a number with an optional suffix, as 500m, 2 or 4Gi"),
+     "f: queues[0].limit.cpu: expected a quantity such as 500m, 2 or 4Gi, got nan"),
     ("- {name: a, limit: {cpu: 1e400}}",
-     "f: queues[0].limit.cpu: inf is no amount: write a number with an optional suffix, as 500m, 2 or 4Gi"),
+     "f: queues[0].limit.cpu: expected a quantity such as 500m, 2 or 4Gi, got inf"),
     (f"- {{name: {'a' * 64}}}", "f: queues[0].name: has 64 characters, and a label, by which pods name it, at most 63: "
      "shorten it"),
     ("- {name: my team}", "f: queues[0].name: is no value of a label, by which pods name it: use letters, digits, '-', "
      "'_' and '.' between such"),
-    ("- {name: a, wieght: 1}", "f: queues[0].wieght: is no field: "
+    ("- {name: a, wieght: 1}", "f: queues[0].wieght: unknown field: "
      "use one of deserved, limit, name, overQuotaWeight, parent, priority"),
 ])  # fmt: skip
 def test_a_wrong_queue_is_refused_at_the_start_with_its_path(queues: str, line: str) -> None:
