@@ -17,7 +17,7 @@ from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.group_refs import COSCHEDULING_API, COSCHEDULING_LABEL, GroupOf, group_ref
 from session_scheduler.model.groups import NO_COUNTS, Group, GroupRef, NodeChange, Phase, Task
 from session_scheduler.model.label_reads import concerns
-from session_scheduler.model.object_changes import needs_alike, what_matters
+from session_scheduler.model.object_changes import same_needs, scheduling_fields
 from session_scheduler.model.objects import KubeObject, Node, Pod, PodGroup, PriorityClass
 from session_scheduler.model.quantity import QuantityError
 from session_scheduler.model.queues import QUEUE_LABEL
@@ -172,7 +172,7 @@ class Cache:
         """
         row = self.table.row_of[node.metadata.name]
         old = self.table.nodes[row]
-        if old is None or what_matters(old) != what_matters(node):
+        if old is None or scheduling_fields(old) != scheduling_fields(node):
             return False
         self.table.nodes[row] = node
         self.table.images.put(row, node)
@@ -250,7 +250,7 @@ class Cache:
         What it was given by its annotations it keeps as long as it runs, whatever is written in them meanwhile.
         """
         if known is not None and known.node is not None:
-            if not known.cls.problem and needs_alike(known.pod, pod):
+            if not known.cls.problem and same_needs(known.pod, pod):
                 return known.cls
             annotations = known.cls.pod.metadata.annotations
             if annotations != pod.metadata.annotations:

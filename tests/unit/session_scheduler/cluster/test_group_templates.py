@@ -60,7 +60,7 @@ def test_a_saved_group_may_have_lost_its_template() -> None:
         ([{"name": "t", "schedulingPolicy": {"gang": {"minCount": 0}}}],
          "spec.podGroupTemplates[0].schedulingPolicy.gang.minCount", "1 or more"),
         ([{**TEMPLATE, "schedulingConstraints": {"topology": [{"key": "a b"}]}}],
-         "spec.podGroupTemplates[0].schedulingConstraints.topology[0].key", "is no key"),
+         "spec.podGroupTemplates[0].schedulingConstraints.topology[0].key", "is not a valid key"),
     ],
 )  # fmt: skip
 def test_a_wrong_workload_is_named(templates: list[dict[str, Any]], field: str, problem: str) -> None:

@@ -92,7 +92,7 @@ def test_a_node_with_a_wrong_part_is_told_from_one_that_can_be_used() -> None:
     line = NODES.line(changed(node))
     assert line is not None
     assert isinstance(line.object, Node)
-    assert line.object.unreadable == "spec.taints[1].key: must be text, not nothing"
+    assert line.object.unreadable == "spec.taints[1].key: must be text, not null"
 
 
 def test_a_pod_of_which_not_even_the_name_can_be_read_is_waited_for() -> None:

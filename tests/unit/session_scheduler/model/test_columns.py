@@ -79,7 +79,7 @@ def test_taints_that_no_node_carries_any_more_are_forgotten() -> None:
     assert list(table.all_rows().taints()) == []
 
 
-@pytest.mark.parametrize(("cpu", "words"), [("four", "'four' is no quantity"), ("-1", "'-1' is negative")])
+@pytest.mark.parametrize(("cpu", "words"), [("four", "'four' is not a valid quantity"), ("-1", "'-1' is negative")])
 def test_a_node_with_a_wrong_quantity_is_refused_by_name_and_field_and_changes_nothing(cpu: str, words: str) -> None:
     table = NodeTable()
     table.put(node("known", {"a": "1"}, ["t"], cpu="4"))

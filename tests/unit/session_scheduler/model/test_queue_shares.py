@@ -44,7 +44,7 @@ def test_a_queue_below_its_share_takes_from_one_above_and_leaves_it_its_own() ->
     assert (
         reclaimable(found, "b", cpu(5), {"a": [cpu(6)]}, preemptible=True) == "queue 'a' would have less than its share"
     )
-    assert "more than its fair share" in str(may_reclaim(found, "b", cpu(6), preemptible=True))
+    assert "would exceed its fair share of cpu" in str(may_reclaim(found, "b", cpu(6), preemptible=True))
 
 
 def test_what_was_taken_cannot_be_taken_back() -> None:
@@ -64,7 +64,8 @@ def test_within_what_it_deserves_a_queue_takes_all_but_what_the_other_deserves()
 def test_what_is_not_preemptible_takes_no_more_than_its_queue_deserves() -> None:
     found = shares(10, QueueSpec("a"), QueueSpec("b", deserved=cpu(2)), has={"a": (10, 0), "b": (0, 10)}, kept=1)
     assert may_reclaim(found, "b", cpu(2), preemptible=True) is None
-    assert "not preemptible" in str(may_reclaim(found, "b", cpu(2), preemptible=False))
+    why = may_reclaim(found, "b", cpu(2), preemptible=False)
+    assert why == "queue 'b' would exceed its deserved cpu with non-preemptible pods"
 
 
 def test_queues_are_compared_where_their_paths_part() -> None:
@@ -72,7 +73,7 @@ def test_queues_are_compared_where_their_paths_part() -> None:
     found = shares(12, *queues, has={"x1": (8, 0), "x2": (4, 4), "y1": (0, 6)})
     assert reclaimable(found, "y1", cpu(4), {"x2": [cpu(4)]}, preemptible=True) is None, "x has more than its half"
     assert reclaimable(found, "x2", cpu(1), {"x1": [cpu(1)]}, preemptible=True) is not None, "x has too much already"
-    assert "one" in str(reclaimable(found, "x1", cpu(1), {"x1": [cpu(1)]}, preemptible=True))
+    assert "cannot reclaim from itself" in str(reclaimable(found, "x1", cpu(1), {"x1": [cpu(1)]}, preemptible=True))
 
 
 def test_a_resource_that_is_not_scarce_spares_nobody() -> None:

@@ -44,15 +44,15 @@ def test_names_narrow_the_nodes_only_if_every_term_has_some(terms: Any, names: s
         ({"matchExpressions": [{"key": "a", "operator": "Exists"}]}, None),
         (
             {"matchExpressions": [{"key": "a", "operator": "Exists"}, {"key": "b", "operator": "In"}]},
-            "matchExpressions[1].values: 0 values do not go with In",
+            "matchExpressions[1].values: expected at least one value for In, got 0",
         ),
         (
             {"matchExpressions": [{"key": "a/b/c", "operator": "Exists"}]},
-            "matchExpressions[0].key: 'a/b/c' is no label key",
+            "matchExpressions[0].key: 'a/b/c' is not a valid label key",
         ),
         (
             {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["x"]}]},
-            "matchExpressions[0].values[0]: 'x' is no integer: Gt compares integers",
+            "matchExpressions[0].values[0]: expected an integer for Gt, got 'x'",
         ),
         (
             {"matchFields": [{"key": "metadata.name", "operator": "Lt", "values": ["x"]}]},
