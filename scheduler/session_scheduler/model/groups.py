@@ -16,7 +16,7 @@ from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.group_api import SCHEDULED
 from session_scheduler.model.objects import Node, Pod, PodGroup
 from session_scheduler.model.refusals import Refusal
-from session_scheduler.model.sub_groups import NONE, SUB_GROUPS_ANNOTATION, minima_said, sub_group_of
+from session_scheduler.model.sub_groups import NONE, SUB_GROUPS_ANNOTATION, minima_of_group, sub_group_of
 
 __all__ = ["Group", "GroupRef", "NodeChange", "Phase", "Task"]
 
@@ -179,7 +179,7 @@ class Group:
     @property
     def minima(self) -> Mapping[str, int]:
         """By sub-group: how many of its tasks must be placed together; empty without sub-groups."""
-        return minima_said(self.pod_group)
+        return minima_of_group(self.pod_group)
 
     @property
     def is_gang(self) -> bool:
@@ -207,7 +207,7 @@ class Group:
 
     @property
     def needed(self) -> int:
-        """How many more must be placed together, at least; 1 once it has started."""
+        """How many more of its tasks must be placed together, at least; 1 once it has started."""
         lacks = self.lacks
         return max(1, self.min_count - self.started, sum(lacks.values()) if lacks else 0)
 

@@ -52,7 +52,7 @@ def minima_of(text: str) -> Mapping[str, int]:
     return MappingProxyType(minima)
 
 
-def minima_said(pod_group: PodGroup | None) -> Mapping[str, int]:
+def minima_of_group(pod_group: PodGroup | None) -> Mapping[str, int]:
     """By sub-group of a PodGroup: its minimum. Empty without the annotation.
 
     Also empty if the annotation is invalid; the action `allocate` then rejects the group.

@@ -23,7 +23,7 @@ from session_scheduler.model.quantity import QuantityError
 from session_scheduler.model.queues import QUEUE_LABEL
 from session_scheduler.model.refusals import Gate
 from session_scheduler.model.related import RelatedObject
-from session_scheduler.model.sub_groups import minima_said, sub_group_of
+from session_scheduler.model.sub_groups import minima_of_group, sub_group_of
 from session_scheduler.state.budgets import KnownBudgets
 from session_scheduler.state.gates import Gates
 from session_scheduler.state.moves import Moves
@@ -241,7 +241,7 @@ class Cache:
             return
         key = self.group_ref(pod).key
         pod_group, group = self._pod_groups.get(key), self.groups.get(key)
-        minima = minima_said(pod_group)
+        minima = minima_of_group(pod_group)
         needed = pod_group.min_count if pod_group is not None else group.min_count if group is not None else 0
         needed = max(needed, sum(minima.values()))
         if needed > 1 or minima:

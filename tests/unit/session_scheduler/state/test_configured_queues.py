@@ -45,21 +45,21 @@ HEADER = "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfig
     ("- {name: a, wieght: 1}", "f: queues[0].wieght: is no field: "
      "use one of deserved, limit, name, overQuotaWeight, parent, priority"),
 ])  # fmt: skip
-def test_a_wrong_queue_is_refused_at_the_start_with_its_path(queues: str, line: str) -> None:
+def test_an_invalid_queue_is_rejected_at_the_start_with_its_path(queues: str, line: str) -> None:
     with pytest.raises(InputError) as raised:
         Registry(BUILTIN).load_profiles(parse_config(HEADER + queues, "f"))
     assert raised.value.messages[0] == line
     assert len(raised.value.messages) <= len(queues.splitlines())
 
 
-def test_right_queues_are_taken_with_quantities_as_numbers_or_text() -> None:
+def test_valid_queues_have_quantities_as_numbers_or_text() -> None:
     config = parse_config(HEADER + "- {name: top, limit: {cpu: 10}}\n- {name: a, parent: top, deserved: {cpu: 500m}}",
                           "f")  # fmt: skip
     Registry(BUILTIN).load_profiles(config)
     assert [queue.name for queue in config.queues] == ["top", "a"]
 
 
-def test_a_queue_can_have_31_above_it_and_no_more() -> None:
+def test_a_queue_has_at_most_31_ancestors() -> None:
     chain = [QueueSpec(f"q{number}", parent=f"q{number - 1}" if number else "") for number in range(1100)]
     tree = QueueTree(chain)
     assert [name for name in tree if tree.usable(name)] == sorted(["default", *(f"q{number}" for number in range(32))])
@@ -71,7 +71,7 @@ def test_a_queue_can_have_31_above_it_and_no_more() -> None:
     )
 
 
-def test_a_chain_of_a_thousand_queues_is_shown_and_takes_pods_as_far_as_it_can() -> None:
+def test_a_chain_of_a_thousand_queues_is_reported_and_accepts_pods_down_to_the_limit() -> None:
     queues = (QueueConfig(name=f"q{number}", parent=f"q{number - 1}" if number else "") for number in range(1100))
     objects = [Queue(metadata=ObjectMeta(name=one.name), spec=QueueObjectSpec(parent=one.parent)) for one in queues]
     cluster = FakeCluster()
@@ -86,7 +86,7 @@ def test_a_chain_of_a_thousand_queues_is_shown_and_takes_pods_as_far_as_it_can()
     assert len(queue_report(cluster.scheduler)["queues"]) == 1101
 
 
-def test_what_pods_have_in_a_queue_that_is_gone_is_shown_and_measured() -> None:
+def test_the_usage_of_a_deleted_queue_is_reported_and_measured() -> None:
     cluster = FakeCluster()
     queue = Queue(metadata=ObjectMeta(name="gone"))
     cluster.add(queue, Queue(metadata=ObjectMeta(name="there")))
