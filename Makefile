@@ -113,7 +113,7 @@ manifests: tools
 
 # A control plane for each worker costs some 500 MB; its tests stay together by file, to start few of them.
 test-controlplane: controlplane tools
-	$(BIN)/python -m pytest --junitxml=.cache/tests-controlplane.xml -n 2 --dist loadfile tests/controlplane
+	$(BIN)/python -m pytest --junitxml=.cache/tests-controlplane.xml -n 3 --dist loadfile tests/controlplane
 
 test-restore: controlplane
 	$(BIN)/python -m pytest -v tests/controlplane/test_restore.py

@@ -1,4 +1,4 @@
-"""Queue objects on a real API server: a limit that holds, statuses, a missing parent, a circle; and without the CRD."""
+"""Queue objects on a real API server: limits, statuses, a missing parent, a cycle; and a cluster without the CRD."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(plane: ControlPlane, scheduler: SchedulerProcess) -> World:
-    """Pods are placed where the CRD is not installed yet; then it is."""
+    """Pods are placed before the CRD is installed, and after."""
     world = World(plane)
     world.pod("before", "default")
     until("a pod without the CRD", lambda: world.bound("before"))

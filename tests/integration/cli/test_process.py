@@ -58,7 +58,7 @@ def test_output_that_goes_nowhere_is_said_in_one_line(
 
 @pytest.mark.parametrize(
     ("redirection", "problem"),
-    [("<&-", "is closed: give it something to read"), ("0>/dev/null", "cannot be read: Bad file descriptor")],
+    [("<&-", "is closed: pipe a manifest into it"), ("0>/dev/null", "cannot be read: Bad file descriptor")],
 )
 def test_standard_input_that_cannot_be_read_is_said_in_one_line(
     config: list[str], redirection: str, problem: str

@@ -50,7 +50,7 @@ def unreachable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Non
     (["--host", "a..b"], "--host: a..b:0 cannot be served"),
     (["--scheduler-name="], "--scheduler-name: '' is no name of DNS"),
     (["--check-interval", "1e400"], "--check-interval"),
-    ([], "none: there is no such file"),
+    ([], "none: the file does not exist"),
 ])  # fmt: skip
 @pytest.mark.usefixtures("unreachable")
 def test_what_cannot_be_used_is_one_line_with_status_2(

@@ -134,5 +134,5 @@ def test_a_task_without_a_node_cannot_have_counts() -> None:
     cluster = FakeCluster().nodes(1)
     cluster.add(pod("p"))
     cluster.start(Seats())
-    with opened(cluster) as (session, tasks), pytest.raises(ValueError, match="default/p is on no node"):
+    with opened(cluster) as (session, tasks), pytest.raises(ValueError, match="default/p is not on a node"):
         session.count(tasks["p"], {SEATS: 1})
