@@ -1,4 +1,4 @@
-"""Points in time as objects have them. Source: RFC 3339, of which the API server writes a part."""
+"""Times of API objects. Source: RFC 3339, of which the API server uses a subset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-
 
 
 def parsed_time(text: str) -> datetime | None:
-    """The time that an RFC 3339 text means; None where it is none."""
+    """The time of an RFC 3339 text; None if the text is invalid."""
     if _TIME.fullmatch(text) is None:
         return None
     try:
@@ -22,7 +22,7 @@ def parsed_time(text: str) -> datetime | None:
 
 
 def time_text(time: datetime) -> str:
-    """The UTC time as the API server writes it, to the second (metav1.Time)."""
+    """The UTC time in the API server's format, to the second (metav1.Time)."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -36,7 +36,7 @@ def world(*objects: KubeObject, nodes: int = 1, checked: bool = True) -> tuple[F
 
 def test_a_pod_with_an_amount_that_is_none_is_told_which_and_others_are_placed() -> None:
     cluster, told = world(pod("wrong", cpu="four"), pod("right"))
-    cluster.assert_pending("wrong", "spec.containers[0].resources.requests.cpu: 'four' is no quantity")
+    cluster.assert_pending("wrong", "spec.containers[0].resources.requests.cpu: 'four' is not a valid quantity")
     cluster.assert_bound("right")
     assert told == []  # its own event tells
 
@@ -47,7 +47,7 @@ def test_a_running_pod_counts_without_an_amount_that_is_none() -> None:
     cluster.assert_pending("large", "Insufficient cpu")
     ((name, text),) = told
     assert name == "default/runs"
-    assert "requests.memory: 'much' is no quantity" in text
+    assert "requests.memory: 'much' is not a valid quantity" in text
     assert text.endswith("the scheduler ignores it")
 
 
@@ -128,7 +128,7 @@ HUGE: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("case", "problem"), [("affinity", "weight: -9223372036854775808 is none"),
+@pytest.mark.parametrize(("case", "problem"), [("affinity", "weight: -9223372036854775808 is out of range"),
                                                ("maxSkew", "maxSkew: 9223372036854775808 is none")])  # fmt: skip
 def test_a_number_that_no_column_holds_concerns_its_own_pod(case: str, problem: str) -> None:
     runs = pod("runs", bound_to="n1", **HUGE[case])
