@@ -11,8 +11,7 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 # With this set, each process compiles every module again: a third of the tests' time.
 export PYTHONDONTWRITEBYTECODE :=
 
-DEMO := examples/01-quickstart/cluster.yaml examples/01-quickstart/workloads.yaml \
-  --resources examples/01-quickstart/resources.yaml
+DEMO := examples/01-quickstart
 INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/setup.py \
   $(wildcard fluxion_cy/src/fluxion_cy/engine/*.pyx fluxion_cy/src/fluxion_cy/engine/*.pxd)
 
@@ -126,7 +125,7 @@ manifests: tools
 
 # A control plane for each worker costs some 500 MB; its tests stay together by file, to start few of them.
 test-controlplane: controlplane tools
-	$(BIN)/python -m pytest --junitxml=.cache/tests-controlplane.xml -n 2 --dist loadfile tests/controlplane
+	$(BIN)/python -m pytest --junitxml=.cache/tests-controlplane.xml -n 3 --dist loadfile tests/controlplane
 
 test-restore: controlplane
 	$(BIN)/python -m pytest -v tests/controlplane/test_restore.py

@@ -45,8 +45,8 @@ def print_times(seconds: Path, reports: list[Path]) -> None:
     print("\nseconds  CPU s  step")
     with suppress(OSError):
         for line in seconds.read_text().splitlines():
-            took, cpu, step = line.split(" ", 2)
-            print(f"{took:>7}  {cpu:>5}  {step}")
+            elapsed, cpu, step = line.split(" ", 2)
+            print(f"{elapsed:>7}  {cpu:>5}  {step}")
     print(f"\nseconds  the {SLOWEST} slowest tests")
     for took, name in timed(reports)[:SLOWEST]:
         print(f"{took:7.1f}  {name}")

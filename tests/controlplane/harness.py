@@ -4,7 +4,7 @@
         plane.request("GET", "/api/v1/nodes")            # as administrator
         plane.kubeconfig(SCHEDULER)                      # a file for clients, as the scheduler's own user
 
-RBAC is on; users are told apart by tokens; TLS is verified through the API server's own certificate.
+RBAC is on; tokens identify users; clients verify TLS with the API server's own certificate.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .processes import Program, Served, StartError, free_ports
 ADMIN = "admin"
 SCHEDULER = "fluence"
 _NAMES = {SCHEDULER: "system:serviceaccount:kube-system:fluence"}
-"""What the API server calls a user, if not as here: the account of deploy/fluence.yaml, with a token for the tests."""
+"""The API server's names of users if they differ: the account of deploy/fluence.yaml, with a token for the tests."""
 _USERS = {
     ADMIN: "system:masters",
     SCHEDULER: "system:serviceaccounts,system:serviceaccounts:kube-system",
@@ -38,27 +38,27 @@ _USERS = {
 }
 GATES = ("GenericWorkload", "GangScheduling", "WorkloadAwarePreemption", "TopologyAwareWorkloadScheduling",
           "WorkloadWithJob")  # fmt: skip
-# Nothing here is a kubelet: these two would take nodes for dead and evict what runs on them.
+# Without kubelets these two controllers would mark nodes as dead and evict their pods.
 _CONTROLLERS = "--controllers=*,-node-lifecycle-controller,-taint-eviction-controller"
 _BRISK = ("--kube-api-qps=500", "--kube-api-burst=1000")
-"""By themselves, controllers send 20 requests a second: half a minute before 500 new nodes are untainted."""
+"""By default controllers send 20 requests a second: half a minute for removing the taints of 500 new nodes."""
 _PATIENCE = 90.0
 _STARTS = 3
-"""How often a start is tried: a port that was free may be taken the moment after."""
+"""How often a start is tried, because another program may take a free port."""
 _KEY = "YQ=="
 """A key of etcd that the API server does not know: "a" in base64."""
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
-"""Kinds of the objects that give an account its rights."""
+"""Kinds of objects with an account's rights."""
 
 
 class ControlPlane(Served):
     """A running control plane; `folder` (empty, its own) holds its data, keys and logs."""
 
     ADDRESS = "127.0.0.1"
-    """Where clients find the API server."""
+    """The address for clients."""
     PORT = 0
-    """The API server's; 0: any that is free."""
+    """The API server's port; 0 for any free one."""
     USERS: ClassVar[dict[str, str]] = {}
     """Further users, each with its groups."""
     CONTROLLERS = _CONTROLLERS
@@ -71,7 +71,7 @@ class ControlPlane(Served):
         kube_scheduler: bool = False,
         gates: Sequence[str] = GATES,
     ) -> None:
-        """`gates`: the feature gates of pod groups that are on, in every program."""
+        """`gates`: the enabled feature gates of pod groups, in all programs."""
         self._folder = folder
         self._features = [f"--feature-gates={','.join(f'{gate}=true' for gate in gates)}"] if gates else []
         self._users = _USERS | self.USERS
@@ -90,17 +90,17 @@ class ControlPlane(Served):
     # ------------------------------------------------------------------ life
 
     def stop(self) -> None:
-        """End every program, clients before servers."""
+        """Stop all programs, clients before servers."""
         running = list(reversed(self._programs.values()))
         for program in running:
-            if program.name != "etcd":  # the API server's shutdown asks it
+            if program.name != "etcd":  # the API server needs it for its shutdown
                 program.terminate()
         for program in running:
             program.stop()
         self._programs.clear()
 
     def start(self) -> None:
-        """Start what it was made with, on free ports, with nothing in it."""
+        """Start the programs on free ports, with an empty cluster."""
         users = "".join(
             f'{token},{_NAMES.get(user, user)},{user},"{self._users[user]}"\n' for user, token in self._tokens.items()
         )
@@ -125,13 +125,13 @@ class ControlPlane(Served):
                       "--leader-elect=false", "--secure-port=0", *self._features)  # fmt: skip
 
     def _prepare(self) -> None:
-        """What is in the cluster from the start: the scheduler's rights, as deploy/ gives them."""
+        """Create the initial objects: the scheduler's rights from deploy/."""
         for manifest in yaml.safe_load_all((DEPLOY / "fluence.yaml").read_text()):
             if manifest["kind"] in RIGHTS:  # the tests run the scheduler themselves
                 self.create(manifest)
 
     def start_etcd(self) -> None:
-        """Start etcd over the data that is there."""
+        """Start etcd with the existing data."""
         client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{self._peer_port}"
         self._run(
             "etcd", f"--data-dir={self._folder / 'etcd'}", "--unsafe-no-fsync", "--log-level=error",
@@ -140,9 +140,9 @@ class ControlPlane(Served):
         ).wait_until(self._etcd_is_ready, _PATIENCE)  # fmt: skip
 
     def start_api_server(self) -> None:
-        """Start the API server, on the same port and with the same keys whenever it is started again."""
+        """Start the API server; a restart uses the same port and keys."""
         keys = self._folder / "keys"
-        key = keys / "apiserver.key"  # made by the API server for itself; it signs the service accounts' tokens too
+        key = keys / "apiserver.key"  # the API server creates it, and also signs tokens of service accounts with it
         self._run(
             "kube-apiserver", f"--etcd-servers=http://127.0.0.1:{self._etcd_port}", f"--secure-port={self._port}",
             "--endpoint-reconciler-type=none", f"--cert-dir={keys}", "--service-cluster-ip-range=10.0.0.0/24",
@@ -153,11 +153,11 @@ class ControlPlane(Served):
         ).wait_until(self._api_is_ready, _PATIENCE)  # fmt: skip
 
     def _reached(self) -> list[str]:
-        """Where the API server listens, and whom it lets in."""
+        """The API server's address and authentication."""
         return ["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--authorization-mode=RBAC"]
 
     def kill(self, name: str) -> None:
-        """SIGKILL one program, as a crash: "kube-apiserver" and "etcd" can be started again."""
+        """Kill one program with SIGKILL; "kube-apiserver" and "etcd" can be started again."""
         self._programs.pop(name).kill()
 
     def _start_controllers(self) -> None:
@@ -185,17 +185,17 @@ class ControlPlane(Served):
     # ------------------------------------------------------------------ etcd
 
     def _age(self) -> None:
-        """Write a little before the API server starts: its watch caches begin later than resourceVersion 1."""
+        """Write to etcd before the API server starts, so that its watch caches begin later than resourceVersion 1."""
         for _ in range(10):
             self._etcd("POST", "/v3/kv/put", {"key": _KEY, "value": _KEY})
 
     def compact(self) -> None:
-        """Forget all history in etcd, as the API server does every five minutes."""
+        """Compact etcd's history, as the API server does every five minutes."""
         revision = self._etcd("POST", "/v3/kv/range", {"key": _KEY})[1]["header"]["revision"]
         self._etcd("POST", "/v3/kv/compaction", {"revision": revision, "physical": True})
 
     def restore(self, plural: str, manifest: dict[str, Any]) -> None:
-        """Write an object straight into etcd: its uid, status and deletionTimestamp stay what the manifest says."""
+        """Write an object directly to etcd, with the manifest's uid, status and deletionTimestamp."""
         plural = {"nodes": "minions"}.get(plural, plural)
         metadata = manifest["metadata"]
         key = "/".join(part for part in ("/registry", plural, metadata.get("namespace"), metadata["name"]) if part)
@@ -223,11 +223,11 @@ class ControlPlane(Served):
 
     @property
     def ca_file(self) -> Path:
-        """The certificates that the API server's own one is verified by."""
+        """The CA certificates of the API server."""
         return self._folder / "keys" / "apiserver.crt"
 
     def kubeconfig(self, user: str) -> Path:
-        """A kubeconfig file for one of the users."""
+        """Write a kubeconfig file for one of the users."""
         path = self._folder / f"{user.rpartition(':')[2]}.kubeconfig"
         document = {
             "apiVersion": "v1", "kind": "Config", "current-context": "test",
@@ -240,7 +240,7 @@ class ControlPlane(Served):
         return path
 
     def request(self, method: str, path: str, body: object = None, *, user: str = ADMIN) -> tuple[int, Any]:
-        """One request; returns its status and its answer, decoded where it is JSON."""
+        """Send one request; return its status and its response, decoded if it is JSON."""
         if self._tls is None:
             self._tls = ssl.create_default_context(cafile=self.ca_file)
             self._tls.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the API server's own CA has no key identifier
@@ -251,7 +251,7 @@ class ControlPlane(Served):
         return _exchange(connection, method, path, body, headers)
 
     def create(self, manifest: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
-        """Create an object from its manifest, as administrator; fields that the API does not have are refused."""
+        """Create an object as administrator; unknown fields are an error."""
         group = manifest["apiVersion"]
         plural = _plural(manifest["kind"].lower())
         namespace = manifest["metadata"].get("namespace")
@@ -265,17 +265,17 @@ class ControlPlane(Served):
         return created
 
     def new_namespace(self, name: str = "") -> str:
-        """A namespace in which pods can be created: of this name, or one of its own."""
+        """Create a namespace in which pods can be created, with this name or a generated one."""
         self._names += 1
         name = name or f"test-{self._names}"
         self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": name}}
-        if not self._controllers:  # nobody else makes the account without which no pod is admitted
+        if not self._controllers:  # pods need the account that a controller would create
             self.create(account)
         return name
 
     def new_node(self, name: str, **resources: str) -> None:
-        """A ready node: what a kubelet and the node controller would make of it."""
+        """Create a ready node, as a kubelet and the node controller would."""
         self.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
         amounts = {"cpu": "8", "memory": "16Gi", "pods": "110"} | resources
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ready"}
@@ -285,7 +285,7 @@ class ControlPlane(Served):
                      {"status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}})  # fmt: skip
 
     def wait_for(self, path: str, accepted: Any, seconds: float = 30.0) -> Any:
-        """The answer to GET path once `accepted(answer)`. Raises TimeoutError with the last one."""
+        """Poll GET path until `accepted(response)`; return the response. Raises TimeoutError with the last one."""
         deadline = time.monotonic() + seconds
         while True:
             _, answer = self.request("GET", path)

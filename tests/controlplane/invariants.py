@@ -1,6 +1,6 @@
-"""What must hold whatever went wrong, read from the API server alone: no word of the scheduler is believed.
+"""Invariants that hold despite faults, checked with the API server's data alone.
 
-`violations` may be asked at any moment; `violations_at_rest` where nothing is under way.
+`violations` may be called at any moment; `violations_at_rest` if nothing is in flight.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ SUB_GROUPS, SUB_GROUP = PREFIX + "sub-groups", PREFIX + "sub-group"
 GROUPS = "/apis/scheduling.k8s.io/v1alpha2"
 DEVICE_PREFIX = "fluxion.flux-framework.org/"
 SHARED = "/@"
-"""In the path of a device that is, or lies in, a place of something that pods share."""
+"""In the path of a device: a place of a shared device, or a device below such a place."""
 _UNITS = {"m": Decimal("0.001"), "": Decimal(1), "k": Decimal(1000), "M": Decimal(10**6), "G": Decimal(10**9),
           "Ki": Decimal(1 << 10), "Mi": Decimal(1 << 20), "Gi": Decimal(1 << 30)}  # fmt: skip
 Manifest = dict[str, Any]
 
 
 class InvariantError(AssertionError):
-    """The cluster is in a state in which it must never be."""
+    """The cluster is in a state that must never occur."""
 
 
 @dataclass(frozen=True)
 class State:
-    """All pods, groups and nodes of a cluster, as the API server has them."""
+    """All pods, groups and nodes of a cluster, from the API server."""
 
     pods: list[Manifest]
     groups: list[Manifest]
     nodes: list[Manifest]
     lost_nodes: frozenset[str] = frozenset()
-    """Nodes that a test took away: pods that were bound to them before are no fault."""
+    """Nodes that a test removed: pods that were bound to them are allowed."""
 
     @property
     def live(self) -> list[Manifest]:
@@ -57,7 +57,7 @@ class State:
 
 @dataclass(frozen=True)
 class Plan:
-    """A PodGroup's plan, decoded by the tests' own reading of what is documented."""
+    """A PodGroup's plan, decoded by the tests' own reader of the documented format."""
 
     attempt: str
     state: str
@@ -66,7 +66,7 @@ class Plan:
 
 
 def read_state(plane: ControlPlane, lost_nodes: Iterable[str] = ()) -> State:
-    """The whole cluster now, as administrator; groups first, so that a condition is never ahead of its pods."""
+    """Return the current state, as administrator. Groups come first: no condition is newer than its pods."""
     groups, pods, nodes = (_list(plane, path) for path in (f"{GROUPS}/podgroups", "/api/v1/pods", "/api/v1/nodes"))
     return State(pods, groups, nodes, frozenset(lost_nodes))
 
@@ -79,16 +79,16 @@ def _list(plane: ControlPlane, path: str) -> list[Manifest]:
     return items
 
 
-# ---------------------------------------------------------------------- one object
+# ---------------------------------------------------------------------- single objects
 
 
 def key_of(obj: Manifest) -> str:
-    """namespace/name."""
+    """Return namespace/name."""
     return f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
 
 
 def is_bound(pod: Manifest) -> bool:
-    """Whether a node was given to it."""
+    """Whether it is bound to a node."""
     return bool(pod["spec"].get("nodeName"))
 
 
@@ -98,23 +98,23 @@ def has_ended(pod: Manifest) -> bool:
 
 
 def is_leaving(pod: Manifest) -> bool:
-    """Whether it was asked to end."""
+    """Whether it is being deleted."""
     return "deletionTimestamp" in pod["metadata"]
 
 
 def group_name(pod: Manifest) -> str | None:
-    """The PodGroup that a pod names."""
+    """Return the PodGroup that a pod names."""
     name: str | None = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
     return name
 
 
 def min_count(group: Manifest) -> int:
-    """How many pods a gang starts with; 0 where it is none."""
+    """Return a gang's minimum count; 0 for other groups."""
     return int((group["spec"]["schedulingPolicy"].get("gang") or {}).get("minCount", 0))
 
 
 def short_of(group: Manifest, members: Iterable[Manifest]) -> dict[str, int]:
-    """By sub-group: how many of it are missing among these pods."""
+    """Return by sub-group how many of its minimum these pods lack."""
     text = annotation(group, SUB_GROUPS) or ""
     there = Counter((pod["metadata"].get("labels") or {}).get(SUB_GROUP) for pod in members)
     minima = (part.split("=") for part in text.split(",") if part)
@@ -122,24 +122,24 @@ def short_of(group: Manifest, members: Iterable[Manifest]) -> dict[str, int]:
 
 
 def annotation(obj: Manifest, name: str) -> str | None:
-    """One annotation."""
+    """Return an annotation."""
     value: str | None = (obj["metadata"].get("annotations") or {}).get(name)
     return value
 
 
 def attempt_of(pod: Manifest) -> str | None:
-    """The plan that a bound pod was bound by."""
+    """Return the plan with which a pod was bound."""
     return annotation(pod, ATTEMPT)
 
 
 def condition(obj: Manifest, kind: str) -> Manifest | None:
-    """One condition of a status."""
+    """Return a condition of a status."""
     found = obj.get("status", {}).get("conditions") or []
     return next((each for each in found if each["type"] == kind), None)
 
 
 def held_jobs(pod: Manifest) -> dict[str, Manifest]:
-    """What a pod's record says that it holds of the graph, by jobid; raises InvariantError where it is not its own."""
+    """Return a pod's allocations in the graph by jobid, from its record; raise InvariantError for a copied record."""
     text = annotation(pod, HELD)
     if text is None:
         return {}
@@ -151,7 +151,7 @@ def held_jobs(pod: Manifest) -> dict[str, Manifest]:
 
 
 def plan_of(group: Manifest) -> Plan | None:
-    """A PodGroup's plan; raises InvariantError where it cannot be read."""
+    """Return a PodGroup's plan; raise InvariantError if it cannot be decoded."""
     text = annotation(group, PLAN)
     if text is None:
         return None
@@ -164,7 +164,7 @@ def plan_of(group: Manifest) -> Plan | None:
 
 
 def amount(text: str) -> Decimal:
-    """A quantity as a number."""
+    """Return a quantity as a number."""
     digits = text.rstrip("kmMGiK")
     return Decimal(digits) * _UNITS[text[len(digits) :]]
 
@@ -173,17 +173,17 @@ def amount(text: str) -> Decimal:
 
 
 def violations(state: State) -> list[str]:
-    """What must hold at every moment and does not."""
+    """Return violations of invariants that always hold."""
     return [*_places(state), *_holdings(state), *_amounts(state), *_plans(state)]
 
 
 def violations_at_rest(state: State) -> list[str]:
-    """What must hold besides where nothing is under way."""
+    """Return violations of further invariants that hold if nothing is in flight."""
     return [*violations(state), *_gangs(state)]
 
 
 def check(plane: ControlPlane, lost_nodes: Iterable[str] = (), *, at_rest: bool = True) -> State:
-    """Raise InvariantError, a line for each violation; returns the state that was looked at."""
+    """Raise InvariantError, a line for each violation; return the checked state."""
     state = read_state(plane, lost_nodes)
     found = violations_at_rest(state) if at_rest else violations(state)
     if found:
@@ -200,7 +200,7 @@ def _places(state: State) -> Iterator[str]:
 
 
 def _holdings(state: State) -> Iterator[str]:
-    """No core, gpu or device belongs to two live pods, each holds on its own node, and no more than it asked for."""
+    """No core, gpu or device belongs to two live pods; each pod has them on its own node, and at most as requested."""
     owners: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for pod in state.live:
         try:
@@ -212,7 +212,7 @@ def _holdings(state: State) -> Iterator[str]:
             yield f"pod {key_of(pod)}: was bound by fluence and holds nothing"
         for jobid, part in jobs.items():
             for device in part.get("devices", []):
-                if SHARED not in device:  # else several may hold it, each a place
+                if SHARED not in device:  # several pods may have places of a shared device
                     owners["device", device].append(f"{key_of(pod)} (job {jobid})")
             if "host" not in part:
                 continue
@@ -246,7 +246,7 @@ def _requests(pod: Manifest) -> Counter[str]:
 
 
 def _amounts(state: State) -> Iterator[str]:
-    """No node's cpu, memory, pods and devices are given away twice."""
+    """No node's cpu, memory, pods and devices are allocated twice."""
     used: dict[str, Counter[str]] = defaultdict(Counter)
     for pod in state.live:
         used[pod["spec"]["nodeName"]].update(_requests(pod))
@@ -259,9 +259,10 @@ def _amounts(state: State) -> Iterator[str]:
 
 
 def _plans(state: State) -> Iterator[str]:
-    """A pod that was bound by a plan is where that plan put it.
+    """A pod that was bound with a plan is on the node in that plan.
 
-    Only of the same attempt: groups are read before pods, and who stood still for long may plan a gang that has ended.
+    This holds only for the same attempt: groups are read before pods, and a replica that was stopped for long may plan
+    a gang that has ended.
     """
     for group in state.groups:
         try:
@@ -279,7 +280,7 @@ def _plans(state: State) -> Iterator[str]:
 
 
 def _gangs(state: State) -> Iterator[str]:
-    """A gang runs whole or not at all, and its condition says so; pods that have ended ran."""
+    """A gang runs completely or not at all, and its condition agrees; pods that have ended count as running."""
     for group in state.groups:
         wanted = min_count(group)
         members = [pod for pod in state.members(group) if is_bound(pod)]
@@ -297,9 +298,9 @@ def _gangs(state: State) -> Iterator[str]:
 
 
 def of_one_plan(state: State, group: Manifest) -> list[str]:
-    """What shows that a gang is mixed from several plans.
+    """Return signs that a gang is mixed from several plans.
 
-    Each bound member is where the plan on the PodGroup has it. One that was bound before it is marked as such.
+    Each bound member is where the PodGroup's plan has it. A member that was bound before the plan is marked in it.
     """
     plan = plan_of(group)
     bound = [pod for pod in state.members(group) if is_bound(pod)]

@@ -1,4 +1,4 @@
-"""A program whose processor time and memory can be read while it runs (Linux: its CPU clock and /proc)."""
+"""A program with measurements of processor time and memory while it runs (Linux: its CPU clock and /proc)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _LIBC = ctypes.CDLL(None)
 
 
 class Measured(Program):
-    """One running program, and what it uses."""
+    """A running program and its resource usage."""
 
     @property
     def pid(self) -> int:
-        """The process's number."""
+        """The process id."""
         return int(self._handle.pid)
 
     @property
@@ -25,9 +25,9 @@ class Measured(Program):
         return Path("/proc") / str(self.pid)
 
     def cpu_seconds(self) -> float:
-        """Processor time since its start, in user and in system mode, of all its threads. Raises StartError.
+        """Return the processor time since its start, user and system mode, of all threads. Raises StartError.
 
-        The kernel counts it in nanoseconds; /proc shows it in ticks of 10 ms, 2 % of what a thousand pods cost.
+        The kernel counts it in nanoseconds; /proc has ticks of 10 ms, 2 % of the cost of a thousand pods.
         """
         clock = ctypes.c_int()
         if _LIBC.clock_getcpuclockid(self.pid, ctypes.byref(clock)) == 0:
@@ -44,7 +44,7 @@ class Measured(Program):
         return self._status_mib("VmRSS:")
 
     def _status_mib(self, field: str) -> float:
-        """Raises StartError where it has ended: then nothing is said of its memory."""
+        """Raise StartError if it has ended, because then its memory is unknown."""
         for line in (self._proc / "status").read_text().splitlines():
             if line.startswith(field):
                 return int(line.split()[1]) / 1024

@@ -1,4 +1,4 @@
-"""What a benchmark sees of a cluster while others work: watches, and when each object was first seen."""
+"""Observation of a cluster for a benchmark: watches, and when each object was first seen."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .processes import StartError
 from .workloads import Turn, pods_of
 
 _SILENCE = 120.0
-"""Seconds without any bind after which a contender is given up."""
+"""Seconds without a binding after which a contender counts as stuck."""
 _EVENTS_SILENCE = 20.0
 
 
 async def changes(api: Bulk, path: str, query: Mapping[str, str]) -> AsyncIterator[tuple[str, Manifest]]:
-    """(type, object) of what is there and of what comes, until cancelled.
+    """Yield (type, object) of existing and new objects, until cancelled.
 
-    The API server closes watches that are read too slowly, as these may be while all the processors are busy: the next
-    one goes on where the last one was. Raises StartError where history is gone.
+    The API server closes watches that are read too slowly, which happens while all processors are busy. The next watch
+    continues where the last one ended. Raises StartError if the history is gone.
     """
     place = dict(query)
     while True:
@@ -48,19 +48,19 @@ async def changes(api: Bulk, path: str, query: Mapping[str, str]) -> AsyncIterat
 
 @dataclass(slots=True)
 class Observer:
-    """When the pods that are measured were seen bound, by this process's clock."""
+    """When measured pods were seen bound, by this process's clock."""
 
     wanted: int
     at_first: Callable[[], None] = lambda: None
-    """Called when the first sign of work is seen."""
+    """Called at the first sign of work."""
     began: float = 0.0
-    """When that was."""
+    """The time of the first sign of work."""
     bound: dict[str, float] = field(default_factory=dict)
-    """By the pod's name."""
+    """The times by pod name."""
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def binds(self, api: Bulk, namespace: str) -> None:
-        """Until cancelled. A field selector makes each pod an ADDED event when it is bound."""
+        """Watch until cancelled. With a field selector each pod is an ADDED event when it is bound."""
         async for kind, pod in changes(api, pods_of(namespace), {"fieldSelector": "spec.nodeName!="}):
             if kind == "ADDED":
                 self.works()
@@ -68,19 +68,19 @@ class Observer:
                 self._news.set()
 
     async def victims(self, api: Bulk, namespace: str) -> None:
-        """Until cancelled. That a running pod ends there is a sign of work, too."""
+        """Watch until cancelled. A running pod's deletion is a sign of work, too."""
         async for kind, _ in changes(api, pods_of(namespace), {}):
             if kind == "DELETED":
                 self.works()
 
     def works(self) -> None:
-        """Something was seen that only the contender does."""
+        """Note a sign of the contender's work."""
         if not self.began:
             self.began = time.monotonic()
             self.at_first()
 
     async def finished(self, process: Measured) -> None:
-        """Return when all are bound. Raises StartError where nothing happens any more."""
+        """Wait until all pods are bound. Raises StartError if nothing happens any more."""
         while len(self.bound) < self.wanted:
             self._news.clear()
             try:
@@ -92,12 +92,12 @@ class Observer:
 
     @property
     def last(self) -> float:
-        """When the last pod was seen bound."""
+        """The time of the last binding."""
         return max(self.bound.values())
 
 
 async def delivered(api: Bulk, turn: Turn) -> dict[str, float]:
-    """By pod: when the event was seen that says that this scheduler bound it; returns when all are, or none comes."""
+    """Return when the event of each bound pod was seen; ends once all are there, or none comes."""
     seen: dict[str, float] = {}
     path = f"/api/v1/namespaces/{turn.namespace}/events"
     watch = changes(api, path, {"fieldSelector": "reason=Scheduled,involvedObject.kind=Pod"})

@@ -1,4 +1,4 @@
-"""Programs that a harness starts and ends: each by its own handle, with its output in a file."""
+"""Programs that a harness starts and stops, each with its own handle and with its output in a file."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from typing import Self
 
 _PAUSE = 0.05
 _GRACE = 10.0
-"""Seconds that a program is given to end after SIGTERM."""
+"""Seconds that a program has to end after SIGTERM."""
 
 _PORTS = (15_000, 30_000)
-_CHANCE = SystemRandom()  # no two processes are to look at the same ports in the same order
+_CHANCE = SystemRandom()  # two processes must not try the same ports in the same order
 
-# The kernel's "parent" is the thread that started a program, so one that lasts as long as this process starts them all.
+# For the kernel the parent is the thread that started a program, so one long-lived thread starts all of them.
 _STARTER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="starter")
 
 
 class StartError(Exception):
-    """A program ended, or did not become ready; the text ends with the last lines that it wrote."""
+    """A program ended, or did not become ready; the text contains its last lines of output."""
 
 
 class Program:
-    """One running program. It is killed by the kernel, too, when this process dies."""
+    """A running program. The kernel kills it when this process dies."""
 
     def __init__(self, name: str, command: Sequence[str | Path], log: Path) -> None:
         self.name = name
@@ -42,7 +42,7 @@ class Program:
             self._handle = _STARTER.submit(start, [*_dying_with_us(), *command]).result()
 
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
-        """Return once `ready()`. Raises StartError where the program ends before that, or the time is over."""
+        """Wait until `ready()`. Raises StartError if the program ends before, or after a time-out."""
         deadline = time.monotonic() + seconds
         while not ready():
             if self.status is not None:
@@ -61,22 +61,22 @@ class Program:
         self._handle.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL, as a crash."""
+        """Send SIGKILL."""
         self._handle.kill()
         self._handle.wait()
 
     def terminate(self) -> None:
-        """Ask the program to end (SIGTERM), without waiting for it."""
+        """Send SIGTERM, and do not wait."""
         if self.status is None:
             self._handle.terminate()
 
     @property
     def status(self) -> int | None:
-        """The exit status, minus the signal's number where one ended it; None while it runs."""
+        """Return the exit status, minus the signal's number after a signal; None while it runs."""
         return self._handle.poll()
 
     def stop(self, grace: float = _GRACE) -> None:
-        """End the program: SIGTERM, and SIGKILL where that does not do within `grace` seconds."""
+        """Send SIGTERM, and SIGKILL after `grace` seconds."""
         self.terminate()
         try:
             self._handle.wait(grace)
@@ -88,15 +88,15 @@ class Program:
 
 
 class Served(ABC):
-    """Programs as a context: it begins once they serve, and they are ended, too, where they come up in part."""
+    """Programs as a context, entered once they are ready; on failure the started ones are stopped."""
 
     @abstractmethod
     def start(self) -> None:
-        """Start them, and return once they serve."""
+        """Start them, and wait until they are ready."""
 
     @abstractmethod
     def stop(self) -> None:
-        """End all that runs of them."""
+        """Stop those that run."""
 
     def __enter__(self) -> Self:
         try:
@@ -116,10 +116,9 @@ def _dying_with_us() -> list[str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody listened on just now.
+    """Return ports of the loopback interface without a listener.
 
-    Below those that the kernel gives to connections and to whoever asks for any: one of these might be taken again
-    before it is listened on.
+    They are below the range from which the kernel assigns ports, so it does not assign them before they are used.
     """
     sockets: list[socket.socket] = []
     try:

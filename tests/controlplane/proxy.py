@@ -1,12 +1,12 @@
-"""An HTTP proxy between a scheduler and the API server that makes writes go wrong, the n-th one in the way it is told.
+"""An HTTP proxy between a scheduler and the API server that applies a fault to the n-th write.
 
     with Proxy(plane.server, plane.ca_file) as proxy:
         fault = proxy.at(3, Fault.DROP_AFTER)
         ...                                            # a client speaks to proxy.url, in plain HTTP
         assert fault.struck.wait(10)
 
-It runs in a thread of its own; every method may be called from any thread. Watches pass chunk by chunk. What is
-counted is every POST, PUT, PATCH and DELETE but those of leases and events, which have no place in a gang's life.
+It runs in its own thread; all methods are thread-safe. Watches pass chunk by chunk. It counts every POST, PUT, PATCH
+and DELETE except those of leases and events, which do not belong to a gang's life.
 """
 
 from __future__ import annotations
@@ -40,38 +40,38 @@ _SILENCE = 3600.0
 _CONNECTIONS = 10_000
 _LARGEST = 1 << 26
 _BRIEF = 160
-"""Characters of a body that the log keeps."""
+"""Characters of a body in the log."""
 
 
 class Fault(Enum):
-    """What can become of a write."""
+    """A fault for a write."""
 
     HOLD = "hold"
-    """Neither forwarded nor answered until `Rule.release`; forwarded then, as what was long under way."""
+    """Hold the request until `Rule.release`, then forward it, like a request that was in flight for long."""
     HOLD_AFTER = "hold_after"
-    """Forwarded; its answer is kept until `Rule.release`."""
+    """Forward it; hold the response until `Rule.release`."""
     DROP_BEFORE = "drop_before"
-    """The connection breaks; nothing was forwarded."""
+    """Break the connection without forwarding it."""
     DROP_AFTER = "drop_after"
-    """Forwarded; the connection breaks in place of an answer."""
+    """Forward it; break the connection instead of a response."""
     DUPLICATE = "duplicate"
-    """Forwarded twice; the second answer is given back."""
+    """Forward it twice; return the second response."""
     DUPLICATE_FIRST = "duplicate_first"
-    """Forwarded twice; the first answer is given back."""
+    """Forward it twice; return the first response."""
     ERROR = "error"
-    """Answered with `Rule.status`; nothing was forwarded."""
+    """Respond with `Rule.status` without forwarding it."""
     ERROR_AFTER = "error_after"
-    """Forwarded, and answered with `Rule.status`."""
+    """Forward it, and respond with `Rule.status`."""
     CALL_BEFORE = "call_before"
-    """`Rule.call` is called, then the client is cut off: nothing more of what it had sent is forwarded.
-    With `Rule.cut` False all goes on instead."""
+    """Call `Rule.call`, then cut the client off: nothing more of what it had sent is forwarded.
+    With `Rule.cut` False it continues instead."""
     CALL_AFTER = "call_after"
-    """The same once this write was forwarded and answered by the API server."""
+    """The same after this write was forwarded and the API server has responded."""
 
 
 @dataclass(eq=False)
 class Rule:
-    """One fault, to strike once."""
+    """One fault, applied once."""
 
     number: int
     fault: Fault
@@ -79,26 +79,26 @@ class Rule:
     call: Callable[[], None] = lambda: None
     cut: bool = True
     where: Callable[[str, str], bool] = lambda method, path: True
-    """Which writes count for `number`, by method and path, among those that the proxy counts."""
+    """Selects the writes that count for `number`, by method and path, among the counted ones."""
     struck: threading.Event = field(default_factory=threading.Event)
-    """Set once the fault has happened; for one that holds, as soon as it holds."""
+    """Set once the fault has been applied; for a held write, once it is held."""
     done: threading.Event = field(default_factory=threading.Event)
-    """Set once nothing more comes of it: what was held was forwarded, for one."""
+    """Set once the fault has no further effect, for example after a held write was forwarded."""
     seen: int = 0
     _released: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass
 class Write:
-    """A write that a client sent."""
+    """A client's write."""
 
     number: int
-    """Its place among the counted ones, from 1; 0 where it is not counted."""
+    """Its number among the counted writes, from 1; 0 if it is not counted."""
     method: str
     path: str
     body: str
     seconds: float
-    """Since the proxy was started."""
+    """Seconds since the proxy's start."""
     outcome: str = "under way"
     epoch: int = 0
 
@@ -107,13 +107,13 @@ class Write:
 
 
 def counted(method: str, path: str) -> bool:
-    """What is counted unless another predicate is given: no leases, no events."""
+    """The default predicate: no leases, no events."""
     parts = path.split("/")
     return "leases" not in parts and "events" not in parts
 
 
 class Proxy:
-    """Forwards requests to `server`, verified by the certificates of `ca_file`; a context that ends all it began."""
+    """Forwards requests to `server`, verified with the certificates in `ca_file`; a context manager."""
 
     def __init__(self, server: str, ca_file: Path, counts: Callable[[str, str], bool] = counted) -> None:
         self._tls = ssl.create_default_context(cafile=ca_file)
@@ -134,9 +134,9 @@ class Proxy:
         self.watches_cut = 0
         self.port = 0
         self.in_order = False
-        """Whether counted writes are forwarded one at a time: then the n-th fault meets exactly n - 1 finished ones."""
+        """Whether counted writes are forwarded one at a time: then exactly n - 1 writes precede the n-th fault."""
         self.latency: Callable[[], float] = lambda: 0.0
-        """Gives the seconds before the next request is forwarded: requests overtake each other where they differ."""
+        """Returns the delay of the next request in seconds: requests with different delays overtake each other."""
 
     # ------------------------------------------------------------------ life
 
@@ -187,30 +187,30 @@ class Proxy:
         await asyncio.gather(*self._under_way, return_exceptions=True)
         await self._pool.close()
 
-    # ------------------------------------------------------------------ what tests say
+    # ------------------------------------------------------------------ for tests
 
     @property
     def url(self) -> str:
-        """Where clients are to send their requests."""
+        """The address for clients."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def count(self) -> int:
-        """How many counted writes were sent so far."""
+        """The number of counted writes so far."""
         return self._number
 
     def at(self, number: int, fault: Fault, **details: Any) -> Rule:
-        """Let the `number`th counted write from now on (with `where`: of those) meet a fault; see `Rule`."""
+        """Apply a fault to the `number`th counted write from now on (with `where` of the selected ones); see `Rule`."""
         rule = Rule(number, fault, **details)
         self._ask(_run(lambda: self._rules.append(rule)))
         return rule
 
     def release(self, rule: Rule) -> None:
-        """Let a held write, or its answer, go on."""
+        """Release a held write or response."""
         self._ask(_run(rule._released.set))
 
     def forget(self) -> None:
-        """Drop every rule; what is held goes on."""
+        """Drop all rules; release what is held."""
         self._ask(_run(self._release_all))
 
     def _release_all(self) -> None:
@@ -219,7 +219,7 @@ class Proxy:
         self._rules.clear()
 
     def sever(self) -> None:
-        """Break all connections; nothing more of what came over them is forwarded, but what is being held."""
+        """Break all connections; nothing more from them is forwarded, except held writes."""
         self._ask(_run(self._sever))
 
     def _sever(self) -> None:
@@ -229,7 +229,7 @@ class Proxy:
                 connection.transport.abort()
 
     def refuse(self) -> None:
-        """Break all connections and refuse new ones until `accept`."""
+        """Break all connections, and refuse new ones until `accept`."""
         self._ask(self._refuse())
 
     async def _refuse(self) -> None:
@@ -237,11 +237,11 @@ class Proxy:
         self._sever()
 
     def accept(self) -> None:
-        """Take connections again, on the same port."""
+        """Accept connections again, on the same port."""
         self._ask(self._listen())
 
     def cut_watches(self) -> int:
-        """Break every watch; returns how many they were."""
+        """Break all watches; return their number."""
         return self._ask(_run(lambda: self._cut(list(self._watches))))
 
     def _cut(self, watches: list[asyncio.Transport]) -> int:
@@ -251,7 +251,7 @@ class Proxy:
         return len(watches)
 
     def cut_watches_at_random(self, seed: int, mean_seconds: float) -> None:
-        """From now on break one watch or another, on average after `mean_seconds`, until `stop_cutting`."""
+        """Break random watches, on average every `mean_seconds`, until `stop_cutting`."""
         self._ask(self._begin_chaos(random.Random(seed), mean_seconds))
 
     async def _begin_chaos(self, chance: random.Random, mean: float) -> None:
@@ -265,7 +265,7 @@ class Proxy:
         self._chaos = self._loop.create_task(cut())
 
     def stop_cutting(self) -> None:
-        """Leave the watches alone again."""
+        """Stop breaking watches."""
         self._ask(self._stop_chaos())
 
     async def _stop_chaos(self) -> None:
@@ -275,7 +275,7 @@ class Proxy:
             self._chaos = None
 
     def report(self, last: int = 60) -> str:
-        """The last writes, a line each: seconds, number, method, path, outcome, beginning of the body."""
+        """Return the last writes, a line each: seconds, number, method, path, outcome, beginning of the body."""
         return "\n".join(map(str, self.writes[-last:]))
 
     # ------------------------------------------------------------------ one request
@@ -288,7 +288,7 @@ class Proxy:
         if seconds:
             await asyncio.sleep(seconds)
         if request.method in _WRITES:
-            # A write that has come goes its way, whatever becomes of who sent it.
+            # A received write is forwarded even if its client disconnects.
             task = self._loop.create_task(self._serve_write(request, body))
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
@@ -321,7 +321,7 @@ class Proxy:
         return response or _broken(request)
 
     def _rule(self, request: web.BaseRequest) -> Rule | None:
-        """The rule whose turn it is; each counts for itself."""
+        """Return the rule that applies now; each rule counts for itself."""
         found = None
         for rule in self._rules:
             if rule.where(request.method, request.path):
@@ -332,7 +332,7 @@ class Proxy:
     async def _written(
         self, request: web.BaseRequest, body: bytes, write: Write, rule: Rule | None
     ) -> web.StreamResponse | None:
-        """Forward a write, or do with it what the rule says; None where there is to be no answer."""
+        """Forward a write, or apply the rule; None for no response."""
         if write.epoch != self._epoch:
             write.outcome = "lost with its sender"
             return None
@@ -414,7 +414,7 @@ class Proxy:
 
 
 class Answer:
-    """What the API server answers."""
+    """The API server's response."""
 
     def __init__(self, connection: HttpConnection, head: Response) -> None:
         self._connection = connection
@@ -427,7 +427,7 @@ class Answer:
         return (await self._connection.rest()).body
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes."""
+        """The body in chunks."""
         return self._connection.chunks(_SILENCE)
 
 
@@ -436,14 +436,14 @@ def _passed_on(headers: Any) -> dict[str, str]:
 
 
 def _broken(request: web.BaseRequest) -> web.StreamResponse:
-    """No answer: the connection is gone before it could be written."""
+    """No response: the connection broke before."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response()
 
 
 def _refusal(status: int) -> web.Response:
-    """An API server's answer with an error of its own."""
+    """Respond like an API server with an error."""
     reasons = {409: "Conflict", 429: "TooManyRequests", 503: "ServiceUnavailable"}
     body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": status,
             "reason": reasons.get(status, "InternalError"), "message": "made by a test"}  # fmt: skip

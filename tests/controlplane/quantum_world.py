@@ -1,4 +1,4 @@
-"""A cluster whose API server asks the webhook about Jobs, Deployments and pods, and whose scheduler may open gates."""
+"""A cluster whose API server calls the webhook for Jobs, Deployments and pods; the scheduler may open gates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JOBS = "/apis/batch/v1/namespaces"
 
 @contextmanager
 def option(plane: ControlPlane) -> Iterator[None]:
-    """With deploy/options/coordination.yaml applied; taken away at the end."""
+    """Apply deploy/options/coordination.yaml, and remove it at the end."""
     paths = []
     try:
         for manifest in yaml.safe_load_all((DEPLOY / "options" / "coordination.yaml").read_text()):
@@ -38,7 +38,7 @@ def option(plane: ControlPlane) -> Iterator[None]:
 
 @contextmanager
 def webhook(plane: ControlPlane, folder: Path, resources: str, *options: str) -> Iterator[WebhookProcess]:
-    """With a replica that serves all handlers, and that the API server trusts."""
+    """Run a webhook with all handlers that the API server trusts."""
     shared = Shared(plane)
     shared.clear()
     file = folder / "webhook-resources.yaml"
@@ -53,7 +53,7 @@ def webhook(plane: ControlPlane, folder: Path, resources: str, *options: str) ->
 
 
 def job(name: str, namespace: str, pods: int, **changes: Any) -> Manifest:
-    """An Indexed Job of pods that share a device; `changes` of labels, annotations and of its spec."""
+    """Create an Indexed Job of pods that share a device; `changes` are labels, annotations and fields of its spec."""
     annotations = {f"{PREFIX}coordination": "shared"} | changes.pop("annotations", {})
     template = {"metadata": {"labels": changes.pop("labels", {}), "annotations": annotations},
                 "spec": pod_spec(device=True) | {"restartPolicy": "Never"}}  # fmt: skip
@@ -62,7 +62,7 @@ def job(name: str, namespace: str, pods: int, **changes: Any) -> Manifest:
 
 
 class Pods:
-    """The pods of a namespace, by what the webhook made of them."""
+    """The pods of a namespace, by their role from the webhook."""
 
     def __init__(self, plane: ControlPlane, namespace: str, until: Callable[..., Any]) -> None:
         self.plane = plane
@@ -74,7 +74,7 @@ class Pods:
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
     def names(self, count: int) -> list[str]:
-        """The names of all pods, once there are so many."""
+        """Wait for so many pods; return their names."""
 
         def there() -> list[str] | None:
             found = [pod["metadata"]["name"] for pod in self.all()]
@@ -91,7 +91,7 @@ class Pods:
         ]  # fmt: skip
 
     def roles(self, consumers: int) -> tuple[Manifest, list[Manifest]]:
-        """The live producer and its consumers, once there are so many."""
+        """Wait for so many pods; return the live producer and its consumers."""
 
         def there() -> tuple[Manifest, list[Manifest]] | None:
             producers, others = self.of_role("producer"), self.of_role("consumer")
@@ -101,7 +101,7 @@ class Pods:
         return found
 
     def bound_producer(self) -> Manifest:
-        """The live producer, once it has a node."""
+        """Wait until the live producer is bound; return it."""
 
         def there() -> Manifest | None:
             return next((pod for pod in self.of_role("producer") if is_bound(pod)), None)
@@ -113,7 +113,7 @@ class Pods:
         return [pod for pod in self.all() if {"name": GATE} in pod["spec"].get("schedulingGates", [])]
 
     def bound_consumers(self, count: int) -> list[Manifest]:
-        """The consumers, once so many have a node."""
+        """Wait until so many consumers are bound; return them."""
 
         def there() -> list[Manifest] | None:
             found = [pod for pod in self.of_role("consumer") if is_bound(pod)]
@@ -123,7 +123,7 @@ class Pods:
         return found
 
     def set_phase(self, pod: Manifest, phase: str) -> None:
-        """What a kubelet would report."""
+        """Report a status, as a kubelet would."""
         path = f"{self.path}/{pod['metadata']['name']}/status"
         status, answer = self.plane.request("PATCH", path, {"status": {"phase": phase}})
         assert status == HTTPStatus.OK, answer

@@ -1,4 +1,4 @@
-"""Queue objects on a control plane, as deploy/ lets an administrator have them."""
+"""Queue objects on a control plane, with the CustomResourceDefinition of deploy/."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ QUEUES = "fluence.flux-framework.org/v1alpha1"
 
 
 def install_queues(plane: ControlPlane) -> None:
-    """Create the CustomResourceDefinition of deploy/, and wait until it is served."""
+    """Create the CustomResourceDefinition, and wait until it is served."""
     for manifest in yaml.safe_load_all((DEPLOY / "fluence.yaml").read_text()):
         if manifest and manifest["kind"] == "CustomResourceDefinition":
             plane.create(manifest)

@@ -1,4 +1,4 @@
-"""Runs `fluence` with a resources file that is looked at ten times a second: python quick_follow.py run …"""
+"""Runs `fluence` and checks its resources file ten times a second: python quick_follow.py run …"""
 
 from __future__ import annotations
 

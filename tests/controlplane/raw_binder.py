@@ -1,7 +1,7 @@
-"""Binds every unbound pod of a namespace and decides nothing: the most that a scheduler in Python could reach.
+"""Binds every unbound pod of a namespace without any decision: the upper limit for a scheduler in Python.
 
 `python -m tests.controlplane.raw_binder KUBECONFIG NAMESPACE` lists nodes and pods once, then sends the bindings, nodes
-in turn, as many at once as the scheduler's default. Then it waits to be ended: what it used can be read until then.
+in turn, as many at once as the scheduler's default. Then it waits for a signal, so that its usage can be read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _binding(pod: dict[str, Any], node: str) -> bytes:
 
 
 async def bind_all(kubeconfig: str, namespace: str) -> None:
-    """Bind what waits there, and stay: `kubeconfig` is a text. Raises RuntimeError where a binding is refused."""
+    """Bind the pods, then wait; `kubeconfig` is a text. Raises RuntimeError if a binding fails."""
     document = yaml.safe_load(kubeconfig)
     cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
     tls = ssl.create_default_context(cafile=cluster["certificate-authority"])

@@ -1,4 +1,4 @@
-"""What the scheduler does with each of its rights: how to ask for it, what fails without it, what works with it."""
+"""The scheduler's work by right: how to request it, what fails without the right, and what works with it."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from .queues_world import QUEUES
 from .rbac_world import PATIENCE, RbacWorld, Right, pods_of
 
 FILLER = 201 * 1024
-"""Bytes on a PodGroup beside which no plan has room."""
+"""Bytes on a PodGroup that leave no space for a plan."""
 BAD_INPUT = 2
 MANY = "1000"
-"""Cores that no node has."""
+"""Number of cores that no node has."""
 
 
 class Work:
-    """Something that needs a right."""
+    """Work that needs a right."""
 
     def prepare(self, world: RbacWorld) -> None:
-        """Make what is to be there, all rights being given, before one is taken."""
+        """Create the initial objects, while all rights are present."""
 
     def begin(self, world: RbacWorld, taken: Right | None) -> None:
-        """Ask for it; `taken` is the right that is not there."""
+        """Request the work while the right `taken` is missing."""
 
     def fails(self, world: RbacWorld, taken: Right) -> None:
-        """Assert what does not happen, and who says why."""
+        """Assert that the work fails, and who reports it."""
 
     def works(self, world: RbacWorld) -> None:
-        """Assert that it is done, the right being there."""
+        """Assert that the work succeeds with the right."""
 
 
 class Binds(Work):
-    """A pod is placed, and stays where it is: pending."""
+    """A pod is placed; without the right it stays pending."""
 
     def begin(self, world: RbacWorld, taken: Right | None) -> None:
         world.begin()
@@ -50,7 +50,7 @@ class Binds(Work):
 
 
 class BindsAgain(Binds):
-    """A pod that somebody else changes at that moment stays pending: what became of it cannot be asked."""
+    """A pod that another client changes during its bind stays pending, because its state cannot be read."""
 
     def begin(self, world: RbacWorld, taken: Right | None) -> None:
         world.begin()
@@ -68,7 +68,7 @@ class Plans(Work):
     """No pod of a gang is bound before its plan is written."""
 
     def __init__(self, *, coscheduling: bool = False, contested: bool = False, filler: int = 0) -> None:
-        """`contested`: somebody else writes to the PodGroup at that moment, so that it is to be read again."""
+        """With `contested`, another client writes to the PodGroup at the same time, so that it must be read again."""
         self._coscheduling = coscheduling
         self._contested = contested
         self._filler = filler
@@ -95,28 +95,32 @@ class Plans(Work):
 
 
 class DeletesPlans(Work):
-    """A ConfigMap with a plan is left behind by a gang that has ended."""
+    """The ConfigMap of a gang that has ended is left behind."""
 
     def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        self._place(world)
+        world.finish(world.members(self.gang))
+
+    def _place(self, world: RbacWorld) -> None:
         world.begin()
         self.gang = world.new_gang(filler=FILLER)
         world.wait_whole(self.gang, 2)
         assert world.plan_map(self.gang) is not None
-        world.finish(world.members(self.gang))
 
     def fails(self, world: RbacWorld, taken: Right) -> None:
         world.wait_said(taken.refusal)
         assert world.plan_map(self.gang) is not None
         world.tidy()
-        self.begin(world, None)  # what is left behind is not looked at again: it goes with its PodGroup
+        self._place(world)  # the scheduler does not delete the first plan later: it goes with its PodGroup
         world.mark()
 
     def works(self, world: RbacWorld) -> None:
+        world.finish(world.members(self.gang))
         world.until("the end of the plan", lambda: world.plan_map(self.gang) is None, PATIENCE)
 
 
 class ReadsPlans(Work):
-    """A scheduler that cannot read what was planned before it came ends: it does not know what is free."""
+    """A scheduler that cannot read plans at its start ends, because it does not know what is allocated."""
 
     def begin(self, world: RbacWorld, taken: Right | None) -> None:
         world.begin()
@@ -136,7 +140,7 @@ class ReadsPlans(Work):
 
 
 class Evicts(Work):
-    """A member that was bound stays, though the gang's time is over."""
+    """A bound member stays, although the gang has timed out."""
 
     def begin(self, world: RbacWorld, taken: Right | None) -> None:
         world.begin()
@@ -149,7 +153,7 @@ class Evicts(Work):
         world.run_pod(self.member)
 
     def _guard(self, world: RbacWorld, gang: str) -> None:
-        """Whatever else keeps its pods from being evicted."""
+        """Prevent the eviction of its pods in another way."""
 
     def fails(self, world: RbacWorld, taken: Right) -> None:
         world.wait_said(taken.refusal)
@@ -160,7 +164,7 @@ class Evicts(Work):
 
 
 class Deletes(Evicts):
-    """The same where a disruption budget refuses the eviction."""
+    """The same if a disruption budget rejects the eviction."""
 
     def _guard(self, world: RbacWorld, gang: str) -> None:
         spec = {"minAvailable": 2, "selector": {"matchLabels": {"gang": gang}}}
@@ -169,7 +173,7 @@ class Deletes(Evicts):
 
 
 class Tells(Work):
-    """What a scheduler cannot tell it logs once a minute: for a new failure it is to be a new one."""
+    """The scheduler logs failed reports once a minute, so each test needs a new failure."""
 
     def _start(self, world: RbacWorld, taken: Right | None) -> None:
         if taken is not None:
@@ -178,7 +182,7 @@ class Tells(Work):
 
 
 class TellsPods(Tells):
-    """A pod that fits nowhere does not say so; its event does."""
+    """The condition of a pod that fits on no node is missing; its event is there."""
 
     def begin(self, world: RbacWorld, taken: Right | None) -> None:
         self._start(world, taken)
@@ -195,7 +199,7 @@ class TellsPods(Tells):
 
 
 class TellsEvents(Tells):
-    """There is no event of a pod that fits nowhere; its condition says so."""
+    """The event of a pod that fits on no node is missing; its condition is there."""
 
     def begin(self, world: RbacWorld, taken: Right | None) -> None:
         self._start(world, taken)
@@ -212,7 +216,7 @@ class TellsEvents(Tells):
 
 
 class RepeatsEvents(Tells):
-    """An event that comes again is no series."""
+    """A repeated event gets no series."""
 
     def begin(self, world: RbacWorld, taken: Right | None) -> None:
         self._start(world, taken)
@@ -231,7 +235,7 @@ class RepeatsEvents(Tells):
 
 
 class TellsGroups(Tells):
-    """A gang that is bound whole has a PodGroup that does not say so."""
+    """The PodGroup of a bound gang gets no condition."""
 
     def begin(self, world: RbacWorld, taken: Right | None) -> None:
         self._start(world, taken)
@@ -248,7 +252,7 @@ class TellsGroups(Tells):
 
 
 class TellsQueues(Tells):
-    """A queue does not say what it has; pods go on."""
+    """A queue's status is missing; pods are scheduled."""
 
     def begin(self, world: RbacWorld, taken: Right | None) -> None:
         self._start(world, taken)
@@ -269,7 +273,7 @@ class TellsQueues(Tells):
 
 
 class Lists(Work):
-    """A scheduler that comes is not ready, and places nothing."""
+    """A scheduler that starts does not become ready, and places no pods."""
 
     def begin(self, world: RbacWorld, taken: Right | None) -> None:
         world.scheduler.kill()
@@ -279,7 +283,7 @@ class Lists(Work):
     def fails(self, world: RbacWorld, taken: Right) -> None:
         world.wait_said(taken.refusal)
         status, text = world.scheduler.get("/readyz?verbose")
-        assert (status, "the cluster was not listed yet" in text) == (HTTPStatus.SERVICE_UNAVAILABLE, True), text
+        assert (status, "the cluster is not listed yet" in text) == (HTTPStatus.SERVICE_UNAVAILABLE, True), text
         assert not is_bound(world.pod(self.pod))
 
     def works(self, world: RbacWorld) -> None:
@@ -288,7 +292,7 @@ class Lists(Work):
 
 
 class Watches(Work):
-    """What changes comes with a new list only, which is asked for now and then."""
+    """Changes are found only by periodic lists."""
 
     def __init__(self, kind: str, *, coscheduling: bool = False) -> None:
         self._kind = kind
@@ -311,7 +315,7 @@ class Watches(Work):
         events = world.metric(self._events)
 
         def told() -> bool:
-            world.label(self._path)  # again and again: a list may be quicker than the next watch
+            world.label(self._path)  # repeatedly, because a list may come before the next watch
             return world.metric(self._events) > events
 
         world.until("an event", told, PATIENCE)
@@ -326,7 +330,7 @@ class Watches(Work):
         return f'fluence_watch_events_total{{kind="{self._kind}"}}'
 
     def _watched(self, world: RbacWorld) -> str:
-        """The path of something of the kind."""
+        """Return the path of an object of the kind."""
         if self._kind == "Node":
             return f"/api/v1/nodes/{world.nodes[0]}"
         if self._kind == "PriorityClass":
@@ -337,7 +341,7 @@ class Watches(Work):
 
 
 class Leads(Work):
-    """A replica that cannot ask who leads stands by, and is not ready."""
+    """A replica that cannot read the Lease stands by, and is not ready."""
 
     def begin(self, world: RbacWorld, taken: Right | None) -> None:
         world.restart()
@@ -354,7 +358,7 @@ class Leads(Work):
 
 
 class Renews(Work):
-    """A replica that leads ends, as it cannot renew its lease."""
+    """The leader ends, because it cannot renew its lease."""
 
     def begin(self, world: RbacWorld, taken: Right | None) -> None:
         world.restart()
@@ -363,7 +367,7 @@ class Renews(Work):
         world.wait_said(taken.refusal)
         world.until("the end of the replica", lambda: not world.scheduler.running, PATIENCE)
         assert world.scheduler.status == 1
-        assert any("this replica leads no more" in line for line in world.said)
+        assert any("this replica lost the lease" in line for line in world.said)
 
     def works(self, world: RbacWorld) -> None:
         world.begin()
@@ -372,7 +376,7 @@ class Renews(Work):
 
 
 class ServesTheRest(Work):
-    """A kind that is refused is said once, and pods without it are placed; it is taken in some time after it is not."""
+    """A refused kind is logged once, and pods that do not need it are placed. It is mirrored again some time later."""
 
     def begin(self, world: RbacWorld, taken: Right | None) -> None:
         world.restart()
@@ -385,11 +389,11 @@ class ServesTheRest(Work):
     def works(self, world: RbacWorld) -> None:
         world.scheduler.wait_ready()
         world.wait_bound(world.new_pod())
-        world.scheduler.kill()  # else it has the kind in half a minute only, and what comes next waits for that
+        world.scheduler.kill()  # otherwise it retries the kind only after half a minute
 
 
 class KeepsVolumes(Work):
-    """A pod whose claim waits for it is not placed: a volume cannot be kept for it, or made for its node."""
+    """A pod whose claim waits for it is not placed: no volume can be reserved or provisioned for the claim."""
 
     def __init__(self, *, made: bool = False) -> None:
         self._made = made
@@ -403,12 +407,12 @@ class KeepsVolumes(Work):
         world.wait_told(self.pod, taken.refusal)
         assert not is_bound(world.pod(self.pod))
 
-    def works(self, world: RbacWorld) -> None:  # there is no volume controller that would bind the claim
+    def works(self, world: RbacWorld) -> None:  # no volume controller binds the claim
         world.until("what is written", lambda: world.decided(self.claim, made=self._made), PATIENCE)
 
 
 class ClaimsDevices(Work):
-    """A pod that claims a device, or a resource that is had as devices, is not bound: its claim cannot be written."""
+    """A pod with a device claim, or with an extended resource from a DeviceClass, is not bound."""
 
     def __init__(self, *, extended: bool = False) -> None:
         self._extended = extended
@@ -439,11 +443,11 @@ OPTIONAL = {
     "namespaces": "Namespace", "services": "Service", "replicationcontrollers": "ReplicationController",
     "apps/replicasets": "ReplicaSet", "apps/statefulsets": "StatefulSet",
 }  # fmt: skip
-"""What the rest is served without, by its type here."""
+"""Kinds that the scheduler can work without, by type."""
 
 
 class WatchesOptional(Work):
-    """What changes comes with a new list only: the watch ends as one that is forbidden."""
+    """Changes are found only by periodic lists, because the forbidden watch ends."""
 
     def __init__(self, kind: str) -> None:
         self._ends = f'fluence_watch_ends_total{{kind="{kind}",why="Forbidden"}}'
@@ -505,4 +509,4 @@ NEEDS: dict[str, Work] = {
     "get coordination.k8s.io/leases": _LEADS,
     "update coordination.k8s.io/leases": Renews(),
 }
-"""What needs each right."""
+"""The work for each right."""

@@ -1,10 +1,10 @@
-"""What an account may do, read from deploy/, and a world in which each of its rights can be taken away for a while.
+"""The rights of an account from deploy/, and a world in which each of them can be removed for a while.
 
     roles = Roles(plane, "fluence")
     with roles.without(Right("", "nodes", "list")):
-        ...                                            # the API server refuses that now, whoever of its parts is asked
+        ...                                            # now all parts of the API server reject that
 
-A role is written anew with one rule for each right that is left.
+It replaces a role by one with a rule for each remaining right.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Right:
 
     @property
     def refusal(self) -> str:
-        """What the API server says to whoever has not got it."""
+        """Return the API server's message for an account without this right."""
         return f'cannot {self.verb} resource "{self.resource}" in API group "{self.group}"'
 
 
@@ -53,7 +53,7 @@ def _manifests(file: str) -> list[Manifest]:
 
 
 def roles_of(account: str, file: str = "fluence.yaml") -> list[Manifest]:
-    """The Roles and ClusterRoles that a file of deploy/ binds to an account of kube-system."""
+    """Return the Roles and ClusterRoles that a file of deploy/ binds to an account of kube-system."""
     manifests = _manifests(file)
     subject = {"kind": "ServiceAccount", "name": account, "namespace": "kube-system"}
     bound = [(one["roleRef"]["kind"], one["roleRef"]["name"], one["metadata"].get("namespace"))
@@ -63,7 +63,7 @@ def roles_of(account: str, file: str = "fluence.yaml") -> list[Manifest]:
 
 
 def _single(role: Manifest) -> Iterator[tuple[Right, Manifest]]:
-    """A role's rights, each with the rule that gives it alone."""
+    """Return a role's rights, each with a rule that gives only this right."""
     for rule in role["rules"]:
         for group in rule["apiGroups"]:
             for resource in rule["resources"]:
@@ -73,7 +73,7 @@ def _single(role: Manifest) -> Iterator[tuple[Right, Manifest]]:
 
 
 def rights_of(account: str, file: str = "fluence.yaml") -> list[Right]:
-    """All rights that a file of deploy/ gives to an account."""
+    """Return all rights that a file of deploy/ gives to an account."""
     return sorted({found for role in roles_of(account, file) for found, _ in _single(role)})
 
 
@@ -88,7 +88,7 @@ class Roles:
 
     @contextmanager
     def without(self, taken: Right) -> Iterator[None]:
-        """The account has not got this right; at the end it has it again, if `give_back` was not called before."""
+        """In this context the account lacks this right, unless `give_back` is called earlier."""
         self._write(taken)
         self._taken = taken
         self._wait(taken, allowed=False)
@@ -98,7 +98,7 @@ class Roles:
             self.give_back()
 
     def give_back(self) -> None:
-        """The account has all of its rights again."""
+        """Give the account all of its rights again."""
         if self._taken is not None:
             self._write(None)
             self._wait(self._taken, allowed=True)
@@ -114,7 +114,7 @@ class Roles:
             assert status == HTTPStatus.OK, answer
 
     def _wait(self, taken: Right, *, allowed: bool) -> None:
-        """Until the API server has heard of it."""
+        """Wait until the API server knows the change."""
         rules = [rule for role in self._roles for found, rule in _single(role) if found == taken]
         deadline = time.monotonic() + PATIENCE
         while self._may(taken, rules[0].get("resourceNames", [""])[0]) is not allowed:
@@ -153,38 +153,38 @@ class RbacWorld(Scenario):
 
     @property
     def scheduler(self) -> SchedulerProcess:
-        """The one that there is."""
+        """The running scheduler."""
         return self.schedulers[0]
 
     def restart(self) -> None:
-        """End the scheduler at once, and start it again with nothing to wait for."""
+        """Kill the scheduler, release its lease, and start it again."""
         self.scheduler.kill()
         self.plane.request("DELETE", LEASE)
         self.mark()
         self.scheduler.start()
 
     def begin(self) -> None:
-        """Have it run; what it said before does not count any more."""
+        """Make sure that it runs; set the mark for its log."""
         if not self.scheduler.running:
             self.restart()
         self.scheduler.wait_ready()
         self.mark()
 
     def mark(self) -> None:
-        """What was said before does not count any more."""
+        """Set the mark: earlier log lines no longer count."""
         self._mark = self.scheduler.log.stat().st_size if self.scheduler.log.exists() else 0
 
-    # ------------------------------------------------------------------ what it says
+    # ------------------------------------------------------------------ logs and metrics
 
     @property
     def said(self) -> list[str]:
-        """The lines that it has logged since the mark."""
+        """Return the log lines since the mark."""
         with self.scheduler.log.open("rb") as log:
             log.seek(self._mark)
             return log.read().decode(errors="replace").splitlines()
 
     def wait_said(self, text: str) -> str:
-        """The first line that it has logged since the mark and that has this text, once there is one."""
+        """Wait for a log line since the mark with this text; return it."""
         forms = (text, json.dumps(text)[1:-1])
 
         def found() -> str | None:
@@ -193,7 +193,7 @@ class RbacWorld(Scenario):
         return self.until(f"a log line with {text}", found, PATIENCE)
 
     def wait_told(self, pod: str, text: str) -> None:
-        """Return once a pod's condition has this text."""
+        """Wait until a pod's condition contains this text."""
 
         def told() -> bool:
             said = condition(self.pod(pod), "PodScheduled")
@@ -202,50 +202,50 @@ class RbacWorld(Scenario):
         self.until(f"a condition of {pod} with {text}", told, PATIENCE)
 
     def metric(self, name: str) -> float:
-        """A number that it measures; 0 where it says none."""
+        """Return one of its metrics; 0 if it is missing."""
         return self.scheduler.metrics().get(name, 0.0)
 
     def wait_metric(self, name: str, above: float = 0.0) -> None:
-        """Return once that is more than so much."""
+        """Wait until that metric is above a value."""
         self.until(f"{name} above {above:g}", lambda: self.metric(name) > above, PATIENCE)
 
     # ------------------------------------------------------------------ workloads
 
     def new_name(self, what: str) -> str:
-        """A name that nothing else has."""
+        """Return a unique name."""
         self._names += 1
         return f"{what}-{self._names}"
 
     def exists(self, pod: str) -> bool:
-        """Whether there is such a pod."""
+        """Whether the pod exists."""
         return bool(self.plane.request("GET", self.pod_path(pod))[0] == HTTPStatus.OK)
 
     def run_pod(self, pod: str) -> None:
-        """Let a bound pod run, as its kubelet would report it: only then a disruption budget guards it."""
+        """Let a bound pod run, as its kubelet would report: only then disruption budgets apply to it."""
         ready = {"type": "Ready", "status": "True"}
         status, answer = self.plane.request("PATCH", f"{self.pod_path(pod)}/status",
                                             {"status": {"phase": "Running", "conditions": [ready]}})  # fmt: skip
         assert status == HTTPStatus.OK, answer
 
     def config_map(self, name: str = "") -> str:
-        """Where a ConfigMap is; all of them without a name."""
+        """Return the path of a ConfigMap; without a name of all of them."""
         return f"/api/v1/namespaces/{self.namespace}/configmaps/{name}".rstrip("/")
 
     def plan_map(self, gang: str) -> str | None:
-        """The path of the ConfigMap that a gang's plan is in, if there is one."""
+        """Return the path of the ConfigMap with a gang's plan, if there is one."""
         items = self.plane.request("GET", self.config_map())[1]["items"]
         owned = {one["name"]: item["metadata"]["name"] for item in items
                  for one in item["metadata"].get("ownerReferences", ())}  # fmt: skip
         return self.config_map(owned[gang]) if gang in owned else None
 
     def new_pod(self, **spec: Any) -> str:
-        """A pod of one core unless told; returns its name."""
+        """Create a pod, by default with one core; return its name."""
         name = self.new_name("pod")
         self.create_pod(name, **spec)
         return name
 
     def new_claim(self, *, made: bool = False) -> str:
-        """A claim that waits for its pod's node, with a volume that fits or a class that makes one; its name."""
+        """Create a claim with WaitForFirstConsumer, and a volume or a class for it; return its name."""
         name = self.new_name("claim")
         provisioner = "csi.example.com" if made else "kubernetes.io/no-provisioner"
         capacity = {"storage": "1Gi"}
@@ -265,7 +265,7 @@ class RbacWorld(Scenario):
         return name
 
     def new_device_pod(self, *, extended: bool = False) -> str:
-        """A pod with a claim for a device that every node has, or with a resource that is had as such; its name."""
+        """Create a pod with a device claim, or with an extended resource from a DeviceClass; return its name."""
         name, api = self.new_name("device"), "resource.k8s.io/v1"
         driver = f"{name}.example.com"
         spec: Manifest = {"selectors": [{"cel": {"expression": f'device.driver == "{driver}"'}}],
@@ -284,7 +284,7 @@ class RbacWorld(Scenario):
         return self.new_pod(resourceClaims=[{"name": "own", "resourceClaimName": name}])
 
     def decided(self, claim: str, *, made: bool) -> bool:
-        """Whether the claim's volume is kept for it, or to be made for a node."""
+        """Whether a volume is reserved for the claim, or its node is selected."""
         if not made:
             return "claimRef" in self.plane.request("GET", f"/api/v1/persistentvolumes/{claim}")[1]["spec"]
         path = f"/api/v1/namespaces/{self.namespace}/persistentvolumeclaims/{claim}"
@@ -292,7 +292,7 @@ class RbacWorld(Scenario):
         return "volume.kubernetes.io/selected-node" in found
 
     def new_gang(self, name: str = "", *, coscheduling: bool = False, filler: int = 0) -> str:
-        """A gang of two; returns its name. `filler` bytes on its PodGroup leave that much less for a plan."""
+        """Create a gang of two; return its name. `filler` bytes on its PodGroup reduce the space for a plan."""
         name = name or self.new_name("gang")
         annotations = {"example.com/filler": "x" * filler} if filler else {}
         metadata = {"name": name, "namespace": self.namespace, "annotations": annotations}
@@ -309,7 +309,7 @@ class RbacWorld(Scenario):
         return name
 
     def hold(self, method: str, end: str) -> Callable[[Callable[[], None]], None]:
-        """Let the first write to such a path wait until what is returned is called, with what is to come between."""
+        """Hold the first write to such a path until the returned function is called with an action to run before it."""
         rule = self.proxies[0].at(1, Fault.HOLD, where=lambda asked, path: asked == method and path.endswith(end))
 
         def go_on(between: Callable[[], None]) -> None:
@@ -326,16 +326,16 @@ class RbacWorld(Scenario):
         assert status == HTTPStatus.OK, answer
 
     def pod_path(self, pod: str) -> str:
-        """Where a pod is."""
+        """Return the path of a pod."""
         return f"{self._pods}/{pod}"
 
     def group_path(self, gang: str, *, coscheduling: bool = False) -> str:
-        """Where a PodGroup is."""
+        """Return the path of a PodGroup."""
         api = "/apis/scheduling.x-k8s.io/v1alpha1" if coscheduling else GROUPS
         return f"{api}/namespaces/{self.namespace}/podgroups/{gang}"
 
     def tidy(self) -> None:
-        """Delete all pods and PodGroups; the scheduler and the node stay."""
+        """Delete all pods and PodGroups; keep the scheduler and the node."""
         self.proxies[0].forget()
         for kind in (self._pods, self.group_path(""), self.group_path("", coscheduling=True)):
             kind = kind.rstrip("/")
@@ -346,12 +346,12 @@ class RbacWorld(Scenario):
 
 
 def refusals(plane: ControlPlane) -> float:
-    """How many requests the API server has refused to anybody for want of a right."""
+    """Return how many requests the API server has rejected for missing rights, of all users."""
     lines = plane.request("GET", "/metrics")[1].splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines
                if line.startswith("apiserver_request_total{") and 'code="403"' in line)  # fmt: skip
 
 
 def pods_of(gang: str) -> list[str]:
-    """The names of a gang's pods."""
+    """Return the names of a gang's pods."""
     return [f"{gang}-{number}" for number in range(2)]

@@ -1,4 +1,4 @@
-"""A way to the API server that can be cut."""
+"""A TCP relay to the API server whose connections can be cut."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Relay:
         await self._server.wait_closed()
 
     def cut(self) -> int:
-        """Break all connections at once, without a farewell; returns how many they were. New ones are possible."""
+        """Break all connections at once with a reset; return their number. New connections are possible."""
         for writer in self._open:
             writer.transport.abort()
         return len(self._open) // 2

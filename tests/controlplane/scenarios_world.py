@@ -1,6 +1,6 @@
-"""What a scenario has for itself beside the real controllers: a `World` whose pods other programs make and bind, too.
+"""A `World` beside the real controllers: other programs also create and bind its pods.
 
-Reconciliation is so rare here that nothing which a watch should have told is found by it.
+Comparisons with lists are so rare here that they find no missed event.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 NEVER = 3600.0
 _PATIENCE = 30.0
 _REFUSALS = 200
-"""As good as for ever."""
+"""A practically infinite interval in seconds."""
 
 
 class SelectiveProxy(Proxy):
-    """A proxy that can keep watches from telling something."""
+    """A proxy that can hide events of watches."""
 
     hides: Callable[[bytes], bool] | None = None
-    """Of each event that a watch tells (a line of JSON) whether the client is not to see it."""
+    """Decides for each event of a watch (a line of JSON) whether to hide it."""
     hidden = 0
 
     @asynccontextmanager
@@ -43,7 +43,7 @@ class SelectiveProxy(Proxy):
 
 
 class _Sieved:
-    """The answer to a watch without the lines that are hidden."""
+    """Filter the hidden lines from a watch's response."""
 
     def __init__(self, answer: Answer, proxy: SelectiveProxy) -> None:
         self.status, self.headers = answer.status, answer.headers
@@ -70,7 +70,7 @@ class _Sieved:
 
 @dataclass
 class Scenario(World):
-    """A run under the real controllers and beside kube-scheduler."""
+    """A run with the real controllers, beside kube-scheduler."""
 
     settings: Settings = field(default_factory=lambda: Settings(resources=resources_of(8), reconcile_seconds=NEVER))
 
@@ -84,17 +84,17 @@ class Scenario(World):
     # ------------------------------------------------------------------ schedulers
 
     def hide(self, change: str, name: str) -> None:
-        """Let the first replica's watches not tell of such changes of objects whose names begin so."""
+        """Hide such changes of objects with this name prefix from the first replica's watches."""
         kind, begin = f'"type":"{change}"'.encode(), f'"name":"{name}'.encode()
         self.selective[0].hides = lambda line: kind in line and begin in line
 
     @property
     def hidden(self) -> int:
-        """How many changes the first replica's watches did not tell."""
+        """Return how many changes the first replica's watches missed."""
         return self.selective[0].hidden
 
     def new_scheduler(self, settings: Settings | None = None) -> SchedulerProcess:
-        """One more replica behind a proxy of its own; not yet started."""
+        """Add a replica behind its own proxy, not yet started."""
         proxy = SelectiveProxy(self.plane.server, self.plane.ca_file)
         self._stack.enter_context(proxy)
         kubeconfig = kubeconfig_for(self.plane, self._folder, proxy.url)
@@ -107,36 +107,36 @@ class Scenario(World):
         return scheduler
 
     def run(self, settings: Settings | None = None) -> SchedulerProcess:
-        """One more replica, ready."""
+        """Add a replica, and wait until it is ready."""
         scheduler = self.new_scheduler(settings)
         scheduler.start()
         scheduler.wait_ready()
         return scheduler
 
     def refuse_binds_of(self, pod: str, times: int = _REFUSALS, status: int = HTTPStatus.FORBIDDEN) -> None:
-        """Let the first replica's binds of one pod be refused."""
+        """Reject the first replica's bindings of one pod."""
         end = f"/pods/{pod}/binding"
         for number in range(1, times + 1):
             self.proxies[0].at(number, Fault.ERROR, status=status, where=lambda _, path: path.endswith(end))
 
     def writes(self, method: str, end: str) -> list[Write]:
-        """What the first replica sent to paths that end so."""
+        """Return the first replica's writes to paths with this end."""
         return [write for write in self.proxies[0].writes if write.method == method and write.path.endswith(end)]
 
     # ------------------------------------------------------------------ the cluster
 
     def apply(self, path: Path) -> None:
-        """Create what a file has, unchanged, in the run's namespace."""
+        """Create a file's objects in the run's namespace, unchanged."""
         for manifest in yaml.safe_load_all(path.read_text()):
             manifest["metadata"]["namespace"] = self.namespace
             self.plane.create(manifest)
 
     def create_group(self, name: str, minimum: int) -> None:
-        """A PodGroup without pods."""
+        """Create a PodGroup without pods."""
         self.create_gang(name, 0, minimum=minimum)
 
     def create_gang(self, name: str, size: int = 2, *, device: bool = False, minimum: int = 0, **spec: Any) -> None:
-        """A PodGroup and its pods, `name`-0 and on."""
+        """Create a PodGroup and its pods, `name`-0 and on."""
         policy = {"schedulingPolicy": {"gang": {"minCount": minimum or size}}}
         self.plane.create({"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "spec": policy,
                            "metadata": {"name": name, "namespace": self.namespace}})  # fmt: skip
@@ -145,13 +145,13 @@ class Scenario(World):
 
     def create_pod(self, name: str, group: str | None = None, *, device: bool = False, cpu: str = "1",
                    annotations: dict[str, str] | None = None, **spec: Any) -> Manifest:  # fmt: skip
-        """A pod of one core unless told, and with `device` one device."""
+        """Create a pod, by default with one core, and with `device` one device."""
         spec = pod_spec(group, device=device, cpu=cpu) | spec
         metadata = {"name": name, "namespace": self.namespace, "annotations": annotations or {}}
         return self.plane.create({"apiVersion": "v1", "kind": "Pod", "spec": spec, "metadata": metadata})
 
     def deploy(self, name: str, replicas: int) -> None:
-        """A Deployment of pods of one core, all of the gang of its name."""
+        """Create a Deployment of pods with one core, which belong to the gang of its name."""
         labels = {"app": name}
         spec = {"replicas": replicas, "selector": {"matchLabels": labels},
                 "template": {"metadata": {"labels": labels}, "spec": pod_spec(name)}}  # fmt: skip
@@ -159,70 +159,70 @@ class Scenario(World):
                            "metadata": {"name": name, "namespace": self.namespace}})  # fmt: skip
 
     def wait_members(self, name: str, size: int) -> list[Manifest]:
-        """A gang's pods, once there are so many of them."""
+        """Wait until a gang has so many pods; return them."""
         return self.until(f"{size} pods of {name}", lambda: ((found := self.members(name)) and len(found) == size
                           and found) or None, _PATIENCE)  # fmt: skip
 
     def bind_as_admin(self, pod: str, node: str, annotations: dict[str, str] | None = None) -> None:
-        """Bind a pod by a plain Binding, as anybody with the right might."""
+        """Bind a pod with a plain Binding, as any client with the right can."""
         binding = {"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": node},
                    "metadata": {"name": pod, "annotations": annotations or {}}}  # fmt: skip
         status, answer = self.plane.request("POST", f"{self._pods}/{pod}/binding", binding)
         assert status == HTTPStatus.CREATED, answer
 
     def occupy(self, name: str, node: str, cpu: str = "1") -> None:
-        """A pod that nobody here schedules, on a node."""
+        """Create a pod on a node, without a scheduler."""
         self.create_pod(name, cpu=cpu, schedulerName="nobody")
         self.bind_as_admin(name, node)
 
     def end(self, pod: str, phase: str = "Succeeded") -> None:
-        """Let a pod end, as its kubelet would report it."""
+        """Let a pod end, as its kubelet would report."""
         status, answer = self.plane.request("PATCH", f"{self._pods}/{pod}/status", {"status": {"phase": phase}})
         assert status == HTTPStatus.OK, answer
 
     def resize(self, node: str, cpu: int) -> None:
-        """Let a node offer so many cores from now on."""
+        """Change the number of a node's cores."""
         amounts = {"cpu": str(cpu)}
         status, answer = self.plane.request("PATCH", f"/api/v1/nodes/{node}/status",
                                             {"status": {"capacity": amounts, "allocatable": amounts}})  # fmt: skip
         assert status == HTTPStatus.OK, answer
 
     def cordon(self, node: str, wanted: bool = True) -> None:
-        """Forbid new pods on a node, or allow them again."""
+        """Cordon or uncordon a node."""
         self.plane.request("PATCH", f"/api/v1/nodes/{node}", {"spec": {"unschedulable": wanted or None}})
 
     def clear(self) -> None:
-        """Delete all that this run made; nothing is made anew in a namespace that is being deleted."""
+        """Delete all objects of this run; controllers cannot create new ones in a terminating namespace."""
         self.keep_alive(False)
         self.plane.request("DELETE", f"/api/v1/namespaces/{self.namespace}")
         super().clear()
         self.until("the end of all pods", lambda: super(Scenario, self).clear() or not self.pods(), _PATIENCE)
 
-    # ------------------------------------------------------------------ what people see
+    # ------------------------------------------------------------------ what users see
 
     def pods(self) -> list[Manifest]:
-        """All pods of the run."""
+        """Return all pods of the run."""
         items: list[Manifest] = self.plane.request("GET", self._pods)[1]["items"]
         return items
 
     def node_of(self, pod: str) -> str | None:
-        """The node that a pod is bound to."""
+        """Return the node that a pod is bound to."""
         node: str | None = self.pod(pod)["spec"].get("nodeName")
         return node
 
     def events(self, name: str, reason: str) -> list[Manifest]:
-        """The events about one object."""
+        """Return the events about an object."""
         path = f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events"
         items: list[Manifest] = self.plane.request("GET", path)[1]["items"]
         return [event for event in items if event["regarding"]["name"] == name and event["reason"] == reason]
 
     def wait_event(self, name: str, reason: str) -> Manifest:
-        """The first event about an object, once there is one."""
+        """Wait for the first event about an object; return it."""
         return self.until(f"an event {reason} about {name}", lambda: next(iter(self.events(name, reason)), None),
                           _PATIENCE)  # fmt: skip
 
     def wait_bound(self, *pods: str, seconds: float = _PATIENCE) -> dict[str, str]:
-        """The nodes of pods, once all are bound."""
+        """Wait until all pods are bound; return their nodes."""
 
         def bound() -> dict[str, str] | None:
             nodes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in self.pods() if is_bound(pod)}
@@ -231,7 +231,7 @@ class Scenario(World):
         return self.until(f"a node for each of {', '.join(pods)}", bound, seconds)
 
     def wait_refused(self, pod: str, text: str = "") -> str:
-        """Why a pod is not scheduled, once that is said in such words; raises AssertionError where it is bound."""
+        """Wait for a pod's condition with this text; return the message. Raises AssertionError if the pod is bound."""
 
         def refused() -> str | None:
             found = self.pod(pod)
@@ -247,27 +247,27 @@ class Scenario(World):
             raise
 
     def tries(self) -> float:
-        """How many attempts at groups came to nothing, by the first replica's own count."""
+        """Return the first replica's count of failed attempts."""
         return self.schedulers[0].metrics().get('fluence_groups_total{result="unschedulable"}', 0.0)
 
     def wait_tries(self, more: int) -> None:
-        """Return once so many further attempts came to nothing."""
+        """Wait for so many further failed attempts."""
         before = self.tries()
         self.until(f"{more} attempts", lambda: self.tries() >= before + more, _PATIENCE)
 
     def wait_refused_by(self, scheduler: SchedulerProcess, pod: str) -> str:
-        """Why a pod is not scheduled, once that is said by a replica that counts it among its own attempts."""
+        """Like `wait_refused`, after the replica has counted an attempt."""
         unschedulable = 'fluence_pods_total{result="unschedulable"}'
         self.until("an attempt", lambda: scheduler.metrics().get(unschedulable, 0) > 0, _PATIENCE)
         return self.wait_refused(pod)
 
     def check_places(self) -> None:
-        """The invariants alone, where somebody else wrote what the scheduler does not believe."""
+        """Check only the invariants, if another client has written a record that the scheduler ignores."""
         invariants.check(self.plane, self.lost_nodes)
 
 
 def pod_spec(group: str | None = None, *, device: bool = False, cpu: str = "1") -> Manifest:
-    """A pod's spec, with no grace: there is no kubelet that would end it."""
+    """Return a pod's spec without a grace period, because there is no kubelet."""
     requests = {"cpu": cpu, "memory": "64Mi"} | ({DEVICE: "1"} if device else {})
     limits = {DEVICE: "1"} if device else {}
     container = {"name": "main", "image": "example.com/none", "resources": {"requests": requests, "limits": limits}}

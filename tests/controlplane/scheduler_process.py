@@ -1,9 +1,9 @@
-"""`fluence run` as a process of its own, that tests start, watch and kill.
+"""`fluence run` as a separate process that tests start, observe and kill.
 
 scheduler = SchedulerProcess(folder, kubeconfig_for(plane, folder, proxy.url), Settings(resources=text))
 scheduler.start()
 scheduler.wait_ready()
-scheduler.kill()                                   # and start() again: the log goes on
+scheduler.kill()                                   # and start() again: the log continues
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _STARTED = "---- started at"
 _SERVING = re.compile(r'"event": "serving /metrics[^}]*"port": (\d+)')
 _LOG_LINES = 60
 UNTIL_HELPED: Final = {"backoff": {"initialSeconds": 0.2, "maxSeconds": 1, "maxUnschedulableSeconds": 3600}}
-"""For `Settings.more`: who was refused is tried again where something happens that can help, and not before."""
+"""For `Settings.more`: unschedulable groups are retried only after an event that may help them."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What differs between the schedulers of tests; times in seconds, shorter than anybody would have them."""
+    """Settings of a test's scheduler; times in seconds, shorter than in production."""
 
     resources: str = ""
-    """The resources file's text; none where empty."""
+    """The text of the resources file; empty for none."""
     election: bool = False
     lease_seconds: int = 5
     renew_seconds: float = 3.0
@@ -54,14 +54,14 @@ class Settings:
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of the configuration."""
     profiles: Sequence[Mapping[str, Any]] = ()
-    """Further profiles, after the one of pods that name the scheduler `fluence`."""
+    """Further profiles, after the one with the schedulerName `fluence`."""
     checkout: Path | None = None
-    """Another checkout of this project, set up, whose scheduler is to run; this one's where None."""
+    """Another checkout of this project, after `make setup`, whose scheduler to run; None for this one."""
     clock: Path | None = None
-    """A file that holds by how many seconds the wall clock is off; see `shifted_clock`."""
+    """A file with the wall clock's offset in seconds; see `shifted_clock`."""
 
     def configuration(self, port: int, resources: Path | None) -> dict[str, Any]:
-        """The configuration file's content."""
+        """Return the content of the configuration file."""
         arguments = ({"resources": str(resources)} if resources else {}) | dict(self.arguments)
         return {
             "apiVersion": "fluence.flux-framework.org/v1alpha1",
@@ -69,7 +69,7 @@ class Settings:
             "profiles": [
                 {"schedulerName": "fluence", "plugins": [{"name": "fluence", "args": arguments}]}, *self.profiles
             ],
-            # tried again and again, also where nothing happens that could help: it is to come to the same each time
+            # retried frequently, even without an event: each attempt must have the same result
             "backoff": {"initialSeconds": 0.2, "maxSeconds": 1, "maxUnschedulableSeconds": 0.5},
             "gangBindTimeoutSeconds": self.gang_bind_timeout_seconds,
             "reconcileSeconds": self.reconcile_seconds,
@@ -84,14 +84,14 @@ class Settings:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a scheduler that was asked to end did so."""
+    """How a scheduler ended after SIGTERM."""
 
     status: int
     seconds: float
 
 
 def kubeconfig_for(plane: ControlPlane, folder: Path, url: str | None = None, user: str = SCHEDULER) -> Path:
-    """A kubeconfig of the scheduler's own user; with `url`, one that sends it to a proxy there."""
+    """Write a kubeconfig of the scheduler's own user; `url` is the address of a proxy."""
     document = yaml.safe_load(plane.kubeconfig(user).read_text())
     if url is not None:
         document["clusters"][0]["cluster"] = {"server": url}
@@ -101,7 +101,7 @@ def kubeconfig_for(plane: ControlPlane, folder: Path, url: str | None = None, us
 
 
 def fluence_of(checkout: Path) -> Path:
-    """The command `fluence` of a checkout of this project. Raises StartError where `make setup` did not run there."""
+    """Return the command `fluence` of a checkout. Raises StartError if `make setup` did not run there."""
     program = checkout.absolute() / ".venv" / "bin" / "fluence"
     if not os.access(program, os.X_OK):
         raise StartError(f"{program} does not exist: run `make setup` in {checkout}")
@@ -109,10 +109,10 @@ def fluence_of(checkout: Path) -> Path:
 
 
 class SchedulerProcess:
-    """One replica; it can be started again after it has ended, as a Deployment would."""
+    """One replica; it can be started again after its end, as a Deployment would."""
 
     COMMAND: ClassVar[str] = "run"
-    """What of `fluence` it is."""
+    """The subcommand of `fluence`."""
 
     def __init__(self, folder: Path, kubeconfig: Path, settings: Settings | None = None,
                  name: str = "scheduler") -> None:  # fmt: skip
@@ -132,7 +132,7 @@ class SchedulerProcess:
     # ------------------------------------------------------------------ life
 
     def start(self) -> None:
-        """Start it; it chooses a free port itself, which nobody can take before it. Returns at once."""
+        """Start it without waiting; it chooses a free port itself."""
         resources = None
         if self.settings.resources:
             resources = self._folder / f"{self.name}-resources.yaml"
@@ -152,21 +152,21 @@ class SchedulerProcess:
 
     @property
     def status(self) -> int | None:
-        """The exit status, minus the signal's number where one ended it; None before it ended."""
+        """Return the exit status, minus the signal's number after a signal; None before its end."""
         return None if self._program is None else self._program.status
 
     @property
     def running(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process runs."""
         return self._program is not None and self._program.status is None
 
     def kill(self) -> None:
-        """SIGKILL, as a crash. Nothing where it does not run."""
+        """Send SIGKILL, if it runs."""
         if self._program is not None:
             self._program.kill()
 
     def terminate(self, seconds: float = 20.0) -> Ended:
-        """SIGTERM, as a kubelet asks; returns how it ended. Raises TimeoutError where it does not."""
+        """Send SIGTERM, like a kubelet; return how it ended. Raises TimeoutError if it does not."""
         assert self._program is not None
         began = time.monotonic()
         self._program.terminate()
@@ -177,19 +177,19 @@ class SchedulerProcess:
         return Ended(status, time.monotonic() - began)
 
     def pause(self) -> None:
-        """SIGSTOP: nothing of it runs, its connections stay."""
+        """Send SIGSTOP; its connections stay open."""
         assert self._program is not None
         self._program.signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         assert self._program is not None
         self._program.signal(signal.SIGCONT)
 
-    # ------------------------------------------------------------------ what it says
+    # ------------------------------------------------------------------ endpoints and logs
 
     def wait_ready(self, seconds: float = _READY) -> None:
-        """Return once /readyz is OK: synced, recovered, and leading or standing by. Raises StartError."""
+        """Wait until /readyz is OK: synced, recovered, and leading or standing by. Raises StartError."""
         assert self._program is not None
         self._program.wait_until(self.is_ready, seconds)
 
@@ -200,21 +200,21 @@ class SchedulerProcess:
         return False
 
     def get(self, path: str) -> tuple[int, str]:
-        """One of its own endpoints: status and text. Raises ConnectionError where it does not serve yet."""
+        """Request one of its endpoints; return status and text. Raises ConnectionError before it serves."""
         said = _SERVING.search(self.log.read_text(errors="replace").rpartition(_STARTED)[2])
         if said is None:
             raise ConnectionError(f"{self.name} does not say where it serves")
         return ask("127.0.0.1", int(said.group(1)), path)
 
     def metrics(self) -> dict[str, float]:
-        """/metrics as {"name{label="value"}": number}."""
+        """Return /metrics as {"name{label="value"}": number}."""
         status, text = self.get("/metrics")
         if status != HTTPStatus.OK:
             raise StartError(f"{self.name}: /metrics: {status}: {text}")
         return scraped(text)
 
     def tail(self, lines: int = _LOG_LINES) -> str:
-        """The last lines of its log."""
+        """Return the last lines of its log."""
         if not self.log.exists():
             return ""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])

@@ -1,13 +1,13 @@
-"""`make soak-live`: pods, groups and nodes come and go on a real API server for ten minutes; nothing is lost or grows.
+"""`make soak-live`: pods, groups and nodes come and go on a real API server for ten minutes.
 
-All of a second's changes are made at once. Pods that are alone and gangs of five come and go in the same numbers, the
-oldest first; now and then a node is made unschedulable and schedulable again, or deleted with its pods and made anew. A
-few pods are gated, and a few fit nowhere. Every five seconds fluence's resident memory is noted. At the end nothing
-more is changed: all that can be bound must be bound soon, no rule may be broken (`invariants.py`), and each pod that is
-pending must be gated or say why.
+It makes all changes of a second at once. It creates and deletes as many single pods as pods of gangs of five, the
+oldest first. Now and then it cordons or uncordons a node, or deletes and recreates one with its pods. A few pods are
+gated, and a few fit on no node. Every five seconds it records fluence's resident memory. At the end it makes no more
+changes: soon all pods that can be bound must be bound, no invariant may be violated (`invariants.py`), and each pending
+pod must be gated or have a reason. Memory must not grow.
 
 `python -m tests.controlplane.soak_live [--nodes 1000] [--pods 10000] [--seconds 600] [--churn 40] [--json FILE]`;
-the exit status is 1 where a goal was missed.
+the exit status is 1 if a goal was missed.
 """
 
 from __future__ import annotations
@@ -40,44 +40,44 @@ _ROOM: Final = {"cpu": "32", "memory": "128Gi", "pods": "110"}
 _NOW: Final = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
 _SAMPLE_SECONDS: Final = 5.0
 _FIRST_SECONDS: Final = 600.0
-"""What binding the first pods may take."""
+"""Maximum seconds for binding the first pods."""
 _REST_SECONDS: Final = 120.0
-"""What binding all that is there may take after the last change."""
+"""Maximum seconds for binding all pods after the last change."""
 _NODE_EVERY: Final = 5
 """Seconds between two changes of nodes."""
 _GROWTH: Final = 1.05
-"""The memory of the last third, as a multiple of that of the second, that counts as steady."""
+"""The memory of the last third, divided by that of the second, that counts as steady."""
 _SLACK_MIB: Final = 8.0
 
 
 @dataclass(slots=True)
 class Found:
-    """What was seen; times in seconds, memory in MiB."""
+    """The measurements; times in seconds, memory in MiB."""
 
     nodes: int
     pods: int
     seconds: float
     created: int = 0
-    """Pods that were made, the first ones included."""
+    """Number of created pods, including the first ones."""
     bound: int = 0
-    """How often a pod was seen bound."""
+    """Number of bindings seen."""
     memory: list[float] = field(default_factory=list)
-    """By sample, from the moment when the first pods were bound."""
+    """Resident memory by sample, once the first pods were bound."""
     pending: list[int] = field(default_factory=list)
-    """Pods that were made and not seen bound or deleted, by sample."""
+    """Pending pods by sample."""
     rest: float | None = None
-    """From the last change until all that can be bound was bound; None where that never was."""
+    """From the last change until all pods that can be bound were bound; None if that never happened."""
     problems: list[str] = field(default_factory=list)
-    """Broken rules and pods that are lost."""
+    """Violated invariants and lost pods."""
 
     @property
     def thirds(self) -> tuple[float, float]:
-        """Median memory of the second and of the last third."""
+        """Return the median memory of the second and of the last third."""
         third = max(1, len(self.memory) // 3)
         return median(self.memory[third : 2 * third] or self.memory), median(self.memory[-third:])
 
     def goals(self) -> Iterator[tuple[str, bool]]:
-        """What was to be reached, in words, and whether it was."""
+        """Return each goal, and whether it was met."""
         before, after = self.thirds
         yield (f"memory: {after:.0f} MiB in the last third, {before:.0f} in the one before",
                after <= _GROWTH * before + _SLACK_MIB)  # fmt: skip
@@ -86,7 +86,7 @@ class Found:
         yield f"lost pods and broken rules: {len(self.problems)}", not self.problems
 
 
-# ---------------------------------------------------------------------- what there is
+# ---------------------------------------------------------------------- objects
 
 
 def _pod(turn: Turn, name: str, gang: str = "", **spec: object) -> Manifest:
@@ -105,7 +105,7 @@ def _group(turn: Turn, name: str) -> Manifest:
 
 
 class Churn:
-    """Makes and deletes pods, groups and nodes; what there is at any moment is known here."""
+    """Creates and deletes pods, groups and nodes; knows the current ones."""
 
     def __init__(self, api: Bulk, turn: Turn, found: Found, chance: random.Random) -> None:
         self._api = api
@@ -114,13 +114,13 @@ class Churn:
         self._chance = chance
         self._names = itertools.count()
         self._units: deque[list[str]] = deque()
-        """Pods that come and go together, the oldest first; a gang's first member names it."""
+        """Pods that are created and deleted together, the oldest first; a gang is named by its first member."""
         self.alive: set[str] = set()
-        """The pods that are there and can be bound."""
+        """The existing pods that can be bound."""
         self._cordoned: set[str] = set()
 
     async def fill(self) -> None:
-        """All nodes and pods that are there from the start."""
+        """Create the initial nodes and pods."""
         turn = self._turn
         await self._api.create_nodes([node(f"node-{number}", room=_ROOM) for number in range(turn.nodes)])
         held = [_pod(turn, f"gated-{number}", schedulingGates=[{"name": "example.com/hold"}]) for number in range(5)]
@@ -129,7 +129,7 @@ class Churn:
         await self.come(turn.pods)
 
     async def come(self, number: int) -> None:
-        """About so many new pods, half of them in gangs."""
+        """Create about so many pods, half of them in gangs."""
         alone = [[f"pod-{next(self._names)}"] for _ in range(number - number // 2)]
         gangs = [[f"gang-{first}-{member}" for member in range(_GANG)]
                  for first in itertools.islice(self._names, number // 2 // _GANG)]  # fmt: skip
@@ -146,7 +146,7 @@ class Churn:
         )
 
     async def go(self, number: int) -> int:
-        """At least so many of the oldest pods, whole gangs; how many those were."""
+        """Delete at least so many of the oldest pods, and complete gangs; return their number."""
         units: list[list[str]] = []
         while self._units and sum(map(len, units)) < number:
             units.append(self._units.popleft())
@@ -154,7 +154,7 @@ class Churn:
         await self._delete(names)
         groups = GROUPS.format(self._turn.namespace)
         gone = [f"{groups}/{_gang_of(unit[0])}" for unit in units if _gang_of(unit[0])]
-        await self._api.patch(gone, {"metadata": {"finalizers": None}})  # no controller is there that does it
+        await self._api.patch(gone, {"metadata": {"finalizers": None}})  # no controller removes it
         await asyncio.gather(*(self._api.request("DELETE", path, _NOW) for path in gone))
         return len(names)
 
@@ -166,7 +166,7 @@ class Churn:
         )
 
     async def change_node(self) -> None:
-        """One becomes unschedulable, or schedulable again; or it is deleted, with its pods, and comes back."""
+        """Cordon or uncordon a node, or delete it with its pods and create it again."""
         name = f"node-{self._chance.randrange(self._turn.nodes)}"
         if self._chance.random() < 0.5:
             self._cordoned ^= {name}
@@ -184,18 +184,18 @@ def _gang_of(pod: str) -> str:
     return pod.rpartition("-")[0] if pod.startswith("gang-") else ""
 
 
-# ---------------------------------------------------------------------- watching
+# ---------------------------------------------------------------------- observation
 
 
 class Watching:
-    """What a watch of the pods has seen."""
+    """The observations of a watch of the pods."""
 
     def __init__(self, found: Found) -> None:
         self._found = found
         self.bound: set[str] = set()
 
     async def pods(self, api: Bulk, namespace: str) -> None:
-        """Until cancelled. A field selector makes each pod an ADDED event when it is bound."""
+        """Watch until cancelled. With a field selector each pod is an ADDED event when it is bound."""
         async for kind, pod in changes(api, pods_of(namespace), {"fieldSelector": "spec.nodeName!="}):
             if kind == "ADDED":
                 self._found.bound += 1
@@ -204,7 +204,7 @@ class Watching:
                 self.bound.discard(pod["metadata"]["name"])
 
     async def all_bound(self, churn: Churn, seconds: float) -> float | None:
-        """How long it takes until all that can be bound is; None where it takes longer than that."""
+        """Return the seconds until all pods that can be bound are; None after a time-out."""
         began = told = time.monotonic()
         while not churn.alive <= self.bound:
             now = time.monotonic()
@@ -218,7 +218,7 @@ class Watching:
 
 
 def _lost(state: State, alive: set[str]) -> Iterator[str]:
-    """Pods that could be bound and are not, and those that are pending without a word."""
+    """Return pods that could be bound and are not, and pending pods without a reason."""
     for pod in state.pods:
         name = pod["metadata"]["name"]
         if is_bound(pod) or has_ended(pod) or is_leaving(pod):
@@ -229,7 +229,7 @@ def _lost(state: State, alive: set[str]) -> Iterator[str]:
             yield f"pod {name} is pending, and nothing says why"
 
 
-# ---------------------------------------------------------------------- all of it
+# ---------------------------------------------------------------------- the whole run
 
 
 def _tell(text: str) -> None:
@@ -261,7 +261,7 @@ async def _churned(churn: Churn, seconds: float, rate: int) -> None:
 async def soak(
     plane: ControlPlane, folder: Path, nodes: int, pods: int, seconds: float, rate: int, seed: int = 1
 ) -> Found:
-    """Everything is made, fluence is started, and what happens then is noted. HIGH must be there."""
+    """Create everything, start fluence, and measure. The class HIGH must exist."""
     found = Found(nodes, pods, seconds)
     turn = Turn(FLUENCE, plane.new_namespace(), "", nodes, pods)
     contender = next(one for one in CONTENDERS if one.name == FLUENCE)
@@ -292,7 +292,7 @@ async def soak(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run what is asked for; returns the exit status."""
+    """Run the command; return the exit status."""
     parser = argparse.ArgumentParser(prog="soak_live", description="Pods and nodes come and go; nothing is lost.")
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--pods", type=int, default=10_000, help="there at any moment")

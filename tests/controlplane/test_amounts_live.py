@@ -16,7 +16,7 @@ HELD = "fluence.flux-framework.org/held"
 
 
 def held_of(pod: Manifest) -> Counter[str]:
-    """The amounts that a pod's record says it holds of its host."""
+    """Return the amounts of the host in a pod's record."""
     jobs = json.loads(pod["metadata"]["annotations"][HELD])["plugins"]["fluence"]["jobs"].values()
     found: Counter[str] = Counter()
     for part in jobs:
@@ -49,7 +49,7 @@ def test_the_example_of_small_pods_runs_whole_and_each_pod_holds_what_it_request
         scenario.nodes.append(f"{scenario.namespace}-{name}")
         scenario.plane.new_node(scenario.nodes[-1], **amounts)
     scheduler = scenario.new_scheduler()
-    (profile,) = yaml.safe_load((folder / "scheduler.yaml").read_text())["profiles"]
+    (profile,) = yaml.safe_load((folder / "config.yaml").read_text())["profiles"]
     (plugin,) = profile["plugins"]
     scheduler.settings = replace(scenario.settings, arguments=plugin["args"])
     scheduler.start()
@@ -95,7 +95,7 @@ def test_what_pods_hold_is_theirs_over_restarts_in_whichever_way_it_is_counted(s
     scenario.end("small-1")
     scenario.wait_refused("tenth", "the resource graph has no match")
     assert drift(scheduler) == 0
-    for name in (*names[2:], "ninth"):  # whoever of them holds a core
+    for name in (*names[2:], "ninth"):  # whichever of them has a core
         scenario.end(name)
     scenario.wait_bound("tenth")
     assert held_of(scenario.pod("tenth")) == {"cores": 1, "memory": 64}

@@ -1,6 +1,6 @@
 """The admission policies of deploy/options/annotations.yaml, on a real API server with controllers and `fluence run`.
 
-The user has every right in a namespace, so whatever is refused here is refused by the policies.
+The user has every right in a namespace, so only the policies can reject a request here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REGION = PREFIX + "attr-region"
 RECORDS = {HELD: "{}", ATTEMPT: "one", PLAN: "{}", PREFIX + "backend": "qpu", PREFIX + "jobid": "7", REGION: "here",
            PREFIX + "gpu": "0",
            PREFIX + "attr-held": ""}  # fmt: skip
-"""What fluence alone writes on pods."""
+"""Annotations that only fluence writes on pods."""
 REQUESTS = {PREFIX + "require-region": "here", PREFIX + "require-backend": "qpu", PREFIX + "require-attr-x": "1"}
 ORDINARY = {
     PREFIX + "attribute": "1",
@@ -37,13 +37,13 @@ ORDINARY = {
     "example.com/p": "",
 }
 MOST = 4096
-"""Annotations that the policies look through."""
+"""Maximum number of annotations that the policies check."""
 PATIENCE = 30.0
 
 
 @dataclass
 class Space:
-    """A namespace in which the user has every right, and what is asked for there."""
+    """A namespace in which the user has every right, and requests in it."""
 
     plane: ControlPlane
     name: str
@@ -73,7 +73,7 @@ class Space:
         assert status == HTTPStatus.CREATED, answer
 
     def record(self, name: str, annotations: Mapping[str, str | None]) -> None:
-        """Let fluence write on a pod."""
+        """Write an annotation on a pod as fluence."""
         assert self.annotate(f"pods/{name}/status", annotations, user=SCHEDULER) == HTTPStatus.OK
 
 
@@ -99,7 +99,7 @@ def config_map(name: str, text: str) -> Manifest:
 
 
 def install_coscheduling(plane: ControlPlane) -> None:
-    """The coscheduling plugin's PodGroup API, as its administrator installs it."""
+    """Install the coscheduling plugin's PodGroup API, as its administrator would."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": "v1alpha1", "served": True, "storage": True, "subresources": {"status": {}},
                "schema": {"openAPIV3Schema": schema}}  # fmt: skip
@@ -118,7 +118,7 @@ def new_space(plane: ControlPlane) -> Space:
                   "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin"},
                   "subjects": [{"apiGroup": rbac, "kind": "User", "name": USER}]})  # fmt: skip
     plane.wait_for(space.path("serviceaccounts/default"), lambda answer: answer.get("kind") == "ServiceAccount")
-    until(lambda: space.ask("GET", "pods")[0] == HTTPStatus.OK)  # the API server hears of rights a moment later
+    until(lambda: space.ask("GET", "pods")[0] == HTTPStatus.OK)  # the API server knows new rights a moment later
     return space
 
 
@@ -130,7 +130,7 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def put_in_force(plane: ControlPlane) -> None:
-    """Apply the policies; return once each is heard of by the API server, and refuses."""
+    """Apply the policies, and wait until the API server enforces each of them."""
     for manifest in MANIFESTS:
         plane.create(manifest)
     space = new_space(plane)
@@ -146,7 +146,7 @@ def put_in_force(plane: ControlPlane) -> None:
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane of its own, under the policies: they hold for everything in one."""
+    """A separate control plane, because policies apply to all of its objects."""
     with new_control_plane(tmp_path_factory.mktemp("annotations"), controllers=True) as plane:
         install_coscheduling(plane)
         put_in_force(plane)
@@ -160,7 +160,7 @@ def namespace(plane: ControlPlane) -> Space:
 
 @pytest.fixture
 def space(namespace: Space) -> Iterator[Space]:
-    """The user's namespace; pods in it do not outlive a test, as the scheduler counts them."""
+    """The user's namespace. Its pods are deleted after each test, because the scheduler counts them."""
     yield namespace
     assert namespace.ask("DELETE", "pods")[0] == HTTPStatus.OK
     until(lambda: not namespace.ask("GET", "pods")[1]["items"])
@@ -270,7 +270,7 @@ def test_annotations_may_be_many_but_not_so_many_that_a_look_takes_seconds(space
 
 
 def test_a_pod_of_too_many_annotations_lives_and_ends_as_it_is(space: Space) -> None:
-    """There may be one from before the policies: here fluence's account makes it so."""
+    """Such a pod may be older than the policies: here fluence's account creates it."""
     space.new_pod("of-old", {f"a{number}": "" for number in range(MOST)})
     space.record("of-old", {HELD: "{}"})
     assert space.ask("PATCH", "pods/of-old", {"metadata": {"labels": {"a": "b"}}})[0] == HTTPStatus.OK
@@ -317,7 +317,7 @@ def test_nobody_else_makes_changes_or_removes_a_podgroups_plan(space: Space, api
     for other in ("forged", None):
         assert space.annotate("podgroups/group", {PLAN: other}, group=api) == HTTPStatus.FORBIDDEN
     assert space.annotate("podgroups/group", {"example.com/a": "1"} | dict.fromkeys(REQUESTS), group=api) == 200
-    space.annotate("podgroups/group/status", {PLAN: "forged"}, group=api)  # refused, or the status alone is taken
+    space.annotate("podgroups/group/status", {PLAN: "forged"}, group=api)  # rejected, or only the status changes
     assert space.annotations("podgroups/group", api) == {PLAN: "{}", "example.com/a": "1"}
     assert space.annotate("podgroups/group", {PLAN: None}, group=api, user=SCHEDULER) == HTTPStatus.OK
 

@@ -65,7 +65,7 @@ def test_the_podgroup_of_a_group_by_label_is_made_holds_its_plan_and_goes_with_i
 
 
 def allow_making_groups(scenario: Scenario) -> None:
-    """Give the scheduler the right that is no part of the deployment, here for one namespace."""
+    """Give the scheduler, in one namespace, a right that deploy/ does not give."""
     rbac = "rbac.authorization.k8s.io/v1"
     metadata = {"name": "makes-pod-groups", "namespace": scenario.namespace}
     rule = {"apiGroups": ["scheduling.k8s.io"], "resources": ["podgroups"], "verbs": ["create"]}
@@ -82,7 +82,7 @@ def is_scheduled(group: Manifest) -> bool:
 
 
 def pod_names(scenario: Scenario, size: int) -> list[str] | None:
-    """The names of the pods, once there are so many."""
+    """Wait for so many pods; return their names."""
     found = [name_of(pod) for pod in scenario.pods()]
     return found if len(found) == size else None
 
@@ -97,7 +97,7 @@ def name_of(pod: Manifest) -> str:
 
 
 def deploy_labelled(scenario: Scenario, name: str, size: int) -> None:
-    """A Deployment of pods of one core that name a group by label, which needs all of them to start."""
+    """Create a Deployment of pods with one core, whose label names a group that needs all of them to start."""
     labels = {"app": name, PREFIX + "group": name}
     template = {"metadata": {"labels": labels, "annotations": {PREFIX + "group-size": str(size)}}, "spec": pod_spec()}
     spec = {"replicas": size, "selector": {"matchLabels": {"app": name}}, "template": template}

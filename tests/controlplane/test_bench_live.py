@@ -1,4 +1,4 @@
-"""The benchmark beside kube-scheduler: each workload, small, comes to its end; what counts as a goal that is met."""
+"""The benchmark beside kube-scheduler: a small run of each workload ends, and its goals are evaluated correctly."""
 
 from __future__ import annotations
 

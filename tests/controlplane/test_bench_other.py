@@ -1,4 +1,4 @@
-"""`make bench-live` with a second checkout of this project: its scheduler runs beside ours, and they are compared."""
+"""`make bench-live` with a second checkout of this project: both schedulers run, and are compared."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .contenders import FLUENCE, OTHER
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout that was set up: its command is the one of this environment."""
+    """A checkout after `make setup`, with this environment's command."""
     made(lambda: binaries.find("etcd", "kube-apiserver"))
     program = tmp_path / "checkout" / ".venv" / "bin" / "fluence"
     program.parent.mkdir(parents=True)

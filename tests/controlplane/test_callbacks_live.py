@@ -1,7 +1,7 @@
-"""The plugins of `examples/plugins` on a real API server: each alone changes the outcome, as it does in `simulate`.
+"""The plugins of `examples/plugins` on a real API server: each one changes the outcome, as it does in `simulate`.
 
-All cases are in one cluster, each on nodes and in a namespace of its own, and there is a profile for each. All of it is
-there before the scheduler starts, so that each decides in one session, once without its plugin and once with it.
+All cases share one cluster; each has its own nodes, namespace and profile. All objects exist before the scheduler
+starts, so that it decides each case in one session: once without the plugin and once with it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .scheduler_process import SchedulerProcess, Settings
 PAGE = "placements-page"
 TRACKER = "namespace-allocation-tracker"
 COUNTED: tuple[list[dict[str, Any]], dict[str, Any]] = ([a_node("n1"), a_pod("a"), a_pod("b")], {})
-"""What changes no placement, but tells of them."""
+"""Plugins that change no placement, but report them."""
 OBJECTS = {name: (objects, plugins) for name, (objects, plugins, *_) in CASES.items()} | {
     PAGE: COUNTED,
     TRACKER: COUNTED,
@@ -37,7 +37,7 @@ PATIENCE = 15.0
 
 
 class World:
-    """One case: its namespace, and the nodes whose names begin with its own."""
+    """One case: its namespace, and its nodes, which have its name prefix."""
 
     def __init__(self, plane: ControlPlane, name: str) -> None:
         self.plane, self.name = plane, name
@@ -51,7 +51,7 @@ class World:
         self.waiting = [one for one in pods if "nodeName" not in one["spec"]]
 
     def furnish(self) -> None:
-        """All but the pods that wait."""
+        """Create all objects except the waiting pods."""
         for node in self.nodes:
             name = f"{self.name}-{node['metadata']['name']}"
             offered = node["status"]["allocatable"]
@@ -77,7 +77,7 @@ class World:
         self.plane.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
     def answer(self) -> dict[str, Any]:
-        """What has become of it, as `simulate` tells it."""
+        """Return the outcome in the format of `simulate`."""
         found = {one["metadata"]["name"]: one for one in self.plane.request("GET", self.path)[1]["items"]}
         made = [one["metadata"]["name"] for one in (*self.running, *self.waiting)]
         waiting = [found[name] for one in self.waiting if (name := one["metadata"]["name"]) in found]
@@ -103,7 +103,7 @@ class World:
 
 @dataclass(frozen=True)
 class Side:
-    """What came of all cases, with or without their plugins."""
+    """The outcomes of all cases, with or without their plugins."""
 
     answers: Mapping[str, Any]
     page: tuple[int, str]
@@ -112,18 +112,18 @@ class Side:
 
 
 def settings(*, plugins: bool) -> Settings:
-    """A profile for each case; without its plugin only what is beside it is there."""
+    """Return a profile for each case; without its plugin it has only the others."""
     profiles = []
     for name, (_, beside) in OBJECTS.items():
         wanted = {"fluence": None} | ({name: {}} if plugins else {}) | beside
         entries = [{"name": one, "args": args or {}, "enabled": args is not None} for one, args in wanted.items()]
         profiles.append({"schedulerName": name, "plugins": entries})
-    patient = 60.0  # no case is about gangs that are bound slowly
+    patient = 60.0  # no case tests the time-out of gangs
     return Settings(gang_bind_timeout_seconds=patient, more={"profiles": profiles, "queues": QUEUES})
 
 
 def decided(world: World, *, plugins: bool) -> Any:
-    """What there is to see of a case, once it is as it must be, or patience ends."""
+    """Wait until a case has the expected outcome, or a time-out; return the outcome."""
     pass_marker(world.plane, world.namespace, world.name)
     _, _, look, *expected = CASES[world.name]
     until = time.monotonic() + PATIENCE
@@ -137,7 +137,7 @@ def side(plane: ControlPlane, folder: Path, *, plugins: bool) -> Side:
     for world in worlds.values():
         world.furnish()
     for turn in range(max(len(world.waiting) for world in worlds.values())):
-        time.sleep(1)  # when pods were created is told in seconds, and decides between them
+        time.sleep(1)  # creation times have whole seconds, and decide the order
         for world in worlds.values():
             for pod in world.waiting[turn : turn + 1]:
                 world.create(pod)
@@ -158,7 +158,7 @@ def paged(scheduler: SchedulerProcess) -> tuple[int, str]:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The distribution of the examples, as if installed, where the scheduler's process finds it."""
+    """Install the examples' distribution where the scheduler's process finds it."""
     target = tmp_path_factory.mktemp("installed")
     for file in (FOLDER / "src").glob("*.py"):
         shutil.copy(file, target)
@@ -174,7 +174,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def sides(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
-    """Without the plugins, and with them."""
+    """Run without the plugins, and with them."""
     with new_control_plane(tmp_path_factory.mktemp("callbacks-plane")) as plane:
         for value in PRIORITIES:
             plane.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": value,

@@ -1,4 +1,4 @@
-"""`fluence run` with the action consolidate, where real controllers make anew what is moved."""
+"""`fluence run` with the action consolidate; real controllers create the moved pods again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CONSOLIDATING = {"actions": ["allocate", "preempt", "reclaim", "consolidate"]}
 
 
 def _deploy_on(scenario: Scenario, name: str, node: str) -> Manifest:
-    """A Deployment of one pod of two cores, which is bound while all other nodes are cordoned."""
+    """Create a Deployment of one pod with two cores; it is bound while all other nodes are cordoned."""
     for other in scenario.nodes:
         scenario.cordon(other, wanted=other != node)
     labels = {"app": name}
@@ -31,7 +31,7 @@ def _pods_of(scenario: Scenario, app: str) -> list[Manifest]:
 
 
 def _leaving(scenario: Scenario, number: int) -> set[str] | None:
-    """The apps of the pods that are ending, once there are so many."""
+    """Wait for so many terminating pods; return their apps."""
     found = {pod["metadata"]["labels"]["app"] for pod in scenario.pods() if "deletionTimestamp" in pod["metadata"]}
     return found if len(found) == number else None
 
@@ -50,7 +50,7 @@ def test_a_gang_runs_where_pods_were_moved_and_these_run_elsewhere(scenario: Sce
         assert "so that podgroup" in scenario.wait_event(name, "Moved")["note"]
     scenario.until("what comes in their place", lambda: len(list(filter(is_bound, scenario.pods()))) == 6)
     assert scenario.places("gang") == {}, "its room is not free yet"
-    for app in moved:  # as their kubelets would, once they have ended
+    for app in moved:  # as their kubelets would do
         scenario.delete_pod(before[app]["metadata"]["name"])
     scenario.wait_whole("gang", 2)
     assert sorted(scenario.places("gang").values()) == sorted(before[app]["spec"]["nodeName"] for app in moved)

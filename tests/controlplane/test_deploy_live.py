@@ -1,4 +1,4 @@
-"""What deploy/ has, applied to a real API server by the programs that administrators use: kubectl and helm."""
+"""deploy/ on a real API server, applied with kubectl and helm."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ENFORCE = "pod-security.kubernetes.io/enforce"
 
 
 class BarePlane(ControlPlane):
-    """With nothing of deploy/ in it."""
+    """A control plane without objects of deploy/."""
 
     def _prepare(self) -> None:
         """Nothing."""
@@ -48,30 +48,30 @@ class Shell:
         self._folder = folder
 
     def kubectl(self, *arguments: str | Path, text: str | None = None) -> str:
-        """What kubectl prints, which must succeed."""
+        """Run kubectl, which must succeed; return its output."""
         return self._run("kubectl", "--cache-dir", self._folder / "kubectl", *arguments, text=text)
 
     def helm(self, *arguments: str | Path) -> str:
-        """What helm prints, which must succeed."""
+        """Run helm, which must succeed; return its output."""
         return self._run("helm", *arguments, "--namespace", NAMESPACE)
 
     def _run(self, name: str, *arguments: str | Path, text: str | None = None) -> str:
         command = [program(name), "--kubeconfig", self.plane.kubeconfig(ADMIN), *arguments]
         folders = {f"HELM_{each}_HOME": str(self._folder / each) for each in ("CACHE", "CONFIG", "DATA")}
-        folders["HOME"] = str(self._folder)  # without it helm's client would keep its cache where the tests run
+        folders["HOME"] = str(self._folder)  # helm's cache would be in the working directory
         ended = subprocess.run(command, input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                timeout=SECONDS, check=False, env=folders)  # fmt: skip
         assert ended.returncode == 0, ended.stdout
         return ended.stdout
 
     def versions(self, text: str) -> dict[str, str]:
-        """The resourceVersions of these objects, by kind, namespace and name; all must be there."""
+        """Return the resourceVersions of these objects, by kind, namespace and name; all must exist."""
         listed = json.loads(self.kubectl("get", "-f", "-", "-o", "json", text=text))
         found = listed["items"] if listed["kind"] == "List" else [listed]
         return {key(each): each["metadata"]["resourceVersion"] for each in found}
 
     def apply_twice(self, text: str) -> dict[str, str]:
-        """Apply objects on the server, two times: the second time changes none. Unknown fields are refused."""
+        """Apply objects on the server twice: the second time must change none. Unknown fields are an error."""
         self.kubectl("apply", "--server-side", "-f", "-", text=text)
         first = self.versions(text)
         self.kubectl("apply", "--server-side", "-f", "-", text=text)
@@ -81,7 +81,7 @@ class Shell:
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    program("kube-apiserver")  # without it this ends as the other tests of real API servers do
+    program("kube-apiserver")  # skip or fail, like other tests with real API servers
     with BarePlane(tmp_path_factory.mktemp("deploy")) as plane:
         for definition in yaml.safe_load_all(DEFINITIONS.read_text()):
             plane.create(definition)
@@ -112,8 +112,8 @@ def test_a_flat_file_is_applied_on_the_server_and_changes_nothing_the_second_tim
 @pytest.mark.parametrize("values", [(), EVERYTHING], ids=["defaults", "everything"])
 def test_what_the_chart_makes_is_applied_on_the_server_too(shell: Shell, values: tuple[str, ...]) -> None:
     made = chart(*values, namespace="default")
-    for each in made:  # those of the whole cluster beside the flat files', which have another namespace
-        only = "namespace" in each["metadata"] or each["kind"] == "CustomResourceDefinition"  # named by what it is
+    for each in made:  # cluster-scoped objects are the same as in the flat files
+        only = "namespace" in each["metadata"] or each["kind"] == "CustomResourceDefinition"  # its name is fixed
         each["metadata"]["name"] += "" if only else "-of-the-chart"
     assert shell.apply_twice(yaml.safe_dump_all(made)).keys() == {key(each) for each in made}
 
@@ -140,7 +140,7 @@ def test_what_the_webhook_writes_into_its_configuration_stays_when_that_is_appli
 
 
 def bundle(shell: Shell) -> str:
-    """Some certificate, as the field has it."""
+    """Return a certificate in the format of the field."""
     config = json.loads(shell.kubectl("config", "view", "--flatten", "--raw", "-o", "json"))
     return str(config["clusters"][0]["cluster"]["certificate-authority-data"])
 
@@ -161,7 +161,7 @@ def test_the_records_are_protected_by_what_everybody_applies(shell: Shell) -> No
 
 
 def wait_post(plane: ControlPlane, path: str, body: Manifest, accepted: Any) -> None:
-    """Until a request is answered so: the API server hears of its policies a moment later."""
+    """Retry a request until its response has this status: the API server knows its policies a moment later."""
     plane.wait_for("/version", lambda _: accepted(plane.request("POST", path, body)[1]))
 
 
@@ -173,7 +173,7 @@ def pod(name: str, spec: Manifest) -> Manifest:
 
 
 def judged(plane: ControlPlane, level: str, spec: Manifest) -> tuple[int, str]:
-    """What a namespace that enforces this level answers to such a pod."""
+    """Return the response of a namespace with this level of pod security to such a pod."""
     namespace = plane.new_namespace()
     plane.request("PATCH", f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {ENFORCE: level}}})
     account = {"name": spec["serviceAccountName"], "namespace": namespace}
@@ -217,7 +217,7 @@ def test_only_the_kubelets_folder_and_its_owner_keep_the_device_plugin_from_bein
 
 
 def creation(plane: ControlPlane, spec: Manifest) -> tuple[int, str]:
-    """What becomes of a new pod, judged by all admission, and not kept."""
+    """Create a pod as a dry run, with all admission; return the response."""
     path = "/api/v1/namespaces/kube-system/pods?dryRun=All"
     status, answer = plane.request("POST", path, pod("one", spec))
     return status, answer.get("message", "")
@@ -226,7 +226,7 @@ def creation(plane: ControlPlane, spec: Manifest) -> tuple[int, str]:
 def test_a_webhook_that_must_answer_and_does_not_hinders_our_schedulers_pods_alone(shell: Shell) -> None:
     plane = shell.plane
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": NAMESPACE}}
-    shell.kubectl("apply", "-f", "-", text=yaml.safe_dump(account))  # no controller makes it here
+    shell.kubectl("apply", "-f", "-", text=yaml.safe_dump(account))  # no controller creates it here
     strict = ("--set", "webhook.failurePolicy=Fail,webhook.timeoutSeconds=1")
     shell.helm("install", "fluence", CHART, "--take-ownership", *strict)
     ours = {"schedulerName": "fluence", "containers": [{"name": "main", "image": "example.com/none"}]}
@@ -240,10 +240,10 @@ def test_a_webhook_that_must_answer_and_does_not_hinders_our_schedulers_pods_alo
 
 
 def test_helm_test_reports_the_end_of_its_pod_and_deletes_what_it_made(shell: Shell) -> None:
-    """No node runs the pod here: the test says how it ended."""
+    """No node runs the pod, so the test reports its end."""
     plane = shell.plane
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": NAMESPACE}}
-    shell.kubectl("apply", "-f", "-", text=yaml.safe_dump(account))  # no controller makes it here
+    shell.kubectl("apply", "-f", "-", text=yaml.safe_dump(account))  # no controller creates it here
     off = ("--set", "webhook.enabled=false,policies.enabled=false")
     shell.helm("install", "fluence", CHART, "--take-ownership", "--wait=false", *off)
     service, asking = (f"/api/v1/namespaces/{NAMESPACE}/{kind}/fluence-test" for kind in ("services", "pods"))

@@ -1,4 +1,4 @@
-"""Virtual devices in queues on a real API server: a limit holds, and what is deserved is taken back."""
+"""Virtual devices in queues on a real API server: limits hold, and queues reclaim their deserved share."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class World:
         return pods
 
     def on_nodes(self, queue: str) -> int:
-        """Of pods that were asked to end a kubelet would see to it: they are deleted here."""
+        """Delete evicted pods, as their kubelets would."""
         for pod in self.found():
             if pod["metadata"].get("deletionTimestamp"):
                 self.delete(pod["metadata"]["name"])

@@ -1,7 +1,7 @@
 """Claims for devices on a real control plane: `fluence run` allocates and frees them, beside kube-scheduler.
 
-No driver runs here: the tests publish the slices themselves. The resourceclaim controller makes claims from templates,
-and frees those whose pods have gone.
+No driver runs here: the tests publish the slices. The resourceclaim controller creates claims from templates, and
+deallocates those whose pods are gone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _driver(scenario: Scenario) -> str:
 
 
 def _publish(scenario: Scenario, node: str, devices: int, *, extended: str = "") -> None:
-    """A node's pool of devices, and the class of this driver's devices where there is none yet."""
+    """Create a node's pool of devices, and this driver's DeviceClass if it is missing."""
     driver = _driver(scenario)
     expression = f'device.driver == "{driver}" && device.attributes["{driver}"].healthy'
     spec: Manifest = {"selectors": [{"cel": {"expression": expression}}]}
@@ -47,7 +47,7 @@ def _spec(scenario: Scenario, count: int = 1, **more: Any) -> Manifest:
 
 
 def _claim(scenario: Scenario, name: str, count: int = 1, **more: Any) -> list[Manifest]:
-    """A claim; returns the resourceClaims of a pod that uses it."""
+    """Create a claim; return the resourceClaims of a pod that uses it."""
     scenario.plane.create({"apiVersion": _API, "kind": "ResourceClaim", "spec": _spec(scenario, count, **more),
                            "metadata": {"name": name, "namespace": scenario.namespace}})  # fmt: skip
     return [{"name": "own", "resourceClaimName": name}]
@@ -78,7 +78,7 @@ def _users(status: Manifest) -> list[str]:
 
 
 def _told(scenario: Scenario, pod: str, text: str) -> tuple[str, str] | None:
-    """Reason and message of a pod that is not scheduled, once that text is in it."""
+    """Wait for a pod's condition with that text; return reason and message."""
     said = condition(scenario.pod(pod), "PodScheduled") or {}
     return (said["reason"], said["message"]) if text in said.get("message", "") else None
 

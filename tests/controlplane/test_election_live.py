@@ -1,4 +1,4 @@
-"""The election on a real API server, with the shipped rights, and the admission policy that deploy/ offers."""
+"""Leader election on a real API server with the shipped rights, and the optional admission policy of deploy/."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PATIENCE = 30.0
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane of its own: a policy holds for everything in one."""
+    """A separate control plane, because a policy applies to all of its objects."""
     with new_control_plane(tmp_path_factory.mktemp("election")) as plane:
         yield plane
 
@@ -85,7 +85,7 @@ async def test_one_of_two_leads_and_the_other_takes_over_what_is_given_back(
     first, second = elector(clusters[0], "first"), elector(clusters[1], "second")
     await first.acquire()
     async with running(first.keep()), running(second.acquire()) as waiting:
-        await asyncio.sleep(SETTINGS.lease_seconds + 1)  # longer than a lease that is not renewed
+        await asyncio.sleep(SETTINGS.lease_seconds + 1)  # longer than the lease
         assert first.fence.leading
         assert not waiting.done()
     assert lease(plane)["holderIdentity"] == "first"
@@ -150,7 +150,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 class Binder:
-    """Binds new pods of one namespace, as whoever is asked for."""
+    """Binds new pods of a namespace as any user."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
@@ -158,7 +158,7 @@ class Binder:
         self._pods = 0
 
     def bind(self, token: str | None, user: str = SCHEDULER) -> tuple[int, str]:
-        """Bind a new pod; the answer's status and message."""
+        """Bind a new pod; return the response's status and message."""
         self._pods += 1
         name = f"pod-{self._pods}"
         container = {"name": "main", "image": "example.com/none"}
@@ -173,20 +173,20 @@ class Binder:
         return status, answer.get("message", "")
 
     async def until(self, status: int, token: str | None) -> None:
-        """Until such a binding is answered so: the API server hears of policies and Leases a moment later."""
+        """Retry such a binding until its response has this status: the API server knows policies and Leases later."""
         await until(lambda: self.bind(token)[0] == status)
 
 
 @pytest.fixture(scope="module")
 def fenced(plane: ControlPlane) -> None:
-    """The policy, applied once. Deleted and applied anew it keeps the Lease as it was (docs/how-to/deploy.md)."""
+    """The policy, applied once. A deleted and recreated policy would use an old Lease (docs/how-to/deploy.md)."""
     for manifest in yaml.safe_load_all((DEPLOY / "options/fencing.yaml").read_text()):
         plane.create(manifest)
 
 
 @pytest.fixture
 async def policy(plane: ControlPlane, fenced: None) -> Binder:
-    """Who binds under the policy, in force and without a Lease."""
+    """Bindings under the policy, in force and without a Lease."""
     plane.create({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"holderIdentity": "nobody"},
                   "metadata": {"name": "fluence", "namespace": "kube-system"}})  # fmt: skip
     binder = Binder(plane)
@@ -234,7 +234,7 @@ async def test_the_policy_is_nothing_to_other_schedulers_whatever_becomes_of_the
                   "metadata": {"name": "fluence", "namespace": "kube-system"}})  # fmt: skip
     await policy.until(HTTPStatus.FORBIDDEN, None)
     assert policy.bind(None, user=ADMIN)[0] == HTTPStatus.CREATED
-    await policy.until(HTTPStatus.CREATED, "first/0")  # a Lease that never changed hands has no number
+    await policy.until(HTTPStatus.CREATED, "first/0")  # a Lease with a single holder so far has no number
 
 
 def test_two_schedulers_bind_under_the_policy_one_after_the_other(
@@ -253,7 +253,7 @@ def test_two_schedulers_bind_under_the_policy_one_after_the_other(
 
 
 def scheduled(plane: ControlPlane, namespace: str, name: str) -> str:
-    """Make a pod, wait until it is bound; whose Binding it was."""
+    """Create a pod, wait until it is bound, and return the binding's token."""
     spec = {"schedulerName": "fluence", "containers": [{"name": "main", "image": "example.com/none"}]}
     plane.create({"apiVersion": "v1", "kind": "Pod", "spec": spec, "metadata": {"name": name, "namespace": namespace}})
     path = f"/api/v1/namespaces/{namespace}/pods/{name}"
@@ -263,7 +263,7 @@ def scheduled(plane: ControlPlane, namespace: str, name: str) -> str:
 
 
 def token_of(plane: ControlPlane, transitions: int) -> str:
-    """The Lease's holder and number, which must be this one."""
+    """Return the Lease's holder and number, which must have these values."""
     spec = lease(plane)
     assert spec["leaseTransitions"] == transitions
     return f"{spec['holderIdentity']}/{transitions}"
@@ -284,5 +284,5 @@ async def bind(cluster: KubernetesCluster, pod: Pod, annotations: dict[str, str]
 
 def test_the_api_server_takes_the_manifest_as_it_is(plane: ControlPlane) -> None:
     for manifest in yaml.safe_load_all((DEPLOY / "fluence.yaml").read_text()):
-        if manifest["kind"] in ("ConfigMap", "Deployment"):  # the harness has made the others, with the same strictness
+        if manifest["kind"] in ("ConfigMap", "Deployment"):  # the harness has created the others, also strictly
             assert plane.create(manifest, dry_run=True)["metadata"]["uid"]

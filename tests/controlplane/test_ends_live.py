@@ -1,4 +1,4 @@
-"""SIGTERM while the API server does not answer: stopped, not gone, so that no connection tells of it."""
+"""SIGTERM while the API server does not respond: it is stopped, not killed, so that no connection breaks."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from .proxy import Fault
 from .scheduler_process import Ended, SchedulerProcess, Settings
 
 WITHIN = 10.0
-"""Seconds within which a scheduler ends when it is asked to."""
+"""Seconds within which a scheduler ends after SIGTERM."""
 PATIENCE = 60.0
 ELECTION = Settings(election=True, lease_seconds=15, renew_seconds=10.0, retry_seconds=2.0)
-"""As shipped: requests may take as long as they may there."""
+"""Time-outs as shipped."""
 
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane of its own: its API server is stopped."""
+    """A separate control plane, because its API server is stopped."""
     with new_control_plane(tmp_path_factory.mktemp("silent")) as plane:
         yield plane
 
 
 @contextmanager
 def silent(plane: ControlPlane) -> Iterator[None]:
-    """The API server answers nobody; the system still takes connections for it."""
+    """Stop the API server; the system still accepts connections for it."""
     handle = plane._programs["kube-apiserver"]._handle
     handle.send_signal(signal.SIGSTOP)
     try:
@@ -51,7 +51,7 @@ def scheduler(plane: ControlPlane, tmp_path: Path) -> Iterator[SchedulerProcess]
 
 
 def wait_serving(scheduler: SchedulerProcess) -> None:
-    """Until it answers whoever asks for its health: by then it asks the API server."""
+    """Wait until it responds to health checks: by then it sends requests to the API server."""
 
     def serves() -> bool:
         with suppress(OSError, http.client.HTTPException):
@@ -113,6 +113,6 @@ def test_a_leader_with_binds_under_way_ends_in_time_when_the_api_server_is_silen
             assert_in_time(scheduler.terminate(), scheduler)
         proxy.release(held)
         world.check_now()
-        plane.request("DELETE", LEASE)  # nobody is to wait for its end
+        plane.request("DELETE", LEASE)  # so that no replica waits for its end
         scheduler.start()
         world.wait_whole("first")

@@ -1,4 +1,4 @@
-"""As test_faults_gangs, of a single pod with a device."""
+"""Like test_faults_gangs, for a single pod with a device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .faults.writes import ELECTED_KILLS, KILLS, OTHERS, SLOW, Kind, count_write
 from .harness import ControlPlane
 
 DEVICE_POD_WRITES = 3
-"""In a device pod's life: its bind, the word to another one that it has to wait, that one's bind."""
+"""A device pod's life: its binding, the condition of another pod that waits, and that pod's binding."""
 _CHANCE = random.Random(4)
 CASES = [
     *product(KILLS, range(1, DEVICE_POD_WRITES + 1)),
@@ -30,7 +30,7 @@ CASES = [
     (SLOW[1], 1),
     (SLOW[1], 3),
 ]
-"""Each kill at each write, each other fault at one, and leaders that are killed or stand still."""
+"""Each kill at each write, each other fault at one, and leaders that are killed or stopped."""
 
 
 def test_a_device_pods_life_has_as_many_writes_as_the_faults_are_spread_over(

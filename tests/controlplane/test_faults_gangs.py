@@ -1,7 +1,7 @@
-"""What `make faults` does in full to a gang, in part: SIGKILL at every write of its life, a sample of all the rest.
+"""A part of `make faults` for gangs: SIGKILL at every write of a gang's life, and a sample of the other faults.
 
-In every run each pod is in one place, nothing is allocated twice or without a live owner, each gang is bound whole or
-not at all, and a pod with a device has an annotation that names it.
+In every run each pod is in one place, nothing is allocated twice or without a live owner, each gang is bound
+all-or-nothing, and a pod with a device has an annotation that names it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .faults.writes import ELECTED_KILLS, KILLS, OTHERS, SLOW, Kind, count_write
 from .harness import ControlPlane
 
 WRITES = 11
-"""In a gang of eight's life: its plan, a bind for each pod, its condition, the end of its plan."""
+"""A gang of eight's life: its plan, a binding for each pod, its condition, the removal of its plan."""
 _CHANCE = random.Random(4)
 CASES = [
     *product(KILLS, range(1, WRITES + 1)),

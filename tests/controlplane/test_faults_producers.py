@@ -1,4 +1,4 @@
-"""As test_faults_gangs, of a producer and its consumers."""
+"""Like test_faults_gangs, for a producer and its consumers."""
 
 from __future__ import annotations
 

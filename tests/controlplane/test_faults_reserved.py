@@ -1,4 +1,4 @@
-"""As test_faults_gangs, of a gang for which devices are kept."""
+"""Like test_faults_gangs, for a gang with reserved devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPUs that pods share on a real API server: which they are is written with the binding, and read again at a start."""
+"""Shared GPUs on a real API server: the Binding records their indices, and a restart reads them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class World:
         plane.request("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}})
 
     def pod(self, name: str, *, whole: int = 0, on: str = "", **asked: str) -> None:
-        """`asked`: the annotations, as gpu_fraction="0.5"."""
+        """`asked` are the annotations, for example gpu_fraction="0.5"."""
         container = {"name": "c", "image": "example.com/none",
                      "resources": {"limits": {NVIDIA: str(whole)} if whole else {}}}  # fmt: skip
         spec = {"schedulerName": "fluence", "nodeSelector": {"own": self.node}, "containers": [container]}
@@ -53,7 +53,7 @@ class World:
         return pod
 
     def given(self, name: str) -> str:
-        """Which GPUs a pod has, once it is bound."""
+        """Wait until a pod is bound; return its GPUs."""
         pod = until(f"the binding of {name}", lambda: self._bound(name))
         return annotation(pod, PREFIX + "gpu") or ""
 
@@ -117,7 +117,7 @@ def test_what_is_no_share_is_refused_with_the_remedy(plane: ControlPlane, tmp_pa
     with running(plane, tmp_path, PLAIN):
         world.pod("half", gpu_fraction="half")
         world.refused(
-            "half", "annotation fluence.flux-framework.org/gpu-fraction: 'half' is no fraction of a GPU: write"
+            "half", "annotation fluence.flux-framework.org/gpu-fraction: 'half' is not a valid fraction of a GPU: write"
         )
         world.pod("both", whole=1, gpu_fraction="0.5")
         world.refused("both", "the pod requests nvidia.com/gpu as well: remove one of the two")

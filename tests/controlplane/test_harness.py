@@ -1,4 +1,4 @@
-"""The control plane that the tests run against is the one that they think it is."""
+"""The tests' control plane: versions, rights, and crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The invariants that fault tests end with can fail: each finds the state that it is there to find."""
+"""The invariants of fault tests: each one finds the state that violates it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def a_pod(name: str, node: str | None = "a", attempt: str = "one", uid: str | No
 
 
 def a_gang(attempt: str = "one", scheduled: str = "True", bound: tuple[str, ...] = (), **nodes: str) -> Manifest:
-    """With a plan by uid and node; of those that were bound before it, it says no more than that."""
+    """Return a PodGroup with a plan by uid and node; it only marks pods that were bound before."""
     to_hold = {"plugins": {"fluence": {}}}
     pods = {
         uid: {"name": uid, "node": node} | ({"bound": True} if uid in bound else to_hold) for uid, node in nodes.items()

@@ -1,4 +1,4 @@
-"""What the live cluster does beyond the port suite, against a real API server."""
+"""The live cluster beyond the port suite, on a real API server."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def namespace(control_plane: ControlPlane) -> str:
 
 @pytest.fixture
 def coscheduling(control_plane: ControlPlane) -> Iterator[None]:
-    """The coscheduling plugin's PodGroup API, as its administrator installs it."""
+    """Install the coscheduling plugin's PodGroup API, as its administrator would."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": "v1alpha1", "served": True, "storage": True, "subresources": {"status": {}},
                "schema": {"openAPIV3Schema": schema}}  # fmt: skip
@@ -159,9 +159,9 @@ async def test_a_watch_goes_on_without_a_gap_after_its_connection_was_cut(
             watch = cluster.watch(Pod, version)
             first = await anext(watch)
             assert relay.cut() >= 1
-            with pytest.raises(StopAsyncIteration):  # it ends, and says nothing of its own
+            with pytest.raises(StopAsyncIteration):  # it ends without an error
                 await anext(watch)
-            await admin.patch_metadata(pod, annotations={"a": "b"})  # while nobody watches
+            await admin.patch_metadata(pod, annotations={"a": "b"})  # without a watch
             async with aclosing(cluster.watch(Pod, first.resource_version)) as again:
                 second = await anext(again)
     assert first.object == pod
@@ -178,9 +178,9 @@ def test_who_is_cancelled_at_any_moment_leaves_no_connection(control_plane: Cont
             listing.cancel()
             await asyncio.gather(listing, return_exceptions=True)
 
-    for turns in range(40):  # of the event loop: from before the connection is begun to after the answer has come
+    for turns in range(40):  # iterations of the event loop: from before the connection until after the response
         asyncio.run(cancelled_after(turns))
-        gc.collect()  # what the loop left open says so now, and warnings are errors
+        gc.collect()  # unclosed connections warn now, and warnings are errors
 
 
 # ---------------------------------------------------------------------- writes
@@ -210,7 +210,7 @@ async def test_a_disruption_budget_is_said_with_its_wait(
     await cluster.bind(namespace, "one", node="node", uid=pod.metadata.uid,
                        resource_version=pod.metadata.resource_version, annotations={})  # fmt: skip
     path = f"/api/v1/namespaces/{namespace}/pods/one/status"
-    control_plane.request("PATCH", path, {"status": {"phase": "Running"}})  # pending pods have no budget
+    control_plane.request("PATCH", path, {"status": {"phase": "Running"}})  # budgets do not apply to pending pods
     with pytest.raises(TooManyRequests) as caught:
         await cluster.evict(pod)
     assert caught.value.retry_after >= 1.0

@@ -1,6 +1,6 @@
-"""The live cluster passes the port suite against a real API server, as the scheduler's own user.
+"""The port suite with the live cluster on a real API server, as the scheduler's own user.
 
-What a scheduler never makes (pods, groups) is made by the administrator; everything else the scheduler's role allows.
+An administrator creates the objects that a scheduler never creates (pods, groups).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .harness import ADMIN, SCHEDULER, ControlPlane
 
 
 class _WithFixtures(KubernetesCluster):
-    """The scheduler's cluster, in which an administrator makes what tests start from."""
+    """The scheduler's cluster; an administrator creates the tests' initial objects."""
 
     def __init__(self, client: ApiClient, administrator: KubernetesCluster) -> None:
         super().__init__(client)
@@ -36,8 +36,8 @@ class _WithFixtures(KubernetesCluster):
         return await self._administrator.create(obj)
 
     async def get(self, kind: type[Kube], namespace: str, name: str, *, api_version: str = "") -> Kube:
-        # The scheduler may read and write one Lease only: test_election_live.py does so as its user. Nodes and
-        # what makes pods it may list, and not read by name.
+        # The scheduler may read and write only one Lease: test_election_live.py tests that as its user. It may list
+        # nodes and the objects that create pods, but not read them by name.
         if issubclass(kind, (Lease, Node, ReplicaSet, StatefulSet, *WORKLOAD_KINDS)):
             return await self._administrator.get(kind, namespace, name)
         return await super().get(kind, namespace, name, api_version=api_version)
@@ -46,7 +46,7 @@ class _WithFixtures(KubernetesCluster):
         return await self._administrator.replace(obj)
 
     async def open_gate(self, pod: Pod, gate: str, annotations: Mapping[str, str | None]) -> Pod:
-        # A right that an option of deploy/ gives: test_quantum_live.py does so as the scheduler's user.
+        # An option of deploy/ gives this right: test_quantum_live.py tests it as the scheduler's user.
         return await self._administrator.open_gate(pod, gate, annotations)
 
     async def set_taints(self, node: Node, taints: Sequence[Taint]) -> Node:
@@ -66,7 +66,7 @@ class LiveHarness:
         self._control_plane = control_plane
 
     async def too_old(self, kind: type[KubeObject]) -> str:
-        return "1"  # from before the API server was started
+        return "1"  # older than the API server's start
 
     async def make(self, manifest: dict[str, Any]) -> None:
         self._control_plane.create(manifest)

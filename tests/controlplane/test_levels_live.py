@@ -1,4 +1,4 @@
-"""Racks from node labels on a real API server: gangs within one, spread over several, over moves and restarts."""
+"""Racks from node labels on a real API server: gangs within one rack or spread over several, despite restarts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PREFIX = "fluence.flux-framework.org/"
 
 
 class Racks:
-    """Nodes of this scenario in racks."""
+    """The scenario's nodes in racks."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -50,19 +50,19 @@ class Racks:
         return members
 
     def of(self, *pods: str) -> Counter[str]:
-        """How many of these are in each rack, once all are bound."""
+        """Wait until all are bound; return how many are in each rack."""
         return Counter(self.rack_of[node] for node in self.scenario.wait_bound(*pods).values())
 
 
 def held(scenario: Scenario, pod: str) -> str:
-    """What a pod's record says that it holds."""
+    """Return the allocations in a pod's record."""
     record: str = scenario.pod(pod)["metadata"]["annotations"][f"{PREFIX}held"]
     assert "rack" not in json.dumps(json.loads(record)["plugins"]["fluence"])
     return record
 
 
 def agrees(scenario: Scenario, scheduler: SchedulerProcess) -> None:
-    """Wait until graph and cluster agree, and nothing that a pod holds is missing."""
+    """Wait until graph and cluster match, and no pod's allocation is missing."""
 
     def agree() -> bool:
         off = ("fluence_missing_parts", "fluence_graph_drift_pods")
@@ -83,7 +83,7 @@ def test_gangs_stay_within_a_rack_over_moved_nodes_and_restarts(scenario: Scenar
     second = racks.gang("second", 5, within="rack")
     scenario.wait_refused(second[0], "no rack has room for 5 pods: at most 4 in rack r2")
 
-    racks.label(moving, "r3")  # whoever runs there keeps it
+    racks.label(moving, "r3")  # running pods keep it
     third = racks.gang("third", 5, within="rack")
     scenario.wait_refused(third[0], "no rack has room for 5 pods: at most 4 in rack r2")
     scenario.create_pod("first-5", group="first")

@@ -1,4 +1,4 @@
-"""Fluxion's own library behind a scheduler on a real API server, and over restarts with either engine."""
+"""Fluxion's own library in a scheduler on a real API server, and restarts with either engine."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_gangs_devices_and_memory_in_chunks_are_held_over_restarts_with_either_e
     scenario.create_gang("next", 4)
     scenario.wait_whole("next", 4)
     pod(scenario, "late", "1Gi")
-    scenario.wait_refused("late")  # all eight cores are somebody's
+    scenario.wait_refused("late")  # all eight cores are allocated
     scenario.end("gang-1")
     scenario.wait_bound("late")
     scenario.check()
@@ -66,7 +66,7 @@ def test_gangs_devices_and_memory_in_chunks_are_held_over_restarts_with_either_e
     assert held_of(scenario.pod("exact"))["memory"] == 1500
 
     _nothing_is_lost(scenario, scheduler, library)
-    scenario.add_node(cpu=1)  # the library gets the graph anew
+    scenario.add_node(cpu=1)  # the library gets a new graph
     pod(scenario, "more", "1Mi")
     scenario.wait_bound("more")
     assert held_of(scenario.pod("more"))["memory"] == 2 * GI

@@ -1,4 +1,4 @@
-"""The definition of MasterQueues on a real API server: what is taken, and what is refused with what remedy."""
+"""The CustomResourceDefinition of MasterQueues on a real API server: valid objects, and errors with remedies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 def sample(**nats: Any) -> Manifest:
-    """The document's MasterQueue; fields of its natsFlavor are replaced, and left out where they are None."""
+    """Return the document's MasterQueue with other fields in its natsFlavor; None removes one."""
     found = read(MASTER_QUEUE)
     fields: Manifest = found["spec"]["flavors"][0]["natsFlavor"]
     fields |= nats
@@ -151,7 +151,7 @@ def test_what_the_controller_could_not_use_is_refused_with_a_remedy(
 
 
 def listed(pools: int, flavors: int = 64) -> Manifest:
-    """As many flavors with as many pools each, each lending to as many queues as may be."""
+    """Return the maximum number of flavors with pools, each lending to the maximum number of queues."""
     lend = [{"queue": f"q{n}", "lendingLimit": {"cpu": "1", "memory": "1Gi", "pods": 1, "nvidia.com/gpu": 0}}
             for n in range(64)]  # fmt: skip
     nats = sample(poolRegExp=None)["spec"]["flavors"][0]["natsFlavor"]
@@ -164,7 +164,7 @@ def listed(pools: int, flavors: int = 64) -> Manifest:
 
 
 def test_the_largest_that_the_bounds_allow_is_taken(plane: ControlPlane) -> None:
-    """The API server gives up rules that cost too much: here none does."""
+    """The API server rejects rules whose estimated cost is too high: none of these is."""
     for found in (listed(8), listed(32, 16)):
         status, answer = plane.request("POST", DRY, found)
         assert status == HTTPStatus.CREATED, answer

@@ -1,4 +1,4 @@
-"""The mirror over a real API server: through cut watches, compacted history and a killed API server."""
+"""The mirror on a real API server: cut watches, compacted history and a killed API server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PATIENCE = 60.0
 
 
 class Mirrored(MirrorMeter):
-    """What a mirror's user knows, and what the mirror counted."""
+    """The objects that a mirror has delivered, and its counts."""
 
     def __init__(self, cluster: KubernetesCluster, reconcile_seconds: float = 60.0) -> None:
         self.objects: dict[tuple[type, str, str], KubeObject] = {}
@@ -78,7 +78,7 @@ class Mirrored(MirrorMeter):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """The mirror run; cancelled at the end, when it must not have failed."""
+        """Run the mirror, and cancel it at the end; it must not have failed."""
         running = asyncio.create_task(self.mirror.run())
         try:
             yield
@@ -89,7 +89,7 @@ class Mirrored(MirrorMeter):
         assert not ended, failure
 
     async def becomes_what_there_is(self, cluster: KubernetesCluster) -> None:
-        """Wait until it has what a fresh list has. Raises TimeoutError."""
+        """Wait until it has the same objects as a new list. Raises TimeoutError."""
         async with asyncio.timeout(PATIENCE):
             while True:
                 listings = [await cluster.list(kind) for kind in KINDS]
@@ -111,7 +111,7 @@ def gang(namespace: str, name: str) -> PodGroup:
 
 async def live(plane: ControlPlane, admin: KubernetesCluster, chance: random.Random, steps: int,
                between: Callable[[], object] = lambda: None) -> None:  # fmt: skip
-    """Pods and groups come, change and go, of few names in a new namespace."""
+    """Create, change and delete pods and groups with few names in a new namespace."""
     namespace = plane.new_namespace()
     there: dict[tuple[type, str], Pod | PodGroup] = {}
     for step in range(steps):
@@ -125,7 +125,7 @@ async def live(plane: ControlPlane, admin: KubernetesCluster, chance: random.Ran
             there[kind, name] = await admin.patch_metadata(known, annotations={"step": str(step)})
         else:
             await admin.delete(there.pop((kind, name)))
-            if kind is PodGroup:  # the controller that lets protected groups go does not run here
+            if kind is PodGroup:  # no controller removes the finalizer of protected groups here
                 path = f"/apis/{known.api_version}/namespaces/{namespace}/podgroups/{name}"
                 await asyncio.to_thread(plane.request, "PATCH", path, {"metadata": {"finalizers": None}})
 
@@ -174,7 +174,7 @@ async def test_a_fresh_list_and_the_watch_agree_while_everything_changes(
 ) -> None:
     client = ApiClient(await load_access(str(control_plane.kubeconfig(SCHEDULER)), None))
     async with (cluster := Counted(client)):
-        mirrored = Mirrored(cluster, reconcile_seconds=0.2)  # an event may be 0.05 s late: some may be later
+        mirrored = Mirrored(cluster, reconcile_seconds=0.2)  # events may be late by 0.05 s; some are later
         await mirrored.start()
         async with mirrored.running():
             await live(control_plane, admin, random.Random(8), 200)
@@ -185,12 +185,12 @@ async def test_a_fresh_list_and_the_watch_agree_while_everything_changes(
 async def test_a_kind_that_the_role_does_not_allow_is_named(control_plane: ControlPlane) -> None:
     async with await connect(str(control_plane.kubeconfig("nobody"))) as cluster:
         mirror = Mirror(cluster, KINDS, lambda change, obj: None, clock=Hasty(), sleep=asyncio.sleep)
-        with pytest.raises(Forbidden, match=r"PriorityClass cannot be listed.*RBAC"):
+        with pytest.raises(Forbidden, match=r"failed to list PriorityClass objects.*RBAC"):
             await mirror.start()
 
 
 class Hasty(StoppedClock):
-    """A clock on which every look is ten seconds later than the last."""
+    """A clock that advances by ten seconds with each query."""
 
     def now(self) -> float:
         self.advance(10.0)
@@ -216,7 +216,7 @@ async def test_a_killed_api_server_and_a_compacted_history_lose_nothing(tmp_path
                 await live(plane, admin, chance, 30)
                 await mirrored.becomes_what_there_is(admin)
             assert mirrored.ended >= len(KINDS)
-            await admin.delete(again)  # while nobody watches
+            await admin.delete(again)  # without a watch
             second = await admin.create(a_pod(namespace, "again"))
             await admin.patch_metadata(kept, annotations={"while": "nobody watches"})
             await live(plane, admin, chance, 10)

@@ -1,6 +1,6 @@
-"""Pod groups on a real API server: beside kube-scheduler with the same gates, and where the server lacks something.
+"""Pod groups on a real API server, beside kube-scheduler with the same gates, and on one that lacks APIs or gates.
 
-Each gated field is read back before anything is concluded from it: without its gate an API server drops it silently.
+Each test reads gated fields back first, because without the gate an API server silently drops them.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ PLAIN: Final = Settings(
         "backoff": {"initialSeconds": 0.01, "maxSeconds": 0.01, "maxUnschedulableSeconds": 0.5},
     },
 )
-"""The core alone, which is what kube-scheduler is compared with. The backoff is over before anything else happens: of
-several groups that an event wakes none is left out because it was tried a moment ago."""
+"""Only the core, for the comparison with kube-scheduler. Backoffs end before the next event, so that it requeues all
+groups that it can help."""
 
 
 # ---------------------------------------------------------------------- one group
@@ -39,13 +39,13 @@ several groups that an event wakes none is left out because it was tried a momen
 
 @dataclass
 class Space:
-    """A namespace with nodes of its own, in domains of a label of its own."""
+    """A namespace with its own nodes, in domains of its own label."""
 
     plane: ControlPlane
     scheduler: str
     namespace: str = ""
     nodes: dict[str, str] = field(default_factory=dict)
-    """By name: the zone."""
+    """The zone of each node."""
 
     def __post_init__(self) -> None:
         self.namespace = self.plane.new_namespace()
@@ -99,7 +99,7 @@ class Space:
         return found
 
     def clear(self) -> None:
-        """Nothing of it is left to be in the way of others."""
+        """Delete its objects, so that they do not affect other tests."""
         for pod in self.pods():
             path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}?gracePeriodSeconds=0"
             self.plane.request("DELETE", path)
@@ -121,7 +121,7 @@ def space(plane: ControlPlane, scheduler: str = "fluence") -> Iterator[Space]:
 
 @pytest.fixture(scope="module")
 def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane with every gate on, kube-scheduler, and `fluence run` beside it."""
+    """A control plane with every gate enabled, kube-scheduler, and `fluence run` beside it."""
     folder = tmp_path_factory.mktemp("peers")
     with new_control_plane(folder, kube_scheduler=True) as plane, running(plane, folder, PLAIN):
         yield plane
@@ -133,17 +133,17 @@ class Case:
 
     zones: Mapping[str, Sequence[int]]
     members: Sequence[str] = ()
-    """The cpu of each pod of the group that is to be placed."""
+    """The cpu of each pod of the group."""
     minimum: int | None = None
     """None for a basic group."""
     load: Mapping[str, str] = field(default_factory=dict)
-    """The cpu of what else runs on some nodes."""
+    """The cpu of other pods on some nodes."""
     bound: Sequence[str] = ()
-    """The nodes of pods of the group that are on nodes from the start, of one cpu each."""
+    """The nodes of the group's pods that are bound initially, with one cpu each."""
     constrained: bool = True
     key: str = ""
     zone: str | None = None
-    """Where the group is to go, so that the comparison is known to compare something."""
+    """The group's expected nodes, so that the comparison is known to be meaningful."""
 
 
 CASES: Final = {
@@ -167,7 +167,7 @@ CASES: Final = {
 
 @dataclass(frozen=True)
 class Seen:
-    """What came of a group, in the words that both schedulers are to have alike."""
+    """The outcome for a group, in words that must be the same for both schedulers."""
 
     zones: frozenset[str]
     placed: int
@@ -177,7 +177,7 @@ class Seen:
 
 
 def play(plane: ControlPlane, scheduler: str, case: Case) -> Seen:
-    """Let one scheduler place the group on nodes of its own."""
+    """Let one scheduler place the group on its own nodes."""
     with space(plane, scheduler) as here:
         here.add_nodes(case.zones)
         for number, (node, cpu) in enumerate(case.load.items()):
@@ -186,8 +186,8 @@ def play(plane: ControlPlane, scheduler: str, case: Case) -> Seen:
             here.add_pod(f"bound-{number}", group="group", on=node)
         for number, cpu in enumerate(case.members):
             here.add_pod(f"member-{number}", cpu, group="group")
-        known = f"{len(here.nodes)} Insufficient cpu"  # with the label, the last that was written of a node
-        pass_marker(plane, here.namespace, scheduler, known, label=here.key)  # pods, nodes: all before the group
+        known = f"{len(here.nodes)} Insufficient cpu"  # with the label, which is written last
+        pass_marker(plane, here.namespace, scheduler, known, label=here.key)  # all pods and nodes precede the group
         topology = {"schedulingConstraints": {"topology": [{"key": case.key or here.key}]}} if case.constrained else {}
         here.add_group("group", case.minimum, **topology)
 
@@ -218,14 +218,14 @@ def test_a_group_goes_where_kube_scheduler_puts_it_and_the_same_is_said_of_it(pe
     assert case.zone is None or ours.zones == {case.zone}
     if theirs.group[1] == "False":
         said = theirs.message.partition(", workload aware preemption")[0]
-        if not case.constrained:  # of which kube-scheduler, too, says that one placement was tried: all nodes
+        if not case.constrained:  # kube-scheduler, too, reports one tried placement: all nodes
             said = said.partition("first placement status: ")[2].partition(", ")[0]
             assert said == "pod group is unschedulable"
         assert ours.message.startswith(_in_order(said)), theirs.message
 
 
 def _in_order(text: str) -> str:
-    """kube-scheduler's message, with the domains that it names in any order in alphabetical order."""
+    """Return kube-scheduler's message with its domains, which have no fixed order, sorted."""
     said, found, domains = text.partition("domain found for pod group: ")
     return said + found + ", ".join(sorted(domains.split(", ")))
 
@@ -253,7 +253,7 @@ def test_a_group_that_has_started_keeps_saying_so_when_more_pods_find_no_room(
 
 
 def test_the_priority_of_a_group_is_its_class_as_the_api_server_resolves_it(peers: ControlPlane) -> None:
-    """With room for one of two groups, the one of higher priority goes first, whichever came first."""
+    """Two groups, room for one: the one of higher priority is first, whatever their order of creation."""
     for name, value in (("low-group", 10), ("high-group", 1000)):
         peers.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": value,
                       "metadata": {"name": name}})  # fmt: skip
@@ -271,11 +271,11 @@ def test_the_priority_of_a_group_is_its_class_as_the_api_server_resolves_it(peer
         assert {name.partition("-")[0] for name in placed} == {"high"}
 
 
-# ---------------------------------------------------------------------- what an API server may lack
+# ---------------------------------------------------------------------- missing APIs and gates
 
 
 def lacking(tmp_path_factory: pytest.TempPathFactory, *gates: str) -> ControlPlane:
-    """A control plane with these gates only."""
+    """A control plane with only these gates."""
     return made(lambda: ControlPlane(tmp_path_factory.mktemp("lacking"), gates=gates))
 
 
@@ -288,7 +288,7 @@ def test_without_the_group_api_that_is_said_once_and_the_rest_is_served(
         here.add_pod("alone")
         until("the bind of the pod", lambda: here.pods()[0]["spec"].get("nodeName"))
         time.sleep(3.0)  # several comparisons with new lists
-        assert _lines(scheduler, "the API server has no PodGroup API") == 1
+        assert _lines(scheduler, "the API server serves no PodGroup API") == 1
         assert not [name for name in scheduler.metrics() if name.startswith("fluence_pod_group_api{")]
 
 

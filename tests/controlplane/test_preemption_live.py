@@ -1,7 +1,7 @@
 """Preemption on a real API server, beside kube-scheduler: the same objects for each, one after the other.
 
-Whom they end, for which node the pod is nominated and what they say of it must be the same. There is no kubelet and no
-controller: victims go on ending, and disruption budgets say what the test says.
+Victims, nominated nodes and messages must be the same. There is no kubelet and no controller, so victims stay
+terminating, and the test sets the status of disruption budgets.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ NEVER: Final = "never"
 SIDES: Final = ("default-scheduler", "fluence")
 SEED: Final = SchedulerConfig().seed
 DYNAMIC_RESOURCES: Final = "no new claims to deallocate, "
-"""What kube-scheduler's DynamicResources says in its PostFilter of every pod, claims or none."""
+"""The message of kube-scheduler's DynamicResources in its PostFilter for every pod, with or without claims."""
 PLAIN: Final = Settings(
     reconcile_seconds=5.0,
     more={
         "profiles": [{"schedulerName": "fluence", "plugins": [{"name": "fluence", "enabled": False}]}],
-        # a preemptor sleeps while its victims end: what is compared is what was said first
+        # a preemptor is unschedulable while its victims terminate: compare its first message
         "backoff": {"initialSeconds": 0.2, "maxSeconds": 1},
     },
 )
@@ -59,7 +59,7 @@ def ours(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield scheduler
 
 
-# ---------------------------------------------------------------------- what there is
+# ---------------------------------------------------------------------- objects
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Running:
 
 @dataclass
 class Case:
-    """What both are given. `allowed`: by app, how many of its pods a budget lets go."""
+    """The objects for both schedulers. `allowed` has the allowed disruptions of each app's budget."""
 
     nodes: dict[str, str]
     running: list[Running]
@@ -86,21 +86,21 @@ class Case:
     gang: int = 0
     allowed: dict[str, int] = field(default_factory=dict)
     whole: tuple[str, ...] = ()
-    """Groups that are disrupted whole."""
+    """Groups that are preempted as a whole."""
     never: bool = False
-    """Whether the new pod's class forbids that it preempts."""
+    """Whether the new pod's class forbids preemption."""
 
     def takes(self, gone: Container[str]) -> bool:
-        """Whether the nodes have room for all that is new when these pods are gone."""
+        """Whether the new pods fit once these pods are gone."""
         load = {node: sum(int(one.cpu) for one in self.running if one.node == node and one.name not in gone)
                 for node in self.nodes}  # fmt: skip
         room = sum(max(0, int(cpu) - load[node]) // int(self.cpu) for node, cpu in self.nodes.items())
         return room >= max(1, self.gang)
 
     def on_nodes_of(self, name: str) -> Case:
-        """The same on nodes of other names, so that none is taken for one of a case before: caches forget late.
+        """Return the case with other node names, so that caches of earlier cases do not matter.
 
-        The names are such that what decides between equal nodes does so as before.
+        The names keep the order of the tie-break.
         """
         own = sorted(self.nodes, key=lambda node: tie_break(SEED, node))
         for number in count():
@@ -115,24 +115,24 @@ class Case:
 
     @property
     def helpable(self) -> bool:
-        """Whether somebody is to end for it."""
+        """Whether the case needs a preemption."""
         lower = [one.name for one in self.running if one.priority < self.priority]
         return not self.never and not self.takes(()) and self.takes(lower)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What one of them did."""
+    """The outcome for one scheduler."""
 
     victims: tuple[str, ...]
     nominated: dict[str, str | None]
     message: str
     told: tuple[str, ...]
-    """What the victims are told by their condition, without the scheduler's name."""
+    """The condition of the victims, without the scheduler's name."""
 
 
 class Side:
-    """One scheduler's turn."""
+    """One scheduler's run."""
 
     def __init__(self, plane: ControlPlane, case: Case, scheduler: str) -> None:
         self.plane, self.case, self.scheduler = plane, case, scheduler
@@ -193,7 +193,7 @@ class Side:
         until("an answer", lambda: condition(self._get(names[-1]), "PodScheduled"))
         if self.case.helpable:
             until("the end of enough pods", lambda: self.case.takes(self._ending()))
-        pass_marker(self.plane, self.namespace, self.scheduler)  # whatever else follows is to be seen, too
+        pass_marker(self.plane, self.namespace, self.scheduler)  # wait for all further reactions
         pods = {one["metadata"]["name"]: one for one in self.plane.request("GET", self.pods)[1]["items"]}
         ending = {name: one for name, one in pods.items() if one["metadata"].get("deletionTimestamp")}
         told = {self._told(one) for one in ending.values()}
@@ -232,7 +232,7 @@ class Side:
 
 
 def answers(plane: ControlPlane, case: Case) -> tuple[Answer, Answer]:
-    """kube-scheduler's, and ours."""
+    """The runs of kube-scheduler and of fluence."""
     found = []
     for scheduler in SIDES:
         side = Side(plane, case, scheduler)
@@ -328,7 +328,7 @@ GANGS: Final = {
 def test_a_gang_preempts_as_with_kube_scheduler(plane: ControlPlane, ours: SchedulerProcess, name: str) -> None:
     theirs, own = answers(plane, GANGS[name].on_nodes_of(f"gang {name}"))
     assert (own.victims, own.told) == (theirs.victims, theirs.told)
-    for pod, node in theirs.nominated.items():  # kube-scheduler nominates only members that fit before, too
+    for pod, node in theirs.nominated.items():  # kube-scheduler nominates only members that fit even before that
         assert node is None or own.nominated[pod] is not None
     assert all(own.nominated.values()) is bool(own.victims)
 

@@ -1,4 +1,4 @@
-"""Programs that the harness starts are watched while they start, and none is left."""
+"""The harness's programs: it observes their start, and leaves none behind."""
 
 from __future__ import annotations
 

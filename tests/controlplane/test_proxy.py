@@ -1,4 +1,4 @@
-"""The faults that other tests rest on are the ones that the proxy says it makes."""
+"""The proxy's faults: each does what its description says."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOST = (http.client.RemoteDisconnected, ConnectionResetError)
 
 
 class Client:
-    """Speaks to the proxy as the administrator."""
+    """Sends requests to the proxy as administrator."""
 
     def __init__(self, plane: ControlPlane, proxy: Proxy) -> None:
         users = yaml.safe_load(plane.kubeconfig(ADMIN).read_text())["users"]
@@ -64,7 +64,7 @@ def client(control_plane: ControlPlane, proxy: Proxy) -> Client:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest, control_plane: ControlPlane) -> Iterator[str]:
-    """A name that nothing has yet."""
+    """A unique name."""
     name = f"made-{time.monotonic_ns()}"
     yield name
     control_plane.request("DELETE", f"{MAPS}/{name}")
@@ -160,7 +160,7 @@ def test_nothing_is_forwarded_after_the_call_of_what_was_sent_before_it(
     called = threading.Event()
     others: list[threading.Thread] = []
 
-    def call() -> None:  # while it runs, three more are sent
+    def call() -> None:  # while it runs, the client sends three more
         others.extend(threading.Thread(target=lost, args=(f"{name}-{number}",)) for number in range(3))
         for other in others:
             other.start()
@@ -215,7 +215,7 @@ def test_watches_are_cut_at_random_until_that_is_ended(proxy: Proxy, client: Cli
     proxy.stop_cutting()
     cut = proxy.watches_cut
     with client.open("GET", f"{MAPS}?watch=1&timeoutSeconds=1") as watch:
-        watch.read()  # to its end
+        watch.read()  # until it ends
     assert proxy.watches_cut == cut
 
 

@@ -107,7 +107,7 @@ def test_a_producer_that_fails_is_made_anew_and_its_consumers_wait_for_that_one(
     pods.set_phase(second, "Running")
     late, _ = pods.bound_consumers(2)
     quantum.plane.request("DELETE", f"{pods.path}/{late['metadata']['name']}")
-    pods.bound_consumers(2)  # the one that the Job made in its place finds its producer running
+    pods.bound_consumers(2)  # the Job's replacement finds its producer running
     assert scheduler.metrics()['fluence_consumers_total{result="ungated"}'] == 3
     assert scheduler.metrics()['fluence_consumers_total{result="deleted"}'] == 0
     quantum.check_places()
@@ -120,7 +120,7 @@ def test_who_waits_for_a_submission_learns_its_id(quantum: Scenario) -> None:
     create_job(quantum, "vqe", 2, annotations={f"{PREFIX}depends-on-kind": "quantum-submit"})
     producer = pods.bound_producer()
     pods.set_phase(producer, "Running")
-    create_job(quantum, "other", 2)  # whose gate is opened after this one's producer was looked at
+    create_job(quantum, "other", 2)  # the scheduler opens its gate after it has checked the first producer
     other = quantum.until(
         "the other's producer", lambda: next(iter(of_job(pods.of_role("producer"), "other")), None), 30
     )
@@ -246,7 +246,7 @@ def test_the_example_runs_on_an_api_server(quantum: Scenario, tmp_path: Path) ->
     quantum.add_node(cpu=4, devices=4)
     folder = EXAMPLES / "09-quantum-gang"
     quantum.run(replace(quantum.settings, resources=(folder / "resources.yaml").read_text()))
-    for workload in yaml.safe_load_all((folder / "workloads.yaml").read_text()):
+    for workload in yaml.safe_load_all((folder / "apply" / "workloads.yaml").read_text()):
         workload["metadata"]["namespace"] = quantum.namespace
         quantum.plane.create(workload)
     pods = pods_of(quantum)

@@ -1,4 +1,4 @@
-"""Queue objects on a real API server: a limit that holds, statuses, a missing parent, a circle; and without the CRD."""
+"""Queue objects on a real API server: limits, statuses, a missing parent, a cycle; and a cluster without the CRD."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(plane: ControlPlane, scheduler: SchedulerProcess) -> World:
-    """Pods are placed where the CRD is not installed yet; then it is."""
+    """Pods are placed before the CRD is installed, and after."""
     world = World(plane)
     world.pod("before", "default")
     until("a pod without the CRD", lambda: world.bound("before"))
@@ -138,8 +138,9 @@ def test_a_missing_parent_and_a_circle_are_told_and_take_no_pods(world: World) -
     world.pod("lost", "orphan")
     world.pod("round", "one")
     world.pod("fine", "default")
-    until("the orphan's pod", lambda: world.refused("lost", "queue 'orphan' takes no pods: parent: there is no queue"))
-    until("the circle's pod", lambda: world.refused("round", "the queues make a circle (one -> two -> one)"))
+    missing = "queue 'orphan' is not ready: parent: queue 'nowhere' does not exist"
+    until("the orphan's pod", lambda: world.refused("lost", missing))
+    until("the circle's pod", lambda: world.refused("round", "the queues form a cycle (one -> two -> one)"))
     until("others' pods", lambda: world.bound("fine"))
     world.queue("nowhere")
     until("the mended queue", lambda: world.ready("orphan") == ("True", "Ready"))

@@ -1,6 +1,6 @@
-"""Each right that deploy/ gives the scheduler, taken away in turn: what fails then, who says so, that it works again.
+"""Each right that deploy/ gives the scheduler, removed in turn: what fails then, where that is reported, and recovery.
 
-The rights are read from the manifest. One that no test knows fails: none is there that is for nothing.
+The rights come from the manifest. A right without a test fails, so that no right is unnecessary.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .test_annotations_policy_live import install_coscheduling
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane of its own: what an account may do there changes all the time."""
+    """A separate control plane, because its rights change all the time."""
     with new_control_plane(tmp_path_factory.mktemp("rbac")) as plane:
         install_coscheduling(plane)
         install_queues(plane)
@@ -35,7 +35,7 @@ def only_world(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest, only_world: RbacWorld) -> Iterator[RbacWorld]:
-    """The world, with nothing in it of the tests before."""
+    """The world without objects of earlier tests."""
     with told_where_it_fails(request, only_world.report):
         yield only_world
     only_world.tidy()

@@ -1,6 +1,6 @@
-"""Each right that deploy/ gives the webhook, taken away in turn: what it says then, and what pods get.
+"""Each right that deploy/ gives the webhook, removed in turn: its report then, and the effect on pods.
 
-The configuration's failurePolicy is Ignore: pods are created, without their environment.
+The configuration's failurePolicy is Ignore: pods are created without their environment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .webhook_process import SECRET, SECRETS, WebhookProcess, until
 from .webhook_world import World, new_world
 
 EMPTY: dict[str, Any] = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fluence-webhook-tls"}}
-"""The Secret as an administrator leaves it who wants new keys."""
+"""The Secret as an administrator leaves it to get new keys."""
 KNOWN = {
     "create secrets": "no Secret",
     "get secrets": "no Secret",
@@ -27,12 +27,12 @@ KNOWN = {
     "get admissionregistration.k8s.io/mutatingwebhookconfigurations": "no Secret",
     "patch admissionregistration.k8s.io/mutatingwebhookconfigurations": "no Secret",
 }
-"""What each right is needed for: what the webhook finds when it starts."""
+"""The state that the webhook finds at its start, for each right that it then needs."""
 
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane of its own: what an account may do there changes all the time."""
+    """A separate control plane, because its rights change all the time."""
     with new_control_plane(tmp_path_factory.mktemp("rbac-webhook")) as plane:
         yield plane
 
@@ -51,13 +51,13 @@ def webhook(world: World) -> Iterator[WebhookProcess]:
 
 
 def find(world: World, what: str) -> None:
-    """Let the webhook find this when it starts."""
+    """Create the state that the webhook finds at its start."""
     if what == "an empty Secret":
         assert world.plane.request("POST", SECRETS, EMPTY)[0] == HTTPStatus.CREATED
 
 
 def says(webhook: WebhookProcess, text: str) -> bool:
-    """Whether there is a line in its log with the text, which is quoted there."""
+    """Whether a line of its log contains the quoted text."""
     return webhook.log.exists() and text.replace('"', '\\"') in webhook.log.read_text()
 
 

@@ -1,4 +1,4 @@
-"""Queues take their shares back on a real API server: all of it in one cycle, and then it comes to rest."""
+"""Queues reclaim their shares on a real API server: all of it in one cycle, without oscillation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLAIN = Settings(
 
 
 class World:
-    """A node of 8 CPUs, and pods of one each. There is no kubelet: what is to end is deleted here."""
+    """A node of 8 CPUs, and pods with one each. Without a kubelet, the test deletes evicted pods."""
 
     def __init__(self, plane: ControlPlane, **specs: Manifest) -> None:
         self.plane = plane
@@ -48,16 +48,16 @@ class World:
         return [pod for pod in found if LABEL in pod["metadata"].get("labels", {})]
 
     def ending(self) -> list[str]:
-        """The queues of the pods that are to end."""
+        """Return the queues of the evicted pods."""
         return sorted(pod["metadata"]["labels"][LABEL] for pod in self.listed() if _ends(pod))
 
     def bound(self) -> Counter[str]:
-        """By queue, how many pods run on."""
+        """Return by queue the number of pods that keep running."""
         there = (pod for pod in self.listed() if pod["spec"].get("nodeName") and not _ends(pod))
         return Counter(pod["metadata"]["labels"][LABEL] for pod in there)
 
     def finish(self) -> list[str]:
-        """Let what is to end do so. Returns its queues."""
+        """Delete the evicted pods; return their queues."""
         ended = [pod for pod in self.listed() if _ends(pod)]
         for pod in ended:
             path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}?gracePeriodSeconds=0"
@@ -80,7 +80,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 def test_an_under_served_queue_has_its_share_in_one_cycle_and_two_that_want_everything_come_to_rest(
     plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """All pods are there before the scheduler is: its first cycle sees them together. What ends is made anew."""
+    """All pods exist before the scheduler starts, so its first cycle sees them together. Evicted pods are replaced."""
     half: Manifest = {"deserved": {"cpu": "4"}}
     world = World(plane, greedy=half, poor=half)
     world.pods("greedy", 8, nodeName="n1")
@@ -109,7 +109,7 @@ def test_an_under_served_queue_has_its_share_in_one_cycle_and_two_that_want_ever
 def test_a_queue_has_what_it_deserves_from_under_the_full_limit_of_the_queue_above(
     plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """There is room on the node, and none below the limit."""
+    """The node has room, but the limit leaves none."""
     half: Manifest = {"parent": "top", "deserved": {"cpu": "3"}}
     world = World(plane, top={"limit": {"cpu": "6"}}, greedy=half, poor=half)
     world.pods("greedy", 6, nodeName="n1")

@@ -1,4 +1,4 @@
-"""What people see of the scheduler's reports, on a real API server and with the scheduler's own rights."""
+"""The scheduler's reports as users see them, on a real API server and with the scheduler's own rights."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ GANG_WAITS = "pod group is unschedulable, waiting for minCount pods from a gang 
 
 
 class Meter(ReportMetrics):
-    """Keeps what was not written."""
+    """Stores the failed writes."""
 
     def __init__(self) -> None:
         self.lost: list[tuple[str, str]] = []
 
     def written(self, kind: str) -> None:
-        """Not looked at."""
+        """Ignored."""
 
     def dropped(self, kind: str, why: str) -> None:
         self.lost.append((kind, why))
 
 
 class Told:
-    """A recorder at work, and the cluster as people see it."""
+    """A recorder, and the cluster as users see it."""
 
     def __init__(self, plane: ControlPlane, cluster: KubernetesCluster, admin: KubernetesCluster) -> None:
         self.clock = StoppedClock()
@@ -77,7 +77,7 @@ class Told:
         await asyncio.wait_for(self.recorder.flush(), PATIENCE)
 
     def conditions(self, path: str) -> list[dict[str, Any]]:
-        """Without the times, which the server's clock has a part in."""
+        """Remove the times, which depend on the server's clock."""
         status = self._plane.request("GET", path.format(namespace=self.namespace))[1].get("status", {})
         left_out = ("lastTransitionTime", "lastProbeTime")
         return [
@@ -116,7 +116,7 @@ async def test_an_unschedulable_pod_shows_its_condition_and_event_as_kube_schedu
     assert told.conditions(POD) == [
         {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": NO_ROOM}
     ]
-    (event,) = told.events("/api/v1/namespaces/{namespace}/events")  # as kubectl describe asks
+    (event,) = told.events("/api/v1/namespaces/{namespace}/events")  # the request of kubectl describe
     assert (event["type"], event["reason"], event["action"]) == ("Warning", "FailedScheduling", "Scheduling")
     assert (event["message"], event["involvedObject"]["name"]) == (NO_ROOM, "one")
 
@@ -223,7 +223,7 @@ async def test_what_is_said_of_a_pod_that_is_gone_is_dropped(told: Told, control
 
 async def test_a_namespace_that_is_being_deleted_is_not_tried_again(told: Told, control_plane: ControlPlane) -> None:
     one = await told.pod("one")
-    control_plane.request("DELETE", f"/api/v1/namespaces/{told.namespace}")  # nothing here finishes that
+    control_plane.request("DELETE", f"/api/v1/namespaces/{told.namespace}")  # no controller finishes that
     told.recorder.event(one, "FailedScheduling", "Scheduling", NO_ROOM, warning=True)
     await told.settle()
     assert told.meter.lost == [("event", "Forbidden")]

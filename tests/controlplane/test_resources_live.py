@@ -1,4 +1,4 @@
-"""`fluence run` while its resources file changes: what pods hold stays theirs, and who waits gets what is new."""
+"""`fluence run` while its resources file changes: pods keep their allocations, and waiting pods get new devices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FPGA = "fluxion.flux-framework.org/fpga"
 
 
 def write(scenario: Scenario, scheduler: SchedulerProcess, text: str) -> None:
-    """Replace the replica's file as a whole, and wait until it was looked at."""
+    """Replace the replica's file, and wait until it was read."""
     before = scheduler.metrics()
     file = _file(scenario, scheduler)
     new = file.with_suffix(".new")
@@ -47,7 +47,7 @@ def start(scenario: Scenario, text: str) -> SchedulerProcess:
 
 
 def holding(pod: Manifest) -> dict[str, list[str]]:
-    """The devices that a pod's record says it holds, by jobid."""
+    """Return the devices in a pod's record, by jobid."""
     record = json.loads(pod["metadata"]["annotations"]["fluence.flux-framework.org/held"])
     jobs = record["plugins"]["fluence"]["jobs"]
     return {jobid: part["devices"] for jobid, part in jobs.items() if "devices" in part}
@@ -143,7 +143,7 @@ def test_so_many_share_a_device_and_a_successor_knows_also_where_fewer_may_by_th
 
 
 def backend(scenario: Scenario, *words: str, user: str = ADMIN) -> tuple[int, str]:
-    """Exit status, and what was written."""
+    """Run the command; return exit status and output."""
     kubeconfig = kubeconfig_for(scenario.plane, scenario.folder / scenario.namespace, user=user)
     given = ["--namespace", scenario.namespace, "--configmap", "resources", "--kubeconfig", str(kubeconfig)]
     ended = subprocess.run([sys.executable, "-m", "session_scheduler.cli", "backend", *words, *given],
@@ -152,7 +152,7 @@ def backend(scenario: Scenario, *words: str, user: str = ADMIN) -> tuple[int, st
 
 
 def let_nobody_drain(scenario: Scenario) -> None:
-    """The user `nobody` may do what `fluence backend` needs, and nothing else."""
+    """The user `nobody` has the rights that `fluence backend` needs, and no others."""
     group, metadata = "rbac.authorization.k8s.io", {"name": "drain", "namespace": scenario.namespace}
     rule = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["resources"], "verbs": ["get", "patch"]}
     scenario.plane.create({"apiVersion": f"{group}/v1", "kind": "Role", "metadata": metadata, "rules": [rule]})
@@ -173,7 +173,7 @@ def test_a_backend_is_drained_and_resumed_in_the_config_map(scenario: Scenario) 
     text = "resources:  # ours\n  - name: a  # the first\n    type: qpu\n  - {type: qpu, name: b}\n"
     scenario.add_node(cpu=8, devices=8)
     scheduler = start(scenario, text)
-    assert backend(scenario, "drain", "a")[0] == 2  # there is none yet
+    assert backend(scenario, "drain", "a")[0] == 2  # the ConfigMap does not exist yet
     scenario.plane.create({"apiVersion": "v1", "kind": "ConfigMap", "data": {"resources.yaml": text, "other": "x"},
                            "metadata": {"name": "resources", "namespace": scenario.namespace}})  # fmt: skip
 
@@ -183,7 +183,7 @@ def test_a_backend_is_drained_and_resumed_in_the_config_map(scenario: Scenario) 
         status, said = backend(scenario, *words, user="nobody")
         assert status == 0, said
         data: Manifest = config_map(scenario)["data"]
-        write(scenario, scheduler, data["resources.yaml"])  # as a kubelet brings it
+        write(scenario, scheduler, data["resources.yaml"])  # as a kubelet updates it
         return data
 
     status, said = backend(scenario, "drain", "a", user=SCHEDULER)

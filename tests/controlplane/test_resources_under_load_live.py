@@ -19,23 +19,23 @@ _QPU = "fluxion.flux-framework.org/qpu"
 
 
 class Quick(SchedulerProcess):
-    """Looks at its file all the time."""
+    """Reads its file all the time."""
 
     def _module(self) -> list[str]:
         return [str(Path(__file__).parent / "quick_follow.py")]
 
 
 class Load:
-    """Pods that come and go, and a file that changes; what the file says now is known here."""
+    """Pods that come and go, and a changing resources file; it knows the file's current content."""
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self.scenario = scenario
         self.chance = random.Random(seed)
         self.count = 0
         self.units: dict[str, bool] = {}
-        """The pods and gangs that are there, and which of them are gangs."""
+        """The existing pods and gangs, and which of them are gangs."""
         self.may: dict[str, int] = {}
-        """By path: how many pods may hold it."""
+        """The number of pods that may share a device, by path."""
 
     def text(self) -> str:
         chance, trees = self.chance, list[dict[str, Any]]()
@@ -52,7 +52,7 @@ class Load:
         return json.dumps({"resources": trees or [{"type": "none"}]})
 
     def changes(self) -> None:
-        """Some pods come, most of them for a device; some go."""
+        """Create some pods, most of them with a device; delete some."""
         for _ in range(self.chance.randint(1, 3)):
             self.count += 1
             name = f"u{self.count}"
@@ -68,12 +68,12 @@ class Load:
                 self.scenario.delete_pod(name)
 
     def held(self) -> dict[str, list[str]]:
-        """By pod that runs, the devices that its record says."""
+        """Return the devices in the record of each running pod."""
         pods = [pod for pod in self.scenario.pods() if is_bound(pod) and not has_ended(pod)]
         return {pod["metadata"]["name"]: devices for pod in pods if (devices := _devices(pod))}
 
     def lacking(self) -> int:
-        """How many devices pods hold, by their records, that the file does not have now."""
+        """Return how many allocated devices the current file does not have."""
         return sum(path not in self.may for paths in self.held().values() for path in paths)
 
 

@@ -1,7 +1,7 @@
-"""What a scheduler finds when it starts after a crash, and what it makes of it, before it places anything else.
+"""Recovery after a crash: what a scheduler finds when it starts, and does before it places anything else.
 
-Each window between two writes is made exactly: the scheduler is killed at that very write. A pod that would take every
-place that is not kept, and comes before the gang in priority, is there at the restart.
+Each test kills the scheduler at an exact write. At the restart there is a competitor: a pod of higher priority than the
+gang that would take every place that is not reserved.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from .invariants import HELD, PLAN, Manifest, Plan, condition, held_jobs, is_bou
 from .proxy import Fault
 
 BOUND = 3
-"""Of eight, where some are bound."""
+"""Number of pods that are bound, of eight."""
 
 
 def of_a_gang(world: World) -> Crash:
-    """A gang, room for exactly that gang, and a scheduler that is killed where a test says."""
+    """A gang, nodes for exactly that gang, and a scheduler that the test kills."""
     crash = Crash(world)
     world.add_room()
     world.create_gang("gang")
@@ -51,7 +51,7 @@ def crash(world: World) -> Crash:
 
 @pytest.fixture(autouse=True)
 def _told(request: pytest.FixtureRequest, world: World) -> Iterator[None]:
-    """Show what was seen where a test fails."""
+    """Print logs if a test fails."""
     with told_where_it_fails(request, world.report):
         yield
 
@@ -159,7 +159,7 @@ def test_a_gang_that_cannot_become_whole_again_is_given_up_after_its_time_out(wo
     crash.restart()
     world.until("the end of the bound members", lambda: not world.places("gang"))
     world.check()
-    world.add_node()  # it starts over once there is room, and its controller has made its pods again
+    world.add_node()  # it starts again once there is room, and its controller has created its pods again
     left = {pod["metadata"]["name"] for pod in world.members("gang")}
     for name in sorted(set(places) - left):
         world.create_pod(name, group="gang")
@@ -194,7 +194,7 @@ def test_a_running_gang_keeps_its_places(world: World, crash: Crash) -> None:
 
 
 def aborting(crash: Crash, number: int, where: Where) -> Plan:
-    """Killed right after a write of the abort sequence: the plan's node is gone, another one is there."""
+    """Kill the scheduler directly after a write of the abort: the plan's node is gone, and there is another one."""
     crash.run_until(1, plans)
     plan = crash.plan
     crash.world.delete_node(crash.planned_places["gang-0"])
@@ -297,7 +297,7 @@ def test_a_member_that_another_scheduler_bound_counts(world: World, crash: Crash
     world.wait_whole("gang")
     assert world.places("gang")["gang-0"] == world.nodes[0]
     crash.compete()
-    crash.assert_competitor_waits()  # no core is left
+    crash.assert_competitor_waits()  # no core is free
     world.check()
 
 
@@ -368,6 +368,6 @@ def test_a_copied_record_holds_nothing(world: World, crash: Crash) -> None:
     crash.assert_competitor_waits()
     world.finish([world.pod("forger")])
     world.create_pod("probe", device=False)
-    world.until("the probe's node", lambda: is_bound(world.pod("probe")))  # so the forger's end was seen
+    world.until("the probe's node", lambda: is_bound(world.pod("probe")))  # so the scheduler has seen the forger's end
     assert not is_bound(world.pod("competitor")), "its end freed a device of the pod that it copied from"
     world.check()

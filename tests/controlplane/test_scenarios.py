@@ -1,4 +1,4 @@
-"""`fluence run` among the real controllers: gangs, devices, ends, and what people are told of them."""
+"""`fluence run` among the real controllers: gangs, devices, the end of pods, and reports for users."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_an_incomplete_gang_is_told_so_after_a_second(scenario: Scenario) -> Non
 def test_a_gang_that_comes_in_time_is_never_told_that_it_is_incomplete(scenario: Scenario) -> None:
     scenario.add_node(cpu=20, devices=0)
     scenario.run()
-    for number in range(10):  # the machine may be too slow for the second of patience, but not for ever
+    for number in range(10):  # the machine may be too slow for that second, but not always
         name = f"gang-{number}"
         tries = scenario.tries()
         scenario.create_group(name, 2)

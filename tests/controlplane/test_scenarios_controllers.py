@@ -1,4 +1,4 @@
-"""`fluence run` and what else Kubernetes does to pods: Jobs, gates, grace, groups and nodes that are made anew."""
+"""`fluence run` and other changes of pods in Kubernetes: Jobs, gates, grace periods, recreated groups and nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PROMPT = 5.0
 
 
 def _create_job(scenario: Scenario, name: str, pods: int) -> None:
-    """An Indexed Job, of which the Job controller makes a gang."""
+    """Create an Indexed Job for which the Job controller creates a gang."""
     template = {"spec": pod_spec(device=True) | {"restartPolicy": "Never"}}
     spec = {"completionMode": "Indexed", "completions": pods, "parallelism": pods, "template": template}
     scenario.plane.create({"apiVersion": "batch/v1", "kind": "Job", "spec": spec,

@@ -1,4 +1,4 @@
-"""`fluence run` and gangs that change or break: replacements, failures, binds that are refused, large plans."""
+"""`fluence run` and gangs that change or break: replaced pods, failures, rejected bindings, large plans."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .scenarios_world import Scenario
 
 PROMPT = 5.0
 TIMEOUT = 2.0
-"""Seconds for which a gang may be bound in part, here."""
+"""Seconds for which a gang may be bound in part in these tests."""
 _ANNOTATION_LIMIT = 200 * 1024
 
 
@@ -40,7 +40,7 @@ def test_the_replacement_of_a_started_gangs_pod_is_placed_alone(scenario: Scenar
 
 
 def test_a_started_gang_goes_on_below_all_of_its_replacements(scenario: Scenario) -> None:
-    """Two of four are replaced, and there is room for one: minCount still runs, so that one goes alone."""
+    """Two of four are replaced, and there is room for one: minCount pods still run, so that one starts alone."""
     node = scenario.add_node(cpu=4, devices=0)
     scenario.run()
     scenario.create_gang("gang", 4, minimum=2)
@@ -59,7 +59,7 @@ def test_a_started_gang_goes_on_below_all_of_its_replacements(scenario: Scenario
 
 
 def test_a_gang_below_its_minimum_again_starts_as_a_gang(scenario: Scenario) -> None:
-    """Two of four have failed, and there is room for one of two replacements: none of them is bound."""
+    """Two of four have failed, and there is room for one of two replacements: neither is bound."""
     node = scenario.add_node(cpu=4, devices=0)
     scenario.run()
     scenario.create_gang("gang", 4)
@@ -134,7 +134,7 @@ def test_a_gang_that_cannot_be_bound_whole_in_time_is_evicted_and_starts_over(sc
 
 
 def test_evicted_members_leave_the_gang_whole_unbound_while_it_cannot_start(scenario: Scenario) -> None:
-    """Nothing makes the members anew: what is left of the gang waits, and holds nothing."""
+    """No controller replaces the members: the rest of the gang waits, without allocations."""
     scenario.add_node(cpu=3, devices=3)
     scheduler = scenario.new_scheduler(replace(scenario.settings, gang_bind_timeout_seconds=TIMEOUT))
     scenario.create_gang("gang", 3, device=True)
@@ -156,7 +156,7 @@ def test_evicted_members_leave_the_gang_whole_unbound_while_it_cannot_start(scen
 
 
 def _resources(count: int) -> str:
-    """Devices with long names that cannot be compressed."""
+    """Devices with long names that do not compress."""
     chance = random.Random(4)
     letters = string.ascii_letters + string.digits
     names = ("".join(chance.choices(letters, k=200)) for _ in range(count))
@@ -165,7 +165,7 @@ def _resources(count: int) -> str:
 
 
 def _in_config_map(group: Manifest) -> str | None:
-    """The ConfigMap that a group's plan lies in."""
+    """The ConfigMap with a group's plan."""
     written = json.loads(annotation(group, PLAN) or "{}")
     name: str | None = written.get("configMap")
     return name

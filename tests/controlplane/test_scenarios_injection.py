@@ -1,4 +1,4 @@
-"""`fluence run` with `requireInjectedEnv`: who did not come through the webhook is told, and all others are bound."""
+"""`fluence run` with `requireInjectedEnv`: pods that bypassed the webhook are rejected, all others are bound."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BACKEND = {
     "name": "FLUXION_BACKEND",
     "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['fluence.flux-framework.org/backend']"}},
 }
-"""As the webhook writes it."""
+"""A variable as the webhook writes it."""
 REFUSED = "its container 'main' has no environment variable FLUXION_BACKEND (requireInjectedEnv): create the pod again"
 
 
@@ -58,5 +58,5 @@ def test_one_bare_member_keeps_its_whole_gang_waiting(demanding: Scenario) -> No
     assert demanding.node_of("gang-0") is None
     demanding.delete_pod("gang-1")
     demanding.create_pod("gang-1", group="gang", containers=[container("main", BACKEND)])
-    demanding.wait_bound("gang-0", "gang-1")
+    demanding.wait_whole("gang", 2)
     demanding.check("gang")

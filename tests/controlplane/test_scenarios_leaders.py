@@ -12,14 +12,14 @@ from .scheduler_process import Ended, SchedulerProcess
 
 LEASE_SECONDS = 5.0
 TAKEN = LEASE_SECONDS + 5.0
-"""Seconds after its leader's death within which the other replica has bound what came."""
+"""Seconds after the leader's death within which the other replica has bound new pods."""
 HANDED_OVER = 2.0
-"""Seconds after which the other replica leads where the lease was given back."""
+"""Seconds after a release within which the other replica leads."""
 EXIT = 10.0
 
 
 def _two(scenario: Scenario) -> tuple[SchedulerProcess, SchedulerProcess]:
-    """A leader, and a replica that stands by."""
+    """A leader, and a standby replica."""
     scenario.keep_alive(False)
     settings = scenario.with_election()
     leader, standby = scenario.new_scheduler(settings), scenario.new_scheduler(settings)
@@ -32,7 +32,7 @@ def _two(scenario: Scenario) -> tuple[SchedulerProcess, SchedulerProcess]:
 
 
 def _leads(scheduler: SchedulerProcess) -> bool:
-    """Whether it answers, and says that it leads."""
+    """Whether it serves, and reports that it leads."""
     return scheduler.is_ready() and scheduler.metrics()["fluence_leader"] == 1
 
 

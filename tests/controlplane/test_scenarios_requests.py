@@ -1,4 +1,4 @@
-"""`fluence run` and an API server that is busy, or watches that keep something to themselves."""
+"""`fluence run` with a busy API server, or with watches that miss events."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .proxy import Fault, Write
 from .scenarios_world import Scenario
 
 RETRY_AFTER = 1.0
-"""Seconds, as the proxy's 429 says."""
+"""Seconds in the Retry-After of the proxy's 429."""
 RECONCILE = 2.0
 BACKOFF = (0.2, 0.4, 0.8, 1.0)
-"""Seconds between tries, as the tests' configuration has them."""
+"""Seconds between attempts in the tests' configuration."""
 
 
 def _plans(method: str, path: str) -> bool:

@@ -1,4 +1,4 @@
-"""`fluence run` in a cluster that others change, too: kube-scheduler, administrators, nodes that come and go."""
+"""`fluence run` in a cluster with other clients: kube-scheduler, administrators, and changing nodes."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_node_that_others_filled_takes_no_gang(scenario: Scenario) -> None:
 
 
 def _devices(scenario: Scenario, pod: str) -> list[str]:
-    """What a pod's own record says that it holds."""
+    """Return the allocations in a pod's own record."""
     return [path for part in held_jobs(scenario.pod(pod)).values() for path in part.get("devices", [])]
 
 
@@ -129,7 +129,7 @@ def test_a_record_that_was_copied_from_another_pod_is_ignored_and_told_of(scenar
     scenario.wait_bound("honest")
     copied = annotation(scenario.pod("honest"), HELD)
     assert copied
-    scenario.create_group("waits", 2)  # its other member is never made: nothing of ours binds this pod
+    scenario.create_group("waits", 2)  # its other member never exists, so fluence does not bind this pod
     scenario.create_pod("waits-0", group="waits")
     scenario.bind_as_admin("waits-0", node, {HELD: copied})
     event = scenario.wait_event("waits-0", "FluenceRecovery")
@@ -200,7 +200,7 @@ def test_a_node_that_grows_takes_more_and_one_that_shrinks_takes_less(scenario: 
     scenario.wait_refused("late", "Insufficient cpu")
     scenario.wait_tries(1)
     assert scenario.node_of("late") is None
-    scenario.check_places()  # a pod may hold the core that is gone, until it is there again
+    scenario.check_places()  # a pod may have the removed core until it is added again
     scenario.resize(node, 3)
     scenario.wait_bound("late", seconds=PROMPT)
     scenario.check("gang")

@@ -1,7 +1,7 @@
-"""The policy by which the webhook's account makes and changes one Secret alone, on a real API server.
+"""The policy that lets the webhook's account create and change only one Secret, on a real API server.
 
-The account has every right here, so whatever is refused is refused by the policy: its Role must let it create Secrets,
-and RBAC can name none of them.
+The account has every right here, so only the policy can reject a request. RBAC cannot do this, because a rule for
+creating Secrets cannot name one of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Manifest = dict[str, Any]
 
 
 class Plane(ControlPlane):
-    """Under the policy, and with the account as a user who may do everything."""
+    """Under the policy; the account is a user with every right."""
 
     USERS: ClassVar[dict[str, str]] = {ACCOUNT: "system:masters"}
 
@@ -45,16 +45,16 @@ def secret(name: str = NAME, kind: str = TLS) -> Manifest:
 
 
 def create(plane: ControlPlane, made: Manifest, path: str = SECRETS, user: str = ACCOUNT) -> tuple[int, str]:
-    """What becomes of a new Secret, which is not kept."""
+    """Create a Secret as a dry run; return the response."""
     status, answer = plane.request("POST", f"{path}?dryRun=All", made, user=user)
     return status, answer.get("message", "")
 
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    program("kube-apiserver")  # without it this ends as the other tests of real API servers do
+    program("kube-apiserver")  # skip or fail, like other tests with real API servers
     with Plane(tmp_path_factory.mktemp("secret-policy")) as plane:
-        until(lambda: create(plane, secret("other"))[0] == HTTPStatus.FORBIDDEN)  # it is heard of a moment later
+        until(lambda: create(plane, secret("other"))[0] == HTTPStatus.FORBIDDEN)  # once it is enforced
         yield plane
 
 

@@ -1,6 +1,6 @@
-"""Claims for the devices that Slurm gave, on a real control plane, with the scheduler's own rights.
+"""Claims for devices that Slurm allocated, on a real control plane with the scheduler's own rights.
 
-The shares are made by hand; slices, classes, what is admitted of claims and what frees them are the real ones.
+The tests create the shares; slices, classes, admission of claims and their deallocation are real.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def gave(gres: tuple[Gres, ...] = (), cores: tuple[int, ...] = ()) -> NodeShare:
 
 
 class Claimer:
-    """Claims as `prebind` does; what is seen of the cluster is listed before each claim."""
+    """Creates claims as `prebind` does; it lists the cluster before each claim."""
 
     def __init__(self, scenario: Scenario, cluster: KubernetesCluster) -> None:
         self._scenario = scenario
@@ -47,12 +47,12 @@ class Claimer:
         self._seen: dict[type[Any], dict[str, Any]] = {}
 
     async def look(self) -> None:
-        """See all devices, classes and claims as they are now."""
+        """Read the current devices, classes and claims."""
         for kind in DEVICE_KINDS:
             self._seen[kind] = {one.key: one for one in (await self._cluster.list(kind)).items}
 
     async def claim(self, name: str, node: str, share: NodeShare, *, look: bool = True) -> None:
-        """Give a pod what Slurm gave on the node."""
+        """Give a pod the devices that Slurm allocated on the node."""
         if look:
             await self.look()
         pod = await self._cluster.get(Pod, self._scenario.namespace, name)
@@ -66,7 +66,7 @@ class Claimer:
                                  resource_version=pod.metadata.resource_version)  # fmt: skip
 
     async def claims(self) -> list[ResourceClaim]:
-        """Those of the scenario, as they are now."""
+        """Return the scenario's current claims."""
         found = (await self._cluster.list(ResourceClaim)).items
         return [one for one in found if one.metadata.namespace == self._scenario.namespace]
 
@@ -78,7 +78,7 @@ async def claimer(scenario: Scenario) -> AsyncIterator[Claimer]:
 
 
 def publish(scenario: Scenario, driver: str, *devices: Manifest) -> str:
-    """A node with a slice of the driver's devices, and the driver's class; returns the node."""
+    """Create a node with a slice of the driver's devices, and the driver's class; return the node."""
     node = scenario.add_node(cpu=64, devices=0)
     path = f"/apis/{_API}/deviceclasses/{driver}"
     if scenario.plane.request("GET", path)[0] != HTTPStatus.OK:
@@ -97,7 +97,7 @@ def gpus(*indices: int) -> list[Manifest]:
 
 
 def create(scenario: Scenario, name: str, **amounts: int) -> None:
-    """A pod that asks for devices of classes, which is nobody's but the test's to bind."""
+    """Create a pod that requests devices of classes, and that only the test binds."""
     asked = {CLASS_PREFIX + key.replace("_", "."): str(amount) for key, amount in amounts.items()}
     containers = [{"name": "main", "image": "example.com/none", "resources": {"requests": asked, "limits": asked}}]
     scenario.create_pod(name, schedulerName="slurm-bridge-scheduler", containers=containers)

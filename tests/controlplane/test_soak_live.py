@@ -1,4 +1,4 @@
-"""The soak, small: it comes to its end, and says what is wrong where something is."""
+"""A small soak run: it ends, and reports missed goals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def test_pods_groups_and_nodes_come_and_go_and_nothing_is_lost(tmp_path: P
     assert found.problems == []
     assert found.rest is not None
     assert found.created > 120
-    assert found.bound >= found.created - 60  # what was deleted while it waited was never bound
+    assert found.bound >= found.created - 60  # pods that were deleted while pending were never bound
 
 
 def test_goals_that_are_missed_are_named() -> None:

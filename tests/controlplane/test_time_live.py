@@ -1,4 +1,4 @@
-"""`fluence run` with durations, reservations and maintenance windows, and with the scheduler killed in between."""
+"""`fluence run` with durations, reservations and maintenance windows; the scheduler is killed in between."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_who_outlives_its_duration_keeps_what_it_holds_also_over_a_restart(scena
     scheduler = scenario.run(settings)
     scenario.create_pod("late", device=True, annotations=_lasting(1))
     scenario.wait_bound("late")
-    time.sleep(1.5)  # its time is over
+    time.sleep(1.5)  # longer than its duration
     scenario.create_pod("next", device=True, annotations=_lasting(1))
     scenario.wait_refused("next", "1 qpu wanted, 0 of 1 free")
     scenario.retire(scheduler)

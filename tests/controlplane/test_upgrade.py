@@ -1,8 +1,8 @@
-"""An upgrade with gang plans in flight and pods bound by an older commit: nothing is lost and nothing is bound twice.
+"""An upgrade with gang plans in flight and pods bound by an older commit: nothing is lost, and nothing is bound twice.
 
-`upgrade/recorded` holds what the scheduler of that commit left in a real API server when it was killed. Each recording
-is put into a cluster, and the scheduler of this tree starts there. `python -m tests.controlplane.upgrade.live` does the
-same with both schedulers, and makes the recordings.
+`upgrade/recorded` has the state that the scheduler of that commit left in a real API server when it was killed. Each
+test loads a recording into a cluster, and starts this tree's scheduler. `python -m tests.controlplane.upgrade.live`
+does the same with both schedulers, and writes the recordings.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ _LABEL = "tests/volume-node"
 def _storage(
     scenario: Scenario, *volumes: tuple[str, str], waits: bool = True, provisioner: str = "kubernetes.io/no-provisioner"
 ) -> str:
-    """A StorageClass of the scenario's own with volumes, each (name, node); returns its name."""
+    """Create a StorageClass for the scenario with volumes, each (name, node); return its name."""
     name = scenario.namespace
     mode = "WaitForFirstConsumer" if waits else "Immediate"
     scenario.plane.create({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
@@ -35,7 +35,7 @@ def _phase(scenario: Scenario, path: str) -> str:
 
 
 def _claim(scenario: Scenario, name: str, storage_class: str) -> list[Manifest]:
-    """A claim; returns the volumes of a pod that uses it."""
+    """Create a claim; return the volumes of a pod that uses it."""
     scenario.plane.create({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
                            "metadata": {"name": name, "namespace": scenario.namespace}, "spec": {
                                "accessModes": ["ReadWriteOnce"], "resources": {"requests": _STORAGE},
@@ -93,19 +93,19 @@ def test_a_pod_follows_its_bound_volume_and_one_whose_claim_names_nothing_waits_
 
 
 def _said(scenario: Scenario, pod: str) -> str:
-    """The node that a pod names while it is bound to none."""
+    """Return the nominated node of a pod that is not bound."""
     found = scenario.pod(pod)
     return "" if found["spec"].get("nodeName") else str(found["status"].get("nominatedNodeName", ""))
 
 
 def _times_named(scenario: Scenario, pod: str) -> int:
-    """How often our scheduler wrote the node that a pod names; one that met another write, and did nothing, is none."""
+    """Return how often our scheduler wrote a pod's nominated node; writes with a conflict do not count."""
     done = (write for write in scenario.writes("PATCH", f"/pods/{pod}/status") if write.outcome == "200")
     return sum("nominatedNodeName" in write.body for write in done)
 
 
 def _make_volume(scenario: Scenario, claim: str, storage_class: str) -> None:
-    """What the provisioner would make for a claim."""
+    """Return the volume that the provisioner would create for a claim."""
     path = f"/api/v1/namespaces/{scenario.namespace}/persistentvolumeclaims/{claim}"
     uid = scenario.plane.request("GET", path)[1]["metadata"]["uid"]
     ref = {"kind": "PersistentVolumeClaim", "namespace": scenario.namespace, "name": claim, "uid": uid}

@@ -22,12 +22,12 @@ from .webhook_world import NAMES, World, new_world
 
 NOW = datetime.now(UTC)
 DUE_SOON = {"serving": timedelta(seconds=60), "authority": timedelta(seconds=60), "backdated": timedelta(seconds=111)}
-"""Two thirds of this life are over 3 s after its beginning now; its end is far enough away for a slow machine."""
+"""Two thirds of this lifetime are over 3 s after its start; its end is late enough for a slow machine."""
 
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane of its own: the configuration holds for all pods in one."""
+    """A separate control plane, because the configuration applies to all of its pods."""
     with new_control_plane(tmp_path_factory.mktemp("webhook")) as plane:
         yield plane
 
@@ -39,7 +39,7 @@ def world(plane: ControlPlane, tmp_path: Path) -> World:
 
 @pytest.fixture
 def webhook(world: World) -> Iterator[WebhookProcess]:
-    """A replica that is ready, and called by the API server."""
+    """A replica that is ready, and that the API server calls."""
     with world.replica() as replica:
         world.shared.configure(replica.tls_port)
         replica.start()
@@ -75,7 +75,7 @@ def test_an_expired_certificate_is_replaced_at_start(world: World) -> None:
         world.shared.configure(replica.tls_port)
         replica.start()
         replica.wait_ready()
-        assert world.shared.material().authorities == expired.authorities  # its CA lasts longer
+        assert world.shared.material().authorities == expired.authorities  # its CA expires later
         replica.certificate(expired.authorities)
         until(world.is_patched)
 
@@ -93,7 +93,7 @@ def test_an_expired_ca_is_replaced_at_start(world: World) -> None:
 
 
 class _Pods:
-    """Pods created one after the other for as long as the context lasts; how many of them came without variables."""
+    """Create pods one after the other during this context; count those without variables."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -119,7 +119,7 @@ def test_a_certificate_that_is_about_to_end_is_replaced_while_pods_are_created(
 ) -> None:
     old = world.shared.material()
     soon = made(datetime.now(UTC), **DUE_SOON | {"authority": timedelta(days=1)})
-    soon = replace(soon, authorities=soon.authorities + old.authorities)  # as whoever renews the CA writes it
+    soon = replace(soon, authorities=soon.authorities + old.authorities)  # as a renewal of the CA writes it
     with _Pods(world) as pods:
         world.shared.put(soon)
         until(lambda: world.shared.material().certificate not in (soon.certificate, old.certificate))

@@ -1,4 +1,4 @@
-"""The webhook on a real API server, which calls it over TLS: what pods get, and how a replica lives and ends."""
+"""The webhook on a real API server, which calls it over TLS: effects on pods, and the life of a replica."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .webhook_world import OURS, World, env_names, new_world, pod
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane of its own: the configuration holds for all pods in one."""
+    """A separate control plane, because the configuration applies to all of its pods."""
     with new_control_plane(tmp_path_factory.mktemp("webhook")) as plane:
         yield plane
 
@@ -29,7 +29,7 @@ def world(plane: ControlPlane, tmp_path: Path) -> World:
 
 @pytest.fixture
 def webhook(world: World) -> Iterator[WebhookProcess]:
-    """A replica that is ready, and called by the API server."""
+    """A replica that is ready, and that the API server calls."""
     with world.replica() as replica:
         world.shared.configure(replica.tls_port)
         replica.start()

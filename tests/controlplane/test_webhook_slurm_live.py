@@ -18,7 +18,7 @@ from .webhook_process import WebhookProcess, until
 from .webhook_world import Manifest, World, new_world
 
 HANDLERS = ("slurm-bridge", "slurm-bridge-namespaces")
-"""The names that its entries in the configuration begin with."""
+"""The prefix of its entries' names in the configuration."""
 ACCOUNT = "system:serviceaccount:kube-system:fluence"
 TOLERATION = {
     "key": "slinky.slurm.net/managed-node",
@@ -41,7 +41,7 @@ ALL: Manifest = {
 
 @dataclass
 class Place:
-    """A namespace, and what is asked for there."""
+    """A namespace, and requests in it."""
 
     plane: ControlPlane
     name: str
@@ -50,7 +50,7 @@ class Place:
         return f"/api/v1/namespaces/{self.name}/pods{end}"
 
     def ask(self, scheduler: str | None, metadata: Manifest | None = None, **spec: Any) -> tuple[int, Any]:
-        """Ask for a pod."""
+        """Create a pod."""
         named = {} if scheduler is None else {"schedulerName": scheduler}
         containers = [{"name": "main", "image": "example.com/none"}]
         whole = {"automountServiceAccountToken": False, "containers": containers} | named | spec
@@ -63,13 +63,13 @@ class Place:
         return dict(answer)
 
     def change(self, pod: Manifest, metadata: Manifest, user: str = ADMIN, through: str = "") -> tuple[int, str]:
-        """Merge this into a pod's metadata; the status, and why it is refused."""
+        """Patch a pod's metadata; return the response's status and message."""
         path = self.path(f"/{pod['metadata']['name']}{through}")
         status, answer = self.plane.request("PATCH", path, {"metadata": metadata}, user=user)
         return status, "" if status == HTTPStatus.OK else answer["message"]
 
     def marked(self) -> Manifest:
-        """A pod that Slurm has placed, as the scheduler says."""
+        """Create a pod that Slurm has placed, according to the scheduler."""
         pod = self.create()
         assert self.change(pod, ALL, SCHEDULER, "/status") == (HTTPStatus.OK, "")
         return pod
@@ -81,7 +81,7 @@ class Place:
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane of its own: the configuration holds for all pods in one."""
+    """A separate control plane, because the configuration applies to all of its pods."""
     with new_control_plane(tmp_path_factory.mktemp("slurm-webhook")) as plane:
         yield plane
 
@@ -107,7 +107,7 @@ def managed(world: World) -> Place:
 
 @pytest.fixture
 def webhook(world: World, managed: Place) -> Iterator[WebhookProcess]:
-    """A replica that is ready, and called by the API server."""
+    """A replica that is ready, and that the API server calls."""
     with world.replica() as replica:
         world.shared.configure(replica.tls_port, HANDLERS, "options/slurm-bridge.yaml")
         replica.start("--handlers", "slurm-bridge", "--scheduler-user", ACCOUNT)

@@ -1,4 +1,4 @@
-"""`simulate`, `explain` and `snapshot` on a real API server's state: read as the scheduler does, never written."""
+"""`simulate`, `explain` and `snapshot` with a real API server's state: they read it, and never write."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .scheduler_process import SchedulerProcess, kubeconfig_for
 
 @pytest.fixture(scope="module")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """Of its own: what is decided on is all that is there, and other tests may have left something."""
+    """A separate control plane, because these commands read all of its objects."""
     with new_control_plane(tmp_path_factory.mktemp("what-if")) as plane:
         yield plane
 
 
 @pytest.fixture
 def placed(control_plane: ControlPlane) -> Any:
-    """A namespace with a pod that fits on its own node, one that fits nowhere, and a Secret; gone afterwards."""
+    """A namespace with a pod that fits on its own node, one that fits on no node, and a Secret."""
     namespace = control_plane.new_namespace()
     control_plane.new_node(f"{namespace}-n", cpu="2000")
     for name, cpu in (("fits", "1000"), ("large", "3000")):
@@ -57,7 +57,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0
 
 
 def versions(plane: ControlPlane) -> dict[str, str]:
-    """The resourceVersions of all pods and nodes: they move with every write."""
+    """Return the resourceVersions of all pods and nodes, which change with every write."""
     found = {}
     for path in ("/api/v1/pods", "/api/v1/nodes"):
         items = plane.request("GET", path)[1]["items"]
@@ -86,7 +86,7 @@ def test_a_live_cluster_is_read_and_decided_on_alone_with_files_and_from_its_sna
     (told,) = printed(capsys, "explain", str(tmp_path / "near.yaml"), *live, "--pod", f"{placed}/near")["pods"]
     assert told["fitsIf"] == ["claim data existed"]
     wanted = {one["plugin"]: one["changes"] for one in told["nodes"][f"{placed}-n"]["fitsIf"]}
-    assert wanted["InterPodAffinity"] == [  # nobody labels nodes here: there is no kubelet
+    assert wanted["InterPodAffinity"] == [  # nodes have no labels here, because there is no kubelet
         f"{placed}-n had the label kubernetes.io/hostname", f"a pod matching app=web ran on {placed}-n",
     ]  # fmt: skip
 

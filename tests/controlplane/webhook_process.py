@@ -1,6 +1,6 @@
-"""`fluence webhook` as a process of its own, under the rights and the configuration of deploy/fluence.yaml.
+"""`fluence webhook` as a separate process, with the rights and the configuration of deploy/fluence.yaml.
 
-The API server here reaches no Services, so the configuration leads to the process by a URL; the rest is as shipped.
+This API server cannot reach Services, so the configuration has the process's URL; everything else is as shipped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PATIENCE = 30.0
 
 
 def kubeconfig_of_the_account(plane: ControlPlane, folder: Path) -> Path:
-    """A kubeconfig with a token of the webhook's ServiceAccount, as its pods have it."""
+    """Write a kubeconfig with a token of the webhook's ServiceAccount, as its pods have it."""
     path = "/api/v1/namespaces/kube-system/serviceaccounts/fluence-webhook/token"
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200}}
     status, answer = plane.request("POST", path, body)
@@ -49,7 +49,7 @@ def kubeconfig_of_the_account(plane: ControlPlane, folder: Path) -> Path:
 
 
 def configuration(port: int, handlers: Sequence[str] = ("fluxion",), file: str = "fluence.yaml") -> dict[str, Any]:
-    """The configuration of a file in deploy/ for some handlers, leading to a port of this machine."""
+    """Return the configuration in a file of deploy/ for some handlers, with a URL of this machine."""
     manifests = yaml.safe_load_all((DEPLOY / file).read_text())
     found: dict[str, Any] = next(each for each in manifests if each["kind"] == "MutatingWebhookConfiguration")
     found["webhooks"] = [each for each in found["webhooks"] if each["name"].partition(".")[0] in handlers]
@@ -60,7 +60,7 @@ def configuration(port: int, handlers: Sequence[str] = ("fluxion",), file: str =
 
 
 class WebhookProcess:
-    """One replica; killed at the end of its context."""
+    """One replica; it is killed at the end of its context."""
 
     def __init__(self, folder: Path, kubeconfig: Path, name: str = "webhook", resources: Path | None = None) -> None:
         self.name = name
@@ -78,7 +78,7 @@ class WebhookProcess:
             self._program.kill()
 
     def start(self, *options: str) -> None:
-        """Start it; returns at once."""
+        """Start it without waiting."""
         arguments: list[str | Path] = [
             "webhook", "--kubeconfig", self._kubeconfig,
             "--host", "127.0.0.1", "--tls-port", str(self.tls_port), "--port", str(self.port),
@@ -89,7 +89,7 @@ class WebhookProcess:
         self._program = FluenceProgram(self.name, arguments, self.log)
 
     def wait_ready(self) -> None:
-        """Return once /readyz is OK. Raises StartError."""
+        """Wait until /readyz is OK. Raises StartError."""
         assert self._program is not None
         self._program.wait_until(self.is_ready, PATIENCE)
 
@@ -100,15 +100,15 @@ class WebhookProcess:
         return False
 
     def get(self, path: str) -> tuple[int, str]:
-        """One of its own endpoints: status and text."""
+        """Request one of its endpoints; return status and text."""
         return ask("127.0.0.1", self.port, path)
 
     def metrics(self) -> dict[str, float]:
-        """/metrics as {"name{label="value"}": number}."""
+        """Return /metrics as {"name{label="value"}": number}."""
         return scraped(self.get("/metrics")[1])
 
     def certificate(self, bundle: bytes) -> bytes:
-        """The certificate that it serves, verified by the bundle and for the Service's name. Raises ssl.SSLError."""
+        """Return its certificate, verified with the bundle and the Service's name. Raises ssl.SSLError."""
         context = ssl.create_default_context(cadata=bundle.decode())
         with (
             socket.create_connection(("127.0.0.1", self.tls_port), timeout=5) as raw,
@@ -119,7 +119,7 @@ class WebhookProcess:
             return found
 
     def terminate(self) -> tuple[int, float]:
-        """SIGTERM; returns the exit status and the seconds that it took."""
+        """Send SIGTERM; return the exit status and the seconds until its end."""
         assert self._program is not None
         began = time.monotonic()
         self._program.terminate()
@@ -128,13 +128,13 @@ class WebhookProcess:
         return self._program.status, time.monotonic() - began
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         assert self._program is not None
         self._program.kill()
 
 
 def until(true: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Return once it is so."""
+    """Wait until the condition holds."""
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, "it did not come about"
@@ -142,28 +142,28 @@ def until(true: Callable[[], bool], seconds: float = PATIENCE) -> None:
 
 
 class Shared:
-    """What the API server has of the webhook: its Secret and its configuration."""
+    """The webhook's objects in the API server: its Secret and its configuration."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self.plane = plane
 
     def clear(self) -> None:
-        """Neither Secret nor configuration."""
+        """Delete both."""
         for path in (SECRET, CONFIGURATION):
             self.plane.request("DELETE", path)
 
     def configure(self, port: int, handlers: Sequence[str] = ("fluxion",), file: str = "fluence.yaml") -> None:
-        """Apply the configuration anew."""
+        """Apply the configuration again."""
         self.plane.create(configuration(port, handlers, file))
 
     def secret(self) -> dict[str, Any]:
-        """The Secret as it is."""
+        """Return the Secret."""
         status, found = self.plane.request("GET", SECRET)
         assert status == HTTPStatus.OK, found
         return dict(found)
 
     def material(self) -> Material:
-        """What it holds."""
+        """Return its content."""
         found = material_of(self.secret())
         assert found is not None
         return found
@@ -180,7 +180,7 @@ class Shared:
         assert status in (HTTPStatus.OK, HTTPStatus.CREATED), found
 
     def bundles(self) -> Sequence[bytes]:
-        """The caBundle of each webhook of the configuration."""
+        """Return the caBundle of each webhook in the configuration."""
         status, found = self.plane.request("GET", CONFIGURATION)
         assert status == HTTPStatus.OK, found
         return [base64.b64decode(each["clientConfig"].get("caBundle", "")) for each in found["webhooks"]]

@@ -21,7 +21,7 @@ Manifest = dict[str, Any]
 
 @dataclass
 class World:
-    """A namespace, and what the replicas of a test share."""
+    """A namespace, and what a test's replicas share."""
 
     plane: ControlPlane
     shared: Shared
@@ -44,7 +44,7 @@ class World:
 
 
 def new_world(plane: ControlPlane, folder: Path) -> World:
-    """A new namespace; there is neither Secret nor configuration."""
+    """Create a new namespace, without Secret and configuration."""
     shared = Shared(plane)
     shared.clear()
     return World(plane, shared, plane.new_namespace(), folder, kubeconfig_of_the_account(plane, folder))

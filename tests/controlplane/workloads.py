@@ -1,8 +1,8 @@
-"""What `make bench-live` has scheduled: scheduler_perf's workloads, the same objects for every contender.
+"""The workloads of `make bench-live`: scheduler_perf's, with the same objects for every contender.
 
-Sizes are scheduler_perf's, in proportion to the nodes: a node has 4 CPUs, 32 GiB and room for 110 pods; a pod asks for
-100 mCPU and 500 MiB. The pods that are measured have a namespace of their own. All other pods are in another one:
-those that run from the start, those that are to stay pending, and those that come and go beside.
+Sizes are scheduler_perf's, in proportion to the nodes: a node has 4 CPUs, 32 GiB and room for 110 pods; a pod requests
+100 mCPU and 500 MiB. The measured pods have their own namespace. All other pods are in another one: those that run from
+the start, those that must stay pending, and those that come and go during the run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HIGH: Final[Manifest] = {"apiVersion": "scheduling.k8s.io/v1", "kind": "Priority
                "metadata": {"name": "bench-high"}}  # fmt: skip
 """The priority of pods that come before the others."""
 BOUND, PENDING = "bound", "pending"
-"""How the names of pods begin that run from the start, and of those that must never run."""
+"""Name prefixes of pods that run from the start, and of pods that must never run."""
 _ZONE: Final = "topology.kubernetes.io/zone"
 _HOST: Final = "kubernetes.io/hostname"
 _NOW: Final = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
@@ -29,23 +29,23 @@ _NOW: Final = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One contender's turn at a workload."""
+    """One contender's run of a workload."""
 
     scheduler: str
-    """What pods name in `schedulerName`."""
+    """The pods' `schedulerName`."""
     namespace: str
-    """Where the pods are that are measured."""
+    """The namespace of the measured pods."""
     aside: str
-    """Where all other pods are."""
+    """The namespace of all other pods."""
     nodes: int
     pods: int
-    """How many pods are measured."""
+    """Number of measured pods."""
 
 
 Kind = Callable[[Turn, str, str], Manifest]
-"""A pod's manifest by its name and its namespace."""
+"""Returns a pod's manifest for its name and its namespace."""
 Beside = Callable[[Bulk, Turn], Coroutine[None, None, None]]
-"""What else happens, from the start of the contender until all pods are bound."""
+"""Changes the cluster from the start of the contender until all pods are bound."""
 
 
 # ---------------------------------------------------------------------- kinds of pods
@@ -96,7 +96,7 @@ def _spread(turn: Turn, name: str, namespace: str) -> Manifest:
 
 
 def _victim(turn: Turn, name: str, namespace: str) -> Manifest:
-    """Four fill a node. They end at once: no kubelet is there to end them later."""
+    """Four of them fill a node. They have no grace period, because there is no kubelet."""
     return _pod(turn, name, namespace, cpu="900m", terminationGracePeriodSeconds=0)
 
 
@@ -109,34 +109,34 @@ def _gated(turn: Turn, name: str, namespace: str) -> Manifest:
 
 
 def _too_large(turn: Turn, name: str, namespace: str) -> Manifest:
-    """No node can ever have it; its priority brings it before all others."""
+    """It fits on no node; its priority puts it before all others."""
     return _pod(turn, name, namespace, cpu="9", priorityClassName=HIGH["metadata"]["name"])
 
 
-# ---------------------------------------------------------------------- what happens beside
+# ---------------------------------------------------------------------- concurrent changes
 
 
 def pods_of(namespace: str) -> str:
-    """Where a namespace's pods are asked for."""
+    """Return the path of a namespace's pods."""
     return f"/api/v1/namespaces/{namespace}/pods"
 
 
 async def _unschedulable_come(api: Bulk, turn: Turn) -> None:
-    """Another pod that fits nowhere, five times a second."""
+    """Create another pod that fits on no node, five times a second."""
     for number in itertools.count():
         await api.create(pods_of(turn.aside), [_too_large(turn, f"{PENDING}-late-{number}", turn.aside)])
         await asyncio.sleep(0.2)
 
 
 async def _running_end(api: Bulk, turn: Turn) -> None:
-    """The pods that run from the start are deleted, 50 a second."""
+    """Delete the pods that run from the start, 50 a second."""
     for number in range(turn.nodes):
         await api.request("DELETE", f"{pods_of(turn.aside)}/{BOUND}-{number}", _NOW)
         await asyncio.sleep(0.02)
 
 
 async def _churn(api: Bulk, turn: Turn) -> None:
-    """Every second a node without room, a pod that fits nowhere and a service are made anew."""
+    """Every second replace a full node, a pod that fits on no node, and a service."""
     services = f"/api/v1/namespaces/{turn.aside}/services"
     for number in itertools.count():
         name = f"{PENDING}-churn-{number}"
@@ -157,40 +157,40 @@ async def _churn(api: Bulk, turn: Turn) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What there is, and what is asked for."""
+    """The initial objects and the measured pods."""
 
     name: str
     pod: Kind = _plain
-    """What is measured."""
+    """The measured pods."""
     goal: float = 1.0
-    """How many times kube-scheduler's pods per second are to be reached."""
+    """The required pods per second, as a multiple of kube-scheduler's."""
     zones: tuple[str, ...] = ("zone-1",)
     """The zones of the nodes, in turn."""
     bound: Kind = _plain
-    """What runs on the nodes from the start."""
+    """The pods that run from the start."""
     bound_a_node: float = 0.0
     most_a_node: float = 2.0
-    """How many pods can be measured for each node there is; fluence gives each of them a whole core."""
+    """Maximum number of measured pods per node; fluence gives each of them a whole core."""
     pending: Kind = _too_large
-    """What must stay pending."""
+    """The pods that must stay pending."""
     pending_a_pod: float = 0.0
-    """How many of these there are for each pod that is measured."""
+    """Their number per measured pod."""
     gang: int = 1
-    """The pods of each group; 1: there are no groups."""
+    """The number of pods in a group; 1 for no groups."""
     preempts: bool = False
     beside: Beside | None = None
     bare: bool = False
-    """Whether it asks how many pods are bound where there is little to decide, compared with sending bindings alone."""
+    """Whether it measures the binding rate with trivial decisions, compared with sending bindings alone."""
     times: int = 1
-    """How many times as many pods are measured as are asked for."""
+    """Factor for the number of measured pods."""
 
     def size(self, nodes: int, pods: int) -> int:
-        """How many pods are measured where `pods` are asked for: whole groups, and no more than have room."""
+        """Return the number of measured pods for `pods`: complete groups, and no more than fit."""
         most = min(self.times * pods, int(self.most_a_node * nodes))
         return most - most % self.gang
 
     def measured(self, turn: Turn, first: str = "") -> Iterator[Manifest]:
-        """The pods that are measured, groups one after the other; `first` begins names of pods and groups."""
+        """Return the measured pods, group by group; `first` is the prefix of the names of pods and groups."""
         for number in range(turn.pods):
             pod = self.pod(turn, f"{first}pod-{number}", turn.namespace)
             if self.gang > 1:
@@ -198,14 +198,14 @@ class Workload:
             yield pod
 
     def groups(self, turn: Turn, first: str = "") -> Iterator[Manifest]:
-        """The groups of these pods."""
+        """Return the groups of these pods."""
         for number in range(turn.pods // self.gang if self.gang > 1 else 0):
             yield {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
                    "metadata": {"name": f"{first}gang-{number}", "namespace": turn.namespace},
                    "spec": {"schedulingPolicy": {"gang": {"minCount": self.gang}}}}  # fmt: skip
 
     def others(self, turn: Turn) -> Iterator[Manifest]:
-        """All other pods that are there from the start."""
+        """Return all other initial pods."""
         for number in range(int(self.bound_a_node * turn.nodes)):
             pod = self.bound(turn, f"{BOUND}-{number}", turn.aside)
             pod["spec"]["nodeName"] = f"node-{number % turn.nodes}"
@@ -233,7 +233,7 @@ WORKLOADS: Final = (
 
 
 def node(name: str, zone: str = "", room: Manifest = NODE) -> Manifest:
-    """A ready node, as its kubelet would register it."""
+    """Return a ready node, as its kubelet would create it."""
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ready"}
     labels = {_HOST: name} | ({_ZONE: zone} if zone else {})
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},

@@ -19,7 +19,7 @@ from session_scheduler.registry import registry
 from session_scheduler.server.plugin_routes import PluginRoutes
 from session_scheduler.testing import FakeCluster, node, pod
 
-from ..tools.plugin_cases import CASES, FOLDER, NAMES, QUEUES, a_node, a_pod
+from ..tools.plugin_cases import CASES, FOLDER, NAMES, NO_SHARES, QUEUES, a_node, a_pod, ended, placed, queue
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "callbacks.md"
 ELSEWHERE = {"namespace-allocation-tracker", "placements-page"}
@@ -53,6 +53,19 @@ def test_the_plugin_alone_changes_the_outcome(name: str, tmp_path: Path, monkeyp
     beside = {plugin: args for plugin, args in plugins.items() if plugin != name}
     assert look(decided(file, beside)) == without
     assert look(decided(file, {name: {}, **plugins})) == with_it
+
+
+def test_a_nominated_pod_keeps_its_seat_when_another_pod_is_tried_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    high = a_pod("high", priority=9, **queue("batch")) | {"status": {"nominatedNodeName": "n1"}}
+    for plugin in ("seats", "queues-in-order"):
+        monkeypatch.setitem(registry._builders, plugin, built(plugin))
+    file = tmp_path / "cluster.json"
+    items = [a_node("n1", "9"), high, a_pod("z", **queue("urgent"))]
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    answer = decided(file, {"seats": {}, "queues-in-order": {}, **NO_SHARES})
+    assert (placed(answer), ended(answer)) == ({"high"}, set())
 
 
 def prepared(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

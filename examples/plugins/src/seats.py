@@ -1,4 +1,4 @@
-"""Trial handler: a plugin with a count of its own follows what preemption thinks away."""
+"""Trial handler: a plugin with a count of its own follows simulated removals, and leaves room for nominated pods."""
 
 from collections import Counter
 
@@ -23,6 +23,7 @@ class Seats:
 
     @hookimpl
     def on_session_open(self, session: Session) -> None:
+        self.session = session
         running = session.snapshot.cache.tasks.values()
         self.taken = Counter(task.node for task in running if task.node is not None)
         session.add_event_handler(allocate=self.sit, deallocate=self.rise)
@@ -36,4 +37,5 @@ class Seats:
         self.taken[event.node] -= 1
 
     def fits(self, task: Task, group: Group, node: NodeInfo) -> str | None:
-        return None if self.taken[node.name] < self.seats else "node(s) had no free seat"
+        nominated = self.session.yields_to((task,), (node.name,)).get(node.name, ())
+        return None if self.taken[node.name] + len(nominated) < self.seats else "node(s) had no free seat"

@@ -1,1 +1,1 @@
-"""The way to a cluster: manifests in files, and the port behind which a live or an in-memory cluster answers."""
+"""Access to a cluster: manifests in files, and the port that a live or an in-memory cluster implements."""

@@ -1,7 +1,7 @@
-"""What the API server adds to an object that it takes: defaults, priority, uid, creation time.
+"""Admission for manifests: defaults, priority, uid and creation time, as the API server sets them.
 
-All of it is a function of what was read, so that two runs agree. Source: pkg/apis/core/v1 (defaults), the Priority
-admission plugin.
+The result depends only on the input, so two runs on the same files agree. Source: pkg/apis/core/v1 (defaults), the
+Priority admission plugin.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Kube = TypeVar("_Kube", bound=KubeObject)
 
 
 class Admission:
-    """Gives pods and groups their priority, and pods their defaults."""
+    """Sets the priority of pods and groups, and the defaults of pods."""
 
     def __init__(self, classes: Iterable[PriorityClass]) -> None:
         self._classes = {
@@ -46,15 +46,15 @@ class Admission:
         self._last: tuple[PodSpec, PodSpec] | None = None
 
     def pod(self, pod: Pod) -> Pod:
-        """The pod as admitted. Raises FieldError for an unknown priority class and a host port that cannot be."""
-        if self._last is None or self._last[0] is not pod.spec:  # the pods of a workload share their spec
+        """Return the admitted pod. Raises FieldError for an unknown priority class or an invalid host port."""
+        if self._last is None or self._last[0] is not pod.spec:  # pods of one workload share a spec
             self._last = (pod.spec, _with_host_ports(self._spec(pod.spec)))
         saved, spec = pod.spec.priority is not None, self._last[1]
         admitted = pod if spec is pod.spec else msgspec.structs.replace(pod, spec=spec)
         return admitted if saved else with_label_keys(admitted)
 
     def _spec(self, spec: PodSpec) -> PodSpec:
-        if spec.priority is not None:  # a saved pod: it was admitted when its class was what it was
+        if spec.priority is not None:  # a saved pod was admitted before it was saved
             return spec
         found = self._find(spec.priority_class_name, "spec.priorityClassName")
         if found is None:
@@ -67,7 +67,7 @@ class Admission:
         )
 
     def pod_group(self, group: PodGroup) -> PodGroup:
-        """The group as admitted; a coscheduling one has no priority. Raises FieldError for an unknown class."""
+        """Return the admitted group; a coscheduling one has no priority. Raises FieldError for an unknown class."""
         if not group.native or group.spec.priority is not None:
             return group
         found = self._find(group.spec.priority_class_name, "spec.priorityClassName")
@@ -81,12 +81,13 @@ class Admission:
             return self._default
         found = self._classes.get(name)
         if found is None:
-            raise FieldError(where, f"there is no PriorityClass {name!r}: give its manifest too, or remove the field")
+            raise FieldError(where, f"no PriorityClass with name {name!r} was found: add its manifest, "
+                             "or remove the field")  # fmt: skip
         return found
 
 
 def _with_host_ports(spec: PodSpec) -> PodSpec:
-    """On the host's network every container port is a host port."""
+    """Copy every containerPort to hostPort if the pod uses the host's network."""
     if not spec.host_network:
         return spec
     containers = tuple(_on_host(c, f"spec.containers[{number}]") for number, c in enumerate(spec.containers))
@@ -97,14 +98,14 @@ def _on_host(container: Container, where: str) -> Container:
     ports = []
     for number, port in enumerate(container.ports):
         if port.host_port not in (0, port.container_port):
-            raise FieldError(f"{where}.ports[{number}].hostPort", f"{port.host_port} must be the containerPort "
-                             f"{port.container_port} on the host's network: make them equal")  # fmt: skip
+            raise FieldError(f"{where}.ports[{number}].hostPort", f"{port.host_port} must equal the containerPort "
+                             f"{port.container_port} because hostNetwork is true")  # fmt: skip
         ports.append(msgspec.structs.replace(port, host_port=port.container_port))
     return msgspec.structs.replace(container, ports=tuple(ports))
 
 
 def with_defaults(node: Node) -> Node:
-    """The node, allocatable being its capacity where only that is given."""
+    """Return the node with its capacity as allocatable where it has no allocatable."""
     if node.status.allocatable or not node.status.capacity:
         return node
     status = msgspec.structs.replace(node.status, allocatable=node.status.capacity)
@@ -112,10 +113,10 @@ def with_defaults(node: Node) -> Node:
 
 
 class Stamps:
-    """Gives uid, resourceVersion and creationTimestamp to objects that have none.
+    """Sets uid, resourceVersion and creationTimestamp where they are missing.
 
-    Made-up times are later than every time that was read, and each later than the one before it: a pod that is
-    brought to a saved cluster comes after the pods that are there, and the order in the file breaks ties.
+    Generated times are later than every time in the input and increase from object to object. So a pod that is added
+    to a saved cluster is younger than the saved pods, and the order in the file breaks ties.
     """
 
     def __init__(self, read: Iterable[ObjectMeta]) -> None:
@@ -125,7 +126,7 @@ class Stamps:
         self._count = 0
 
     def on(self, value: _Kube) -> _Kube:
-        """The object with what it lacks."""
+        """Return the object with the missing metadata set."""
         metadata = value.metadata
         self._count += 1
         if metadata.uid and metadata.resource_version and metadata.creation_timestamp:
@@ -141,6 +142,6 @@ class Stamps:
 
 
 def _what(value: KubeObject) -> str:
-    """The kind, and for the coscheduling PodGroup its API group: a native one may have the same name."""
+    """Return the kind; for a coscheduling PodGroup with its API group, because a native one may have the same name."""
     kind = type(value).__name__
     return kind if not isinstance(value, PodGroup) or value.native else f"scheduling.x-k8s.io {kind}"

@@ -1,6 +1,6 @@
-"""What the resourceclaim controller does for pods that are loaded into memory: claims from templates.
+"""The resourceclaim controller for manifests: creates ResourceClaims from templates for loaded pods.
 
-A claim is named `<pod>-<entry>`, where the controller would add some letters by chance.
+A claim is named `<pod>-<entry>`; the controller would append random letters.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from session_scheduler.model.objects import ClaimStatus, Pod
 
 
 class ClaimMaker:
-    """Makes the claims of pods that have none yet; `made` are they."""
+    """Creates the missing claims of pods, and collects them in `made`."""
 
     def __init__(self, templates: Mapping[str, ResourceClaimTemplate], known: Iterable[ResourceClaim]) -> None:
         self.made: list[ResourceClaim] = []
@@ -23,7 +23,7 @@ class ClaimMaker:
         self._names = {claim.key for claim in known}
 
     def with_claims(self, pod: Pod) -> Pod:
-        """The pod, whose status names the claims that were made for it."""
+        """Return the pod with the names of its created claims in its status."""
         named = {status.name for status in pod.status.resource_claim_statuses}
         statuses = [
             ClaimStatus(name=name, resource_claim_name=claim)
@@ -37,7 +37,7 @@ class ClaimMaker:
         return replace(pod, status=replace(pod.status, resource_claim_statuses=every))
 
     def _claim(self, pod: Pod, entry: str, wanted: object) -> str | None:
-        """The name of the claim for an entry; None where there is no such template, and the pod has to wait."""
+        """Create an entry's claim and return its name; None if the template is missing: the pod stays pending."""
         template = self._templates.get(f"{pod.metadata.namespace}/{wanted}") if wanted is not None else None
         name = f"{pod.metadata.name}-{entry}"
         if template is None or f"{pod.metadata.namespace}/{name}" in self._names:

@@ -1,4 +1,4 @@
-"""Which nodes a DaemonSet's pods are for. Source: pkg/controller/daemon, NodeShouldRunDaemonPod."""
+"""Node selection of the DaemonSet controller. Source: pkg/controller/daemon, NodeShouldRunDaemonPod."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NETWORK = "node.kubernetes.io/network-unavailable"
 
 
 def with_daemon_tolerations(spec: PodSpec) -> PodSpec:
-    """The spec with the tolerations that the controller adds to every daemon pod."""
+    """Return the spec with the tolerations that the DaemonSet controller adds to every daemon pod."""
     wanted = {**_TOLERATED, _NETWORK: "NoSchedule"} if spec.host_network else _TOLERATED
     own = [t for t in spec.tolerations if not (t.operator == "Exists" and wanted.get(t.key) == t.effect)]
     added = [Toleration(key=key, operator="Exists", effect=effect) for key, effect in wanted.items()]
@@ -37,7 +37,7 @@ def with_daemon_tolerations(spec: PodSpec) -> PodSpec:
 
 
 def for_node(spec: PodSpec, node: str) -> PodSpec:
-    """The spec bound to the node by affinity, as the controller does it: other required terms are replaced."""
+    """Return the spec with a required node affinity to this node. Like the controller, replace other required terms."""
     wanted = LabelSelectorRequirement(key="metadata.name", operator="In", values=(node,))
     only = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(wanted,)),))
     affinity = spec.affinity or Affinity()
@@ -46,7 +46,7 @@ def for_node(spec: PodSpec, node: str) -> PodSpec:
 
 
 def node_of(spec: PodSpec) -> str:
-    """The node that a daemon pod is on or is bound to by affinity; empty where it names none."""
+    """Return the node that a daemon pod is on or has a node affinity to; empty if it names none."""
     if spec.node_name:
         return spec.node_name
     required = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
@@ -58,7 +58,7 @@ def node_of(spec: PodSpec) -> str:
 
 
 def should_run(spec: PodSpec, node: Node) -> bool:
-    """Whether the controller would put a pod of this spec (tolerations added) on the node."""
+    """Whether the controller would create a pod with this spec (tolerations included) for the node."""
     if spec.node_name and spec.node_name != node.metadata.name:
         return False
     return _selected(spec, node) and all(

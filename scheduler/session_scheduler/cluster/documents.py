@@ -1,7 +1,7 @@
-"""Files to documents: what kind of object each document of the given files is, and its content, not yet typed.
+"""Reader of manifest files: splits them into documents with a kind and an untyped content.
 
-A saved cluster is JSON of many megabytes, so its items stay bytes until they are decoded to their type in one step.
-A null is an absent field, as it is for the API server.
+A saved cluster is JSON of many megabytes, so its items stay bytes until one step decodes them to their type.
+A null counts as an absent field, as for the API server.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from session_scheduler.config.yaml_text import read_documents as read_values
 from session_scheduler.model.type_errors import explain_type_error
 
 MAX_BYTES = 256 * 1024 * 1024
-"""How large one file may be: a saved cluster of some 50,000 pods."""
+"""Maximum size of a file: a saved cluster of some 50,000 pods."""
 STDIN = "<stdin>"
 SNAPSHOT = "Snapshot"
-"""The kind of what `fluence snapshot` writes; as a document its content is the configuration alone."""
+"""The kind that `fluence snapshot` writes. The content of its document is the configuration alone."""
 _SUFFIXES = (".yaml", ".yml", ".json")
 _LIMITS = Limits(bytes=MAX_BYTES, depth=100, aliased=1_000_000)
 _OBJECT_START = re.compile(rb"[ \t\r\n]*{")
 _HARMLESS_NULL = re.compile(rb'"(?:lastProbeTime|creationTimestamp)":\s*null')
-"""Nulls that every saved pod has, in fields that take them or are not read."""
+"""Nulls that every saved pod has, in fields that accept them or that nothing reads."""
 _Typed = TypeVar("_Typed")
 
 
 class _Head(msgspec.Struct, rename="camel"):
-    """What says which kind of object it is; `items` makes it a list of objects."""
+    """The kind of an object; with `items` it is a list of objects."""
 
     kind: str = ""
     api_version: str = ""
     items: list[msgspec.Raw] | msgspec.UnsetType = msgspec.UNSET
     configuration: msgspec.Raw = msgspec.Raw(b"{}")
-    """Of a snapshot."""
+    """Only in a snapshot."""
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether it is what `fluence snapshot` writes (see `saved_state`)."""
+        """Whether `fluence snapshot` wrote it (see `saved_state`)."""
         return self.kind == SNAPSHOT and self.api_version == CONFIG_API_VERSION
 
 
@@ -56,14 +56,14 @@ _decoders: dict[type, msgspec.json.Decoder[Any]] = {}
 
 
 def _decode(text: bytes, type_: type[_Typed]) -> _Typed:
-    """The JSON text as a value of the type; making a decoder costs more than a decoding, so they are kept."""
+    """Decode the JSON text. Decoders are cached, because making one costs more than a decoding."""
     decoder: msgspec.json.Decoder[_Typed] = _decoders.get(type_) or msgspec.json.Decoder(type_)
     _decoders[type_] = decoder
     return decoder.decode(text)
 
 
 def _plain(text: bytes) -> Any:
-    """The JSON text as plain values; a whole number too long to be one becomes a text, which its field then refuses."""
+    """Decode to plain values. A whole number that is too long becomes a text, which the check of its field rejects."""
     try:
         return msgspec.json.decode(text)
     except msgspec.ValidationError:
@@ -72,16 +72,16 @@ def _plain(text: bytes) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One object as it came: `content` is JSON without nulls (bytes), or plain values without nulls."""
+    """One object of a file. `content` is JSON (bytes) or plain values, both without nulls."""
 
     file: str
     place: str
-    """Where in the file, as "document 2" or "items[17]"."""
+    """Position in the file, for example "document 2" or "items[17]"."""
     api_version: str
     kind: str
     content: bytes | dict[str, Any]
     saved: bool = False
-    """Whether it is an item of a snapshot, as it was when that was taken; nulls included."""
+    """Whether it is an item of a snapshot. Such an item is used unchanged, with its nulls."""
 
     @property
     def group(self) -> str:
@@ -89,7 +89,7 @@ class Document:
         return self.api_version.rpartition("/")[0]
 
     def tree(self) -> dict[str, Any]:
-        """The content as plain values."""
+        """Return the content as plain values."""
         if isinstance(self.content, bytes):
             decoded: dict[str, Any] = _plain(self.content)
             return decoded
@@ -97,7 +97,7 @@ class Document:
 
     @property
     def name(self) -> str:
-        """ "Kind namespace/name" as far as the document says it, else its place in the file."""
+        """ "Kind namespace/name" as far as the document has them, else its position in the file."""
         metadata = self.tree().get("metadata")
         name = metadata.get("name") or metadata.get("generateName") if isinstance(metadata, dict) else None
         if not isinstance(metadata, dict) or not name:
@@ -106,19 +106,19 @@ class Document:
         return f"{self.kind} {namespace}/{name}" if namespace else f"{self.kind} {name}"
 
     def typed(self, type_: type[_Typed]) -> _Typed:
-        """The content as a value of the type. Raises ManifestError, which names the field."""
+        """Convert the content to the type. Raises ManifestError, which names the field."""
         try:
             if isinstance(self.content, bytes):
                 return _decode(self.content, type_)
             return msgspec.convert(self.content, type_)
         except msgspec.ValidationError as error:
             field, problem = explain_type_error(str(error), self.tree())
-            if problem == "Integer value out of range":  # msgspec's own words
-                problem = "is a number beyond 64 bits: write a smaller one"
+            if problem == "Integer value out of range":  # msgspec's message
+                problem = "is a number with more than 64 bits: write a smaller one"
             raise self.error(field, problem) from None
 
     def error(self, field: str, problem: str) -> ManifestError:
-        """The error that says what is wrong with a field of this object."""
+        """Return an error about a field of this object."""
         return ManifestError(problem, file=self.file, object=self.name, field=field)
 
 
@@ -126,19 +126,20 @@ class Document:
 
 
 def read_documents(paths: Sequence[str], stdin: BinaryIO | None) -> Iterator[Document]:
-    """The objects in the files, directories (their *.yaml, *.yml and *.json, not below) and `-`, lists taken apart.
+    """Yield the objects in files, directories (their *.yaml, *.yml and *.json, not recursively) and `-`; split lists.
 
-    In the order given, a directory's files by name. `stdin` is None where the process has none. Raises ManifestError.
+    Paths keep their order; the files of a directory come by name. `stdin` is None if the process has none. Raises
+    ManifestError.
     """
     if sum(path == "-" for path in paths) > 1:
         raise ManifestError("given twice: standard input can be read once", file=STDIN)
     for path in paths:
         if path == "-":
             if stdin is None:
-                raise ManifestError("is closed: give it something to read, or name a file", file=STDIN)
+                raise ManifestError("is closed: pipe a manifest into it, or name a file", file=STDIN)
             yield from _documents(STDIN, _read(stdin, STDIN))
             continue
-        for file in _files(path):
+        for file in files_of(path):
             try:
                 stream = file.open("rb")
             except OSError as error:
@@ -148,9 +149,10 @@ def read_documents(paths: Sequence[str], stdin: BinaryIO | None) -> Iterator[Doc
             yield from _documents(str(file), text)
 
 
-def _files(path: str) -> list[Path]:
-    if not path:  # of a variable that is not set: it would be the directory in which the command runs
-        raise ManifestError("names no file: name a file, a directory or -", file="''")
+def files_of(path: str) -> list[Path]:
+    """The file, or those of a directory (*.yaml, *.yml and *.json, not below) by name. Raises ManifestError."""
+    if not path:  # from an unset variable; Path("") would be the working directory
+        raise ManifestError("is an empty name: name a file, a directory or -", file="''")
     place = Path(path)
     if not place.is_dir():
         return [place]
@@ -159,12 +161,12 @@ def _files(path: str) -> list[Path]:
     except OSError as error:
         raise _unreadable(path, error) from None
     if not files:
-        raise ManifestError("the directory holds no *.yaml, *.yml or *.json file", file=path)
+        raise ManifestError("the directory contains no *.yaml, *.yml or *.json file", file=path)
     return files
 
 
 def _unreadable(file: str, error: OSError) -> ManifestError:
-    return ManifestError(f"cannot be read: {error.strerror}: name a file, a directory or - that can be", file=file)
+    return ManifestError(f"cannot be read: {error.strerror}: name a readable file or directory, or -", file=file)
 
 
 def _read(stream: BinaryIO, file: str) -> bytes:
@@ -196,13 +198,13 @@ def _documents(file: str, text: bytes) -> Iterator[Document]:
             yield from _tree_documents(file, f"document {number}", value)
     except YamlError as error:
         problem = str(error)
-        if "set_int_max_str_digits" in problem:  # Python's advice to programmers
-            problem = "holds a number of thousands of digits: shorten it"
+        if "set_int_max_str_digits" in problem:  # Python's message is for programmers
+            problem = "contains a number with thousands of digits: shorten it"
         raise ManifestError(problem, file=file) from None
 
 
 def _list_head(text: bytes) -> _Head | None:
-    """The head of a JSON object. None for YAML, and for JSON that is no object of that shape: it is read with care."""
+    """Return the head of a JSON object; None for YAML and for other JSON, which the slower reader handles."""
     if not _OBJECT_START.match(text):
         return None
     try:
@@ -218,13 +220,13 @@ def _values(file: str, text: bytes) -> Iterable[Any]:
 
 
 def _has_nulls(text: bytes) -> bool:
-    """Whether nulls may have to be removed before the text is typed; the word in a text only costs time."""
+    """Whether nulls may have to be removed before decoding. A "null" inside a text only costs time."""
     nulls = text.count(b"null")
     return nulls > 0 and nulls > len(_HARMLESS_NULL.findall(text))
 
 
 def _head_of(item: bytes) -> _Head:
-    """The head of a list's item; empty where it has none that can be read."""
+    """Return the head of a list's item; empty if it has no readable one."""
     try:
         return _head_decoder.decode(item)
     except msgspec.DecodeError:
@@ -242,7 +244,7 @@ def _item(file: str, place: str, parent: _Head, text: bytes) -> Iterator[Documen
 def _saved(file: str, place: str, _: _Head, text: bytes) -> Iterator[Document]:
     head = _head_of(text)
     if not head.kind:
-        raise _bad_snapshot(file, place, "is no object: take the snapshot again")
+        raise _bad_snapshot(file, place, "expected an object with a kind: take the snapshot again")
     yield Document(file, place, head.api_version, head.kind, text, saved=True)
 
 
@@ -251,7 +253,7 @@ def _bad_snapshot(file: str, place: str, problem: str, field: str = "") -> Manif
 
 
 def _other_snapshot(file: str, place: str, api_version: object) -> ManifestError:
-    problem = f"{api_version!r} is no version that is read here: take the snapshot again, with {CONFIG_API_VERSION}"
+    problem = f"expected {CONFIG_API_VERSION}, got {api_version!r}: take the snapshot again with this version"
     return _bad_snapshot(file, place, problem, "apiVersion")
 
 
@@ -268,7 +270,7 @@ def _snapshot_tree(file: str, place: str, tree: dict[str, Any]) -> Iterator[Docu
     yield _snapshot(file, place, tree.get("configuration", {}))
     for number, item in enumerate(items):
         if not isinstance(item, dict) or not isinstance(item.get("kind"), str) or not item["kind"]:
-            raise _bad_snapshot(file, f"items[{number}]", "is no object: take the snapshot again")
+            raise _bad_snapshot(file, f"items[{number}]", "expected an object with a kind: take the snapshot again")
         yield Document(file, f"items[{number}]", str(item.get("apiVersion", "")), item["kind"], item, saved=True)
 
 
@@ -276,23 +278,23 @@ def _tree_documents(file: str, place: str, value: Any, parent: _Head | None = No
     if value is None and parent is None:  # an empty document between two `---`
         return
     if not isinstance(value, dict):
-        raise ManifestError("is no object: write a mapping with apiVersion, kind and metadata", file=file, object=place)
+        raise ManifestError("expected a mapping with apiVersion, kind and metadata", file=file, object=place)
     if value.get("kind") == SNAPSHOT and value.get("apiVersion") == CONFIG_API_VERSION and parent is None:
         yield from _snapshot_tree(file, place, value)
         return
     if value.get("kind") == SNAPSHOT and "items" in value and parent is None:
         raise _other_snapshot(file, place, value.get("apiVersion", ""))
     tree = _without_nulls(value, file, place)
-    if parent is not None and parent.kind != "List":  # the items of a typed list do not repeat what they are
+    if parent is not None and parent.kind != "List":  # items of a typed list omit their kind
         tree = {"apiVersion": parent.api_version, "kind": parent.kind.removesuffix("List"), **tree}
     for field, example in (("kind", "Pod"), ("apiVersion", "v1")):
         if not isinstance(tree.get(field), str) or not tree[field]:
-            raise ManifestError(f"is missing: write what the object is, as {field}: {example}", file=file,
-                             object=_what(tree, place), field=field)  # fmt: skip
+            raise ManifestError(f"is missing: add it, for example {field}: {example}", file=file,
+                                object=_what(tree, place), field=field)  # fmt: skip
     if tree["kind"] == "List" or ("items" in tree and tree["kind"].endswith("List")):
         head = _Head(kind=tree["kind"], api_version=tree["apiVersion"])
         if not isinstance(tree.get("items"), list):
-            raise ManifestError("must be a list of objects: write each as an entry, or [] for none", file=file,
+            raise ManifestError("must be a list of objects: write one entry for each object, or []", file=file,
                                 object=_what(tree, place), field="items")  # fmt: skip
         for number, item in enumerate(tree["items"]):
             yield from _tree_documents(file, f"{place}, items[{number}]", item, head)
@@ -301,7 +303,7 @@ def _tree_documents(file: str, place: str, value: Any, parent: _Head | None = No
 
 
 def _what(tree: dict[str, Any], place: str) -> str:
-    """The object that lacks its kind or apiVersion, as far as it says what it is."""
+    """Name an object without a kind or apiVersion as well as possible."""
     metadata = tree.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     kind = tree.get("kind")

@@ -1,11 +1,11 @@
-"""Objects of the API server, as JSON, and whole lists of them, for plugins' servers: public as `sdk.dynamic_client`.
+"""Client for objects of any kind as JSON, for the servers of plugins: public as `sdk.dynamic_client`.
 
     async with await connect(kubeconfig, context) as api:
         secret = await api.get("/api/v1/namespaces/kube-system/secrets/one")
         await api.replace("/api/v1/namespaces/kube-system/secrets/one", {**secret, "data": {…}})
 
-A path is as the API has it; a query may follow it. Every request has a time-out. A read is sent again where that may
-help, a write only where the API server certainly did nothing. `dynamic_informer` lists and watches.
+A path is the API's own and may have a query. Every request has a time-out. The client retries reads after temporary
+errors. It retries a write only if the API server certainly did not execute it. `dynamic_informer` lists and watches.
 """
 
 from __future__ import annotations
@@ -29,42 +29,42 @@ from session_scheduler.cluster.kube_requests import ApiClient, RequestSettings
 from session_scheduler.cluster.unreadable import UNREADABLE
 
 MERGE_PATCH: Final = "application/merge-patch+json"
-"""A patch of RFC 7386."""
+"""A JSON merge patch (RFC 7386)."""
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
-"""A merge patch that merges lists by their items' keys; not for custom resources."""
+"""A merge patch that merges lists by the keys of their items. Custom resources do not support it."""
 JSON_PATCH: Final = "application/json-patch+json"
-"""A patch of RFC 6902."""
+"""A JSON patch (RFC 6902)."""
 APPLY_PATCH: Final = "application/apply-patch+yaml"
-"""The fields that one manager wants: server-side apply."""
+"""A server-side apply: the fields that one manager wants."""
 _SETTINGS: Final = RequestSettings(timeout=10.0, write_timeout=10.0, read_patience=15.0, connections=8)
 _PAGE: Final = 500
-"""Objects in a page of a list: it has no more time than any other request."""
+"""Objects in a page of a list. A page has the same time-out as any other request."""
 _T = TypeVar("_T")
 
 
 async def connect(kubeconfig: str | None = None, context: str | None = None) -> KubeApi:
-    """The API server of `kubeconfig`, else of $KUBECONFIG, ~/.kube/config or the pod. Raises InputError.
+    """Return a client for the API server of `kubeconfig`, else $KUBECONFIG, ~/.kube/config or the pod.
 
-    Nothing is asked of it yet: a credential plugin may run.
+    Sends no request to the API server; may run a credential plugin. Raises InputError.
     """
     return KubeApi(ApiClient(await load_access(kubeconfig, context), _SETTINGS))
 
 
 class KubeApi:
-    """Requests for objects. `close` it; or `async with`. `client` is for the core's own modules."""
+    """Requests for objects. Call `close`, or use it with `async with`. `client` is for the core's own modules."""
 
     def __init__(self, client: ApiClient) -> None:
         self.client = client
 
     async def get(self, path: str) -> dict[str, Any]:
-        """The object at the path. Raises ClusterError: NotFound where there is none."""
+        """Return the object at the path. Raises ClusterError: NotFound if there is none."""
         return _object(await self.client.read(path.lstrip("/"), what=path), path)
 
     async def list(self, path: str, kind: type[_T], *, labels: str = "", fields: str = "") -> tuple[_T, ...]:
-        """The objects of the collection at the path as they were at one moment, which a selector may choose from.
+        """Return all objects of the collection at the path that match the selectors, as of one moment.
 
-        `kind` is a msgspec struct: of an object it has what is looked at. Raises ClusterError: Unreadable where an
-        object is none of the kind, NotFound where no server has such objects, Invalid for a selector that is none.
+        `kind` is a msgspec struct with the fields to decode. Raises ClusterError: Unreadable if an object does not
+        match `kind`, NotFound if the API server does not serve the collection, Invalid for an invalid selector.
         """
         chosen = {name: text for name, text in (("labelSelector", labels), ("fieldSelector", fields)) if text}
 
@@ -74,11 +74,11 @@ class KubeApi:
         return (await in_pages(ask, _PAGE)).items or ()
 
     async def create(self, path: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """Create an object in the collection at the path. Raises ClusterError: AlreadyExists where there is one."""
+        """Create an object in the collection at the path. Raises ClusterError: AlreadyExists if there is one."""
         return await self._write("POST", path, manifest)
 
     async def replace(self, path: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """Replace the object at the path. Raises ClusterError: Conflict where it has another resourceVersion by now."""
+        """Replace the object at the path. Raises ClusterError: Conflict if its resourceVersion has changed."""
         return await self._write("PUT", path, manifest)
 
     async def patch(self, path: str, patch: Any, kind: str = MERGE_PATCH) -> dict[str, Any]:
@@ -88,17 +88,17 @@ class KubeApi:
     async def apply(
         self, path: str, manifest: Mapping[str, Any], *, manager: str, force: bool = False
     ) -> dict[str, Any]:
-        """Server-side apply: create the object at the path, or change what the manifest says of it.
+        """Server-side apply: create the object at the path, or change the fields that the manifest contains.
 
-        Fields of the manifest become the manager's, and those that it had before and are not there any more go.
-        Raises ClusterError: Conflict where another manager has a field with another value, unless forced, and where
-        the manifest's metadata.uid is another's.
+        The manager then owns the fields of the manifest. The API server removes fields that the manager owned before
+        and that the manifest does not contain. Raises ClusterError: Conflict if another manager owns a field with
+        another value (unless `force` is set), or if the object has another uid than the manifest's metadata.uid.
         """
         query = urlencode({"fieldManager": manager, "force": "true" if force else "false"})
         return await self._write("PATCH", f"{path}?{query}", manifest, APPLY_PATCH)
 
     async def delete(self, path: str, uid: str) -> None:
-        """Delete the object at the path, if it has this uid. Raises ClusterError: NotFound, or Conflict for another."""
+        """Delete the object at the path if it has this uid. Raises ClusterError: NotFound, Conflict for another uid."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         await self._write("DELETE", path, body)
 
@@ -122,10 +122,10 @@ class KubeApi:
 def _object(answer: bytes, path: str) -> dict[str, Any]:
     try:
         found = json.loads(answer)
-    except (ValueError, RecursionError):  # a proxy's page, say; UnicodeDecodeError is a ValueError too
+    except (ValueError, RecursionError):  # for example a proxy's page; UnicodeDecodeError is a ValueError
         found = None
     if not isinstance(found, dict):
-        raise Unavailable(f"{path}: the answer is no JSON object")
+        raise Unavailable(f"{path}: the response is not a JSON object")
     return found
 
 
@@ -133,5 +133,5 @@ def _page(answer: bytes, kind: type[_T], path: str) -> Page[_T]:
     try:
         return msgspec.json.decode(answer, type=Page[kind])  # type: ignore[valid-type]
     except UNREADABLE as error:
-        _object(answer, path)  # where it is none at all, the error says that
+        _object(answer, path)  # raises a clearer error if it is not an object
         raise Unreadable(f"{path}: {error}") from None

@@ -1,4 +1,4 @@
-"""Objects of any kind of an API server, those that there are and every change of them, for plugins' own tasks. Public.
+"""Informer for objects of any kind, for the tasks of plugins: public as `sdk.dynamic_informer`.
 
     WIDGETS = Resource(Widget, "example.com/v1", "widgets", lax=True)
 
@@ -8,8 +8,8 @@
     await follower.run()  # calls take(Change.MODIFIED, widget), without end
 
 A type is a msgspec struct like those of `model.objects`: `metadata` is an ObjectMeta, each field has a default, and
-`api_version` is the resource's by default. It goes on through all that can happen to a watch. A kind that the API
-server does not serve, or refuses, has no objects until it does.
+the default of `api_version` is the resource's. The informer survives every error of a watch. A kind that the API
+server does not serve, or forbids, has no objects until that changes.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from session_scheduler.cluster.mirror import Mirror
 from session_scheduler.cluster.port import Change, Cluster, Listing, WatchEvent
 
 RECONCILE_SECONDS = 300.0
-"""About how often all objects are listed and compared with what the watch told."""
+"""Seconds, on average, between two lists that are compared with the objects known from the watch."""
 
 
 class Follower(Mirror):
-    """Follows the objects of some resources. `start` once, then `run`."""
+    """Lists and watches the objects of some resources. Call `start` once, then `run`."""
 
     def __init__(
         self, api: KubeApi, resources: Sequence[Resource[Any]], take: Callable[[Change, Any], None], *,
         reconcile_seconds: float = RECONCILE_SECONDS, clock: Clock | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:  # fmt: skip
-        """`take` is called for each change, one call at a time, and must not block; what it raises ends `run`."""
+        """`take` gets each change, one call at a time, and must not block. An exception from it ends `run`."""
         kinds = [resource.kind for resource in resources]
-        served = cast("Cluster", _Served(api.client, resources))  # all of it that a Mirror asks for
+        served = cast("Cluster", _Served(api.client, resources))  # the methods that a Mirror calls
         super().__init__(served, kinds, take, clock=clock or SystemClock(), sleep=sleep,
                          reconcile_seconds=reconcile_seconds, optional=kinds)  # fmt: skip
 
 
 class _Served:
-    """What is listed and watched, by type."""
+    """The part of `port.Cluster` that a Mirror calls, for any resources."""
 
     def __init__(self, client: ApiClient, resources: Sequence[Resource[Any]]) -> None:
         self._client = client

@@ -1,6 +1,6 @@
-"""The simple list-and-watch loop of plugins' own tasks over a cluster's port.
+"""A simple list-and-watch loop over a cluster's port, for the tasks of plugins.
 
-Unlike a mirror it passes everything again after each failure, and reports failures to its caller.
+Unlike a mirror it lists all objects again after each failure, and reports failures to its caller.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ async def follow(
     failed: Callable[[FluenceError], None],
     pause: float,
 ) -> Never:
-    """All objects of a kind to `begin`, and to what that returns each change: the object, and whether it is gone.
+    """Pass all objects of a kind to `begin`, and each change to the callable that `begin` returns.
 
-    Where that fails, and where a watch ends that sent no event, it begins again `pause` seconds later, without end.
+    That callable gets the object and whether it was deleted. After an error, or a watch that ends without an event,
+    the loop lists again `pause` seconds later. It never ends.
     """
     while True:
         try:

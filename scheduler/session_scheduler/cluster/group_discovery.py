@@ -1,8 +1,9 @@
-"""What an API server has of pod groups: which APIs in which version, and which fields its feature gates let it take.
+"""Discovery of PodGroup APIs: which of their versions an API server serves, and which feature gates are enabled.
 
-Versions are asked for (discovery), newest first. Gates cannot be: a field whose gate is off is dropped without a word.
-So a group that is there is given the field in a dry run: where the gate is on it is refused, for specs cannot be
-changed; where it is off, nothing happens. What is missing is said once, and the rest is served.
+API discovery lists the versions; the newest is used. It does not list feature gates: with a disabled gate the API
+server silently drops a field. So a dry run patches that field of an existing group. With the gate enabled the API
+server rejects the patch, because specs are immutable; with the gate disabled it drops the field. A warning reports once
+what is missing.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from session_scheduler.model.objects import PodGroup
 
 _log = structlog.get_logger(__name__)
 _CHECK_AGAIN: Final = 10.0
-"""Seconds between two checks for a group by which gates can be found out."""
+"""Seconds between two looks for a group that can be patched."""
 
 
 class GroupDiscovery:
-    """What one API server has, as last asked."""
+    """The PodGroup APIs of one API server, as of the last discovery."""
 
     def __init__(self, client: ApiClient, apis: tuple[Resource[PodGroup], ...] = POD_GROUPS) -> None:
         self._client = client
@@ -37,15 +38,15 @@ class GroupDiscovery:
         self._asking = asyncio.Lock()
         self._sample: PodGroup | None = None
         self.gates: dict[str, bool] = {}
-        """Whether each gate is on, as far as that is known."""
+        """Whether each gate is enabled, as far as known."""
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """The apiVersions that are used, one an API group."""
+        """The apiVersions in use, one for each API group."""
         return tuple(resource.api_version for resource in self._served or ())
 
     async def resources(self, *, again: bool = False) -> tuple[Resource[PodGroup], ...]:
-        """Where PodGroups are: none, one or two places, as last asked, or `again`. Raises ClusterError."""
+        """Return the served PodGroup resources (none, one or two); `again` discovers again. Raises ClusterError."""
         async with self._asking:
             if self._served is None or again:
                 known, self._served = self._served, await self._ask()
@@ -55,7 +56,7 @@ class GroupDiscovery:
 
     async def _ask(self) -> tuple[Resource[PodGroup], ...]:
         found: dict[str, Resource[PodGroup]] = {}
-        for resource in self._apis:  # of each group the newest first
+        for resource in self._apis:  # the newest version of a group comes first
             group = group_of(resource.api_version)
             if group not in found and await self._serves(resource):
                 found[group] = resource
@@ -70,14 +71,14 @@ class GroupDiscovery:
 
     def _log_found(self) -> None:
         if self._served:
-            _log.info("pod groups are read", api=list(self.versions))
+            _log.info("the scheduler uses PodGroups", api=list(self.versions))
             return
-        _log.warning("the API server has no PodGroup API: pods that name no group are scheduled, one by one",
+        _log.warning("the API server serves no PodGroup API: the scheduler schedules only pods without a group",
                      looked_for=[resource.api_version for resource in self._apis],
                      needs=[version.needs for version in GROUP_VERSIONS])  # fmt: skip
 
     def place_of(self, api_version: str) -> Resource[PodGroup]:
-        """Where a group of this apiVersion is: in another version than it came, where that is served now. Invalid."""
+        """Return the served resource for a group, in another version if need be. Raises Invalid for an unknown API."""
         group = group_of(api_version or PodGroup().api_version)
         for resource in self._served or ():
             if group_of(resource.api_version) == group:
@@ -87,16 +88,16 @@ class GroupDiscovery:
     # ------------------------------------------------------------------ gates
 
     def seen(self, groups: Iterable[PodGroup]) -> None:
-        """Groups that are there: one is kept to find out gates by."""
+        """Keep one of the listed groups for the dry run that finds disabled gates."""
         self._sample = next((group for group in groups if group.native), None)
 
     async def find_gates(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        """Find out, as soon as there is a group, which gates are off, and say so once."""
+        """Find the disabled gates as soon as a group exists, and log each once."""
         while not await self._found():
             await sleep(_CHECK_AGAIN)
 
     async def _found(self) -> bool:
-        """Whether all is known that can be."""
+        """Find the disabled gates now. Return whether nothing is left to find."""
         group = self._sample
         version = version_of(group.api_version) if group is not None else None
         if group is None or version is None:
@@ -108,11 +109,11 @@ class GroupDiscovery:
                 self.gates[gate.name] = on = await self._is_on(group, gate)
             except (NotFound, NotLeading, TooManyRequests, Unavailable):
                 return False
-            except ClusterError as error:  # an admission rule about groups: then it stays unknown
-                _log.info("it cannot be found out whether a feature gate is on", gate=gate.name, why=str(error))
+            except ClusterError as error:  # for example a rule of an admission webhook
+                _log.info("cannot find out whether a feature gate is enabled", gate=gate.name, why=str(error))
                 continue
             if not on:
-                _log.warning("a feature gate of the API server is off: it drops a field of PodGroups", gate=gate.name,
+                _log.warning("a disabled feature gate makes the API server drop a field of PodGroups", gate=gate.name,
                              field=f"spec.{gate.field}", therefore=gate.without)  # fmt: skip
         return True
 
@@ -121,12 +122,12 @@ class GroupDiscovery:
         body = msgspec.json.encode({"spec": {gate.field: gate.sample}})
         try:
             text = await self._client.write("PATCH", path, body, what=described(group), content=MERGE_PATCH)
-        except Invalid:  # it took the field, and found that it must not be changed
+        except Invalid:  # the API server knows the field, and rejects the change as specs are immutable
             return True
         try:
             return gate.field in msgspec.json.decode(text, type=_Patched).spec
         except msgspec.DecodeError as error:
-            raise Unavailable(f"podgroups: the API server's answer cannot be read: {error}") from None
+            raise Unavailable(f"podgroups: the API server's response cannot be decoded: {error}") from None
 
 
 class _Patched(msgspec.Struct, frozen=True):

@@ -1,8 +1,8 @@
-"""Who we are to which API server: from a kubeconfig file, or from the pod that we run in.
+"""Credentials and address of an API server, from a kubeconfig file or from the pod's service account.
 
-The client library reads kubeconfig files and runs credential plugins. It is imported when that is asked for, not
-before: it takes 75 MB of memory and a second, and most commands need no live cluster. A pod's own account is a name, a
-certificate and a token in three known places: they are read here.
+The Kubernetes client library reads kubeconfig files and runs credential plugins. It takes 75 MB of memory and a second
+to import, so only a kubeconfig file causes the import. This module reads a pod's service account itself: a namespace, a
+certificate and a token in three known files.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _IN_CLUSTER_PORT = "KUBERNETES_SERVICE_PORT"
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _NAMESPACE = "default"
 _TOKEN_SECONDS = 60.0
-"""How old a token that was read may get."""
+"""Maximum age of a cached token."""
 
 
 async def _anonymous() -> str:
@@ -40,36 +40,36 @@ async def _anonymous() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to reach and convince an API server."""
+    """How to reach an API server and authenticate to it."""
 
     server: str
-    """Its URL without a slash at the end; may have a path."""
+    """Its URL without a trailing slash; may have a path."""
     tls: ssl.SSLContext | bool = True
-    """How its certificate is verified, and our own one, if any."""
+    """How to verify the server's certificate, with the client certificate if there is one."""
     server_name: str | None = None
-    """The name in its certificate, where that is not the URL's."""
+    """The name in the server's certificate if it differs from the URL's."""
     proxy: str | None = None
     authorization: Callable[[], Awaitable[str]] = _anonymous
-    """The Authorization header's value now; empty for none."""
+    """Returns the current value of the Authorization header; empty for none."""
     renew: Callable[[], Awaitable[Access]] | None = None
-    """Reads the configuration again, after a 401: tokens and certificates expire."""
+    """Reads the configuration again after a 401, because tokens and certificates expire."""
 
 
 async def load_access(kubeconfig: str | None, context: str | None) -> Access:
-    """The access that was configured: `kubeconfig`, else $KUBECONFIG, else ~/.kube/config, else the pod's own.
+    """Load the access from `kubeconfig`, else $KUBECONFIG, else ~/.kube/config, else the pod's service account.
 
-    `context` is the kubeconfig's current one unless given. Raises InputError, in one line.
+    `context` defaults to the kubeconfig's current context. Raises InputError with one line.
     """
     files = kubeconfig or os.environ.get("KUBECONFIG") or _default_file()
     if files is not None:
         return await _from_files(files, context)
     if _IN_CLUSTER in os.environ:
         return await _from_pod()
-    raise InputError(f"no cluster is configured: give --kubeconfig, set KUBECONFIG, or write {_DEFAULT_FILE}")
+    raise InputError(f"no cluster is configured: pass --kubeconfig, set KUBECONFIG, or create {_DEFAULT_FILE}")
 
 
 def namespace_of(kubeconfig: str | None, context: str | None) -> str:
-    """The namespace of the context that `load_access` uses, else the pod's own, else `default`. Raises InputError."""
+    """Return the namespace of `load_access`'s context, else the pod's, else `default`. Raises InputError."""
     files = kubeconfig or os.environ.get("KUBECONFIG") or _default_file()
     if files is None:
         with suppress(OSError):
@@ -107,18 +107,18 @@ async def _from_files(files: str, context: str | None) -> Access:
             await load_kube_config(files, context, configuration, persist_config=False)
         return _access(configuration, renew=lambda: _from_files(files, context))
     except TimeoutError:
-        raise _wrong(files, f"its credential plugin did not end within {_PLUGIN_PATIENCE:g} s") from None
+        raise _wrong(files, f"its credential plugin did not finish within {_PLUGIN_PATIENCE:g} s") from None
     except (ConfigException, yaml.YAMLError, OSError, ValueError, binascii.Error) as error:
         raise _wrong(files, error) from None
-    except (AttributeError, TypeError, KeyError):  # what the library makes of values that are not what they should be
+    except (AttributeError, TypeError, KeyError):  # the library's errors for malformed values
         raise _wrong(files, "a cluster, a user or a context in it is malformed") from None
 
 
 def _check_files(files: str) -> None:
-    """KUBECONFIG may list several files, of which one must exist; the library is silent about missing ones."""
+    """Raise InputError if none of the files in KUBECONFIG exists: the library ignores missing files."""
     paths = [Path(path).expanduser() for path in files.split(os.pathsep) if path]
     if not any(path.is_file() for path in paths):
-        raise InputError(f"kubeconfig {files}: there is no such file")
+        raise InputError(f"kubeconfig {files}: the file does not exist")
 
 
 async def _from_pod() -> Access:
@@ -129,8 +129,8 @@ async def _from_pod() -> Access:
         token.read()
         tls = _context(str(_ACCOUNT / "ca.crt"))
     except (OSError, ValueError) as error:
-        raise InputError(f"the pod's service account cannot be used: {one_line(str(error))}: mount its token "
-                         "(automountServiceAccountToken), or give --kubeconfig") from None  # fmt: skip
+        raise InputError(f"cannot use the pod's service account: {one_line(str(error))}: mount its token "
+                         "(automountServiceAccountToken), or pass --kubeconfig") from None  # fmt: skip
     return Access(server=server, tls=tls, authorization=token.header, renew=_from_pod)
 
 
@@ -142,7 +142,7 @@ def _server_of_pod() -> str:
 
 
 class _PodToken:
-    """A pod's token, which the kubelet replaces long before it expires."""
+    """A pod's token. The kubelet replaces it long before it expires."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -150,34 +150,34 @@ class _PodToken:
         self._read_at = 0.0
 
     def read(self) -> None:
-        """Read it. Raises OSError, ValueError."""
+        """Read the token. Raises OSError or ValueError."""
         token = self._file.read_text().strip()
         if not token:
             raise ValueError(f"{self._file} is empty")
         self._header, self._read_at = f"Bearer {token}", time.monotonic()
 
     async def header(self) -> str:
-        """The Authorization header's value, at most a minute old. Raises Forbidden."""
+        """Return the Authorization header's value, at most a minute old. Raises Forbidden."""
         if time.monotonic() - self._read_at >= _TOKEN_SECONDS:
             try:
                 self.read()
             except (OSError, ValueError) as error:
-                raise Forbidden(f"the service account's token cannot be read: {one_line(str(error))}") from None
+                raise Forbidden(f"cannot read the service account's token: {one_line(str(error))}") from None
         return self._header
 
 
 def _access(configuration: Any, renew: Callable[[], Awaitable[Access]]) -> Access:
-    """The library's configuration as what we need of it."""
+    """Convert the library's configuration to an Access."""
     from kubernetes.aio.config import ConfigException
 
     if not configuration.host.startswith(("https://", "http://")):
-        raise ValueError(f"the cluster's server {configuration.host!r} is no http or https URL")
+        raise ValueError(f"expected an http or https URL as the cluster's server, got {configuration.host!r}")
 
     async def authorization() -> str:
         try:
             header: str | None = await configuration.get_api_key_with_prefix("BearerToken")
         except (ConfigException, OSError) as error:
-            raise Forbidden(f"the kubeconfig's token cannot be had: {one_line(str(error))}") from None
+            raise Forbidden(f"cannot get the kubeconfig's token: {one_line(str(error))}") from None
         return header or ""
 
     return Access(
@@ -192,22 +192,22 @@ def _access(configuration: Any, renew: Callable[[], Awaitable[Access]]) -> Acces
 
 def _context(ca_file: str | None) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=ca_file)
-    # From Python 3.13 on this is set, and refuses CAs without a key identifier, as many clusters have.
+    # Python 3.13 and later set this flag. It rejects CAs without a key identifier, which many clusters have.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
 
 
 def _tls(configuration: Any) -> ssl.SSLContext:
-    """Where no server is verified, the system's CAs are not read: that takes longer than all else here."""
+    """Return the TLS context. It loads the system's CAs only if it verifies the server, because loading is slow."""
     trusts = configuration.verify_ssl and configuration.host.startswith("https://")
     context = _context(configuration.ssl_ca_cert) if trusts else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if configuration.cert_file:
         context.load_cert_chain(configuration.cert_file, configuration.key_file)
-    if not configuration.verify_ssl:  # insecure-skip-tls-verify: the user's explicit wish
+    if not configuration.verify_ssl:  # insecure-skip-tls-verify
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
 
 
 def _wrong(files: str, problem: object) -> InputError:
-    return InputError(f"kubeconfig {files}: {one_line(str(problem))}: correct it, or give another one")
+    return InputError(f"kubeconfig {files}: {one_line(str(problem))}: correct it, or use another file")

@@ -1,4 +1,4 @@
-"""The bodies of requests to an API server. Pure functions from values to JSON."""
+"""Request bodies for the API server: pure functions from values to JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from session_scheduler.cluster.port import Event, EventSeries, Kube
-from session_scheduler.cluster.write_rules import kept_for
+from session_scheduler.cluster.write_rules import with_claim_ref
 from session_scheduler.model.devices import ResourceClaim, ResourceClaimStatus
 from session_scheduler.model.group_api import version_of
 from session_scheduler.model.objects import Node, Pod, PodCondition, PodGroup, RequestMapping, Taint
@@ -19,17 +19,17 @@ from session_scheduler.model.times import micro_time_text
 
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
-"""Single changes: what a merge would take for a removal, a null in what a driver is told, stays as it is."""
+"""Changes at paths. It can set a value that contains null; a merge patch takes a null as a removal."""
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-"""Merges lists by key, conditions by their type; only for the API server's own kinds."""
+"""Merges lists by key, for example conditions by type. Only built-in kinds support it."""
 _CONTROLLER = "fluence"
 
 
 def object_body(obj: Kube) -> bytes:
-    """An object to be created: as it is, with its apiVersion, without a status."""
+    """Return the body of a new object, with its apiVersion and without a status."""
     version = version_of(obj.api_version)
     body = version.written(obj) if isinstance(obj, PodGroup) and version is not None else msgspec.to_builtins(obj)
-    body["apiVersion"] = obj.api_version  # left out where it is the type's default
+    body["apiVersion"] = obj.api_version  # the encoder omits defaults
     body.pop("status", None)
     return msgspec.json.encode(body)
 
@@ -38,7 +38,7 @@ def object_body(obj: Kube) -> bytes:
 def binding_body(
     namespace: str, name: str, node: str, uid: str, resource_version: str, annotations: Mapping[str, str]
 ) -> bytes:
-    """core/v1 Binding: its metadata's uid and resourceVersion are preconditions, its annotations go to the pod."""
+    """Return a core/v1 Binding: uid and resourceVersion are preconditions, the annotations go to the pod."""
     metadata: dict[str, Any] = {"namespace": namespace, "name": name, "uid": uid, "resourceVersion": resource_version}
     if annotations:
         metadata["annotations"] = annotations
@@ -52,7 +52,7 @@ def metadata_patch(
     finalizers: Sequence[str] | None,
     resource_version: str | None,
 ) -> bytes:
-    """A merge patch of metadata; with a resourceVersion it only applies to that one."""
+    """Return a merge patch of metadata; the resourceVersion, if given, is a precondition."""
     metadata: dict[str, Any] = {}
     if annotations:
         metadata["annotations"] = annotations
@@ -64,7 +64,7 @@ def metadata_patch(
 
 
 def gate_patch(pod: Pod, gate: str, annotations: Mapping[str, str | None]) -> bytes:
-    """A merge patch that leaves the pod its other gates, guarded by its resourceVersion."""
+    """Return a merge patch that removes this gate of the pod; the pod's resourceVersion is a precondition."""
     metadata: dict[str, Any] = {"annotations": annotations} if annotations else {}
     left = [{"name": each.name} for each in pod.spec.scheduling_gates if each.name != gate]
     return msgspec.json.encode(
@@ -73,9 +73,9 @@ def gate_patch(pod: Pod, gate: str, annotations: Mapping[str, str | None]) -> by
 
 
 def taints_patch(node: Node, taints: Sequence[Taint]) -> bytes:
-    """A JSON patch, guarded by the node's resourceVersion, that leaves the taints that stay as they are.
+    """Return a JSON patch from the node's taints to these; the node's resourceVersion is a precondition.
 
-    A taint has more than is kept of it here: when it came.
+    It does not touch taints that stay, because a taint has a field that the model drops: timeAdded.
     """
     there = node.spec.taints
     changes = _as_read(node)
@@ -92,7 +92,7 @@ def taints_patch(node: Node, taints: Sequence[Taint]) -> bytes:
 def status_patch(
     conditions: Sequence[PodCondition], nominated_node_name: str | None, resource_version: str | None
 ) -> bytes:
-    """A strategic merge patch of a status. An empty nominated node removes the field."""
+    """Return a strategic merge patch of a status. An empty nominated node removes the field."""
     status: dict[str, Any] = {}
     if conditions:
         status["conditions"] = [_condition(condition) for condition in conditions]
@@ -101,8 +101,8 @@ def status_patch(
     return msgspec.json.encode({"metadata": _guarded({}, resource_version), "status": status})
 
 
-def said_by(api_version: str, conditions: Sequence[PodCondition]) -> list[PodCondition]:
-    """A PodGroup's conditions as its version of the API calls them."""
+def named_for_version(api_version: str, conditions: Sequence[PodCondition]) -> list[PodCondition]:
+    """Return a PodGroup's conditions with the types that its API version uses."""
     version = version_of(api_version)
     if version is None:
         return list(conditions)
@@ -110,8 +110,8 @@ def said_by(api_version: str, conditions: Sequence[PodCondition]) -> list[PodCon
 
 
 def claim_patch(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bytes:
-    """A merge patch of a volume, guarded by its resourceVersion: see `write_rules.kept_for`."""
-    kept = kept_for(volume, claim)
+    """Return a merge patch of a volume (see `write_rules.with_claim_ref`); its resourceVersion is a precondition."""
+    kept = with_claim_ref(volume, claim)
     metadata: dict[str, Any] = {"resourceVersion": volume.metadata.resource_version}
     if kept.metadata.annotations != volume.metadata.annotations:
         metadata["annotations"] = kept.metadata.annotations
@@ -119,12 +119,12 @@ def claim_patch(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bytes
 
 
 def finalizer_patch(obj: Kube, finalizer: str) -> bytes:
-    """A JSON patch that adds a finalizer, guarded by the object's resourceVersion."""
+    """Return a JSON patch that adds a finalizer; the object's resourceVersion is a precondition."""
     return msgspec.json.encode([*_as_read(obj), _put("/metadata/finalizers", [*obj.metadata.finalizers, finalizer])])
 
 
 def claim_status_patch(claim: ResourceClaim, status: ResourceClaimStatus) -> bytes:
-    """A JSON patch of what differs, guarded by the claim's resourceVersion."""
+    """Return a JSON patch of what differs; the claim's resourceVersion is a precondition."""
     changes = _as_read(claim)
     if status.allocation != claim.status.allocation:
         path = "/status/allocation"
@@ -137,12 +137,12 @@ def claim_status_patch(claim: ResourceClaim, status: ResourceClaimStatus) -> byt
 
 
 def queue_status_patch(queue: Queue, status: QueueStatus) -> bytes:
-    """A JSON patch of the whole status, guarded by the queue's resourceVersion."""
+    """Return a JSON patch of the whole status; the queue's resourceVersion is a precondition."""
     return msgspec.json.encode([*_as_read(queue), _put("/status", status)])
 
 
 def extended_claim_patch(pod: Pod, claim: str, mappings: Sequence[RequestMapping]) -> bytes:
-    """A merge patch of this very pod's status (its uid)."""
+    """Return a merge patch of the pod's status; the pod's uid is a precondition."""
     named = {"resourceClaimName": claim, "requestMappings": mappings}
     return msgspec.json.encode(
         {"metadata": {"uid": pod.metadata.uid}, "status": {"extendedResourceClaimStatus": named}}
@@ -150,7 +150,7 @@ def extended_claim_patch(pod: Pod, claim: str, mappings: Sequence[RequestMapping
 
 
 def _as_read(obj: Kube) -> list[dict[str, Any]]:
-    """The first change of a JSON patch: with it the object must be the one that was read."""
+    """Return the first change of a JSON patch, which makes the object's resourceVersion a precondition."""
     return [{"op": "replace", "path": "/metadata/resourceVersion", "value": obj.metadata.resource_version}]
 
 
@@ -163,7 +163,7 @@ def _removed(path: str) -> dict[str, Any]:
 
 
 def _condition(condition: PodCondition) -> dict[str, str | None]:
-    """The condition with every field: what a merge does not name it would keep of the old one."""
+    """Return all fields of the condition: a merge keeps the old value of a field that it does not name."""
     return {
         "type": condition.type,
         "status": condition.status,
@@ -174,12 +174,12 @@ def _condition(condition: PodCondition) -> dict[str, str | None]:
 
 
 def deletion_body(uid: str, resource_version: str | None, grace_seconds: int | None) -> bytes:
-    """metav1.DeleteOptions."""
+    """Return metav1.DeleteOptions."""
     return msgspec.json.encode(_deletion(uid, resource_version, grace_seconds))
 
 
 def eviction_body(pod: Pod, grace_seconds: int | None) -> bytes:
-    """policy/v1 Eviction of this very pod."""
+    """Return a policy/v1 Eviction of the pod; its uid is a precondition."""
     metadata = {"namespace": pod.metadata.namespace, "name": pod.metadata.name}
     options = _deletion(pod.metadata.uid, None, grace_seconds)
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
@@ -198,7 +198,7 @@ def _deletion(uid: str, resource_version: str | None, grace_seconds: int | None)
 
 
 def event_body(event: Event, namespace: str, name: str, time: datetime, instance: str) -> bytes:
-    """events.k8s.io/v1 Event of this name. `time` is UTC."""
+    """Return an events.k8s.io/v1 Event. `time` is UTC."""
     obj = event.regarding
     regarding = {
         "apiVersion": obj.api_version,
@@ -225,11 +225,11 @@ def event_body(event: Event, namespace: str, name: str, time: datetime, instance
 
 
 def series_patch(series: EventSeries) -> bytes:
-    """A merge patch of an event: all else of it cannot be changed."""
-    said = {"count": series.count, "lastObservedTime": micro_time_text(series.last_observed)}
-    return msgspec.json.encode({"series": said})
+    """Return a merge patch of an event's series, the only field that may change."""
+    body = {"count": series.count, "lastObservedTime": micro_time_text(series.last_observed)}
+    return msgspec.json.encode({"series": body})
 
 
 def _guarded(fields: dict[str, Any], resource_version: str | None) -> dict[str, Any]:
-    """The fields with the resourceVersion as a precondition, where there is one."""
+    """Return the fields with the resourceVersion as a precondition, if there is one."""
     return fields if resource_version is None else {**fields, "resourceVersion": resource_version}

@@ -1,4 +1,4 @@
-"""Requests on our own connections to an API server: the way of all requests, unless a proxy is between."""
+"""HTTP connections to an API server without a proxy. `kube_requests` uses them; `kube_proxied` is the other way."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _OK = 200
 
 
 def reached_directly(access: Access, *, proxied: bool) -> bool:
-    """Whether no proxy is between; `proxied`: whether those of the environment would be."""
+    """Whether requests need no proxy; `proxied` says whether the environment's proxies apply."""
     named = access.proxy is not None or (proxied and bool(getproxies().keys() - {_NO_PROXY}))
     return not named and urlsplit(access.server).username is None
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an access leads."""
+    """The parsed address of an access."""
 
     access: Access
     endpoint: Endpoint
@@ -36,7 +36,7 @@ class Place:
 
     @classmethod
     def of(cls, access: Access) -> Place:
-        """The place of its URL."""
+        """Parse the URL of the access."""
         url = URL(access.server)
         tls = access.tls if url.scheme == "https" else False
         if tls is True:
@@ -46,7 +46,7 @@ class Place:
 
 
 class Direct:
-    """Sends requests on connections of a pool. `close` it."""
+    """Sends requests on pooled connections. Call `close` at the end."""
 
     def __init__(self, connections: int, connect_seconds: float) -> None:
         self._pool = HttpPool(connections, connect_seconds=connect_seconds)
@@ -56,7 +56,7 @@ class Direct:
     async def exchange(
         self, access: Access, method: str, target: str, headers: Mapping[str, str], body: bytes | None, seconds: float
     ) -> Response:
-        """Send once, and read the response. `target` is quoted, without a slash at its start. Raises OSError."""
+        """Send once, and read the response. `target` is quoted and has no leading slash. Raises OSError."""
         place = self._place_of(access)
         request = _request(place, method, target, headers, body)
         async with asyncio.timeout(seconds):
@@ -69,7 +69,7 @@ class Direct:
     async def open(
         self, access: Access, target: str, headers: Mapping[str, str], silence: float
     ) -> Response | OpenStream:
-        """GET; where that is refused the whole response. Raises OSError."""
+        """GET a stream; if the server refuses it, return the whole response. Raises OSError."""
         place = self._place_of(access)
         connection = await self._pool.acquire(place.endpoint)
         stream = OpenStream(self._pool, connection, silence)
@@ -95,7 +95,7 @@ class Direct:
 
 
 class OpenStream:
-    """A response that is read as it comes. `close` it."""
+    """A response that arrives in pieces. Call `close` at the end."""
 
     def __init__(self, pool: HttpPool, connection: HttpConnection, silence: float) -> None:
         self._pool = pool
@@ -103,11 +103,11 @@ class OpenStream:
         self._silence = silence
 
     def chunks(self) -> AsyncGenerator[bytes]:
-        """The body. Raises OSError."""
+        """Yield the body in pieces. Raises OSError."""
         return self._connection.chunks(self._silence)
 
     def close(self) -> None:
-        """Give the connection back, which drops it unless the response is complete."""
+        """Return the connection to the pool, which drops it unless the response is complete."""
         self._pool.release(self._connection)
 
 

@@ -1,4 +1,4 @@
-"""An API server's refusals as the port's errors.
+"""Conversion of an API server's error responses to the errors of `errors`.
 
 Source: metav1.Status, and the codes in staging/src/k8s.io/apimachinery/pkg/api/errors.
 """
@@ -26,8 +26,8 @@ from session_scheduler.cluster.errors import (
 )
 
 _MESSAGE_LIMIT = 1024
-_NO_SUCH_API = "no such API is served here: is its CustomResourceDefinition installed?"
-"""What it means that no server answers for a path: of an object that is not there the API server says so itself."""
+_NO_SUCH_API = "the API server does not serve this API: is its CustomResourceDefinition installed?"
+"""Explains a 404 that has no Status. For a missing object of a known API the API server sends one."""
 _KINDS: dict[int, type[ClusterError]] = {
     HTTPStatus.UNAUTHORIZED: Forbidden,
     HTTPStatus.FORBIDDEN: Forbidden,
@@ -43,7 +43,7 @@ class _Details(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Status(msgspec.Struct, tag_field="kind", tag="Status", frozen=True):
-    """metav1.Status: what the API server says instead of an object."""
+    """metav1.Status: the API server's response to a failed request."""
 
     code: int = 0
     reason: str = ""
@@ -52,39 +52,39 @@ class Status(msgspec.Struct, tag_field="kind", tag="Status", frozen=True):
 
 
 class Resend(Enum):
-    """What a failure means for sending the same request again."""
+    """Whether the same request may be sent again after a failure."""
 
     NEVER = auto()
     READS = auto()
-    """The failure may pass, but a write may have been done."""
+    """Reads only: the failure is temporary, but the server may have executed a write."""
     BUSY = auto()
-    """Nothing was done: the server, or a disruption budget, asks to come later."""
+    """Always, later: the server or a disruption budget rejected the request for now."""
     UNSENT = auto()
-    """Nothing was done: the request never reached the server."""
+    """Always: the request did not reach the server."""
     RENEWED = auto()
-    """Nothing was done: with another token it may be."""
+    """With a new token: the server rejected the credentials."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A request that failed: the error to raise unless it is sent again."""
+    """A failed request, and the error to raise if it is not sent again."""
 
     error: ClusterError
     resend: Resend
     retry_after: float | None = None
-    """Seconds that the server asks to wait."""
+    """Seconds to wait, as the server asks."""
 
 
 _decoder = msgspec.json.Decoder(Status)
 
 
 def refusal(code: int, body: bytes, headers: Mapping[str, str], what: str) -> Refusal:
-    """The refusal in an answer that is no success. `what` names the request's object."""
+    """Convert an error response. `what` names the request's object in the message."""
     try:
         status = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):  # a proxy's page, or an old server's plain text
-        said = body[:_MESSAGE_LIMIT].decode(errors="replace")
-        status = Status(message=f"{said.strip()}: {_NO_SUCH_API}" if code == HTTPStatus.NOT_FOUND else said)
+        text = body[:_MESSAGE_LIMIT].decode(errors="replace")
+        status = Status(message=f"{text.strip()}: {_NO_SUCH_API}" if code == HTTPStatus.NOT_FOUND else text)
     wait = _wait(headers.get("Retry-After", ""), status)
     error = error_of(code, status, what, wait)
     if code == HTTPStatus.UNAUTHORIZED:
@@ -97,9 +97,9 @@ def refusal(code: int, body: bytes, headers: Mapping[str, str], what: str) -> Re
 
 
 def error_of(code: int, status: Status, what: str, wait: float | None = None) -> ClusterError:
-    """The port's error for an HTTP code (or the code in a watch's ERROR event) and its Status."""
-    said = one_line(status.message)[:_MESSAGE_LIMIT] or status.reason or "no reason given"
-    message = f"{what}: {code}: {said}"
+    """Return the error for an HTTP code (or the code in a watch's ERROR event) and its Status."""
+    text = one_line(status.message)[:_MESSAGE_LIMIT] or status.reason or "no reason given"
+    message = f"{what}: {code}: {text}"
     if code == HTTPStatus.TOO_MANY_REQUESTS:
         return TooManyRequests(message, 1.0 if wait is None else wait)
     if code == HTTPStatus.CONFLICT and status.reason == "AlreadyExists":
@@ -109,7 +109,7 @@ def error_of(code: int, status: Status, what: str, wait: float | None = None) ->
 
 
 def _wait(header: str, status: Status) -> float | None:
-    """Seconds to wait, of the header, else of the Status. A date in the header is not used by API servers."""
+    """Return the seconds to wait from the header, else from the Status. API servers send no date in the header."""
     if header.isascii() and header.isdecimal():
         return float(header)
     seconds = status.details.retry_after_seconds if status.details else 0

@@ -1,4 +1,4 @@
-"""Whole lists, in pages that show one moment."""
+"""Lists of all objects of a kind, fetched in pages that show one moment."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from session_scheduler.cluster.kube_requests import ApiClient
 from session_scheduler.cluster.port import Kube, Listing
 
 PAGE: Final = 1000
-"""Objects in a page: some 10 MB of pods, 5 ms of decoding between two turns of the event loop."""
+"""Objects in a page: some 10 MB of pods, and 5 ms of decoding that block the event loop."""
 _Ask = Callable[[Mapping[str, str]], Awaitable[Page[Item]]]
-"""Answers with a page for its query, or with all for an empty one."""
+"""Fetches the page of a query; an empty query fetches all objects."""
 
 
 async def list_all(client: ApiClient, resource: Resource[Kube], page_size: int = PAGE) -> Listing[Kube]:
-    """All objects of a resource, at once where pages expire. Raises ClusterError."""
+    """List all objects of a resource, in one request if its pages expire twice. Raises ClusterError."""
 
     async def ask(query: Mapping[str, str]) -> Page[Kube]:
         text = await client.read(resource.path(), query, what=f"list of {resource.plural}", page=True)
@@ -31,10 +31,10 @@ async def list_all(client: ApiClient, resource: Resource[Kube], page_size: int =
 
 
 async def in_pages(ask: _Ask[Item], page_size: int) -> Page[Item]:
-    """All pages as one. Raises ClusterError: Gone where they take longer than the API server remembers, twice."""
+    """Fetch all pages and join them. Raises ClusterError: Gone if the API server forgets their moment twice."""
     try:
         return await _joined(ask, page_size)
-    except Gone:  # the moment that the pages show is forgotten: they would not be one moment any more
+    except Gone:  # the continue token expired: further pages would show a later moment
         return await _joined(ask, page_size)
 
 
@@ -44,6 +44,6 @@ async def _joined(ask: _Ask[Item], limit: int) -> Page[Item]:
     while True:
         page = await ask(query)
         items.extend(page.items or ())
-        if not page.metadata.go_on:
+        if not page.metadata.continue_token:
             return Page(page.metadata, tuple(items))
-        query["continue"] = page.metadata.go_on
+        query["continue"] = page.metadata.continue_token

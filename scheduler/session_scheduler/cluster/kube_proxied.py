@@ -1,4 +1,4 @@
-"""Requests through an HTTP proxy, by aiohttp's session. Few clusters have one, so this is imported late."""
+"""HTTP requests through a proxy, with aiohttp. `kube_requests` imports it only if there is a proxy, which is rare."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _OK = 200
 
 
 class Proxied:
-    """Sends requests through the proxy of an access, or that of the environment. `close` it."""
+    """Sends requests through the proxy of an access, or of the environment. Call `close` at the end."""
 
     def __init__(self, connections: int, connect_seconds: float, *, environment: bool) -> None:
-        """environment: whether the proxies of the environment hold."""
+        """`environment` says whether the environment's proxies apply."""
         self._connect_seconds = connect_seconds
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=connections, socket_factory=probed_socket),
@@ -30,7 +30,7 @@ class Proxied:
     async def exchange(
         self, access: Access, method: str, target: str, headers: Mapping[str, str], body: bytes | None, seconds: float
     ) -> Response:
-        """Send once, and read the response. `target` is quoted, without a slash at its start. Raises OSError."""
+        """Send once, and read the response. `target` is quoted and has no leading slash. Raises OSError."""
         limits = aiohttp.ClientTimeout(total=seconds, sock_connect=self._connect_seconds)
         with _own_errors():
             async with await self._send(access, method, target, headers, body, limits) as response:
@@ -39,7 +39,7 @@ class Proxied:
     async def open(
         self, access: Access, target: str, headers: Mapping[str, str], silence: float
     ) -> Response | ProxiedStream:
-        """GET; where that is refused the whole response. Raises OSError."""
+        """GET a stream; if the server refuses it, return the whole response. Raises OSError."""
         limits = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_seconds, sock_read=silence)
         with _own_errors():
             response = await self._send(access, "GET", target, headers, None, limits)
@@ -76,13 +76,13 @@ class Proxied:
 
 
 class ProxiedStream:
-    """A response that is read as it comes. `close` it."""
+    """A response that arrives in pieces. Call `close` at the end."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
 
     async def chunks(self) -> AsyncGenerator[bytes]:
-        """The body. Raises OSError."""
+        """Yield the body in pieces. Raises OSError."""
         with _own_errors():
             async for chunk in self._response.content.iter_any():
                 yield chunk
@@ -94,11 +94,11 @@ class ProxiedStream:
 
 @contextmanager
 def _own_errors() -> Iterator[None]:
-    """Raise aiohttp's errors as those of `http_connection`."""
+    """Convert aiohttp's errors to those of `http_connection`."""
     try:
         yield
     except aiohttp.ConnectionTimeoutError as error:
-        raise NotConnectedError("no connection in time") from TimeoutError(str(error))
+        raise NotConnectedError("connecting timed out") from TimeoutError(str(error))
     except aiohttp.ClientConnectorCertificateError as error:
         raise NotConnectedError("no connection") from error.certificate_error
     except aiohttp.ClientConnectorError as error:

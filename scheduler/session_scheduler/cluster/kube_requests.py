@@ -1,8 +1,8 @@
-"""Requests to an API server: sent with time-outs, sent again where that is safe, their refusals raised as errors.
+"""Requests to an API server, with time-outs, safe retries and typed errors.
 
-A read is sent again after 429, 5xx, a time-out and a broken connection. A write is sent again only where the server
-certainly did nothing: 429, 401 with a stale token, or no connection was made. A fence, where there is one, is asked
-right before each time that a write is sent.
+The client retries a read after 429, 5xx, a time-out or a broken connection. It retries a write only if the server
+certainly did not execute it: after 429, after 401 with an expired token, or if no connection was made. If there is a
+fence, it runs directly before each write, also before a retry.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _JSON = "application/json"
 _READ_AGAIN = frozenset({Resend.READS, Resend.BUSY, Resend.UNSENT})
 _WRITE_AGAIN = frozenset({Resend.BUSY, Resend.UNSENT})
 _SHARE = 0.8
-"""Of the time between the renew deadline and the lease's end, what a write may take; the rest is for clocks' drift."""
+"""Part of the time from the renew deadline to the lease's end that a write may take. The rest is for clock drift."""
 _QUERY_SAFE = "!$'()*,/:?@"
-"""What a query's names and values may have as it is. Source: RFC 3986, section 3.4."""
+"""Characters that need no quoting in a query. Source: RFC 3986, section 3.4."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -47,31 +47,31 @@ class RequestSettings:
     """Limits of every request; all times in seconds."""
 
     timeout: float = 15.0
-    """How long one request may take, and how long a watch may take to start."""
+    """Time-out of one request, and of the start of a watch."""
     write_timeout: float = 15.0
-    """The same for a write. Whoever elects leaders keeps it below what lies between the leader's last write and its
-    successor's first one: `for_leader`."""
+    """Time-out of one write. With leader election it must be shorter than the time between the leader's last write and
+    its successor's first one: see `for_leader`."""
     connect_timeout: float = 5.0
     page_timeout: float = 60.0
-    """How long one page of a list may take."""
+    """Time-out of one page of a list."""
     watch_silence: float = 150.0
-    """A watch that says nothing for so long is taken for broken. Bookmarks come about every minute, but not of a kind
-    that did not change since the API server started: such a watch just ends, and costs a request to start again."""
+    """The client closes a watch without an event for so long. Bookmarks come about every minute, but not for a kind
+    without changes since the API server started; such a watch costs one more request."""
     connections: int = 128
-    """How many at once, watches included; further requests wait."""
+    """Maximum number of requests in flight, watches included; further requests wait."""
     tries: int = 6
-    """How often a request is sent at most."""
+    """Maximum number of times that a request is sent."""
     read_patience: float = 30.0
-    """After so long a read is not sent again."""
+    """The client does not retry a read after so many seconds."""
     write_patience: float = 5.0
-    """The same for a write: its reason may be gone by then."""
+    """The same for a write, which is soon out of date."""
     first_pause: float = 0.1
-    """Before the second try, unless the server names a time; doubled each time, less a random part up to half."""
+    """Pause before the first retry, unless the server names one. Doubled each time, minus a random part up to half."""
     longest_pause: float = 5.0
 
     @classmethod
     def for_leader(cls, election: LeaderElection) -> RequestSettings:
-        """The settings with which a write that the fence let through has ended before another replica can lead."""
+        """Return settings with which each write that the fence allows ends before another replica can lead."""
         between = election.lease_seconds - election.renew_seconds
         return cls(write_timeout=min(cls().write_timeout, between * _SHARE))
 
@@ -88,33 +88,33 @@ class _Request(msgspec.Struct, frozen=True):
 
 
 class Stream(Protocol):
-    """A response that is read as it comes."""
+    """A response that arrives in pieces."""
 
     def chunks(self) -> AsyncGenerator[bytes]:
-        """The body. Raises OSError."""
+        """Yield the body in pieces. Raises OSError."""
 
     def close(self) -> None:
-        """End it."""
+        """Close the stream."""
 
 
 class Route(Protocol):
-    """A way to an API server."""
+    """A transport to an API server."""
 
     # more than five parameters: the parts of an HTTP request
     async def exchange(
         self, access: Access, method: str, target: str, headers: Mapping[str, str], body: bytes | None, seconds: float
     ) -> Response:
-        """Send once, and read the response. `target` is quoted, without a slash at its start. Raises OSError."""
+        """Send once, and read the response. `target` is quoted and has no leading slash. Raises OSError."""
 
     async def open(self, access: Access, target: str, headers: Mapping[str, str], silence: float) -> Response | Stream:
-        """GET; where that is refused the whole response. Raises OSError."""
+        """GET a stream; if the server refuses it, return the whole response. Raises OSError."""
 
     async def close(self) -> None:
         """Close all connections."""
 
 
 class ApiClient:
-    """Sends requests. Make it in a running event loop; `close` it."""
+    """Sends requests. Create it in a running event loop, and call `close` at the end."""
 
     def __init__(
         self,
@@ -129,17 +129,17 @@ class ApiClient:
         self._access = access
         self._clock = clock or SystemClock()
         self._sleep = sleep
-        self._chance = chance or random.Random()  # noqa: S311 (spreads tries in time, guards nothing)
+        self._chance = chance or random.Random()  # noqa: S311 (spreads retries in time, not for security)
         self._renewing = asyncio.Lock()
         self._fence: Callable[[], None] | None = None
-        # Proxies of the environment hold for an API server on this machine as little as for other clients of one.
+        # Like other clients, ignore the environment's proxies for an API server on this machine.
         self._proxied = urlsplit(access.server).hostname not in _LOOPBACK
         self._routes: dict[bool, Route] = {}
-        """By whether it is direct, where one was needed."""
+        """The transports that were needed so far, by whether they are direct."""
         self._chosen: tuple[Access, Route] | None = None
 
     def fence_writes(self, check: Callable[[], None]) -> None:
-        """Call `check` right before every fenced write is sent, each time: what it raises goes to the caller."""
+        """Call `check` directly before each fenced write and retry; it raises to stop the write."""
         self._fence = check
 
     async def close(self) -> None:
@@ -147,15 +147,15 @@ class ApiClient:
         for route in self._routes.values():
             await route.close()
 
-    # -------------------------------------------------------------- the three ways to ask
+    # -------------------------------------------------------------- three kinds of requests
 
     async def read(self, path: str, query: Mapping[str, str] | None = None, *, what: str, page: bool = False) -> bytes:
-        """GET. Raises ClusterError; `what` names the object in its message."""
+        """GET. `what` names the object in error messages. Raises ClusterError."""
         seconds = self.settings.page_timeout if page else self.settings.timeout
         request = _Request("GET", path, what, seconds, query=query or {})
         return await self._persist(lambda: self._exchange(request), _READ_AGAIN, self.settings.read_patience)
 
-    # more than five parameters: a request's parts and what its failure means, most with a default
+    # more than five parameters: a request's parts and options, most with a default
     async def write(
         self,
         method: str,
@@ -169,7 +169,7 @@ class ApiClient:
     ) -> bytes:
         """POST, PUT, PATCH or DELETE. Raises ClusterError.
 
-        Without `when_busy` a 429 is no reason to send it again; without `fenced` the fence is not asked.
+        Without `when_busy` a 429 is raised at once; without `fenced` the write does not run the fence.
         """
         request = _Request(method, path, what, self.settings.write_timeout, body=body, content=content, fenced=fenced)
         when = _WRITE_AGAIN if when_busy else _WRITE_AGAIN - {Resend.BUSY}
@@ -177,9 +177,9 @@ class ApiClient:
 
     @asynccontextmanager
     async def stream(self, path: str, query: Mapping[str, str], *, what: str) -> AsyncGenerator[AsyncGenerator[bytes]]:
-        """GET whose answer comes bit by bit; leaving the context closes the connection. Raises ClusterError.
+        """GET a response that arrives in pieces; leaving the context closes the connection. Raises ClusterError.
 
-        What yields the bits raises OSError where the answer is lost.
+        The yielded iterator raises OSError if the connection breaks.
         """
         request = _Request("GET", path, what, self.settings.timeout, query=query)
         stream = await self._persist(lambda: self._open(request), _READ_AGAIN, self.settings.read_patience)
@@ -189,10 +189,10 @@ class ApiClient:
         finally:
             stream.close()
 
-    # -------------------------------------------------------------- trying again
+    # -------------------------------------------------------------- retries
 
     async def _persist(self, send: Callable[[], Awaitable[_Got | Refusal]], when: Set[Resend], patience: float) -> _Got:
-        """Send until it is answered, refused for good, or has been waited for long enough."""
+        """Send until the request succeeds, fails for good, or has been retried for long enough."""
         latest = self._clock.now() + patience
         renewed = False
         tried = 0
@@ -211,19 +211,19 @@ class ApiClient:
                 try:
                     raise got.error
                 finally:
-                    del got  # it would hold this frame, which its traceback has, and all that the callers know
-            _log.debug("request is sent again", after=round(pause, 3), why=str(got.error))
+                    del got  # breaks a reference cycle: frame, error, its traceback, frame
+            _log.debug("retrying a request", after=round(pause, 3), why=str(got.error))
             await self._sleep(pause)
 
     def _pause(self, tried: int, retry_after: float | None) -> float:
-        """Seconds until the next try; a random part keeps requests that failed together from coming back together."""
+        """Return the seconds until the next try. A random part spreads requests that failed at the same time."""
         settings = self.settings
         if retry_after is not None:
             return retry_after + self._chance.uniform(0.0, settings.first_pause)
         return backoff(settings.first_pause, tried - 1, settings.longest_pause, self._chance)
 
     async def _renewed(self, used: Access) -> bool:
-        """Read the configuration again, unless another request just did; whether there is another access now."""
+        """Read the configuration again, unless another request just did. Return whether there is a new access."""
         async with self._renewing:
             if self._access is not used:
                 return True
@@ -232,14 +232,14 @@ class ApiClient:
             try:
                 self._access = await used.renew()
             except InputError as error:
-                _log.warning("credentials are refused and cannot be renewed", why=str(error))
+                _log.warning("the API server rejects the credentials, and they cannot be renewed", why=str(error))
                 return False
             return True
 
     # -------------------------------------------------------------- one request
 
     async def _exchange(self, request: _Request) -> bytes | Refusal:
-        """Send once; the answer's body, or why there is none."""
+        """Send once. Return the response's body, or the failure."""
         access = self._access
         try:
             headers = await self._headers(access, request)
@@ -255,7 +255,7 @@ class ApiClient:
         return _refused(answer, request.what)
 
     async def _open(self, request: _Request) -> Stream | Refusal:
-        """Send once; the answer, not yet read."""
+        """Send once. Return the response before its body is read, or the failure."""
         access = self._access
         try:
             async with asyncio.timeout(request.seconds):
@@ -266,7 +266,7 @@ class ApiClient:
         return _refused(got, request.what) if isinstance(got, Response) else got
 
     def _route(self, access: Access) -> Route:
-        """The way to the server of now."""
+        """Return the transport for the access."""
         if self._chosen is None or self._chosen[0] is not access:
             direct = reached_directly(access, proxied=self._proxied)
             if direct not in self._routes:
@@ -283,7 +283,7 @@ class ApiClient:
         return Proxied(settings.connections, settings.connect_timeout, environment=self._proxied)
 
     async def _headers(self, access: Access, request: _Request) -> dict[str, str]:
-        # Compression costs the API server more time than the network saves; watches never have it.
+        # Compression costs the API server more time than the network saves; API servers never compress watches.
         headers = {"Accept": _JSON, "Accept-Encoding": "identity", "User-Agent": "fluence"}
         authorization = await access.authorization()
         if authorization:
@@ -294,7 +294,7 @@ class ApiClient:
 
     def _check_fence(self, request: _Request) -> None:
         if request.fenced and self._fence is not None:
-            self._fence()  # nothing is awaited between this and the request, whose time-out begins there
+            self._fence()  # no await may come between this and the request, because its time-out begins there
 
 
 def _target(request: _Request) -> str:
@@ -306,10 +306,10 @@ def _refused(answer: Response, what: str) -> Refusal:
 
 
 def _lost(error: OSError, what: str) -> Refusal:
-    """The refusal where no answer came."""
+    """Return the failure for a request without a response."""
     unsent = isinstance(error, NotConnectedError)
     cause = (error.__cause__ or error) if unsent else error
-    if isinstance(cause, ssl.SSLCertVerificationError):  # the same would happen again
+    if isinstance(cause, ssl.SSLCertVerificationError):  # a retry would fail in the same way
         return Refusal(Unavailable(f"{what}: {one_line(str(cause))}"), Resend.NEVER)
-    problem = "no answer in time" if isinstance(cause, TimeoutError) else one_line(str(cause)) or type(cause).__name__
+    problem = "no response in time" if isinstance(cause, TimeoutError) else one_line(str(cause)) or type(cause).__name__
     return Refusal(Unavailable(f"{what}: {problem}"), Resend.UNSENT if unsent else Resend.READS)

@@ -1,4 +1,4 @@
-"""Watches: bytes to lines, lines to events, and two watches as one."""
+"""Decoder of watch streams: bytes to lines, lines to events. It also merges two watches of one kind."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from session_scheduler.cluster.kube_requests import ApiClient
 from session_scheduler.cluster.port import Change, Kube, WatchEvent
 
 MAX_LINE = 32 * 1024 * 1024
-"""Bytes of one event: twenty times what etcd keeps of one object."""
+"""Maximum size of one event in bytes: twenty times etcd's limit for one object."""
 _CHANGES = {change.value: change for change in Change}
 
 
 class LineSplitter:
-    """Cuts a stream of bytes into lines; each byte is looked at once, however the stream is cut."""
+    """Splits a stream of bytes into lines. It scans each byte once, however the stream is split."""
 
     def __init__(self, limit: int = MAX_LINE) -> None:
         self._limit = limit
@@ -25,7 +25,7 @@ class LineSplitter:
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that this chunk completes. Raises Unavailable where one grows beyond the limit."""
+        """Return the lines that this chunk completes. Raises Unavailable if a line is longer than the limit."""
         *ended, rest = chunk.split(b"\n")
         lines = []
         for end in ended:
@@ -42,7 +42,7 @@ class LineSplitter:
 async def watch_one(
     client: ApiClient, resource: Resource[Kube], version: str
 ) -> AsyncGenerator[WatchEvent[Kube], None]:
-    """The changes of one resource after the version, until the connection ends, as `port.Cluster.watch` says."""
+    """Yield the changes of one resource after the version until the connection ends; see `port.Cluster.watch`."""
     query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version}
     what = f"watch of {resource.plural}"
     async with client.stream(resource.path(), query, what=what) as chunks:
@@ -52,46 +52,46 @@ async def watch_one(
                 for line in splitter.feed(chunk):
                     yield _event(resource, line, what)
         except OSError:
-            return  # the connection ended, or said nothing for too long: half an event is none
+            return  # the connection ended or was silent for too long; drop an incomplete event
 
 
 def _event(resource: Resource[Kube], text: bytes, what: str) -> WatchEvent[Kube]:
-    moment = resource.bookmark(text)
-    if moment is not None:
-        return WatchEvent(Change.BOOKMARK, None, moment)
+    bookmark = resource.bookmark(text)
+    if bookmark is not None:
+        return WatchEvent(Change.BOOKMARK, None, bookmark)
     line = resource.line(text)
-    if line is None:  # no other object is to suffer for it
-        return WatchEvent(Change.BOOKMARK, None, resource.moment(text))
+    if line is None:  # an ignored object: only move the resourceVersion on
+        return WatchEvent(Change.BOOKMARK, None, resource.version_of_line(text))
     if isinstance(line.object, Status):
         raise error_of(line.object.code, line.object, what)
     change = _CHANGES.get(line.type)
     if change is None:
-        raise Unavailable(f"{what}: there is no event of type {line.type!r}")
+        raise Unavailable(f"{what}: unknown event type {line.type!r}")
     version = line.object.metadata.resource_version
     return WatchEvent(change, None if change is Change.BOOKMARK else line.object, version)
 
 
-# ------------------------------------------------------------------ several as one
+# ------------------------------------------------------------------ merging
 
 _SEPARATOR = "/"
 
 
 def joined_versions(versions: Sequence[str]) -> str:
-    """The resourceVersions of several resources as one text."""
+    """Join the resourceVersions of several resources to one text."""
     return _SEPARATOR.join(versions)
 
 
 def split_versions(version: str) -> list[str]:
-    """The resourceVersions in a text that `joined_versions` made."""
+    """Split a text of `joined_versions`."""
     return version.split(_SEPARATOR)
 
 
 async def merged(
     watches: Sequence[AsyncGenerator[WatchEvent[Kube], None]], versions: Sequence[str]
 ) -> AsyncGenerator[WatchEvent[Kube], None]:
-    """The events of several watches, each in its order; ends when one of them ends, and then ends all.
+    """Merge several watches; events of one watch keep their order. When one watch ends, close all of them.
 
-    `versions` are those that they started from: an event's own version has all of them.
+    `versions` are the resourceVersions at the start. Each event has the joined versions of all watches.
     """
     seen = list(versions)
     nexts = {asyncio.ensure_future(anext(watch)): number for number, watch in enumerate(watches)}

@@ -1,7 +1,7 @@
-"""A live cluster behind the port: requests to an API server, answers decoded to our own types only.
+"""The port to a live cluster: requests to an API server, with responses decoded to the model's types.
 
-`connect` reads the configuration; `KubernetesCluster` lists in pages, watches with bookmarks, and writes with the
-preconditions that the port promises. It keeps nothing but what the server has of the PodGroup APIs.
+`connect` loads the credentials. `KubernetesCluster` lists in pages, watches with bookmarks, and writes with the
+preconditions that the port requires. It caches nothing but the discovered PodGroup APIs.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from session_scheduler.cluster.kube_bodies import (
     finalizer_patch,
     gate_patch,
     metadata_patch,
+    named_for_version,
     object_body,
     queue_status_patch,
-    said_by,
     series_patch,
     status_patch,
     taints_patch,
@@ -75,21 +75,21 @@ from session_scheduler.model.storage import PersistentVolume, PersistentVolumeCl
 
 _log = structlog.get_logger(__name__)
 _NO_API = "none"
-"""The resourceVersion of what no API serves."""
+"""The resourceVersion of a kind that the API server does not serve."""
 
 
 async def connect(
     kubeconfig: str | None = None, context: str | None = None, settings: RequestSettings | None = None
 ) -> KubernetesCluster:
-    """The cluster that is configured: see `kube_access.load_access`. Raises InputError, in one line.
+    """Return the configured cluster: see `kube_access.load_access`. Raises InputError with one line.
 
-    Nothing is sent yet. Close the cluster when done, or use it as an async context manager.
+    Sends no request to the API server. Call `close` at the end, or use it with `async with`.
     """
     return KubernetesCluster(ApiClient(await load_access(kubeconfig, context), settings))
 
 
 class KubernetesCluster:
-    """A live cluster; implements `port.Cluster`. `now` gives the times of events."""
+    """A live cluster; implements `port.Cluster`. `now` returns the time for events."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class KubernetesCluster:
 
     @property
     def client(self) -> ApiClient:
-        """What its requests go through, the fence included."""
+        """The client of its requests, with the fence."""
         return self._client
 
     async def close(self) -> None:
@@ -116,9 +116,9 @@ class KubernetesCluster:
         await self._client.close()
 
     def fence_writes(self, check: Callable[[], None]) -> None:
-        """From now on call `check` right before every write is sent, and sent again; it may raise to refuse it.
+        """Call `check` directly before each write and retry; it raises to stop the write.
 
-        Only writes of a Lease go out unchecked: they are what decides who leads.
+        Writes of a Lease skip the check, because they decide the election.
         """
         self._client.fence_writes(check)
 
@@ -132,7 +132,7 @@ class KubernetesCluster:
     # -------------------------------------------------------------- reading
 
     async def list(self, kind: type[Kube]) -> Listing[Kube]:
-        """See `port.Cluster`. Where no PodGroup API is served there are none, and that is logged once."""
+        """See `port.Cluster`. If the API server serves no PodGroup API, there are no PodGroups; that is logged once."""
         parts = await asyncio.gather(
             *(list_all(self._client, resource, self._page_size) for resource in await self._resources(kind, again=True))
         )
@@ -142,14 +142,14 @@ class KubernetesCluster:
         return Listing(tuple(items), joined_versions([part.resource_version for part in parts]) or _NO_API)
 
     async def watch(self, kind: type[Kube], resource_version: str) -> AsyncGenerator[WatchEvent[Kube], None]:
-        """See `port.Cluster`. Closing it, or cancelling who waits for it, closes its connection."""
+        """See `port.Cluster`. Closing the iterator, or cancelling the task that awaits it, closes the connection."""
         resources = await self._resources(kind)
         if not resources:
-            await asyncio.Event().wait()  # nothing can happen; only closing or cancelling ends this
+            await asyncio.Event().wait()  # no event can come: wait until closed or cancelled
         versions = split_versions(resource_version)
-        # API servers give decimal numbers (and answer others with a 500); 0 would mean any moment, none missed or not.
+        # API servers use decimal numbers and respond to others with a 500. 0 would mean any moment, and miss changes.
         if len(versions) != len(resources) or not all(part.isdecimal() and int(part) for part in versions):
-            raise Invalid(f"resourceVersion {resource_version!r} is none: take it from a list or an event")
+            raise Invalid(f"resourceVersion {resource_version!r} is not valid: use the one of a list or an event")
         pairs = zip(resources, versions, strict=True)
         watches = [watch_one(self._client, resource, version) for resource, version in pairs]
         async with aclosing(watches[0] if len(watches) == 1 else merged(watches, versions)) as events:
@@ -163,13 +163,13 @@ class KubernetesCluster:
         return resource.object(await self._client.read(resource.path(namespace, name), what=what))
 
     async def _resources(self, kind: type[Kube], *, again: bool = False) -> tuple[Resource[Kube], ...]:
-        """Where objects of the kind are served: for PodGroups none, one or two places, as last asked, or `again`."""
+        """Return the served resources of a kind: for PodGroups none, one or two; `again` discovers again."""
         if kind is not PodGroup:
             return (resource_of(kind),)
         return await self.pod_groups.resources(again=again)  # type: ignore[return-value]
 
     def _resource(self, kind: type[Kube], api_version: str) -> Resource[Kube]:
-        """Where an object is. Raises Invalid for a PodGroup of an unknown API."""
+        """Return the resource of an object. Raises Invalid for a PodGroup of an unknown API."""
         if kind is not PodGroup:
             return resource_of(kind, api_version)
         return self.pod_groups.place_of(api_version)  # type: ignore[return-value]
@@ -181,8 +181,8 @@ class KubernetesCluster:
 
     async def create(self, obj: Kube) -> Kube:
         """See `port.Cluster`."""
-        if obj.metadata.resource_version:  # the API server answers this with a 500
-            raise Invalid(f"{described(obj)}: metadata.resourceVersion: must be empty: the API server gives it")
+        if obj.metadata.resource_version:  # the API server responds with a 500
+            raise Invalid(f"{described(obj)}: metadata.resourceVersion: should not be set on objects to be created")
         obj = in_namespace(obj)
         resource = self._place(obj)
         if isinstance(obj, PodGroup):
@@ -225,7 +225,7 @@ class KubernetesCluster:
         finalizers: Sequence[str] | None = None,
         resource_version: str | None = None,
     ) -> Kube:
-        """See `port.Cluster`. A pod's go through its status, which takes them and needs no right to change pods."""
+        """See `port.Cluster`. It patches a pod through its status, which needs no right to patch pods."""
         check_finalizers(obj, finalizers, resource_version)
         body = metadata_patch(annotations or {}, labels or {}, finalizers, resource_version)
         return await self._patch(obj, body, MERGE_PATCH, "status" if isinstance(obj, Pod) else "")
@@ -238,20 +238,20 @@ class KubernetesCluster:
         nominated_node_name: str | None = None,
         resource_version: str | None = None,
     ) -> Kube:
-        """See `port.Cluster`. A coscheduling PodGroup's API has no conditions: it stays as it is."""
+        """See `port.Cluster`. A coscheduling PodGroup has no conditions, so it is only read."""
         if not isinstance(obj, Pod | Node | PodGroup):
-            raise Invalid(f"{described(obj)}: status: there is none in this kind")
+            raise Invalid(f"{described(obj)}: this kind has no conditions in its status")
         if nominated_node_name is not None and not isinstance(obj, Pod):
-            raise Invalid(f"{described(obj)}: status.nominatedNodeName: only a pod has one")
+            raise Invalid(f"{described(obj)}: status.nominatedNodeName: only pods have this field")
         if isinstance(obj, PodGroup) and not obj.native:
             return await self.get(type(obj), obj.metadata.namespace, obj.metadata.name, api_version=obj.api_version)
         if isinstance(obj, PodGroup):
-            conditions = said_by(self._place(obj).api_version, conditions)
+            conditions = named_for_version(self._place(obj).api_version, conditions)
         body = status_patch(conditions, nominated_node_name, resource_version)
         return await self._patch(obj, body, STRATEGIC_PATCH, "status")
 
     async def open_gate(self, pod: Pod, gate: str, annotations: Mapping[str, str | None]) -> Pod:
-        """See `port.Cluster`. It needs the right to patch pods themselves: a status has no gates."""
+        """See `port.Cluster`. It needs the right to patch pods: the status subresource ignores gates."""
         check_has_version(pod)
         return await self._patch(pod, gate_patch(pod, gate, annotations), MERGE_PATCH, "")
 
@@ -266,7 +266,7 @@ class KubernetesCluster:
         return await self._patch(volume, claim_patch(volume, claim), MERGE_PATCH, "")
 
     async def allocate_claim(self, claim: ResourceClaim, status: ResourceClaimStatus) -> ResourceClaim:
-        """See `port.Cluster`. Two requests where the finalizer is missing: a status takes none."""
+        """See `port.Cluster`. It needs two requests if the finalizer is missing: status updates ignore finalizers."""
         check_has_version(claim)
         if status.allocation is not None and FINALIZER not in claim.metadata.finalizers:
             claim = await self._patch(claim, finalizer_patch(claim, FINALIZER), JSON_PATCH, "")
@@ -290,10 +290,10 @@ class KubernetesCluster:
     async def evict(self, pod: Pod, *, grace_seconds: int | None = None) -> None:
         """See `port.Cluster`."""
         current = await self.get(Pod, pod.metadata.namespace, pod.metadata.name)
-        check_unchanged(current, pod.metadata.uid)  # the API server would try for 10 s before it says so
+        check_unchanged(current, pod.metadata.uid)  # the API server would retry for 10 s before it reports a conflict
         path = self._place(pod).path_of(pod, "eviction")
         body = eviction_body(pod, grace_seconds)
-        # A 429 here may be a disruption budget's, which holds for minutes: the caller decides.
+        # A 429 may come from a disruption budget and last for minutes, so the caller decides about a retry.
         await self._client.write("POST", path, body, what=described(pod), when_busy=False)
 
     async def delete(self, obj: Kube, *, grace_seconds: int | None = None, resource_version: str | None = None) -> None:

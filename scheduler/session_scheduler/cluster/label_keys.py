@@ -1,6 +1,7 @@
-"""matchLabelKeys and mismatchLabelKeys of affinity terms, put into the terms' selectors as the API server does it.
+"""matchLabelKeys and mismatchLabelKeys: adds them to the selectors of affinity terms, as the API server does.
 
-Source: mutatePodAffinity in pkg/registry/core/pod, Kubernetes 1.36. Of topology spread the scheduler does it itself.
+Source: mutatePodAffinity in pkg/registry/core/pod, Kubernetes 1.36. For topology spread constraints the scheduler does
+it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _Terms = dict[str, Any] | None
 
 
 def with_label_keys(pod: Pod) -> Pod:
-    """The pod with its terms' selectors complete; the terms are well-formed (see `object_checks`)."""
+    """Return the pod with complete selectors. The terms must be well-formed (see `object_checks`)."""
     affinity = pod.spec.affinity
     if affinity is None:
         return pod
@@ -43,7 +44,7 @@ def _completed(lists: _Terms, labels: Mapping[str, str]) -> _Terms:
 
 def _term(term: dict[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
     selector = term.get("labelSelector")
-    if selector is None:  # it picks nothing, whatever the labels
+    if selector is None:  # it selects no pod
         return term
     added = [
         {"key": key, "operator": operator, "values": [labels[key]]}

@@ -1,16 +1,16 @@
-"""Which of several replicas schedules: the one that holds a Lease, and only while it has lately renewed it.
+"""Leader election among replicas with a Lease: only the replica that holds and renews it schedules.
 
     elector = Elector(cluster, settings, identity=new_identity(), clock=clock)
     cluster.fence_writes(elector.fence.check)
     await elector.acquire()
     try:
-        ...  # schedule, beside `await elector.keep()`, which only ends with an error
+        ...  # schedule; beside it run `elector.keep()`, which returns only by raising an error
     finally:
-        await elector.release()  # when nothing is written any more
+        await elector.release()  # when no write is in flight
 
-Every duration is measured by the monotonic clock of the replica that waits; the times in the Lease are for people. The
-leader counts from before it sent its last renewal and stops at `renew_seconds`; another replica counts from when it saw
-the Lease change and begins after `lease_seconds`. So both may be wrong about the time of day, and either may be slow.
+Each replica measures durations with its own monotonic clock; the times in the Lease are for people. The leader counts
+from before it sent its last renewal, and stops after `renew_seconds`. Another replica counts from when it saw the Lease
+change, and starts after `lease_seconds`. So the election is correct even if clocks differ or a replica is slow.
 Source: k8s.io/client-go/tools/leaderelection, which writes the same Lease; docs/adr/0006-own-election.md.
 """
 
@@ -38,21 +38,21 @@ from session_scheduler.model.times import micro_time_text
 _log = structlog.get_logger(__name__)
 _Got = TypeVar("_Got")
 _LONGEST_LEASE = 3600
-"""Seconds; no configuration allows more, so a Lease that says more was not written by one."""
+"""Maximum in seconds of a configured lease. A longer duration in a Lease does not come from Fluence."""
 _TRANSITIONS = 2**31
-"""leaseTransitions is an int32; after the last one it starts again at 0."""
+"""leaseTransitions is an int32; after its maximum it starts again at 0."""
 _RELEASE_SECONDS = 2.0
 _HOST_LIMIT = 63
 
 
 def new_identity() -> str:
-    """A name for this process that no other has: the host's name and a random part."""
+    """Return a unique name for this process: the host's name and a random part."""
     host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:_HOST_LIMIT]
     return f"{host}_{secrets.token_hex(8)}"
 
 
 class Fence:
-    """Whether this replica may write now, by the monotonic clock."""
+    """Decides with the monotonic clock whether this replica may write."""
 
     def __init__(self, clock: Clock, renew_seconds: float) -> None:
         self._clock = clock
@@ -66,30 +66,31 @@ class Fence:
 
     @property
     def remaining(self) -> float:
-        """Seconds for which this replica may still write; 0 where it does not lead."""
+        """Seconds for which this replica may still write; 0 if it does not lead."""
         if self._renewed is None:
             return 0.0
         return max(0.0, self._renewed + self._renew_seconds - self._clock.now())
 
     def check(self) -> None:
-        """Raises NotLeading unless this replica may write now."""
+        """Raise NotLeading unless this replica may write now."""
         if not self.leading:
             if self._renewed is None:
                 raise NotLeading("this replica does not lead")
-            raise NotLeading(f"this replica has not renewed its lease for {self._renew_seconds:g} s: it leads no more")
+            raise NotLeading(f"this replica has not renewed its lease for {self._renew_seconds:g} s: "
+                             "it no longer leads")  # fmt: skip
 
     def renewed(self, sent: float) -> None:
-        """The lease was renewed by a request that was sent after this time of the clock."""
+        """Note that a request renewed the lease; `sent` is the clock's time before the request."""
         self._renewed = sent
 
     def close(self) -> None:
-        """Nothing may be written until the lease is renewed again."""
+        """Forbid writes until the lease is renewed."""
         self._renewed = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The Lease as it was when it was last seen to change, and when that was."""
+    """The Lease as last observed, and the time of its last change."""
 
     uid: str
     spec: LeaseSpec
@@ -97,14 +98,14 @@ class _Seen:
 
 
 class Elector:
-    """Takes part in the election. `now` gives the times that are written into the Lease, and nothing else."""
+    """A candidate in the election. `now` returns the times that it writes into the Lease."""
 
     def __init__(
         self, cluster: Cluster, settings: LeaderElection, *, identity: str, clock: Clock,
         now: Callable[[], datetime] = utc_now, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         failed: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """`failed` is called for each renewal that fails."""
+        """`failed` is called for each failed renewal."""
         self.fence = Fence(clock, settings.renew_seconds)
         self.identity = identity
         self._cluster = cluster
@@ -114,46 +115,46 @@ class Elector:
         self._sleep = sleep
         self._failed = failed
         self._lease: Lease | None = None
-        """The Lease as we last wrote it; None where it may be another by now."""
+        """The Lease as this replica last wrote it; None if it may have changed."""
         self._seen: _Seen | None = None
         self._claimed = False
-        """Whether we hold the Lease, or sent a request that may have made us its holder."""
+        """Whether this replica holds the Lease, or sent a request that may have acquired it."""
         self._token = ""
         self._heard = float("-inf")
         self._logged = ""
 
-    # -------------------------------------------------------------- what others may know
+    # -------------------------------------------------------------- state for others
 
     @property
     def silent(self) -> float:
-        """Seconds since the cluster last said who leads; infinite where it never did."""
+        """Seconds since the last response about the Lease; infinite before the first."""
         return self._clock.now() - self._heard
 
     @property
     def holder(self) -> str:
-        """The identity that the Lease named when it was last seen; empty for none."""
+        """The holder's identity in the last observed Lease; empty for none."""
         return (self._seen.spec.holder_identity or "") if self._seen else ""
 
     @property
     def transitions(self) -> int:
-        """How often the Lease had gone to another holder when it was last seen."""
+        """leaseTransitions in the last observed Lease."""
         return (self._seen.spec.lease_transitions or 0) if self._seen else 0
 
     @property
     def token(self) -> str:
-        """Our identity and the number of our last term: what our Bindings say. Empty before the first term."""
+        """This replica's identity and the number of its last term, for its Bindings. Empty before the first term."""
         return self._token
 
-    # -------------------------------------------------------------- the life of a candidate
+    # -------------------------------------------------------------- acquire, renew, release
 
     async def acquire(self) -> None:
-        """Wait until this replica leads. Whatever the cluster answers, it is asked again."""
+        """Wait until this replica leads. It retries after every error."""
         while not await self._tried():
             await self._sleep(self._pause())
         _log.info("this replica leads", identity=self.identity, transitions=self.transitions)
 
     async def keep(self) -> None:
-        """Renew the lease every `retry_seconds` until cancelled. Raises NotLeading once it is lost or too old."""
+        """Renew the lease every `retry_seconds` until cancelled. Raises NotLeading if it is lost or expired."""
         while True:
             await self._sleep(min(self._settings.retry_seconds, self.fence.remaining))
             self.fence.check()
@@ -164,12 +165,12 @@ class Elector:
                 raise
             except ClusterError as error:
                 self._failed()
-                _log.warning("the lease is not renewed", why=str(error), seconds_left=round(self.fence.remaining, 1))
+                _log.warning("failed to renew the lease", why=str(error), seconds_left=round(self.fence.remaining, 1))
 
     async def release(self) -> None:
-        """Give the lease back, if it is ours, so that another replica need not wait for its end. Never raises.
+        """Release the lease if this replica holds it, so that another one can lead at once. Never raises.
 
-        From its call on nothing passes the fence: call it when no write is in flight.
+        The fence rejects all writes from the start of this call: call it when no write is in flight.
         """
         self.fence.close()
         if not self._claimed:
@@ -178,15 +179,15 @@ class Elector:
             async with asyncio.timeout(_RELEASE_SECONDS):
                 try:
                     await self._empty()
-                except Conflict:  # a renewal whose answer was lost
+                except Conflict:  # an earlier renewal succeeded, but its response was lost
                     await self._empty()
         except (ClusterError, TimeoutError) as error:
-            _log.warning("the lease is not released: it ends by itself", why=str(error) or "no answer in time")
+            _log.warning("failed to release the lease: it expires by itself", why=str(error) or "no response in time")
 
-    # -------------------------------------------------------------- becoming the leader
+    # -------------------------------------------------------------- acquiring
 
     async def _tried(self) -> bool:
-        """Try once to get the lease; whether we have it now."""
+        """Try once to acquire the lease. Return whether this replica holds it."""
         try:
             lease = await self._read()
             if lease is None:
@@ -194,24 +195,24 @@ class Elector:
             self._log_holder()
             return not self._may_be_held() and await self._write(lease, self._term(lease))
         except Conflict:
-            return False  # another was quicker: read again
+            return False  # another replica was faster
         except ClusterError as error:
-            self._log_once(_log.warning, "the lease cannot be read or written", why=str(error))
+            self._log_once(_log.warning, "cannot read or write the lease", why=str(error))
             return False
 
     def _may_be_held(self) -> bool:
-        """Whether another replica may still lead. One whose Lease was deleted does not know that yet."""
+        """Whether another replica may still lead. A leader does not notice at once that its Lease was deleted."""
         return self._seen is not None and self.holder not in ("", self.identity) and self._left(self._seen) > 0
 
     def _left(self, seen: _Seen) -> float:
-        """Seconds until the Lease ends for us, if it does not change: its own duration, or ours if that is longer."""
+        """Return the seconds until the Lease expires, by the longer of its own and the configured duration."""
         seconds = seen.spec.lease_duration_seconds or 0
         if not 0 < seconds <= _LONGEST_LEASE:
             seconds = 0
         return seen.since + max(seconds, self._settings.lease_seconds) - self._clock.now()
 
     def _pause(self) -> float:
-        """Seconds until the next try: at the Lease's end, if that comes earlier."""
+        """Return the seconds until the next try; the Lease's expiry if that comes earlier."""
         retry = self._settings.retry_seconds
         return min(retry, self._left(self._seen)) if self._seen is not None and self._may_be_held() else retry
 
@@ -225,15 +226,15 @@ class Elector:
         return self._led(await self._ask(self._cluster.create(lease)), sent)
 
     def _term(self, lease: Lease) -> LeaseSpec:
-        """The Lease's spec with us as its holder: our own term again (its answer was lost), or a new one."""
+        """Return a spec with this replica as holder: of its current term (a response was lost), or of a new one."""
         if lease.spec.holder_identity == self.identity:
             return self._spec(lease.spec, transitions=lease.spec.lease_transitions)
         return self._spec(None, transitions=((lease.spec.lease_transitions or 0) + 1) % _TRANSITIONS)
 
-    # -------------------------------------------------------------- staying the leader
+    # -------------------------------------------------------------- renewing
 
     async def _renew(self) -> None:
-        """Renew once; where the Lease was changed or deleted without a new holder, read and write it again, once."""
+        """Renew; if the Lease was changed or deleted without a new holder, read and write it again, once."""
         try:
             await self._renewed()
         except (Conflict, NotFound):
@@ -244,7 +245,7 @@ class Elector:
         if lease is None:
             await self._create()
         elif lease.spec.holder_identity != self.identity:
-            raise NotLeading(f"the lease is {lease.spec.holder_identity or 'nobody'}'s now")
+            raise NotLeading(f"the lease's holder is now {lease.spec.holder_identity or '(none)'}")
         else:
             await self._write(lease, self._term(lease))
 
@@ -259,9 +260,9 @@ class Elector:
     # -------------------------------------------------------------- requests
 
     def _spec(self, old: LeaseSpec | None, *, transitions: int | None) -> LeaseSpec:
-        """The spec as we write it: in a term that goes on (`old`), or in a new one."""
+        """Return the spec to write, for the current term (`old`) or a new one."""
         now = micro_time_text(self._now())
-        if old is not None and old.renew_time == now:  # what changes nothing is no renewal: others would not see it
+        if old is not None and old.renew_time == now:  # other replicas see only changes
             now = micro_time_text(self._now() + timedelta(microseconds=1))
         return LeaseSpec(
             holder_identity=self.identity,
@@ -272,7 +273,7 @@ class Elector:
         )
 
     async def _read(self) -> Lease | None:
-        """The Lease as it is now, or None."""
+        """Return the current Lease, or None."""
         settings = self._settings
         try:
             lease = await self._ask(self._cluster.get(Lease, settings.namespace, settings.name))
@@ -282,8 +283,8 @@ class Elector:
         return lease
 
     async def _write(self, lease: Lease, spec: LeaseSpec) -> bool:
-        """Write the Lease in place of the one that was read; True."""
-        self._lease, self._claimed = None, True  # until the answer is there it may be either
+        """Replace the Lease that was read. Return True."""
+        self._lease, self._claimed = None, True  # unknown until the response arrives
         sent = self._clock.now()
         return self._led(await self._ask(self._cluster.replace(replace(lease, spec=spec))), sent)
 
@@ -296,7 +297,7 @@ class Elector:
         return True
 
     async def _ask(self, request: Awaitable[_Got]) -> _Got:
-        """The request's answer. Raises Unavailable where none comes soon enough to ask once more."""
+        """Await the response. Raises Unavailable if it does not arrive early enough for another try."""
         seconds = self._settings.renew_seconds / 2
         if self.fence.leading:
             seconds = min(seconds, self.fence.remaining)
@@ -304,10 +305,10 @@ class Elector:
             async with asyncio.timeout(seconds):
                 return await request
         except TimeoutError:
-            raise Unavailable(f"no answer about the lease within {seconds:.3g} s") from None
+            raise Unavailable(f"no response about the lease within {seconds:.3g} s") from None
 
     def _observe(self, lease: Lease) -> None:
-        """Remember what was seen, and since when it has not changed."""
+        """Keep the observed Lease, and since when it has not changed."""
         self._heard = self._clock.now()
         uid = lease.metadata.uid
         if self._seen is None or (self._seen.uid, self._seen.spec) != (uid, lease.spec):
@@ -321,7 +322,7 @@ class Elector:
             self._log_once(_log.info, "another replica leads", holder=self.holder)
 
     def _log_once(self, log: Callable[..., object], event: str, **fields: str) -> None:
-        """Log what holds us up, once as long as it is the same."""
+        """Log an event, but not again while it stays the same."""
         entry = f"{event} {sorted(fields.items())}"
         if entry != self._logged:
             self._logged = entry

@@ -1,7 +1,7 @@
-"""Manifests to typed objects, as the API server would have admitted them.
+"""Loader of manifests: typed objects, as the API server would admit them.
 
-A file in, values out: read (documents), typed and checked (here), workloads made into pods (workloads), then what the
-API server adds: namespaces, priorities, uids, creation times. All that is made up is the same in every run.
+The steps: `documents` reads the files, this module decodes and checks them, `workloads` creates the pods of workloads,
+`admission` adds priorities, uids and creation times. Generated values are the same in every run.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SavedConfiguration:
-    """The configuration in a snapshot, not checked yet, and the file that holds it."""
+    """The unchecked configuration of a snapshot, and the snapshot's file."""
 
     file: str
     values: Mapping[str, Any]
@@ -53,32 +53,32 @@ class SavedConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class LoadedManifests:
-    """What the files hold, in the order in which it was read; pods of workloads are where their workload is."""
+    """The objects in the files, in their order. The pods of a workload are at the workload's position."""
 
     nodes: tuple[Node, ...] = ()
     pods: tuple[Pod, ...] = ()
     pod_groups: tuple[PodGroup, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
     related: tuple[KubeObject, ...] = ()
-    """Namespaces, services, and the controllers by whose selectors pods are spread."""
+    """Namespaces, services, and controllers: default topology spreading uses their selectors."""
     devices: tuple[DeviceObject, ...] = ()
-    """Device classes, slices, and claims, those too that are made for a pod."""
+    """Device classes, slices and claims, also the claims that were created for pods."""
     storage: tuple[StorageObject, ...] = ()
-    """Claims, those too that are made for a pod, volumes, and what provides them."""
+    """Claims (also those that were created for pods), volumes and what provides them."""
     budgets: tuple[PodDisruptionBudget, ...] = ()
     queues: tuple[Queue, ...] = ()
     ignored: Mapping[str, int] = field(default_factory=dict)
-    """How many objects of each kind that no scheduler reads, as {"Service": 2}."""
+    """The number of objects of each kind that no scheduler reads, for example {"Service": 2}."""
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """Those of `ignored` that may stand for pods: foreign kinds, and kinds that there are not."""
+    """The part of `ignored` that may create pods: custom and unknown kinds."""
     saved: tuple[PortObject, ...] = ()
-    """A snapshot's objects."""
+    """The objects of a snapshot."""
     configuration: SavedConfiguration | None = None
-    """A snapshot's."""
+    """The configuration of a snapshot."""
 
     @property
     def objects(self) -> tuple[KubeObject, ...]:
-        """All of them but the snapshot's."""
+        """All objects except those of the snapshot."""
         return (*self.nodes, *self.priority_classes, *self.related, *self.storage, *self.devices, *self.budgets,
                 *self.queues, *self.pod_groups, *self.pods)  # fmt: skip
 
@@ -86,11 +86,11 @@ class LoadedManifests:
 def load_manifests(
     paths: Sequence[str], stdin: BinaryIO | None = None, there: Sequence[PortObject] = ()
 ) -> LoadedManifests:
-    """As `read_manifests`; a warning says what may stand for pods and was left out."""
+    """Like `read_manifests`; log a warning for ignored kinds that may create pods."""
     loaded = read_manifests(paths, stdin, there)
     if loaded.left_out:
         kinds = ", ".join(f"{count} {kind}" for kind, count in loaded.left_out.items())
-        _log.warning(f"left out: {one_line(kinds)}: no scheduler reads them")
+        _log.warning(f"ignoring {one_line(kinds)}: the scheduler does not read these kinds")
     return loaded
 
 
@@ -100,13 +100,13 @@ def read_manifests(
     there: Sequence[PortObject] = (),
     refused: Mapping[str, str] = MappingProxyType({}),
 ) -> LoadedManifests:
-    """The objects in files, directories and `-` (see `documents.read_documents`), workloads made into pods.
+    """Read the objects in files, directories and `-` (see `documents.read_documents`), and create pods for workloads.
 
-    `stdin` is what `-` reads: the process's standard input unless given. `there` is a cluster to which they are
-    brought, as a snapshot among the files is: its names are taken, its priority classes and nodes known. `refused`, by
-    kind: what is wrong with an object of it here.
+    `stdin` is read for `-`; it defaults to the process's standard input. `there` are the objects of an existing
+    cluster, and so are those of a snapshot among the files: their names are taken, and new pods can use their nodes and
+    priority classes. `refused` maps each kind that is not allowed here to an error message.
 
-    Raises ManifestError: one line that names file, object and field, and says what to do.
+    Raises ManifestError, one line with file, object, field and remedy.
     """
     loader = _Loader(there)
     for document in read_documents(paths, stdin or _standard_input()):
@@ -117,7 +117,7 @@ def read_manifests(
 
 
 def _standard_input() -> BinaryIO | None:
-    """None where it was closed before the process began, which the type of sys.stdin does not say."""
+    """Return the standard input; None if it was closed before the process began, despite the type of sys.stdin."""
     stream: TextIO | None = sys.stdin
     return stream.buffer if stream is not None else None
 
@@ -127,17 +127,17 @@ def _standard_input() -> BinaryIO | None:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """How one kind is read. `version` is the one of its API group that is understood, or the usual one."""
+    """How to read a kind. `version` is the supported or the usual version of its API group."""
 
     version: str
     type: type[_Any]
     check: Callable[[Any], None]
-    """Takes an object of the type."""
+    """Checks an object of the type."""
     others: tuple[GroupVersion, ...] = ()
-    """Further versions, whose PodGroups are translated."""
+    """Further supported versions. PodGroups of these versions are translated."""
 
     def read(self, document: Document) -> _Any:
-        """The object of a document. Raises ManifestError."""
+        """Decode the document. Raises ManifestError."""
         for version in self.others:
             if document.api_version == version.api_version and self.type is PodGroup:
                 try:
@@ -156,7 +156,8 @@ def _check_priority_class(priority_class: PriorityClass) -> None:
     check_metadata(priority_class.metadata)
     name, value = priority_class.metadata.name, priority_class.value
     if value > 1_000_000_000 and not name.startswith("system-"):
-        raise FieldError("value", f"{value} is more than 1000000000, which is kept for the system: lower it")
+        raise FieldError("value", f"{value} is too large: the maximum allowed value of a user defined priority is "
+                         "1000000000")  # fmt: skip
 
 
 def _check_service(service: Service) -> None:
@@ -165,12 +166,12 @@ def _check_service(service: Service) -> None:
 
 
 def _check_fields(document: Document) -> None:
-    """A Queue's spec has no other fields: the API server, which would drop them, is not asked here."""
+    """Reject unknown fields in a Queue's spec: a real API server would drop them."""
     spec = document.tree().get("spec")
     known = sorted(QueueObjectSpec.__struct_encode_fields__)
     for name in spec if isinstance(spec, dict) else ():
         if name not in known:
-            raise document.error(f"spec.{name}", f"is no field: use one of {', '.join(known)}")
+            raise document.error(f"spec.{name}", f"unknown field: use one of {', '.join(known)}")
 
 
 def _check_metadata(obj: _Any) -> None:
@@ -180,7 +181,7 @@ def _check_metadata(obj: _Any) -> None:
 def _entries(
     check: Callable[[Any], None], *types: type[KubeObject | ResourceClaimTemplate]
 ) -> dict[tuple[str, str], _Kind]:
-    """Entries for types of the model, each in the version that is its own."""
+    """Return entries for types of the model, each with the API version of the type."""
     entries = {}
     for type_ in types:
         group, _, version = type_().api_version.rpartition("/")
@@ -230,16 +231,16 @@ RuntimeClass Secret ServiceAccount ServiceCIDR StorageVersion ValidatingAdmissio
 ValidatingAdmissionPolicyBinding ValidatingWebhookConfiguration VolumeAttributesClass
 """
 _WITHOUT_PODS = frozenset(_WITHOUT_PODS_NAMES.split())
-"""The API server's own kinds that stand for no pods."""
+"""Built-in kinds that do not create pods."""
 
 
 def _is_builtin(document: Document) -> bool:
-    """Whether the API group is one of Kubernetes' own."""
+    """Whether the API group belongs to Kubernetes."""
     return "." not in document.group or document.group.endswith(".k8s.io")
 
 
 def _kind_of(document: Document) -> _Kind | None:
-    """How to read the document; None for a kind that no scheduler reads. A wrong apiVersion is a ManifestError."""
+    """Return how to read the document; None for a kind that no scheduler reads. May raise ManifestError."""
     entry = _KINDS.get((document.group, document.kind))
     if entry is not None and document.api_version.rpartition("/")[2] == entry.version:
         return entry
@@ -247,7 +248,7 @@ def _kind_of(document: Document) -> _Kind | None:
         return entry
     if entry is not None or (_is_builtin(document) and document.kind in _GROUPS):
         wanted = " or ".join(_GROUPS[document.kind])
-        raise document.error("apiVersion", f"{document.api_version!r} has no {document.kind}: write {wanted}")
+        raise document.error("apiVersion", f"{document.api_version!r} has no {document.kind}: use {wanted}")
     return None
 
 
@@ -255,7 +256,7 @@ def _kind_of(document: Document) -> _Kind | None:
 
 
 class _Loader:
-    """Collects what the documents hold."""
+    """Collects the objects of the documents."""
 
     def __init__(self, there: Sequence[PortObject] = ()) -> None:
         self._there = list(there)
@@ -264,14 +265,14 @@ class _Loader:
         self._read: list[tuple[Document, _Any]] = []
         self._files: dict[tuple[str, str, str], str] = {}
         self._uids: dict[tuple[str, str], Document | None] = {}
-        """Whose each uid is, by API group and kind; None for what is in the cluster."""
+        """The document with each uid, by API group and kind; None for an object in the cluster."""
         self._ignored: Counter[str] = Counter()
         self._left_out: Counter[str] = Counter()
         for obj in there:
             self._register(obj, None)
 
     def add(self, document: Document) -> None:
-        """Take one document: typed, checked, its name not taken yet."""
+        """Add one document: decode it, check it, and reserve its name."""
         if document.saved:
             saved = saved_object(document)
             self._register(saved, document)
@@ -289,7 +290,7 @@ class _Loader:
         value = _placed(kind.read(document))
         metadata = value.metadata
         if not metadata.name and not (isinstance(value, Pod) and metadata.generate_name):
-            raise document.error("metadata.name", "is missing: give the object a name")
+            raise document.error("metadata.name", "is missing: name the object")
         if isinstance(value, Queue):
             _check_fields(document)
         try:
@@ -303,14 +304,14 @@ class _Loader:
         self._read.append((document, value))
 
     def _start_snapshot(self, document: Document) -> None:
-        """Begin a snapshot: there can be one, and no other cluster beside it."""
-        other = f"that of {self._configuration.file}" if self._configuration is not None else "a live cluster's"
+        """Begin a snapshot. Only one is allowed, and none together with a live cluster."""
+        other = self._configuration.file if self._configuration is not None else "the live cluster"
         if self._configuration is not None or self._there:
-            raise document.error("", f"the state to start from is {other} already: give one of the two")
+            raise document.error("", f"the initial state already comes from {other}: use one of the two")
         self._configuration = SavedConfiguration(document.file, document.tree())
 
     def _register(self, obj: PortObject, document: Document | None) -> None:
-        """Note the name and the uid of what is there already. Raises ManifestError where a snapshot's are taken."""
+        """Reserve the name and uid of an existing object. Raises ManifestError if a snapshot repeats one."""
         metadata, kind = obj.metadata, type(obj).__name__
         group = obj.api_version.rpartition("/")[0]
         if document is not None:
@@ -321,21 +322,21 @@ class _Loader:
         self._uids[f"{group}/{kind}", metadata.uid] = None
 
     def _claim_uid(self, document: Document, uid: str, kind: str) -> None:
-        """Note whose the uid is: everything else knows an object by it, so a copy would take the other's place."""
+        """Reserve the uid. Other parts identify objects by uid, so a copy would replace the original."""
         other = self._uids.setdefault((kind, uid), document)
         if other is not document:
-            whose = f"that of {other.name} in {other.file}" if other is not None else "that of one in the cluster"
-            raise document.error("metadata.uid", f"{uid!r} is also {whose}: remove metadata.uid from one of them")
+            owner = f"{other.name} in {other.file}" if other is not None else "an object in the cluster"
+            raise document.error("metadata.uid", f"{uid!r} is also the uid of {owner}: remove metadata.uid from one")
 
     def _claim(self, document: Document, kind: str, metadata: ObjectMeta, where: str) -> None:
-        """Note whose the name is; it may be given once."""
+        """Reserve the name. Raises ManifestError if another object has it."""
         key = (kind, metadata.namespace, metadata.name)
         if key in self._files:
-            raise document.error(where, f"{metadata.name!r} is already in {self._files[key]}: rename or remove one")
+            raise document.error(where, f"{metadata.name!r} already exists in {self._files[key]}: rename or remove one")
         self._files[key] = document.file
 
     def finish(self) -> LoadedManifests:
-        """All that was read, completed as the API server does it."""
+        """Return all objects, completed as the API server and the controllers do."""
         there = [*self._there, *self._saved]
         values = [value for _, value in self._read]
         classes = [v for v in values if isinstance(v, PriorityClass)]
@@ -370,7 +371,7 @@ class _Loader:
         )
 
     def _named_pods(self) -> list[tuple[Document, _Any]]:
-        """What was read, with names for the pods that ask for a generated one."""
+        """Return the documents and objects, with generated names for pods that have only a generateName."""
         counts: dict[tuple[str, str], int] = {}
         named = []
         for document, value in self._read:
@@ -401,7 +402,7 @@ class _Loader:
         nodes: Sequence[Node],
         there: Sequence[PortObject],
     ) -> tuple[list[Pod], list[PodGroup]]:
-        """Pods (workloads expanded) and groups in order, their priorities resolved."""
+        """Return the pods (with those of workloads) and groups in order, with their priorities."""
         read = list(read)
         workloads = [v for _, v in read if isinstance(v, Workload)]
         pod_groups = [v for _, v in read if isinstance(v, PodGroup)]
@@ -430,20 +431,20 @@ class _Loader:
             try:
                 check_name(pod.metadata.name, "metadata.name")
             except FieldError as error:
-                raise FieldError(error.field, f"{error.problem}, as its pods' names begin with it") from None
+                raise FieldError(error.field, f"{error.problem}, because the names of its pods start with it") from None
             self._claim(document, "/Pod", pod.metadata, "metadata.name")
             yield pod
 
 
 def _with_mode(value: StorageObject) -> StorageObject:
-    """A StorageClass as the API server completes it."""
+    """Return a StorageClass with the API server's default for its volumeBindingMode."""
     if not isinstance(value, StorageClass) or value.volume_binding_mode is not None:
         return value
     return msgspec.structs.replace(value, volume_binding_mode="Immediate")
 
 
 def _placed(value: _Any) -> _Any:
-    """The object in its namespace: `default` where none is named, none for a kind that has none."""
+    """Return the object with its namespace: `default` if it names none; empty for cluster-scoped kinds."""
     namespace = "" if isinstance(value, ClusterScoped) else value.metadata.namespace or "default"
     if namespace == value.metadata.namespace:
         return value

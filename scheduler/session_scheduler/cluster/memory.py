@@ -1,8 +1,8 @@
-"""A cluster in memory behind the port: what `simulate` and the tests schedule against.
+"""An in-memory cluster that implements the port, for `simulate` and for tests.
 
-It keeps objects, resourceVersions, watches and the rules of the API server's writes; it has no controllers and no
-kubelet: what those would do is done by calling `put` and `finish_deletions`.
-Source of the binding's rules: pkg/registry/core/pod/storage, BindingREST.
+It keeps objects, resourceVersions and watches, and applies the API server's rules to writes. It has no controllers and
+no kubelet: tests and simulations call `put` and `finish_deletions` instead.
+Source of the binding rules: pkg/registry/core/pod/storage, BindingREST.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from session_scheduler.cluster.port import (
     event_name,
     event_namespace,
 )
-from session_scheduler.cluster.volume_controller import bound_pair, kept_by, made_for, to_be_made
+from session_scheduler.cluster.volume_controller import bound_pair, is_reserved_for, needs_volume, provisioned_volume
 from session_scheduler.cluster.watch_history import WatchHistory
 from session_scheduler.cluster.write_rules import (
     as_created,
@@ -38,17 +38,17 @@ from session_scheduler.cluster.write_rules import (
     check_finalizers,
     check_has_version,
     check_new,
-    check_no_more_finalizers,
+    check_no_new_finalizers,
     check_taints,
     check_unchanged,
     described,
     grace_of,
     group_of,
     in_namespace,
-    kept_for,
     merged_conditions,
     merged_taints,
     merged_texts,
+    with_claim_ref,
     with_metadata,
 )
 from session_scheduler.model.devices import CONSUMERS_LIMIT, FINALIZER, ResourceClaim, ResourceClaimStatus
@@ -85,9 +85,9 @@ class _Store(Generic[Kube]):
 class MemoryCluster:
     """A cluster in memory; implements `port.Cluster`.
 
-    `objects` are there from the start, with new resourceVersions. `history` is how many changes of a kind are
-    remembered at least. `now` gives the times that are written. `may_evict` stands for the disruption budgets.
-    With `binds_volumes` a claim whose volume was decided is bound, or its volume made, by the time it is read.
+    `objects` are the initial objects; they get new resourceVersions. `history` is the minimum number of remembered
+    changes per kind. `now` returns the time for timestamps. `may_evict` plays the role of disruption budgets.
+    With `binds_volumes`, reading a claim binds it first, and provisions its volume if necessary.
     """
 
     def __init__(
@@ -102,14 +102,14 @@ class MemoryCluster:
         self._stores: dict[type[Any], _Store[Any]] = {kind: _Store(kind, history) for kind in get_args(PortObject)}
         self._version = 0
         self._over: set[str] = set()
-        """The uids of what only finalizers keep: its grace period is over."""
+        """The uids of deleted objects whose grace period is over; only finalizers keep them."""
         self._now = now
         self._may_evict = may_evict
         self._binds_volumes = binds_volumes
         self.events: list[Event] = []
-        """Every event recorded, in order."""
+        """All recorded events, in order."""
         self.series: dict[tuple[str, str], EventSeries | None] = {}
-        """Of each event, by namespace and name, in the order of `events`: what was said of its repeats."""
+        """The latest series of each event, by namespace and name, in the order of `events`."""
         for obj in objects:
             self._version += 1
             obj = self._completed(obj, uid=obj.metadata.uid)
@@ -122,14 +122,14 @@ class MemoryCluster:
         return Listing(self.objects(kind), str(self._version))
 
     def objects(self, kind: type[Kube]) -> tuple[Kube, ...]:
-        """What `list` lists, for who does not wait."""
+        """Like `list`, for synchronous callers."""
         objects = self._store(kind).objects
         return tuple(objects[name] for name in sorted(objects, key=by_name))
 
     def watch(self, kind: type[Kube], resource_version: str) -> AsyncGenerator[WatchEvent[Kube], None]:
         """See `port.Cluster`."""
         if not resource_version.isdecimal():
-            raise Invalid(f"resourceVersion {resource_version!r} is none: take it from a list or an event")
+            raise Invalid(f"resourceVersion {resource_version!r} is not valid: use the one of a list or an event")
         return self._store(kind).history.since(int(resource_version))
 
     async def get(self, kind: type[Kube], namespace: str, name: str, *, api_version: str = "") -> Kube:
@@ -146,9 +146,9 @@ class MemoryCluster:
         """See `port.Cluster`."""
         metadata = obj.metadata
         if metadata.resource_version:
-            raise Invalid(f"{described(obj)}: metadata.resourceVersion: must be empty: the API server gives it")
+            raise Invalid(f"{described(obj)}: metadata.resourceVersion: should not be set on objects to be created")
         if not metadata.name and not metadata.generate_name:
-            raise Invalid(f"{described(obj)}: metadata.name: is missing: give a name or generateName")
+            raise Invalid(f"{described(obj)}: metadata.name: name or generateName is required")
         if not metadata.name:
             obj = with_metadata(obj, name=f"{metadata.generate_name}{self._version + 1:05d}")
         check_new(obj)
@@ -205,7 +205,7 @@ class MemoryCluster:
         held = metadata.finalizers if finalizers is None else tuple(finalizers)
         if (new_annotations, new_labels, held) == (metadata.annotations, metadata.labels, metadata.finalizers):
             return current
-        check_no_more_finalizers(current, held)
+        check_no_new_finalizers(current, held)
         try:
             check_annotations(new_annotations, "metadata.annotations")
             check_labels(new_labels, "metadata.labels")
@@ -227,12 +227,12 @@ class MemoryCluster:
         """See `port.Cluster`."""
         current = self._current(obj, resource_version)
         if not isinstance(current, Pod | Node | PodGroup):
-            raise Invalid(f"{described(obj)}: status: there is none in this kind")
+            raise Invalid(f"{described(obj)}: this kind has no conditions in its status")
         status: Any = current.status
         changed: dict[str, Any] = {"conditions": merged_conditions(status.conditions, conditions)}
         if nominated_node_name is not None:
             if not isinstance(current, Pod):
-                raise Invalid(f"{described(obj)}: status.nominatedNodeName: only a pod has one")
+                raise Invalid(f"{described(obj)}: status.nominatedNodeName: only pods have this field")
             changed["nominated_node_name"] = nominated_node_name
         new_status = replace(status, **changed)
         return current if new_status == status else self._write(current, status=new_status)
@@ -265,7 +265,7 @@ class MemoryCluster:
     async def claim_volume(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
         """See `port.Cluster`."""
         check_has_version(volume)
-        kept = kept_for(self._current(volume, volume.metadata.resource_version), claim)
+        kept = with_claim_ref(self._current(volume, volume.metadata.resource_version), claim)
         return self._write(kept, annotations=kept.metadata.annotations)
 
     async def allocate_claim(self, claim: ResourceClaim, status: ResourceClaimStatus) -> ResourceClaim:
@@ -338,10 +338,10 @@ class MemoryCluster:
             raise Invalid(f"Event {namespace}/{name}: series.count: is {series.count}: must be at least 2")
         self.series[namespace, name] = series
 
-    # -------------------------------------------------------------- what controllers, kubelets and networks do
+    # -------------------------------------------------------------- simulation of controllers, kubelets and networks
 
     def put(self, obj: Kube) -> Kube:
-        """Write an object as it is, status included, created or replaced; returns it with its new resourceVersion."""
+        """Create or replace an object, status included. Return it with its new resourceVersion."""
         obj = in_namespace(obj)
         existing = self._store(type(obj)).objects.get(name_of(obj))
         self._version += 1
@@ -351,7 +351,7 @@ class MemoryCluster:
         return stored
 
     def finish_deletions(self) -> None:
-        """End every pod that is being deleted, as kubelets do; one with finalizers goes once it has none."""
+        """Remove each terminating pod, as its kubelet would; a pod with finalizers stays until it has none."""
         pods = self._store(Pod).objects.values()
         for pod in [p for p in pods if p.metadata.deletion_timestamp]:
             if pod.metadata.finalizers:
@@ -365,24 +365,26 @@ class MemoryCluster:
             store.history.add(self._version, WatchEvent(Change.BOOKMARK, None, str(self._version)))
 
     def forget_history(self) -> None:
-        """Forget all changes so far: watches from before the last one are Gone."""
+        """Forget all changes so far: a watch from an earlier version raises Gone."""
         for store in self._stores.values():
             store.history.forget()
 
     def end_watches(self) -> None:
-        """Break every watch's connection."""
+        """End all watches, as broken connections do."""
         for store in self._stores.values():
             store.history.end_watches()
 
     # -------------------------------------------------------------- inside
 
     def _bind_volume(self, claim: PersistentVolumeClaim) -> None:
-        """Bind a claim to the volume that is kept for it, or make the one that its node is to have."""
-        volumes = (volume for volume in self._store(PersistentVolume).objects.values() if kept_by(volume, claim))
+        """Bind a claim to the volume that is reserved for it, or to a new volume for its selected node."""
+        volumes = (
+            volume for volume in self._store(PersistentVolume).objects.values() if is_reserved_for(volume, claim)
+        )
         volume = next(volumes, None)
-        if volume is None and to_be_made(claim):
+        if volume is None and needs_volume(claim):
             storage_class = self._get(StorageClass, ("storage.k8s.io", "", claim.storage_class))
-            volume = self._store_new(made_for(claim, storage_class.provisioner))
+            volume = self._store_new(provisioned_volume(claim, storage_class.provisioner))
         if volume is not None:
             volume, claim = bound_pair(volume, claim)
             self._write(claim, annotations=claim.metadata.annotations)
@@ -404,14 +406,14 @@ class MemoryCluster:
         return found
 
     def _current(self, obj: Kube, resource_version: str | None = None) -> Kube:
-        """The object of that name as it is now. Raises NotFound, and Conflict for another resourceVersion."""
+        """Return the current object of this name. Raises NotFound, or Conflict for another resourceVersion."""
         current = self._get(type(obj), name_of(obj))
         if resource_version is not None:
             check_unchanged(current, resource_version=resource_version)
         return current
 
     def _completed(self, obj: Kube, *, uid: str) -> Kube:
-        """The object with this version, and what it lacks."""
+        """Return the object with the current resourceVersion, and a uid and creation time if it has none."""
         obj = in_namespace(obj)
         metadata = obj.metadata
         if not uid:
@@ -421,7 +423,7 @@ class MemoryCluster:
         return with_metadata(obj, uid=uid, creation_timestamp=created, resource_version=str(self._version))
 
     def _write(self, current: Kube, *, spec: object = None, status: object = None, **metadata: object) -> Kube:
-        """Replace what is given, fields of the metadata by their names, and publish the change."""
+        """Replace the given parts (fields of the metadata by name) and publish the change."""
         self._version += 1
         given = {name: value for name, value in metadata.items() if value is not None}
         changes = {name: value for name, value in (("spec", spec), ("status", status)) if value is not None}
@@ -436,7 +438,7 @@ class MemoryCluster:
         store.history.add(self._version, WatchEvent(change, obj, obj.metadata.resource_version))
 
     def _is_over(self, obj: PortObject) -> bool:
-        """Whether it is being deleted and has no time left."""
+        """Whether the object is being deleted and its grace period is over."""
         due = obj.metadata.uid in self._over or not grace_of(obj, None)
         return due and obj.metadata.deletion_timestamp is not None
 

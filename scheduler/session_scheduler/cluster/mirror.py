@@ -1,8 +1,8 @@
-"""The mirror of a live cluster: lists each kind, then delivers every change, through broken watches and lost history.
+"""A mirror of a live cluster: lists each kind, then delivers every change, even if watches break or history is lost.
 
-Each kind has one task: it watches from the last version that it knows, and lists again where that is too old. Beside
-the watch it lists now and then and compares: what the list has and no event brought was missed, and is delivered then.
-The scheduler's loop gets what is delivered. resourceVersions are opaque: they are compared for equality only.
+One task per kind watches from the last known resourceVersion, and lists again if that is too old. Beside the watch it
+lists periodically, and compares: a change that the list shows and no event reported was missed, and is delivered then.
+The scheduler's loop receives all changes. The mirror compares resourceVersions only for equality.
 """
 
 from __future__ import annotations
@@ -26,47 +26,47 @@ _log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
 
 Delivery = tuple[Change, KubeObject]
-"""ADDED or MODIFIED with the object after it, DELETED with the last that is known of it. Never a bookmark."""
+"""ADDED or MODIFIED with the new object, DELETED with the last known one. Never a bookmark."""
 _FIRST_PAUSE = 0.1
-"""Seconds before what failed or ended is asked for again; doubled each time, less a random part up to half."""
+"""Seconds before the first retry; doubled each time, minus a random part up to half."""
 _LONGEST_PAUSE = 10.0
-"""More of them change nothing."""
-_LASTING = 5.0
-"""A watch that was open for so many seconds works, even where it sent no event."""
+"""Upper limit of these pauses in seconds."""
+_STABLE = 5.0
+"""A watch that stays open for so many seconds works, even without an event."""
 _FAILURES = 5
-"""After so many watches in a row that sent no event it is listed again: the API server may never have heard of the
-version that they start from, as where its etcd was restored from a copy."""
+"""After so many watches in a row without an event the mirror lists again: the API server may not know the version, for
+example after its etcd was restored from a backup."""
 _REFUSALS = (Forbidden, Invalid, NotFound)
-"""A kind that the cluster does not know, or does not let us see."""
-_PATIENCE = 30.0
-"""Seconds that a refusal is borne which may pass: a starting API server does not know its roles and APIs yet."""
-_WITHOUT = 30.0
-"""Seconds between two tries of a kind that the cluster may refuse."""
-_LATENESS = 10.0
-"""Seconds that an event may come after the list that shows its change; never more than a quarter of the interval."""
+"""Errors for a kind that the API server does not serve, or that the account may not list."""
+_RETRY_SECONDS = 30.0
+"""Seconds for which such errors are retried: a starting API server does not know all roles and APIs yet."""
+_RETRY_REFUSED = 30.0
+"""Seconds between two tries to list a kind that the API server refused."""
+_MAX_DELAY = 10.0
+"""Seconds by which an event may come later than a list with its change; at most a quarter of the interval."""
 _SPREAD = 0.1
-"""The part by which the interval between two comparisons varies, so that kinds are not all listed at once."""
+"""The part by which the interval between two comparisons varies, so that the kinds are not all listed at once."""
 
 
 class MirrorMeter:
-    """Counts what it is called for; this one nothing. `kind` is the type's name."""
+    """Receives counts; this one ignores them. `kind` is the name of the type."""
 
     def event(self, kind: str) -> None:
-        """A watch said something, if only that nothing happened."""
+        """A watch sent an event, possibly a bookmark."""
 
     def watch_ended(self, kind: str, why: str) -> None:
-        """A watch ended: `Ended` as connections do, else the name of its error."""
+        """A watch ended: `Ended` without an error, else the name of the error."""
 
     def relisted(self, kind: str, why: str) -> None:
-        """A kind is listed again to go on from there: `Gone`, `Untold`, or the error of its watches."""
+        """A kind was listed again: `Gone`, `Untold` (missed changes), or the error of its watches."""
 
     def missed(self, kind: str, count: int) -> None:
-        """The watch was open and sent no event for `count` objects that had changed."""
+        """`count` objects changed while the watch was open, and it sent no event for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """What all followers share. All times in seconds."""
+    """Settings that all kinds share. All times are in seconds."""
 
     cluster: Cluster
     deliver: Callable[[Change, KubeObject], None]
@@ -78,15 +78,14 @@ class _Settings:
 
 
 class Mirror:
-    """Follows every kind of a cluster: what is there first, then every change, each kind in order.
+    """Mirrors all kinds of a cluster: first the existing objects, then every change, in order for each kind.
 
-    `deliver` is called for each change, one call at a time, and must not block; what it raises ends `run`. DELETED
-    comes with the last that is known of the object. Each kind is compared with a new list about every
-    `reconcile_seconds` while its watch goes on; what the list shows and no event tells within a quarter of that
-    (10 s at most) was missed.
+    `deliver` gets each change, one call at a time, and must not block; an exception from it ends `run`. DELETED comes
+    with the last known state of the object. About every `reconcile_seconds` each kind is compared with a new list while
+    its watch continues. A change counts as missed if no event reports it within a quarter of that time (at most 10 s).
 
-    A cluster may refuse the kinds of `optional`, or not know them: that is said once, and there are none until it no
-    longer does, which is tried now and then.
+    The API server may refuse kinds in `optional`, or not serve them. The mirror then logs a warning, treats the kind as
+    empty, and retries periodically.
     """
 
     def __init__(
@@ -95,55 +94,55 @@ class Mirror:
         chance: random.Random | None = None, meter: MirrorMeter | None = None,
         optional: Sequence[type[KubeObject]] = (),
     ) -> None:  # fmt: skip
-        chance = chance or random.Random()  # noqa: S311 (spreads requests in time, guards nothing)
+        chance = chance or random.Random()  # noqa: S311 (spreads requests in time, not for security)
         settings = _Settings(cluster, deliver, reconcile_seconds, clock, sleep, chance, meter or MirrorMeter())
         self._followers = [_Follower(kind, settings, optional=kind in optional) for kind in kinds]
         self._synced = False
 
     @property
     def synced(self) -> bool:
-        """Whether everything has been listed once."""
+        """Whether all kinds have been listed once."""
         return self._synced
 
     @property
     def refused(self) -> frozenset[type[KubeObject]]:
-        """The optional kinds of which nothing is known, since the cluster refused them when they were listed first."""
+        """The optional kinds that the API server refused to list; the mirror knows none of their objects."""
         return frozenset(follower.type for follower in self._followers if follower.refused)
 
     async def start(self) -> list[KubeObject]:
-        """List all kinds, in their order; returns everything and delivers nothing.
+        """List all kinds, in their order. Return all objects; deliver nothing.
 
-        Waits, with a warning at each try, for a cluster that does not answer. Raises Forbidden, Invalid or NotFound
-        where a kind is refused for longer than half a minute.
+        If the cluster does not respond, log a warning and retry. Raises Forbidden, Invalid or NotFound if the API
+        server refuses a kind for longer than half a minute.
         """
-        found = [obj for follower in self._followers for obj in await follower.first()]
+        found = [obj for follower in self._followers for obj in await follower.list_first()]
         self._synced = True
         return found
 
     async def run(self) -> None:
-        """Deliver every change since `start`, until cancelled: all watches are closed then.
+        """Deliver every change since `start` until cancelled; then close all watches.
 
-        Raises an ExceptionGroup of unexpected errors, and of Invalid or NotFound where a kind cannot be listed
-        for longer than half a minute any more.
+        Raises an ExceptionGroup of unexpected errors, and of Invalid or NotFound if the API server refuses to list a
+        kind for longer than half a minute.
         """
         if not self._synced:
-            raise RuntimeError("run before start: what is there is listed first")
+            raise RuntimeError("call start before run")
         async with asyncio.TaskGroup() as group:
             for follower in self._followers:
                 group.create_task(follower.follow(), name=f"mirror of {follower.kind}")
 
 
 @dataclass(frozen=True, slots=True)
-class _Broken:
-    """Why following a kind begins with a new list."""
+class _Relist:
+    """Why a kind has to be listed again."""
 
     why: str
     missed: frozenset[ObjectName] = frozenset()
-    """What changed without an event, though the watch was open."""
+    """Objects that changed while the watch was open, without an event."""
 
 
 class _Follower:
-    """One kind: its objects, and from where it is watched."""
+    """Mirrors one kind: its objects, and the version to watch from."""
 
     def __init__(self, kind: type[KubeObject], settings: _Settings, *, optional: bool = False) -> None:
         self.kind = str(kind.__struct_config__.tag or kind.__name__)
@@ -156,71 +155,73 @@ class _Follower:
         self._optional = optional
         self.refused = False
         self._watches = 0
-        """How many watches were begun or ended so far: odd while one is open."""
+        """Number of watches that began, plus those that ended: odd while one is open."""
 
-    async def first(self) -> tuple[KubeObject, ...]:
+    async def list_first(self) -> tuple[KubeObject, ...]:
         try:
-            listing = await self._list(_Patience(self.kind, *_REFUSALS, seconds=0.0 if self._optional else _PATIENCE))
+            listing = await self._list(
+                _RetryLimit(self.kind, *_REFUSALS, seconds=0.0 if self._optional else _RETRY_SECONDS)
+            )
         except _REFUSALS as refusal:
             if not self._optional:
                 raise
             self.refused = True
-            _log.warning("a kind is refused: there are none until it no longer is", kind=self.kind,
+            _log.warning("cannot list a kind: treating it as empty until the API server allows it", kind=self.kind,
                          why=str(refusal.__cause__), remedy=remedy(self.kind, refusal))  # fmt: skip
             return ()
         self._known.replace(listing.items)
         return listing.items
 
-    def _patience(self) -> _Patience:
-        """While it runs: a kind that may be refused is waited for as long as it takes."""
-        return _Patience(self.kind) if self._optional else _Patience(self.kind, Invalid, NotFound)
+    def _retry_limit(self) -> _RetryLimit:
+        """Return the limit for retries after `start`. An optional kind has no limit."""
+        return _RetryLimit(self.kind) if self._optional else _RetryLimit(self.kind, Invalid, NotFound)
 
     async def _until_served(self) -> None:
         while self.refused:
-            await self._settings.sleep(_WITHOUT)
+            await self._settings.sleep(_RETRY_REFUSED)
             with suppress(*_REFUSALS):
-                listing = await self._list(_Patience(self.kind, *_REFUSALS, seconds=0.0))
+                listing = await self._list(_RetryLimit(self.kind, *_REFUSALS, seconds=0.0))
                 self.refused = False
-        _log.info("a kind is no longer refused", kind=self.kind, objects=len(listing.items))
+        _log.info("the API server now allows listing a kind", kind=self.kind, objects=len(listing.items))
         self._deliver(self._known.replace(listing.items))
 
     async def follow(self) -> None:
         if self.refused:
             await self._until_served()
         while True:
-            broken = await _first(self._watch_on(), self._compare_on())
-            self._settings.meter.relisted(self.kind, broken.why)
-            listing = await self._list(self._patience())
+            relist = await _first_of(self._watch_until_relist(), self._compare_until_missed())
+            self._settings.meter.relisted(self.kind, relist.why)
+            listing = await self._list(self._retry_limit())
             changes = self._known.replace(listing.items)
             self._deliver(changes)
-            if broken.missed:
-                self._settings.meter.missed(self.kind, len(broken.missed))
-                _log.warning("a list shows changes that the watch did not tell", kind=self.kind,
-                             count=len(broken.missed), delivered=len(changes))  # fmt: skip
+            if relist.missed:
+                self._settings.meter.missed(self.kind, len(relist.missed))
+                _log.warning("the watch missed changes that a list shows", kind=self.kind,
+                             count=len(relist.missed), delivered=len(changes))  # fmt: skip
 
     def _deliver(self, changes: Iterable[Delivery]) -> None:
         for change, obj in changes:
             self._settings.deliver(change, obj)
 
     async def _pause(self, request: str, error: ClusterError | None) -> None:
-        """Wait, longer each time, and at least as long as the server asks for."""
+        """Wait, longer each time, and at least as long as the server asks."""
         pause = self._backoff.next()
         if isinstance(error, TooManyRequests):
             pause += error.retry_after
         if error is not None:
-            _log.warning("a request failed and is sent again", request=f"{request} of {self.kind}",
+            _log.warning("retrying a failed request", request=f"{request} of {self.kind}",
                          after=round(pause, 3), why=str(error))  # fmt: skip
         await self._settings.sleep(pause)
 
     # -------------------------------------------------------------- lists
 
-    async def _list(self, patience: _Patience) -> Listing[KubeObject]:
-        """List until that succeeds; watches go on from there."""
+    async def _list(self, limit: _RetryLimit) -> Listing[KubeObject]:
+        """List until it succeeds. The next watch starts at the list's version."""
         while True:
             try:
                 listing: Listing[KubeObject] = await self._settings.cluster.list(self.type)
             except ClusterError as error:
-                patience.bear(error, self._settings.clock.now())
+                limit.check(error, self._settings.clock.now())
                 await self._pause("list", error)
             else:
                 self._version = listing.resource_version
@@ -228,27 +229,27 @@ class _Follower:
 
     # -------------------------------------------------------------- watches
 
-    async def _watch_on(self) -> _Broken:
-        """Watch again and again, until only a new list helps."""
+    async def _watch_until_relist(self) -> _Relist:
+        """Watch repeatedly until the kind has to be listed again."""
         failures = 0
         while True:
             began, events = self._settings.clock.now(), self._events
             error = await self._watch()
             active = self._events > events
-            lasted = self._settings.clock.now() - began >= _LASTING
-            # An error may come late: the request was sent again meanwhile.
-            worked = active or (lasted and error is None)
+            stable = self._settings.clock.now() - began >= _STABLE
+            # An error may come late, because the client retries the request.
+            worked = active or (stable and error is None)
             failures = 0 if worked else failures + 1
-            if worked and (lasted or not isinstance(error, Gone)):
+            if worked and (stable or not isinstance(error, Gone)):
                 self._backoff.reset()
             why = "Ended" if error is None else type(error).__name__
             self._settings.meter.watch_ended(self.kind, why)
             await self._pause("watch", error)
             if isinstance(error, Gone | Invalid | NotFound) or failures >= _FAILURES:
-                return _Broken(why)
+                return _Relist(why)
 
     async def _watch(self) -> ClusterError | None:
-        """Take events until the watch ends; returns its error. What `deliver` raises is raised."""
+        """Process events until the watch ends; return its error. Exceptions from `deliver` pass through."""
         self._watches += 1
         try:
             try:
@@ -272,10 +273,10 @@ class _Follower:
 
     # -------------------------------------------------------------- comparisons
 
-    async def _compare_on(self) -> _Broken:
-        """Compare with a new list now and then, until it shows what no event brought."""
+    async def _compare_until_missed(self) -> _Relist:
+        """Compare with a new list periodically, until it shows a missed change."""
         settings = self._settings
-        lateness = min(_LATENESS, settings.reconcile_seconds / 4)
+        delay = min(_MAX_DELAY, settings.reconcile_seconds / 4)
         while True:
             await settings.sleep(settings.reconcile_seconds * settings.chance.uniform(1 - _SPREAD, 1 + _SPREAD))
             watches = self._watches
@@ -283,18 +284,18 @@ class _Follower:
                 try:
                     listing: Listing[KubeObject] = await settings.cluster.list(self.type)
                 except ClusterError as error:
-                    _log.warning("a kind could not be listed to find missed events", kind=self.kind, why=str(error))
+                    _log.warning("cannot list a kind to find missed events", kind=self.kind, why=str(error))
                     continue
                 if not comparison.missed(listing.items):
                     continue
-                await settings.sleep(lateness)
+                await settings.sleep(delay)
                 missed = comparison.missed(listing.items)
             if missed:
                 was_open = watches % 2 == 1 and watches == self._watches
-                return _Broken("Untold", frozenset(missed) if was_open else frozenset())
+                return _Relist("Untold", frozenset(missed) if was_open else frozenset())
 
 
-# ------------------------------------------------------------------ what is known
+# ------------------------------------------------------------------ known objects
 
 
 class KnownObjects:
@@ -305,7 +306,7 @@ class KnownObjects:
         self._comparison: Comparison | None = None
 
     def apply(self, event: WatchEvent[KubeObject]) -> Sequence[Delivery]:
-        """What a watch event changes. Another uid under a known name is another object: the old one was deleted."""
+        """Return the changes of a watch event. Another uid under a known name means that the old object was deleted."""
         if event.object is None or event.change is Change.BOOKMARK:
             return ()
         name = name_of(event.object)
@@ -318,7 +319,7 @@ class KnownObjects:
         return ((Change.DELETED, event.object if _same(known, event.object) else known),)
 
     def replace(self, listed: Iterable[KubeObject]) -> list[Delivery]:
-        """What a list changes: first all that is gone, then what is new or different, in the list's order."""
+        """Return the changes of a list: first deletions, then new and changed objects in the list's order."""
         named = {name_of(obj): obj for obj in listed}
         gone = [name for name in self._objects if name not in named]
         changes: list[Delivery] = [(Change.DELETED, self._objects.pop(name)) for name in gone]
@@ -337,11 +338,11 @@ class KnownObjects:
             return ()
         return ((Change.MODIFIED, obj),)
 
-    # -------------------------------------------------------------- comparing with a list while events come
+    # -------------------------------------------------------------- comparison with a list during a watch
 
     @contextmanager
     def comparing(self) -> Iterator[Comparison]:
-        """Remember what events say from here on, to compare all of it with a list that is asked for inside."""
+        """Record all events in this context, to compare them with a list that is requested inside it."""
         self._comparison = Comparison(self._objects)
         try:
             yield self._comparison
@@ -355,15 +356,15 @@ class KnownObjects:
 
 
 class Comparison:
-    """A list against what is known, while events go on: what passed during it is known too."""
+    """Compares a list with the known objects, while events continue to arrive."""
 
     def __init__(self, objects: dict[ObjectName, KubeObject]) -> None:
         self._objects = objects
         self.passed: set[tuple[ObjectName, str]] = set()
-        """Names and resourceVersions that events brought or replaced since the comparison began."""
+        """Names and resourceVersions that events brought or replaced during the comparison."""
 
     def missed(self, listed: Iterable[KubeObject]) -> set[ObjectName]:
-        """The names of which the list says what was at no moment known: changed or deleted, and no event said so."""
+        """Return the names whose listed state was never known: they changed or were deleted without an event."""
         versions = {name_of(obj): obj.metadata.resource_version for obj in listed}
         missed = {name for name, version in versions.items() if not self._was_known(name, version)}
         for name, obj in self._objects.items():
@@ -380,39 +381,39 @@ def _same(one: KubeObject, other: KubeObject) -> bool:
     return one.metadata.uid == other.metadata.uid
 
 
-# ------------------------------------------------------------------ patience
+# ------------------------------------------------------------------ retries
 
 
-class _Patience:
-    """Bears refusals of some types for a while, and every other error for ever."""
+class _RetryLimit:
+    """Allows retries of some errors for a limited time, and of all others without limit."""
 
-    def __init__(self, kind: str, *refusals: type[ClusterError], seconds: float = _PATIENCE) -> None:
+    def __init__(self, kind: str, *refusals: type[ClusterError], seconds: float = _RETRY_SECONDS) -> None:
         self._kind = kind
         self._refusals = refusals
         self._seconds = seconds
         self._since: float | None = None
 
-    def bear(self, error: ClusterError, now: float) -> None:
-        """Raises the error, with what can be done about it, where nothing else came for too long."""
+    def check(self, error: ClusterError, now: float) -> None:
+        """Raise the error, with a remedy, if only such errors occurred for too long."""
         if not isinstance(error, self._refusals):
             self._since = None
             return
         if self._since is None:
             self._since = now
         if now - self._since >= self._seconds:
-            raise type(error)(f"{self._kind} cannot be listed, for {now - self._since:.0f} s now: {error}: "
+            raise type(error)(f"failed to list {self._kind} objects for {now - self._since:.0f} s: {error}: "
                               f"{remedy(self._kind, error)}") from error  # fmt: skip
 
 
 def remedy(kind: str, error: ClusterError) -> str:
-    """What can be done about a kind that is refused; whoever waits for it needs no new start."""
+    """Return a remedy for a kind that the API server refuses. The mirror retries, so no restart is necessary."""
     if isinstance(error, Forbidden):
         return f"grant this account get, list and watch of {kind} objects (RBAC: its ClusterRole)"
     return f"check that the API server serves {kind} objects"
 
 
-async def _first(*parts: Coroutine[Any, Any, _T]) -> _T:
-    """What the first part to end returns; the others are cancelled and have ended by then."""
+async def _first_of(*parts: Coroutine[Any, Any, _T]) -> _T:
+    """Return the result of the first part to end; cancel the others and wait for their end."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(part) for part in parts]
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

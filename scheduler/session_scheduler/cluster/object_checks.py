@@ -1,6 +1,6 @@
-"""What the API server would refuse of a pod, node or pod group, said before anything is scheduled.
+"""Validation of pods, nodes and pod groups, as the API server does it, before anything is scheduled.
 
-Source: pkg/apis/core/validation and pkg/apis/scheduling/validation; only the fields that decide where a pod goes.
+Source: pkg/apis/core/validation and pkg/apis/scheduling/validation, for the fields that affect scheduling.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def _check_one_of(value: object, allowed: Sequence[str], where: str) -> None:
 
 
 def check_pod_spec(spec: PodSpec, where: str = "spec") -> None:
-    """Raises FieldError for the first field of a pod's spec that the API server would refuse."""
+    """Raise FieldError for the first field of a pod's spec that the API server would reject."""
     if not spec.containers:
-        raise FieldError(f"{where}.containers", "is empty: write at least one, as - {name: main, image: IMAGE}")
+        raise FieldError(f"{where}.containers", "is empty: add at least one, for example - {name: main, image: IMAGE}")
     names: dict[str, str] = {}
     for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
         for number, container in enumerate(containers):
@@ -77,12 +77,12 @@ def check_pod_spec(spec: PodSpec, where: str = "spec") -> None:
 
 
 def _check_container_name(name: str, where: str, seen: dict[str, str]) -> None:
-    """Containers and init containers share one set of names; `seen` maps those seen to where they are."""
+    """Check that the name is unique among containers and init containers. `seen` maps names to their positions."""
     if not name:
-        raise FieldError(f"{where}.name", "is missing: name the container, as main")
+        raise FieldError(f"{where}.name", "is missing: name the container, for example main")
     if not is_dns_label(name):
-        raise FieldError(f"{where}.name", f"{name!r} is no container's name: use up to 63 lower-case letters, digits "
-                         "and '-'")  # fmt: skip
+        raise FieldError(f"{where}.name", f"{name!r} is not a valid container name: use up to 63 "
+                         "lower-case letters, digits and '-'")  # fmt: skip
     if name in seen:
         raise FieldError(f"{where}.name", f"{name!r} is already the name of {seen[name]}: rename one")
     seen[name] = where
@@ -107,33 +107,33 @@ def _check_resources(resources: ResourceRequirements, where: str) -> None:
 def _check_port(port: ContainerPort, where: str) -> None:
     for field, number in (("containerPort", port.container_port), ("hostPort", port.host_port)):
         if not 0 <= number <= 65535:
-            raise FieldError(f"{where}.{field}", f"{number} is no port: use 1 to 65535")
+            raise FieldError(f"{where}.{field}", f"{number} is not a valid port: use 1 to 65535")
     _check_one_of(port.protocol or "TCP", _PROTOCOLS, f"{where}.protocol")
     if port.host_ip:
         try:
             ipaddress.ip_address(port.host_ip)
         except ValueError:
-            raise FieldError(f"{where}.hostIP", f"{port.host_ip!r} is no IP address") from None
+            raise FieldError(f"{where}.hostIP", f"{port.host_ip!r} is not a valid IP address") from None
 
 
 def _check_toleration(toleration: Toleration, where: str) -> None:
     if toleration.key:
         check_key(toleration.key, f"{where}.key")
     elif toleration.operator != "Exists":
-        raise FieldError(f"{where}.operator", "must be Exists where there is no key: name the key, or tolerate all")
+        raise FieldError(f"{where}.operator", "must be Exists when key is empty: set the key, or tolerate all taints")
     _check_one_of(toleration.operator or "Equal", ("Equal", "Exists", "Lt", "Gt"), f"{where}.operator")
     if toleration.operator == "Exists" and toleration.value:
-        raise FieldError(f"{where}.value", "Exists takes no value: remove it, or write Equal")
+        raise FieldError(f"{where}.value", "must be empty when operator is Exists: remove it, or use Equal")
     check_value(toleration.value, f"{where}.value")
     if toleration.effect:
         _check_one_of(toleration.effect, _EFFECTS, f"{where}.effect")
     if toleration.toleration_seconds is not None and toleration.effect != "NoExecute":
-        raise FieldError(f"{where}.effect", "must be NoExecute where tolerationSeconds is set")
+        raise FieldError(f"{where}.effect", "must be NoExecute when tolerationSeconds is set")
 
 
 def _check_weight(weight: object, where: str) -> None:
     if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= 100:
-        raise FieldError(where, f"{weight!r} is no weight: use 1 to 100")
+        raise FieldError(where, f"{weight!r} is not a valid weight: use 1 to 100")
 
 
 def _check_node_affinity(affinity: NodeAffinity | None, where: str) -> None:
@@ -142,7 +142,7 @@ def _check_node_affinity(affinity: NodeAffinity | None, where: str) -> None:
     if affinity.required is not None:
         terms = f"{where}.{REQUIRED_TERMS}.nodeSelectorTerms"
         if not affinity.required.node_selector_terms:
-            raise FieldError(terms, "is empty: write at least one term")
+            raise FieldError(terms, "is empty: add at least one term")
         for number, term in enumerate(affinity.required.node_selector_terms):
             check_node_selector_term(term, f"{terms}[{number}]")
     for number, preferred in enumerate(affinity.preferred):
@@ -172,7 +172,7 @@ def _check_pod_affinity(affinity: dict[str, Any] | None, where: str) -> None:
 def _check_topology_key(value: dict[str, Any], where: str) -> None:
     key = value.get("topologyKey")
     if not isinstance(key, str) or not key:
-        raise FieldError(f"{where}.topologyKey", "is missing: name a node label, as kubernetes.io/hostname")
+        raise FieldError(f"{where}.topologyKey", "is missing: name a node label, for example kubernetes.io/hostname")
     check_key(key, f"{where}.topologyKey")
 
 
@@ -183,7 +183,7 @@ def _check_selector_field(value: dict[str, Any], field: str, where: str) -> None
 
 def _check_pod_term(term: Any, where: str) -> None:
     if not isinstance(term, dict):
-        raise FieldError(where, "is missing: write a mapping with topologyKey and labelSelector")
+        raise FieldError(where, "is missing: add a mapping with topologyKey and labelSelector")
     _check_topology_key(term, where)
     _check_selector_field(term, "labelSelector", where)
     _check_selector_field(term, "namespaceSelector", where)
@@ -195,7 +195,7 @@ def _check_pod_term(term: Any, where: str) -> None:
 def _check_texts(value: dict[str, Any], field: str, where: str) -> None:
     texts = value.get(field, [])
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise FieldError(f"{where}.{field}", "must be a list of texts")
+        raise FieldError(f"{where}.{field}", "must be a list of strings")
 
 
 def _check_spread(constraint: dict[str, Any], where: str) -> None:
@@ -203,7 +203,7 @@ def _check_spread(constraint: dict[str, Any], where: str) -> None:
     for field in ("maxSkew", "minDomains"):
         number = constraint.get(field, 1 if field == "minDomains" else None)
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-            raise FieldError(f"{where}.{field}", f"must be a whole number of 1 or more, not {number!r}")
+            raise FieldError(f"{where}.{field}", f"must be a whole number of at least 1, not {number!r}")
     _check_one_of(constraint.get("whenUnsatisfiable"), ("DoNotSchedule", "ScheduleAnyway"),
                   f"{where}.whenUnsatisfiable")  # fmt: skip
     for field in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
@@ -216,7 +216,7 @@ def _check_spread(constraint: dict[str, Any], where: str) -> None:
 
 
 def check_node(node: Node) -> None:
-    """Raises FieldError for a wrong name, label, taint or quantity of a node."""
+    """Raise FieldError for an invalid name, label, taint or quantity of a node."""
     check_metadata(node.metadata)
     for number, taint in enumerate(node.spec.taints):
         where = f"spec.taints[{number}]"
@@ -228,27 +228,27 @@ def check_node(node: Node) -> None:
 
 
 def check_pod_group(group: PodGroup) -> None:
-    """Raises FieldError for a PodGroup whose policy is not exactly one of gang and basic, or asks for no pods."""
+    """Raise FieldError for a PodGroup without exactly one of gang and basic, or with a minimum count below 1."""
     check_metadata(group.metadata)
     if not group.native:
         if group.spec.min_member is not None and group.spec.min_member < 1:
-            raise FieldError("spec.minMember", f"{group.spec.min_member} is too few: write 1 or more")
+            raise FieldError("spec.minMember", f"must be at least 1, not {group.spec.min_member}")
         return
     if group.spec.disruption_mode not in (None, "Pod", "PodGroup"):
-        raise FieldError("spec.disruptionMode", f"{group.spec.disruption_mode!r} is unknown: write Pod or PodGroup")
+        raise FieldError("spec.disruptionMode", f"{group.spec.disruption_mode!r} is not one of Pod, PodGroup")
     check_group_policy(group.spec.scheduling_policy, group.spec.scheduling_constraints, "spec")
 
 
 def check_group_policy(policy: SchedulingPolicy | None, constraints: SchedulingConstraints | None, where: str) -> None:
-    """Raises FieldError for the policy and the constraints of a group, or of a template at `where`."""
+    """Raise FieldError for an invalid policy or constraint of a group, or of a template at `where`."""
     if policy is None or (policy.gang is None) == (policy.basic is None):
         raise FieldError(f"{where}.schedulingPolicy", "must have exactly one of gang and basic: write gang: "
                          "{minCount: N} or basic: {}")  # fmt: skip
     for number, constraint in enumerate(constraints.topology if constraints is not None else ()):
         entry = f"{where}.schedulingConstraints.topology[{number}]"
         if number:
-            raise FieldError(entry, "is one too many: one topology constraint can be given, remove the others")
+            raise FieldError(entry, "only one topology constraint is allowed: remove this one")
         check_key(constraint.key, f"{entry}.key")
     if policy.gang is not None and policy.gang.min_count < 1:
         raise FieldError(f"{where}.schedulingPolicy.gang.minCount",
-                         f"{policy.gang.min_count} is too few: write 1 or more")  # fmt: skip
+                         f"must be at least 1, not {policy.gang.min_count}")  # fmt: skip

@@ -1,9 +1,9 @@
-"""A cluster's state as one document: what `fluence snapshot` writes, and what is read back without admitting it again.
+"""The format of a saved cluster: `fluence snapshot` writes it, and commands read it without admission.
 
     {"apiVersion": "fluence.flux-framework.org/v1alpha1", "kind": "Snapshot", "configuration": {...}, "items": [...]}
 
-Items are what the scheduler knows of objects, no more: no managed fields, no values of environment variables. They
-are as they were, what the API server or `fluence` adds to new objects included.
+Items contain only the fields that the scheduler reads: no managed fields, no values of environment variables. They
+include the defaults that the API server or `fluence` set.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _IN_ORDER: Final[tuple[type[PortObject], ...]] = (
 )  # fmt: skip
 _KINDS: Final[Mapping[str, type[PortObject]]] = {kind.__name__: kind for kind in _IN_ORDER}
 _NOT_KEPT: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
-"""Annotations that repeat the whole object, with what is left out of it elsewhere."""
+"""Annotations that repeat the whole object, including fields that a snapshot leaves out."""
 
 
 def snapshot_text(objects: Iterable[PortObject], configuration: Mapping[str, Any], *, yaml: bool) -> str:
-    """The document: the same text for the same objects, in whatever order they come. JSON has one object a line."""
+    """Return the document. It does not depend on the order of the objects. In JSON each object is one line."""
     items = [_plain(obj) for obj in sorted(objects, key=place_of)]
     head = {"apiVersion": CONFIG_API_VERSION, "kind": SNAPSHOT, "configuration": dict(configuration)}
     if yaml:
@@ -46,7 +46,7 @@ def snapshot_text(objects: Iterable[PortObject], configuration: Mapping[str, Any
 
 
 def place_of(obj: PortObject) -> tuple[Any, ...]:
-    """What orders objects: a pod comes after all that it may name."""
+    """Return a sort key: a pod comes after all objects that it may name."""
     metadata = obj.metadata
     return _IN_ORDER.index(type(obj)), metadata.namespace, natural(metadata.name), metadata.name, obj.api_version
 
@@ -60,12 +60,12 @@ def _plain(obj: PortObject) -> dict[str, Any]:
 
 
 def saved_object(document: Document) -> PortObject:
-    """An item of a snapshot, as it was. Raises ManifestError."""
+    """Decode an item of a snapshot. Raises ManifestError."""
     kind = _KINDS.get(document.kind)
     if kind is None:
-        raise document.error("kind", f"{document.kind!r} is nothing that a snapshot holds: remove the item")
+        raise document.error("kind", f"a snapshot cannot contain {document.kind!r}: remove the item")
     obj = document.typed(kind)
     if not obj.metadata.name or not obj.metadata.uid:
         field = "metadata.uid" if obj.metadata.name else "metadata.name"
-        raise document.error(field, "is missing: a snapshot's objects have it; give new objects in a file of their own")
+        raise document.error(field, "is missing: objects in a snapshot have it; put new objects in another file")
     return obj

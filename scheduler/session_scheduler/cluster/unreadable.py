@@ -1,7 +1,7 @@
-"""What can be had of objects that are not what they should be, so that one of them stops nothing else.
+"""Partial decoding of invalid objects, so that one of them does not affect the others.
 
-Anybody who may create a claim for devices decides how deep a part of it nests, and decoders go only so deep. Pods and
-nodes are typed by the API server itself; what stands before one, or an older one, may hand out others.
+Anyone who may create a ResourceClaim can nest a part of it deeper than decoders go. The API server validates pods and
+nodes, but a proxy in front of it, or another version, may return invalid ones.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.type_errors import explain_type_error
 
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding ends in: the last where a text nests too deep."""
+"""Errors of a decoder; RecursionError means too deep nesting."""
 _MOST_PARTS: Final = 20
-"""So many parts of an object may be wrong."""
+"""Maximum number of invalid parts in an object."""
 _SIGNS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
 _OPENING, _CLOSING = (b"{", b"["), (b"}", b"]")
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
@@ -27,7 +27,7 @@ _Read = TypeVar("_Read", Pod, Node)
 
 
 def outline(text: bytes, depth: int) -> tuple[bytes, list[bytes]]:
-    """The JSON text with nulls for the objects and lists within so many others, and these; nothing is decoded."""
+    """Replace objects and lists at this depth with nulls; return the text and those parts. Decodes nothing."""
     rest, parts = [], []
     open_ = end = start = 0
     for sign in _SIGNS.finditer(text):
@@ -45,7 +45,7 @@ def outline(text: bytes, depth: int) -> tuple[bytes, list[bytes]]:
 
 
 def salvaged(text: bytes, kind: type[_Read]) -> _Read:
-    """A pod or node without its parts that are none; its `unreadable` tells the first. Raises DecodeError."""
+    """Decode a pod or node without its invalid parts; `unreadable` describes the first. Raises DecodeError."""
     tree = msgspec.json.decode(text)
     problem = ""
     for _ in range(_MOST_PARTS):
@@ -64,7 +64,7 @@ def salvaged(text: bytes, kind: type[_Read]) -> _Read:
 
 
 def _without(tree: Any, path: str) -> bool:
-    """Take out what is at a path, or the nearest around it that is named; whether that is anything."""
+    """Remove the value at a path, or the nearest named one around it. Return whether there is one."""
     steps: list[str | int] = []
     for match in _STEP.finditer(path):
         if match[2] == "...":  # some entry of a mapping, or of a list

@@ -1,4 +1,4 @@
-"""What the volume controller and the CSI drivers do, for the cluster in memory: pure functions over objects."""
+"""The volume controller and CSI drivers for the in-memory cluster: pure functions over objects."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from session_scheduler.model.storage import (
 )
 
 
-def to_be_made(claim: PersistentVolumeClaim) -> bool:
-    """Whether a volume is wanted for the claim's node."""
+def needs_volume(claim: PersistentVolumeClaim) -> bool:
+    """Whether a node is selected for the claim, and it has no volume."""
     return SELECTED_NODE in claim.metadata.annotations and not claim.spec.volume_name
 
 
-def kept_by(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Whether the volume was decided for this very claim, by uid."""
+def is_reserved_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """Whether the volume is reserved for this claim (its uid)."""
     return volume.is_for(claim) and volume.spec.claim_ref is not None and bool(volume.spec.claim_ref.uid)
 
 
-def made_for(claim: PersistentVolumeClaim, driver: str) -> PersistentVolume:
-    """The volume that a driver makes for a claim."""
+def provisioned_volume(claim: PersistentVolumeClaim, driver: str) -> PersistentVolume:
+    """Return the volume that the driver provisions for a claim."""
     spec = claim.spec
     metadata = claim.metadata
     ref = ObjectReference(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)
@@ -50,7 +50,7 @@ def made_for(claim: PersistentVolumeClaim, driver: str) -> PersistentVolume:
 def bound_pair(
     volume: PersistentVolume, claim: PersistentVolumeClaim
 ) -> tuple[PersistentVolume, PersistentVolumeClaim]:
-    """The two as they are when they are bound."""
+    """Return the volume and the claim as bound to each other."""
     annotations = {**claim.metadata.annotations, BIND_COMPLETED: "yes"}
     bound = replace(
         claim,

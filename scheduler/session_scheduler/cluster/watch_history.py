@@ -1,4 +1,4 @@
-"""What a cluster in memory remembers of its changes, so that watches can start in the past: a bounded number."""
+"""The watch history of the in-memory cluster: a bounded number of changes, so that watches can start in the past."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from session_scheduler.cluster.port import Kube, WatchEvent
 
 
 class WatchHistory(Generic[Kube]):
-    """The last changes of one kind, and the watchers that wait for the next. Versions only rise."""
+    """The last changes of one kind, and the watches that wait for the next. Versions only increase."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._events: list[WatchEvent[Kube]] = []
         self._versions: list[int] = []
         self._dropped = 0
-        """How many events are forgotten: the number of the first one that is kept."""
+        """Number of forgotten events, and so the number of the first one that is kept."""
         self._forgotten = 0
-        """The version of the last forgotten event: watches start at it or later."""
+        """The version of the last forgotten event; a watch may start at it or later."""
         self._waiting: set[asyncio.Future[None]] = set()
         self._ended = 0
 
@@ -29,12 +29,12 @@ class WatchHistory(Generic[Kube]):
         """Remember a change and notify the watchers."""
         self._events.append(event)
         self._versions.append(version)
-        if len(self._events) > 2 * self._limit:  # twice: forgetting costs little for each event
+        if len(self._events) > 2 * self._limit:  # dropping many at once keeps the cost per event low
             self.forget(self._limit)
         self._notify()
 
     def forget(self, keep: int = 0) -> None:
-        """Drop all but the last `keep` changes: watches from before them, and watchers behind them, are Gone."""
+        """Drop all but the last `keep` changes. Watches from before them, and slow watches, raise Gone."""
         drop = len(self._events) - keep
         if drop > 0:
             self._forgotten = self._versions[drop - 1]
@@ -53,7 +53,7 @@ class WatchHistory(Generic[Kube]):
         self._waiting.clear()
 
     async def since(self, version: int) -> AsyncGenerator[WatchEvent[Kube], None]:
-        """Every change after the version, as it comes. Raises Gone where some of them are forgotten."""
+        """Yield every change after the version. Raises Gone if one of them is forgotten."""
         if version < self._forgotten:
             raise Gone(f"too old resource version: {version} ({self._forgotten}): list again")
         at = self._dropped + bisect_right(self._versions, version)

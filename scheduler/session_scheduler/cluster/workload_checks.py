@@ -1,4 +1,4 @@
-"""What the API server would refuse of a workload object. Source: validation of pkg/apis/apps and pkg/apis/batch."""
+"""Validation of workload objects, as the API server does it. Source: validation of pkg/apis/apps and pkg/apis/batch."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from session_scheduler.model.field_checks import (
 from session_scheduler.model.objects import LabelSelector
 
 MAX_REPLICAS = 500_000
-"""How many pods one number may ask for: more than any cluster holds."""
+"""Maximum number of pods that one field may request: more than any cluster has."""
 _JOB_RESTARTS = ("OnFailure", "Never")
 
 
 def check_workload(workload: Workload) -> None:
-    """Raises FieldError for the first field that would keep the workload's controller from creating its pods."""
+    """Raise FieldError for the first field that would keep the workload's controller from creating its pods."""
     check_metadata(workload.metadata)
     for where, template in pod_templates(workload):
         check_labels(template.metadata.labels, f"{where}.metadata.labels")
@@ -62,13 +62,14 @@ def check_workload(workload: Workload) -> None:
 
 def _check_count(count: int, where: str, least: int = 0) -> None:
     if not least <= count <= MAX_REPLICAS:
-        raise FieldError(where, f"{count} is out of range: write {least} to {MAX_REPLICAS}")
+        raise FieldError(where, f"{count} is out of range: use {least} to {MAX_REPLICAS}")
 
 
 def _check_selector(selector: LabelSelector, template: PodTemplate) -> None:
     check_label_selector(selector, "spec.selector")
     if not selector.match_labels and not selector.match_expressions:
-        raise FieldError("spec.selector", "is empty: select the template's labels, as matchLabels: {app: NAME}")
+        raise FieldError("spec.selector", "is empty: select the template's labels, "
+                         "for example matchLabels: {app: NAME}")  # fmt: skip
     if not selects(selector, template.metadata.labels):
         raise FieldError("spec.selector", "does not select spec.template.metadata.labels: make them equal")
 
@@ -77,7 +78,8 @@ def _check_plain_selector(labels: Mapping[str, str], template: PodTemplate) -> N
     check_labels(labels, "spec.selector")
     own = template.metadata.labels
     if not labels and not own:
-        raise FieldError("spec.selector", "is empty, as the template's labels are: label the template, as app: NAME")
+        raise FieldError("spec.selector", "is empty, like the template's labels: label the template, "
+                         "for example app: NAME")  # fmt: skip
     if any(own.get(key) != value for key, value in labels.items()):
         raise FieldError("spec.selector", "does not select spec.template.metadata.labels: make them equal")
 
@@ -89,4 +91,4 @@ def _check_job(job: JobSpec, where: str, restarts: tuple[str, ...]) -> None:
     if job.completion_mode not in ("", "NonIndexed", "Indexed"):
         raise FieldError(f"{where}.completionMode", f"{job.completion_mode!r} is not one of NonIndexed, Indexed")
     if job.template.spec.restart_policy not in restarts:  # a JobSet's own default is OnFailure
-        raise FieldError(f"{where}.template.spec.restartPolicy", "must be OnFailure or Never for a Job: write one")
+        raise FieldError(f"{where}.template.spec.restartPolicy", "must be OnFailure or Never for a Job")

@@ -1,6 +1,6 @@
-"""Workload objects as typed values: only what decides which pods their controllers would create.
+"""Types of workload objects, with the fields that decide which pods their controllers create.
 
-They are read from manifests and never listed or watched, so they are not part of the model.
+Only manifests contain them. The scheduler does not list or watch them, so they are not part of the model.
 Source: apps/v1, batch/v1, jobset.x-k8s.io/v1alpha2, leaderworkerset.x-k8s.io/v1.
 """
 
@@ -15,14 +15,14 @@ from session_scheduler.model.objects import LabelSelector, ObjectMeta, PodCondit
 
 
 class PodTemplate(ApiStruct, frozen=True, kw_only=True):
-    """The pods that a workload wants: their labels, annotations and spec."""
+    """The pod template of a workload: labels, annotations and spec."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec
 
 
 class _ControllerSpec(ApiStruct, frozen=True, kw_only=True):
-    """What specs with a selector and one template share."""
+    """Common fields of specs with a selector and one template."""
 
     selector: LabelSelector
     template: PodTemplate
@@ -35,7 +35,7 @@ class ReplicasSpec(_ControllerSpec, frozen=True, kw_only=True):
 
 
 class ReplicationControllerSpec(ApiStruct, frozen=True, kw_only=True):
-    """spec of a ReplicationController. Without a selector it takes the template's labels."""
+    """spec of a ReplicationController. The default selector is the template's labels."""
 
     replicas: int = 1
     selector: dict[str, str] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class JobStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class JobTemplate(ApiStruct, frozen=True, kw_only=True):
-    """The Jobs that a CronJob or a JobSet wants."""
+    """The Job template of a CronJob or a JobSet."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: JobSpec
@@ -106,7 +106,7 @@ class JobSetSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class LeaderWorkerTemplate(ApiStruct, frozen=True, kw_only=True):
-    """spec.leaderWorkerTemplate: `size` pods a group, the leader among them."""
+    """spec.leaderWorkerTemplate: `size` pods in a group, including the leader."""
 
     size: int = 1
     leader_template: PodTemplate | None = None
@@ -121,7 +121,7 @@ class LeaderWorkerSetSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class _Workload(ApiStruct, frozen=True, kw_only=True):
-    """What all workload objects have."""
+    """Common fields of all workload objects."""
 
     api_version: str = ""
     kind: str = ""
@@ -186,11 +186,11 @@ class LeaderWorkerSet(_Workload, frozen=True, kw_only=True):
 Workload = (
     Deployment | ReplicaSet | ReplicationController | StatefulSet | DaemonSet | Job | CronJob | JobSet | LeaderWorkerSet
 )
-"""Every kind that stands for pods."""
+"""Every kind that creates pods."""
 
 
 def job_specs(workload: Workload) -> Iterator[tuple[str, JobSpec]]:
-    """(path, spec) of every Job that the workload is or has a template of."""
+    """Yield (path, spec) of the workload's Job, or of each of its Job templates."""
     match workload:
         case Job():
             yield "spec", workload.spec
@@ -202,7 +202,7 @@ def job_specs(workload: Workload) -> Iterator[tuple[str, JobSpec]]:
 
 
 def pod_templates(workload: Workload) -> Iterator[tuple[str, PodTemplate]]:
-    """(path, template) of every pod template in the workload."""
+    """Yield (path, template) of every pod template in the workload."""
     match workload:
         case Deployment() | ReplicaSet() | ReplicationController() | StatefulSet() | DaemonSet():
             yield "spec.template", workload.spec.template

@@ -1,7 +1,7 @@
-"""Workload objects to the pods that their controllers would create: once, at load; there are no controllers later.
+"""Creates the pods of workloads in manifests, once at load time: no controller runs later.
 
-Pods of a saved cluster that a workload owns already (directly, or through a ReplicaSet or a Job) count; only what is
-missing is made. A pod that is made is named `<owner>-<i>` and has an owner reference to the object in the manifest.
+Existing pods of a workload (also through a ReplicaSet or a Job) count, so only missing pods are created. A created pod
+is named `<owner>-<i>` and has an owner reference to the object in the manifest.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _LWS = "leaderworkerset.sigs.k8s.io"
 
 
 def made_up_uid(kind: str, namespace: str, name: str) -> str:
-    """The uid of an object that has none: the same in every run."""
+    """Return a uid that is the same in every run."""
     return str(uuid.uuid5(_IDENTITY, f"{kind} {namespace}/{name}"))
 
 
 def as_owner(workload: Workload) -> related.RelatedObject | None:
-    """The controller by whose selector the workload's pods are spread by default; None where there is none.
+    """Return the controller whose selector default topology spreading uses for the workload's pods, or None.
 
-    A Deployment's is a ReplicaSet, here of the same name: its pods are made without the one in between.
+    For a Deployment it is a ReplicaSet of the same name: the Deployment's pods are created without their ReplicaSet.
     """
     match workload:
         case ReplicationController():
@@ -64,7 +64,7 @@ def as_owner(workload: Workload) -> related.RelatedObject | None:
 
 
 class Expansion:
-    """What the pods of workloads are made from: the nodes, and what exists already."""
+    """Creates the missing pods of workloads, based on the nodes and the existing objects."""
 
     def __init__(
         self,
@@ -82,25 +82,25 @@ class Expansion:
         self._children = _by_controller(workloads)
         self._known = {uid for workload in workloads for uid in _handles(workload.kind, workload.metadata)}
         self._orphans: dict[tuple[str, str], list[Pod]] = {}
-        """By the controller's kind and namespace: the pods of controllers that no file has."""
+        """Pods whose controller is in no file, by the controller's kind and namespace."""
         for pod in pods:
             for ref in _controllers(pod.metadata):
                 if not self._known.intersection(_ref_handles(ref, pod.metadata.namespace)):
                     self._orphans.setdefault((ref.kind, pod.metadata.namespace), []).append(pod)
 
     def pods_of(self, workload: Workload) -> Iterator[Pod]:
-        """The pods that the workload's controller would still create. Raises FieldError where they are too many."""
+        """Yield the pods that the workload's controller would still create. Raises FieldError for too many pods."""
         if self._is_child(workload):
             return
         for pod in self._expand(workload):
             self._made += 1
             if self._made > MAX_REPLICAS:
-                raise FieldError("spec", f"makes more than {MAX_REPLICAS} pods together with the others: ask for fewer")
+                raise FieldError("spec", f"all workloads together create more than {MAX_REPLICAS} pods: reduce them")
             self._names.add(pod.key)
             yield pod
 
     def _is_child(self, workload: Workload) -> bool:
-        """Whether another workload here stands for the pods of this one."""
+        """Whether another of these workloads creates the pods of this one."""
         controllers = {"ReplicaSet": ("Deployment",), "StatefulSet": ("LeaderWorkerSet", "Pod")}
         kinds = controllers.get(workload.kind, ())
         return any(
@@ -126,16 +126,16 @@ class Expansion:
             case LeaderWorkerSet():
                 return self._leader_workers(workload)
 
-    # -------------------------------------------------------------- what exists
+    # -------------------------------------------------------------- existing objects
 
     def _owned(self, workload: Workload) -> list[Pod]:
-        """The pods that the workload owns, through its ReplicaSets, too. Owners may own each other in a ring."""
+        """Return the pods that the workload owns, also through its ReplicaSets. Ownership may be cyclic."""
         found: dict[int, Pod] = {}
         owners, met = [workload], {id(workload)}
         for owner in owners:
             for handle in _handles(owner.kind, owner.metadata):
                 found.update((id(pod), pod) for pod in self._pods.get(handle, ()))
-            if isinstance(owner, Deployment):  # a list without ReplicaSets: the selector tells whose the pods are
+            if isinstance(owner, Deployment):  # its ReplicaSets are in no file: use the selector
                 orphans = self._orphans.get(("ReplicaSet", owner.metadata.namespace), ())
                 found.update((id(p), p) for p in orphans if selects(owner.spec.selector, p.metadata.labels))
             for child in self._owned_workloads(owner):
@@ -145,7 +145,7 @@ class Expansion:
         return list(found.values())
 
     def _jobs_of(self, workload: JobSet) -> set[str]:
-        """The names of the JobSet's Jobs that exist, by themselves or by the pods that they own."""
+        """Return the names of the JobSet's existing Jobs, also of Jobs that only their pods show."""
         jobs = {job.metadata.name for job in self._owned_workloads(workload)}
         for pod in self._orphans.get(("Job", workload.metadata.namespace), ()):
             if pod.metadata.labels.get(f"{_JOBSET}/jobset-name") == workload.metadata.name:
@@ -161,11 +161,11 @@ class Expansion:
         return f"{owner.metadata.namespace}/{name}" in self._names
 
     def _free_names(self, owner: Workload, base: str, count: int) -> Iterator[str]:
-        """`count` names base-0, base-1, … that no pod has."""
+        """Yield `count` unused pod names base-0, base-1, …"""
         names = (f"{base}-{index}" for index in itertools.count())
         return itertools.islice((name for name in names if not self._has_pod(owner, name)), max(0, count))
 
-    # -------------------------------------------------------------- one method a controller
+    # -------------------------------------------------------------- one method for each controller
 
     def _replicas(self, workload: Deployment | ReplicaSet | ReplicationController) -> Iterator[Pod]:
         missing = workload.spec.replicas - sum(map(_active, self._owned(workload)))
@@ -210,7 +210,7 @@ class Expansion:
             yield _pod(owner, spec.template, pod_name, job_labels)
 
     def _grouped(self, owner: Workload, spec: JobSpec) -> PodSpec:
-        """The pods' spec, in the PodGroup that the Job controller has made for the Job, where there is one."""
+        """Return the pods' spec; if the Job controller has created a PodGroup for the Job, with that group."""
         groups = (group for handle in _handles(owner.kind, owner.metadata) for group in self._groups.get(handle, ()))
         names = {group.metadata.name for group in groups}
         if not isinstance(owner, Job) or len(names) != 1 or not is_gang_of_job(spec):
@@ -255,11 +255,11 @@ class Expansion:
                 yield _pod(workload, template, name, labels, {f"{_LWS}/size": str(both.size)})
 
 
-# ------------------------------------------------------------------ helpers without state
+# ------------------------------------------------------------------ stateless helpers
 
 
 def _handles(kind: str, metadata: ObjectMeta) -> tuple[str, ...]:
-    """What an owner reference can find this object by: its uid, or its kind and name where the file gives no uid."""
+    """Return the keys by which owner references find this object: its uid, or kind and name if it has no uid."""
     if metadata.uid:
         return (metadata.uid,)
     named = f"{kind} {metadata.namespace}/{metadata.name}"
@@ -275,7 +275,7 @@ def _ref_handles(ref: OwnerReference, namespace: str) -> tuple[str, str]:
 
 
 def _by_controller(objects: Iterable[_Owned]) -> dict[str, list[_Owned]]:
-    """Objects by the handles of their controllers."""
+    """Group objects by the keys of their controllers."""
     found: dict[str, list[_Owned]] = {}
     for obj in objects:
         for ref in _controllers(obj.metadata):
@@ -289,7 +289,7 @@ def _active(pod: Pod) -> bool:
 
 
 def _indexed(spec: JobSpec) -> JobSpec:
-    """A JobSet's Job: indexed unless it says otherwise, with completions for every pod."""
+    """Return the spec of a JobSet's Job: by default indexed, with completions for every pod."""
     if spec.completion_mode == "NonIndexed":
         return spec
     completions = spec.parallelism if spec.completions is None else spec.completions
@@ -300,7 +300,7 @@ def _indexed(spec: JobSpec) -> JobSpec:
 def _missing_pods(spec: JobSpec, status: JobStatus, pods: Sequence[Pod]) -> int:
     succeeded = max(status.succeeded, sum(pod.status.phase == "Succeeded" for pod in pods))
     active = sum(map(_active, pods))
-    if spec.completions is None:  # a work queue: once a pod has succeeded no more are started
+    if spec.completions is None:  # a work queue starts no more pods once one has succeeded
         return 0 if succeeded else spec.parallelism - active
     return min(spec.parallelism, spec.completions - succeeded) - active
 
@@ -320,7 +320,7 @@ def _index_of(pod: Pod) -> int:
 
 
 def _read_indexes(text: str, completions: int) -> set[int]:
-    """The numbers in "0,2-4", as far as they are below `completions`."""
+    """Parse "0,2-4" to a set of numbers below `completions`."""
     numbers: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")

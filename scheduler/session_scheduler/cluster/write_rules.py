@@ -1,4 +1,4 @@
-"""The API server's rules for writes to the cluster in memory: pure functions over objects.
+"""The API server's rules for writes, for the in-memory cluster: pure functions over objects.
 
 Source: pkg/registry/core/pod (BindingREST, the strategies for creation and deletion).
 """
@@ -42,7 +42,7 @@ _DEFAULT_GRACE = 30
 
 
 def check_unchanged(obj: PortObject, uid: str = "", resource_version: str = "") -> None:
-    """Raises Conflict where the object has another uid or resourceVersion than these (empty: any)."""
+    """Raise Conflict if the object has another uid or resourceVersion; an empty argument matches any."""
     metadata = obj.metadata
     if uid and uid != metadata.uid:
         raise Conflict(f"{described(obj)}: the UID in the precondition is {uid}, the object's is {metadata.uid}")
@@ -52,20 +52,20 @@ def check_unchanged(obj: PortObject, uid: str = "", resource_version: str = "") 
 
 
 def check_has_version(obj: PortObject) -> None:
-    """Raises Invalid for an object without a resourceVersion: it would be written whatever the object is by now."""
+    """Raise Invalid for an object without a resourceVersion: the write would have no precondition."""
     if not obj.metadata.resource_version:
-        raise Invalid(f"{described(obj)}: metadata.resourceVersion: is empty: give it")
+        raise Invalid(f"{described(obj)}: metadata.resourceVersion: must be specified for an update")
 
 
 def check_binding(pod: str, node: str, uid: str, resource_version: str) -> None:
-    """Raises Invalid where the node or a precondition is empty: to the API server an absent one holds."""
+    """Raise Invalid for an empty node or precondition; the API server ignores an empty precondition."""
     for field, value in (("node", node), ("uid", uid), ("resourceVersion", resource_version)):
         if not value:
-            raise Invalid(f"binding of pod {pod}: {field}: is empty: give it")
+            raise Invalid(f"binding of pod {pod}: {field}: must not be empty")
 
 
 def check_bindable(pod: Pod) -> None:
-    """Raises Conflict for a pod that cannot be bound now, whatever the preconditions."""
+    """Raise Conflict for a pod that cannot be bound now, even if the preconditions hold."""
     if pod.metadata.deletion_timestamp is not None:
         raise Conflict(f"{described(pod)} is being deleted, cannot be assigned to a host")
     if pod.spec.node_name:
@@ -75,7 +75,7 @@ def check_bindable(pod: Pod) -> None:
 
 
 def check_new(obj: PortObject) -> None:
-    """Raises Invalid for what the API server refuses to create."""
+    """Raise Invalid if the API server would refuse to create the object."""
     try:
         check_metadata(obj.metadata)
         if isinstance(obj, Pod):
@@ -89,13 +89,13 @@ def check_new(obj: PortObject) -> None:
 
 
 def check_finalizers(obj: PortObject, finalizers: Sequence[str] | None, resource_version: str | None) -> None:
-    """Raises Invalid for finalizers that would be written whatever the object has."""
+    """Raise Invalid for finalizers without a resourceVersion, which could overwrite other finalizers."""
     if finalizers is not None and not resource_version:
-        raise Invalid(f"{described(obj)}: metadata.resourceVersion: is empty: give it with finalizers")
+        raise Invalid(f"{described(obj)}: metadata.resourceVersion: must be specified with finalizers")
 
 
-def check_no_more_finalizers(obj: PortObject, finalizers: Sequence[str]) -> None:
-    """Raises Invalid for one that an object that is being deleted does not have."""
+def check_no_new_finalizers(obj: PortObject, finalizers: Sequence[str]) -> None:
+    """Raise Invalid for a new finalizer on an object that is being deleted."""
     more = [finalizer for finalizer in finalizers if finalizer not in obj.metadata.finalizers]
     if more and obj.metadata.deletion_timestamp is not None:
         raise Invalid(f"{described(obj)}: metadata.finalizers: no new finalizers can be added if the object is being "
@@ -103,20 +103,20 @@ def check_no_more_finalizers(obj: PortObject, finalizers: Sequence[str]) -> None
 
 
 def check_taints(node: Node, taints: Sequence[Taint]) -> None:
-    """Raises Invalid for taints that no node may have, and for a node of which taints may have been left out."""
+    """Raise Invalid for invalid taints, and for a node that was decoded without some of its taints."""
     check_has_version(node)
     if node.unreadable:
-        raise Invalid(f"{described(node)}: spec.taints: are left as they are: {node.unreadable}")
+        raise Invalid(f"{described(node)}: spec.taints: cannot change those of an invalid node: {node.unreadable}")
     try:
         check_node(replace(node, spec=replace(node.spec, taints=tuple(taints))))
     except FieldError as error:
         raise Invalid(f"{described(node)}: {error}") from None
     if len({(taint.key, taint.effect) for taint in taints}) < len(taints):
-        raise Invalid(f"{described(node)}: spec.taints: two have the same key and effect: leave one")
+        raise Invalid(f"{described(node)}: spec.taints: must be unique by key and effect")
 
 
 def grace_of(obj: PortObject, wanted: int | None) -> int:
-    """Seconds that an object is given to end: only a bound pod that has not ended needs any."""
+    """Return an object's grace period in seconds; 0 unless it is a bound pod that still runs."""
     if not isinstance(obj, Pod) or not obj.spec.node_name or obj.terminal:
         return 0
     own = obj.spec.termination_grace_period_seconds
@@ -124,7 +124,7 @@ def grace_of(obj: PortObject, wanted: int | None) -> int:
 
 
 def as_created(obj: Kube) -> Kube:
-    """The object as a creation takes it: a new pod is pending, and says so where it is gated."""
+    """Return the object as a new one: a new pod is pending, and its condition says so if it is gated."""
     if isinstance(obj, devices.ResourceClaim):
         return replace(obj, status=devices.ResourceClaimStatus())
     if not isinstance(obj, Pod):
@@ -138,22 +138,22 @@ def as_created(obj: Kube) -> Kube:
 
 
 def group_of(api_version: str) -> str:
-    """The API group of an apiVersion; empty for core."""
+    """Return the API group of an apiVersion; empty for core."""
     return api_version.rpartition("/")[0]
 
 
 def by_name(name: ObjectName) -> ObjectName:
-    """What objects are listed by: namespace, then name."""
+    """Return a sort key for lists: namespace, then name."""
     return name[1], name[2], name[0]
 
 
 def described(obj: PortObject) -> str:
-    """The object as messages name it."""
+    """Return the object's name for messages."""
     return f"{type(obj).__name__} {obj.key}"
 
 
-def kept_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
-    """The volume with a claimRef to this claim. One that names it already was chosen by people, and says no more."""
+def with_claim_ref(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
+    """Return the volume with a claimRef to this claim, and as bound by a controller unless a user pre-bound it."""
     metadata = claim.metadata
     ref = ObjectReference(
         api_version="v1",
@@ -170,30 +170,30 @@ def kept_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Persiste
 
 
 def in_namespace(obj: Kube) -> Kube:
-    """The object in `default` where it needs a namespace and names none."""
+    """Return the object in the namespace `default` if it needs a namespace and has none."""
     if obj.metadata.namespace or isinstance(obj, ClusterScoped):
         return obj
     return with_metadata(obj, namespace="default")
 
 
 def with_metadata(obj: Kube, **changes: Any) -> Kube:
-    """The object with some of its metadata changed."""
+    """Return the object with some of its metadata changed."""
     metadata: ObjectMeta = replace(obj.metadata, **changes)
     return replace(obj, metadata=metadata)
 
 
 def merged_texts(old: Mapping[str, str], patch: Mapping[str, str | None]) -> dict[str, str]:
-    """Labels or annotations with a merge patch applied: None removes a key."""
+    """Apply a merge patch to labels or annotations; None removes a key."""
     merged: dict[str, str | None] = {**old, **patch}
     return {key: value for key, value in merged.items() if value is not None}
 
 
 def merged_taints(old: Sequence[Taint], new: Sequence[Taint]) -> tuple[Taint, ...]:
-    """The new taints, after those of the old that are among them."""
+    """Return the new taints; those that the node already has come first, in their old order."""
     return (*(taint for taint in old if taint in new), *(taint for taint in new if taint not in old))
 
 
 def merged_conditions(old: Sequence[PodCondition], new: Sequence[PodCondition]) -> tuple[PodCondition, ...]:
-    """The conditions, new ones in the place of old ones of their type."""
+    """Merge conditions by type: a new one replaces the old one of its type."""
     by_type = {condition.type: condition for condition in (*old, *new)}
     return tuple(by_type.values())

@@ -1,4 +1,4 @@
-"""What hooks answer, beside a `Refusal`; `hookspecs` has them all."""
+"""Types for the answers of hooks; `Refusal` is in `model.refusals`. `hookspecs` exports all of them."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ class Scope(Enum):
     """What an answer depends on."""
 
     STATIC = "static"
-    """Nodes and class only."""
+    """Only on the node and the class."""
     NODE = "node"
-    """Also on what runs on that same node: requests and counters of the row."""
+    """Also on the pods on that node: requests and counters of its row."""
     ANY = "any"
-    """Anything else: asked again after every change."""
+    """On anything: the scheduler asks again after every change."""
 
 
 class Normalise(Enum):
-    """How raw scores become 0 to 100; m is the maximum over the feasible nodes."""
+    """How raw scores are normalised to 0 to 100; m is the maximum over the feasible nodes."""
 
     NONE = "none"
     """Raw scores are 0 to 100 already."""
     MAX = "max"
-    """100·raw÷m, 0 where m is 0 (kube-scheduler's DefaultNormalizeScore)."""
+    """100·raw÷m, or 0 if m is 0 (kube-scheduler's DefaultNormalizeScore)."""
     MAX_REVERSED = "max-reversed"
-    """100 − 100·raw÷m, 100 where m is 0."""
+    """100 − 100·raw÷m, or 100 if m is 0."""
     SPREAD = "spread"
-    """100·(raw − min)÷(m − min), 0 where they are equal."""
+    """100·(raw − min)÷(m − min), or 0 if they are equal."""
 
 
 class Skip(Enum):
@@ -44,14 +44,14 @@ class Skip(Enum):
 
 
 SKIP: Final = Skip.SKIP
-"""Answer of `prepare`: none of this plugin's filters and scores are needed for the class."""
+"""Answer of `prepare`: the class needs none of this plugin's filters and scores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Answer of `prepare` with more than a state: what the filter's and the score's answers depend on for this class.
+    """Answer of `prepare` with a state and the scopes of the filter and the score for this class.
 
-    A scope may be narrower than the one that the plugin declares; SKIP: that hook is not needed.
+    A scope may be narrower than the one that the plugin declares. SKIP means that the class does not need that hook.
     """
 
     state: Any
@@ -61,166 +61,167 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Preemption:
-    """Answer of `postfilter`: which running tasks are to end, and where the tasks are to go once they have."""
+    """Answer of `postfilter`: the running tasks to evict, and the nodes of the tasks that then fit."""
 
     nominated: Mapping[Task, str]
-    """The node of each task that is to be placed; the others of its group are retried with it."""
+    """The node of each task to place after the evictions. The scheduler retries the rest of the group with them."""
     victims: tuple[Task, ...]
     where: str
-    """The node's name, or what else is reported of where that happens."""
+    """The node's name, or another description of the place for reports."""
     moves: Mapping[Task, str] = field(default_factory=dict)
-    """The victims that are to run elsewhere, each with the node found for it: they are moved rather than preempted."""
+    """The victims that are moved rather than preempted, each with the node that was found for it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reservation:
-    """Answer of `reservation`: where the tasks of a gang are to start together, and when they can at the earliest."""
+    """Answer of `reservation`: nodes on which the tasks of a gang can start together, and the earliest time."""
 
     nominated: Mapping[Task, str]
-    """The node of each task that is to start then."""
+    """The node of each task that starts then."""
     start: float
     """In seconds since 1970; not before `session.wall`."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoPreemption:
-    """Answer of `postfilter`: nothing can be done for the tasks, and why, in kube-scheduler's words."""
+    """Answer of `postfilter`: preemption does not help, and the reason in kube-scheduler's words."""
 
     reason: str
     keep: bool = False
-    """Whether the tasks stay nominated where they are: their victims are still ending, say."""
+    """Whether the tasks stay nominated, for example because their victims are still terminating."""
 
 
 class Placement(Protocol):
-    """Resources that a plugin has taken for some of a group's tasks.
+    """Resources that a plugin has reserved for some tasks of a group.
 
-    It holds them from the moment it is returned. `undo` gives all of it back and leaves no trace; `redo` takes exactly
-    the same again; `release` gives some tasks' share back for good. Each is called at most once in a row.
+    They are reserved from the moment that the plugin returns the placement. `undo` frees all of them and leaves no
+    trace; `redo` reserves exactly the same again; `release` frees the share of some tasks for good. The scheduler
+    never calls one of them twice in a row.
     """
 
     @property
     def nodes(self) -> Mapping[Task, str]:
-        """The node of each task that the placement (still) holds."""
+        """The node of each task for which resources are still reserved."""
 
     @property
     def holds(self) -> Mapping[Task, Mapping[str, Any]]:
-        """What each task holds, as JSON values: written to the plan and to the Binding. Names, never ranks or ids."""
+        """The resources of each task as JSON values, for the plan and the Binding. Use names, never ranks or ids."""
 
     def undo(self) -> None:
-        """Give everything back; the plugin's state is as it was before `place_group`."""
+        """Free all resources; the plugin's state is as it was before `place_group`."""
 
     def redo(self) -> None:
-        """Take the same resources again, after `undo`: all of them, or, where it raises, none."""
+        """Reserve the same resources again after `undo`: all of them or, if it raises, none."""
 
     def release(self, tasks: Sequence[Task]) -> None:
-        """Give back what these tasks hold; the others keep theirs."""
+        """Free the resources of these tasks; the others keep theirs."""
 
 
 class Trial(Protocol):
-    """Tasks of one group that no node fits, and a simulation of removing running pods: `postfilter`, `reservation`.
+    """Tasks of one group that fit on no node, and a simulation of removing running pods: `postfilter`, `reservation`.
 
-    Afterwards all is as it was.
+    After the hook the core restores everything.
     """
 
     group: Group
-    """The group that waits."""
+    """The group of the tasks."""
     tasks: tuple[Task, ...]
-    """Its tasks that are to be placed."""
+    """The tasks to place."""
     alone: bool
-    """Whether it is one task that stands for itself, and that a node refused: its place is on one node."""
+    """Whether it is a single task that a node rejected, and that does not need the rest of its group."""
     priority: int
-    """That of the tasks' PodGroup, else the highest of theirs."""
+    """The priority of the PodGroup, else the highest priority of the tasks."""
     by_node: bool
-    """Whether each node's answer depends on that node alone: then several can be looked at together."""
+    """Whether filters evaluate each node by that node alone: then several nodes can be evaluated together."""
     beyond_nodes: bool
-    """Whether a node's answer depends on what else a plugin that places groups has: pods that end already may be
-    in the way.
+    """Whether a plugin that places groups evaluates a node also by what it has elsewhere: then terminating pods on
+    other nodes may still be in the way.
     """
     reason: str
-    """Why `place` could not, or why a plugin that places groups refuses a node; may be empty."""
+    """Why `place` failed, or why a plugin that places groups rejects a node; may be empty."""
 
     @property
     def nodes(self) -> list[str]:
-        """All nodes, in the order of the tie-break between equal ones."""
+        """All nodes, in the order of the tie-break."""
 
     @property
     def node_count(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
 
     def helpable(self) -> list[str]:
-        """The nodes that refuse the (first) task, and might not if pods there ended; in the order of `nodes`.
+        """Return the nodes that reject the (first) task and might not without some of their pods; ordered as `nodes`.
 
-        Where it is asked node by node what the plugin that places groups would do, these are among them, too, that it
-        refuses and filters do not. None where the task is refused whatever the node.
+        If each node is evaluated alone, they include nodes that only the plugin that places groups rejects. Empty if
+        the task is rejected whatever the node.
         """
 
     def running(self, node: str) -> list[Task]:
-        """The tasks on a node that could end; not those whose binding, or their gang's, is in flight, nor those that
-        callbacks spare. Raises PluginError.
+        """Return the tasks on a node that may be evicted. It omits tasks whose binding, or whose gang's binding, is in
+        flight, and tasks that callbacks protect. Raises PluginError.
         """
 
     def others_end_on(self, node: str) -> bool:
-        """Whether tasks on a node were made to end that these outrank, or that may end for their queue's share."""
+        """Whether a node has terminating victims of lower priority, or victims that the tasks' queue may reclaim."""
 
     def objection(self, nominated: Mapping[Task, str], victims: Sequence[Task]) -> str | None:
-        """Why callbacks do not let these victims end so that tasks go there; None where they do. Raises PluginError."""
+        """Return why callbacks do not allow this preemption; None if they allow it. Raises PluginError."""
 
     @property
     def awaits_binds(self) -> bool:
-        """Whether `running` left out tasks of lower priority: there may be more victims once they are bound."""
+        """Whether `running` omitted tasks of lower priority, which may become victims once they are bound."""
 
     @property
     def more_room_helps(self) -> bool:
-        """Whether the tasks that can be placed can be so, too, when more is gone: no filter looks beyond its row."""
+        """Whether removing more pods can never make a placement fail, because all filters evaluate one row alone."""
 
     def is_ending(self, task: Task) -> bool:
-        """Whether a running task was asked to end, by anything."""
+        """Whether a running task is terminating, or was evicted."""
 
     def nominated(self, task: Task) -> str | None:
-        """The node that a task is nominated for."""
+        """Return the node that a task is nominated for."""
 
     def recall(self, nodes: Sequence[str], now: Hashable = None) -> dict[str, Any]:
-        """What was kept of nodes for tasks like this one, when `now` was the same; None for one of which that is
-        nothing, or holds no more.
+        """Return by node the values that `keep` stored for tasks like this one with the same `now`. A node without a
+        value, or with an outdated one, has None.
         """
 
     def keep(self, node: str, found: object, now: Hashable = None) -> None:
-        """Keep something that the node's own pods decide, and `now`, for the next task like this one."""
+        """Store a value for the next task like this one. It must depend only on the node's own pods and on `now`."""
 
     def remove(self, tasks: Iterable[Task]) -> None:
         """Simulate removing running tasks. Raises PluginError."""
 
     def put_back(self, tasks: Iterable[Task]) -> None:
-        """Put back tasks whose removal is simulated: all of them, whatever plugins say. Raises PluginError."""
+        """Undo the removal of tasks: of all of them, even if plugins object. Raises PluginError."""
 
     def attempt(self, find: Callable[[], _T]) -> _T | FluenceError:
-        """What `find` finds; where a plugin fails meanwhile its error, and what was removed since is put back.
+        """Return the result of `find`. If a plugin fails in it, undo its removals and return the error.
 
-        Raises PluginError where a plugin did not follow what was put back: what it says is of no use any more.
+        Raises PluginError if a plugin fails to undo them: the plugin's later answers would be wrong.
         """
 
     def fits(self, node: str) -> bool:
-        """Whether the one task could go to a node now. Raises PluginError."""
+        """Whether the single task fits on a node now. Raises PluginError."""
 
     def fit_each(self, nodes: Sequence[str]) -> list[bool]:
-        """Whether the filters let the one task go to each of these nodes now, and with `by_node` the plugin that places
-        groups, too. Raises PluginError.
+        """For each of these nodes, whether the filters accept the single task now; with `by_node` also the plugin that
+        places groups. Raises PluginError.
         """
 
     def why_each(self, nodes: Sequence[str]) -> list[list[str]]:
-        """Why the one task cannot go to each of these nodes now. Raises PluginError."""
+        """Return why the single task does not fit on each of these nodes now. Raises PluginError."""
 
     def place(self, *, thorough: bool = False) -> Mapping[Task, str] | None:
-        """Where the tasks would go now, all that must start together; None where that is nowhere. Raises PluginError.
+        """Return nodes for all tasks that must start together; None if they do not fit. Raises PluginError.
 
-        `reason` says why not. With `thorough` a small gang is searched for, too, as where it is to start: that may take
-        long.
+        `reason` then has the reason. With `thorough` a small gang is searched for exhaustively, as in its own attempt;
+        that may be slow.
         """
 
     def is_placeable(self, *, thorough: bool = False) -> bool:
-        """Whether `place` would find places. For tasks of one class that fit a node by what is on it alone, the nodes'
-        room says so, and nothing is placed. Raises PluginError.
+        """Whether `place` would find nodes. If tasks of one class fit on each node by what is on that node alone, the
+        free amounts answer that without a placement. Raises PluginError.
         """
 
     def summary(self, reasons: Iterable[Iterable[str]]) -> str:
-        """What some nodes say, one entry a node, in kube-scheduler's words."""
+        """Return kube-scheduler's sentence for the reasons of some nodes, one entry for each node."""

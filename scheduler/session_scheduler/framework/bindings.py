@@ -1,4 +1,4 @@
-"""The values of the hooks around a binding: before it, when its share is free again, and at a restart."""
+"""Types for hooks around a binding: before it, when its resources are free again, and after a restart."""
 
 from __future__ import annotations
 
@@ -14,74 +14,74 @@ if TYPE_CHECKING:
     from session_scheduler.cluster.port import Cluster
 
 HELD_ANNOTATION = "fluence.flux-framework.org/held"
-"""What a pod holds, {"uid": the pod's, "plugins": {name: its part}} as JSON: written in the request that binds it."""
+"""A pod's resources, {"uid": the pod's, "plugins": {name: its part}} as JSON. The Binding's request writes it."""
 _Kube = TypeVar("_Kube", bound=KubeObject)
 
 
 class Objects(Protocol):
-    """What was seen of the objects of a kind, by key: as `session.objects`, at any time."""
+    """The known objects of a kind, by key, like `session.objects` but callable at any time."""
 
     def __call__(self, kind: type[_Kube]) -> Mapping[str, _Kube]:
-        """All of them now, to be read only."""
+        """Return all current objects. Read only."""
 
 
 @dataclass(slots=True)
 class Binding:
-    """One task about to be bound. Annotations that `prebind` hooks add are written together with the node's name."""
+    """One task before its binding. The Binding's request also writes the annotations that `prebind` hooks add."""
 
     task: Task
     node: str
     holds: Mapping[str, Any]
-    """What this plugin's placement holds for the task; empty where it holds nothing."""
+    """What this plugin's placement reserves for the task; empty for nothing."""
     cluster: Cluster
-    """To read what is there now, and to write what the bind needs."""
+    """For reading current objects, and for writes that the binding needs."""
     objects: Objects
-    """To wait, without asking the cluster, until what was written has come about."""
+    """For waiting until the effect of a write is visible, without requests to the cluster."""
     annotations: dict[str, str] = field(default_factory=dict)
     told: Callable[[Pod, str, str], None] = lambda *_: None
-    """Takes the pod, the reason and the text of an event; see `tell`."""
+    """Receives the pod, the reason and the note of an event; see `tell`."""
 
     @property
     def pod(self) -> Pod:
-        """The pod to be bound."""
+        """The pod to bind."""
         return self.task.pod
 
     def tell(self, reason: str, note: str) -> None:
-        """Let the pod have an event: what its bind waits for, say."""
+        """Record an event on the pod, for example what its binding waits for."""
         self.told(self.pod, reason, note)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A task that was not bound to its node as far as is known, and why."""
+    """A task that, as far as known, was not bound to its node, and why."""
 
     task: Task
     node: str
     reason: str
     pod: Pod
-    """As it was when the cluster was asked."""
+    """The pod at the time of the request."""
     sent: bool = False
-    """Whether the cluster was asked to bind it."""
+    """Whether a Binding was sent."""
     held: str | None = None
-    """The record of what it holds that the bind was to write; None for none."""
+    """The record of its resources that the Binding was to write; None for none."""
     unknown: bool = False
-    """Whether it may have been bound all the same."""
+    """Whether the pod may be bound all the same."""
     why_unknown: str = ""
-    """Why the cluster does not say whether it was."""
+    """Why the outcome is unknown."""
     error: BaseException | None = field(default=None, compare=False)
-    """An unexpected error: a bug, to be raised once everything is complete. Else the cluster's answer is `cause`."""
+    """An unexpected error, a bug: raised once everything is complete. Any other failure has a `cause`."""
     cause: str = ""
-    """The name of the cluster's answer."""
+    """The name of the cluster's error."""
 
     def landed(self, pod: Pod) -> bool:
-        """Whether the pod, as the cluster has it, was bound by this very request."""
+        """Whether this request bound the pod, which is the cluster's current one."""
         here = pod.metadata.uid == self.task.uid and pod.spec.node_name == self.node
         return self.sent and here and self.held in (None, pod.metadata.annotations.get(HELD_ANNOTATION))
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a task held and holds no more: its pod, by uid, and the node that it was on or was meant for."""
+    """Resources that a task no longer has: its pod, by uid, and the node that it was on or was to be on."""
 
     uid: str
     pod: Pod
@@ -90,7 +90,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a live bound pod says that it holds: `held` is the asked plugin's part, None where it has none."""
+    """The resources of a running bound pod: `held` is this plugin's part of its record, None for none."""
 
     task: Task
     node: str
@@ -99,7 +99,7 @@ class Holding:
 
 
 class Runtime:
-    """What a plugin's own tasks may do to the scheduler."""
+    """The scheduler as a plugin's own tasks can use it."""
 
     def __init__(
         self,
@@ -115,24 +115,24 @@ class Runtime:
         self._change = change
         self._tell = tell
         self.cluster = cluster
-        """To read and to write what no single pod's binding needs; None where there is none."""
+        """For requests that belong to no single pod's binding; None if there is no cluster."""
         self.api = api
-        """The same cluster's API server, for objects that the scheduler knows nothing of; None where there is none."""
+        """A client for the same API server, for kinds that the scheduler does not know; None if there is none."""
 
     def wake(self, group: str, why: str) -> None:
-        """Make a group (its key) due."""
+        """Requeue a group (by its key) as active."""
         self._wake(group, why)
 
     def change(self, plugin: str, work: Callable[[], None]) -> None:
-        """Have `work` called between two sessions, soon: what it changes, no session sees half way.
+        """Call `work` soon, between two sessions, so that no session sees a partial change.
 
-        Then those are due that the plugin of this name refused. A state that sessions read is changed here, or in the
-        hooks that are called between sessions, and nowhere else.
+        Then requeue the groups that the plugin of this name rejected. A state that sessions read may only be changed
+        here, or in hooks that run between sessions.
         """
         self._change(plugin, work)
 
     def tell(self, about: KubeObject, reason: str, note: str) -> None:
-        """Let a pod, a node or another object have an event."""
+        """Record an event on a pod, a node or another object."""
         self._tell(about, reason, note)
 
     @property

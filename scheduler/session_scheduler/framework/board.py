@@ -1,15 +1,15 @@
-"""The evaluator of a session: each class's evaluation, and its boards, from which the actions pick nodes.
+"""The evaluator of a session: evaluations of classes, and boards, from which the actions pick nodes.
 
-A board says where a class's tasks fit and what each node is worth, and is kept up to date as tasks are placed.
+A board has the nodes that fit a class's tasks, and their scores. It stays up to date while tasks are placed.
 
-Three ways to answer the same question, "the best node for one more task of this class", with the same answer:
+There are three ways to find "the best node for one more task of this class". They give the same answer:
 
-* *naive*: everything is evaluated again for every task;
-* *board*: static answers once, rows again when something was placed on them, `Scope.ANY` answers after every change;
-* *heap*: for classes without `Scope.ANY`. Rows touched only by this class are known in advance from virtual rows
-  (1 to 8 more tasks), so a pick is a pop and a push.
+* *naive*: evaluates everything again for every task;
+* *board*: evaluates static answers once, a row again after a change on it, and `Scope.ANY` answers after every change;
+* *heap*: for classes without `Scope.ANY`. It evaluates virtual rows (with 1 to 8 more tasks) in advance, so that a pick
+  is a pop and a push while only this class changes the rows.
 
-The highest total wins; equal totals are decided by the node's tie-break, never by the row number.
+The highest total wins. The node's tie-break, never the row number, decides between equal totals.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ Totals = np.ndarray[Any, np.dtype[Any]]
 
 _MOST_BOARDS = 64
 _DEPTH = 8
-"""How many more tasks of the class a virtual row looks ahead."""
+"""How many more tasks of the class a virtual row simulates."""
 _AHEAD = 48
-"""How many rows at the top of the heap are looked ahead at once: NumPy's cost is the call, not the row."""
+"""How many rows at the top of the heap are evaluated ahead at once: NumPy's cost is the call, not the row."""
 _SMALLEST_HEAP = 64
 _LARGEST_SUM = 2**62
-"""No node offers as much: tasks that request more together are not counted, so that their sum fits 64 bits."""
+"""No node offers as much. It limits the number of tasks that `capacity` counts, so that sums fit into 64 bits."""
 
 
 class Board:
-    """Where one class's tasks fit, and what each row is worth to them: over all rows, or over those of a subset."""
+    """The rows that fit one class's tasks, and their scores: over all rows, or over those of a subset."""
 
     def __init__(
         self, table: NodeTable, ledger: Ledger, evaluation: Evaluation, subset: BoolColumn | None, task: Task, mode: str
@@ -62,7 +62,7 @@ class Board:
         self._runner = ledger.runner
         self.evaluation = evaluation
         self._task = task
-        """Its callbacks are asked; they answer alike for every task of the class unless their scope is ANY."""
+        """The task for callbacks. Callbacks answer alike for all tasks of the class, except those with scope ANY."""
         self._subset = subset
         self._naive = mode == "naive"
         heap_safe = evaluation.heap_safe
@@ -70,20 +70,20 @@ class Board:
         self._has_any = not heap_safe
         self._asks_each_task = ledger.runner.has_any_callbacks
         self._run = 0
-        """How many tasks of the class were placed since anything else was."""
+        """How many tasks of the class were placed since the last other change."""
         self._unread = 0
-        """How many of them the rows were not brought up to date for: the next `sync` does it."""
+        """How many of them the rows do not show yet; the next `sync` updates the rows."""
         self._rejectors: frozenset[str] = frozenset()
-        """The plugins that refused a node when `why` was asked last."""
+        """The plugins that rejected a node in the last `why`."""
         self._refused: dict[int, Verdict] | None = None
-        """By row: what refused it when `why` was asked last; None before."""
+        """The rejection of each row in the last `why`; None before the first."""
         self._evaluated_at = 0
         self._refusing: Counter[str | None] = Counter()
-        """By plugin, how many rows it refuses of those in `_refused`."""
+        """By plugin, the number of rows in `_refused` that it rejects."""
         self._helpable: BoolColumn = np.zeros(0, np.bool_)
-        """The rows in `_refused` that might not refuse if pods there ended."""
+        """The rows in `_refused` that might fit without some of their pods."""
         self._is_evaluated = False
-        """Whether these are what is so now."""
+        """Whether the four above are up to date."""
         self._build()
 
     # ------------------------------------------------------------------ evaluation
@@ -103,14 +103,14 @@ class Board:
         self._run_filters(view, self._node_mask, Scope.NODE)
         self.mask = self._node_mask.copy()
         self._run_filters(view, self.mask, Scope.ANY)
-        self._raw = [  # copies: a plugin may have answered with a column of the table, or keep its array
+        self._raw = [  # copies, because a plugin may return a column of the table, or keep its array
             scoring.run(view, self._mask_for(scoring.scope), self._task).copy() for scoring in self.evaluation.scores
         ]
         self._by_row: IntColumn | None = None
         self._total()
 
     def _mask_for(self, scope: Scope) -> BoolColumn:
-        """Where a score must be known: its answer outlives what filters of a wider scope say now."""
+        """Return the rows that need a score of this scope: those that filters of this or a narrower scope accept."""
         if scope is Scope.STATIC:
             return self._static_mask
         return self._node_mask if scope is Scope.NODE else self.mask
@@ -121,9 +121,9 @@ class Board:
                 filtering.run(view, mask, self._task)
 
     def _total(self, *, moving: bool = True) -> None:
-        """Bounds and totals from raw scores and mask; the heap starts empty.
+        """Compute bounds and totals from raw scores and mask; empty the heap.
 
-        Without `moving` the points that follow each row's usage stand as they are: picks keep them up to date.
+        Without `moving`, keep the points that depend on each row's usage: picks keep them up to date.
         """
         self._bounds = [bounds(raw, self.mask, scoring.normalise) for scoring, raw in self._scored()]
         self._fixed: Totals = np.zeros(len(self.mask), np.int64)
@@ -146,7 +146,7 @@ class Board:
         return list(zip(self.evaluation.scores, self._raw, strict=True))
 
     def sync(self, task: Task | None = None) -> None:
-        """Bring the board up to date with what was placed, evicted or undone since it was last asked."""
+        """Update the board after placements, evictions and their undo."""
         if self._version != self._table.static_version:
             raise RuntimeError("the nodes changed while a session was open: events are applied between sessions")
         if task is not None:
@@ -172,7 +172,7 @@ class Board:
         return rows
 
     def _refresh_rows(self, rows: RowIndex) -> None:
-        """Evaluate node-scope answers of some rows again."""
+        """Evaluate the node-scope answers of some rows again."""
         if not len(rows):
             return
         self._reason, self._is_evaluated = None, False
@@ -195,7 +195,7 @@ class Board:
         self._push_rows(rows)
 
     def _refresh_any(self, rows: RowIndex) -> None:
-        """Evaluate what depends on anything again; `rows` are those whose node-scope answers have just been."""
+        """Evaluate the `Scope.ANY` answers again; the node-scope answers of `rows` have just changed."""
         view = self._table.all_rows()
         mask = self._node_mask.copy()
         self._run_filters(view, mask, Scope.ANY)
@@ -211,7 +211,7 @@ class Board:
             self._by_row = self._points_by_row()
 
     def _points_by_row(self) -> IntColumn | None:
-        """The sum of the node-scope points; None where a change of one row may change others', or adds fractions."""
+        """Return the sum of node-scope points; None if a change of one row may change others', or adds fractions."""
         points = np.zeros(len(self.mask), np.int64)
         for scoring, raw in self._scored():
             if scoring.scope is Scope.NODE:
@@ -221,8 +221,8 @@ class Board:
         return points
 
     def _total_any(self, rows: RowIndex, by_row: IntColumn) -> None:
-        """As `_total` where the same nodes fit as before, so that static points stand, and node-scope ones but for
-        some rows."""
+        """Like `_total` if the same nodes fit as before: static points stay, and node-scope points change only for
+        `rows`."""
         moving: Totals = by_row
         by_row[rows] = 0
         for scoring, raw in self._scored():
@@ -237,7 +237,7 @@ class Board:
         self._reason, self._is_evaluated = None, False
 
     def _moving_of(self, view: NodeView, mask: BoolColumn) -> Totals:
-        """Node-scope points of a view's rows; heap-safe classes normalise none of them."""
+        """Return the node-scope points of a view's rows. Heap-safe classes normalise none of them."""
         moving: Totals = np.zeros(len(view), np.int64)
         for scoring in self.evaluation.scores:
             if scoring.scope is Scope.NODE:
@@ -245,7 +245,7 @@ class Board:
         return moving
 
     def _bounds_moved(self) -> bool:
-        """Whether the feasible nodes' extremes are no longer those that the totals were normalised with."""
+        """Whether the minimum or maximum over the feasible nodes has changed since the totals were normalised."""
         return any(
             scoring.normalise is not Normalise.NONE and bounds(raw, self.mask, scoring.normalise) != limits
             for (scoring, raw), limits in zip(self._scored(), self._bounds, strict=True)
@@ -254,7 +254,7 @@ class Board:
     # ------------------------------------------------------------------ picking
 
     def pick(self, task: Task, expected: int = 1) -> int:
-        """The best row for one more task, or -1. `expected`: how many picks of this class will follow, a hint."""
+        """Return the best row for one more task, or -1. `expected` hints how many picks of this class follow."""
         self.sync(task)
         if self._use_heap:
             return self._top(expected)
@@ -269,11 +269,11 @@ class Board:
         return int(best[np.argmin(self._ties[best])]) if len(best) > 1 else int(best[0])
 
     def took(self, row: int) -> None:
-        """One task of the class was placed on `row` by whoever asked `pick`, and nothing else has happened since."""
+        """Note that one task of the class was placed on `row` after `pick`, and that nothing else has changed."""
         if not self._use_heap or self._cursor != len(self._touched) - 1:
             return
         self._run += 1
-        if self._run == 1:  # classes may be taking turns: what is looked ahead would be thrown away
+        if self._run == 1:  # if classes take turns, an evaluation ahead would be wasted
             self._unread = 1
             return
         self._cursor += 1
@@ -295,7 +295,7 @@ class Board:
     def _forget_heap(self) -> None:
         self._heap: list[tuple[Any, int, int, int]] = []
         self._bound: tuple[Any, int] | None = None
-        """Rows that are not in the heap are no better than this key; None: not filled yet."""
+        """Rows outside the heap are not better than this key; None: not filled yet."""
         self._complete = False
         self._stamp: dict[int, int] = {}
         self._heads: dict[int, tuple[list[bool], list[Any]]] = {}
@@ -313,17 +313,17 @@ class Board:
             self._fill(expected)
 
     def _fill(self, expected: int) -> None:
-        """The best rows, at least as many as picks are expected: n picks lie among the n best rows."""
+        """Fill the heap with at least as many of the best rows as picks are expected: n picks use only the n best."""
         feasible = np.flatnonzero(self.mask)
         wanted = max(_SMALLEST_HEAP, expected, 2 * len(self._heap))
         self._complete = len(feasible) <= wanted
-        chosen = feasible if self._complete else self._foremost(feasible, wanted)
+        chosen = feasible if self._complete else self._best_rows(feasible, wanted)
         keys = zip((-self.total[chosen]).tolist(), self._ties[chosen].tolist(), chosen.tolist(), strict=True)
         self._heap = [(worth, tie, row, self._stamp.get(row, 0)) for worth, tie, row in keys]
         heapq.heapify(self._heap)
         self._bound = None if self._complete else max(entry[:2] for entry in self._heap)
 
-    def _foremost(self, rows: RowIndex, count: int) -> RowIndex:
+    def _best_rows(self, rows: RowIndex, count: int) -> RowIndex:
         totals = self.total[rows]
         least = np.partition(totals, len(totals) - count)[len(totals) - count]
         above, equal = rows[totals > least], rows[totals == least]
@@ -347,7 +347,7 @@ class Board:
                 self._stamp[row] = self._stamp.get(row, 0) + 1
 
     def _next_head(self, row: int) -> tuple[bool, Any]:
-        """Whether one more task fits after the one just placed on `row`, and the row's moving points then."""
+        """Return whether one more task fits after the one just placed on `row`, and the row's moving points then."""
         found = self._heads.get(row)
         at = self._heads_at.get(row, 0)
         if found is None or at >= len(found[0]):
@@ -356,7 +356,7 @@ class Board:
         return found[0][at], found[1][at]
 
     def _look_ahead(self, row: int) -> None:
-        """Evaluate virtual rows for `row`, on which a task was just placed, and for the next in the heap."""
+        """Evaluate virtual rows for `row`, on which a task was just placed, and for the next rows in the heap."""
         ahead = min(_AHEAD, 4 * self._run)  # a short run is not likely to become a long one
         others = [entry[2] for entry in self._heap[: 2 * ahead] if entry[3] == self._stamp.get(entry[2], 0)]
         others = [r for r in dict.fromkeys(others) if r != row and not self._has_head(r)][:ahead]
@@ -384,9 +384,9 @@ class Board:
         return bool(self.mask[row])
 
     def capacity(self, limit: int) -> IntColumn:
-        """How many more tasks of the class fit on each row, at most `limit`; node-scope filters on virtual rows.
+        """Return how many more tasks of the class fit on each row, at most `limit`, by node-scope filters.
 
-        `Scope.ANY` filters answer for one more task only: the core checks the others one by one.
+        `Scope.ANY` filters count for the first task only: the core checks the others one by one.
         """
         limit = max(1, min(limit, _LARGEST_SUM // max(amount for _, amount in self.evaluation.cls.usage)))
         if limit == 1:
@@ -406,40 +406,40 @@ class Board:
         return found
 
     def why(self, task: Task) -> str:
-        """Why one more task fits no node now, in kube-scheduler's words."""
+        """Return why one more task fits on no node now, in kube-scheduler's words."""
         refused = self._refusals(task)
         if self._reason is None:
-            nodes = int(self._asked_rows().sum())
+            nodes = int(self._candidate_rows().sum())
             self._reason = summarise(nodes, [verdict.reasons for verdict in refused.values()])
         return self._reason
 
     def helpable(self, task: Task) -> list[int]:
-        """The rows that refuse one more task now, and might not if pods there ended; in the order of the tie-break."""
+        """Return the rows that reject one more task and might not without some of their pods, in tie-break order."""
         self._refusals(task)
         if self._tie_order is None:
             self._tie_order = np.argsort(self._ties, kind="stable")
         ordered: list[int] = self._tie_order[self._helpable[self._tie_order]].tolist()
         return ordered
 
-    def _asked_rows(self) -> BoolColumn:
+    def _candidate_rows(self) -> BoolColumn:
         mask = self._table.valid()
-        if self._subset is not None:  # kube-scheduler counts the nodes of the placement that is tried, too
+        if self._subset is not None:  # like kube-scheduler, count only the nodes of the tried placement
             mask &= self._subset
         return mask
 
     def _refusals(self, task: Task) -> dict[int, Verdict]:
-        """What refuses each row; the plugins that do so are noted."""
+        """Return the rejection of each row, and note the plugins for requeueing."""
         self.sync(task)
         if not self._is_evaluated:
-            self._evaluate(self._asked_rows(), task)
+            self._evaluate(self._candidate_rows(), task)
             self._is_evaluated = True
             found = frozenset(plugin for plugin, count in self._refusing.items() if count and plugin)
-            self._rejectors = found or self.evaluation.filter_plugins  # one of them, on a node to come
+            self._rejectors = found or self.evaluation.filter_plugins  # any of them may reject a new node
         self._runner.note_rejected(task, self._rejectors)
         return self._refused or {}
 
     def _evaluate(self, mask: BoolColumn, task: Task) -> None:
-        """Update what refuses each row: where filters look at one row only, what is known of untouched ones holds."""
+        """Update the rejections. If filters evaluate one row alone, unchanged rows keep theirs."""
         touched = self._touched
         if self._refused is None or self._naive or self.evaluation.any_filters or self._asks_each_task:
             found = evaluate(self.evaluation, self._table.all_rows(), mask, task)
@@ -464,10 +464,10 @@ class Board:
 
 
 class Evaluator:
-    """One session's evaluations by class, and its boards."""
+    """The evaluations of a session by class, and its boards."""
 
     def __init__(self, session: object, calls: HookCalls, nominated: NominatedPods, mode: str) -> None:
-        """`session` is what hooks are given; `mode`: naive, board or heap."""
+        """`session` is passed to hooks; `mode` is naive, board or heap."""
         self._session: object | None = session
         self._calls = calls
         self._runner = nominated.ledger.runner
@@ -484,7 +484,7 @@ class Evaluator:
         self._traits: dict[Group, tuple[Any, ...]] = {}
 
     def evaluation(self, cls: TaskClass) -> Evaluation:
-        """What is left to ask for a class. Raises PluginError."""
+        """Return the evaluation of a class. Raises PluginError."""
         found = self._evaluations.get(cls)
         if found is None:
             known, plugins = self._runner.registered, self._calls.plugins
@@ -493,7 +493,7 @@ class Evaluator:
         return found
 
     def evaluation_for(self, task: Task) -> Evaluation:
-        """What is left to ask for a task: its class's, and where pods are nominated whether it fits beside them.
+        """Return the evaluation of a task: its class's, plus a filter for nominated pods if there are any.
 
         Raises PluginError.
         """
@@ -509,7 +509,7 @@ class Evaluator:
         return found
 
     def board(self, task: Task, subset: BoolColumn | None = None) -> Board:
-        """The board of the task's class; with callbacks, of its class among groups that they may treat alike."""
+        """Return the board of the task's class; with callbacks, for groups that the callbacks treat alike."""
         traits: tuple[Any, ...] = ()
         registered = self._runner.registered
         if registered.predicates or registered.node_orders:
@@ -533,14 +533,14 @@ class Evaluator:
         return board
 
     def synced_board(self, task: Task, subset: BoolColumn | None = None) -> Board:
-        """The board of the task's class, up to date. Raises PluginError."""
+        """Return the board of the task's class, up to date. Raises PluginError."""
         board = self.board(task, subset)
         board.sync(task)
         return board
 
     def _evaluation_of_board(self, task: Task) -> Evaluation:
-        """As `evaluation_for`. A pod that is nominated for a node that it does not fit is evaluated like others of its
-        class: that it need not leave room for itself only matters there.
+        """Like `evaluation_for`. If a pod is nominated for a node that it does not fit on, use the evaluation of other
+        pods of its class: that it need not leave room for itself only matters on that node.
         """
         node = self._nominations.node_of(task)
         if node is None or task.group.is_gang:
@@ -551,31 +551,31 @@ class Evaluator:
         return self._with_nominated(task, self._nominated_pods.key(task, beside_itself=True))
 
     def fits_on(self, task: Task, row: int) -> bool:
-        """Whether the filters let a task go to a row now: that row alone is evaluated. Raises PluginError."""
+        """Whether the filters accept a task on a row now. Evaluates that row alone. Raises PluginError."""
         view, mask = NodeView(self._table, np.array([row], np.int64)), self._table.valid()[row : row + 1]
         for filtering in self.evaluation_for(task).filters:
             filtering.run(view, mask, task)
         return bool(mask[0])
 
     def forget_boards(self, subset: BoolColumn | None = None) -> None:
-        """Drop the boards of a subset, or all: after a plugin failed in one, its half-made answers must not be used."""
+        """Drop the boards of a subset, or all boards: after a plugin failed, a board may be incomplete."""
         if subset is None:
             self._boards.clear()
         else:
             self._boards = {key: board for key, board in self._boards.items() if key[1] != id(subset)}
 
     def forget(self) -> None:
-        """Let go of all that refers back to the session."""
+        """Drop all references back to the session."""
         self._session = None
         for kept in (self._evaluations, self._beside, self._boards):
             kept.clear()
 
     def wants(self, result: PlacementResult) -> Wants | None:
-        """The plugins that refused each class of what the group has left to place; None where an error ended it,
-        nothing where the scheduler retries it whatever happens.
+        """Return the plugins that rejected each class of the group's pending tasks. None if an error ended the attempt;
+        an empty set if the scheduler retries the group whatever happens.
 
-        The tasks of a gang could have been placed in other ways than those that were tried: every filter of the classes
-        for which nodes were looked for counts, those of tasks, too, that wait for others only.
+        A gang could also be placed in ways that were not tried. So every filter of the tried classes counts, even if it
+        rejected nothing.
         """
         group, refusal = result.group, result.refusal
         if refusal is not None and refusal.failed:

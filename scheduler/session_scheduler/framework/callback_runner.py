@@ -1,6 +1,6 @@
-"""The runner of a session's callbacks: asks them, checks what they answer, and notes which plugin refused which task.
+"""The runner of a session's callbacks: calls them, checks their answers, and notes which plugin rejected which task.
 
-The actions and the evaluator ask here; `callbacks` is where plugins register.
+The actions and the evaluator use it; plugins register callbacks in `callbacks`.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, No
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.refusals import Refusal
 
-NOT_PREEMPTABLE: Final = "a pod must not end for it"
-NOT_RECLAIMABLE: Final = "a pod must not give its share back to it"
+NOT_PREEMPTABLE: Final = "preempting a pod is not allowed"
+NOT_RECLAIMABLE: Final = "reclaiming a pod is not allowed"
 _LARGEST: Final = 2**56
 
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """What a plugin adds to the annotations of a pod that is to be bound."""
+    """Annotations that a plugin adds to a pod before its binding."""
 
     call: HookCall
     annotations: Mapping[str, str]
 
 
 class CallbackRunner:
-    """Asks what is registered. Whatever asks plugins raises PluginError."""
+    """Calls the registered callbacks. Methods that call plugins raise PluginError."""
 
     def __init__(self, registered: Registered, table: NodeTable, calls: HookCalls) -> None:
         self.registered = registered
@@ -44,53 +44,53 @@ class CallbackRunner:
 
     @property
     def has_any_callbacks(self) -> bool:
-        """Whether a predicate or node order must be asked again for every task."""
+        """Whether a predicate or node order has scope ANY, and so is called again for every task."""
         known = self.registered
         scopes = [one.scope for one in known.predicates] + [one.scope for one in known.node_orders]
         return Scope.ANY in scopes
 
     def ties(self) -> IntColumn:
-        """What decides between equal totals, shape [rows of the table]; the smaller wins. To be read only."""
+        """Return the tie-break between equal totals, shape [rows of the table]; the smallest wins. Read only."""
         return self._table.ties() if self.registered.tie_break is None else self.registered.tie_break
 
     def queue_key(self, queue: str) -> tuple[Key, ...]:
-        """What orders queues."""
+        """Return the sort key of a queue."""
         return (*(OrderKey(call, call(queue)) for call in self.registered.queue_orders), queue)
 
     def group_key(self, group: Group) -> tuple[Key, ...]:
-        """What orders groups within a queue."""
+        """Return the sort key of a group within its queue."""
         own = (OrderKey(call, call(group)) for call in self.registered.job_orders)
         return (*own, -group.priority, group.queued, group.creation, group.uid, group.key)
 
     def task_key(self, task: Task) -> tuple[Key, ...]:
-        """What orders tasks within a group."""
+        """Return the sort key of a task within its group."""
         own = (OrderKey(call, call(task)) for call in self.registered.task_orders)
         return (*own, -task.priority, task.pod.metadata.creation_timestamp or "", task.uid, task.key)
 
     def sub_group_key(self, group: Group, sub_group: str) -> tuple[Key, ...]:
-        """What orders the sub-groups of a group, by name."""
+        """Return the sort key of a sub-group within its group."""
         return (*(OrderKey(call, call(group, sub_group)) for call in self.registered.sub_group_orders), sub_group)
 
     def _gpu_score(self, task: Task, node: str, gpu: str) -> float:
-        """What a GPU of a node is worth to a task, all plugins together."""
+        """Return the score of a node's GPU for a task, summed over all plugins."""
         info = NodeInfo(NodeView(self._table, np.array([self._table.row_of[node]], np.int64)), 0)
         return math.fsum(_number(call, call(task, info, gpu)) for call in self.registered.gpu_orders)
 
     def gpu_order(self, task: Task, node: str, gpus: Iterable[str]) -> list[str]:
-        """A node's GPUs, the best for a task first, else in the order of their indices."""
+        """Return a node's GPUs, the best for a task first; GPUs with equal scores are ordered by index."""
         ordered = sorted(gpus, key=natural)
         if not self.registered.gpu_orders:
             return ordered
         return sorted(ordered, key=lambda gpu: -self._gpu_score(task, node, gpu))
 
-    # ------------------------------------------------------------------ what may be placed where
+    # ------------------------------------------------------------------ admission to nodes
 
     def pre_allocation(self, group: Group) -> Refusal | None:
-        """The first reason why a group is not to be tried now."""
+        """Return the first reason not to try a group now."""
         return _first_refusal(self.registered.pre_allocations, group)
 
     def pre_predicate(self, task: Task) -> str | None:
-        """The first reason why a task cannot be placed on any node."""
+        """Return the first reason why a task cannot be placed on any node."""
         for call in self.registered.pre_predicates:
             reason = call(task, task.group)
             if reason is not None:
@@ -100,83 +100,83 @@ class CallbackRunner:
 
     @property
     def divides_nodes(self) -> bool:
-        """Whether plugins may offer groups sets of nodes."""
+        """Whether plugins may offer a group subsets of the nodes."""
         return bool(self.registered.subset_nodes or self._calls.functions("node_subsets"))
 
     def subsets(self, call: HookCall, group: Group, mask: BoolColumn) -> list[BoolColumn] | None:
-        """The parts in which a registered `subset_nodes` divides a set of nodes; None where it leaves it as it is."""
+        """Return the parts into which a `subset_nodes` callback divides a set of nodes; None for no division."""
         answer = call(group, mask.copy())
         if answer is None:
             return None
         parts: list[BoolColumn] = call.guarded(list, answer)
         for part in parts:
             if getattr(part, "shape", None) != mask.shape or part.dtype != np.bool_:
-                raise call.wrong(f"a part is no mask of bools over all {len(mask)} rows")
+                raise call.wrong(f"expected masks of {len(mask)} bools, one for each row")
             if (part > mask).any():
-                raise call.wrong("a part has rows that are not in the set of nodes that it is a part of")
+                raise call.wrong("a part has rows outside the set of nodes that it divides")
         return parts
 
-    # ------------------------------------------------------------------ whose end may make room
+    # ------------------------------------------------------------------ preemption and reclaiming
 
     @property
     def limits_preemption(self) -> bool:
-        """Whether what may be preempted is for callbacks to say, too."""
+        """Whether any callback limits preemption."""
         return bool(self.registered.preemptable or self.registered.preempt_validators)
 
     @property
     def reclaims(self) -> bool:
-        """Whether any plugin says what may be reclaimed."""
+        """Whether any plugin allows reclaiming."""
         return bool(self.registered.reclaimable)
 
     def reclaim_alike(self, group: Group) -> Hashable | None:
-        """What decides whose tasks a group may reclaim, beside its class; None where that is not promised."""
+        """Return a key for which reclaimable callbacks answer alike; None if a plugin does not promise that."""
         calls = [call for call in self.registered.reclaims_alike if call is not None]
         if len(calls) < len(self.registered.reclaims_alike):
             return None
         return tuple(call(group) for call in calls)
 
     def can_reclaim(self, group: Group) -> Refusal | None:
-        """Why a group may take no share back, whoever would end."""
+        """Return why a group may not reclaim at all, whatever the victims."""
         refusal = _first_refusal(self.registered.can_reclaim, group)
         if refusal is not None:
             self._note_group(group, refusal.plugin)
         return refusal
 
     def note_unreclaimed(self, tasks: Iterable[Task]) -> None:
-        """Whoever says what may be reclaimed left some tasks without."""
+        """Note for some tasks that the reclaim callbacks rejected them."""
         plugins = {call.plugin for call in (*self.registered.reclaimable, *self.registered.reclaim_validators)}
         for task in tasks:
             self.note_rejected(task, plugins)
 
     def preemptable(self, group: Group, victims: Iterable[Task]) -> list[Task]:
-        """Those of some running tasks that may end for a group that fits nowhere."""
-        return self._spared(self.registered.preemptable, group, victims)
+        """Return those of the victims that callbacks allow to preempt for the group."""
+        return self._allowed(self.registered.preemptable, group, victims)
 
     def reclaimable(self, group: Group, victims: Iterable[Task]) -> list[Task]:
-        """Those of some running tasks that may end so that a group's queue gets its share."""
-        return self._spared(self.registered.reclaimable, group, victims)
+        """Return those of the victims that callbacks allow to reclaim for the group's queue."""
+        return self._allowed(self.registered.reclaimable, group, victims)
 
     def preempt_refusal(self, scenario: Scenario) -> Refusal | None:
-        """Why a whole scenario of preemption must not be done."""
+        """Return why a scenario of preemption is not allowed."""
         known = self.registered
-        return self._validated(scenario, known.preemptable, known.preempt_validators, NOT_PREEMPTABLE)
+        return self._scenario_refusal(scenario, known.preemptable, known.preempt_validators, NOT_PREEMPTABLE)
 
     def reclaim_refusal(self, scenario: Scenario, *, spared: bool = True) -> Refusal | None:
-        """Why a whole scenario of reclaiming a queue's share must not be done; without `spared`, of victims of which it
-        is known that no plugin spares them.
+        """Return why a scenario of reclaiming is not allowed. Without `spared`, skip the reclaimable callbacks: they
+        have allowed these victims already.
         """
         sparing = self.registered.reclaimable if spared else ()
-        return self._validated(scenario, sparing, self.registered.reclaim_validators, NOT_RECLAIMABLE)
+        return self._scenario_refusal(scenario, sparing, self.registered.reclaim_validators, NOT_RECLAIMABLE)
 
-    def _spared(self, calls: Sequence[HookCall], group: Group, victims: Iterable[Task]) -> list[Task]:
-        """The victims without those that a plugin spares, each group of them asked about once."""
+    def _allowed(self, calls: Sequence[HookCall], group: Group, victims: Iterable[Task]) -> list[Task]:
+        """Return the victims that no plugin protects. Each group of victims is evaluated once."""
         if not calls:
             return list(victims)
         known: dict[Group, bool] = {}
         found = []
         for task in victims:
             if task.group not in known:
-                by = self._sparing(calls, group, task.group)
+                by = self._protecting_plugin(calls, group, task.group)
                 known[task.group] = by is None
                 if by is not None:
                     self._note_group(group, by)
@@ -184,21 +184,21 @@ class CallbackRunner:
                 found.append(task)
         return found
 
-    def _sparing(self, calls: Sequence[HookCall], group: Group, victim: Group) -> str | None:
-        """The first plugin that spares a victim."""
+    def _protecting_plugin(self, calls: Sequence[HookCall], group: Group, victim: Group) -> str | None:
+        """Return the first plugin that protects a victim."""
         for call in calls:
             answer = call(group, victim)
             if type(answer) is not bool:
-                raise call.wrong(f"{answer!r} is neither True nor False")
+                raise call.wrong(f"expected True or False, got {answer!r}")
             if not answer:
                 return call.plugin
         return None
 
-    def _validated(
+    def _scenario_refusal(
         self, scenario: Scenario, sparing: Sequence[HookCall], validators: Sequence[HookCall], spared: str
     ) -> Refusal | None:
         for victim in dict.fromkeys(task.group for task in scenario.victims) if sparing else ():
-            by = self._sparing(sparing, scenario.group, victim)
+            by = self._protecting_plugin(sparing, scenario.group, victim)
             if by is not None:
                 self._note_group(scenario.group, by)
                 return Refusal(f"{spared}: {victim.key} ({by})", by)
@@ -211,17 +211,17 @@ class CallbackRunner:
 
     @property
     def limits_capacity(self) -> bool:
-        """Whether `over_capacity` may refuse anybody."""
+        """Whether `over_capacity` may reject tasks."""
         return bool(self.registered.over_capacity)
 
     def over_capacity(self, group: Group, tasks: Sequence[Task]) -> dict[Task, tuple[str, str]]:
-        """Those of some tasks of a group that may not have what they request: (reason, plugin)."""
+        """Return the tasks of a group that may not use what they request, each with (reason, plugin)."""
         refused: dict[Task, tuple[str, str]] = {}
         for call in self.registered.over_capacity:
             asked = [task for task in tasks if task not in refused]
             answer = call(group, asked)
             if not isinstance(answer, list | tuple) or len(answer) != len(asked):
-                raise call.wrong(f"it returned no reason or None for each of {len(asked)} tasks")
+                raise call.wrong(f"expected a reason or None for each of {len(asked)} tasks, got {answer!r}")
             for task, given in zip(asked, answer, strict=True):
                 reason = _reason(call, given)
                 if reason is not None:
@@ -229,22 +229,22 @@ class CallbackRunner:
                     refused[task] = reason, call.plugin
         return refused
 
-    # ------------------------------------------------------------------ what goes with a binding
+    # ------------------------------------------------------------------ annotations for a binding
 
     def bind_annotations(self, tasks: Iterable[Task]) -> dict[Task, list[Mutation]]:
-        """What plugins add to the annotations of tasks that were placed."""
+        """Return the annotations that plugins add to the placed tasks."""
         if not self.registered.bind_mutations:
             return {}
         return {task: [m for call in self.registered.bind_mutations if (m := _mutation(call, task))] for task in tasks}
 
-    # ------------------------------------------------------------------ which plugin refused which task
+    # ------------------------------------------------------------------ which plugin rejected which task
 
     def rejected_by(self, task: Task) -> frozenset[str] | None:
-        """The plugins that refused a task; None where that was not noted."""
+        """Return the plugins that rejected a task; None if that was not noted."""
         return self._rejected.get(task)
 
     def note_rejected(self, task: Task, plugins: Iterable[str]) -> None:
-        """These plugins refused a task, on some node or altogether: one of them must be helped before it can fit."""
+        """Note that these plugins rejected a task. The queue requeues it when an event may change their answers."""
         known = self._rejected.get(task)
         if known is None:
             self._rejected[task] = frozenset(plugins)
@@ -256,7 +256,7 @@ class CallbackRunner:
             self.note_rejected(task, (plugin,))
 
     def forget_rejections(self, task: Task) -> None:
-        """What refused the task holds no more: the scheduler retries it whatever happens."""
+        """Forget which plugins rejected the task: the scheduler retries it whatever happens."""
         self._rejected[task] = frozenset()
 
     # ------------------------------------------------------------------ events
@@ -268,13 +268,13 @@ class CallbackRunner:
 
     @staticmethod
     def notify(handlers: Sequence[HookCall], task: Task, node: str) -> None:
-        """Notify handlers of a change of a task on a node. Raises PluginError; the change itself stands."""
+        """Notify handlers of a change of a task on a node. Raises PluginError; the change itself is not undone."""
         if handlers:
             notify(handlers, Event(task, node))
 
 
 def notify(handlers: Sequence[HookCall], event: object) -> None:
-    """Notify all, so that each hears of a change and of its undo; the first failure is raised then."""
+    """Notify all handlers, so that each learns of a change and of its undo; then raise the first failure."""
     failure: PluginError | None = None
     for call in handlers:
         try:
@@ -286,7 +286,7 @@ def notify(handlers: Sequence[HookCall], event: object) -> None:
 
 
 def _first_refusal(calls: Sequence[HookCall], *args: object) -> Refusal | None:
-    """The refusal of the first callback that has a reason."""
+    """Return the refusal of the first callback that returns a reason."""
     for call in calls:
         reason = _reason(call, call(*args))
         if reason is not None:
@@ -296,7 +296,7 @@ def _first_refusal(calls: Sequence[HookCall], *args: object) -> Refusal | None:
 
 def _reason(call: HookCall, answer: object) -> str | None:
     if answer is not None and not isinstance(answer, str):
-        raise call.wrong(f"{answer!r} is no reason: return a text, or None")
+        raise call.wrong(f"expected a text or None as the reason, got {answer!r}")
     return answer
 
 
@@ -306,19 +306,19 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 def _number(call: HookCall, answer: object) -> float:
     if not _is_number(answer) or not abs(answer) <= _LARGEST:
-        raise call.wrong(f"{answer!r} is no score: return a number of at most ±{_LARGEST}")
+        raise call.wrong(f"expected a number of at most ±{_LARGEST} as the score, got {answer!r}")
     return float(answer)
 
 
 def first_share(calls: Sequence[HookCall], queue: str) -> Share | None:
-    """The first plugin's answer, as a mapping of its own."""
+    """Return a copy of the first plugin's answer."""
     for call in calls:
         answer = call(queue)
         if answer is None:
             continue
         share: dict[str, float] = call.guarded(dict, answer) if isinstance(answer, Mapping) else {}
         if not isinstance(answer, Mapping) or not all(map(_is_amount, share.items())):
-            raise call.wrong(f"{answer!r} is no share: return amounts (0 or more) by resource, or None")
+            raise call.wrong(f"expected amounts (0 or more) by resource, or None, got {answer!r}")
         return share
     return None
 
@@ -334,12 +334,12 @@ def _mutation(call: HookCall, task: Task) -> Mutation | None:
         return None
     own: dict[str, str] = call.guarded(dict, answer) if isinstance(answer, Mapping) else {}
     if not isinstance(answer, Mapping) or not all(isinstance(text, str) for entry in own.items() for text in entry):
-        raise call.wrong(f"{answer!r} is no mapping of annotations: return texts by key, or None")
+        raise call.wrong(f"expected annotations as texts by key, or None, got {answer!r}")
     return Mutation(call, own) if own else None
 
 
 class OrderKey:
-    """What an order callback answered: where it does not compare, its plugin is named."""
+    """The answer of an order callback. If comparing it fails, the error names the plugin."""
 
     __slots__ = ("_call", "value")
 
@@ -347,7 +347,7 @@ class OrderKey:
         self._call = call
         self.value = value
         if call.guarded(_unequal, value, value):
-            raise call.wrong(f"{value!r} is no key: it does not even equal itself")
+            raise call.wrong(f"expected a key that equals itself, got {value!r}")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OrderKey) and self._call.guarded(_equal, self.value, other.value)

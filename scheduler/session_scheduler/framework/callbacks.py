@@ -1,13 +1,13 @@
-"""The callbacks that plugins register for one session: what each is asked, and what it may answer.
+"""The callbacks that plugins register for one session: when each is called, and what it may answer.
 
-They are registered in `on_session_open`, and hold for that session. What holds for all of them:
+Plugins register them in `on_session_open`. They last for that session. Rules for all of them:
 
-* They are asked in order of registration, so in the order of the plugins in the configuration.
+* The scheduler calls them in order of registration, so in the order of the plugins in the configuration.
 * A session does no I/O: answer from memory, at once.
-* One that raises, answers with what its contract does not allow, or does not answer in time fails the group that was
-  being placed, with the plugin's and the callback's name in the reason; what was done for the group is undone.
-* Where order matters they answer with a *key*: anything that compares, smaller comes first. A comparison by -1, 0 and 1
-  becomes a key with `functools.cmp_to_key`.
+* If a callback raises, returns an invalid answer or times out, the group that is being placed fails. The reason names
+  the plugin and the callback, and the scheduler undoes everything that it did for the group.
+* Callbacks for an order return a *key*: any value that can be compared; a smaller one comes first. A comparison with
+  -1, 0 and 1 becomes a key with `functools.cmp_to_key`.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable
 from session_scheduler.model.groups import Group, Task
 
 Key = Any
-"""What orders: anything that compares; smaller comes first."""
+"""A sort key: any value that can be compared; a smaller one comes first."""
 Share = Mapping[str, float]
-"""Amounts by resource: cpu in millicores, parts of GPUs in thousandths, the rest in base units.
+"""Amounts by resource: cpu in millicores, parts of GPUs in thousandths, all others in base units.
 
-What is not in it is not limited, or not used.
+A resource that is missing is not limited, or not used.
 """
 HTTP_PATHS: Final = 16
-"""How many paths a plugin may serve."""
+"""Maximum number of paths that a plugin may serve."""
 _HTTP_PATH: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}(/[a-z0-9][a-z0-9._-]{0,62}){0,3}")
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What an event handler is given: a task that was placed on, or taken from, a node."""
+    """The argument of an event handler: a task that was placed on a node, or removed from it."""
 
     task: Task
     node: str
@@ -47,18 +47,18 @@ class Event:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scenario:
-    """What would be done for a group that fits nowhere: evaluated as a whole before any of it is done."""
+    """A possible preemption for a group that fits on no node. Callbacks can reject it before it is executed."""
 
     group: Group
     nominated: Mapping[Task, str]
-    """Where its tasks would go once the victims have ended."""
+    """The node of each of its tasks after the evictions."""
     victims: Sequence[Task]
-    """The running tasks that would end, those included that end already."""
+    """The running tasks to evict, including those that are already terminating."""
 
 
 @dataclass
 class Registered:
-    """What plugins registered for one session, by kind, each in order of registration."""
+    """The callbacks of one session by kind, each list in order of registration."""
 
     predicates: list[ScopedCall] = field(default_factory=list)
     node_orders: list[ScopedCall] = field(default_factory=list)
@@ -73,14 +73,14 @@ class Registered:
     subset_nodes: list[HookCall] = field(default_factory=list)
     preemptable: list[HookCall] = field(default_factory=list)
     preempts_alike: bool = True
-    """Whether what may be preempted is the same for all tasks of one class, queue and priority."""
+    """Whether preemption callbacks answer alike for all tasks of one class, queue and priority."""
     preempt_validators: list[HookCall] = field(default_factory=list)
     can_reclaim: list[HookCall] = field(default_factory=list)
     reclaimable: list[HookCall] = field(default_factory=list)
     reclaims_alike: list[HookCall | None] = field(default_factory=list)
     reclaim_validators: list[HookCall] = field(default_factory=list)
     validates_alike: bool = True
-    """Whether reclaim validators look at nothing of one pod's scenarios but their victims' queues and classes."""
+    """Whether reclaim validators depend only on the victims' queues and classes."""
     queue_allocated: list[HookCall] = field(default_factory=list)
     queue_deserved: list[HookCall] = field(default_factory=list)
     queue_fair_share: list[HookCall] = field(default_factory=list)
@@ -92,12 +92,12 @@ class Registered:
     on_put_back: list[HookCall] = field(default_factory=list)
 
     def seconds(self) -> dict[str, float]:
-        """Seconds spent in each plugin's callbacks so far."""
+        """Return the seconds spent so far in each plugin's callbacks."""
         registered = (one for kind in self._lists() for one in kind if one is not None)
         return seconds_by_plugin(getattr(one, "call", one) for one in registered)
 
     def clear(self) -> None:
-        """Let go of them: they refer back to the session."""
+        """Drop all callbacks, because they refer back to the session."""
         for registered in self._lists():
             registered.clear()
 
@@ -106,160 +106,161 @@ class Registered:
 
 
 class Callbacks:
-    """Where plugins register: `Session` is one, so they call `session.add_…`."""
+    """The registration of callbacks. `Session` inherits it, so plugins call `session.add_…`."""
 
     def __init__(self, table: NodeTable, calls: HookCalls) -> None:
         self.table = table
-        """The nodes, and the columns of what is on them."""
+        """The nodes, and the columns with their usage."""
         self.calls = calls
         self.registered = Registered()
         self._registering = "?"
-        """The plugin that is opening."""
+        """The plugin that is registering callbacks."""
 
     # ------------------------------------------------------------------ order
 
     def add_queue_order(self, key: Callable[[str], Key]) -> None:
-        """`key(queue) -> anything that compares`; smaller first. The queue's name decides at the end.
+        """`key(queue)` returns a sort key for queues; smaller first. The queue's name breaks ties.
 
-        Asked again, of all queues that have groups left, whenever something was placed or taken off since, which may
-        move it; where it fails, the groups of that queue fail.
+        The scheduler calls it again for all queues with remaining groups after each placement or removal, because that
+        may change the order. If it fails, the groups of that queue fail.
         """
         self.registered.queue_orders.append(self._callback("queue order", key))
 
     def add_job_order(self, key: Callable[[Group], Key]) -> None:
-        """`key(group) -> anything that compares`; smaller first, within a queue, in order of registration.
+        """`key(group)` returns a sort key for groups within a queue; smaller first, in order of registration.
 
-        Then decide priority (higher first), since when it waits (it came, or was last tried), creation time and uid:
-        there are no ties. Asked once a group and session.
+        Ties are broken by priority (higher first), the time since which the group waits (its arrival or last attempt),
+        creation time and uid. The scheduler calls it once for each group and session.
         """
         self.registered.job_orders.append(self._callback("job order", key))
 
     def add_sub_group_order(self, key: Callable[[Group, str], Key]) -> None:
-        """`key(group, sub-group's name) -> anything that compares`; smaller first, within a group. Then the name.
+        """`key(group, name)` returns a sort key for sub-groups within a group; smaller first. The name breaks ties.
 
-        Asked of groups with sub-groups, once a sub-group, before tasks of the group are placed: first those that the
-        minima need, then the others, both in this order; within a sub-group the task order decides. It may raise: then
-        the group fails.
+        The scheduler calls it once for each sub-group, before it places tasks of the group: first the tasks that the
+        minimum counts need, then the others, both in this order. Within a sub-group the task order decides. If it
+        raises, the group fails.
         """
         self.registered.sub_group_orders.append(self._callback("sub-group order", key))
 
     def add_task_order(self, key: Callable[[Task], Key]) -> None:
-        """`key(task) -> anything that compares`; smaller first, within a group. Then as for groups."""
+        """`key(task)` returns a sort key for tasks within a group; smaller first. Ties are broken as for groups."""
         self.registered.task_orders.append(self._callback("task order", key))
 
     def add_node_order(self, score: Callable[[Task, NodeInfo], float], scope: Scope = Scope.ANY) -> None:
-        """`score(task, node) -> number`, added to the weighted sum of scores as it is; higher is better.
+        """`score(task, node)` returns a number that is added to the weighted sum of scores; higher is better.
 
-        `scope` is a promise: STATIC and NODE also mean that tasks of one class, queue and priority score alike.
+        `scope` is a promise. STATIC and NODE also promise that tasks of one class, queue and priority score alike.
         """
         self.registered.node_orders.append(ScopedCall(self._callback("node order", score), scope))
 
     def add_gpu_order(self, score: Callable[[Task, NodeInfo, str], float]) -> None:
-        """`score(task, node, gpu) -> number`: what one of the node's GPUs is worth to a task; higher is better.
+        """`score(task, node, gpu)` returns the score of one of the node's GPUs for a task; higher is better.
 
-        The scores of all plugins are added; between equal ones the GPU's index decides. Asked by whatever chooses GPUs
-        on the node that was picked, with `session.gpu_order`, of those that can take the task.
+        The scheduler adds the scores of all plugins; the GPU's index breaks ties. Whatever chooses GPUs on the picked
+        node calls it through `session.gpu_order`, for the GPUs that fit the task.
         """
         self.registered.gpu_orders.append(self._callback("gpu order", score))
 
     def set_tie_break(self, order: IntColumn) -> None:
-        """Which of several nodes with equal totals is taken: that with the smallest number, shape [rows of the table].
+        """Set the tie-break between nodes with equal totals: the smallest number wins. Shape [rows of the table].
 
-        The numbers differ from each other. The first plugin's count; without any a hash of seed and name decides.
+        The numbers must be distinct. The first plugin's order counts. The default is a hash of seed and name.
         """
         if order.shape != (self.table.size,) or order.dtype != np.int64:
-            raise ValueError(f"the order of equal nodes is no int64 for each of the {self.table.size} rows")
+            raise ValueError(f"expected an int64 for each of the {self.table.size} rows as the order of equal nodes")
         if self.registered.tie_break is None:
             self.registered.tie_break = order.copy()
 
-    # ------------------------------------------------------------------ what may be placed where
+    # ------------------------------------------------------------------ admission to nodes
 
     def add_pre_allocation(self, check: Callable[[Group], str | None]) -> None:
-        """`check(group) -> None, or the reason why the group is not to be tried now`.
+        """`check(group)` returns None, or the reason not to try the group now.
 
-        Called when the group's turn has come and no `prefilter` refuses it, before anything is tried: a plugin may
-        prepare itself for the group, too. A reason refuses the whole group.
+        The scheduler calls it when it is the group's turn and no `prefilter` rejects it, before any attempt; a plugin
+        may also prepare itself for the group. A reason rejects the whole group.
         """
         self.registered.pre_allocations.append(self._callback("pre-allocation", check))
 
     def add_pre_predicate(self, check: Callable[[Task, Group], str | None]) -> None:
-        """`check(task, group) -> None, or the reason why the task cannot be placed now`; once a task."""
+        """`check(task, group)` returns None, or the reason why the task cannot be placed now. Called once per task."""
         self.registered.pre_predicates.append(self._callback("pre-predicate", check))
 
     def add_predicate(self, check: Callable[[Task, Group, NodeInfo], str | None], scope: Scope = Scope.ANY) -> None:
-        """`check(task, group, node) -> None where the node fits, or the reason why not`.
+        """`check(task, group, node)` returns None if the task fits on the node, else the reason.
 
-        `scope` as for `add_node_order`. It runs once a node: a `filter` hook with a mask is a thousand times faster.
+        `scope` is as for `add_node_order`. It runs once per node; a `filter` hook with a mask is a thousand times
+        faster.
         """
         self.registered.predicates.append(ScopedCall(self._callback("predicate", check), scope))
 
     def add_over_capacity(self, check: Callable[[Group, Sequence[Task]], Sequence[str | None]]) -> None:
-        """`check(group, tasks) -> for each task None, or the reason why it cannot have what it requests on any node`.
+        """`check(group, tasks)` returns for each task None, or the reason why it may not use its requests on any node.
 
-        Asked right before tasks are placed: of a pod that stands for itself alone, of a gang all that could be placed
-        together, in order; of these each counts for those after it that is not refused itself. Placements made before,
-        and undone, are to be counted: see `add_event_handler`. For tasks that are refused no pod is preempted by
-        priority; where queues take their shares back it is asked again as if some pods were gone.
+        The scheduler calls it directly before it places tasks: with a single pod, or with all tasks of a gang that it
+        could place together, in order. A task that is not rejected counts for those after it. Count placements of this
+        session, and subtract those that are undone: see `add_event_handler`. The scheduler does not preempt by priority
+        for rejected tasks. If queues reclaim their shares, it calls it again with some pods removed.
         """
         self.registered.over_capacity.append(self._callback("over capacity", check))
 
     def add_subset_nodes(self, divide: Callable[[Group, BoolColumn], Iterable[BoolColumn] | None]) -> None:
-        """`divide(group, mask) -> masks to try in turn, or None`: parts of a set of nodes that are tried one by one.
+        """`divide(group, mask)` returns masks of parts of a set of nodes, to be tried one by one, or None.
 
-        Masks are over all rows of `session.table`; a part has no row that is not in `mask`, and parts may overlap. The
-        first plugin divides what the hook `node_subsets` offers, or each topology domain, or all nodes; the next one
-        each of those parts. None leaves the set as it is; no parts at all take it away. Of the parts that hold the
-        group the best is taken, as for `node_subsets`.
+        Masks cover all rows of `session.table`. A part must not have rows outside `mask`; parts may overlap. The first
+        plugin divides the sets that the hook `node_subsets` offers, or each topology domain, or the set of all nodes;
+        the next plugin divides each of those parts. None keeps the set; an empty list removes it. Of the parts that fit
+        the group the scheduler takes the best, as for `node_subsets`.
         """
         self.registered.subset_nodes.append(self._callback("subset nodes", divide))
 
-    # ------------------------------------------------------------------ whose end may make room
+    # ------------------------------------------------------------------ preemption and reclaiming
 
     def add_preemptable(self, may_end: Callable[[Group, Group], bool], *, alike: bool = False) -> None:
-        """`may_end(group, victim) -> whether running tasks of the victim may end for the group`: True or False.
+        """`may_end(group, victim)` returns whether running tasks of the victim may be preempted for the group.
 
-        All plugins must agree. Asked where running tasks of lower priority are looked at for a group that fits nowhere,
-        once a group and victim. It can only spare tasks: which may end at all is for priorities, and for the plugin
-        that runs `postfilter`, to say. `alike` is a promise: tasks of one class, queue and priority get the same
-        answers in a session, and what was found out for one of them holds for the others; without it each is tried for
-        itself.
+        All plugins must return True. The scheduler calls it once for each group and victim, when it looks for victims
+        of lower priority for a group that fits on no node. A plugin can only protect tasks: priorities and the plugin
+        that runs `postfilter` decide which tasks may be preempted at all. `alike` is a promise: tasks of one class,
+        queue and priority get the same answers in a session, so the scheduler reuses results. Without it the scheduler
+        tries each of them separately.
         """
         self.registered.preemptable.append(self._callback("preemptable", may_end))
         self.registered.preempts_alike &= alike
 
     def add_preempt_validator(self, check: Callable[[Scenario], str | None], *, alike: bool = False) -> None:
-        """`check(scenario) -> None, or the reason why all of this must not be done`.
+        """`check(scenario)` returns None, or the reason why this preemption is not allowed.
 
-        Asked of each candidate, so of each node that some victims' end would make fit, before the cheapest one is
-        taken; for a gang, of the one way that was found. The first reason counts. `alike` as for `add_preemptable`.
+        The scheduler calls it for each candidate node, before it takes the cheapest one; for a gang, for the scenario
+        that it found. The first reason counts. `alike` is as for `add_preemptable`.
         """
         self.registered.preempt_validators.append(self._callback("preempt validator", check))
         self.registered.preempts_alike &= alike
 
     def add_can_reclaim(self, check: Callable[[Group], str | None]) -> None:
-        """`check(group) -> None, or the reason why the group may take no share back, whoever would end`.
+        """`check(group)` returns None, or the reason why the group may not reclaim at all, whatever the victims.
 
-        Asked once a group, before any running pods are looked at; the first reason counts. Where its pods need not
-        start together it is asked for each of them, which is `session.asked_for` then.
+        The scheduler calls it once for each group, before it looks for victims; the first reason counts. If the pods of
+        the group need not start together, it calls it for each pod, which is then `session.asked_for`.
         """
         self.registered.can_reclaim.append(self._callback("can reclaim", check))
 
     def add_reclaimable(
         self, may_end: Callable[[Group, Group], bool], *, alike: Callable[[Group], Hashable] | None = None
     ) -> None:
-        """As `add_preemptable`, where a queue that has less than its share takes it back from others.
+        """Like `add_preemptable`, for a queue below its share that reclaims from others.
 
-        `alike(group)` is a promise: where it returns an equal value, for this group or another one, `may_end` answers
-        the same for victims in the same queue and of the same classes.
+        `alike(group)` is a promise: for groups with equal values, `may_end` answers the same for victims of the same
+        queue and classes.
         """
         self.registered.reclaimable.append(self._callback("reclaimable", may_end))
         self.registered.reclaims_alike.append(None if alike is None else self._callback("reclaimable alike", alike))
 
     def add_reclaim_validator(self, check: Callable[[Scenario], str | None], *, alike: bool = False) -> None:
-        """As `add_preempt_validator`, where a queue that has less than its share takes it back from others.
+        """Like `add_preempt_validator`, for a queue below its share that reclaims from others.
 
-        `alike` is a promise: of the scenarios of one pod, those whose victims are in the same queues, of the same
-        classes and made to end already or not alike are validated alike, whatever the node.
+        `alike` is a promise for the scenarios of one pod: if the victims are in the same queues, of the same classes,
+        and equally terminating or not, the answer is the same on every node.
         """
         self.registered.reclaim_validators.append(self._callback("reclaim validator", check))
         self.registered.validates_alike &= alike
@@ -267,26 +268,26 @@ class Callbacks:
     # ------------------------------------------------------------------ queues
 
     def add_queue_allocated(self, share: Callable[[str], Share | None]) -> None:
-        """`share(queue) -> what it uses now, this session's placements included, or None`; the first answer wins."""
+        """`share(queue)` returns the queue's usage, including this session's placements, or None; first answer wins."""
         self.registered.queue_allocated.append(self._callback("queue allocated", share))
 
     def add_queue_deserved(self, share: Callable[[str], Share | None]) -> None:
-        """`share(queue) -> what it is to have whenever it wants it, or None`; the first answer wins."""
+        """`share(queue)` returns the queue's deserved share, or None; the first answer wins."""
         self.registered.queue_deserved.append(self._callback("queue deserved", share))
 
     def add_queue_fair_share(self, share: Callable[[str], Share | None]) -> None:
-        """`share(queue) -> what it is to have beside what others want now, or None`; the first answer wins."""
+        """`share(queue)` returns the queue's fair share, given the demand of all queues, or None; first answer wins."""
         self.registered.queue_fair_share.append(self._callback("queue fair share", share))
 
-    # ------------------------------------------------------------------ what is notified, and carried out
+    # ------------------------------------------------------------------ notifications and side effects
 
     def add_bind_mutation(self, annotate: Callable[[Task, str], Mapping[str, str] | None]) -> None:
-        """`annotate(task, node) -> annotations of the pod, or None`: written in the request that binds it.
+        """`annotate(task, node)` returns annotations for the pod, or None. The Binding's request writes them.
 
-        Asked for each task that was placed, right before the group's placement is committed; `prebind` hooks see them
-        as `binding.annotations`, and may change them. Of two plugins with the same key the later one counts. The core's
-        own keys, and what is no annotation, fail the group. Asked again where another replica carries out the places
-        that were written down for a gang.
+        The scheduler calls it for each placed task, directly before it commits the group's placement. `prebind` hooks
+        see them as `binding.annotations`, and may change them. If two plugins set the same key, the later one counts. A
+        key of the core, or an invalid annotation, fails the group. The scheduler calls it again if another replica
+        resumes the plan of a gang.
         """
         self.registered.bind_mutations.append(self._callback("bind mutation", annotate))
 
@@ -295,9 +296,9 @@ class Callbacks:
         allocate: Callable[[Event], None] | None = None,
         deallocate: Callable[[Event], None] | None = None,
     ) -> None:
-        """Notified of every placement and its undo in this session, simulated moves included.
+        """The handlers are notified of every placement in this session and of its undo, including simulated moves.
 
-        Answers are ignored; a handler that raises fails the group being placed. Keep it lean.
+        Answers are ignored. If a handler raises, the group that is being placed fails. Handlers must be fast.
         """
         if allocate is not None:
             self.registered.on_allocate.append(self._callback("allocate handler", allocate))
@@ -305,31 +306,31 @@ class Callbacks:
             self.registered.on_deallocate.append(self._callback("deallocate handler", deallocate))
 
     def add_trial_handler(self, remove: Callable[[Event], None], put_back: Callable[[Event], None]) -> None:
-        """Notified of each running task whose removal is simulated, and of its return before the trial ends.
+        """The handlers are notified of each simulated removal of a running task, and of its undo before the trial ends.
 
-        A plugin that keeps a state of its own lets go of what the task holds, and takes the same again.
+        A plugin with its own state frees the task's resources, and reserves the same ones again.
         """
         self.registered.on_remove.append(self._callback("remove handler", remove))
         self.registered.on_put_back.append(self._callback("put back handler", put_back))
 
     def add_http_handler(self, path: str, handler: Callable[[Mapping[str, str]], Any]) -> None:
-        """`handler(query) -> a text, or JSON values`: what GET /plugins/PLUGIN/PATH answers, `query` by name.
+        """`handler(query)` returns a text or JSON values for GET /plugins/PLUGIN/PATH; `query` is a mapping.
 
-        It holds beyond the session, until the plugin registers another one for the path: keep nothing of the session
-        in it. It is called on the scheduler's own thread, in a session too, between two groups: answer from memory, at
-        most 1 MiB. One that fails answers 500 and concerns no other. Paths are of lower-case letters, digits,
-        `.`, `_` and `-`, in up to four parts; a plugin may have 16. Raises ValueError.
+        It outlasts the session, until the plugin registers another one for the path: it must not refer to the session.
+        It runs on the scheduler's main thread, also during a session, between two groups: answer from memory, at most
+        1 MiB. If it fails, the response is a 500; nothing else is affected. A path has up to four parts of lower-case
+        letters, digits, `.`, `_` and `-`; a plugin may have 16 paths. Raises ValueError.
         """
         if not isinstance(path, str) or not _HTTP_PATH.fullmatch(path):
             raise ValueError(
-                f"{path!r} is no path: use lower-case letters, digits, '.', '_' and '-', without a '/' first"
+                f"{path!r} is not a valid path: use lower-case letters, digits, '.', '_' and '-', without a leading '/'"
             )
         served = self.calls.http_handlers.setdefault(self._registering, {})
         if path not in served and len(served) >= HTTP_PATHS:
-            raise ValueError(f"{path!r} is one path too many: a plugin may serve {HTTP_PATHS}")
+            raise ValueError(f"cannot add path {path!r}: a plugin may serve at most {HTTP_PATHS} paths")
         served[path] = self._callback("http handler", handler)
 
-    # ------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------ helpers
 
     def _callback(self, kind: str, function: Callable[..., Any]) -> HookCall:
         return HookCall(self._registering, kind, function, self.calls.budgets.get(self._registering))

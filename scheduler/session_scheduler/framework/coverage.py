@@ -1,4 +1,4 @@
-"""The constraints of pods that no plugin of a profile evaluates: `status`, commands and the log report them."""
+"""Constraints of pods that no enabled plugin evaluates. `status`, other commands and the log report them."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ ASKS_FOR: Final[Mapping[str, tuple[str, Callable[[Pod], bool]]]] = {
     "VolumeBinding": ("spec.volumes[].persistentVolumeClaim", _claims_volume),
     "DynamicResources": ("spec.resourceClaims", lambda pod: bool(pod.spec.resource_claims)),
 }
-"""kube-scheduler's plugin → the field that asks for it, and whether a pod does."""
+"""By kube-scheduler's plugin: the field of a constraint, and whether a pod has it."""
 
 
 def unevaluated_fields(pod: Pod, plugins: Collection[str]) -> list[tuple[str, str]]:
-    """(plugin, field) for each of kube-scheduler's filters that a pod asks for and `plugins` lack."""
+    """Return (plugin, field) for each constraint of a pod whose plugin is not among `plugins`."""
     return [(name, field) for name, (field, asks) in ASKS_FOR.items() if name not in plugins and asks(pod)]
 
 
 def unevaluated(pods: Iterable[Pod], plugins: Collection[str]) -> list[str]:
-    """One line for each of kube-scheduler's filters that pods ask for and `plugins` lack."""
+    """Return one line for each constraint of these pods whose plugin is not among `plugins`."""
     counts = Counter(found for pod in pods for found in unevaluated_fields(pod, plugins))
     order = list(ASKS_FOR)
     return [
-        f"{count} pods have {field}, which nothing judged: the profile has no plugin {name}"
+        f"{count} pods have {field}, which no enabled plugin evaluates: the profile has no plugin {name}"
         for (name, field), count in sorted(counts.items(), key=lambda one: order.index(one[0][0]))
     ]

@@ -1,6 +1,6 @@
-"""The evaluation of a class: the filters and scores that are left after `prepare`, and what they say of nodes.
+"""The evaluation of a class: the filters and scores that remain after `prepare`, and their answers for nodes.
 
-`board` keeps their answers for the actions; `explain` asks afresh. Functions here hold no state of their own.
+`board` caches the answers for the actions; `explain` evaluates again. The functions here are stateless.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from session_scheduler.model.groups import Task
 from session_scheduler.model.refusals import Refusal
 
 _LARGEST_SCORES = {Normalise.NONE: 2**40, Normalise.MAX: 2**56, Normalise.MAX_REVERSED: 2**56, Normalise.SPREAD: 2**55}
-"""With these, raw scores times 100, differences of them, and the weighted sum stay within 64 bits."""
+"""These limits keep raw scores times 100, their differences and the weighted sum within 64 bits."""
 _LARGEST_NODE_ORDER = 2**56
 _Call = TypeVar("_Call", ScopedCall, ScoreCall)
 
 
 class NodeInfo:
-    """One node as predicates and node orders see it: the object, and what is left on it."""
+    """One node for predicates and node orders: the object, and the resources that are left on it."""
 
     __slots__ = ("_index", "_view")
 
@@ -51,15 +51,15 @@ class NodeInfo:
         return self._view.node(self._index)
 
     def allocatable(self, resource: str) -> int:
-        """What the node offers: cpu in millicores, the rest in base units."""
+        """Return the node's allocatable amount: cpu in millicores, all others in base units."""
         return int(self._view.allocatable(resource)[self._index])
 
     def idle(self, resource: str) -> int:
-        """What is not requested by the pods on it, this session's placements included."""
+        """Return the amount that pods on the node do not request; this session's placements count."""
         return self.allocatable(resource) - int(self._view.used(resource)[self._index])
 
     def gpu_used(self, gpu: str) -> float:
-        """What pods that share it have of one of the node's GPUs (its index), 0 to 1, this session's included."""
+        """Return the part of one GPU (by index), 0 to 1, that pods use; this session's placements count."""
         memory = next((int(text) for label, text in self.labels.items() if self._is_gpu_memory(label, text)), 0)
         used = 0.0
         for index in (int(gpu), EVERY):
@@ -74,23 +74,23 @@ class NodeInfo:
 
 @dataclass(slots=True)
 class Filtering:
-    """One thing that may refuse a node, bound to a class."""
+    """A filter of a class: it may reject nodes."""
 
     plugin: str
     scope: Scope
     run: Callable[[NodeView, BoolColumn, Task | None], None]
     why: Callable[[NodeView, Task | None], list[list[str]]]
     unresolvable: Callable[[NodeView, Task | None], BoolColumn]
-    """For rows that it refused: where no pod's end would help."""
+    """For rows that it rejected: those that it would reject whichever pods were removed."""
     plugins: Callable[[NodeView, Task | None], list[str]] | None = None
-    """For rows that it refused: which plugin did, where that is not always `plugin`."""
+    """For rows that it rejected: the plugin that did, if that is not always `plugin`."""
     fits_if: Callable[[NodeView], Sequence[Sequence[str] | None]] | None = None
-    """For rows that it refuses: what would have to be so; None where that is not said."""
+    """For rows that it rejects: what would make them fit; None for unknown."""
 
 
 @dataclass(slots=True)
 class Scoring:
-    """One score, bound to a class."""
+    """A score of a class."""
 
     plugin: str
     scope: Scope
@@ -101,25 +101,25 @@ class Scoring:
 
 @dataclass(slots=True)
 class Evaluation:
-    """What is left to ask for a class in a session, or the refusal that ends it."""
+    """The filters and scores to run for a class in a session, or the refusal of the class."""
 
     cls: TaskClass
     refusal: Refusal | None = None
     filters: list[Filtering] = field(default_factory=list)
     scores: list[Scoring] = field(default_factory=list)
     filter_plugins: frozenset[str] = frozenset()
-    """The plugins that may refuse the class a node."""
+    """The plugins that may reject a node for the class."""
 
     @property
     def heap_safe(self) -> bool:
-        """Whether a pick changes the answer on its own row only, so that a heap of rows stays in order."""
+        """Whether a pick changes the answers of its own row only, so that a heap of rows stays in order."""
         return all(f.scope is not Scope.ANY for f in self.filters) and all(
             s.scope is Scope.STATIC or (s.scope is Scope.NODE and s.normalise is Normalise.NONE) for s in self.scores
         )
 
     @property
     def any_filters(self) -> bool:
-        """Whether a filter's answer may change with every placement anywhere."""
+        """Whether a filter's answer for one node may change with a placement on another."""
         return any(f.scope is Scope.ANY for f in self.filters)
 
 
@@ -127,9 +127,9 @@ def evaluation_of(
     session: object, cls: TaskClass, plugins: Iterable[PluginCalls],
     predicates: Iterable[ScopedCall], node_orders: Iterable[ScopedCall],
 ) -> Evaluation:  # fmt: skip
-    """Ask every plugin to prepare for the class; the first refusal is kept, the others still count. PluginError.
+    """Call `prepare` of every plugin. Keep the first refusal, but still collect the others' filters. PluginError.
 
-    `session` is what hooks are given.
+    `session` is passed to hooks.
     """
     found = Evaluation(cls, cls.refusal)
     for plugin in plugins:
@@ -154,11 +154,11 @@ def evaluation_of(
 
 
 def _narrowed(call: _Call | None, scope: Scope | Skip) -> _Call | None:
-    """The call with what it depends on for one class; None where it is not needed. Raises PluginError."""
+    """Return the call with the class's scope; None if the class does not need it. Raises PluginError."""
     if call is None or scope is SKIP:
         return None
     if not isinstance(scope, Scope):
-        raise call.call.wrong(f"{scope!r} is no scope: prepare a Scope, or SKIP")
+        raise call.call.wrong(f"expected a Scope or SKIP, got {scope!r}")
     return replace(call, scope=scope)
 
 
@@ -171,14 +171,14 @@ def _hook_filtering(
         before = mask.copy()
         answer = call(session, cls, view, mask, state)
         if answer is not None:
-            raise call.wrong(f"it returned a {type(answer).__name__}: clear the mask in place and return nothing")
+            raise call.wrong(f"expected None, got a {type(answer).__name__}: a filter clears rows of the mask in place")
         if (mask > before).any():
-            raise call.wrong("it set what was cleared: a filter may only clear its mask")
+            raise call.wrong("it set cleared rows of the mask: a filter may only clear rows")
 
     def reasons(view: NodeView, _: Task | None) -> list[list[str]]:
         answer = why(session, cls, view, state) if why is not None else None
         if why is None or answer is None:
-            return [[f"node(s) were refused by {call.plugin}"]] * len(view)
+            return [[f"node(s) were rejected by {call.plugin}"]] * len(view)
         return why.guarded(_texts, why, answer, len(view))
 
     def unresolvable(view: NodeView, _: Task | None) -> BoolColumn:
@@ -186,7 +186,7 @@ def _hook_filtering(
         if lasting is None or answer is None:
             return np.full(len(view), filtering.scope is Scope.STATIC)
         if getattr(answer, "shape", None) != (len(view),) or answer.dtype != np.bool_:
-            raise lasting.wrong(f"it returned no mask of bools over {len(view)} rows")
+            raise lasting.wrong(f"expected a bool for each of {len(view)} rows, got {_kind(answer)}")
         found: BoolColumn = answer
         return found
 
@@ -201,7 +201,7 @@ def _hook_filtering(
 
 
 def _clauses(call: HookCall, answer: Any, nodes: int) -> list[list[str] | None]:
-    """What a `fits_if` answered: for each row texts, or None."""
+    """Check the answer of a `fits_if`: for each row texts, or None."""
     rows = list(answer)
     texts = _texts(call, [row or () for row in rows], nodes)
     return [text or None for text in texts]
@@ -216,8 +216,7 @@ def _hook_scoring(session: object, cls: TaskClass, scoring: ScoreCall, state: An
         if raw is None:
             return np.zeros(len(view), np.int64)
         if not isinstance(raw, np.ndarray) or raw.shape != (len(view),) or raw.dtype.kind not in "iu":
-            shape = f"{raw.dtype}{list(raw.shape)}" if isinstance(raw, np.ndarray) else type(raw).__name__
-            raise call.wrong(f"{shape} is no score: return one integer for each of {len(view)} rows")
+            raise call.wrong(f"expected an integer for each of {len(view)} rows, got {_kind(raw)}")
         if len(raw) and (raw.max() > largest or raw.min() < -largest):
             _check_size(call, raw[mask], largest)
         return raw.astype(np.int64, copy=False)
@@ -225,22 +224,27 @@ def _hook_scoring(session: object, cls: TaskClass, scoring: ScoreCall, state: An
     return Scoring(call.plugin, scoring.scope, scoring.weight, scoring.normalise, run)
 
 
+def _kind(answer: object) -> str:
+    """Return an array's type and shape, or any other value's type."""
+    return f"{answer.dtype}{list(answer.shape)}" if isinstance(answer, np.ndarray) else type(answer).__name__
+
+
 def _texts(why: HookCall, answer: Any, nodes: int) -> list[list[str]]:
-    """What a `why` answered, as lists of texts."""
+    """Check the answer of a `why`, and return lists of texts."""
     nodes_texts = list(answer)
     if any(isinstance(node, str) for node in nodes_texts):
-        raise why.wrong("it returned a text where a list of texts for each node is wanted")
+        raise why.wrong("expected a list of texts for each node, got a text")
     texts: list[list[str]] = [list(node) for node in nodes_texts]
     if len(texts) != nodes:
-        raise why.wrong(f"{len(texts)} answers for {nodes} nodes")
+        raise why.wrong(f"expected answers for {nodes} nodes, got {len(texts)}")
     if not all(isinstance(text, str) for node in texts for text in node):
-        raise why.wrong("it returned something else than texts")
+        raise why.wrong("expected only texts in the lists")
     return texts
 
 
 def _check_size(call: HookCall, scored: np.ndarray[Any, np.dtype[Any]], largest: int) -> None:
     if len(scored) and (scored.max() > largest or scored.min() < -largest):
-        raise call.wrong(f"a score is beyond ±{largest}: scale it down")
+        raise call.wrong(f"a score is beyond ±{largest}: scale the scores down")
 
 
 def _predicate_filtering(predicate: ScopedCall) -> Filtering:
@@ -249,7 +253,7 @@ def _predicate_filtering(predicate: ScopedCall) -> Filtering:
             return None
         answer = predicate.call(task, task.group, NodeInfo(view, index))
         if answer is not None and not isinstance(answer, str):
-            raise predicate.call.wrong(f"{answer!r} is no reason: return a text, or None where the node fits")
+            raise predicate.call.wrong(f"expected a text or None as the reason, got {answer!r}")
         return answer
 
     def run(view: NodeView, mask: BoolColumn, task: Task | None) -> None:
@@ -273,7 +277,7 @@ def _node_order_scoring(order: ScopedCall) -> Scoring:
             answer = order.call(task, NodeInfo(view, int(index)))
             number = isinstance(answer, int | float | np.integer | np.floating)
             if not number or not -_LARGEST_NODE_ORDER <= answer <= _LARGEST_NODE_ORDER:
-                raise order.call.wrong(f"{answer!r} is no score: return a number of at most ±{_LARGEST_NODE_ORDER}")
+                raise order.call.wrong(f"expected a number of at most ±{_LARGEST_NODE_ORDER}, got {answer!r}")
             raw[index] = answer
         return raw
 
@@ -284,11 +288,11 @@ def _node_order_scoring(order: ScopedCall) -> Scoring:
 
 
 Bounds = tuple[int, int]
-"""Lowest and highest raw score over the feasible nodes; (0, 0) where none is feasible."""
+"""Lowest and highest raw score over the feasible nodes; (0, 0) if no node is feasible."""
 
 
 def bounds(raw: IntColumn, mask: BoolColumn, how: Normalise) -> Bounds:
-    """What normalising needs to know of the feasible nodes."""
+    """Return the bounds that `normalised` needs."""
     if how is Normalise.NONE or not mask.any():
         return (0, 0)
     highest = int(np.max(raw, initial=np.iinfo(np.int64).min, where=mask))
@@ -298,7 +302,7 @@ def bounds(raw: IntColumn, mask: BoolColumn, how: Normalise) -> Bounds:
 
 
 def normalised(raw: IntColumn, limits: Bounds, how: Normalise) -> IntColumn:
-    """Scores of 0 to 100 from raw ones (kube-scheduler's integer arithmetic)."""
+    """Normalise raw scores to 0 to 100 (kube-scheduler's integer arithmetic)."""
     low, high = limits
     if how is Normalise.NONE:
         return raw
@@ -314,16 +318,16 @@ def normalised(raw: IntColumn, limits: Bounds, how: Normalise) -> IntColumn:
 
 @dataclass(slots=True)
 class Verdict:
-    """What one node says of a class: the first plugin that refused it and its texts; None where it fits."""
+    """The result for one node: the first plugin that rejected it and its texts; None if the node fits."""
 
     plugin: str | None = None
     reasons: list[str] = field(default_factory=list)
     unresolvable: bool = False
-    """Whether it would refuse all the same if pods ended."""
+    """Whether the plugin would reject the node whichever pods were removed."""
 
 
 def evaluate(evaluation: Evaluation, view: NodeView, mask: BoolColumn, task: Task | None) -> dict[int, Verdict]:
-    """Position in the view → the refusal by the first plugin in order; `mask` ends as the feasible nodes."""
+    """Return the rejection of each view position by the first plugin in order; clear the mask of rejected nodes."""
     refused: dict[int, Verdict] = {}
     rows = view.row_numbers
     for filtering in evaluation.filters:
@@ -343,7 +347,7 @@ def evaluate(evaluation: Evaluation, view: NodeView, mask: BoolColumn, task: Tas
 def totals(
     evaluation: Evaluation, view: NodeView, mask: BoolColumn, task: Task | None
 ) -> np.ndarray[Any, np.dtype[Any]]:
-    """The weighted sum of normalised scores; meaningless where the mask is cleared."""
+    """Return the weighted sum of normalised scores; undefined for cleared rows of the mask."""
     total: np.ndarray[Any, np.dtype[Any]] = np.zeros(len(view), np.int64)
     for part in score_parts(evaluation, view, mask, task):
         total = total + part.weight * part.normalised
@@ -352,7 +356,7 @@ def totals(
 
 @dataclass(frozen=True, slots=True)
 class ScorePart:
-    """What one plugin adds to the totals: columns over the view."""
+    """One plugin's part of the totals: columns over the view."""
 
     plugin: str
     weight: int
@@ -361,7 +365,7 @@ class ScorePart:
 
 
 def score_parts(evaluation: Evaluation, view: NodeView, mask: BoolColumn, task: Task | None) -> list[ScorePart]:
-    """The parts of which `totals` is the sum, each times its weight."""
+    """Return the parts of `totals`, before they are multiplied by their weights."""
     parts = []
     for scoring in evaluation.scores:
         raw = scoring.run(view, mask, task)
@@ -371,14 +375,14 @@ def score_parts(evaluation: Evaluation, view: NodeView, mask: BoolColumn, task: 
 
 
 NO_NODES = "no nodes available to schedule pods"
-"""kube-scheduler's sentence where the cluster has no node."""
+"""kube-scheduler's sentence for a cluster without nodes."""
 
 
-def summarise(nodes: int, reasons: Iterable[Iterable[str]]) -> str:
+def summarise(nodes: int, reasons: Iterable[Iterable[str]], available: int = 0) -> str:
     """kube-scheduler's sentence: "0/6 nodes are available: 4 Insufficient cpu, 2 node(s) were unschedulable."."""
     if not nodes:
         return NO_NODES
     counts = Counter(text for node in reasons for text in node)
     parts = sorted(f"{count} {text}" for text, count in counts.items())
-    sentence = f"0/{nodes} nodes are available"
+    sentence = f"{available}/{nodes} nodes are available"
     return f"{sentence}: {', '.join(parts)}." if parts else f"{sentence}."

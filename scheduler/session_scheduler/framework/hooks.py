@@ -1,7 +1,7 @@
-"""One profile's hook implementations, resolved once, in the order of the configuration.
+"""The hook implementations of one profile, resolved once, in the order of the configuration.
 
-pluggy validates specifications and implementations; the calls themselves are made here, because pluggy calls in
-last-in-first-out order, drops None and which plugin answered, stops at the first exception and costs six times as much.
+pluggy validates specifications and implementations. This module makes the calls itself: pluggy would call in
+last-in-first-out order, drop None and the name of the plugin, stop at the first exception, and cost six times as much.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _E = TypeVar("_E", Scope, Normalise)
 _T = TypeVar("_T")
 
 PATIENCE = 30.0
-"""Seconds that a plugin's asynchronous hook may take, unless the caller has less."""
+"""Time-out of a plugin's asynchronous hook in seconds, unless the caller has a shorter one."""
 _OF_EVERYTHING = frozenset({"recover", "on_nodes_changed"})
-"""Hooks that may be given the whole cluster at once."""
+"""Hooks that may get the whole cluster at once."""
 _EVERYTHING = 12
-"""How many times as long these may take."""
+"""Factor by which their time-out is longer."""
 _BESIDE_SESSIONS = frozenset({"prebind", "prebind_needed"})
-"""Hooks that are called for many pods in one go of the event loop: one that hangs is not waited for in each call."""
+"""Hooks that are called for many pods in a row. After one has timed out, further calls fail without waiting."""
 _CORE = "session_scheduler."
 _LARGEST_WEIGHT = 2**16
-"""Weights times scores times plugins stay well within 64 bits."""
+"""With this limit weights times scores times plugins stay well within 64 bits."""
 
 _BUG = "plugin {plugin} failed in {hook}: {problem}"
 _AS_KUBE_SCHEDULER: Mapping[str, str] = {
@@ -52,32 +52,32 @@ _AS_KUBE_SCHEDULER: Mapping[str, str] = {
     "prebind_needed": 'running PreBindPreFlight "{plugin}": {problem}',
     "prebind": 'running PreBind plugin "{plugin}": {problem}',
 }
-"""By hook: how an AttemptError is worded."""
+"""The message of an AttemptError by hook."""
 
 
 class PluginError(FluenceError):
-    """A plugin raised, or answered with what its contract does not allow.
+    """A plugin raised, timed out, or returned an invalid answer.
 
-    `raised` is what it raised: where that is an AttemptError, it is worded as in kube-scheduler.
+    `raised` is the plugin's exception. An AttemptError gets kube-scheduler's message.
     """
 
     def __init__(self, plugin: str, hook: str, problem: str, raised: BaseException | None = None) -> None:
         text = _AS_KUBE_SCHEDULER.get(hook, _BUG) if isinstance(raised, AttemptError) else _BUG
         super().__init__(" ".join(text.format(plugin=plugin, hook=hook, problem=problem).split()))
         self.late = False
-        """Whether it was interrupted, for it did not answer in time."""
+        """Whether the plugin timed out."""
         self.plugin = plugin
         self.hook = hook
         self.problem = problem
 
 
 class HookCall:
-    """One plugin's implementation of one hook: calls it, times it, and names it when it fails."""
+    """One plugin's implementation of one hook: calls it, measures its time, and names it in errors."""
 
     __slots__ = ("_function", "budget", "calls", "hook", "plugin", "seconds", "shut", "since")
 
     def __init__(self, plugin: str, hook: str, function: Callable[..., Any], budget: float | None = None) -> None:
-        """`budget`: seconds after which it is interrupted; None for never."""
+        """`budget` is the time-out in seconds; None for none."""
         self.plugin = plugin
         self.hook = hook
         self.budget = budget
@@ -85,12 +85,12 @@ class HookCall:
         self.calls = 0
         self.seconds = 0.0
         self.shut = 0.0
-        """Until when it is not called again, for it was waited for in vain."""
+        """Until when further calls fail at once after a time-out."""
         self.since = 0.0
-        """When it was last called, for `interrupting`."""
+        """When the last call began, for `watchdog`."""
 
     def __call__(self, *args: Any) -> Any:
-        """The answer. Raises PluginError in place of whatever the plugin raised, or where it does not answer."""
+        """Call the hook and return its answer. Raises PluginError if the plugin raises or times out."""
         started = perf_counter()
         if started < self.shut:
             raise self._late()
@@ -99,7 +99,7 @@ class HookCall:
         try:
             return self._function(*args)
         except (Exception, SystemExit) as error:
-            running.call = outer  # its text may be the plugin's code, too, and nothing here would catch Overdue
+            running.call = outer  # str(error) may run the plugin's code, and nothing here would catch Overdue
             raise self._raised(error) from error
         except Overdue:
             raise self._late() from None
@@ -109,7 +109,7 @@ class HookCall:
             self.seconds += perf_counter() - started
 
     def _step(self, function: Callable[..., _T], *args: Any) -> _T:
-        """One step of an asynchronous hook, which may hang as well. Raises Overdue, and whatever the plugin raised."""
+        """Run one step of an asynchronous hook, which may hang as well. Raises Overdue or the plugin's exception."""
         outer, running.call = running.call, self
         self.since = perf_counter()
         try:
@@ -118,7 +118,7 @@ class HookCall:
             running.call = outer
 
     def _late(self) -> PluginError:
-        """The error for a plugin that was interrupted."""
+        """Return the error for a plugin that timed out."""
         error = self.wrong(f"no answer within {self.budget:g} s")
         error.late = True
         if self.hook in _BESIDE_SESSIONS and self.budget is not None:
@@ -126,14 +126,14 @@ class HookCall:
         return error
 
     def _raised(self, error: BaseException) -> PluginError:
-        """The error for what the plugin raised."""
+        """Return the error for a plugin's exception."""
         own = isinstance(error, AttemptError)
         return PluginError(self.plugin, self.hook, f"{'' if own else f'{type(error).__name__}: '}{error}", error)
 
     async def wait(self, *args: Any, patience: float = PATIENCE, limits: set[asyncio.Timeout] | None = None) -> Any:
-        """The answer of an asynchronous hook. Raises PluginError for what the plugin raised, or where it hangs.
+        """Await an asynchronous hook and return its answer. Raises PluginError if it raises or times out.
 
-        While it is waited for, what bounds that is among `limits`: whoever has them may end it before its time.
+        While it waits, its time-out is in `limits`, so that the caller can end it early.
         """
         started = perf_counter()
         limit: asyncio.Timeout | None = None
@@ -143,7 +143,7 @@ class HookCall:
             work = self._step(self._function, *args).__await__()
             try:
                 first = self._step(next, work)
-            except StopIteration as ended:  # as most do, without having waited
+            except StopIteration as ended:  # most hooks do not wait for anything
                 return ended.value
             async with asyncio.timeout(patience) as limit:
                 if limits is not None:
@@ -156,8 +156,8 @@ class HookCall:
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
-                raise  # we are cancelled, not something that the plugin waits for
-            raise PluginError(self.plugin, self.hook, "what it waits for was cancelled") from error
+                raise  # this task is cancelled, not the plugin's operation
+            raise PluginError(self.plugin, self.hook, "the operation that it awaited was cancelled") from error
         except (Exception, SystemExit) as error:
             raise self._raised(error) from error
         except Overdue:
@@ -169,11 +169,11 @@ class HookCall:
             self.seconds += perf_counter() - started
 
     def wrong(self, problem: str) -> PluginError:
-        """The error for an answer that the contract does not allow."""
+        """Return the error for an invalid answer."""
         return PluginError(self.plugin, self.hook, problem)
 
     def guarded(self, function: Callable[..., _T], *args: Any) -> _T:
-        """The function's answer, its failure being this hook's: for what runs plugin code after the call itself.
+        """Call a function that runs plugin code after the hook itself, and report its failure as this hook's.
 
         Raises PluginError.
         """
@@ -181,16 +181,16 @@ class HookCall:
         return answer
 
     def refusal(self, answer: Refusal) -> Refusal:
-        """A plugin's refusal with its name. Raises PluginError where the reason is no text."""
+        """Return a plugin's refusal with the plugin's name. Raises PluginError for an invalid one."""
         if not isinstance(answer.reason, str):
-            raise self.wrong(f"{answer.reason!r} is no reason: give the Refusal a text")
-        said = answer.fits_if
-        if not isinstance(said, tuple) or not all(isinstance(text, str) for text in said):
-            raise self.wrong(f"{said!r} does not say what would help: give the Refusal a tuple of texts as fits_if")
+            raise self.wrong(f"expected a text as the reason of the Refusal, got {answer.reason!r}")
+        fits_if = answer.fits_if
+        if not isinstance(fits_if, tuple) or not all(isinstance(text, str) for text in fits_if):
+            raise self.wrong(f"expected a tuple of texts as fits_if of the Refusal, got {fits_if!r}")
         until = answer.until
         if until is not None and (not isinstance(until, int | float) or not math.isfinite(until)):
-            raise self.wrong(f"{until!r} is no time: give the Refusal seconds since 1970 as until, or None")
-        return Refusal(answer.reason, self.plugin, fits_if=said, until=until)
+            raise self.wrong(f"expected seconds since 1970 or None as until of the Refusal, got {until!r}")
+        return Refusal(answer.reason, self.plugin, fits_if=fits_if, until=until)
 
 
 guards.update((HookCall.__call__.__code__, HookCall._step.__code__))
@@ -198,7 +198,7 @@ guards.update((HookCall.__call__.__code__, HookCall._step.__code__))
 
 @coroutine
 def _rest(step: Callable[..., Any], work: Generator[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
-    """What is left of an awaitable after its first step, which waits for that; `step` makes the others."""
+    """Run the rest of an awaitable after its first step, which yielded `waits_for`; `step` runs the other steps."""
     try:
         while True:
             try:
@@ -206,7 +206,7 @@ def _rest(step: Callable[..., Any], work: Generator[Any, Any, Any], waits_for: A
             except GeneratorExit:
                 work.close()
                 raise
-            except BaseException as error:  # noqa: BLE001 (a cancellation, say: it is the work's to answer)
+            except BaseException as error:  # noqa: BLE001 (for example a cancellation, which the work handles)
                 waits_for = step(work.throw, error)
             else:
                 waits_for = step(work.send, sent)
@@ -215,28 +215,28 @@ def _rest(step: Callable[..., Any], work: Generator[Any, Any, Any], waits_for: A
 
 
 class Implementation(NamedTuple):
-    """A hook of a plugin, as pluggy found it."""
+    """A plugin's implementation of a hook, as pluggy found it."""
 
     function: Callable[..., Any]
     takes: tuple[str, ...]
-    """Those of the specification's arguments that it names, in its order."""
+    """The specification's arguments that the implementation names, in the implementation's order."""
     given: tuple[str, ...]
-    """The specification's arguments."""
+    """The specification's arguments, in its order."""
 
 
 class ResolvedPlugin(NamedTuple):
-    """A plugin with its hooks, checked and in the order of the specifications."""
+    """A plugin with its hooks, validated, in the order of the specifications."""
 
     name: str
     instance: object
     weight: int | None
-    """None for the weight that the plugin declares."""
+    """The configured weight; None for the one that the plugin declares."""
     implementations: Mapping[str, Implementation]
 
 
 @dataclass(frozen=True, slots=True)
 class ScopedCall:
-    """A filter, predicate or node order, with what its answers depend on."""
+    """A filter, predicate or node order with its scope."""
 
     call: HookCall
     scope: Scope
@@ -244,7 +244,7 @@ class ScopedCall:
 
 @dataclass(frozen=True, slots=True)
 class ScoreCall:
-    """A score with what it declares."""
+    """A score with its declarations."""
 
     call: HookCall
     scope: Scope
@@ -254,28 +254,28 @@ class ScoreCall:
 
 @dataclass(frozen=True, slots=True)
 class PrebindCall:
-    """A `prebind` with what it declares, and the hook that says whether it is needed."""
+    """A `prebind` with its declarations, and the hook that decides whether it is needed."""
 
     call: HookCall
     needed: HookCall | None
     patience: float | None
-    """Seconds; None for what every hook has."""
+    """Time-out in seconds; None for the default."""
     waits: bool
-    """Whether it may have to wait for anything."""
+    """Whether it may have to wait for something."""
 
     def is_needed(self, binding: Binding) -> bool:
-        """Whether it is to be called for a binding. Raises PluginError."""
+        """Whether to call it for a binding. Raises PluginError."""
         if self.needed is None:
             return True
         answer = self.needed(binding)
         if answer is not None and type(answer) is not bool:
-            raise self.needed.wrong(f"{answer!r} is neither True nor False")
+            raise self.needed.wrong(f"expected True or False, got {answer!r}")
         return answer is not False
 
 
 @dataclass(frozen=True, slots=True)
 class PluginCalls:
-    """All hooks of one plugin that a class's evaluation needs."""
+    """The hooks of one plugin that evaluate a class."""
 
     name: str
     prepare: HookCall | None
@@ -287,26 +287,26 @@ class PluginCalls:
 
 
 class HookCalls:
-    """Every hook's implementations, in order: `calls.hooks["prefilter"]`, and by plugin for the evaluation."""
+    """The implementations of every hook, in order: `calls.hooks["prefilter"]`; by plugin for the evaluation."""
 
     def __init__(self, plugins: Iterable[ResolvedPlugin], hook_seconds: float | None = None) -> None:
         """`plugins` are in the configured order.
 
-        `hook_seconds`: how long a plugin that declares nothing else may take to answer; None for ever.
+        `hook_seconds` is the default time-out of a plugin; None for none.
         """
         self.hooks: dict[str, list[HookCall]] = {}
         self.plugins: list[PluginCalls] = []
         self.instances: dict[str, object] = {}
         self.budgets: dict[str, float | None] = {}
-        """By plugin: after how many seconds a call is interrupted; None for never."""
+        """The time-out of each plugin in seconds; None for none."""
         self.placement_scores: list[ScoreCall] = []
-        """What compares the topology domains that could hold a group; their scope says nothing."""
+        """Scores of topology domains. Their scope has no meaning."""
         self.prebinds: list[PrebindCall] = []
         self.http_handlers: dict[str, dict[str, HookCall]] = {}
-        """By plugin and path: what sessions registered (`session.add_http_handler`)."""
+        """The handlers that sessions registered (`session.add_http_handler`), by plugin and path."""
         for name, plugin, weight, found in plugins:
             if name in self.instances:
-                raise ValueError(f"plugin {name} is there twice")
+                raise ValueError(f"plugin {name} appears twice")
             budget = self.budgets[name] = _budget(name, plugin, hook_seconds)
             calls = {hook: _call(name, hook, implementation, budget) for hook, implementation in found.items()}
             for hook, call in calls.items():
@@ -323,16 +323,16 @@ class HookCalls:
         """Whether any plugin places groups."""
 
     def seconds(self) -> dict[str, float]:
-        """Seconds spent in each plugin so far."""
+        """Return the seconds spent so far in each plugin."""
         return seconds_by_plugin(call for calls in self.hooks.values() for call in calls)
 
     def functions(self, hook: str) -> Sequence[HookCall]:
-        """The implementations of one hook, in order."""
+        """Return the implementations of one hook, in order."""
         return self.hooks.get(hook, ())
 
 
 def seconds_by_plugin(calls: Iterable[HookCall]) -> dict[str, float]:
-    """The seconds that these calls took, summed up."""
+    """Return the seconds that these calls took, summed up by plugin."""
     total: dict[str, float] = {}
     for call in calls:
         total[call.plugin] = total.get(call.plugin, 0.0) + call.seconds
@@ -340,14 +340,14 @@ def seconds_by_plugin(calls: Iterable[HookCall]) -> dict[str, float]:
 
 
 def _budget(name: str, plugin: object, seconds: float | None) -> float | None:
-    """How long a plugin's hooks may take. The core's own bound themselves."""
+    """Return the time-out of a plugin's hooks. The core's own plugins need none."""
     if type(plugin).__module__.startswith(_CORE):
         return None
     declared = getattr(plugin, "hook_seconds", seconds)
     if declared is None:
         return None
     if type(declared) not in (int, float) or not 0 < declared < math.inf:
-        raise PluginError(name, "hook_seconds", f"{declared!r} is no time: use seconds above 0, or None")
+        raise PluginError(name, "hook_seconds", f"expected seconds above 0, or None, got {declared!r}")
     watch.over(declared)
     return float(declared)
 
@@ -359,11 +359,11 @@ def _call(name: str, hook: str, found: Implementation, budget: float | None) -> 
 
 
 def _with_arguments(function: Callable[..., Any], takes: tuple[str, ...], given: tuple[str, ...]) -> Callable[..., Any]:
-    """Lets an implementation name only some of the specification's arguments, in any order."""
+    """Wrap an implementation that names only some of the specification's arguments, or in another order."""
     if takes == given:
         return function
     places = [given.index(name) for name in takes]
-    if len(places) < 2:  # itemgetter makes a tuple of several only
+    if len(places) < 2:  # with one key itemgetter returns no tuple
         return lambda *args: function(*(args[place] for place in places))
     taken = itemgetter(*places)
     return lambda *args: function(*taken(args))
@@ -385,7 +385,7 @@ def _of_plugin(name: str, plugin: object, weight: int | None, calls: dict[str, H
 def _scoring(name: str, plugin: object, weight: int | None, call: HookCall) -> ScoreCall:
     declared = getattr(plugin, "weight", 1) if weight is None else weight
     if type(declared) is not int or not 0 <= declared <= _LARGEST_WEIGHT:
-        raise PluginError(name, "weight", f"{declared!r} is no weight: use a whole number of 0 to {_LARGEST_WEIGHT}")
+        raise PluginError(name, "weight", f"expected a whole number from 0 to {_LARGEST_WEIGHT}, got {declared!r}")
     scope = _declared(name, plugin, "score_scope", Scope.ANY)
     return ScoreCall(call, scope, declared, _declared(name, plugin, "normalise", Normalise.NONE))
 
@@ -394,52 +394,52 @@ def _declared(name: str, plugin: object, attribute: str, default: _E) -> _E:
     value = getattr(plugin, attribute, default)
     if not isinstance(value, type(default)):
         kind = type(default).__name__
-        raise PluginError(name, attribute, f"{value!r} is no {kind}: use a member of {kind}")
+        raise PluginError(name, attribute, f"expected a member of {kind}, got {value!r}")
     return value
 
 
-# ------------------------------------------------------------------ what is asked of pods, outside of sessions
+# ------------------------------------------------------------------ hooks about pods, outside of sessions
 
 
 def asked_class_key(call: HookCall, view: ClusterView) -> Callable[[Pod], object]:
-    """A `class_key` hook whose answers are sure to be JSON values. Raises PluginError."""
+    """Return a `class_key` hook that checks that answers are JSON values. Raises PluginError."""
 
     def ask(pod: Pod) -> object:
         answer = call(pod, view)
         try:
             msgspec.json.encode(answer)
         except (TypeError, ValueError, msgspec.MsgspecError):
-            raise call.wrong(f"{answer!r} is no key: return JSON values, or None") from None
+            raise call.wrong(f"expected JSON values or None as the key, got {answer!r}") from None
         return answer
 
     return ask
 
 
 def asked_footprint(call: HookCall) -> Callable[[TaskClass], frozenset[Hashable]]:
-    """A `footprint` hook whose answers are sure to be keys. Raises PluginError."""
+    """Return a `footprint` hook that checks that answers are collections of keys. Raises PluginError."""
 
     def ask(cls: TaskClass) -> frozenset[Hashable]:
         answer = call(cls)
         if isinstance(answer, str | bytes):
-            raise call.wrong(f"{answer!r} is no collection of keys: return a list of them, or None")
+            raise call.wrong(f"expected a collection of keys or None, got {answer!r}")
         return call.guarded(frozenset, answer) if answer is not None else frozenset()
 
     return ask
 
 
 def asked_group(call: HookCall) -> Callable[[Pod, Sequence[OwnerReference]], GroupRef | None]:
-    """A `group_of` hook whose answers are sure to name a group. Raises PluginError."""
-    from session_scheduler.model.groups import GroupRef  # NumPy comes with it, which loading plugins alone can spare
+    """Return a `group_of` hook that checks that answers name a group. Raises PluginError."""
+    from session_scheduler.model.groups import GroupRef  # it imports NumPy, which loading plugins does not need
 
     def ask(pod: Pod, owners: Sequence[OwnerReference]) -> GroupRef | None:
         answer = call(pod, owners)
         if answer is None:
             return None
         if not isinstance(answer, GroupRef):
-            raise call.wrong(f"{answer!r} is no group: return a GroupRef, or None")
+            raise call.wrong(f"expected a GroupRef or None, got {answer!r}")
         texts = (answer.namespace, answer.name, answer.kind, answer.api_group)
         if not all(isinstance(text, str) for text in texts) or type(answer.min_count) is not int:
-            raise call.wrong(f"{answer!r} is no group: give names as texts and minCount as a whole number")
+            raise call.wrong(f"expected names as texts and min_count as a whole number, got {answer!r}")
         return answer
 
     return ask

@@ -1,8 +1,7 @@
-"""Nominated pods in filters: a task must fit beside the pods of its priority or more that are nominated for a node.
+"""The filter for nominated pods: a task must fit beside pods of at least its priority that are nominated for the node.
 
-Only the nodes for which pods are nominated are evaluated with them, each with its own ones, and then without them too:
-as kube-scheduler does it (RunFilterPluginsWithNominatedPods, Kubernetes 1.36). The evaluator adds this as one more
-filter to the evaluation of a class.
+As in kube-scheduler (RunFilterPluginsWithNominatedPods, Kubernetes 1.36), a node with nominated pods is evaluated with
+them and without them. The evaluator adds this filter to the evaluation of a class.
 """
 
 from __future__ import annotations
@@ -24,36 +23,40 @@ from session_scheduler.state.cache import Cache
 
 NAME = "NominatedPods"
 _FEW = 64
-"""Rows that are looked up one by one faster than all at once."""
+"""Up to so many rows, single look-ups are faster than one for all."""
 Key = tuple[int, frozenset[str], str, float, frozenset[str]]
-"""What a task looks for room with; the nominated pods (uids) that it does not yield to: itself and its gang; its queue,
-where it yields to those of others whatever their priority, else nothing; when it ends (seconds since 1970), where
-it need not yield to those that start only then; and the queues whose pods it does not yield to where they start later.
+"""What decides for which nominated pods a task must leave room:
+
+* the priority that the task preempts with;
+* the pods (uids) for which it need not leave room: itself and its gang;
+* its queue, if it must leave room for the pods of other queues whatever their priority; else empty;
+* when it ends (seconds since 1970): it need not leave room for pods that start only later;
+* queues for whose later starting pods it need not leave room.
 """
 _ALL: Key = (-(2**31), frozenset(), "", math.inf, frozenset())
-"""Of whoever yields to all that are nominated, whatever the priority and queue."""
+"""The key of a task that must leave room for all nominated pods."""
 Expected = Mapping[int, Sequence[Task]]
-"""By row: the nominated tasks that are to come there."""
+"""The nominated tasks of each row."""
 
 
 class NominatedPods:
-    """What a session's tasks leave room for."""
+    """Decides for which nominated pods the tasks of a session must leave room."""
 
     def __init__(self, cache: Cache, ledger: Ledger, wall: float) -> None:
-        """`wall` is the time of day at which the session opened."""
+        """`wall` is the time of day when the session opened."""
         self.cache = cache
         self.ledger = ledger
         self.nominations = cache.nominations
         self.backfills = False
-        """Whether tasks use what is kept for others that start only when they have ended."""
+        """Whether tasks may use nodes reserved for gangs that start only after these tasks end."""
         self._runner = ledger.runner
         self._wall = wall
         self._behind: dict[str, tuple[tuple[int, int], frozenset[str]]] = {}
-        """By queue: for which state of things the answer of `queues_behind` is."""
+        """By queue: the state and the answer of `_queues_behind`."""
 
     @contextmanager
     def backfilling(self) -> Iterator[None]:
-        """While it lasts, tasks need not leave the room of those that start only when they have ended."""
+        """In this context tasks need not leave room for pods that start only after these tasks end."""
         self.backfills = True
         try:
             yield
@@ -61,9 +64,9 @@ class NominatedPods:
             self.backfills = False
 
     def key(self, task: Task, *, beside_itself: bool = False) -> Key | None:
-        """What a task's answers depend on beside its class; None where it need leave no room.
+        """Return what a task's answers depend on beside its class; None if it need not leave room for any pod.
 
-        With `beside_itself` it leaves room for itself, too, where it is nominated.
+        With `beside_itself` it must also leave room for itself where it is nominated.
         """
         key, nominations = self._key((task,), task.preemptor_priority), self.nominations
         if beside_itself:
@@ -75,16 +78,16 @@ class NominatedPods:
         return None if True not in counts else _ALL if False not in counts else key
 
     def yielded_to(self, tasks: Sequence[Task], nodes: Iterable[str] | None) -> dict[str, list[Task]]:
-        """By node, of all or of these: the nominated tasks that some tasks of one group must leave room for."""
+        """Return by node, for all or for these nodes, the nominated tasks for which a group's tasks must leave room."""
         key = self._key(tasks, min(task.preemptor_priority for task in tasks))
         waiting, starts = self.nominations.waiting(nodes), self.nominations.starts
         found = {node: [task for task in there if _counts(task, key, starts)] for node, there in waiting}
         return {node: there for node, there in found.items() if there}
 
     def expected_on(self, task: Task, node: str) -> Key | None:
-        """What decides for which tasks one must leave room on a node; None for all that are to come there, or none.
+        """Return a key for the tasks for which one must leave room on a node; None if that is all of them, or none.
 
-        Then what it finds there is what others find that do so, whatever their queues.
+        With None, results for the node are the same for all tasks that leave room, whatever their queues.
         """
         if not self.nominations.is_awaited(node):
             return None
@@ -93,49 +96,49 @@ class NominatedPods:
         return None if all(_counts(other, key, starts) for other in waiting) else key
 
     def left_out(self, task: Task) -> frozenset[str]:
-        """The nominated pods (uids) that a task does not yield to: itself and its gang, as far as they are on no
-        node.
+        """Return the nominated pods (uids) for which a task need not leave room: itself and its gang, without those
+        that are on a node.
         """
         own = (task,) if not task.group.is_gang else tuple(task.group.tasks.values())
         return frozenset(one.uid for one in own if one.node is None and self.nominations.node_of(one) is not None)
 
     def beside(self, evaluation: Evaluation, key: Key) -> Evaluation:
-        """The evaluation with one filter more."""
+        """Return the evaluation with this filter added."""
         counting = _Counting(self, evaluation, key)
         filtering = Filtering(NAME, Scope.NODE, counting.run, counting.why, counting.unresolvable, counting.plugins)
         return replace(evaluation, filters=[*evaluation.filters, filtering])
 
     def _key(self, tasks: Sequence[Task], priority: int) -> Key:
-        """Between queues shares decide, not priorities: what is to come to a queue is not for another one to take.
+        """Between queues shares decide, not priorities, so a task must not use room nominated for another queue.
 
-        But what is kept for later is free for every queue that goes first now: else it would wait beside idle nodes.
+        But a queue that goes first now may use what is reserved for later: otherwise it would wait beside idle nodes.
         """
         queue = tasks[0].group.queue if self.cache.queues.active and priority < SYSTEM_CRITICAL else ""
         behind = self._queues_behind(queue) if queue and self.nominations.starts else frozenset()
         return priority, self.left_out(tasks[0]), queue, self._end(tasks), behind
 
     def _queues_behind(self, queue: str) -> frozenset[str]:
-        """Of the queues for whose gangs nodes are kept for later, those that another one goes before.
+        """Return the queues with reservations for later that come after this queue in the order of queues.
 
-        It is so for all of a group, whatever it has been given so far. Raises PluginError.
+        The answer stays the same for all of a group, whatever the group has been given so far. Raises PluginError.
         """
         state = self.ledger.committed, self.nominations.version
         known = self._behind.get(queue)
         if known is None or known[0] != state:
             others = {task.group.queue for task in self.nominations.starts} - {queue}
-            own = self._runner.queue_key(queue)[:-1]  # without the name, which ends ties
+            own = self._runner.queue_key(queue)[:-1]  # without the name, which only breaks ties
             found = frozenset(other for other in others if own < self._runner.queue_key(other)[:-1])
             known = self._behind[queue] = state, found
         return known[1]
 
     def _end(self, tasks: Sequence[Task]) -> float:
-        """When the last of them ends if they are placed now; infinite where that does not matter, or is not known."""
+        """Return when the last of the tasks ends if they are placed now; infinite if unknown or irrelevant."""
         known = [known_seconds(task) for task in tasks] if self.backfills else [None]
         return self._wall + max((math.inf if one is None else one for one in known), default=math.inf)
 
 
 def _counts(nominated: Task, key: Key, starts: Mapping[Task, float]) -> bool:
-    """Whether a nominated task is yielded to."""
+    """Whether a task with this key must leave room for a nominated task."""
     _, own, _, end, behind = key
     if nominated.uid in own or not _is_first(nominated.standing, nominated.group.queue, key):
         return False
@@ -148,7 +151,7 @@ def _is_first(standing: int, queue: str, key: Key) -> bool:
 
 
 class _Counting:
-    """The filter over those of one evaluation, with the tasks that `key` yields to counted on their nodes."""
+    """The filter: runs the filters of one evaluation while nominated tasks are counted on their nodes."""
 
     def __init__(self, nominated: NominatedPods, evaluation: Evaluation, key: Key) -> None:
         self._nominations = nominated.nominations
@@ -159,7 +162,7 @@ class _Counting:
         self._key = key
 
     def _expected(self, view: NodeView) -> Expected:
-        """The view's rows to which pods are to come, with those that count."""
+        """Return the view's rows with nominated tasks that count for this key."""
         nominations, found = self._nominations, {}
         few = view.rows is not None and len(view) < nominations.nodes
         nodes = [view.node(place).metadata.name for place in range(len(view))] if few else None
@@ -171,9 +174,9 @@ class _Counting:
         return found
 
     def run(self, view: NodeView, mask: BoolColumn, task: Task | None) -> None:
-        """Clear the rows where the class does not fit beside those that are to come."""
+        """Clear the rows where the class does not fit beside the nominated tasks."""
         expected = self._expected(view)
-        if self._evaluation.any_filters:  # each node is evaluated as if no pod were to come to another one
+        if self._evaluation.any_filters:  # evaluate each node as if the others had no nominated pods
             for row, tasks in expected.items():
                 self._evaluate_beside({row: tasks}, view, mask, task)
         elif expected:
@@ -189,22 +192,22 @@ class _Counting:
         extra = view.extra[where] if view.extra is not None else None
         part = NodeView(self._table, rows[where], view.cls, extra)
         fits = np.ones(len(where), np.bool_)
-        there = {row: expected[row] for row in part.row_numbers.tolist()}  # the others are out already
+        there = {row: expected[row] for row in part.row_numbers.tolist()}  # other rows are cleared already
         with self._counted(there):
             for filtering in self._evaluation.filters:
                 filtering.run(part, fits, task)
         mask[where] = fits
 
     def why(self, view: NodeView, task: Task | None) -> list[list[str]]:
-        """What the filters say of each row with those that are to come."""
+        """Return the reasons of the filters for each row, with the nominated tasks counted."""
         return [verdict.reasons for verdict in self._verdicts(view, task)]
 
     def unresolvable(self, view: NodeView, task: Task | None) -> BoolColumn:
-        """What they say of it."""
+        """Return for each row whether the refusal is unresolvable, with the nominated tasks counted."""
         return np.array([verdict.unresolvable for verdict in self._verdicts(view, task)], np.bool_)
 
     def plugins(self, view: NodeView, task: Task | None) -> list[str]:
-        """Whose filter refused each row."""
+        """Return the plugin that rejected each row."""
         return [verdict.plugin or NAME for verdict in self._verdicts(view, task)]
 
     def _verdicts(self, view: NodeView, task: Task | None) -> list[Verdict]:
@@ -219,7 +222,7 @@ class _Counting:
 
     @contextmanager
     def _counted(self, expected: Expected) -> Iterator[None]:
-        """As if these tasks were on their rows; and those were not that end before they come."""
+        """In this context these tasks are counted on their rows, and tasks that end before they start are not."""
         ended = self._ended(expected) if self._nominations.starts else {}
         self._count(expected, 1)
         self._count(ended, -1)
@@ -230,7 +233,7 @@ class _Counting:
             self._count(expected, -1)
 
     def _ended(self, expected: Expected) -> Expected:
-        """By row: the tasks there that end before the first of those that are to come."""
+        """Return by row the tasks that end before the first of the nominated tasks starts."""
         starts, ledger, found = self._nominations.starts, self._ledger, {}
         for row, tasks in expected.items():
             first = min(starts.get(task, -math.inf) for task in tasks)
@@ -243,5 +246,5 @@ class _Counting:
         for row, tasks in expected.items():
             for task in tasks:
                 self._cache.count_on(row, task, sign)
-        if self._evaluation.any_filters:  # what is counted beyond the row follows what was touched
+        if self._evaluation.any_filters:  # filters that look beyond a row follow `touched`
             self._ledger.touched.extend(expected)

@@ -1,8 +1,8 @@
-"""A session: one cycle's view of the cluster, as plugins see it, over the parts with which the actions work.
+"""A session: one cycle's view of the cluster, for plugins and actions.
 
-Plugins register callbacks on it in `on_session_open` and read through it everywhere else. Actions use its parts:
-`runner` asks callbacks, `evaluator` evaluates classes and keeps their boards, `ledger` changes what is where (through
-statements), `nominated` says what tasks leave room for, and `trials` keeps what simulated removals found out.
+Plugins register callbacks on it in `on_session_open`, and read from it everywhere else. Actions use its parts: `runner`
+calls callbacks, `evaluator` has the evaluations of classes and their boards, `ledger` changes the state (through
+statements), `nominated` handles nominated pods, and `trials` caches the results of simulated removals.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ Kube = TypeVar("Kube", bound=KubeObject)
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """How a session evaluates and how hard it tries."""
+    """Options of the evaluation and the search."""
 
     evaluation: str = "heap"
-    """naive, board or heap: three ways to the same decisions. Naive remembers nothing of one task for the next."""
+    """naive, board or heap: three ways to the same decisions. Naive caches nothing between tasks."""
     placement_retries: int = 3
-    """Whole new starts of a gang in another order."""
+    """Maximum number of new attempts for a gang in another order."""
     search_steps: int = 2000
-    """Steps of the exhaustive search that ends the tries for a small gang."""
+    """Maximum number of steps of the exhaustive search for a small gang after these attempts."""
     most_moves: int = 64
-    """How many pods are moved at most for one group."""
+    """Maximum number of pods that are moved for one group."""
     rest_seconds: float = 300.0
-    """How long the pods of a controller are left alone after one of them was moved."""
+    """How long the pods of a controller are not moved again after one of them was."""
     preempts: bool = True
-    """Whether pods of lower priority may be preempted."""
+    """Whether the scheduler may preempt pods of lower priority."""
     preempts_at_once: bool = True
-    """Whether that is a part of each group's try, and not an action of its own."""
+    """Whether it preempts as a part of each group's attempt, and not in an action of its own."""
     reservations: int = 0
-    """For how many gangs that wait nodes are kept at a time."""
+    """Maximum number of waiting gangs with reserved nodes."""
 
 
 class Session(Callbacks):
-    """Opened over a snapshot. What is named in the hook manual and the reference of callbacks is for plugins."""
+    """One cycle's view of a snapshot. Plugins use the parts in the hook manual and the reference of callbacks."""
 
     def __init__(
         self,
@@ -65,35 +65,35 @@ class Session(Callbacks):
         options: SessionOptions = SessionOptions(),
         expired: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`expired` tells whether the cycle's time is over, so that no further group is started."""
+        """`expired` returns whether the cycle's time is over: then no further group is tried."""
         cache, wall = snapshot.cache, snapshot.wall
         super().__init__(cache.table, calls)
         self.snapshot = snapshot
         self.options = options
         self.expired = expired
         self.view = cache.view
-        """What is known of namespaces, services and controllers."""
+        """The known namespaces, services and controllers."""
         self.nominations: Nominations = cache.nominations
-        """Which pending tasks are to go where."""
+        """The nominated nodes of pending tasks."""
         self.queues: QueueUse = cache.queues
-        """The queues, and what each has, this session's placements included."""
+        """The queues and their usage, including this session's placements."""
         self.volume_use: VolumeUse = cache.volume_use
-        """Which volumes the pods on each node use, this session's placements included."""
+        """The volumes that the pods on each node use, including this session's placements."""
         self.now = snapshot.now
-        """The time of the session in seconds, from the injected clock."""
+        """The session's time in seconds, from the injected clock."""
         self.wall = wall
-        """The time of day at which the session opened, in seconds since 1970, as objects' times count them."""
+        """The time of day when the session opened, in seconds since 1970, to compare with times of objects."""
         self.reasons_wanted = True
-        """Whether anything reports why something is refused: not where a trial only asks whether it is."""
+        """Whether reasons are reported. False in trials, which only need to know whether a task is rejected."""
         self.asked_for: Task | None = None
-        """The task for which plugins are asked which pods may end, where it does not wait for the rest of its group."""
+        """The task for which plugins are asked about victims, if it does not wait for the rest of its group."""
         self.outcomes: dict[Group, PlacementResult] = {}
         self.errors: list[BaseException] = []
-        """Unexpected errors, each of one group: to be raised when everything is complete."""
+        """Unexpected errors, each of one group: raised when everything is complete."""
         self.trials_made = 0
-        """How often removals were simulated to see whether others would fit."""
+        """Number of simulations of removals."""
         self.held_up = 0
-        """How often a plugin was waited for in vain."""
+        """Number of plugin calls that timed out."""
         self.runner = CallbackRunner(self.registered, self.table, calls)
         self.ledger = Ledger(cache, self.runner, wall, calls.budgets)
         self.nominated = NominatedPods(cache, self.ledger, wall)
@@ -101,114 +101,113 @@ class Session(Callbacks):
         self.trials = TrialCache(self.ledger.touched)
         self._not_opened = {call.plugin for call in calls.functions("on_session_open")}
 
-    # ------------------------------------------------------------------ what there is
+    # ------------------------------------------------------------------ state
 
     def facts(self, plugin: str) -> Any:
-        """What the plugin's `facts` answered when the session opened; None without."""
+        """Return the plugin's answer to `facts` for this session; None without that hook."""
         return self.snapshot.facts.get(plugin)
 
     def objects(self, kind: type[Kube]) -> Mapping[str, Kube]:
-        """The objects of a kind, by namespace/name, or by name where it has no namespace; to be read only.
+        """Return the objects of a kind, by namespace/name, or by name if it is cluster-scoped. Read only.
 
-        All kinds that are watched beside nodes, pods, PodGroups and PriorityClasses: see `model.storage`.
+        It has all watched kinds except nodes, pods, PodGroups and PriorityClasses: see `model.storage`.
         """
         return self.snapshot.cache.objects.of(kind)
 
     def objects_version(self, kind: type[KubeObject]) -> int:
-        """Moves between sessions whenever an object of the kind comes, goes or changes: for what is computed once."""
+        """Return a number that changes between sessions when an object of the kind does: for caches."""
         return self.snapshot.cache.objects.version(kind)
 
     def newest_seen(self, kind: type[KubeObject]) -> int:
-        """The highest resourceVersion of the kind that was seen: an older object that is not there is gone."""
+        """Return the highest known resourceVersion of the kind: an older object that is missing was deleted."""
         return self.snapshot.cache.objects.newest(kind)
 
     def groups(self) -> Iterable[Group]:
-        """The groups that are due."""
+        """Return the active groups."""
         return self.snapshot.due
 
     def running(self) -> Iterable[Task]:
-        """All tasks that are on a node, in no particular order."""
+        """Return all tasks that are on a node, in no particular order."""
         return self.snapshot.cache.bound_tasks()
 
     def leaves(self, task: Task) -> bool:
-        """Whether a running task was made to end for others."""
+        """Whether a running task was evicted for others."""
         return self.ledger.leaves(task)
 
     def is_ending(self, task: Task) -> bool:
-        """Whether a running task was asked to end, by anything."""
+        """Whether a running task is terminating, or was evicted."""
         return self.ledger.is_ending(task)
 
     def ends_at(self, task: Task) -> float | None:
-        """When a task on a node ends, in seconds since 1970; None where that is not known.
+        """Return when a task on a node ends, in seconds since 1970; None if that is not known.
 
-        What is late, or was asked to end, may end at any moment. What is not heard of as bound yet begins now.
+        A task that is overdue or terminating may end at any moment. A task that is not known as bound yet begins now.
         """
         return self.ledger.ends_at(task)
 
     def node_at(self, row: int) -> str:
-        """The name of a row's node. Raises LookupError where it holds none."""
+        """Return the name of a row's node. Raises LookupError if the row has no node."""
         return self.ledger.node_at(row)
 
     def yields_to(self, tasks: Sequence[Task], nodes: Iterable[str] | None = None) -> Mapping[str, Sequence[Task]]:
-        """By node, of all or of these: the nominated tasks on none yet that tasks of one group must leave room for.
+        """Return by node, for all or for these nodes, the nominated tasks for which a group's tasks must leave room.
 
-        Filters count them. A plugin that places by a state of its own leaves them room in it; mostly it is nothing.
+        Filters count them. A plugin that places tasks by its own state must leave room for them. Usually it is empty.
         """
         return self.nominated.yielded_to(tasks, nodes) if self.nominations.node_by_uid else {}
 
     def count(self, task: Task, counts: Mapping[Hashable, int]) -> None:
-        """Let a task on a node add this to counters of its row (`nodes.counter`), beside its class's footprint and in
-        place of what it alone added to these keys before; 0 is nothing.
+        """Add amounts to counters (`nodes.counter`) of the row of a task on a node, beside its class's footprint.
 
-        For what the node decides only when a task is there, as which of its devices the task has: an `allocate` handler
-        counts it. From then on the core keeps it like a footprint, also where the task's removal is simulated, it is
-        back again, or its node goes and comes; it ends when the task is to be placed again. Keys that no class's
-        footprint has.
+        It replaces the task's own amounts of these keys; 0 removes one. It is for facts that the node decides only when
+        a task is placed, such as the devices of the task: call it in an `allocate` handler. The core then keeps the
+        amounts like a footprint, also in simulated removals and when the node is deleted and added again, until the
+        task is pending again. Use keys that no class's footprint has.
         """
         self.ledger.count(task, counts)
 
-    # ------------------------------------------------------------------ what plugins answer
+    # ------------------------------------------------------------------ answers of plugins
 
     def evaluation(self, cls: TaskClass) -> Evaluation:
-        """What is left to ask for a class. Raises PluginError."""
+        """Return the evaluation of a class. Raises PluginError."""
         return self.evaluator.evaluation(cls)
 
     def board(self, task: Task, subset: BoolColumn | None = None) -> Board:
-        """Where tasks like this one fit, and what each node is worth to them. Raises PluginError."""
+        """Return the nodes that fit tasks like this one, and their scores. Raises PluginError."""
         return self.evaluator.board(task, subset)
 
     @property
     def orders_gpus(self) -> bool:
-        """Whether any plugin has an opinion of GPUs."""
+        """Whether any plugin scores GPUs."""
         return bool(self.registered.gpu_orders)
 
     def gpu_order(self, task: Task, node: str, gpus: Iterable[str]) -> list[str]:
-        """A node's GPUs, the best for a task first, else in the order of their indices. Raises PluginError."""
+        """Return a node's GPUs, the best for a task first, then in the order of their indices. Raises PluginError."""
         return self.runner.gpu_order(task, node, gpus)
 
     def reclaimable(self, group: Group, victims: Iterable[Task]) -> list[Task]:
-        """Those of some running tasks that may end so that a group's queue gets its share. Raises PluginError."""
+        """Return those of the victims that callbacks allow to reclaim for the group's queue. Raises PluginError."""
         return self.runner.reclaimable(group, victims)
 
     def reclaim_refusal(self, scenario: Scenario) -> Refusal | None:
-        """Why a whole scenario of reclaiming a queue's share must not be done. Raises PluginError."""
+        """Return why a scenario of reclaiming is not allowed. Raises PluginError."""
         return self.runner.reclaim_refusal(scenario)
 
     def queue_allocated(self, queue: str) -> Share | None:
-        """What a queue uses; None where no plugin knows. Raises PluginError."""
+        """Return a queue's usage; None if no plugin knows it. Raises PluginError."""
         return first_share(self.registered.queue_allocated, queue)
 
     def queue_deserved(self, queue: str) -> Share | None:
-        """What a queue is to have whenever it wants it; None where no plugin knows. Raises PluginError."""
+        """Return a queue's deserved share; None if no plugin knows it. Raises PluginError."""
         return first_share(self.registered.queue_deserved, queue)
 
     def queue_fair_share(self, queue: str) -> Share | None:
-        """What a queue is to have beside what others want now; None where no plugin knows. Raises PluginError."""
+        """Return a queue's fair share, given the demand of all queues; None if unknown. Raises PluginError."""
         return first_share(self.registered.queue_fair_share, queue)
 
     @contextmanager
     def without_reasons(self) -> Iterator[None]:
-        """While it lasts, `reasons_wanted` is False."""
+        """In this context `reasons_wanted` is False."""
         wanted, self.reasons_wanted = self.reasons_wanted, False
         try:
             yield
@@ -218,7 +217,7 @@ class Session(Callbacks):
     # ------------------------------------------------------------------ opening and closing
 
     def open(self) -> None:
-        """Let every plugin register its callbacks. Raises PluginError; then those that opened were closed again."""
+        """Let every plugin register its callbacks. Raises PluginError, after it has closed the plugins that opened."""
         self.queues.reconcile()
         self.nominations.recount()
         for call in self.calls.functions("on_session_open"):
@@ -226,20 +225,20 @@ class Session(Callbacks):
             try:
                 call(self)
             except PluginError:
-                with suppress(PluginError):  # the first failure is the one that is reported
+                with suppress(PluginError):  # report only the first failure
                     self.close()
                 raise
             self._not_opened.discard(call.plugin)
 
     def close(self) -> None:
-        """Notify every plugin that opened; the first failure is raised then."""
+        """Notify every plugin that opened, then raise the first failure."""
         calls = [c for c in self.calls.functions("on_session_close") if c.plugin not in self._not_opened]
         notify(calls, self)
 
     def forget(self) -> None:
-        """Let go of what refers back to the session, once nothing asks it any more.
+        """Drop all references back to the session at its end.
 
-        Else columns and groups of thousands of sessions would stay until the garbage collector looks for old cycles.
+        Otherwise the columns and groups of thousands of sessions would stay in memory until a full garbage collection.
         """
         self.registered.clear()
         self.evaluator.forget()

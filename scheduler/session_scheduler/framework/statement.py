@@ -1,8 +1,8 @@
-"""The statement: the undo log of what a session does for a group, committed all or nothing; and the ledger it changes.
+"""The statement: the undo log of a session's changes for a group, committed all-or-nothing; and the ledger it changes.
 
-A statement allocates tasks, evicts them, and owns what plugins reserved (`Placement`). Until `commit` everything can be
-rolled back, to a checkpoint or to the start; leaving the `with` block without a commit undoes all of it. Actions open
-one for each group; `binding` carries out the `Decision` that a commit returns.
+A statement allocates tasks, evicts them, and owns what plugins reserved (`Placement`). Until `commit`, `rollback` can
+undo changes, back to a checkpoint or to the start. Leaving the `with` block without a commit undoes all changes.
+Actions open one for each group; `binding` executes the `Decision` that a commit returns.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ class Held:
     plugin: str
     placement: Placement
     budget: float | None = None
-    """Seconds that it may take for an answer."""
+    """Time-out of its methods in seconds."""
 
     def undo(self) -> None:
-        """Give everything back. Raises PluginError."""
+        """Free all resources. Raises PluginError."""
         self._call(self.placement.undo)()
 
     def redo(self) -> None:
-        """Take it all again. Raises PluginError."""
+        """Reserve all of them again. Raises PluginError."""
         self._call(self.placement.redo)()
 
     def holds(self) -> Mapping[Task, Mapping[str, Any]]:
-        """What each task holds, read once. Raises PluginError."""
+        """Read once what is reserved for each task. Raises PluginError."""
         answer: Mapping[Task, Mapping[str, Any]] = self._call(self._holds)()
         return answer
 
     def _holds(self) -> dict[Task, dict[str, Any]]:
         found = {task: dict(held) for task, held in self.placement.holds.items()}
-        msgspec.json.encode(list(found.values()))  # raises where it is no JSON
+        msgspec.json.encode(list(found.values()))  # raises if it is not JSON
         return found
 
     def release(self, tasks: Sequence[Task]) -> None:
-        """Give some tasks' share back. Raises PluginError."""
+        """Free some tasks' share. Raises PluginError."""
         self._call(self.placement.release)(tasks)
 
     def _call(self, function: Callable[..., Any]) -> HookCall:
@@ -62,7 +62,7 @@ class Held:
 
 
 class Allocated(msgspec.Struct, frozen=True, eq=False):
-    """One task placed on a row."""
+    """A task placed on a row."""
 
     task: Task
     row: int
@@ -70,7 +70,7 @@ class Allocated(msgspec.Struct, frozen=True, eq=False):
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """One task taken off its row; `phase` is what it was in."""
+    """A task removed from its row; `phase` is its phase before."""
 
     task: Task
     row: int
@@ -83,88 +83,88 @@ Operation = Allocated | Evicted | Held
 
 @dataclass(slots=True)
 class Decision:
-    """What one committed statement decided, for `binding` to carry out."""
+    """The changes of one committed statement, for `binding` to execute."""
 
     group: Group
     allocated: list[Task] = field(default_factory=list)
     evicted: dict[Task, str] = field(default_factory=dict)
-    """With the node of each."""
+    """The evicted tasks, each with its node."""
     held: list[Held] = field(default_factory=list)
     holds: Mapping[Task, Mapping[str, Any]] | None = None
-    """What each task holds, by plugin, where that was decided before and is in no `held`."""
+    """The resources of each task by plugin, if an earlier decision reserved them and `held` does not have them."""
     preemptions: Sequence[Preemption] = ()
-    """The pods that end to make room for the group's other tasks."""
+    """The preemptions for the group's other tasks."""
     nominated: Mapping[Task, str] = field(default_factory=dict)
-    """The node for which each of these is nominated from now on; empty where for none any more."""
+    """The new nominated node of each of these tasks; empty for none."""
     mutations: Mapping[Task, Sequence[Mutation]] = field(default_factory=dict)
-    """What plugins add to the annotations of the tasks that are placed."""
+    """The annotations that plugins add to the placed tasks."""
 
 
 @dataclass(slots=True)
 class PlacementResult:
-    """What placing came to, for a group or for one attempt of it: what was placed, and why the rest was not."""
+    """The result of placing a group, or of one attempt: the placed tasks, and the reasons for the others."""
 
     group: Group
     placed: list[Task] = field(default_factory=list)
-    """The tasks of the group that were placed; those of an attempt are in the statement."""
+    """The group's placed tasks; those of an attempt are in the statement."""
     reasons: dict[Task, str] = field(default_factory=dict)
-    """Why each of the others was refused."""
+    """The reason for each rejected task."""
     refusal: Refusal | None = None
-    """What refused the group as a whole."""
+    """The refusal of the whole group."""
     score: float = 0.0
-    """Of an attempt: the summed score of what it placed."""
+    """The summed score of the placed tasks; only of an attempt."""
     nowhere: bool = False
-    """Whether there was not even a node set to try: then the refusal says it all."""
+    """Whether there was no node set to try; the refusal has the reason."""
     placements: int = 0
-    """In how many topology domains the group was tried; 0 without a topology constraint."""
+    """Number of topology domains that were tried; 0 without a topology constraint."""
     lacks: Mapping[str, int] = field(default_factory=dict)
-    """By sub-group: how many more an attempt would have needed beside what it placed; nothing where it placed none."""
+    """By sub-group, how many more tasks an attempt needed beside those that it placed; empty if it placed none."""
     tried: list[Task] = field(default_factory=list)
-    """The tasks for which nodes were looked for."""
+    """The tasks for which nodes were searched."""
     barred: list[Task] = field(default_factory=list)
-    """Those that a plugin's `prepare` refused, whatever the node."""
+    """The tasks that a plugin's `prepare` rejected on any node."""
     over_capacity: list[Task] = field(default_factory=list)
-    """Those that may not have what they request, wherever it is."""
+    """The tasks that may not use what they request on any node."""
     over_capacity_together: list[Task] = field(default_factory=list)
-    """The tasks of a gang that could be placed, where too few of them may have what they request."""
+    """The tasks of a gang that fit, but too few of which may use what they request."""
     nominated: dict[Task, str] = field(default_factory=dict)
-    """The node for which each of these is nominated from now on; empty where for none any more."""
+    """The new nominated node of each of these tasks; empty for none."""
     nominated_before: dict[Task, str] = field(default_factory=dict)
-    """The node for which each of these was nominated until now; empty for none."""
+    """The previous nominated node of each of these tasks; empty for none."""
     preempts: bool = False
-    """Whether plugins were asked which pods to preempt."""
+    """Whether `postfilter` was called for the group."""
     filled_in: bool = False
-    """Whether it uses what is kept for a gang that starts later."""
+    """Whether the group uses nodes reserved for a gang that starts later."""
     placed_in_part: bool = False
-    """Whether the group starts without some of the tasks: they are retried on their own."""
+    """Whether the group starts without some tasks, which are retried on their own."""
 
     @property
     def scheduled(self) -> bool:
-        """Whether nothing of the group was refused."""
+        """Whether no task of the group was rejected."""
         return self.refusal is None and not self.reasons
 
     @property
     def refused(self) -> bool:
-        """Whether nothing was placed, and no error is the reason."""
+        """Whether no task was placed, for another reason than an error."""
         failed = self.refusal is not None and self.refusal.failed
         return not self.scheduled and not self.placed and not failed
 
 
 class Ledger:
-    """What a session changes: which tasks are on which nodes, nominated, ending, or removed by a simulation."""
+    """The state that a session changes: tasks on nodes, nominations, victims, and simulated removals."""
 
     def __init__(self, cache: Cache, runner: CallbackRunner, wall: float, budgets: Mapping[str, float | None]) -> None:
-        """`wall` is the time of day; `budgets` are the seconds that a call of each plugin may take."""
+        """`wall` is the time of day; `budgets` has the time-out of each plugin's calls in seconds."""
         self.runner = runner
         self.budgets = budgets
         self.touched: list[int] = []
-        """Rows in the order in which tasks were put on or taken off them; boards remember how far they have read."""
+        """The rows of all changes, in order. Each board remembers how far it has read."""
         self.committed = 0
-        """How many statements have changed something for good."""
+        """The number of committed statements with changes."""
         self.to_end: set[str] = set()
-        """Pods (uids) that are to end for tasks of the group whose turn it is."""
+        """Pods (uids) to evict for tasks of the current group."""
         self.away: dict[Task, None] = {}
-        """The running tasks whose removal is simulated just now."""
+        """The running tasks whose removal is being simulated."""
         self._cache = cache
         self._wall = wall
         self._nominations = cache.nominations
@@ -172,21 +172,21 @@ class Ledger:
         self._nodes, self._row_of = cache.table.nodes, cache.table.row_of
 
     def statement(self, group: Group) -> Statement:
-        """A statement for a group: a context manager, and undone at its end unless it is committed."""
+        """Open a statement for a group; a context manager that undoes the changes unless they are committed."""
         return Statement(self, group)
 
-    # ------------------------------------------------------------------ what is so
+    # ------------------------------------------------------------------ state
 
     def leaves(self, task: Task) -> bool:
-        """Whether a running task was made to end for others."""
+        """Whether a running task was evicted for others."""
         return task.uid in self._cache.preempted or task.uid in self.to_end
 
     def is_ending(self, task: Task) -> bool:
-        """Whether a running task was asked to end, by anything."""
+        """Whether a running task is terminating, or was evicted."""
         return task.pod.metadata.deletion_timestamp is not None or self.leaves(task)
 
     def ends_at(self, task: Task) -> float | None:
-        """When a task on a node ends; see `Session.ends_at`."""
+        """Return when a task on a node ends; see `Session.ends_at`."""
         if self.is_ending(task):
             return self._wall
         seconds = known_seconds(task)
@@ -196,16 +196,16 @@ class Ledger:
         return self._wall + seconds if end is None else max(end, self._wall)
 
     def node_at(self, row: int) -> str:
-        """The name of a row's node. Raises LookupError where it holds none."""
+        """Return the name of a row's node. Raises LookupError if the row has no node."""
         node = self._nodes[row] if 0 <= row < len(self._nodes) else None
         if node is None:
-            raise LookupError(f"row {row} holds no node")
+            raise LookupError(f"row {row} has no node")
         return node.metadata.name
 
     # ------------------------------------------------------------------ changes
 
     def occupy(self, task: Task, node: str, phase: Phase = Phase.ASSUMED) -> None:
-        """Put a task on a node, known or (an eviction undone) not. For statements."""
+        """Put a task on a node, which after an undone eviction may be unknown. For statements."""
         self._cache.occupy(task, node)
         task.phase = phase
         if self._nominated:
@@ -214,7 +214,7 @@ class Ledger:
             self.touched.append(task.row)
 
     def vacate(self, task: Task, phase: Phase) -> None:
-        """Take a task off its row. For statements."""
+        """Remove a task from its row. For statements."""
         if task.row >= 0:
             self.touched.append(task.row)
         self._cache.vacate(task, phase)
@@ -224,16 +224,16 @@ class Ledger:
     def count(self, task: Task, counts: Mapping[Hashable, int]) -> None:
         """Add to counters of a task's row; see `Session.count`."""
         if task.node is None:
-            raise ValueError(f"{task.key} is on no node: there is nothing to count it on")
+            raise ValueError(f"{task.key} is not on a node: its counts need one")
         merged = {key: amount for key, amount in {**task.counts, **counts}.items() if amount}
         self._cache.set_counts(task, merged)
-        if task.row >= 0 and self.touched[-1:] != [task.row]:  # right after it was put there it is one change
+        if task.row >= 0 and self.touched[-1:] != [task.row]:  # directly after its placement it is one change
             self.touched.append(task.row)
 
     def nominate(self, task: Task, node: str, start: float | None = None) -> None:
-        """Let a pending task be nominated for a node; for none where that is empty.
+        """Nominate a pending task for a node; an empty name removes the nomination.
 
-        `start`: since when it is to have the node, in seconds since 1970; None where that is as soon as it can be.
+        `start` is the start of its reservation in seconds since 1970; None if it may start as soon as possible.
         """
         self._touch_nominated(task)
         self._nominations.put(task, node)
@@ -241,7 +241,7 @@ class Ledger:
         self._touch_nominated(task)
 
     def _touch_nominated(self, task: Task) -> None:
-        """Others must (no more) fit beside the task on the node that it is nominated for."""
+        """Note a change on the task's nominated node, because other tasks must leave room there, or no longer."""
         row = self._row_of.get(self._nominations.node_of(task) or "", -1)
         if row >= 0:
             self.touched.append(row)
@@ -261,7 +261,7 @@ class Ledger:
 
 
 class Statement:
-    """Use as a context manager: `with ledger.statement(group) as statement: …; statement.commit()`."""
+    """An undo log, used as a context manager: `with ledger.statement(group) as statement: …; statement.commit()`."""
 
     def __init__(self, ledger: Ledger, group: Group) -> None:
         self._ledger = ledger
@@ -274,16 +274,16 @@ class Statement:
     # ------------------------------------------------------------------ changes
 
     def allocate(self, task: Task, row: int) -> None:
-        """Place a pending task on a row. Filters are not asked: the caller did."""
+        """Place a pending task on a row. The caller must have run the filters."""
         self._check_open()
         if task.phase is not Phase.PENDING:
             raise ValueError(f"{task.key} is {task.phase.value}, not pending: it cannot be placed")
         self._apply(Allocated(task, row))
 
     def evict(self, task: Task) -> None:
-        """Take a bound task off its node, in this session's view.
+        """Remove a bound task from its node in this session's view.
 
-        When the statement is committed it is asked to end, and what was placed beside is retried once it has.
+        After the commit the pod is evicted; the tasks that are placed in its room are retried once it is gone.
         """
         self._check_open()
         if task.phase is not Phase.BOUND or task.node is None:
@@ -291,7 +291,7 @@ class Statement:
         self._apply(Evicted(task, task.row, task.node, task.phase))
 
     def hold(self, plugin: str, placement: Placement) -> Held:
-        """Own resources that a plugin has just reserved: from now on they are undone with the rest."""
+        """Own resources that a plugin has just reserved: from now on the statement undoes them with the rest."""
         self._check_open()
         held = Held(plugin, placement, self._ledger.budgets.get(plugin))
         self._log.append(held)
@@ -300,13 +300,13 @@ class Statement:
     # ------------------------------------------------------------------ undo and redo
 
     def checkpoint(self) -> int:
-        """A mark to roll back to."""
+        """Return a mark for `rollback`."""
         return len(self._log)
 
     def rollback(self, mark: int = 0) -> list[Operation]:
-        """Undo everything after the mark, last first. Returns what was undone, for `redo`.
+        """Undo everything after the mark, last first. Return the undone operations, for `redo`.
 
-        A placement that fails to undo does not stop the others; the first failure is raised at the end.
+        If a placement fails to undo, the others are still undone; the first failure is raised at the end.
         """
         self._check_open()
         undone = self._log[mark:]
@@ -321,9 +321,9 @@ class Statement:
         return undone
 
     def redo(self, operations: Sequence[Operation]) -> None:
-        """Do again what `rollback` undid, all of it; the state must be as it was when it returned.
+        """Apply again all operations that `rollback` undid. The state must be the same as after the rollback.
 
-        Where one of them fails, those before it are undone again, and its error is raised.
+        If one of them fails, undo those before it and raise its error.
         """
         self._check_open()
         mark = self.checkpoint()
@@ -335,7 +335,7 @@ class Statement:
                 else:
                     self._apply(operation)
         except BaseException:
-            with suppress(PluginError):  # the first failure is the one that is reported
+            with suppress(PluginError):  # report only the first failure
                 self.rollback(mark)
             raise
 
@@ -345,11 +345,11 @@ class Statement:
         preemptions: Sequence[Preemption] = (),
         nominated: Mapping[Task, str] = _NONE,
     ) -> Decision:
-        """End the statement; its changes stand and are returned as one decision, with what else was decided."""
+        """End the statement. Its changes stay; return them, with the other arguments, as one decision."""
         self._check_open()
         self._open = False
         self._ledger.committed += bool(self._log)
-        self._ledger.to_end.clear()  # what carries the decision out knows from now on
+        self._ledger.to_end.clear()  # from now on the executor of the decision tracks them
         decision = Decision(self._group, mutations=mutations, preemptions=preemptions, nominated=nominated)
         for operation in self._log:
             if isinstance(operation, Allocated):
@@ -361,13 +361,13 @@ class Statement:
         return decision
 
     def placed_since(self, mark: int) -> list[Task]:
-        """The tasks that were allocated after the mark."""
+        """Return the tasks that were allocated after the mark."""
         return [operation.task for operation in self._log[mark:] if isinstance(operation, Allocated)]
 
-    # ------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------ helpers
 
     def _apply(self, operation: Allocated | Evicted) -> None:
-        """Change, log, notify: in this order, so that a handler that raises leaves nothing that cannot be undone."""
+        """Change, log, notify: in this order, so that a change can be undone even if a handler raises."""
         task = operation.task
         if isinstance(operation, Allocated):
             self._ledger.occupy(task, self._ledger.node_at(operation.row))
@@ -391,7 +391,7 @@ class Statement:
 
     def _check_open(self) -> None:
         if not self._open:
-            raise RuntimeError("the statement was committed: open another")
+            raise RuntimeError("the statement was committed: open a new one")
 
     def __enter__(self) -> Self:
         return self

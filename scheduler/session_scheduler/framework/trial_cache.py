@@ -1,4 +1,4 @@
-"""The trial cache: what a session's simulated removals of running pods found out, for the trials that follow."""
+"""The trial cache: results of a session's simulated removals of running pods, for later trials."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NOTHING = (-2, None)
 
 @dataclass(frozen=True, slots=True)
 class KnownNoPreemption:
-    """What `postfilter` could not do in a state of the session; `waiting` are the plugins that wait for binds."""
+    """A failed `postfilter` in a state of the session; `waiting` are the plugins that wait for bindings."""
 
     state: tuple[int, int]
     answer: NoPreemption
@@ -21,7 +21,7 @@ class KnownNoPreemption:
 
 
 class TrialCache:
-    """What trials found out about nodes, as long as nothing is put on or taken off them."""
+    """Caches the results of trials for a node until a task is put on the node or removed from it."""
 
     def __init__(self, touched: Sequence[int]) -> None:
         self._touched = touched
@@ -29,17 +29,17 @@ class TrialCache:
         self._last: dict[int, int] = {}
         self._known: dict[Any, dict[int, tuple[int, Any]]] = {}
         self.no_preemption: dict[Any, KnownNoPreemption] = {}
-        """By class and priority: what `postfilter` could not do (see `actions.postfilter`)."""
+        """The failures of `postfilter` by class and priority (see `actions.postfilter`)."""
 
     def _read(self) -> None:
-        """Read which rows were touched since."""
+        """Read the new changes of rows."""
         touched = self._touched
         for place in range(self._cursor, len(touched)):
             self._last[touched[place]] = place
         self._cursor = len(touched)
 
     def recall(self, key: Any, rows: Iterable[int]) -> list[Any]:
-        """For each row what was put for it under this key; None where that is nothing, or holds no more."""
+        """Return the cached value of each row for this key; None if there is none, or if it is outdated."""
         self._read()
         known, last = self._known.get(key, {}), self._last
         found = []
@@ -49,6 +49,6 @@ class TrialCache:
         return found
 
     def put(self, key: Any, row: int, found: Any) -> None:
-        """Keep something for the row."""
+        """Cache a value for the row."""
         self._read()
         self._known.setdefault(key, {})[row] = self._last.get(row, -1), found

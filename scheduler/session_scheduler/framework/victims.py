@@ -1,4 +1,4 @@
-"""The victims of preemption: which pods may end, in what order, and at what price; pure functions over tasks.
+"""The victims of preemption: candidates, their order and their cost; pure functions over tasks.
 
 Source: kube-scheduler 1.36, pkg/scheduler/framework/preemption and plugins/defaultpreemption.
 """
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from session_scheduler.model.groups import Group, Phase, Task
 
 _NOT_STARTED = "~"
-"""Sorts behind every time: a pod that has not started counts as starting now."""
+"""Sorts after every time: a pod that has not started counts as starting now."""
 _ABOVE_ZERO = 2**31
-"""Added to priorities that are summed up: of negative ones, too, fewer victims must be less."""
+"""Added to priorities before they are summed up: so also with negative priorities fewer victims cost less."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
-    """Running tasks that end together or not at all: one, or all of a group whose disruptionMode says so."""
+    """Running tasks that are preempted together: a single one, or a whole group if its disruptionMode says so."""
 
     tasks: tuple[Task, ...]
     priority: int
@@ -32,15 +32,15 @@ class Unit:
 
 
 def started(task: Task) -> str:
-    """When a running task's pod began, as RFC 3339 text."""
+    """Return when a running task's pod began, as RFC 3339 text."""
     return task.pod.status.start_time or _NOT_STARTED
 
 
 def units_of(tasks: Iterable[Task], priority: int) -> list[Unit]:
-    """What may end of some running tasks for one of this priority: what has a lower one.
+    """Return the units among running tasks that a task of this priority may preempt: those of lower priority.
 
-    Of a group that is disrupted whole that is all that runs of it, on whatever node; nothing while any of it is being
-    bound. So it is of a gang that has not started yet: a part of it is of no use, and would be ended soon.
+    A group that is preempted as a whole is one unit with all its running tasks on all nodes, and none while one of them
+    is being bound. The same holds for a gang that has not started yet, because a part of it is useless.
     """
     found: list[Unit] = []
     seen = set()
@@ -61,13 +61,13 @@ def units_of(tasks: Iterable[Task], priority: int) -> list[Unit]:
 
 
 def importance(unit: Unit) -> tuple[int, bool, int, str, str]:
-    """What orders units on a node, the more important first: priority, whole groups, how long they run."""
+    """Return a sort key of units on a node, most important first: priority, whole groups, running time."""
     size = -len(unit.tasks) if unit.whole else 0
     return -unit.priority, not unit.whole, size, unit.started, unit.tasks[0].key
 
 
 def importance_to_groups(unit: Unit) -> tuple[int, bool, int, str, str]:
-    """As `importance` where a gang looks for room: any member of a group comes before a pod alone."""
+    """Like `importance`, if the preemptor is a gang: a member of any group comes before a single pod."""
     grouped = not unit.tasks[0].group.single
     return -unit.priority, not grouped, -len(unit.tasks) if grouped else 0, unit.started, unit.tasks[0].key
 
@@ -76,27 +76,27 @@ def importance_to_groups(unit: Unit) -> tuple[int, bool, int, str, str]:
 
 
 class Candidate:
-    """A node, and the units that must end so that the task fits, the most important first."""
+    """A node, and the units to preempt so that the task fits, most important first."""
 
     __slots__ = ("first_start", "node", "price", "tasks", "violations")
 
     def __init__(self, node: str, victims: Sequence[Unit], violations: int, ending: Collection[Unit] = ()) -> None:
-        """`ending`: units that end anyway, and cost nothing."""
+        """`ending` are units that are terminating already, and cost nothing."""
         self.node = node
         self.tasks = tuple(task for unit in victims for task in unit.tasks)
-        """All that would end."""
+        """All victims."""
         self.violations = violations
         paid = [unit for unit in victims if unit not in ending]
         highest = paid[0].priority if paid else -_ABOVE_ZERO
         total = sum((unit.priority + _ABOVE_ZERO) * len(unit.tasks) for unit in paid)
         self.price = (violations, highest, total, sum(len(unit.tasks) for unit in paid))
-        """Violated budgets, the highest priority, the sum of priorities, pods: the less the better, in this order."""
+        """Violated budgets, highest priority, sum of priorities, number of pods: less is better, in this order."""
         starts = (unit.started for unit in paid if unit.priority == highest)
         self.first_start = min(starts, default=_NOT_STARTED)
         """When the first of the most important victims began to run."""
 
 
 def best(candidates: Sequence[Candidate]) -> Candidate:
-    """By kube-scheduler's criteria: the lowest price, then the latest first start, then the first as given."""
+    """Return the best candidate by kube-scheduler's criteria: lowest price, then latest first start, then order."""
     least = min(candidate.price for candidate in candidates)
     return max((one for one in candidates if one.price == least), key=lambda one: one.first_start)

@@ -1,12 +1,11 @@
-"""Interrupts a plugin that does not answer: a thread sees which call is late, and a signal ends it where it stands.
+"""The watchdog of plugin calls: a thread finds calls that exceed their time-out, and a signal interrupts them.
 
-A call that is watched puts itself into `running`, with its start time, which it takes anyway. The thread only looks
-whether that call is over its budget, and then signals the main thread. What the signal's handler raises must never
-meet anything else than the plugin's own code: it raises where that call still is the one that runs, and where what
-runs is the plugin's, called by it alone: not the core that the plugin called, which would be left half way. What of
-the core a plugin calls again and again asks `answer_in_time` by itself, before it changes anything.
+A watched call registers itself in `running` with its start time. The thread only checks whether that call is late, and
+then signals the main thread. The signal handler must raise only in the plugin's own code. So it checks that the call
+still runs, and that the current frame belongs to the plugin: not to core functions that the plugin called, whose state
+would be left inconsistent. Core functions that plugins call often call `answer_in_time` before they change anything.
 
-A plugin that waits in a foreign library is interrupted when that returns. Calls in other threads are not interrupted.
+If a plugin waits in a foreign library, it is interrupted when that returns. Calls in other threads are not interrupted.
 """
 
 from __future__ import annotations
@@ -18,29 +17,29 @@ from types import CodeType, FrameType
 from typing import Final, Protocol
 
 _SIGNAL: Final = signal.SIGURG
-"""It is ignored where nothing handles it, and nothing else sends it."""
+"""A signal that is ignored by default, and that nothing else sends."""
 _INTERVAL: Final = 0.25
-"""Seconds between two checks; fewer for small budgets."""
+"""Seconds between two checks; shorter for short time-outs."""
 _AGAIN: Final = 0.01
-"""Seconds until a call is signalled again that could not be interrupted, or went on."""
+"""Seconds until a late call is signalled again."""
 _CORE: Final = "session_scheduler."
 
 
 class Overdue(BaseException):
-    """Raised in a plugin's code that is over its budget; no `except Exception` of its own holds it up."""
+    """Raised in a plugin's code after its time-out. A BaseException, so that `except Exception` does not catch it."""
 
 
 class Watched(Protocol):
-    """A call that runs."""
+    """A running call."""
 
     budget: float | None
-    """Seconds; None where it is never interrupted."""
+    """Time-out in seconds; None for none."""
     since: float
-    """When it began, by `perf_counter`."""
+    """Start time by `perf_counter`."""
 
 
 class Running:
-    """What runs now."""
+    """The current call."""
 
     __slots__ = ("call",)
 
@@ -50,7 +49,7 @@ class Running:
 
 running: Final = Running()
 guards: Final[set[CodeType]] = set()
-"""What calls plugins, with the call as its `self`."""
+"""Code that calls plugins, with the call as its `self`."""
 
 
 def _is_late(call: Watched | None) -> bool:
@@ -58,7 +57,7 @@ def _is_late(call: Watched | None) -> bool:
 
 
 def answer_in_time() -> None:
-    """End a plugin that is over its budget, here where it has called the core. Raises Overdue."""
+    """Interrupt a plugin after its time-out at this point, where it has called the core. Raises Overdue."""
     if _is_late(running.call):
         raise Overdue
 
@@ -73,8 +72,8 @@ def _interrupt(_number: int, frame: FrameType | None) -> None:
 
 
 def _is_its_own(frame: FrameType | None, call: Watched | None) -> bool:
-    """Whether what runs belongs to the plugin that is called. What the guard itself calls may be the core's, if that is
-    not where it stands: it only passes on, or takes an answer apart.
+    """Whether the frame belongs to the called plugin. Between the plugin's code and the guard there may be core frames,
+    because the guard may call core functions that only pass the call on, or convert an answer.
     """
     if frame is None or frame.f_code in guards or _is_core(frame):
         return False
@@ -96,14 +95,14 @@ def _is_core(frame: FrameType) -> bool:
 
 
 class _Watch:
-    """One for the process, from the first budget on."""
+    """The process's watchdog thread, started with the first time-out."""
 
     def __init__(self) -> None:
         self._interval = _INTERVAL
         self._thread: threading.Thread | None = None
 
     def over(self, budget: float) -> None:
-        """Let calls with this budget be watched. Only what is asked for in the main thread can be interrupted."""
+        """Watch calls with this time-out. Only calls in the main thread can be interrupted."""
         if threading.current_thread() is not threading.main_thread():
             return
         self._interval = min(self._interval, budget / 4)

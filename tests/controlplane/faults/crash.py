@@ -1,7 +1,7 @@
-"""A crash at one exact write, and what a test says of what comes after it.
+"""A crash at one exact write, and checks of the state after the restart.
 
 crash = Crash(world)                               # its scheduler is not yet started
-crash.run_until(3, binds)                          # killed as soon as the third Binding was done
+crash.run_until(3, binds)                          # killed directly after the third Binding
 crash.restart()
 """
 
@@ -17,7 +17,7 @@ from .world import World
 
 FIRST: Final[dict[str, Any]] = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000000,
                                "preemptionPolicy": "Never", "metadata": {"name": "tests-first"}}  # fmt: skip
-"""The priority class of what comes before the gang."""
+"""The priority class of pods that come before the gang."""
 Where = Callable[[str, str], bool]
 
 
@@ -38,7 +38,7 @@ def touches(method: str, path: str) -> bool:
 
 
 class Crash:
-    """A gang named "gang", and a scheduler that is killed where a test says and started again by it."""
+    """A gang named "gang", and a scheduler that tests kill and restart."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -48,7 +48,7 @@ class Crash:
         world.keep_alive(False)
 
     def run_until(self, number: int, where: Where, fault: Fault = Fault.CALL_AFTER) -> None:
-        """Start the scheduler; it dies at the `number`th write of a kind: CALL_AFTER that was done, or CALL_BEFORE."""
+        """Start the scheduler; kill it after (CALL_AFTER) or before (CALL_BEFORE) the `number`th write of a kind."""
         rule = self.at(number, where, fault)
         self.scheduler.start()
         self.wait_for(rule)
@@ -60,14 +60,14 @@ class Crash:
         self.world.keep_alive(False)
 
         def happened() -> bool:
-            # The fault kills it first and is done a moment later: only an end of another kind is none of the test's.
+            # The fault first kills it, and is marked as done a moment later. Any other end is an error.
             assert self.scheduler.status in (None, -signal.SIGKILL), f"status {self.scheduler.status}"
             return rule.done.is_set()
 
         self.world.until(f"{rule.fault.value}, write {rule.number},", happened)
 
     def run_whole(self) -> None:
-        """The gang is bound and acknowledged; then the scheduler dies."""
+        """Bind and acknowledge the gang, then kill the scheduler."""
         self.scheduler.start()
         self.world.wait_whole("gang")
         self.scheduler.kill()
@@ -77,7 +77,7 @@ class Crash:
         self.world.keep_alive(True)
 
     def compete(self, *, device: bool = True) -> None:
-        """A pod that takes the first place that is free of it."""
+        """Create a pod that takes the first free place."""
         self.world.create_pod("competitor", device=device, priorityClassName=FIRST["metadata"]["name"])
 
     def assert_competitor_waits(self) -> None:
@@ -100,7 +100,7 @@ class Crash:
         return {pod["name"]: pod["node"] for pod in self.plan.pods.values()}
 
     def assert_rolled_forward(self, plan: Plan, places: dict[str, str]) -> None:
-        """The gang is whole where the plan had put it, by that plan."""
+        """Check that the gang is bound completely, as the plan says."""
         self.world.wait_whole("gang", len(places))
         assert self.world.places("gang") == places
         assert {attempt_of(pod) for pod in self.world.members("gang")} == {plan.attempt}

@@ -1,8 +1,8 @@
-"""A single pod with a device: a group of one without a PodGroup; its Binding alone says where it is and what it holds.
+"""A single pod with a device: a group of one without a PodGroup. Only its Binding records its node and its device.
 
-There is one device and room for more pods. The first pod is bound; a second one is told that it has to wait; the first
-one ends, and its device is the second one's, and at last a third one's. Whatever goes wrong: the device is never given
-twice, what a pod is told equals what it holds, and each is bound once.
+There is one device, and room for more pods. The first pod is bound, and a second one has to wait. When the first one
+ends, the second one gets its device, and later a third one. Whatever fails, the device is never allocated twice, each
+pod's annotations match its record, and each pod is bound once.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ _DONE = re.compile(r"\b201\b")
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
 
-# ---------------------------------------------------------------------- parts
+# ---------------------------------------------------------------------- helpers
 
 
 def begin(world: World) -> None:
-    """Two nodes, each with room for two pods that the device plugin would let on; the first pod."""
+    """Create two nodes, each with room for two pods (the device plugin would admit both), and the first pod."""
     for _ in range(2):
         world.add_node(cpu=2, devices=2)
     world.create_pod("first")
 
 
 def wait_bound(world: World, name: str) -> None:
-    """Return once a pod is bound."""
+    """Wait until a pod is bound."""
     world.until(f"a node for {name}", lambda: is_bound(world.pod(name)))
 
 
 def wait_told(world: World, name: str) -> None:
-    """Return once a pod, which must not be bound, was told that it has to wait."""
+    """Wait until a pod, which must not be bound, has a condition that says why it waits."""
 
     def told() -> bool:
         pod = world.pod(name)
@@ -62,7 +62,7 @@ def wait_told(world: World, name: str) -> None:
 
 
 def check(world: World) -> None:
-    """Raise InvariantError unless the invariants hold, pods are told what they hold, and each was bound once."""
+    """Raise InvariantError unless the invariants hold, annotations match records, and each pod was bound once."""
     for pod in world.check().live:
         found = [*_untold(pod), *_bound_again(world, pod["metadata"]["name"])]
         if found:
@@ -70,7 +70,7 @@ def check(world: World) -> None:
 
 
 def _untold(pod: Manifest) -> Iterator[str]:
-    """What a pod's annotations say otherwise than its record does."""
+    """Return differences between a pod's annotations and its record."""
     jobs = held_jobs(pod)
     devices = [device for part in jobs.values() for device in part.get("devices", [])]
     jobids = set((annotation(pod, f"{PREFIX}jobid") or "").split(","))
@@ -80,18 +80,18 @@ def _untold(pod: Manifest) -> Iterator[str]:
 
 
 def _bound_again(world: World, name: str) -> Iterator[str]:
-    """Requests by which an already bound pod was bound again, as the API server answered them."""
+    """Return Bindings of pods that were bound already, by the API server's responses."""
     sent = [write for proxy in world.proxies for write in proxy.writes if write.path.endswith(f"/{name}/binding")]
     done = sum(len(_DONE.findall(write.outcome)) for write in sent)
     if done != 1:
         yield f"pod {name}: was bound {done} times: {[write.outcome for write in sent]}"
 
 
-# ---------------------------------------------------------------------- the life of which a write goes wrong
+# ---------------------------------------------------------------------- a life with a faulty write
 
 
 def live(world: World, reached: Callable[[], None]) -> None:
-    """Bind the first, let the second wait, end the first. What comes of that must leave the device free for a third."""
+    """Bind the first pod, let the second wait, end the first. Afterwards the device must be free for a third."""
     world.schedulers[0].start()
     wait_bound(world, "first")
     reached()
@@ -112,11 +112,11 @@ def live(world: World, reached: Callable[[], None]) -> None:
 DEVICE_POD = Life(begin=begin, live=live, last=lambda world: [world.pod("third")], settings=SETTINGS)
 
 
-# ---------------------------------------------------------------------- what is around
+# ---------------------------------------------------------------------- faults around the scheduler
 
 
 def ended_unheard(plane: ControlPlane, folder: Path, *, deleted: bool) -> None:
-    """The pod ends, or is deleted, while no scheduler is there; the one that starts then gives its device away."""
+    """The pod ends or is deleted while no scheduler runs; the next scheduler allocates its device again."""
     with World(plane, folder, SETTINGS) as world:
         begin(world)
         scheduler = world.new_scheduler()
@@ -137,7 +137,7 @@ def ended_unheard(plane: ControlPlane, folder: Path, *, deleted: bool) -> None:
 
 
 def ended_while_the_api_server_is_away(plane: ControlPlane, folder: Path) -> None:
-    """The pod's end is the last that an API server takes before it dies: the scheduler may not have heard of it."""
+    """The API server dies directly after the pod's end, so that the scheduler may not know it."""
     with World(plane, folder, SETTINGS) as world:
         begin(world)
         world.new_scheduler().start()
@@ -157,7 +157,7 @@ def ended_while_the_api_server_is_away(plane: ControlPlane, folder: Path) -> Non
 
 
 def handed_on_while_watches_break(plane: ControlPlane, folder: Path, seed: int, pods: int) -> None:
-    """One watch or another breaks all the time; the device goes from pod to pod, each of which ends or is deleted."""
+    """Watches break all the time, while pods with the device come one after the other, and end or are deleted."""
     with World(plane, folder, SETTINGS) as world:
         begin(world)
         scheduler = world.new_scheduler()
@@ -182,13 +182,13 @@ def handed_on_while_watches_break(plane: ControlPlane, folder: Path, seed: int, 
         check(world)
 
 
-# ---------------------------------------------------------------------- two leaders for a moment
+# ---------------------------------------------------------------------- two leaders at once
 
 
 def former_leader(plane: ControlPlane, folder: Path) -> None:
-    """A leader stands still with its Binding under way; its successor gives the device to a pod that is more urgent.
+    """A leader is stopped while its Binding is in flight; its successor allocates the device to a more urgent pod.
 
-    Nothing of the first pod has changed by then: only the fencing policy tells the late Binding from a good one.
+    The first pod has not changed by then, so only the fencing policy can reject the late Binding.
     """
     _make_priority(plane)
     with World(plane, folder, SETTINGS, may_exit=True) as world, fencing(plane, world):
@@ -219,7 +219,7 @@ def former_leader(plane: ControlPlane, folder: Path) -> None:
 
 
 def handed_on_by_six_leaders(plane: ControlPlane, folder: Path, seed: int, pods: int) -> str:
-    """The device goes from pod to pod while leaders are killed, stopped and continued. Returns what was done."""
+    """Pods get the device one after the other, while leaders are killed, stopped and continued. Return a summary."""
     chance = random.Random(seed)
     with World(plane, folder, SETTINGS, may_exit=True) as world, fencing(plane, world):
         world.settings = world.with_election()
@@ -246,10 +246,10 @@ def handed_on_by_six_leaders(plane: ControlPlane, folder: Path, seed: int, pods:
 
 @contextmanager
 def fencing(plane: ControlPlane, world: World) -> Iterator[None]:
-    """The policy that lets only the Lease's holder bind is in force; afterwards it is there and denies nothing.
+    """Create the policy that lets only the Lease's holder bind, and wait until it is in force; later make it inactive.
 
-    An API server that has forgotten a policy never again looks at the Leases that such a policy reads: its informers of
-    parameters are started once (apiserver, policy_source.go). So the policy, once made, is not deleted.
+    The test does not delete the policy: once an API server has dropped a policy, it never again watches the Leases that
+    such a policy reads, because its informers of parameters start only once (apiserver, policy_source.go).
     """
     probe = world.create_pod("probe", device=False, schedulerName="nobody")["metadata"]
     path = f"/api/v1/namespaces/{probe['namespace']}/pods/{probe['name']}/binding?dryRun=All"
@@ -295,4 +295,4 @@ SCENARIOS: dict[str, tuple[Callable[[ControlPlane, Path, random.Random], object]
     "device-pod, six leaders": (lambda plane, folder, chance: handed_on_by_six_leaders(
         plane, folder, chance.randrange(1 << 30), 12), 2),
 }  # fmt: skip
-"""By name: the scenario, and how often all of them (`make faults`) run it."""
+"""The scenarios by name, and how often `make faults` runs each."""

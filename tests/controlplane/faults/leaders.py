@@ -1,9 +1,9 @@
-"""Six schedulers at once over many gangs, killed, stopped, continued and started again at random.
+"""Six schedulers with many gangs, killed, stopped, continued and restarted at random.
 
-With election one leads at a time, on shared nodes and devices. Without it all six believe that they lead: there each
-gang has nodes of its own, because two leaders on one node are kept apart by nothing but the lease; what must hold is
-that no gang is mixed from two plans, and that each is whole in the end. There requests are slow, some more than others,
-and nodes go and pods are made again while gangs are bound, so that plans are aborted and made anew by six at once.
+With leader election one leads at a time, on shared nodes and devices. Without it all six lead. There each gang has its
+own nodes, because only the lease keeps two leaders apart on one node. The test checks that no gang is mixed from two
+plans, and that each gang is complete in the end. It delays requests at random, removes nodes and replaces pods while
+gangs are bound, so that six schedulers abort plans and make new ones at the same time.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ GANG = 4
 _BATCH = 20
 _ROOM = "tests.example.com/room"
 _PROVOKED = 0.5
-"""Of all gangs."""
+"""Number of all gangs."""
 _LATENCY = 0.1
-"""Mean, in seconds."""
+"""Mean in seconds."""
 _CALM = 240.0
-"""Seconds for a batch to be whole after the last disturbance."""
+"""Seconds within which a batch must be complete after the last disturbance."""
 
 
 class Disturbance:
-    """Every now and then a replica, often the leader, is killed, stopped or continued, until the context ends.
+    """In this context, randomly kill, stop or continue a replica, often the leader.
 
-    At least two are never stopped at the same time. In a thread of its own: it does not wait for what a test looks at.
+    At least two always run. It uses its own thread, so it does not wait for the test.
     """
 
     def __init__(self, schedulers: list[SchedulerProcess], seed: int, mean_seconds: float) -> None:
@@ -56,7 +56,7 @@ class Disturbance:
         self.end()
 
     def end(self) -> None:
-        """Let everybody go on, and leave them alone."""
+        """Continue all replicas, and stop disturbing them."""
         self._over.set()
         self._thread.join()
         for scheduler in self._stopped:
@@ -89,23 +89,23 @@ class Disturbance:
 
 
 class Provocation:
-    """While a gang is bound a node of its goes, or a pod is made again: whoever planned it has to plan anew."""
+    """While a gang is bound, remove one of its nodes, or replace a pod: then the leader has to make a new plan."""
 
     def __init__(self, world: World, seed: int) -> None:
         self._world = world
         self._chance = random.Random(seed)
         self._rooms: dict[str, list[str]] = {}
         self.remade: set[str] = set()
-        """Gangs of which a pod that was bound has been made again: what came after that is of no plan."""
+        """The gangs of which a bound pod has been replaced: later binds belong to no plan."""
         self.count = 0
 
     def expect(self, gang: str, nodes: list[str]) -> None:
-        """This gang is to be provoked, perhaps; these are its nodes, of which one is enough."""
+        """Mark this gang for a disturbance, at random; one of these nodes is enough."""
         if self._chance.random() < _PROVOKED:
             self._rooms[gang] = nodes
 
     def step(self, gang: str, members: list[Manifest]) -> None:
-        """Do it as soon as the gang has a plan; then play its controllers."""
+        """Disturb the gang once it has a plan; then act as its controllers."""
         if gang in self._rooms and plan_of(self._world.group(gang)) is not None:
             nodes = self._rooms.pop(gang)
             self.count += 1
@@ -126,13 +126,13 @@ class Provocation:
 
 def six_leaders(plane: ControlPlane, folder: Path, *, elected: bool, gangs: int, seed: int,
                 mean_seconds: float = 1.0) -> str:  # fmt: skip
-    """Returns what was done, in a line. Raises AssertionError or TimeoutError."""
+    """Run the scenario; return a one-line summary. Raises AssertionError or TimeoutError."""
     devices = GANG * _BATCH // 2 if elected else 0
     settings = Settings(resources=resources_of(devices) if devices else "", election=elected, reconcile_seconds=10.0)
     with World(plane, folder, settings, may_exit=elected) as world:
         provocation = Provocation(world, seed)
         if elected:
-            for _ in range(_BATCH // 2):  # shared: half a batch fits at once
+            for _ in range(_BATCH // 2):  # shared nodes: half a batch fits at once
                 world.add_node(cpu=GANG, devices=GANG)
         _start(world, elected, seed)
         with Disturbance(world.schedulers, seed, mean_seconds) as disturbance:
@@ -151,7 +151,7 @@ def _start(world: World, elected: bool, seed: int) -> None:
 
 
 def _batch(world: World, provocation: Provocation, names: list[str], elected: bool) -> None:
-    """Gangs come, are bound under disturbance, judged, and end as soon as they are whole."""
+    """Create gangs, disturb and check them, and end each as soon as it is complete."""
     for name in names:
         selector = {}
         if not elected:

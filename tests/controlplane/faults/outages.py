@@ -1,4 +1,4 @@
-"""Faults of what is around the scheduler: the API server, its history, its watches, nodes, the clock."""
+"""Faults around the scheduler: the API server, its history, its watches, nodes, the clock."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ..scheduler_process import Ended
 from .world import LEASE, SIZE, World
 
 _JUMPS = (3600.0, -7200.0, 1e8, -1e8, 0.0)
-"""Seconds by which the wall clock is wrong, one after the other."""
+"""Offsets of the wall clock in seconds, applied one after the other."""
 _ABOUT = 60.0
 _EXIT = 10.0
-"""Seconds within which a scheduler ends when it is asked to."""
+"""Seconds within which a scheduler ends after SIGTERM."""
 
 
 def api_server_restarted(plane: ControlPlane, folder: Path, number: int, seconds: float) -> None:
-    """The API server dies right after the `number`th write and is away for so long; the scheduler stays up."""
+    """The API server dies after the `number`th write, and stays away for so long; the scheduler keeps running."""
     with World(plane, folder) as world:
         _begin(world)
         strike = world.proxies[0].at(number, Fault.CALL_AFTER, call=lambda: plane.kill("kube-apiserver"))
@@ -40,7 +40,7 @@ def api_server_restarted(plane: ControlPlane, folder: Path, number: int, seconds
 
 
 def history_forgotten(plane: ControlPlane, folder: Path) -> None:
-    """While the scheduler hears nothing a gang ends and another comes; then no watch can go on where it was."""
+    """While the scheduler is cut off, a gang ends and another comes; then no watch can be resumed."""
     with World(plane, folder) as world:
         _begin(world)
         scheduler, proxy = world.schedulers[0], world.proxies[0]
@@ -60,7 +60,7 @@ def history_forgotten(plane: ControlPlane, folder: Path) -> None:
 
 
 def watches_cut(plane: ControlPlane, folder: Path, seed: int, gangs: int) -> None:
-    """One watch or another breaks all the time; gangs come and go through the same room."""
+    """Watches break all the time; gangs come and go on the same nodes."""
     with World(plane, folder) as world:
         world.add_room()
         scheduler = world.new_scheduler()
@@ -77,9 +77,9 @@ def watches_cut(plane: ControlPlane, folder: Path, seed: int, gangs: int) -> Non
 
 
 def node_lost_before_binds(plane: ControlPlane, folder: Path, number: int) -> None:
-    """A node of the plan goes after the `number`th write: after the plan's (1), or amid the binds.
+    """A node of the plan is removed after the `number`th write: after the plan (1), or during the bindings.
 
-    Pods that were bound to it nevertheless are deleted and made again, as their controllers would.
+    Pods that were bound to it are deleted and replaced, as their controllers would do.
     """
     with World(plane, folder) as world:
         _begin(world)
@@ -95,12 +95,12 @@ def node_lost_before_binds(plane: ControlPlane, folder: Path, number: int) -> No
         world.until("the end of the node", strike.done.is_set)
         _whole_on_nodes_that_exist(world)
         world.check()
-        world.add_node()  # what went is made good: four nodes are left for the next one
+        world.add_node()  # replace it: the next gang needs four nodes
         _again(world)
 
 
 def node_lost_after_binds(plane: ControlPlane, folder: Path) -> None:
-    """A node goes under a running gang: its pods are made again and placed beside the others, which stay."""
+    """The node of a running gang is removed: its pods are replaced and placed beside the others, which stay."""
     with World(plane, folder) as world:
         _begin(world)
         world.schedulers[0].start()
@@ -117,7 +117,7 @@ def node_lost_after_binds(plane: ControlPlane, folder: Path) -> None:
 
 
 def clock_jumps(plane: ControlPlane, folder: Path) -> None:
-    """The wall clock jumps while gangs come and go; the one replica leads all the time, and does not end."""
+    """The wall clock jumps while gangs come and go; the only replica leads all the time, and does not end."""
     clock = folder / "clock"
     clock.write_text("0")
     with World(plane, folder) as world:
@@ -138,7 +138,7 @@ def clock_jumps(plane: ControlPlane, folder: Path) -> None:
 
 
 def stopped_politely(plane: ControlPlane, folder: Path, number: int) -> Ended:
-    """SIGTERM at the `number`th write: the scheduler ends in time, and its successor finds a gang whole or unbound."""
+    """SIGTERM at the `number`th write: the scheduler ends in time, and leaves the gang complete or unbound."""
     with World(plane, folder) as world:
         _begin(world)
         world.keep_alive(False)
@@ -160,11 +160,11 @@ def stopped_politely(plane: ControlPlane, folder: Path, number: int) -> Ended:
         return ended[0]
 
 
-# ---------------------------------------------------------------------- parts
+# ---------------------------------------------------------------------- helpers
 
 
 def _lease_is_off(plane: ControlPlane) -> float:
-    """By how many seconds the leader's clock is wrong, by what it wrote."""
+    """Return the error of the leader's clock in seconds, by what it wrote."""
     renewed = plane.request("GET", LEASE)[1]["spec"]["renewTime"]
     return (datetime.fromisoformat(renewed) - datetime.now(UTC)).total_seconds()
 
@@ -176,7 +176,7 @@ def _begin(world: World) -> None:
 
 
 def _again(world: World) -> None:
-    """The first gang ends; another one fits into the same room."""
+    """The first gang ends, and another one fits on the same nodes."""
     world.finish(world.members("first"))
     world.create_gang("again")
     world.wait_whole("again")
@@ -184,7 +184,7 @@ def _again(world: World) -> None:
 
 
 def _whole_on_nodes_that_exist(world: World) -> None:
-    """Play the controllers: pods of lost nodes are deleted and made again until the gang is whole elsewhere."""
+    """Act as the controllers: delete and replace pods of lost nodes until the gang is complete on other nodes."""
 
     def whole() -> bool:
         members = world.members("first")
@@ -213,4 +213,4 @@ SCENARIOS: dict[str, tuple[Callable[[ControlPlane, Path, random.Random], object]
     "clock jumps": (lambda plane, folder, chance: clock_jumps(plane, folder), 2),
     "SIGTERM": (lambda plane, folder, chance: stopped_politely(plane, folder, chance.randint(1, 10)), 10),
 }  # fmt: skip
-"""By name: the scenario, and how often all of them (`make faults`) run it."""
+"""The scenarios by name, and how often `make faults` runs each."""

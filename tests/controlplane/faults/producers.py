@@ -1,7 +1,7 @@
-"""A producer with the only device, and the consumers that wait for it: their gates are opened, and they are bound.
+"""A producer with the only device, and the consumers that wait for it until the scheduler opens their gates.
 
-The pods are what the webhook makes of them. Whatever write goes wrong: no consumer is bound before the producer runs,
-each is told the producer's backend and attributes, all are bound, each once; and the device is free for the next one.
+The pods are as the webhook creates them. Whatever write fails, no consumer is bound before the producer runs, each gets
+the producer's backend and attributes, all are bound, each once, and then the device is free.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from .writes import Life
 
 CONSUMERS = 3
 WRITES = 7
-"""In this life at least: the producer's bind, the ends of the consumers' gates, their binds.
+"""Minimum number of writes: the producer's binding, the removal of the consumers' gates, their bindings.
 
-There are more where one is told in between that it waits for the others.
+There are more if a consumer gets a condition in between.
 """
 _NAMES = [f"vqe-{number}" for number in range(1, CONSUMERS + 1)]
 
 
 def begin(world: World) -> None:
-    """Room for all, the right to open gates, and the pods."""
+    """Create nodes, the right to open gates, and the pods."""
     world._stack.enter_context(option(world.plane))
     for _ in range(2):
         world.add_node(cpu=2, devices=2)
@@ -55,7 +55,7 @@ def _asked(world: World, number: int) -> Manifest:
 
 
 def live(world: World, reached: Callable[[], None]) -> None:
-    """The producer starts, runs, and lets its consumers go; all end, and the next pod has the device."""
+    """The producer starts and runs, the consumers' gates open; all end, and the next pod gets the device."""
     world.schedulers[0].start()
     wait_bound(world, "vqe-0")
     reached()
@@ -75,7 +75,7 @@ def live(world: World, reached: Callable[[], None]) -> None:
 
 
 def check(world: World) -> None:
-    """Raise InvariantError unless the invariants hold, and consumers were told and bound as they are to be."""
+    """Raise InvariantError unless the invariants hold, and consumers have their attributes and were bound correctly."""
     world.check()
     for name in _NAMES:
         pod = world.pod(name)

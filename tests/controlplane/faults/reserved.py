@@ -1,8 +1,8 @@
-"""A gang for which a node and a device are kept until a pod with a deadline has ended, and what is filled in meanwhile.
+"""A gang with a reserved node and device until a pod with a deadline ends, and pods that use them meanwhile.
 
-There are two devices. The first pod has one until it ends; the gang needs both. A short pod uses the other one until
-then, an endless one may not while the gang is kept its devices. Whatever write goes wrong: the gang starts whole
-before the endless pod does, all are bound, and no device is given twice.
+There are two devices. The first pod has one until it ends; the gang needs both. A short pod may use the other one until
+then; an endless one may not, as long as the gang's reservation exists. Whatever write fails, the complete gang starts
+before the endless pod, all pods are bound, and no device is allocated twice.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ SETTINGS = Settings(
 )
 HOUR = 3600
 SIZE = 2
-"""Pods of the gang."""
+"""Number of the gang's pods."""
 WRITES = 10
-"""The fewest writes of a run. There are more if the gang's reason changes while it waits."""
+"""Minimum number of writes of a run. There are more if the gang's reason changes while it waits."""
 
 
 def begin(world: World) -> None:
-    """Room for all, and the pod that is in the way."""
+    """Create the nodes, and the pod that uses a device."""
     for _ in range(2):
         world.add_node(cpu=3, devices=4)
     world.create_pod("first", activeDeadlineSeconds=HOUR)
 
 
 def live(world: World, reached: Callable[[], None]) -> None:
-    """The gang waits, a short pod is filled in, both end, the gang starts, and at last the endless pod does."""
+    """The gang waits, a short pod uses its device, both pods end, the gang starts, and finally the endless pod."""
     world.schedulers[0].start()
     wait_bound(world, "first")
     reached()
@@ -64,7 +64,7 @@ def live(world: World, reached: Callable[[], None]) -> None:
 
 
 def _wait_for_a_later_second(world: World) -> None:
-    """creationTimestamp has whole seconds, and a successor orders by it: the gang must precede the endless pod."""
+    """Wait for the next second: creationTimestamp has whole seconds, and the gang must precede the endless pod."""
     created = max(datetime.fromisoformat(one["metadata"]["creationTimestamp"]) for one in world.members("gang"))
     world.until("a later second than the gang's", lambda: datetime.now(UTC) >= created + timedelta(seconds=1))
 

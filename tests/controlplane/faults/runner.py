@@ -1,7 +1,7 @@
 """`python -m tests.controlplane.faults.runner` (that is `make faults`): every fault at every write, and all outages.
 
-A line for each run, the counts at the end; exit status 1 where anything failed. What failed is told in full
-in a file, beside the logs. Words on the command line choose the scenarios whose names hold one of them.
+It prints a line for each run and the counts at the end; the exit status is 1 if anything failed. A file beside the logs
+has the details of failures. Words on the command line select the scenarios whose names contain one of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DEVICE_PODS_TWICE = 12
 _PRODUCERS_TWICE = 12
 _RESERVED_TWICE = 12
 Run = tuple[str, str, Callable[[ControlPlane, Path], object]]
-"""Scenario, which of its runs, and the run itself."""
+"""Scenario, number of the run, and the run itself."""
 
 
 def _of_kind(kind: Kind, writes: int, life: Life, word: str) -> Iterator[Run]:
@@ -42,7 +42,7 @@ def _of_kind(kind: Kind, writes: int, life: Life, word: str) -> Iterator[Run]:
 
 
 def _of_life(life: Life, writes: int, twice: int, word: str = "") -> Iterator[Run]:
-    """Every write in every way, and a seeded choice of two; `word` begins the scenarios' names."""
+    """Yield runs for every write with every fault, and for a seeded choice of two; names begin with `word`."""
     for kind in (*KILLS, *ELECTED_KILLS, *OTHERS, *SLOW):
         yield from _of_kind(kind, writes, life, word)
     chance = random.Random(f"{_SEED} {word}killed twice")
@@ -54,7 +54,7 @@ def _of_life(life: Life, writes: int, twice: int, word: str = "") -> Iterator[Ru
 
 
 def all_runs(writes: int, device_pod_writes: int) -> Iterator[Run]:
-    """Everything, in a fixed order and with fixed seeds; how many writes the first two lives have is counted before."""
+    """Return all runs in a fixed order with fixed seeds; first count the writes of the first two lives."""
     yield from _of_life(GANG, writes, _TWICE)
     yield from _of_life(DEVICE_POD, device_pod_writes, _DEVICE_PODS_TWICE, "device-pod, ")
     yield from _of_life(PRODUCER, producers.WRITES, _PRODUCERS_TWICE, "producer, ")
@@ -70,7 +70,7 @@ def all_runs(writes: int, device_pod_writes: int) -> Iterator[Run]:
 
 
 def main(words: list[str]) -> int:
-    """Run what the words choose; returns the exit status."""
+    """Run the scenarios that the words select; return the exit status."""
     folder = Path(tempfile.mkdtemp(prefix="faults-"))
     failures = folder / "failures.txt"
     runs, passed = Counter[str](), Counter[str]()

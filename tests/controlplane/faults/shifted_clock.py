@@ -1,7 +1,7 @@
 """The command `fluence` with a wall clock that a test moves: `python shifted_clock.py FILE run …`.
 
-FILE holds seconds, read anew each time somebody asks what time it is. The monotonic clock is left alone, as it is
-where an administrator or NTP sets a machine's clock.
+FILE contains an offset in seconds, and is read for every query of the time. The monotonic clock does not change, as
+when an administrator or NTP sets a machine's clock.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _real_datetime = module.datetime
 
 
 def install(file: Path) -> None:
-    """Shift `time.time`, `time.time_ns` and `datetime.now` of this process; to be called before others import them."""
+    """Shift `time.time`, `time.time_ns` and `datetime.now` of this process; call it before other imports."""
 
     def shift() -> float:
         try:
             return float(file.read_text())
-        except (OSError, ValueError):  # in the moment in which it is written
+        except (OSError, ValueError):  # the file is being written
             return 0.0
 
     class Shifted(_real_datetime):

@@ -1,7 +1,6 @@
-"""What one run of a fault scenario has for itself: a namespace, nodes, a proxy, schedulers; and how it looks at them.
+"""The world of one run of a fault scenario: a namespace, nodes, proxies and schedulers, and how tests observe them.
 
-Nothing here sleeps for luck: `until` asks again and again, for a bounded time, and meanwhile starts schedulers again
-that were killed, as a Deployment would.
+`until` polls for a bounded time instead of sleeping, and meanwhile restarts killed schedulers, as a Deployment would.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from ..scheduler_process import SchedulerProcess, Settings, kubeconfig_for
 DEVICE = invariants.DEVICE_PREFIX + "qpu"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/fluence"
 SIZE = 8
-"""Pods of a gang."""
+"""Number of a gang's pods."""
 _PAUSE = 0.05
 _PATIENCE = 60.0
 _OWNERS_PATIENCE = 20.0
@@ -32,22 +31,22 @@ _T = TypeVar("_T")
 
 
 def resources_of(devices: int) -> str:
-    """A resources file with this many devices, each a backend of its own."""
+    """Return a resources file with so many devices, each with its own backend."""
     return f"resources:\n  - {{type: qpu, name: qpu, count: {devices}, attributes: {{region: here}}}}\n"
 
 
 @dataclass
 class World:
-    """One run's. Use it as a context manager: it leaves nothing behind, and a failure tells what was seen."""
+    """The world of one run, a context manager. It deletes all of its objects, and prints logs on failure."""
 
     plane: ControlPlane
     folder: Path
     settings: Settings = field(default_factory=lambda: Settings(resources=resources_of(SIZE)))
     lost_nodes: set[str] = field(default_factory=set)
     may_exit: bool = False
-    """Whether schedulers may end on their own, as one does that has lost its Lease."""
+    """Whether schedulers may end on their own, as after losing the Lease."""
     name: str = ""
-    """Its namespace; a new one where empty."""
+    """Its namespace; empty for a new one."""
 
     def __enter__(self) -> World:
         self.namespace = self.plane.new_namespace(self.name)
@@ -71,7 +70,7 @@ class World:
             self.clear()
 
     def report(self) -> str:
-        """What the proxies saw and the schedulers logged."""
+        """Return the logs of the proxies and of the schedulers."""
         writes = [f"---- writes of {scheduler.name}\n{proxy.report()}"
                   for scheduler, proxy in zip(self.schedulers, self.proxies, strict=True)]  # fmt: skip
         logs = [f"---- log of {scheduler.name}\n{scheduler.tail()}" for scheduler in self.schedulers]
@@ -80,7 +79,7 @@ class World:
     # ------------------------------------------------------------------ schedulers
 
     def new_scheduler(self, settings: Settings | None = None) -> SchedulerProcess:
-        """One more replica behind a proxy of its own; not yet started."""
+        """Add a replica behind its own proxy, not yet started."""
         proxy = self._stack.enter_context(Proxy(self.plane.server, self.plane.ca_file))
         kubeconfig = kubeconfig_for(self.plane, self._folder, proxy.url)
         name = f"scheduler-{len(self.schedulers)}"
@@ -91,9 +90,9 @@ class World:
         return scheduler
 
     def tend(self) -> None:
-        """React to what happened; start killed schedulers again.
+        """Run pending reactions; restart killed schedulers.
 
-        Raises AssertionError where one ended on its own that was not to.
+        Raises AssertionError if a scheduler ended on its own without permission.
         """
         for reaction in [reaction for reaction in self._reactions if reaction[0]()]:
             self._reactions.remove(reaction)
@@ -107,22 +106,22 @@ class World:
             scheduler.start()
 
     def once(self, happened: Callable[[], bool], do: Callable[[], None]) -> None:
-        """Do something as soon as something has happened, while the test waits for whatever else."""
+        """Run an action once a fault has struck, while the test waits for something else."""
         self._reactions.append((happened, do))
 
     def keep_alive(self, wanted: bool) -> None:
-        """Whether killed schedulers are started again; at first they are."""
+        """Set whether killed schedulers are restarted; initially they are."""
         self._kept_alive = wanted
 
     def retire(self, scheduler: SchedulerProcess) -> None:
-        """Kill one for good: its successor, with other settings perhaps, is to be alone."""
+        """Kill a scheduler for good, so that its successor is alone."""
         self._retired.append(scheduler)
         scheduler.kill()
 
     # ------------------------------------------------------------------ the cluster
 
     def add_node(self, cpu: int = 2, devices: int = 2, labels: dict[str, str] | None = None) -> str:
-        """A ready node with room for `cpu` pods."""
+        """Add a ready node with `cpu` cores."""
         name = f"{self.namespace}-node-{len(self.nodes)}"
         self.nodes.append(name)
         self.plane.new_node(name, cpu=str(cpu), **({DEVICE: str(devices)} if devices else {}))
@@ -131,29 +130,29 @@ class World:
         return name
 
     def add_room(self) -> None:
-        """Four nodes that exactly one gang fits on."""
+        """Add four nodes that fit exactly one gang."""
         for _ in range(SIZE // 2):
             self.add_node()
 
     def delete_node(self, name: str) -> None:
-        """Take a node away."""
+        """Remove a node."""
         self.lost_nodes.add(name)
         self.plane.request("DELETE", f"/api/v1/nodes/{name}")
 
     def create_gang(self, name: str, size: int = SIZE, *, device: bool = True, **spec: Any) -> None:
-        """A PodGroup and its pods, `name`-0 and on."""
+        """Create a PodGroup and its pods, `name`-0 and on."""
         self.create_group(name, size)
         for number in range(size):
             self.create_pod(f"{name}-{number}", group=name, device=device, **spec)
 
     def create_group(self, name: str, size: int) -> None:
-        """A PodGroup alone."""
+        """Create a PodGroup without pods."""
         policy = {"schedulingPolicy": {"gang": {"minCount": size}}}
         self.plane.create({"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "spec": policy,
                            "metadata": {"name": name, "namespace": self.namespace}})  # fmt: skip
 
     def create_pod(self, name: str, group: str | None = None, *, device: bool = True, **spec: Any) -> Manifest:
-        """A pod of one core and, with `device`, one device."""
+        """Create a pod with one core and, with `device`, one device."""
         requests = {"cpu": "1", "memory": "64Mi"} | ({DEVICE: "1"} if device else {})
         limits = {DEVICE: "1"} if device else {}
         container = {"name": "main", "image": "example.com/none", "resources": {"requests": requests, "limits": limits}}
@@ -164,45 +163,45 @@ class World:
                                   "metadata": {"name": name, "namespace": self.namespace}})  # fmt: skip
 
     def pod(self, name: str) -> Manifest:
-        """One pod as it is."""
+        """Return a pod."""
         found: Manifest = self.plane.request("GET", f"{self._pods}/{name}")[1]
         return found
 
     def group(self, name: str) -> Manifest:
-        """One PodGroup as it is."""
+        """Return a PodGroup."""
         found: Manifest = self.plane.request("GET", f"{self._groups}/{name}")[1]
         return found
 
     def members(self, name: str) -> list[Manifest]:
-        """A gang's pods."""
+        """Return a gang's pods."""
         items = self.plane.request("GET", self._pods)[1]["items"]
         return [pod for pod in items if invariants.group_name(pod) == name]
 
     def places(self, name: str) -> dict[str, str]:
-        """A gang's bound pods and their nodes, by name."""
+        """Return the nodes of a gang's bound pods, by pod name."""
         return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in self.members(name) if is_bound(pod)}
 
     def finish(self, pods: Iterable[Manifest]) -> None:
-        """Let pods end well, as their kubelet would report it."""
+        """Let pods succeed, as their kubelet would report."""
         for pod in pods:
             path = f"{self._pods}/{pod['metadata']['name']}/status"
             status, answer = self.plane.request("PATCH", path, {"status": {"phase": "Succeeded"}})
             assert status == HTTPStatus.OK, answer
 
     def delete_pod(self, name: str) -> Manifest:
-        """Delete a pod at once; returns it as it was then."""
+        """Delete a pod at once; return its last state."""
         gone: Manifest = self.plane.request("DELETE", f"{self._pods}/{name}?gracePeriodSeconds=0")[1]
         return gone
 
     def delete_gang(self, name: str) -> None:
-        """Delete a gang's pods and its PodGroup, whose finalizer nobody else takes away here."""
+        """Delete a gang's pods and its PodGroup, with the finalizer that no controller removes here."""
         for pod in self.members(name):
             self.delete_pod(pod["metadata"]["name"])
         self.plane.request("PATCH", f"{self._groups}/{name}", {"metadata": {"finalizers": None}})
         self.plane.request("DELETE", f"{self._groups}/{name}")
 
     def clear(self) -> None:
-        """Delete all that this run made."""
+        """Delete all objects of this run."""
         for kind in (self._pods, self._groups):
             for obj in self.plane.request("GET", kind)[1].get("items", []):
                 path = f"{kind}/{obj['metadata']['name']}"
@@ -220,10 +219,10 @@ class World:
     def _groups(self) -> str:
         return f"{GROUPS}/namespaces/{self.namespace}/podgroups"
 
-    # ------------------------------------------------------------------ waiting and judging
+    # ------------------------------------------------------------------ waiting and checking
 
     def until(self, what: str, found: Callable[[], _T | None], seconds: float = _PATIENCE) -> _T:
-        """What `found` returns, once that is something. Raises TimeoutError."""
+        """Wait until `found` returns something; return that. Raises TimeoutError."""
         deadline = time.monotonic() + seconds
         while True:
             self.tend()
@@ -236,7 +235,7 @@ class World:
             time.sleep(_PAUSE)
 
     def wait_whole(self, name: str, size: int = SIZE, seconds: float = _PATIENCE) -> None:
-        """Return once the gang is bound whole and its PodGroup says so."""
+        """Wait until the gang is completely bound and its PodGroup's condition says so."""
 
         def whole() -> bool:
             if len(self.places(name)) < size:
@@ -257,11 +256,11 @@ class World:
                        )  # fmt: skip
 
     def wait_without_plan(self, name: str) -> None:
-        """Return once nothing is planned for the gang any more."""
+        """Wait until the gang has no plan."""
         self.until(f"gang {name} without a plan", lambda: plan_of(self.group(name)) is None)
 
     def check(self, *of_one_plan: str) -> State:
-        """Raise InvariantError unless all invariants hold at rest, and each of these gangs came of one plan."""
+        """Raise InvariantError unless all invariants hold at rest, and each of these gangs has a single plan."""
         state = invariants.check(self.plane, self.lost_nodes)
         by_name = {group["metadata"]["name"]: group for group in state.groups
                    if group["metadata"]["namespace"] == self.namespace}  # fmt: skip
@@ -272,8 +271,8 @@ class World:
         return state
 
     def _wait_for_owners(self) -> None:
-        """Return once a scheduler that is alone says that as many pods hold something as do, and that its graph agrees
-        with the cluster. Raises TimeoutError.
+        """Wait until a running scheduler reports as many pods with allocations as there are, and that its graph matches
+        the cluster. Raises TimeoutError.
         """
         if len(self.schedulers) != 1 or not self.schedulers[0].running:
             return
@@ -293,7 +292,7 @@ class World:
             raise
 
     def check_now(self) -> State:
-        """Raise InvariantError unless what must hold at every moment does."""
+        """Raise InvariantError unless the invariants that always hold are met."""
         state = read_state(self.plane, self.lost_nodes)
         found = invariants.violations(state)
         if found:
@@ -301,5 +300,5 @@ class World:
         return state
 
     def with_election(self) -> Settings:
-        """This run's settings, for several replicas of which one leads."""
+        """Return this run's settings for several replicas with leader election."""
         return replace(self.settings, election=True)

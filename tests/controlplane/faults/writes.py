@@ -1,8 +1,8 @@
-"""One write of a life goes wrong, whichever it is, in whichever way.
+"""One faulty write in a life: any write, with any fault.
 
-The gang's life: eight pods, each with a device, are there when the scheduler starts; the gang is bound, its pods end,
-its plan is taken away. Then a second gang of the same size has to fit into exactly the same room: nothing of the first
-is held. A single device pod's life is in `device_pods`.
+The gang's life: eight pods, each with a device, exist when the scheduler starts. The gang is bound, its pods end, its
+plan is removed. Then a second gang of the same size must fit on exactly the same nodes, so nothing of the first may
+still be allocated. `device_pods` has the life of a single device pod.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _nothing(world: World, rule: Rule) -> None:
 
 @dataclass(frozen=True)
 class Kind:
-    """One way in which a write goes wrong."""
+    """A kind of fault for a write."""
 
     name: str
     fault: Fault
@@ -38,15 +38,15 @@ class Kind:
     in_order: bool = False
     replicas: int = 1
     elected: bool = False
-    """Whether there is an election though there is one replica: as it is shipped. With several there always is."""
+    """Whether a single replica uses leader election, as shipped. Several replicas always do."""
     when_struck: Callable[[World, Rule], None] = _nothing
-    """What the test does as soon as it went wrong."""
+    """What the test does directly after the fault."""
     afterwards: Callable[[World, Rule], None] = _nothing
-    """What it does when the gang has come as far as it was to, all the same."""
+    """What it does once the gang has reached its goal all the same."""
 
 
 def kind_id(value: object) -> str:
-    """The id of a parameter in a test's name."""
+    """The parameter's id in the test's name."""
     return value.name.replace(" ", "-") if isinstance(value, Kind) else str(value)
 
 
@@ -60,12 +60,12 @@ def _release(world: World, rule: Rule) -> None:
 
 
 def _release_soon(world: World, rule: Rule) -> None:
-    time.sleep(_ANSWER_IS_LATE)  # the fault itself: so long an answer takes
+    time.sleep(_ANSWER_IS_LATE)  # the fault itself: a late response
     world.proxies[0].release(rule)
 
 
 def _stand_still(world: World, rule: Rule) -> None:
-    """The leader is stopped with its write under way; the other replica has to wait for its lease to end."""
+    """Stop the leader while its write is in flight; the other replica has to wait for the end of its lease."""
     world.schedulers[0].pause()
     world.schedulers[1].start()
 
@@ -80,7 +80,7 @@ KILLS = (
     Kind("killed after", Fault.CALL_AFTER, kills=True, in_order=True),
 )
 ELECTED_KILLS = tuple(replace(kind, name=f"{kind.name}, election on", elected=True) for kind in KILLS)
-"""Every request is fenced, every bind says by which term it was sent, and the successor has to wait for the lease."""
+"""All requests are fenced, each Binding has the number of its term, and the successor waits for the lease."""
 OTHERS = (
     Kind("dropped before", Fault.DROP_BEFORE),
     Kind("dropped after", Fault.DROP_AFTER),
@@ -103,7 +103,7 @@ SLOW = (
 
 
 def killed_twice(apart: int, second: Fault) -> Kind:
-    """Killed after a write, and its successor so many writes later, before or after."""
+    """Kill the scheduler after a write, and its successor so many writes later, before or after one."""
 
     def again(world: World, rule: Rule) -> None:
         world.proxies[0].at(apart, second, call=world.schedulers[0].kill)
@@ -113,14 +113,14 @@ def killed_twice(apart: int, second: Fault) -> Kind:
 
 @dataclass(frozen=True)
 class Life:
-    """What there is to be done by the writes of which one goes wrong."""
+    """A life with writes that can fail."""
 
     begin: Callable[[World], None]
-    """Make room, and what comes first; no scheduler was started yet."""
+    """Creates the first objects; no scheduler has started yet."""
     live: Callable[[World, Callable[[], None]], None]
-    """All of it, judged; what it is given is called wherever it has come as far as it was to."""
+    """Runs and checks the whole life; it calls its argument when it has reached its goal."""
     last: Callable[[World], list[Manifest]]
-    """The pods that were bound last."""
+    """The pods that are bound last."""
     settings: Settings = field(default_factory=lambda: Settings(resources=resources_of(SIZE)))
 
 
@@ -130,7 +130,7 @@ def _begin(world: World) -> None:
 
 
 def _live(world: World, reached: Callable[[], None]) -> None:
-    """Both gangs' lives; `reached` is called when the first one is whole, and when it has ended."""
+    """The lives of both gangs; `reached` is called when the first one is complete, and when it has ended."""
     world.schedulers[0].start()
     world.wait_whole("first")
     reached()
@@ -147,7 +147,7 @@ GANG = Life(begin=_begin, live=_live, last=lambda world: world.members("second")
 
 
 def one_write(plane: ControlPlane, folder: Path, kind: Kind, number: int, life: Life = GANG) -> None:
-    """Live with the `number`th write gone wrong. Raises AssertionError or TimeoutError."""
+    """Run a life with a fault at the `number`th write. Raises AssertionError or TimeoutError."""
     with World(plane, folder, life.settings, may_exit=kind.replicas > 1) as world:
         elected = kind.elected or kind.replicas > 1
         world.settings = replace(world.settings, election=elected)
@@ -168,14 +168,14 @@ def one_write(plane: ControlPlane, folder: Path, kind: Kind, number: int, life: 
 
 
 def _check_terms(world: World, life: Life) -> None:
-    """What came last was bound by one term, of a leader whose lease it is."""
+    """Check that the last pods were bound in one term, by a leader with the lease."""
     terms = {annotation(pod, LEADER_ANNOTATION) for pod in life.last(world)}
     lease = world.plane.request("GET", LEASE)[1]["spec"]
     assert terms == {f"{lease['holderIdentity']}/{lease['leaseTransitions']}"}, f"{terms} by {lease}"
 
 
 def count_writes(plane: ControlPlane, folder: Path, life: Life = GANG) -> int:
-    """How many writes there are in a life where nothing goes wrong, up to where it was last `reached`."""
+    """Return the number of writes in a life without faults, up to the last `reached`."""
     with World(plane, folder, life.settings) as world:
         _, proxy = _ready(world, 1, life)
         counts: list[int] = []
@@ -184,7 +184,7 @@ def count_writes(plane: ControlPlane, folder: Path, life: Life = GANG) -> int:
 
 
 def _ready(world: World, replicas: int, life: Life) -> tuple[SchedulerProcess, Proxy]:
-    """What comes first is there, the schedulers are not yet started; the first of them, and its proxy."""
+    """Create the first objects and the schedulers, not yet started; return the first scheduler and its proxy."""
     life.begin(world)
     for _ in range(replicas):
         world.new_scheduler()

@@ -1,6 +1,6 @@
-"""Run the upgrade from a second checkout: its scheduler is killed in flight, and this checkout's takes over.
+"""Runs the upgrade from a second checkout: its scheduler is killed in flight, and this checkout's takes over.
 
-python -m tests.controlplane.upgrade.live --other PATH              # every situation; words choose some of them
+python -m tests.controlplane.upgrade.live --other PATH              # every situation; words select some of them
 python -m tests.controlplane.upgrade.live --other PATH --record     # and write recorded/, which test_upgrade.py loads
 
 PATH is a checkout of an older commit in which `make setup` was run.
@@ -26,7 +26,7 @@ from .situations import PRIORITIES, SITUATIONS, Situation, upgrade
 
 
 def run(plane: ControlPlane, folder: Path, situation: Situation, other: Path, commit: str = "") -> None:
-    """Run one situation; with `commit`, record it, too."""
+    """Run one situation; with `commit`, also record it."""
     with cluster_of(plane, folder, situation, replace(situation.settings, checkout=other)) as crash:
         situation.crash(crash)
         if commit:
@@ -35,7 +35,7 @@ def run(plane: ControlPlane, folder: Path, situation: Situation, other: Path, co
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run what is asked for; returns the exit status."""
+    """Run the command; return the exit status."""
     parser = argparse.ArgumentParser(prog="live", description="Upgrade a cluster from another checkout.")
     parser.add_argument("--other", type=Path, metavar="PATH", required=True, help="the checkout of an older commit")
     parser.add_argument("--record", action="store_true", help=f"write what it leaves into {RECORDED.name}/")

@@ -1,7 +1,7 @@
-"""What an old scheduler left in a cluster, as a file: the objects, with their uids, as an API server had them.
+"""A recording of the cluster that an old scheduler left: a file with the objects and their uids.
 
-A recording holds the plans, annotations and claims in the very form in which the old commit wrote them. Loading one
-writes the objects straight into etcd, as the API server gives every object that is created through it a new uid.
+It has the plans, annotations and claims in the format of the old commit. Loading it writes the objects directly to
+etcd, because the API server assigns a new uid to every object that is created through it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _KINDS: Final = (
     ("scheduling.k8s.io/v1alpha2", "PodGroup", "podgroups", True),
     ("v1", "Pod", "pods", True),
 )
-"""apiVersion, kind, plural, and whether the namespace of the run holds them."""
+"""apiVersion, kind, plural, and whether the objects are in the run's namespace."""
 _RESTORED: Final = {kind: plural for _, kind, plural, _ in _KINDS}
 
 
 @contextmanager
 def cluster_of(plane: ControlPlane, folder: Path, situation: Situation, settings: Settings) -> Iterator[Crash]:
-    """A namespace named after the situation, and its scheduler, not yet started; nothing is left behind."""
+    """A namespace named after the situation, and its scheduler, not yet started; deleted at the end."""
     with World(plane, folder, settings, name=f"upgrade-{situation.name}") as world:
         crash = Crash(world)
         try:
@@ -52,12 +52,12 @@ def cluster_of(plane: ControlPlane, folder: Path, situation: Situation, settings
 
 
 def path_of(situation: str) -> Path:
-    """The file of a recording."""
+    """Return the file of a recording."""
     return RECORDED / f"{situation}.json"
 
 
 def record(world: World, situation: Situation, commit: str) -> None:
-    """Write what the old scheduler left: an object a line. The name of this machine is left out."""
+    """Write the state that the old scheduler left: an object a line, without this machine's name."""
     lines = []
     for _, manifest in _found(world):
         for field in ("managedFields", "resourceVersion"):
@@ -68,7 +68,7 @@ def record(world: World, situation: Situation, commit: str) -> None:
 
 
 def load(world: World, situation: Situation) -> None:
-    """Put a recording into the cluster of a run."""
+    """Load a recording into a run's cluster."""
     for manifest in json.loads(path_of(situation.name).read_text())["objects"]:
         world.plane.restore(_RESTORED[manifest["kind"]], manifest)
         if manifest["kind"] == "Node":
@@ -76,7 +76,7 @@ def load(world: World, situation: Situation) -> None:
 
 
 def _found(world: World) -> Iterator[tuple[str, Manifest]]:
-    """The objects of a run by their paths."""
+    """Return a run's objects by path."""
     for version, kind, plural, namespaced in _KINDS:
         within = f"/{'api' if version == 'v1' else 'apis'}/{version}"
         within += f"/namespaces/{_namespace(world, kind)}" if namespaced or kind == "Lease" else ""

@@ -1,8 +1,8 @@
-"""Where the scheduler of an old commit is killed, and what the scheduler of a newer one must make of that cluster.
+"""Situations in which an old commit's scheduler is killed, and the outcome that a newer scheduler must reach.
 
-Most clusters have exactly as many places as pods: two single pods, which the old scheduler has bound, and the four pods
-of a gang, which it is about to bind. After the kill comes a competitor, a pod of higher priority that takes any place
-which the new scheduler leaves free: it stays pending only where every bound pod and every planned one counts.
+Most clusters have exactly as many places as pods: two single pods, which the old scheduler has bound, and four pods of
+a gang, which it is binding. After the kill comes a competitor, a pod of higher priority that takes any place which the
+new scheduler leaves free. It stays pending only if the new scheduler counts every bound pod and every planned one.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ..proxy import Fault, Write
 from ..scheduler_process import Settings
 
 SIZE: Final = 4
-"""Pods of the gang."""
+"""Number of the gang's pods."""
 SINGLES: Final = ("single-0", "single-1")
 URGENT: Final[dict[str, Any]] = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 2000000,
                                 "metadata": {"name": "tests-preempts"}}  # fmt: skip
-"""The priority class of a pod that evicts others, and comes before the competitor."""
+"""The priority class of a pod that preempts others, and comes before the competitor."""
 _GANG: Final = "gang"
 _NODES, _PLACES = 3, 2
 _API: Final = "resource.k8s.io/v1"
 _CORE: Final = {"schedulerName": "core", "plugins": [{"name": "fluence", "enabled": False}]}
 SETTINGS: Final = Settings(resources=resources_of(_NODES * _PLACES), profiles=(_CORE,))
 After = Callable[[Crash, Plan | None], None]
-"""What the new scheduler, which runs, must come to, given the plan that the old one left. Raises AssertionError."""
+"""Waits until the running new scheduler reaches the outcome for the old one's plan. Raises AssertionError."""
 
 
 @dataclass(frozen=True)
@@ -38,27 +38,27 @@ class Situation:
 
     name: str
     crash: Callable[[Crash], None]
-    """Make the cluster, run the old scheduler and kill it, add the competitor."""
+    """Creates the cluster, runs the old scheduler and kills it, adds the competitor."""
     after: After
     settings: Settings = SETTINGS
 
 
-# ---------------------------------------------------------------------- how pods ask
+# ---------------------------------------------------------------------- kinds of requests
 
 
 @dataclass(frozen=True)
 class Way:
-    """What the pods of a cluster ask for, and so which part of the scheduler chooses their nodes."""
+    """The requests of a cluster's pods, which decide what part of the scheduler chooses their nodes."""
 
     name: str
     device: bool = False
-    """Whether each asks for a device of the resource graph."""
+    """Whether each requests a device of the resource graph."""
     claim: bool = False
     """Whether each has a ResourceClaim for a device of its node."""
     spec: Manifest = field(default_factory=dict)
 
     def furnish(self, world: World, nodes: int = _NODES) -> None:
-        """Make the nodes, and the class of their devices."""
+        """Create the nodes, and the class of their devices."""
         if self.claim:
             selectors = [{"cel": {"expression": f'device.driver == "{_driver(world)}"'}}]
             world.plane.create({"apiVersion": _API, "kind": "DeviceClass", "metadata": {"name": world.namespace},
@@ -67,7 +67,7 @@ class Way:
             self.add_node(world, _PLACES)
 
     def add_node(self, world: World, places: int) -> None:
-        """Make one more node with room for so many pods."""
+        """Create one more node for so many pods."""
         node = world.add_node(cpu=places, devices=places if self.device else 0)
         if self.claim:
             devices = [{"name": f"device-{number}"} for number in range(places)]
@@ -76,7 +76,7 @@ class Way:
                 "driver": _driver(world), "nodeName": node, "pool": pool, "devices": devices}})  # fmt: skip
 
     def create(self, world: World, name: str, group: str | None = None, **more: Any) -> None:
-        """Make one pod, and its claim."""
+        """Create one pod and its claim."""
         spec = {"automountServiceAccountToken": False} | self.spec | more
         if self.claim:
             asked = {"devices": {"requests": [{"name": "one", "exactly": {"deviceClassName": world.namespace}}]}}
@@ -94,11 +94,11 @@ GRAPH: Final = Way("graph", device=True)
 PLAIN: Final = Way("plain")
 CLAIMS: Final = Way("claims", claim=True)
 CORE: Final = Way("core", spec={"schedulerName": "core"})
-"""The plugin fluence is off for these pods: the core places them by its filters and scores."""
+"""These pods do not use the plugin fluence: the core places them with filters and scores."""
 
 
 def _bind_singles(crash: Crash, way: Way, nodes: int = _NODES, **spec: Any) -> None:
-    """Have the old scheduler bind the single pods, and end it."""
+    """Let the old scheduler bind the single pods, and stop it."""
     world = crash.world
     way.furnish(world, nodes)
     for name in SINGLES:
@@ -113,7 +113,7 @@ def _bind_singles(crash: Crash, way: Way, nodes: int = _NODES, **spec: Any) -> N
 
 def _at(way: Way, number: int, where: Where, *, bound: int, fault: Fault = Fault.CALL_AFTER,
         competes: bool = True) -> Callable[[Crash], None]:  # fmt: skip
-    """Kill the old scheduler at the `number`th such write for the gang, of which `bound` pods are bound by then."""
+    """Kill the old scheduler at the `number`th such write for the gang, with `bound` of its pods bound."""
 
     def crash(crash: Crash) -> None:
         _bind_singles(crash, way)
@@ -129,21 +129,21 @@ def _at(way: Way, number: int, where: Where, *, bound: int, fault: Fault = Fault
 
 
 def _rolled_forward(crash: Crash, plan: Plan | None) -> None:
-    """The gang is bound where the plan has it, by that plan, and the competitor finds no place."""
+    """The gang is bound as the plan says, and the competitor finds no place."""
     assert plan is not None
     crash.assert_rolled_forward(plan, {pod["name"]: pod["node"] for pod in plan.pods.values()})
     crash.assert_competitor_waits()
 
 
 def _placed_anew(crash: Crash, plan: Plan | None) -> None:
-    """The gang is bound by a plan of the new scheduler's."""
+    """The gang is bound with a plan of the new scheduler."""
     crash.world.wait_whole(_GANG, SIZE)
     assert crash.plan.state == "active"
     assert plan is None or crash.plan.attempt != plan.attempt
 
 
 def _aborted(crash: Crash) -> None:
-    """A node of the plan is cordoned; the old scheduler is killed as soon as it has marked the plan as taken back."""
+    """A node of the plan is cordoned; the old scheduler is killed directly after it has marked the plan as aborted."""
     world = crash.world
     _at(GRAPH, 1, plans, bound=0, competes=False)(crash)
     planned = list(crash.planned_places.values())
@@ -157,7 +157,7 @@ def _aborted(crash: Crash) -> None:
 
 
 def _preempting(crash: Crash) -> None:
-    """The node of the single pods is full; the old scheduler has nominated a pod for it and evicts one of them."""
+    """The node of the single pods is full; the old scheduler has nominated a pod for it, and evicts one of them."""
     world = crash.world
     _bind_singles(crash, PLAIN, nodes=1, terminationGracePeriodSeconds=3600)
     PLAIN.create(world, "preemptor", priorityClassName=URGENT["metadata"]["name"])
@@ -172,7 +172,7 @@ def _preempting(crash: Crash) -> None:
 
 
 def _preempted(crash: Crash, plan: Plan | None) -> None:
-    """The pod gets the node for which it was nominated when the victim is gone; nothing else is evicted."""
+    """The pod gets its nominated node once the victim is gone; nothing else is evicted."""
     world = crash.world
     crash.assert_competitor_waits()
     (victim,) = _victims(world)
@@ -210,13 +210,13 @@ SITUATIONS: Final = {
         Situation("preempting", _preempting, _preempted),
     )
 }  # fmt: skip
-"""By name: in each way, killed after the plan, after the first bind and amid the binds; then special cases."""
+"""The situations by name: for each kind of requests, after the plan, after the first binding and between bindings."""
 PRIORITIES: Final = (FIRST, URGENT)
-"""The priority classes that a control plane must have."""
+"""The required priority classes."""
 
 
 def upgrade(crash: Crash, situation: Situation) -> None:
-    """Start the new scheduler on the cluster that the old one left. Raises AssertionError or TimeoutError."""
+    """Start the new scheduler on the cluster of the old one. Raises AssertionError or TimeoutError."""
     world = crash.world
     before, sent = _pods(world), len(crash.proxy.writes)
     plan = next((plan_of(world.group(_GANG)) for pod in before.values() if "schedulingGroup" in pod["spec"]), None)
@@ -235,7 +235,7 @@ def _pods(world: World) -> dict[str, Manifest]:
 
 
 def _changed(before: dict[str, Manifest], after: dict[str, Manifest]) -> Iterable[str]:
-    """Pods that are gone, evicted or on another node, though the old scheduler had not begun to evict them."""
+    """Return pods that are gone, evicted or on another node, although the old scheduler had not begun to evict them."""
     for name, pod in before.items():
         now = after.get(name)
         if is_leaving(pod):
@@ -247,7 +247,7 @@ def _changed(before: dict[str, Manifest], after: dict[str, Manifest]) -> Iterabl
 
 
 def _bound_again(before: dict[str, Manifest], writes: Iterable[Write]) -> Iterable[str]:
-    """Bindings that the new scheduler sent for pods which were bound before, or twice for one pod."""
+    """Return the new scheduler's Bindings for pods that were bound before, and second ones for a pod."""
     bound = {name for name, pod in before.items() if is_bound(pod)}
     for write in writes:
         if binds(write.method, write.path):
@@ -258,11 +258,11 @@ def _bound_again(before: dict[str, Manifest], writes: Iterable[Write]) -> Iterab
 
 
 def _claimed(world: World) -> Iterable[str]:
-    """Devices that several claims have, and claims without the device of a pod that is bound."""
+    """Return devices in several claims, and claims without the device of a bound pod."""
     owners: dict[tuple[str, str], str] = {}
     pods = _pods(world)
     for claim in world.plane.request("GET", f"/apis/{_API}/namespaces/{world.namespace}/resourceclaims")[1]["items"]:
-        name, status = claim["metadata"]["name"], claim.get("status", {})  # a claim has the name of its pod
+        name, status = claim["metadata"]["name"], claim.get("status", {})  # a claim is named like its pod
         results = status.get("allocation", {}).get("devices", {}).get("results", [])
         for result in results:
             owner = owners.setdefault((result["pool"], result["device"]), name)

@@ -55,10 +55,19 @@ def test_a_report_that_is_missing_beside_another_is_a_failure(tmp_path: Path):
 
 def test_the_seconds_of_each_step_and_of_the_slowest_tests_stand_before_it(tmp_path):
     seconds, report = tmp_path / "seconds", tmp_path / "report.xml"
-    seconds.write_text("12 mypy\n600 make test-all\n")
+    seconds.write_text("12 11 mypy\n600 1100 make test-all\n")
     cases = "".join(f'<testcase classname="tests.a" name="t{n}" time="{n}.25"/>' for n in range(30))
     report.write_text(f'<testsuites><testsuite tests="30">{cases}</testsuite></testsuites>')
     lines = _counted(0, 0, seconds, [report, tmp_path / "missing.xml"])[0].splitlines()
-    assert {"     12  mypy", "    600  make test-all"} < set(lines)
+    assert {"     12     11  mypy", "    600   1100  make test-all"} < set(lines)
     slowest = [line.split() for line in lines if "tests.a::" in line]
     assert slowest == [[f"{n}.2", f"tests.a::t{n}"] for n in range(29, 9, -1)]
+
+
+def test_a_step_is_timed_with_its_status(tmp_path):
+    seconds = tmp_path / "seconds"
+    for _ in range(2):
+        command = [sys.executable, str(COUNT.with_name("timed.py")), str(seconds), "sh", "-c", "exit 3"]
+        done = subprocess.run(command, text=True, capture_output=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (3, "== sh -c exit 3\n", "")
+    assert seconds.read_text() == "0 0 sh -c exit 3\n" * 2

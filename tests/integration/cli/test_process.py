@@ -42,8 +42,8 @@ def _shell(redirection: str, *arguments: str) -> subprocess.CompletedProcess[str
 @pytest.mark.parametrize(
     ("redirection", "problem"),
     [
-        (">&-", "standard output is closed: let it go to a file, a pipe or a terminal"),
-        (">/dev/full", "the output cannot be written: No space left on device: make room, or let it go elsewhere"),
+        (">&-", "standard output is closed: redirect it to a file, a pipe or a terminal"),
+        (">/dev/full", "cannot write the output: No space left on device: free space, or redirect the output"),
     ],
 )
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -58,7 +58,7 @@ def test_output_that_goes_nowhere_is_said_in_one_line(
 
 @pytest.mark.parametrize(
     ("redirection", "problem"),
-    [("<&-", "is closed: give it something to read"), ("0>/dev/null", "cannot be read: Bad file descriptor")],
+    [("<&-", "is closed: pipe a manifest into it"), ("0>/dev/null", "cannot be read: Bad file descriptor")],
 )
 def test_standard_input_that_cannot_be_read_is_said_in_one_line(
     config: list[str], redirection: str, problem: str

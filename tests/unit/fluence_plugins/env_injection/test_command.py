@@ -46,11 +46,11 @@ def unreachable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Non
     (["--dns-name", "a..b"], "--dns-name: 'a..b' is no name of DNS"),
     (["--dns-name", "größer.example.com"], "--dns-name: 'größer.example.com' is no name of DNS"),
     (["--resources", "no.yaml"], "no.yaml: cannot be read"),
-    (["--host", "192.0.2.1"], "--host: 192.0.2.1:0 cannot be served"),
-    (["--host", "a..b"], "--host: a..b:0 cannot be served"),
+    (["--host", "192.0.2.1"], "--host: cannot bind 192.0.2.1:0"),
+    (["--host", "a..b"], "--host: cannot bind a..b:0"),
     (["--scheduler-name="], "--scheduler-name: '' is no name of DNS"),
     (["--check-interval", "1e400"], "--check-interval"),
-    ([], "none: there is no such file"),
+    ([], "none: the file does not exist"),
 ])  # fmt: skip
 @pytest.mark.usefixtures("unreachable")
 def test_what_cannot_be_used_is_one_line_with_status_2(

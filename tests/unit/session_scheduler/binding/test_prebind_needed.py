@@ -156,8 +156,8 @@ def raising(error):
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (lambda: "no", "plugin answering failed in prebind_needed: 'no' is neither True nor False"),
-        (lambda: 1, "plugin answering failed in prebind_needed: 1 is neither True nor False"),
+        (lambda: "no", "plugin answering failed in prebind_needed: expected True or False, got 'no'"),
+        (lambda: 1, "plugin answering failed in prebind_needed: expected True or False, got 1"),
         (raising(KeyError("x")), "plugin answering failed in prebind_needed: KeyError: 'x'"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Time that passes only when told, for several replicas at once, and a cluster that fails one of them."""
+"""Virtual time for several replicas, and a cluster that fails for one of them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _Got = TypeVar("_Got")
 SETTINGS = LeaderElection(lease_seconds=15, renew_seconds=10.0, retry_seconds=2.0)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 _TURNS = 30
-"""Turns of the event loop in which everything that needs no time is done."""
+"""Iterations of the event loop that finish everything that needs no time."""
 
 
 class Time:
-    """A clock, and sleepers who wake in order as it is moved."""
+    """A clock that moves only in `pass_by`, and wakes sleeping coroutines in order."""
 
     def __init__(self) -> None:
         self._now = 1000.0
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
         self._count = 0
         self.each: list[Callable[[], None]] = []
-        """Called at every moment at which something happened."""
+        """Called after each step."""
 
     def now(self) -> float:
         return self._now
@@ -44,14 +44,14 @@ class Time:
         await woken
 
     async def settle(self) -> None:
-        """Let everything happen that needs no time."""
+        """Run everything that needs no time."""
         for _ in range(_TURNS):
             await asyncio.sleep(0)
         for call in self.each:
             call()
 
     async def pass_by(self, seconds: float) -> None:
-        """Let time pass, sleeper by sleeper."""
+        """Move the clock, from one sleeping coroutine to the next."""
         end = self._now + seconds
         await self.settle()
         while self._sleepers and self._sleepers[0][0] <= end:
@@ -64,19 +64,19 @@ class Time:
 
 
 class Link:
-    """One replica's way to the cluster."""
+    """One replica's connection to the cluster."""
 
     def __init__(self, cluster: MemoryCluster, time: Time) -> None:
         self._cluster = cluster
         self._time = time
         self.down = False
-        """Requests fail and are not done."""
+        """Requests fail, and are not executed."""
         self.deaf = False
-        """Requests are done, but their answers are lost."""
+        """Requests are executed, but their responses are lost."""
         self.hangs = False
-        """No request is ever answered, and none is done."""
+        """Requests are neither executed nor answered."""
         self.seconds = 0.0
-        """How long an answer takes, after its request was done."""
+        """Delay of a response, after its request was executed."""
         self.asked = 0
 
     async def get(self, *arguments: Any, **options: Any) -> Any:
@@ -104,14 +104,14 @@ class Link:
 
 
 class Replica:
-    """A candidate that leads when it can, and stands again when it has lost the lease."""
+    """A candidate that leads when it can, and becomes a candidate again after it has lost the lease."""
 
     def __init__(self, name: str, cluster: MemoryCluster, time: Time, settings: LeaderElection = SETTINGS,
                  wall: Callable[[], datetime] | None = None) -> None:  # fmt: skip
         self.link = Link(cluster, time)
         self.elector = Elector(self.link, settings, identity=name, clock=time, now=wall or time.wall, sleep=time.sleep)  # type: ignore[arg-type]
         self.terms: list[float] = []
-        """When it began to lead, each time."""
+        """The times at which it began to lead."""
         self.losses: list[str] = []
         self._time = time
         self._task: asyncio.Task[None] | None = None
@@ -125,7 +125,7 @@ class Replica:
         return self
 
     async def kill(self) -> None:
-        """End it without a word, as SIGKILL does."""
+        """End it without a release, as SIGKILL does."""
         assert self._task is not None
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
@@ -145,7 +145,7 @@ class Replica:
 
 
 async def lease_in(cluster: MemoryCluster) -> Lease:
-    """The Lease as it is now."""
+    """Return the current Lease."""
     return await cluster.get(Lease, SETTINGS.namespace, SETTINGS.name)
 
 

@@ -1,4 +1,4 @@
-"""An API server that answers as it is told, and time that passes only while somebody sleeps."""
+"""An API server with scripted replies, and virtual time that passes only in `sleep`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Reply = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class SleptTime:
-    """A clock whose time passes only in `sleep`, at once."""
+    """A clock that moves only in `sleep`, at once."""
 
     def __init__(self) -> None:
         self.slept: list[float] = []
@@ -37,7 +37,7 @@ class SleptTime:
 
 @dataclass
 class Seen:
-    """A request as the server saw it."""
+    """A request that the server received."""
 
     method: str
     path: str
@@ -48,7 +48,7 @@ class Seen:
 
 @dataclass
 class FakeApi:
-    """Answers the n-th request with the n-th reply, and with the last one from then on."""
+    """Sends the n-th reply to the n-th request, and repeats the last one."""
 
     replies: list[Reply] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
@@ -70,7 +70,7 @@ class FakeApi:
         await self._server.close()
 
     def client(self, access: Access | None = None, **settings: Any) -> ApiClient:
-        """A client of this server, whose pauses take no time."""
+        """Return a client of this server. Its pauses take no time."""
         client = ApiClient(access or Access(self.url), RequestSettings(**settings), clock=self.time,
                            sleep=self.time.sleep, chance=random.Random(1))  # fmt: skip
         self._clients.append(client)
@@ -88,7 +88,7 @@ class FakeApi:
 
 
 def says(body: Any, status: int = 200, **headers: str) -> Reply:
-    """An answer in JSON; header names with _ for -."""
+    """Reply with JSON; write - as _ in the names of headers."""
 
     async def reply(request: web.Request) -> web.StreamResponse:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -100,20 +100,20 @@ def says(body: Any, status: int = 200, **headers: str) -> Reply:
 
 
 def refuses(code: int, reason: str = "", message: str = "no", details: Any = None, **headers: str) -> Reply:
-    """A Status."""
+    """Reply with a Status."""
     body = {"kind": "Status", "apiVersion": "v1", "code": code, "reason": reason, "message": message}
     return says(body | ({"details": details} if details else {}), code, **headers)
 
 
 async def breaks(request: web.Request) -> web.StreamResponse:
-    """The connection ends without an answer."""
+    """Close the connection without a response."""
     assert request.transport is not None
     request.transport.abort()
     return web.Response()
 
 
 class Hangs:
-    """Writes what it has, then nothing. `reached` is set when a client is there, `left` when it has gone."""
+    """Sends its content, then nothing. `reached` is set when a client connects, `left` when it disconnects."""
 
     def __init__(self, *chunks: bytes) -> None:
         self.chunks = chunks
@@ -127,14 +127,14 @@ class Hangs:
             await response.write(chunk)
         self.reached.set()
         try:
-            await asyncio.Event().wait()  # ended by the connection's end
+            await asyncio.Event().wait()  # cancelled when the client disconnects
         finally:
             self.left.set()
         return response
 
 
 def streams(*chunks: bytes, broken: bool = False) -> Reply:
-    """The chunks, then the end of the answer, or of the connection in the middle of it."""
+    """Send the chunks, then end the response, or break the connection in the middle of it."""
 
     async def reply(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()

@@ -1,4 +1,4 @@
-"""A cluster whose watches and lists fail as told, its mirror, and the time that both live in."""
+"""A mirror of a cluster with scripted failures of its lists and watches, in virtual time."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, P
 KINDS: tuple[type[KubeObject], ...] = (PriorityClass, Node, PodGroup, Pod)
 SECOND_API = "scheduling.x-k8s.io/v1alpha1"
 TURNS = 60
-"""Of the event loop: more than any chain of steps here needs; nothing waits for anything outside the loop."""
+"""Iterations of the event loop: more than any chain of steps needs, as nothing waits outside of the loop."""
 
 
 class FakeTime:
-    """A clock and its sleep: time passes only in `advance`."""
+    """A clock that moves only in `advance`."""
 
     def __init__(self) -> None:
         self._now = 0.0
@@ -47,7 +47,7 @@ class FakeTime:
             await asyncio.sleep(0)
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass, each sleeper in its turn."""
+        """Move the clock, from one sleeping coroutine to the next."""
         end = self._now + seconds
         await self.settle()
         while self._sleepers and self._sleepers[0][0] <= end:
@@ -59,14 +59,14 @@ class FakeTime:
 
 
 class Faulty(MemoryCluster):
-    """A cluster whose lists and watches fail and take their time, and whose watches lose events, as told."""
+    """A cluster with scripted failures and delays of lists and watches, and with lost events."""
 
     def __init__(self, time: FakeTime, objects: Sequence[KubeObject] = ()) -> None:
         super().__init__(objects)
         self._time = time
         self.seconds: Callable[[], float] = lambda: 0.0
         self.passes = asyncio.Event()
-        """Cleared, it holds all events back."""
+        """While it is cleared, all events are held back."""
         self.passes.set()
         self.list_error: Callable[[], ClusterError | None] = lambda: None
         self.watch_error: Callable[[], ClusterError | None] = lambda: None
@@ -86,7 +86,7 @@ class Faulty(MemoryCluster):
         return listing
 
     async def _take_time(self) -> None:
-        """How long an answer, or an event, is on its way."""
+        """Delay of a response or an event."""
         seconds = self.seconds()
         if seconds:
             await self._time.sleep(seconds)
@@ -118,7 +118,7 @@ class Faulty(MemoryCluster):
 
 @dataclass
 class Meter(MirrorMeter):
-    """Keeps what was counted."""
+    """Stores the counts."""
 
     events: Counter[str] = field(default_factory=Counter)
     ended: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -139,7 +139,7 @@ class Meter(MirrorMeter):
 
 
 class Told:
-    """What a mirror's user makes of what it is told; says so where that does not add up."""
+    """Applies all changes from a mirror; raises AssertionError if they are inconsistent."""
 
     def __init__(self) -> None:
         self.changes: list[tuple[str, str]] = []
@@ -165,7 +165,7 @@ class Told:
 
 
 class World:
-    """A cluster, its mirror, and the time that both live in."""
+    """A cluster and its mirror in virtual time."""
 
     def __init__(self, *objects: KubeObject, kinds: Sequence[type[KubeObject]] = (Pod,), seed: int = 1,
                  optional: Sequence[type[KubeObject]] = ()) -> None:  # fmt: skip
@@ -179,7 +179,7 @@ class World:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[World]:
-        """The mirror started and run, and cancelled at the end."""
+        """Start and run the mirror, and cancel it at the end."""
         for obj in await self.mirror.start():
             self.told.take(Change.ADDED, obj)
         self.told.changes.clear()
@@ -195,7 +195,7 @@ class World:
             assert not ended
 
     async def is_mirrored(self) -> None:
-        """Raises AssertionError unless what was told adds up to what there is."""
+        """Raise AssertionError unless the delivered changes add up to the cluster's state."""
         there = [(await self.cluster.now(kind)).items for kind in self.kinds]
         assert self.told.objects == {(type(obj), *name_of(obj)): obj for items in there for obj in items}
 

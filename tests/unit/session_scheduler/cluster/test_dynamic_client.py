@@ -1,4 +1,4 @@
-"""Objects of an API server, single ones and whole lists, for plugins' own servers."""
+"""The client for objects of any kind: single objects and lists."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ class Secret(msgspec.Struct, frozen=True, tag_field="kind", tag="Secret"):
 
 
 class Server:
-    """Answers every request with `status` and `body`, or with the next of `answers`; keeps what was asked."""
+    """Responds to every request with `status` and `body`, or with the next of `answers`; stores the requests."""
 
     def __init__(self) -> None:
         self.status, self.body = 200, '{"kind": "Secret"}'
@@ -84,7 +84,7 @@ async def test_each_request_is_sent_to_its_path_as_json(server: Server, api: Kub
     ]
 
 
-async def test_what_is_applied_says_who_applies_it_and_whether_it_is_forced(server: Server, api: KubeApi) -> None:
+async def test_an_apply_sends_its_manager_and_whether_it_is_forced(server: Server, api: KubeApi) -> None:
     server.body = '{"kind": "Secret", "metadata": {"uid": "u"}}'
     assert await api.apply(f"{PATH}/a", {"a": "ä"}, manager="one & two") == {"kind": "Secret", "metadata": {"uid": "u"}}
     await api.apply(f"{PATH}/a", {}, manager="one", force=True)
@@ -113,7 +113,7 @@ REFUSED: list[Callable[[KubeApi], Awaitable[object]]] = [
     (404, "NotFound", errors.NotFound), (409, "Conflict", errors.Conflict), (403, "Forbidden", errors.Forbidden),
     (422, "Invalid", errors.Invalid),
 ])  # fmt: skip
-async def test_a_refused_application_deletion_or_list_is_an_error_that_names_the_path_alone(
+async def test_the_error_of_an_apply_deletion_or_list_names_the_path_without_the_query(
     server: Server,
     api: KubeApi,
     status: int,
@@ -131,7 +131,7 @@ async def test_a_refused_application_deletion_or_list_is_an_error_that_names_the
     (404, "NotFound", errors.NotFound), (409, "AlreadyExists", errors.AlreadyExists),
     (409, "Conflict", errors.Conflict), (403, "Forbidden", errors.Forbidden), (422, "Invalid", errors.Invalid),
 ])  # fmt: skip
-async def test_a_refusal_is_an_error_that_names_the_path(
+async def test_an_error_names_the_path(
     server: Server, api: KubeApi, status: int, reason: str, error: type[Exception]
 ) -> None:
     server.status, server.body = status, f'{{"kind": "Status", "reason": "{reason}", "message": "no"}}'
@@ -140,10 +140,10 @@ async def test_a_refusal_is_an_error_that_names_the_path(
 
 
 @pytest.mark.parametrize("body", ["", "[]", "<html>", "1", "[" * 100_000], ids=["", "[]", "<html>", "1", "deep"])
-async def test_an_answer_that_is_no_object_is_an_error(server: Server, api: KubeApi, body: str) -> None:
+async def test_a_response_that_is_not_an_object_is_an_error(server: Server, api: KubeApi, body: str) -> None:
     server.body = body
     for ask in (api.get(PATH), api.list(PATH, Secret)):
-        with pytest.raises(errors.Unavailable, match=rf"^{PATH}: the answer is no JSON object$"):
+        with pytest.raises(errors.Unavailable, match=rf"^{PATH}: the response is not a JSON object$"):
             await ask
 
 
@@ -155,7 +155,7 @@ ASKING: list[Callable[[KubeApi], Awaitable[object]]] = [
 
 
 @pytest.mark.parametrize("ask", ASKING, ids=["get", "create", "replace", "patch", "apply", "delete", "list"])
-async def test_an_answer_that_does_not_come_in_time_is_not_waited_for(
+async def test_a_request_without_a_response_times_out(
     server: Server, api: KubeApi, monkeypatch: pytest.MonkeyPatch, ask: Callable[[KubeApi], Awaitable[object]]
 ) -> None:
     settings = api.client.settings
@@ -165,7 +165,7 @@ async def test_an_answer_that_does_not_come_in_time_is_not_waited_for(
     brisk = replace(settings, timeout=0.05, write_timeout=0.05, tries=1)
     monkeypatch.setattr(api.client, "settings", brisk)
     async with asyncio.timeout(20):
-        with pytest.raises(errors.Unavailable, match=rf"^{PATH}: no answer in time$"):
+        with pytest.raises(errors.Unavailable, match=rf"^{PATH}: no response in time$"):
             await ask(api)
 
 
@@ -187,7 +187,7 @@ def queries(server: Server) -> list[str]:
     return [path.removeprefix(PATH) for _, path, _, _ in server.asked]
 
 
-async def test_a_list_comes_in_pages_of_what_the_selectors_choose(server: Server, api: KubeApi) -> None:
+async def test_a_list_is_fetched_in_pages_with_its_selectors(server: Server, api: KubeApi) -> None:
     server.answers = [page(secret("a"), secret("b"), go_on="m&re"), page(go_on="most"), page(secret("c"))]
     found = await api.list(PATH, Secret, labels="a in (b,c)", fields="d!=e")
     assert [one.data for one in found] == [{"name": "a"}, {"name": "b"}, {"name": "c"}]
@@ -197,19 +197,21 @@ async def test_a_list_comes_in_pages_of_what_the_selectors_choose(server: Server
     ]  # fmt: skip
 
 
-async def test_of_nothing_there_is_an_empty_list_and_no_selector_is_sent(server: Server, api: KubeApi) -> None:
+async def test_an_empty_list_without_selectors_sends_none(server: Server, api: KubeApi) -> None:
     server.answers = [page()]
     assert await api.list(PATH, Secret) == ()
     assert queries(server) == ["?limit=500"]
 
 
-async def test_a_list_whose_pages_expire_begins_anew_so_that_it_shows_one_moment(server: Server, api: KubeApi) -> None:
+async def test_a_list_whose_pages_expire_is_fetched_again_so_that_it_shows_one_moment(
+    server: Server, api: KubeApi
+) -> None:
     server.answers = [page(secret("old"), go_on="more"), EXPIRED, page(secret("new"), go_on="more"), page(secret("b"))]
     assert [one.data["name"] for one in await api.list(PATH, Secret)] == ["new", "b"]
     assert queries(server) == ["?limit=500", "?limit=500&continue=more"] * 2
 
 
-async def test_a_list_whose_pages_expire_again_is_given_up_and_never_asked_for_at_once(
+async def test_a_list_whose_pages_expire_twice_fails_and_is_never_fetched_in_one_page(
     server: Server, api: KubeApi
 ) -> None:
     server.answers = [page(secret("a"), go_on="more"), EXPIRED] * 2
@@ -223,7 +225,7 @@ async def test_a_list_whose_pages_expire_again_is_given_up_and_never_asked_for_a
     (page({"kind": "ConfigMap"}), r".*'ConfigMap'.*`\$\.items\[0\]\.kind`"),
     ((200, {"kind": "Status"}), r".*`metadata`"),
 ])  # fmt: skip
-async def test_objects_of_another_kind_are_no_list(
+async def test_objects_of_another_kind_are_unreadable(
     server: Server, api: KubeApi, answer: tuple[int, Any], why: str
 ) -> None:
     server.answers = [answer]
@@ -232,5 +234,5 @@ async def test_objects_of_another_kind_are_no_list(
 
 
 async def test_a_cluster_that_is_not_configured_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none: there is no such file"):
+    with pytest.raises(InputError, match=r"none: the file does not exist"):
         await client.connect(str(tmp_path / "none"))

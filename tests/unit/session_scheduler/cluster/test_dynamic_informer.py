@@ -1,6 +1,6 @@
-"""Objects of any kind are followed: those that there are, then every change, whatever happens to lists and watches.
+"""The informer for objects of any kind: the existing objects, then every change, despite failures.
 
-The API server is in memory, and time passes only when told.
+The API server is in memory, and time is virtual.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ PATIENCE = 20.0
 
 
 class Server:
-    """What a Follower asks of an ApiClient. An object is what its list and its events show of it."""
+    """The methods of an ApiClient that a Follower calls. Lists and events show the same object."""
 
     def __init__(self):
         self.version = 10
         self.objects = {"widgets": {}, "gadgets": {}}
         self.refused = {}
-        """By plural: what lists and watches of it raise."""
+        """The error of lists and watches, by plural."""
         self.lists, self.asked = [], []
         self._watches = {"widgets": [], "gadgets": []}
         self._history = {"widgets": [], "gadgets": []}
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ events
 
     def put(self, plural, name, *, told=True, **content):
         self.version += 1
@@ -77,14 +77,14 @@ class Server:
             self.say(plural, line)
 
     def say(self, plural, line):
-        """To all watches of now; END ends them."""
+        """Send a line to all open watches; END ends them."""
         for watch in self._watches[plural]:
             watch.put_nowait(line)
 
     def open(self, plural):
         return len(self._watches[plural])
 
-    # ------------------------------------------------------------------ what is asked
+    # ------------------------------------------------------------------ requests
 
     async def read(self, path, query=None, *, what, page=False):
         plural = path.rpartition("/")[2]
@@ -146,10 +146,10 @@ class World:
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-# ------------------------------------------------------------------ first everything, then every change
+# ------------------------------------------------------------------ existing objects, then changes
 
 
-async def test_what_there_is_comes_first_with_its_type_and_version_and_is_told_to_nobody():
+async def test_start_returns_existing_objects_with_type_and_version_and_delivers_none():
     world = World()
     world.server.put("gadgets", "g")
     world.server.put("widgets", "w", spec={"size": 3}, more=[1])
@@ -161,7 +161,7 @@ async def test_what_there_is_comes_first_with_its_type_and_version_and_is_told_t
     assert world.server.lists == ["apis/example.com/v1/widgets", "apis/example.com/v1/gadgets"]
 
 
-async def test_every_change_is_told_in_order_and_once():
+async def test_every_change_is_delivered_in_order_and_once_by_the_informer():
     world = World()
     async with world.running():
         assert world.first == []
@@ -180,7 +180,7 @@ async def test_every_change_is_told_in_order_and_once():
     assert [one for one in world.told if one[1] == "Gadget"] == [(Change.ADDED, "Gadget", "g", 0)]
 
 
-async def test_what_changes_between_start_and_run_is_told():
+async def test_the_informer_delivers_changes_between_start_and_run():
     world = World(WIDGETS)
     await world.follower.start()
     world.server.put("widgets", "w")
@@ -191,7 +191,7 @@ async def test_what_changes_between_start_and_run_is_told():
     assert world.told == [(Change.ADDED, "Widget", "w", 0)]
 
 
-async def test_an_api_server_that_does_not_answer_is_waited_for():
+async def test_start_waits_for_an_api_server_that_does_not_respond():
     world = World(WIDGETS)
     world.server.refused["widgets"] = Unavailable("no answer")
     starting = asyncio.create_task(world.follower.start())
@@ -203,7 +203,7 @@ async def test_an_api_server_that_does_not_answer_is_waited_for():
     assert [one.metadata.name for one in starting.result()] == ["w"]
 
 
-async def test_what_the_receiver_raises_ends_the_run():
+async def test_an_exception_of_the_receiver_ends_the_run():
     world = World(WIDGETS)
     world.told = None
     await world.follower.start()
@@ -214,11 +214,11 @@ async def test_what_the_receiver_raises_ends_the_run():
     assert world.server.open("widgets") == 0
 
 
-# ------------------------------------------------------------------ kinds that are refused
+# ------------------------------------------------------------------ refused kinds
 
 
 @pytest.mark.parametrize("refusal", [NotFound("404: no such path"), Forbidden("403: not you")])
-async def test_a_kind_that_is_refused_has_no_objects_until_it_no_longer_is_and_holds_up_no_other(refusal):
+async def test_a_refused_kind_is_empty_until_it_is_served_and_delays_no_other(refusal):
     world = World()
     world.server.put("gadgets", "g")
     world.server.put("widgets", "w")
@@ -238,13 +238,13 @@ async def test_a_kind_that_is_refused_has_no_objects_until_it_no_longer_is_and_h
             world.server.put("widgets", "w", spec={"size": 1})
             await world.time.settle()
             assert world.told[2:] == [(Change.MODIFIED, "Widget", "w", 1)]
-    assert [one["kind"] for one in logs if "is refused" in one["event"]] == ["Widget"]
+    assert [one["kind"] for one in logs if "cannot list a kind" in one["event"]] == ["Widget"]
 
 
-# ------------------------------------------------------------------ what happens to watches
+# ------------------------------------------------------------------ broken watches
 
 
-async def test_a_watch_that_ends_goes_on_where_it_was_and_nothing_is_lost():
+async def test_a_watch_that_ends_is_resumed_without_loss():
     world = World(WIDGETS)
     async with world.running():
         world.server.put("widgets", "a")
@@ -258,7 +258,7 @@ async def test_a_watch_that_ends_goes_on_where_it_was_and_nothing_is_lost():
         assert world.server.lists == ["apis/example.com/v1/widgets"]
 
 
-async def test_where_the_history_is_gone_the_difference_to_a_new_list_is_told():
+async def test_when_the_history_is_gone_the_difference_to_a_new_list_is_delivered():
     world = World(WIDGETS)
     for name in ("stays", "changes", "goes"):
         world.server.put("widgets", name)
@@ -280,7 +280,7 @@ async def test_where_the_history_is_gone_the_difference_to_a_new_list_is_told():
         assert world.server.asked[-1] == ("widgets", world.server.version)
 
 
-async def test_an_error_as_an_event_begins_with_a_new_list_too():
+async def test_an_error_event_leads_to_a_new_list():
     world = World(WIDGETS)
     async with world.running():
         world.server.put("widgets", "w", told=False)
@@ -290,7 +290,7 @@ async def test_an_error_as_an_event_begins_with_a_new_list_too():
         assert world.told == [(Change.ADDED, "Widget", "w", 0)]
 
 
-async def test_what_no_watch_told_is_found_by_comparing_now_and_then():
+async def test_missed_changes_are_found_by_periodic_comparison():
     world = World(WIDGETS)
     async with world.running():
         world.server.put("widgets", "w", told=False)
@@ -300,10 +300,10 @@ async def test_what_no_watch_told_is_found_by_comparing_now_and_then():
         assert world.told == [(Change.ADDED, "Widget", "w", 0)]
 
 
-# ------------------------------------------------------------------ what cannot be read
+# ------------------------------------------------------------------ invalid objects
 
 
-async def test_an_object_that_cannot_be_read_hides_no_other():
+async def test_an_invalid_object_does_not_hide_others():
     world = World(WIDGETS)
     world.server.put("widgets", "bad", spec={"size": "large"})
     world.server.put("widgets", "good")
@@ -317,4 +317,4 @@ async def test_an_object_that_cannot_be_read_hides_no_other():
             world.server.put("widgets", "bad", spec={"size": 1})
             await world.time.settle()
             assert world.told[1:] == [(Change.ADDED, "Widget", "bad", 1)]
-    assert len([one for one in logs if "cannot be read" in one["event"]]) == 2
+    assert len([one for one in logs if "ignoring an object that cannot be decoded" in one["event"]]) == 2

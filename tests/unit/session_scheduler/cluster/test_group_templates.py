@@ -1,4 +1,4 @@
-"""Workloads of scheduling.k8s.io in manifests, the groups made from their templates, and the Jobs that they are for."""
+"""Workloads of scheduling.k8s.io in manifests: their templates, the PodGroups made from them, and Jobs with groups."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TEMPLATE = {"name": "t", "schedulingPolicy": GANG}
 
 
 @pytest.mark.parametrize("version", ["v1alpha2", "v1beta1"])
-def test_a_group_is_taken_where_its_template_is_there(version: str) -> None:
+def test_a_group_is_accepted_if_its_template_exists(version: str) -> None:
     loaded = load(made_from("w", "t", version), group_workload(TEMPLATE, version=version))
     (group,) = loaded.pod_groups
     assert (group.min_count, group.api_version) == (3, f"scheduling.k8s.io/{version}")
@@ -38,11 +38,11 @@ def test_a_group_is_taken_where_its_template_is_there(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["v1alpha2", "v1beta1"])
-def test_a_group_whose_template_is_missing_is_refused_as_by_the_api_server(version: str) -> None:
+def test_a_group_whose_template_is_missing_is_rejected_as_by_the_api_server(version: str) -> None:
     text = refusal(made_from("w", "other", version), group_workload(TEMPLATE))
     assert "spec.podGroupTemplateRef.workload.podGroupTemplateName: Workload 'w' has no template 'other'" in text
     text = refusal(made_from("w", "t", version), group_workload(TEMPLATE, name="another"))
-    assert "spec.podGroupTemplateRef.workload.workloadName: there is no Workload 'w'" in text
+    assert "spec.podGroupTemplateRef.workload.workloadName: namespace default has no Workload 'w'" in text
 
 
 def test_a_saved_group_may_have_lost_its_template() -> None:
@@ -52,24 +52,26 @@ def test_a_saved_group_may_have_lost_its_template() -> None:
 @pytest.mark.parametrize(
     ("templates", "field", "problem"),
     [
-        ([], "spec.podGroupTemplates", "give 1 to 8"),
+        ([], "spec.podGroupTemplates", "use 1 to 8"),
         ([{**TEMPLATE, "name": f"t{number}"} for number in range(9)], "spec.podGroupTemplates", "has 9 entries"),
-        ([TEMPLATE, TEMPLATE], "spec.podGroupTemplates[1].name", "is there twice"),
-        ([{**TEMPLATE, "name": "No"}], "spec.podGroupTemplates[0].name", "is no name"),
+        ([TEMPLATE, TEMPLATE], "spec.podGroupTemplates[1].name", "is used twice"),
+        ([{**TEMPLATE, "name": "No"}], "spec.podGroupTemplates[0].name", "is not a valid name"),
         ([{"name": "t"}], "spec.podGroupTemplates[0].schedulingPolicy", "exactly one of gang and basic"),
         ([{"name": "t", "schedulingPolicy": {"gang": {"minCount": 0}}}],
-         "spec.podGroupTemplates[0].schedulingPolicy.gang.minCount", "1 or more"),
+         "spec.podGroupTemplates[0].schedulingPolicy.gang.minCount", "must be at least 1, not 0"),
         ([{**TEMPLATE, "schedulingConstraints": {"topology": [{"key": "a b"}]}}],
-         "spec.podGroupTemplates[0].schedulingConstraints.topology[0].key", "is no key"),
+         "spec.podGroupTemplates[0].schedulingConstraints.topology[0].key", "is not a valid key"),
     ],
 )  # fmt: skip
-def test_a_wrong_workload_is_named(templates: list[dict[str, Any]], field: str, problem: str) -> None:
+def test_the_error_for_an_invalid_workload_names_the_field(
+    templates: list[dict[str, Any]], field: str, problem: str
+) -> None:
     text = refusal(group_workload(*templates))
     assert f": {field}: " in text
     assert problem in text
 
 
-def test_a_group_of_a_newer_version_that_cannot_be_read_is_named() -> None:
+def test_the_error_for_an_invalid_group_of_a_newer_version_names_the_field() -> None:
     manifest = made_from("w", "t", "v1beta1")
     manifest["spec"]["schedulingPolicy"] = {"gang": {"minCount": "three"}}
     assert ": spec: " in refusal(manifest)
@@ -87,7 +89,7 @@ def job(**spec: Any) -> dict[str, Any]:
 
 
 def of_job(name: str = "g", uid: str = "job-1") -> dict[str, Any]:
-    """What the Job controller makes."""
+    """Return a PodGroup as the Job controller creates it."""
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "w", "uid": uid, "controller": True}
     return {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
             "metadata": {"name": name, "uid": f"u-{name}", "ownerReferences": [owner]},
@@ -99,7 +101,7 @@ def groups_of(*documents: dict[str, Any]) -> list[str | None]:
     return [group.pod_group_name if group is not None else None for group in found]
 
 
-def test_the_pods_that_a_job_still_makes_join_the_group_that_was_made_for_it() -> None:
+def test_missing_pods_of_a_job_join_the_jobs_group() -> None:
     assert groups_of(job(), of_job()) == ["g"] * 3
 
 
@@ -114,7 +116,7 @@ def test_the_pods_that_a_job_still_makes_join_the_group_that_was_made_for_it() -
         (job(parallelism=1, completions=1), of_job()),
     ],
 )
-def test_the_pods_of_a_job_for_which_the_controller_makes_no_gang_join_none(documents: Any) -> None:
+def test_pods_of_a_job_without_a_gang_join_no_group(documents: Any) -> None:
     assert set(groups_of(*documents)) == {None}
 
 

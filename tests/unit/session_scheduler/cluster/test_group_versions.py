@@ -1,4 +1,4 @@
-"""Pod groups in several versions of their API: read alike, written as each says it; and what an API server lacks."""
+"""PodGroups in several API versions: decoding, encoding, discovery of versions and of feature gates."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SAID = {
         "priorityClassName": "high",
     },
 }
-"""The same group, as each version says it."""
+"""The same group in each API version."""
 CONDITIONS = {ALPHA: "PodGroupScheduled", BETA: "PodGroupInitiallyScheduled"}
 
 
@@ -51,13 +51,13 @@ async def api() -> AsyncIterator[FakeApi]:
 
 
 class Server:
-    """Serves some versions of the group API, with one group; keeps what is written."""
+    """Serves some versions of the PodGroup API with one group; stores the writes."""
 
     def __init__(self, *versions: str, **spec: Any) -> None:
         self.versions = versions
         self.spec = spec
         self.dry_run: Any = None
-        """What answers a dry run."""
+        """The response to a dry run."""
 
     async def __call__(self, request: Any) -> Any:
         path = request.path.removeprefix("/apis/")
@@ -90,7 +90,7 @@ def live(api: FakeApi, server: Server) -> KubernetesCluster:
 
 
 @pytest.mark.parametrize("version", [ALPHA, BETA])
-async def test_a_group_is_the_same_in_every_version_but_for_its_name(api: FakeApi, version: str) -> None:
+async def test_a_group_is_decoded_alike_in_every_version(api: FakeApi, version: str) -> None:
     cluster = live(api, Server(version))
     listing = await cluster.list(PodGroup)
     (listed,) = listing.items
@@ -107,7 +107,7 @@ async def test_a_group_is_the_same_in_every_version_but_for_its_name(api: FakeAp
 
 
 @pytest.mark.parametrize("version", [ALPHA, BETA])
-async def test_a_condition_is_written_by_the_name_that_the_version_has_for_it(api: FakeApi, version: str) -> None:
+async def test_a_condition_is_written_with_the_type_of_the_version(api: FakeApi, version: str) -> None:
     cluster = live(api, Server(version))
     (group,) = (await cluster.list(PodGroup)).items
     answer = await cluster.patch_status(
@@ -120,7 +120,7 @@ async def test_a_condition_is_written_by_the_name_that_the_version_has_for_it(ap
 
 
 @pytest.mark.parametrize("version", [ALPHA, BETA])
-async def test_a_group_is_created_as_the_version_says_it(api: FakeApi, version: str) -> None:
+async def test_a_group_is_created_in_the_format_of_the_version(api: FakeApi, version: str) -> None:
     cluster = live(api, Server(version))
     (group,) = (await cluster.list(PodGroup)).items
     await cluster.create(replace(group, api_version=ALPHA, metadata=replace(group.metadata, resource_version="")))
@@ -131,7 +131,7 @@ async def test_a_group_is_created_as_the_version_says_it(api: FakeApi, version: 
 
 @pytest.mark.parametrize("version", GROUP_VERSIONS, ids=lambda version: version.api_version)
 @pytest.mark.parametrize("mode", ["Pod", "PodGroup", None])
-def test_what_is_written_is_read_again(version: GroupVersion, mode: str | None) -> None:
+def test_an_encoded_group_decodes_to_the_same_group(version: GroupVersion, mode: str | None) -> None:
     spec = msgspec.convert({**SAID[ALPHA], "disruptionMode": mode}, type(PodGroup().spec))
     group = PodGroup(api_version=version.api_version, spec=spec)
     wire = msgspec.json.decode(msgspec.json.encode(version.written(group)), type=WirePodGroup)
@@ -142,7 +142,7 @@ def test_what_is_written_is_read_again(version: GroupVersion, mode: str | None) 
     "spec",
     [{"schedulingPolicy": {"gang": {"minCount": "three"}}}, {"schedulingPolicy": 7}, {"schedulingConstraints": []}],
 )
-async def test_a_group_that_cannot_be_read_is_left_out(api: FakeApi, spec: dict[str, Any]) -> None:
+async def test_an_invalid_group_is_ignored(api: FakeApi, spec: dict[str, Any]) -> None:
     for version in (ALPHA, BETA):
         cluster = live(api, Server(version, **spec))
         listing = await cluster.list(PodGroup)
@@ -154,7 +154,7 @@ async def test_a_group_that_cannot_be_read_is_left_out(api: FakeApi, spec: dict[
 @pytest.mark.parametrize(
     ("mode", "whole"), [({"single": {}}, False), ({"all": {}}, True), ({}, False), ("All", False), (None, False)]
 )
-async def test_a_mode_of_disruption_that_is_none_is_the_default(api: FakeApi, mode: Any, whole: bool) -> None:
+async def test_an_invalid_disruption_mode_is_the_default(api: FakeApi, mode: Any, whole: bool) -> None:
     (group,) = (await live(api, Server(BETA, disruptionMode=mode)).list(PodGroup)).items
     assert group.disrupted_whole is whole
 
@@ -162,7 +162,7 @@ async def test_a_mode_of_disruption_that_is_none_is_the_default(api: FakeApi, mo
 # ---------------------------------------------------------------------- which version
 
 
-async def test_where_two_versions_are_served_the_newer_is_used(api: FakeApi) -> None:
+async def test_the_newest_served_version_is_used(api: FakeApi) -> None:
     cluster = live(api, Server(ALPHA, BETA))
     (group,) = (await cluster.list(PodGroup)).items
     assert group.api_version == BETA
@@ -171,7 +171,7 @@ async def test_where_two_versions_are_served_the_newer_is_used(api: FakeApi) -> 
     assert api.seen[-1].path == f"/apis/{BETA}/namespaces/ns/podgroups/g"
 
 
-async def test_an_api_server_that_is_updated_meanwhile_is_asked_in_its_new_version_from_the_next_list_on(
+async def test_after_an_update_of_the_api_server_the_next_list_uses_the_new_version(
     api: FakeApi,
 ) -> None:
     server = Server(ALPHA)
@@ -183,7 +183,7 @@ async def test_an_api_server_that_is_updated_meanwhile_is_asked_in_its_new_versi
         await cluster.list(PodGroup)
     assert (before.api_version, after.api_version) == (ALPHA, BETA)
     assert replace(before, api_version=BETA) == after
-    await cluster.patch_status(before, conditions=[PodCondition(SCHEDULED, "False")])  # what is known is of before
+    await cluster.patch_status(before, conditions=[PodCondition(SCHEDULED, "False")])  # with the outdated version
     assert api.seen[-1].path.startswith(f"/apis/{BETA}/")
     assert [log["api"] for log in logs] == [[ALPHA], [BETA]]
 
@@ -192,7 +192,7 @@ async def test_an_api_server_that_is_updated_meanwhile_is_asked_in_its_new_versi
 
 
 def gated(*off: str) -> Any:
-    """A dry run where these fields are dropped."""
+    """Respond to a dry run without these fields."""
 
     async def reply(request: Any) -> Any:
         (field,) = msgspec.json.decode(await request.read())["spec"]
@@ -212,7 +212,7 @@ async def found(api: FakeApi, server: Server) -> tuple[dict[str, bool], list[Any
     return cluster.pod_groups.gates, logs
 
 
-async def test_a_gate_without_which_a_field_is_dropped_is_told_of_once(api: FakeApi) -> None:
+async def test_a_disabled_gate_that_drops_a_field_is_logged_once(api: FakeApi) -> None:
     server = Server(ALPHA)
     server.dry_run = gated("schedulingConstraints", "resourceClaims")
     gates, logs = await found(api, server)
@@ -228,7 +228,7 @@ async def test_a_gate_without_which_a_field_is_dropped_is_told_of_once(api: Fake
     assert [seen.query for seen in api.seen if seen.method != "GET"] == 3 * [{"dryRun": "All"}]
 
 
-async def test_with_every_gate_on_nothing_is_said(api: FakeApi) -> None:
+async def test_with_every_gate_enabled_nothing_is_logged(api: FakeApi) -> None:
     server = Server(BETA)
     server.dry_run = gated()
     gates, logs = await found(api, server)
@@ -236,7 +236,7 @@ async def test_with_every_gate_on_nothing_is_said(api: FakeApi) -> None:
     assert logs == []
 
 
-async def test_gates_that_may_not_be_tried_stay_unknown(api: FakeApi) -> None:
+async def test_gates_stay_unknown_if_the_dry_run_is_forbidden(api: FakeApi) -> None:
     server = Server(ALPHA)
     server.dry_run = refuses(403, "Forbidden", message="denied by a policy")
     gates, logs = await found(api, server)
@@ -244,7 +244,7 @@ async def test_gates_that_may_not_be_tried_stay_unknown(api: FakeApi) -> None:
     assert {log["log_level"] for log in logs} == {"info"}
 
 
-async def test_a_gate_that_a_busy_server_does_not_tell_of_is_asked_for_again(api: FakeApi) -> None:
+async def test_the_dry_run_is_retried_if_the_server_is_busy(api: FakeApi) -> None:
     server = Server(ALPHA)
     server.dry_run = refuses(429, "TooManyRequests")
     cluster = live(api, server)
@@ -261,7 +261,7 @@ async def test_a_gate_that_a_busy_server_does_not_tell_of_is_asked_for_again(api
     assert cluster.pod_groups.gates["TopologyAwareWorkloadScheduling"] is False
 
 
-async def test_gates_are_found_out_once_there_is_a_group_and_this_replica_leads(api: FakeApi) -> None:
+async def test_gates_are_found_once_a_group_exists_and_this_replica_leads(api: FakeApi) -> None:
     server = Server(ALPHA)
     server.dry_run = gated("schedulingConstraints")
     cluster = live(api, server)

@@ -1,4 +1,4 @@
-"""Where the API server has objects of a kind."""
+"""Paths of each kind in the API."""
 
 from typing import get_args
 
@@ -16,11 +16,11 @@ from session_scheduler.model.workload_objects import Job, Workload
         ("scheduling.k8s.io/v1beta1", "apis/scheduling.k8s.io/v1beta1/namespaces/physics/workloads/w"),
     ],
 )
-def test_a_workload_is_read_in_the_version_that_is_asked_for(api_version: str, path: str) -> None:
+def test_a_workload_has_the_path_of_the_requested_version(api_version: str, path: str) -> None:
     assert resource_of(Workload, api_version).path("physics", "w").lstrip("/") == path
 
 
-def test_a_kind_of_one_version_is_read_in_that() -> None:
+def test_a_kind_with_one_version_has_its_path() -> None:
     assert resource_of(Job, "batch/v2") is resource_of(Job)
 
 
@@ -38,10 +38,10 @@ policy/v1: poddisruptionbudgets
 resource.k8s.io/v1: deviceclasses* resourceslices* resourceclaims
 fluence.flux-framework.org/v1alpha1: queues*
 """
-"""Each API version's resources; those with a star have no namespace."""
+"""The resources of each API version; a star marks cluster-scoped ones."""
 
 
-def test_each_kind_is_where_the_api_server_has_it() -> None:
+def test_each_kind_has_the_api_servers_path() -> None:
     expected = set()
     for line in PLACES.strip().splitlines():
         version, _, plurals = line.partition(": ")

@@ -1,4 +1,4 @@
-"""Where the configuration of a cluster comes from, and what is said where it is wrong."""
+"""Sources of a cluster's configuration, and errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from session_scheduler.errors import InputError
 
 @pytest.fixture(autouse=True)
 def nothing_configured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No kubeconfig, no pod, whatever machine this is."""
+    """Hide the machine's own kubeconfig and pod environment."""
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -40,7 +40,7 @@ def kubeconfig(path: Path, user: dict[str, Any] | None = None, **cluster: Any) -
     return str(path)
 
 
-async def test_a_kubeconfig_says_where_and_who(tmp_path: Path) -> None:
+async def test_a_kubeconfig_has_the_server_and_the_credentials(tmp_path: Path) -> None:
     access = await load_access(kubeconfig(tmp_path / "config"), None)
     assert access.server == "https://one.example:6443"
     assert await access.authorization() == "Bearer secret"
@@ -48,7 +48,7 @@ async def test_a_kubeconfig_says_where_and_who(tmp_path: Path) -> None:
     assert access.tls.verify_mode is ssl.CERT_REQUIRED
 
 
-async def test_the_file_given_goes_before_the_environments_and_that_before_the_homes(
+async def test_the_given_file_precedes_the_environments_which_precedes_the_homes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = []
@@ -73,7 +73,7 @@ async def test_a_renewed_access_reads_the_file_again(tmp_path: Path) -> None:
     assert await (await access.renew()).authorization() == "Bearer new"
 
 
-async def test_a_credential_plugin_is_asked(tmp_path: Path) -> None:
+async def test_a_credential_plugin_provides_the_token(tmp_path: Path) -> None:
     answer = '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"made"}}'
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "echo", "args": [answer],
               "interactiveMode": "Never"}  # fmt: skip
@@ -81,25 +81,25 @@ async def test_a_credential_plugin_is_asked(tmp_path: Path) -> None:
     assert await access.authorization() == "Bearer made"
 
 
-async def test_a_credential_plugin_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_credential_plugin_that_hangs_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def hang(*_: Any) -> None:
         await asyncio.Event().wait()
 
     monkeypatch.setattr("kubernetes.aio.config.exec_provider.ExecProvider.run", hang)
     monkeypatch.setattr(kube_access, "_PLUGIN_PATIENCE", 0.01)
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "any", "interactiveMode": "Never"}
-    with pytest.raises(InputError, match="credential plugin did not end"):
+    with pytest.raises(InputError, match="credential plugin did not finish"):
         await load_access(kubeconfig(tmp_path / "config", {"exec": plugin}), None)
 
 
-async def test_verification_is_left_out_only_where_the_file_says_so(tmp_path: Path) -> None:
+async def test_only_insecure_skip_tls_verify_disables_verification(tmp_path: Path) -> None:
     unverified: dict[str, Any] = {"insecure-skip-tls-verify": True}
     access = await load_access(kubeconfig(tmp_path / "config", **unverified), None)
     assert isinstance(access.tls, ssl.SSLContext)
     assert access.tls.verify_mode is ssl.CERT_NONE
 
 
-async def test_where_no_server_is_verified_the_systems_authorities_are_not_read(
+async def test_without_verification_the_systems_cas_are_not_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read(**_: Any) -> None:
@@ -121,7 +121,7 @@ async def test_where_no_server_is_verified_the_systems_authorities_are_not_read(
         ("kind: Config", "current-context"),
     ],
 )
-async def test_a_file_that_is_no_kubeconfig_is_named_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+async def test_the_error_for_an_invalid_kubeconfig_is_one_line(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "config").write_text(text)
     with pytest.raises(InputError, match=said) as caught:
         await connect(str(tmp_path / "config"))
@@ -134,13 +134,13 @@ async def test_a_file_that_is_no_kubeconfig_is_named_in_one_line(tmp_path: Path,
     [
         ({}, "absent", "absent"),
         ({}, "dangling", "absent"),
-        ({"server": "one.example"}, None, "no http or https URL"),
+        ({"server": "one.example"}, None, "expected an http or https URL"),
         ({"certificate-authority": "/nonexistent/ca.crt"}, None, "ca.crt"),
         ({"certificate-authority-data": "bm90aGluZw=="}, None, "correct it"),
         ({"certificate-authority-data": "%"}, None, "correct it"),
     ],
 )
-async def test_a_kubeconfig_that_cannot_be_used_says_why(
+async def test_the_error_for_an_unusable_kubeconfig_has_the_reason(
     tmp_path: Path, cluster: dict[str, Any], context: str | None, said: str
 ) -> None:
     with pytest.raises(InputError, match=said) as caught:
@@ -148,19 +148,19 @@ async def test_a_kubeconfig_that_cannot_be_used_says_why(
     assert "\n" not in str(caught.value)
 
 
-async def test_a_missing_file_and_no_configuration_at_all_are_said(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no such file"):
+async def test_a_missing_file_and_a_missing_configuration_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the file does not exist"):
         await connect(str(tmp_path / "absent"))
-    with pytest.raises(InputError, match="give --kubeconfig"):
+    with pytest.raises(InputError, match="pass --kubeconfig"):
         await connect()
 
 
-# ---------------------------------------------------------------------- a pod's own account
+# ---------------------------------------------------------------------- a pod's service account
 
 
 @pytest.fixture
 def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder with the pod's token and its CA's certificate."""
+    """The directory with the pod's token and the CA's certificate."""
     folder = tmp_path / "account"
     folder.mkdir()
     (folder / "token").write_text("first\n")
@@ -171,7 +171,7 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-async def test_a_pod_speaks_as_its_account_to_a_server_that_it_verifies(account: Path) -> None:
+async def test_a_pod_uses_its_service_account_and_verifies_the_server(account: Path) -> None:
     access = await load_access(None, None)
     assert (access.server, await access.authorization()) == ("https://10.0.0.1:443", "Bearer first")
     assert isinstance(access.tls, ssl.SSLContext)
@@ -192,7 +192,7 @@ async def test_a_pods_token_is_read_again_when_it_is_old(account: Path, monkeypa
     monkeypatch.setattr(kube_access, "_TOKEN_SECONDS", 0.0)
     assert await access.authorization() == "Bearer second"
     (account / "token").unlink()
-    with pytest.raises(Forbidden, match="token cannot be read"):
+    with pytest.raises(Forbidden, match="cannot read the service account's token"):
         await access.authorization()
 
 
@@ -207,7 +207,7 @@ async def test_a_pods_access_is_renewed_from_its_account(account: Path) -> None:
     ("name", "text"),
     [("token", None), ("token", " \n"), ("ca.crt", None), ("ca.crt", ""), ("ca.crt", "no certificate")],
 )
-async def test_a_pod_whose_account_cannot_be_used_is_told_so(account: Path, name: str, text: str | None) -> None:
+async def test_an_unusable_service_account_is_an_error(account: Path, name: str, text: str | None) -> None:
     (account / name).unlink()
     if text is not None:
         (account / name).write_text(text)
@@ -216,7 +216,7 @@ async def test_a_pod_whose_account_cannot_be_used_is_told_so(account: Path, name
     assert "\n" not in str(caught.value)
 
 
-async def test_a_pod_that_is_told_no_port_is_told_so(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_port_in_the_environment_is_an_error(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_PORT")
     with pytest.raises(InputError, match="KUBERNETES_SERVICE_PORT"):
         await connect()

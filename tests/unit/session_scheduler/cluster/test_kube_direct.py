@@ -1,4 +1,4 @@
-"""Writes on connections of the pool: kept where the exchange was whole, dropped where it was not."""
+"""Requests on pooled connections: reused after a complete exchange, closed after any other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def write(client: ApiClient, path: str = "api/v1/pods", body: bytes = b"{}
 
 
 class Connections:
-    """Answers like FINE and counts the connections that requests came on."""
+    """Responds like FINE, and counts the connections of the requests."""
 
     def __init__(self) -> None:
         self.seen: set[object] = set()
@@ -63,7 +63,7 @@ async def test_a_long_body_arrives_whole(api: FakeApi) -> None:
     assert api.seen[0].body == "x" * 900_000
 
 
-async def test_half_an_answer_is_none(api: FakeApi) -> None:
+async def test_an_incomplete_response_is_unavailable(api: FakeApi) -> None:
     api.replies = [streams(b'{"a":', broken=True), FINE]
     client = api.client()
     with pytest.raises(Unavailable, match="Pod ns/p"):
@@ -71,7 +71,7 @@ async def test_half_an_answer_is_none(api: FakeApi) -> None:
     assert await write(client) == b'{"fine":true}'
 
 
-async def test_what_is_no_http_is_unavailable() -> None:
+async def test_a_response_that_is_not_http_is_unavailable() -> None:
     async def nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"nonsense\r\n\r\n")
@@ -142,13 +142,13 @@ async def test_a_token_with_a_line_break_adds_no_header(api: FakeApi) -> None:
     assert api.seen == []
 
 
-async def test_a_proxy_is_asked_where_one_is_configured(api: FakeApi) -> None:
+async def test_a_configured_proxy_is_used(api: FakeApi) -> None:
     api.replies = [FINE]
     await write(api.client(Access("http://api.example", proxy=api.url)))
     assert api.seen[0].headers["Host"] == "api.example"
 
 
-def test_proxies_of_the_environment_count_where_they_would_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxies_of_the_environment_apply_except_to_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)

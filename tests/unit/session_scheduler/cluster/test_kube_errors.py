@@ -1,4 +1,4 @@
-"""An API server's refusals become the port's errors."""
+"""Conversion of an API server's error responses to the port's errors."""
 
 from __future__ import annotations
 
@@ -50,17 +50,18 @@ def test_each_code_is_an_error_of_its_kind(code: int, reason: str, error: type[C
     assert str(got.error) == f"Pod ns/p: {code}: said"
 
 
-def test_what_no_api_server_wrote_is_quoted_in_one_short_line() -> None:
+def test_a_response_without_a_status_is_quoted_in_one_short_line() -> None:
     got = refusal(502, b"<html>\n" + b"x" * 5000, {}, "list of pods")
     assert str(got.error).startswith("list of pods: 502: <html> xxx")
     assert len(str(got.error)) < 1100
 
 
-def test_a_path_that_nobody_serves_is_told_from_an_object_that_is_not_there() -> None:
+def test_the_error_for_an_unserved_path_differs_from_that_for_a_missing_object() -> None:
     unserved = refusal(404, b"404 page not found\n", {}, "JobSet ns/j")
     assert isinstance(unserved.error, NotFound)
     assert str(unserved.error) == (
-        "JobSet ns/j: 404: 404 page not found: no such API is served here: is its CustomResourceDefinition installed?"
+        "JobSet ns/j: 404: 404 page not found: the API server does not serve this API: "
+        "is its CustomResourceDefinition installed?"
     )
     missing = refusal(404, body(message='jobsets "j" not found'), {}, "JobSet ns/j")
     assert str(missing.error) == 'JobSet ns/j: 404: jobsets "j" not found'
@@ -76,7 +77,9 @@ def test_a_path_that_nobody_serves_is_told_from_an_object_that_is_not_there() ->
         ({}, None, None),
     ],
 )
-def test_the_wait_is_the_headers_or_the_statuss(headers: dict[str, str], details: object, wait: float | None) -> None:
+def test_the_wait_comes_from_the_header_or_the_status(
+    headers: dict[str, str], details: object, wait: float | None
+) -> None:
     text = body(message="later", **({"details": details} if details else {}))
     got = refusal(429, text, headers, "Pod ns/p")
     assert got.retry_after == wait

@@ -1,4 +1,4 @@
-"""When a request is sent again, and when it is not."""
+"""Retries of requests: which failures are retried, and when."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def write(client: ApiClient, **options: Any) -> bytes:
 
 
 @pytest.mark.parametrize("failure", [DOWN, refuses(500), refuses(504), BUSY, breaks])
-async def test_a_read_is_sent_again_until_it_is_answered(api: FakeApi, failure: Reply) -> None:
+async def test_a_read_is_retried_until_it_succeeds(api: FakeApi, failure: Reply) -> None:
     api.replies = [failure, failure, FINE]
     assert await read(api.client()) == b'{"fine":true}'
     assert len(api.seen) == 3
@@ -63,7 +63,7 @@ async def test_the_servers_own_wait_is_kept(api: FakeApi, send: Any) -> None:
 
 
 @pytest.mark.parametrize("send", [read, write])
-async def test_a_wait_beyond_patience_is_left_to_the_caller(api: FakeApi, send: Any) -> None:
+async def test_a_wait_beyond_the_time_limit_is_left_to_the_caller(api: FakeApi, send: Any) -> None:
     api.replies = [refuses(429, Retry_After="60")]
     with pytest.raises(TooManyRequests) as caught:
         await send(api.client())
@@ -72,20 +72,20 @@ async def test_a_wait_beyond_patience_is_left_to_the_caller(api: FakeApi, send: 
 
 
 @pytest.mark.parametrize("failure", [DOWN, refuses(500), refuses(504), breaks, refuses(503, Retry_After="1")])
-async def test_a_write_that_may_have_been_done_is_not_sent_again(api: FakeApi, failure: Reply) -> None:
+async def test_a_write_with_an_unknown_outcome_is_not_retried(api: FakeApi, failure: Reply) -> None:
     api.replies = [failure, FINE]
     with pytest.raises(Unavailable, match="Pod ns/p"):
         await write(api.client())
     assert len(api.seen) == 1
 
 
-async def test_a_write_that_flow_control_refused_is_sent_again(api: FakeApi) -> None:
+async def test_a_write_that_flow_control_rejected_is_retried(api: FakeApi) -> None:
     api.replies = [BUSY, FINE]
     await write(api.client())
     assert len(api.seen) == 2
 
 
-async def test_a_refusal_that_means_something_else_is_not_waited_for(api: FakeApi) -> None:
+async def test_without_when_busy_a_429_is_not_retried(api: FakeApi) -> None:
     api.replies = [BUSY, FINE]
     with pytest.raises(TooManyRequests):
         await write(api.client(), when_busy=False)
@@ -93,22 +93,22 @@ async def test_a_refusal_that_means_something_else_is_not_waited_for(api: FakeAp
 
 
 @pytest.mark.parametrize("send", [read, write])
-async def test_where_nobody_listens_everything_is_tried_again(api: FakeApi, send: Any) -> None:
+async def test_requests_are_retried_if_no_connection_is_made(api: FakeApi, send: Any) -> None:
     client = api.client(Access("http://127.0.0.1:1"), tries=3)
     with pytest.raises(Unavailable):
         await send(client)
     assert len(api.time.slept) == 2
 
 
-async def test_an_answer_that_does_not_come_is_unavailable(api: FakeApi) -> None:
+async def test_a_missing_response_is_unavailable(api: FakeApi) -> None:
     hanging = Hangs()
     api.replies = [hanging]
-    with pytest.raises(Unavailable, match="Pod ns/p: no answer in time"):
+    with pytest.raises(Unavailable, match="Pod ns/p: no response in time"):
         await write(api.client(write_timeout=0.02))
     await asyncio.wait_for(hanging.left.wait(), 10)
 
 
-async def test_who_is_cancelled_leaves_no_connection(api: FakeApi) -> None:
+async def test_a_cancelled_request_leaves_no_connection(api: FakeApi) -> None:
     hanging = Hangs(b"{")
     api.replies = [hanging]
     reading = asyncio.ensure_future(read(api.client()))
@@ -136,7 +136,7 @@ def token(text: str, api: FakeApi, renew: Any = None) -> Access:
     return Access(api.url, authorization=authorization, renew=renew)
 
 
-async def test_a_stale_token_is_renewed_once_for_all_who_find_it_stale(api: FakeApi) -> None:
+async def test_concurrent_requests_renew_a_stale_token_once(api: FakeApi) -> None:
     renewals = []
 
     async def renew() -> Access:
@@ -164,7 +164,7 @@ async def test_a_token_that_stays_wrong_is_forbidden(api: FakeApi) -> None:
     assert len(api.seen) == 2
 
 
-async def test_where_the_configuration_is_gone_the_refusal_stands(api: FakeApi) -> None:
+async def test_without_a_configuration_to_renew_the_error_is_raised(api: FakeApi) -> None:
     async def renew() -> Access:
         raise InputError("kubeconfig f: there is no such file")
 
@@ -182,7 +182,7 @@ def test_a_connection_that_only_waits_is_probed() -> None:
             assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
 
 
-async def test_a_refusal_is_freed_with_its_error_and_waits_for_no_garbage_collection(api: FakeApi) -> None:
+async def test_a_raised_error_leaves_no_reference_cycle(api: FakeApi) -> None:
     api.replies = [refuses(404, "NotFound")]
     client = api.client()
     gc.disable()

@@ -1,4 +1,4 @@
-"""Watches: cut into lines, decoded to events, and two as one."""
+"""Watch streams: split into lines, decoded to events, and merged."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_events_come_in_order_with_where_to_go_on(api: FakeApi) -> None:
 
 
 async def test_a_bookmark_is_read_as_api_servers_write_it(api: FakeApi) -> None:
-    """Of pods: the zero value of the API server's own type, whose list of containers is null."""
+    """For pods its object is the zero value of the API server's type, with null as the list of containers."""
     text = (
         b'{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"12746",'
         b'"creationTimestamp":null},"spec":{"containers":null},"status":{}}}\n'
@@ -88,7 +88,7 @@ async def test_a_bookmark_is_read_as_api_servers_write_it(api: FakeApi) -> None:
     assert [(event.change, event.resource_version) for event in await events(api)] == [(Change.BOOKMARK, "12746")]
 
 
-async def test_half_an_event_before_the_connection_breaks_is_none(api: FakeApi) -> None:
+async def test_an_incomplete_event_before_the_connection_breaks_is_dropped(api: FakeApi) -> None:
     api.replies = [streams(line("ADDED", "8"), line("ADDED", "9")[:30], broken=True)]
     assert [event.resource_version for event in await events(api)] == ["8"]
 
@@ -98,16 +98,16 @@ async def test_a_watch_that_falls_silent_ends(api: FakeApi) -> None:
     assert [event.resource_version for event in await events(api, watch_silence=0.05)] == ["8"]
 
 
-async def test_a_version_that_is_too_old_is_gone_as_an_answer_and_as_an_event(api: FakeApi) -> None:
+async def test_a_version_that_is_too_old_is_gone_as_a_response_and_as_an_event(api: FakeApi) -> None:
     api.replies = [refuses(410, "Expired"), streams(failure(410))]
     for _ in range(2):
         with pytest.raises(Gone):
             await events(api)
 
 
-async def test_another_failure_in_a_watch_is_said(api: FakeApi) -> None:
+async def test_any_other_failure_of_a_watch_is_unavailable(api: FakeApi) -> None:
     api.replies = [streams(failure(500)), streams(b'{"type":"ADDED","object":[]}\n'), streams(line("SURPRISE", "1"))]
-    for text in ("too old", "cannot be read", "SURPRISE"):
+    for text in ("too old", "cannot decode the API server's response", "unknown event type 'SURPRISE'"):
         with pytest.raises(Unavailable, match=text):
             await events(api)
 
@@ -120,7 +120,7 @@ async def test_closing_a_watch_closes_its_connection(api: FakeApi) -> None:
     await asyncio.wait_for(hanging.left.wait(), 10)
 
 
-async def test_cancelling_who_waits_for_an_event_closes_the_connection(api: FakeApi) -> None:
+async def test_cancelling_the_wait_for_an_event_closes_the_connection(api: FakeApi) -> None:
     hanging = Hangs(line("ADDED", "8"))
     api.replies = [hanging]
     watch = watch_one(api.client(), PODS, "7")
@@ -133,7 +133,7 @@ async def test_cancelling_who_waits_for_an_event_closes_the_connection(api: Fake
     await asyncio.wait_for(hanging.left.wait(), 10)
 
 
-# ---------------------------------------------------------------------- two as one
+# ---------------------------------------------------------------------- merging
 
 
 async def test_each_event_of_two_watches_carries_both_versions(api: FakeApi) -> None:
@@ -148,7 +148,7 @@ async def test_each_event_of_two_watches_carries_both_versions(api: FakeApi) -> 
     await asyncio.wait_for(asyncio.gather(one.left.wait(), two.left.wait()), 10)
 
 
-async def test_where_one_of_two_watches_ends_or_fails_both_do(api: FakeApi) -> None:
+async def test_if_one_of_two_watches_ends_or_fails_both_do(api: FakeApi) -> None:
     client = api.client()
     for end, error in ((streams(), None), (streams(failure(410)), Gone)):
         hanging = Hangs()
@@ -159,6 +159,6 @@ async def test_where_one_of_two_watches_ends_or_fails_both_do(api: FakeApi) -> N
         await asyncio.wait_for(hanging.left.wait(), 10)
 
 
-def test_a_node_is_no_pod() -> None:
+def test_a_node_in_a_watch_of_pods_is_unavailable() -> None:
     with pytest.raises(Unavailable):
         PODS.line(line("ADDED", "1", kind=Node.__name__))

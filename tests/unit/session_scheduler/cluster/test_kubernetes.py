@@ -1,4 +1,4 @@
-"""The live cluster: what it asks for, and what it makes of the answers."""
+"""The live cluster: its requests, and how it handles the responses."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ async def test_an_empty_list_is_null(api: FakeApi) -> None:
     assert (await cluster(api).list(Node)).items == ()
 
 
-async def test_a_list_that_expires_between_pages_starts_anew(api: FakeApi) -> None:
+async def test_a_list_that_expires_between_pages_is_fetched_again(api: FakeApi) -> None:
     first = page(named("a"), go_on="t")
     api.replies = [first, EXPIRED, first, page(named("c"), version="9")]
     listing = await cluster(api).list(Pod)
     assert [pod.metadata.name for pod in listing.items] == ["a", "c"]
 
 
-async def test_a_list_that_keeps_expiring_is_asked_for_whole(api: FakeApi) -> None:
+async def test_a_list_that_keeps_expiring_is_fetched_in_one_page(api: FakeApi) -> None:
     first = page(named("a"), go_on="t")
     api.replies = [first, EXPIRED, first, EXPIRED, page(named("a"), named("b"))]
     assert len((await cluster(api).list(Pod)).items) == 2
@@ -80,17 +80,17 @@ async def test_a_list_that_never_lasts_is_gone(api: FakeApi) -> None:
     assert len(api.seen) == 3
 
 
-async def test_an_answer_that_is_no_list_is_unavailable(api: FakeApi) -> None:
+async def test_a_response_that_is_not_a_list_is_unavailable(api: FakeApi) -> None:
     api.replies = [says({"metadata": {}, "items": [{"metadata": {"name": 7}}]})]
-    with pytest.raises(Unavailable, match=r"pods: the API server's answer cannot be read: .*items\[0\].metadata.name"):
+    with pytest.raises(Unavailable, match=r"pods: cannot decode the API server's response: .*items\[0\].metadata.name"):
         await cluster(api).list(Pod)
 
 
 # ---------------------------------------------------------------------- PodGroups
 
 
-async def test_a_group_that_cannot_be_read_is_left_out_and_the_others_are_there(api: FakeApi) -> None:
-    """The API server lets pass what a custom resource's own definition lets pass."""
+async def test_an_invalid_group_is_ignored_and_the_others_are_listed(api: FakeApi) -> None:
+    """The API server accepts everything that a custom resource's definition accepts."""
     bad = {"metadata": {"name": "bad", "namespace": "ns"}, "spec": {"minMember": "three"}}
     good = {"metadata": {"name": "good", "namespace": "ns"}, "spec": {"minMember": 3}}
 
@@ -133,14 +133,14 @@ async def test_an_api_that_is_installed_later_is_there_from_the_next_list_on(api
     assert len((await live.list(PodGroup)).items) == 2
 
 
-async def test_where_one_api_is_missing_the_other_ones_groups_are_listed(api: FakeApi) -> None:
+async def test_without_one_api_the_groups_of_the_other_are_listed(api: FakeApi) -> None:
     api.replies = [ABSENT, ABSENT, SERVED, page(named("gang", spec={"minMember": 3}))]
     listing = await cluster(api).list(PodGroup)
     assert [(group.api_version, group.min_count) for group in listing.items] == [(COSCHEDULING, 3)]
     assert listing.resource_version == "9"
 
 
-async def test_where_no_group_api_is_served_that_is_said_once(api: FakeApi) -> None:
+async def test_a_missing_pod_group_api_is_logged_once(api: FakeApi) -> None:
     api.replies = [ABSENT]
     live = cluster(api)
     with capture_logs() as logs:
@@ -164,18 +164,18 @@ async def test_a_coscheduling_group_is_found_and_patched_where_it_is(api: FakeAp
     group = await live.get(PodGroup, "ns", "gang", api_version=COSCHEDULING)
     await live.patch_metadata(group, annotations={"plan": "x"})
     condition = PodCondition(type="PodGroupScheduled", status="True")
-    assert await live.patch_status(group, conditions=[condition]) == group  # it has none
+    assert await live.patch_status(group, conditions=[condition]) == group  # it has no conditions
     path = f"/apis/{COSCHEDULING}/namespaces/ns/podgroups/gang"
     assert [(seen.method, seen.path) for seen in api.seen] == [("GET", path), ("PATCH", path), ("GET", path)]
 
 
 async def test_a_group_of_an_unknown_api_is_invalid(api: FakeApi) -> None:
-    with pytest.raises(Invalid, match=r"example.com/v1.*take one of"):
+    with pytest.raises(Invalid, match=r"example.com/v1.*use one of"):
         await cluster(api).get(PodGroup, "ns", "gang", api_version="example.com/v1")
 
 
 @pytest.mark.parametrize("version", ["", "0", "nonsense", "7/8", "-1"])
-async def test_a_version_that_no_list_gave_is_never_sent(api: FakeApi, version: str) -> None:
+async def test_an_invalid_version_is_never_sent(api: FakeApi, version: str) -> None:
     with pytest.raises(Invalid):
         await anext(cluster(api).watch(Pod, version))
     assert api.seen == []
@@ -223,7 +223,7 @@ async def test_a_kind_without_status_gets_none(api: FakeApi) -> None:
     assert api.seen == []
 
 
-async def test_a_deletion_names_the_very_object(api: FakeApi) -> None:
+async def test_a_deletion_has_preconditions(api: FakeApi) -> None:
     api.replies = [says({"kind": "Status"})]
     await cluster(api).delete(ONE, grace_seconds=0, resource_version="5")
     (seen,) = api.seen
@@ -244,7 +244,7 @@ async def test_an_eviction_that_a_budget_forbids_is_not_repeated(api: FakeApi) -
     assert api.seen[1].body["deleteOptions"]["gracePeriodSeconds"] == 3
 
 
-async def test_an_event_is_written_beside_its_object_under_a_name_of_its_own(api: FakeApi) -> None:
+async def test_an_event_is_written_to_the_namespace_of_its_object_with_a_unique_name(api: FakeApi) -> None:
     api.replies = [says({"kind": "Event"}, 201)]
     live = cluster(api)
     long = Node(metadata=ObjectMeta(name="n" * 253))
@@ -264,7 +264,7 @@ async def test_an_event_is_written_beside_its_object_under_a_name_of_its_own(api
     assert len(names[2]) <= 253
 
 
-async def test_an_event_has_the_name_and_the_time_that_it_brings(api: FakeApi) -> None:
+async def test_an_event_keeps_its_own_name_and_time(api: FakeApi) -> None:
     api.replies = [says({"kind": "Event"}, 201)]
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
     name = await cluster(api).record_event(Event(ONE, "Scheduled", "Binding", "done", time=noon, name="one.17"))
@@ -272,7 +272,7 @@ async def test_an_event_has_the_name_and_the_time_that_it_brings(api: FakeApi) -
     assert api.seen[0].body["eventTime"] == "2026-01-01T12:00:00.000000Z"
 
 
-async def test_of_an_event_that_happens_again_only_the_series_is_sent(api: FakeApi) -> None:
+async def test_for_a_repeated_event_only_the_series_is_sent(api: FakeApi) -> None:
     api.replies = [says({"kind": "Event"})]
     await cluster(api).repeat_event("ns", "one.17", EventSeries(3, datetime(2026, 1, 1, 12, 0, 1, 500, tzinfo=UTC)))
     (seen,) = api.seen

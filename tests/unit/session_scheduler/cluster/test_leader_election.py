@@ -1,4 +1,4 @@
-"""Who leads, when another takes over, and when a leader stops: in time that passes only when told."""
+"""Leader election in virtual time: acquiring, losing, renewing and releasing the lease."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Start = Callable[..., Replica]
 
 @pytest.fixture
 async def start(cluster: MemoryCluster, time: Time) -> AsyncIterator[Start]:
-    """Starts replicas, and ends them with the test."""
+    """Starts replicas, and stops them at the end of the test."""
     started: list[Replica] = []
 
     def begin(name: str, settings: LeaderElection = SETTINGS, wall: Callable[[], datetime] | None = None) -> Replica:
@@ -51,10 +51,10 @@ async def put_lease(cluster: MemoryCluster, **spec: object) -> Lease:
     return await cluster.create(Lease(metadata=metadata, spec=LeaseSpec(**spec)))  # type: ignore[arg-type]
 
 
-# ---------------------------------------------------------------------- who leads
+# ---------------------------------------------------------------------- acquiring
 
 
-async def test_the_first_replica_makes_the_lease_and_leads(cluster: MemoryCluster, time: Time, start: Start) -> None:
+async def test_the_first_replica_creates_the_lease_and_leads(cluster: MemoryCluster, time: Time, start: Start) -> None:
     first = start("first")
     await time.settle()
     assert first.leading
@@ -67,7 +67,7 @@ async def test_the_first_replica_makes_the_lease_and_leads(cluster: MemoryCluste
     )
 
 
-async def test_the_leader_leads_on_and_the_others_wait(cluster: MemoryCluster, time: Time, start: Start) -> None:
+async def test_the_leader_keeps_the_lease_and_the_others_wait(cluster: MemoryCluster, time: Time, start: Start) -> None:
     first, second = start("first"), start("second")
     time.each.append(lambda: check_one_leads(first, second))
     await time.pass_by(300)
@@ -96,7 +96,7 @@ async def test_a_dead_leaders_successor_waits_the_whole_lease_and_no_longer(time
     assert second.elector.token == "second/1"
 
 
-async def test_a_released_lease_is_taken_at_the_next_look(cluster: MemoryCluster, time: Time, start: Start) -> None:
+async def test_a_released_lease_is_acquired_at_the_next_try(cluster: MemoryCluster, time: Time, start: Start) -> None:
     first, second = start("first"), start("second")
     await time.pass_by(21)
     await first.stop()
@@ -119,13 +119,13 @@ async def test_each_term_has_a_token_of_its_own_that_later_ones_do_not_change(ti
     first.link.down = False
     await time.pass_by(5)
     assert first.elector.holder == "second"
-    assert first.elector.token == "first/0"  # or a write of its old term would pass for the new leader's
+    assert first.elector.token == "first/0"  # a write of its old term must not have the new leader's token
     await second.stop()
     await time.pass_by(5)
     assert first.elector.token == "first/2"
 
 
-async def test_who_leads_is_logged_once_for_each_holder(time: Time, start: Start) -> None:
+async def test_each_holder_is_logged_once(time: Time, start: Start) -> None:
     with structlog.testing.capture_logs() as logs:
         first, second = start("first"), start("second")
         await time.pass_by(60)
@@ -173,7 +173,7 @@ async def test_a_wall_clock_that_stands_still_hides_no_renewal(time: Time, start
 async def test_leadership_is_counted_from_before_the_request_was_sent(time: Time, start: Start) -> None:
     first = start("first")
     first.link.seconds = 4.0
-    await time.pass_by(4)  # the creation was sent at once, and is answered now
+    await time.pass_by(4)  # the create request was sent at once; its response arrives now
     assert first.leading
     assert first.elector.fence.remaining == 6.0
 
@@ -207,7 +207,7 @@ async def test_a_leader_that_is_cut_off_stops_before_another_begins(time: Time, 
     assert first.leading
     await time.pass_by(0.1)  # its last renewal was sent at 1020
     assert not first.leading
-    assert first.losses == ["this replica has not renewed its lease for 10 s: it leads no more"]
+    assert first.losses == ["this replica has not renewed its lease for 10 s: it no longer leads"]
     await time.pass_by(4.9)
     assert second.terms == []
     await time.pass_by(3)
@@ -218,7 +218,7 @@ async def test_a_leader_that_is_cut_off_stops_before_another_begins(time: Time, 
     assert first.elector.holder == "second"
 
 
-async def test_a_leader_that_fails_to_renew_for_a_while_leads_on(time: Time, start: Start) -> None:
+async def test_a_leader_that_fails_to_renew_for_a_while_keeps_leading(time: Time, start: Start) -> None:
     first, second = start("first"), start("second")
     await time.pass_by(21)
     first.link.down = True
@@ -228,7 +228,7 @@ async def test_a_leader_that_fails_to_renew_for_a_while_leads_on(time: Time, sta
     assert (first.losses, second.terms) == ([], [])
 
 
-async def test_renewals_whose_answers_are_lost_do_not_prolong_the_term(time: Time, start: Start) -> None:
+async def test_renewals_with_lost_responses_do_not_prolong_the_term(time: Time, start: Start) -> None:
     first, second = start("first"), start("second")
     time.each.append(lambda: check_one_leads(first, second))
     await time.pass_by(21)
@@ -237,11 +237,11 @@ async def test_renewals_whose_answers_are_lost_do_not_prolong_the_term(time: Tim
     assert not first.leading
     first.link.deaf = False
     await time.pass_by(5)
-    assert first.leading  # nobody else led meanwhile
+    assert first.leading  # no other replica led meanwhile
     assert first.elector.token == "first/0"
 
 
-async def test_who_became_the_holder_without_hearing_of_it_leads_as_soon_as_it_reads(
+async def test_a_replica_that_acquired_the_lease_without_a_response_leads_once_it_reads_it(
     cluster: MemoryCluster, time: Time, start: Start
 ) -> None:
     await put_lease(cluster, lease_transitions=6)
@@ -254,7 +254,7 @@ async def test_who_became_the_holder_without_hearing_of_it_leads_as_soon_as_it_r
     assert first.elector.token == "first/7"
 
 
-async def test_a_lease_that_another_took_is_lost_at_the_next_renewal(
+async def test_a_lease_that_another_replica_took_is_lost_at_the_next_renewal(
     cluster: MemoryCluster, time: Time, start: Start
 ) -> None:
     first = start("first")
@@ -263,10 +263,10 @@ async def test_a_lease_that_another_took_is_lost_at_the_next_renewal(
     await cluster.replace(replace(lease, spec=replace(lease.spec, holder_identity="usurper")))
     await time.pass_by(1)
     assert not first.leading
-    assert first.losses == ["the lease is usurper's now"]
+    assert first.losses == ["the lease's holder is now usurper"]
 
 
-async def test_a_change_that_is_not_of_the_lease_disturbs_nobody(
+async def test_a_change_of_the_metadata_does_not_affect_the_election(
     cluster: MemoryCluster, time: Time, start: Start
 ) -> None:
     first, second = start("first"), start("second")
@@ -284,9 +284,7 @@ async def test_a_change_that_is_not_of_the_lease_disturbs_nobody(
     assert (await lease_in(cluster)).metadata.annotations == {"note": "19", "late": "14"}
 
 
-async def test_a_deleted_lease_is_made_anew_by_its_holder_alone(
-    cluster: MemoryCluster, time: Time, start: Start
-) -> None:
+async def test_only_its_holder_creates_a_deleted_lease_again(cluster: MemoryCluster, time: Time, start: Start) -> None:
     first, second = start("first"), start("second")
     time.each.append(lambda: check_one_leads(first, second))
     for _ in range(10):
@@ -297,7 +295,7 @@ async def test_a_deleted_lease_is_made_anew_by_its_holder_alone(
     assert (await lease_in(cluster)).spec.lease_transitions == 10  # each is a new term, with a new token
 
 
-async def test_a_deleted_lease_of_a_dead_leader_is_made_anew_when_it_would_have_ended(
+async def test_a_deleted_lease_of_a_dead_leader_is_created_when_it_would_have_expired(
     cluster: MemoryCluster, time: Time, start: Start
 ) -> None:
     first, second = start("first"), start("second")
@@ -322,7 +320,7 @@ async def test_a_replica_without_a_cluster_waits_for_one(time: Time, start: Star
     assert first.leading
 
 
-# ---------------------------------------------------------------------- Leases that others wrote
+# ---------------------------------------------------------------------- Leases of other writers
 
 
 @pytest.mark.parametrize(
@@ -342,7 +340,7 @@ async def test_a_replica_without_a_cluster_waits_for_one(time: Time, start: Star
         ({"holder_identity": "other", "renew_time": "nonsense"}, 15),
     ],
 )
-async def test_a_lease_without_an_owner_is_taken_and_any_other_is_waited_for(
+async def test_a_lease_without_a_holder_is_acquired_at_once_and_any_other_after_its_expiry(
     cluster: MemoryCluster, time: Time, start: Start, spec: dict[str, object], seconds: float
 ) -> None:
     await put_lease(cluster, **spec)
@@ -352,22 +350,20 @@ async def test_a_lease_without_an_owner_is_taken_and_any_other_is_waited_for(
     assert first.elector.token == "first/1"
 
 
-async def test_the_number_of_terms_stays_one_that_the_api_takes(
-    cluster: MemoryCluster, time: Time, start: Start
-) -> None:
+async def test_the_number_of_terms_stays_a_valid_int32(cluster: MemoryCluster, time: Time, start: Start) -> None:
     await put_lease(cluster, lease_transitions=2**31 - 1)
     first = start("first")
     await time.settle()
     assert first.elector.token == "first/0"
 
 
-# ---------------------------------------------------------------------- requests that are never answered
+# ---------------------------------------------------------------------- requests without a response
 
 
 QUICK = LeaderElection(lease_seconds=1, renew_seconds=0.04, retry_seconds=0.01)
 
 
-async def test_a_request_that_is_not_answered_is_given_up(cluster: MemoryCluster, time: Time) -> None:
+async def test_a_request_without_a_response_times_out_before_the_deadline(cluster: MemoryCluster, time: Time) -> None:
     first = Replica("first", cluster, time, QUICK).start()
     first.link.hangs = True
     async with asyncio.timeout(10):
@@ -377,7 +373,7 @@ async def test_a_request_that_is_not_answered_is_given_up(cluster: MemoryCluster
     await first.kill()
 
 
-async def test_a_release_that_is_not_answered_is_given_up(
+async def test_a_release_without_a_response_times_out(
     cluster: MemoryCluster, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("session_scheduler.cluster.leader_election._RELEASE_SECONDS", 0.02)
@@ -389,10 +385,10 @@ async def test_a_release_that_is_not_answered_is_given_up(
     assert not first.leading
 
 
-# ---------------------------------------------------------------------- giving back
+# ---------------------------------------------------------------------- releasing
 
 
-async def test_only_ones_own_lease_is_given_back(cluster: MemoryCluster, time: Time, start: Start) -> None:
+async def test_a_replica_releases_only_its_own_lease(cluster: MemoryCluster, time: Time, start: Start) -> None:
     first, second = start("first"), start("second")
     await time.pass_by(5)
     await second.stop()
@@ -403,7 +399,7 @@ async def test_only_ones_own_lease_is_given_back(cluster: MemoryCluster, time: T
     assert (await lease_in(cluster)).spec.holder_identity == "usurper"
 
 
-async def test_a_lease_is_given_back_although_somebody_touched_it(
+async def test_a_lease_is_released_although_its_metadata_changed(
     cluster: MemoryCluster, time: Time, start: Start
 ) -> None:
     first = start("first")
@@ -413,7 +409,7 @@ async def test_a_lease_is_given_back_although_somebody_touched_it(
     assert (await lease_in(cluster)).spec.holder_identity is None
 
 
-async def test_a_lease_is_given_back_although_its_owner_never_heard_that_it_got_it(
+async def test_a_lease_is_released_although_the_response_to_its_acquisition_was_lost(
     cluster: MemoryCluster, time: Time, start: Start
 ) -> None:
     first = start("first")
@@ -421,14 +417,14 @@ async def test_a_lease_is_given_back_although_its_owner_never_heard_that_it_got_
     await put_lease(cluster)
     first.link.seconds = 1.0
     first.link.deaf = False
-    await time.pass_by(1.5)  # the Lease is written, and its answer under way
+    await time.pass_by(1.5)  # the Lease is written, and the response is in flight
     assert (await lease_in(cluster)).spec.holder_identity == "first"
     first.link.seconds = 0.0
     await first.stop()
     assert (await lease_in(cluster)).spec.holder_identity is None
 
 
-async def test_giving_back_never_raises(cluster: MemoryCluster, time: Time, start: Start) -> None:
+async def test_release_never_raises(cluster: MemoryCluster, time: Time, start: Start) -> None:
     first = start("first")
     await time.settle()
     first.link.down = True

@@ -1,4 +1,4 @@
-"""No write but the Lease's leaves a replica that may not write: not the first time, and not again."""
+"""The fence: a replica that does not lead sends no write except the Lease's, not even as a retry."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ async def api() -> AsyncIterator[FakeApi]:
 
 
 def fenced(api: FakeApi, **settings: Any) -> tuple[KubernetesCluster, Fence]:
-    """A cluster whose writes ask a fence of 10 s, by the same clock."""
+    """A cluster whose writes check a fence of 10 s, with the same clock."""
     cluster, fence = KubernetesCluster(api.client(**settings)), Fence(api.time, 10.0)
     cluster.fence_writes(fence.check)
     return cluster, fence
 
 
 async def every_write(cluster: KubernetesCluster) -> list[BaseException | object]:
-    """What comes of each kind of write."""
+    """Return the results of each kind of write."""
     condition = PodCondition(type="PodScheduled", status="False")
     writes = (
         cluster.create(ConfigMap(metadata=ObjectMeta(namespace="ns", name="plan"))),
@@ -87,7 +87,7 @@ async def test_reads_and_the_lease_need_no_leader(api: FakeApi) -> None:
     assert writes_seen(api) == ["POST", "PUT"]
 
 
-async def test_a_write_is_not_sent_again_after_the_deadline(api: FakeApi) -> None:
+async def test_a_write_is_not_retried_after_the_deadline(api: FakeApi) -> None:
     api.replies = [refuses(429, "TooManyRequests", Retry_After="3"), OBJECT]
     cluster, fence = fenced(api)
     fence.renewed(api.time.now())
@@ -98,7 +98,7 @@ async def test_a_write_is_not_sent_again_after_the_deadline(api: FakeApi) -> Non
     assert api.time.now() >= 11.0
 
 
-async def test_a_write_is_not_sent_again_with_a_new_token_after_the_deadline(api: FakeApi) -> None:
+async def test_a_write_is_not_retried_with_a_new_token_after_the_deadline(api: FakeApi) -> None:
     async def renew() -> Access:
         await api.time.sleep(5.0)
         return Access(api.url)
@@ -114,7 +114,7 @@ async def test_a_write_is_not_sent_again_with_a_new_token_after_the_deadline(api
     assert writes_seen(api) == ["PATCH"]
 
 
-async def test_the_time_in_which_credentials_are_read_is_not_the_leaders(api: FakeApi) -> None:
+async def test_a_write_is_not_sent_if_the_lease_expires_while_credentials_are_read(api: FakeApi) -> None:
     async def slowly() -> str:
         await api.time.sleep(11.0)
         return "Bearer token"
@@ -135,14 +135,14 @@ async def test_waiting_for_a_connection_counts_against_a_writes_time(api: FakeAp
     fence.renewed(api.time.now())
     reading = asyncio.ensure_future(cluster.get(Pod, "ns", "name"))
     await asyncio.wait_for(hanging.reached.wait(), 10)
-    with pytest.raises(Unavailable, match="no answer in time"):
+    with pytest.raises(Unavailable, match="no response in time"):
         await cluster.patch_metadata(POD, annotations={"a": "b"})
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)
     assert writes_seen(api) == []
 
 
-async def test_a_write_that_is_not_answered_is_given_up_before_another_replica_can_lead(api: FakeApi) -> None:
+async def test_a_write_without_a_response_times_out_before_another_replica_can_lead(api: FakeApi) -> None:
     given_up = asyncio.Event()
 
     async def never(request: web.Request) -> web.StreamResponse:
@@ -155,7 +155,7 @@ async def test_a_write_that_is_not_answered_is_given_up_before_another_replica_c
     api.replies = [never]
     cluster, fence = fenced(api, write_timeout=0.05)
     fence.renewed(api.time.now())
-    with pytest.raises(Unavailable, match="no answer in time"):
+    with pytest.raises(Unavailable, match="no response in time"):
         await cluster.patch_metadata(POD, annotations={"a": "b"})
     await asyncio.wait_for(given_up.wait(), 10)
 

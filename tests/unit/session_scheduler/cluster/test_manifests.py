@@ -1,3 +1,5 @@
+"""Loading manifests: files, objects, defaults and generated values."""
+
 from __future__ import annotations
 
 import io
@@ -39,7 +41,7 @@ def names(loaded: object) -> list[str]:
 # ---------------------------------------------------------------------- files
 
 
-def test_a_directory_is_its_manifests_by_name_without_what_lies_deeper(tmp_path: Path) -> None:
+def test_the_manifests_of_a_directory_are_read_by_name_and_not_recursively(tmp_path: Path) -> None:
     for file, name in (("b.yaml", "b"), ("a.json", "a"), ("c.yml", "c"), ("notes.txt", "n"), ("deeper/d.yaml", "d")):
         place = tmp_path / file
         place.parent.mkdir(exist_ok=True)
@@ -66,7 +68,7 @@ def test_a_saved_list_is_read_as_json_and_as_yaml(kind: str, pretty: int | None)
     assert as_json.pods[1].status.phase == "Pending"
 
 
-def test_the_items_of_a_typed_list_need_not_say_what_they_are() -> None:
+def test_items_of_a_typed_list_need_no_kind() -> None:
     items: list[dict[str, object]] = [{"metadata": {"name": name}, "spec": container()} for name in "ab"]
     assert names(load_manifests(["-"], io.BytesIO(saved(*items, kind="PodList")))) == ["a", "b"]
 
@@ -76,7 +78,7 @@ def test_json_objects_may_follow_each_other() -> None:
     assert names(load_manifests(["-"], io.BytesIO(text.encode()))) == ["a", "b"]
 
 
-def test_nothing_is_nothing() -> None:
+def test_empty_files_have_no_objects() -> None:
     assert load_manifests(["-"], io.BytesIO(b"")).objects == ()
 
 
@@ -91,7 +93,7 @@ def test_kinds_that_no_scheduler_reads_are_counted() -> None:
     assert names(loaded) == ["p"]
 
 
-def test_kinds_that_may_stand_for_pods_are_said_to_be_left_out() -> None:
+def test_ignored_kinds_that_may_create_pods_are_logged() -> None:
     kinds = ("v1 Secret", "v1 ConfigMap", "rbac.authorization.k8s.io/v1 Role", "v1 Widget", "v1 Widget",
              "serving.knative.dev/v1 Service", "ray.io/v1 RayJob")  # fmt: skip
     documents = [dict(zip(("apiVersion", "kind"), kind.split(), strict=True)) for kind in kinds]
@@ -100,11 +102,11 @@ def test_kinds_that_may_stand_for_pods_are_said_to_be_left_out() -> None:
         assert not logs
         load(*documents)
     assert [(log["log_level"], log["event"]) for log in logs] == [
-        ("warning", "left out: 1 RayJob, 1 Service, 2 Widget: no scheduler reads them")
+        ("warning", "ignoring 1 RayJob, 1 Service, 2 Widget: the scheduler does not read these kinds")
     ]
 
 
-def test_objects_are_in_the_default_namespace_and_nodes_in_none() -> None:
+def test_the_default_namespace_is_default_and_nodes_have_none() -> None:
     loaded = load(pod(), pod(namespace="other"), {**node("n"), "metadata": {"name": "n", "namespace": "odd"}})
     assert [o.metadata.namespace for o in loaded.objects] == ["", "default", "other"]
 
@@ -129,7 +131,7 @@ def test_both_pod_group_apis_are_read_and_may_share_a_name() -> None:
     assert native.metadata.uid != coscheduling.metadata.uid
 
 
-def test_a_node_without_allocatable_offers_its_capacity() -> None:
+def test_the_default_of_allocatable_is_the_capacity() -> None:
     assert load(node("n")).nodes[0].status.allocatable["memory"] == "8Gi"
 
 
@@ -141,14 +143,14 @@ def test_ports_on_the_hosts_network_are_host_ports() -> None:
 # ---------------------------------------------------------------------- what the API server adds
 
 
-def test_identities_are_made_up_the_same_way_every_time() -> None:
+def test_generated_identities_are_the_same_in_every_run() -> None:
     first, second = (load(pod("a"), pod("b"), node("n")) for _ in range(2))
     assert first == second
     assert len({o.metadata.uid for o in first.objects}) == 3
     assert all(o.metadata.resource_version for o in first.objects)
 
 
-def test_what_has_no_creation_time_comes_after_what_has_one_in_the_order_read() -> None:
+def test_generated_creation_times_are_later_than_given_ones_in_the_order_of_the_files() -> None:
     old = pod("old", creationTimestamp="2026-01-31T12:00:00Z", uid="u", resourceVersion="7")
     loaded = load(pod("z"), old, pod("a"))
     in_time = sorted(loaded.pods, key=lambda p: p.metadata.creation_timestamp or "")
@@ -194,7 +196,7 @@ def test_a_manifest_error_is_an_input_error_with_its_parts() -> None:
     assert error.field == "spec.containers[0].resources.requests.cpu"
 
 
-def test_a_saved_cluster_is_its_nodes_its_pods_as_they_run_and_what_its_workloads_miss() -> None:
+def test_a_saved_cluster_has_its_nodes_its_running_pods_and_the_missing_pods_of_workloads() -> None:
     loaded = load_manifests([str(Path(__file__).with_name("saved_cluster.yaml"))])
     assert [n.metadata.name for n in loaded.nodes] == ["worker-1", "worker-2"]
     assert loaded.nodes[0].status.allocatable["cpu"] == "3920m"

@@ -1,4 +1,4 @@
-"""What the cluster in memory does beyond the port: bounded history, bookmarks, and the parts of kubelets."""
+"""The in-memory cluster beyond the port: bounded history, bookmarks, and the simulated kubelet."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_a_watcher_that_falls_behind_the_history_is_gone() -> None:
     await close.aclose()
 
 
-async def test_history_keeps_at_least_what_was_asked_for() -> None:
+async def test_history_keeps_at_least_the_configured_number() -> None:
     cluster = MemoryCluster(history=5)
     for number in range(100):
         cluster.put(a_node(f"n{number}"))
@@ -58,7 +58,7 @@ async def test_history_keeps_at_least_what_was_asked_for() -> None:
         await watch.aclose()
 
 
-async def test_a_bookmark_moves_a_quiet_watcher_on() -> None:
+async def test_a_bookmark_updates_the_version_of_a_quiet_watch() -> None:
     cluster = MemoryCluster()
     for number in range(10):
         cluster.put(a_node(f"n{number}"))
@@ -102,7 +102,7 @@ async def test_groups_of_both_apis_may_share_a_name() -> None:
     assert (await cluster.get(PodGroup, "ns", "g")).metadata.annotations == {}
 
 
-async def test_pods_with_a_grace_period_end_when_the_kubelet_says_so() -> None:
+async def test_pods_with_a_grace_period_are_removed_by_the_kubelet() -> None:
     now = datetime(2026, 1, 31, 12, tzinfo=UTC)
     cluster = MemoryCluster([a_pod("p", node_name="n", termination_grace_period_seconds=90)], now=lambda: now)
     pod = await cluster.get(Pod, "ns", "p")
@@ -120,7 +120,7 @@ async def test_a_pod_that_has_ended_needs_no_grace() -> None:
     assert (await cluster.list(Pod)).items == ()
 
 
-async def test_a_disruption_budget_refuses_an_eviction_for_now() -> None:
+async def test_a_disruption_budget_rejects_an_eviction() -> None:
     cluster = MemoryCluster([a_pod("p")], may_evict=lambda pod: pod.metadata.name != "p")
     pod = await cluster.get(Pod, "ns", "p")
     with pytest.raises(TooManyRequests) as refused:
@@ -160,7 +160,7 @@ async def test_a_binding_checks_neither_node_nor_phase_nor_annotations_as_the_ap
     assert (await cluster.get(Pod, "ns", "p")).spec.node_name == "nowhere"
 
 
-async def test_what_has_no_namespace_gets_none() -> None:
+async def test_cluster_scoped_objects_get_no_namespace() -> None:
     cluster = MemoryCluster([])
     assert (await cluster.create(Queue(metadata=ObjectMeta(name="q")))).metadata.namespace == ""
     assert (await cluster.create(ConfigMap(metadata=ObjectMeta(name="c")))).metadata.namespace == "default"

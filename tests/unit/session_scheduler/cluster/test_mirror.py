@@ -1,4 +1,4 @@
-"""The mirror of a cluster: everything first, then every change, however watches and lists fail."""
+"""The mirror of a cluster: all objects first, then every change, despite failing watches and lists."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, P
 
 from .mirror_world import KINDS, SECOND_API, World, a_pod
 
-# ---------------------------------------------------------------------- first everything, then every change
+# ---------------------------------------------------------------------- existing objects, then changes
 
 
 async def test_everything_is_listed_first_in_the_order_of_the_kinds_and_not_delivered() -> None:
@@ -62,7 +62,7 @@ async def test_what_changes_between_start_and_run_is_delivered() -> None:
     await asyncio.wait([running])
 
 
-async def test_who_runs_before_starting_is_told_so() -> None:
+async def test_run_before_start_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="start"):
         await World().mirror.run()
 
@@ -82,7 +82,7 @@ async def test_groups_of_two_apis_with_one_name_are_two() -> None:
 # ---------------------------------------------------------------------- broken watches
 
 
-async def test_a_watch_that_ended_goes_on_after_the_last_event() -> None:
+async def test_a_watch_that_ended_is_resumed_after_the_last_event() -> None:
     world = World()
     async with world.running():
         world.cluster.put(a_pod("a"))
@@ -96,10 +96,10 @@ async def test_a_watch_that_ended_goes_on_after_the_last_event() -> None:
     assert world.meter.ended["Pod", "Ended"] == 1
 
 
-async def test_a_watch_that_ended_goes_on_after_the_last_bookmark() -> None:
+async def test_a_watch_that_ended_is_resumed_after_the_last_bookmark() -> None:
     world = World()
     async with world.running():
-        world.cluster.put(Node(metadata=ObjectMeta(name="n")))  # not followed here
+        world.cluster.put(Node(metadata=ObjectMeta(name="n")))  # a kind that is not mirrored
         world.cluster.send_bookmarks()
         await world.time.settle()
         world.cluster.end_watches()
@@ -111,7 +111,7 @@ async def test_a_watch_that_ended_goes_on_after_the_last_bookmark() -> None:
     assert world.meter.lists == {}
 
 
-async def test_where_the_history_is_forgotten_the_difference_is_delivered() -> None:
+async def test_when_the_history_is_forgotten_the_difference_is_delivered() -> None:
     kept, changed, ended = a_pod("kept"), a_pod("changed"), a_pod("ended")
     again = replace(a_pod("again"), metadata=replace(a_pod("again").metadata, uid="first"))
     world = World(kept, changed, ended, again)
@@ -215,7 +215,7 @@ async def test_the_server_is_left_alone_for_as_long_as_it_asks() -> None:
         assert world.cluster.watches[Pod] == 3
 
 
-async def test_a_refusal_for_a_while_is_borne_and_nothing_is_lost() -> None:
+async def test_a_temporary_refusal_is_retried_without_loss() -> None:
     world = World()
     async with world.running():
         world.cluster.watch_error = world.cluster.list_error = lambda: Forbidden("403: no role found")
@@ -231,7 +231,7 @@ async def test_a_refusal_for_a_while_is_borne_and_nothing_is_lost() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 7.0])
-async def test_a_version_that_the_server_never_knew_is_given_up_for_a_new_list(seconds: float) -> None:
+async def test_an_unknown_version_leads_to_a_new_list(seconds: float) -> None:
     world = World()
     lists = world.cluster.lists
     async with world.running():
@@ -246,7 +246,7 @@ async def test_a_version_that_the_server_never_knew_is_given_up_for_a_new_list(s
 
 
 @pytest.mark.parametrize("error", [Invalid("400: resourceVersion"), NotFound("404"), Gone("410")])
-async def test_a_watch_that_is_refused_for_what_it_asks_begins_with_a_new_list(error: ClusterError) -> None:
+async def test_a_watch_that_the_server_rejects_as_invalid_leads_to_a_new_list(error: ClusterError) -> None:
     world = World()
     async with world.running():
         world.cluster.watch_error = lambda: error if world.cluster.watches[Pod] == 2 else None
@@ -256,7 +256,7 @@ async def test_a_watch_that_is_refused_for_what_it_asks_begins_with_a_new_list(e
     assert world.meter.lists == {("Pod", type(error).__name__): 1}
 
 
-async def test_what_nobody_expected_ends_the_run_and_closes_every_watch() -> None:
+async def test_an_unexpected_error_ends_the_run_and_closes_every_watch() -> None:
     def fails(change: Change, obj: KubeObject) -> None:
         raise ValueError("a mistake")
 
@@ -275,7 +275,7 @@ async def test_what_nobody_expected_ends_the_run_and_closes_every_watch() -> Non
     assert not +world.cluster.open
 
 
-async def test_an_error_of_the_receiver_is_never_taken_for_one_of_the_watch() -> None:
+async def test_an_error_of_the_receiver_is_not_retried_like_one_of_the_watch() -> None:
     def fails(change: Change, obj: KubeObject) -> None:
         raise Gone("raised by who was told")
 
@@ -303,7 +303,7 @@ async def test_cancelling_closes_all_watches_and_leaves_no_task(turns: int) -> N
     assert not +world.cluster.open
 
 
-async def test_a_run_that_was_cancelled_can_be_taken_up_again() -> None:
+async def test_a_cancelled_run_can_be_resumed() -> None:
     world = World()
     async with world.running():
         pass
@@ -324,7 +324,7 @@ async def started(world: World, seconds: float) -> asyncio.Task[list[KubeObject]
     return starting
 
 
-async def test_a_start_waits_for_a_cluster_that_does_not_answer_and_says_so() -> None:
+async def test_a_start_waits_for_a_cluster_that_does_not_respond_and_logs_it() -> None:
     world = World(a_pod("a"))
     world.cluster.list_error = lambda: Unavailable("connection refused")
     with capture_logs() as logs:
@@ -338,7 +338,7 @@ async def test_a_start_waits_for_a_cluster_that_does_not_answer_and_says_so() ->
     assert "connection refused" in logs[0]["why"]
 
 
-async def test_a_start_bears_a_server_that_does_not_know_its_roles_yet() -> None:
+async def test_a_start_retries_while_the_server_does_not_know_its_roles_yet() -> None:
     world = World(a_pod("a"))
     world.cluster.list_error = lambda: Forbidden("403") if world.time.now() < 25 else None
     starting = await started(world, 40)
@@ -350,18 +350,18 @@ async def test_a_start_bears_a_server_that_does_not_know_its_roles_yet() -> None
     (Invalid("400: bad"), "serves Pod objects"),
     (NotFound("404: no page"), "serves Pod objects"),
 ])  # fmt: skip
-async def test_a_start_that_is_refused_for_long_says_what_and_what_to_do(refusal: ClusterError, remedy: str) -> None:
+async def test_a_start_that_is_refused_for_long_fails_with_a_remedy(refusal: ClusterError, remedy: str) -> None:
     world = World(a_pod("a"))
     world.cluster.list_error = lambda: refusal
     starting = await started(world, 29)
     assert not starting.done()
     await world.time.advance(20)
-    with pytest.raises(type(refusal), match=f"Pod cannot be listed.*{refusal}.*{remedy}"):
+    with pytest.raises(type(refusal), match=f"failed to list Pod objects for .*{refusal}.*{remedy}"):
         await starting
     assert not world.mirror.synced
 
 
-async def test_refusals_that_other_failures_part_are_not_added_up() -> None:
+async def test_refusals_with_other_failures_in_between_are_not_added_up() -> None:
     world = World(a_pod("a"))
     errors = [Forbidden("403"), Unavailable("503")]
     world.cluster.list_error = lambda: errors[world.cluster.lists[Pod] % 2] if world.time.now() < 200 else None
@@ -369,10 +369,10 @@ async def test_refusals_that_other_failures_part_are_not_added_up() -> None:
     assert len(await starting) == 1
 
 
-# ---------------------------------------------------------------------- kinds that may be refused
+# ---------------------------------------------------------------------- optional kinds
 
 
-async def test_a_kind_that_may_be_refused_is_said_once_and_taken_in_when_it_is_served() -> None:
+async def test_a_refused_optional_kind_is_logged_once_and_mirrored_once_it_is_served() -> None:
     world = World(a_pod("old"), optional=(Pod,))
     world.cluster.list_error = lambda: Forbidden("403: cannot list") if world.time.now() < 50 else None
     with capture_logs() as logs:
@@ -392,7 +392,7 @@ async def test_a_kind_that_may_be_refused_is_said_once_and_taken_in_when_it_is_s
     await asyncio.wait([running])
 
 
-async def test_what_helps_where_a_kind_is_not_served_is_no_new_start() -> None:
+async def test_the_remedy_for_an_unserved_kind_needs_no_restart() -> None:
     world = World(optional=(Pod,))
     world.cluster.list_error = lambda: NotFound("404: no page")
     with capture_logs() as logs:
@@ -400,7 +400,7 @@ async def test_what_helps_where_a_kind_is_not_served_is_no_new_start() -> None:
     assert [line["remedy"] for line in logs] == ["check that the API server serves Pod objects"]
 
 
-async def test_a_kind_that_may_be_refused_waits_for_a_cluster_that_does_not_answer() -> None:
+async def test_an_optional_kind_waits_for_a_cluster_that_does_not_respond() -> None:
     world = World(a_pod("p"), optional=(Pod,))
     world.cluster.list_error = lambda: Unavailable("503") if world.time.now() < 1 else None
     started = asyncio.create_task(world.mirror.start())
@@ -408,7 +408,7 @@ async def test_a_kind_that_may_be_refused_waits_for_a_cluster_that_does_not_answ
     assert [obj.metadata.name for obj in await started] == ["p"]
 
 
-async def test_a_kind_that_may_be_refused_ends_nothing_when_it_goes() -> None:
+async def test_the_run_continues_when_an_optional_kind_is_removed() -> None:
     world = World(a_pod("old"), optional=(Pod,))
     await world.mirror.start()
 
@@ -426,7 +426,7 @@ async def test_a_kind_that_may_be_refused_ends_nothing_when_it_goes() -> None:
     await asyncio.wait([running])
 
 
-async def test_a_kind_that_may_be_refused_ends_nothing_where_the_refusal_comes_after_another_error() -> None:
+async def test_the_run_continues_when_an_optional_kind_is_refused_after_another_error() -> None:
     world = World(a_pod("p"), optional=(Pod,))
     world.cluster.list_error = lambda: Unavailable("503") if world.cluster.lists[Pod] == 1 else Forbidden("403")
     with capture_logs() as logs:
@@ -435,6 +435,6 @@ async def test_a_kind_that_may_be_refused_ends_nothing_where_the_refusal_comes_a
     assert [line["why"] for line in logs] == ["503", "403"]
 
 
-async def test_a_kind_that_may_be_refused_is_listed_once_where_it_is_not() -> None:
+async def test_a_served_optional_kind_is_listed_once() -> None:
     world = World(a_pod("p"), optional=(Pod,))
     assert len(await world.mirror.start()) == world.cluster.lists[Pod] == 1

@@ -1,4 +1,4 @@
-"""What no event told is found, and what was only late is not taken for lost."""
+"""Comparison with lists: a missed change is found, and a late event is not taken for a missed one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .mirror_world import KINDS, World, a_pod
 # ---------------------------------------------------------------------- missed events
 
 
-async def test_a_lost_event_is_found_counted_and_said() -> None:
+async def test_a_lost_event_is_found_counted_and_logged() -> None:
     stays, leaves = a_pod("stays"), a_pod("leaves")
     world = World(stays, leaves)
     lost = {"comes", "stays", "leaves"}
@@ -39,7 +39,7 @@ async def test_a_lost_event_is_found_counted_and_said() -> None:
     assert (said["log_level"], said["kind"], said["count"]) == ("warning", "Pod", 3)
 
 
-async def test_comparisons_of_a_faithful_watch_find_nothing_and_disturb_nothing() -> None:
+async def test_comparisons_with_a_complete_watch_change_nothing() -> None:
     world = World(*(a_pod(f"p{number}") for number in range(5)), kinds=KINDS)
     with capture_logs() as logs:
         async with world.running():
@@ -72,7 +72,7 @@ async def test_an_event_that_comes_late_is_not_missed() -> None:
     assert (world.meter.lost, world.meter.lists) == ({}, {})
 
 
-async def test_what_comes_and_goes_while_a_comparison_lists_is_not_missed() -> None:
+async def test_changes_during_the_list_of_a_comparison_are_not_missed() -> None:
     world = World(a_pod("goes"), a_pod("changes"))
     async with world.running():
         await world.time.advance(50)
@@ -91,7 +91,7 @@ async def test_what_comes_and_goes_while_a_comparison_lists_is_not_missed() -> N
     assert (world.meter.lost, world.meter.lists, world.cluster.watches[Pod]) == ({}, {}, 1)
 
 
-async def test_what_a_broken_watch_could_not_tell_is_delivered_but_not_counted_as_missed() -> None:
+async def test_changes_during_a_broken_watch_are_delivered_but_not_counted_as_missed() -> None:
     world = World()
     async with world.running():
         world.cluster.watch_error = lambda: TooManyRequests("busy", retry_after=500.0)
@@ -103,7 +103,7 @@ async def test_what_a_broken_watch_could_not_tell_is_delivered_but_not_counted_a
     assert world.meter.lost == {}
 
 
-async def test_what_a_watch_cannot_tell_that_breaks_during_a_comparison_is_not_counted_as_missed() -> None:
+async def test_changes_are_not_counted_as_missed_if_the_watch_breaks_during_the_comparison() -> None:
     world = World()
     async with world.running():
         world.cluster.loses = lambda event: True
@@ -118,7 +118,7 @@ async def test_what_a_watch_cannot_tell_that_breaks_during_a_comparison_is_not_c
     assert world.meter.lost == {}
 
 
-async def test_where_only_the_deletion_of_the_second_of_a_name_is_told_the_first_is_gone() -> None:
+async def test_the_deletion_of_a_missed_second_object_of_a_name_deletes_the_first() -> None:
     world = World(a_pod("a"))
     async with world.running():
         world.cluster.loses = lambda event: True
@@ -129,10 +129,10 @@ async def test_where_only_the_deletion_of_the_second_of_a_name_is_told_the_first
         await world.cluster.delete(second)
         await world.time.settle()
         await world.is_mirrored()
-    assert world.told.changes == [("DELETED", "a")]  # of the first: its receiver compares the uid
+    assert world.told.changes == [("DELETED", "a")]  # with the first one's uid
 
 
-def test_what_events_say_after_a_comparison_is_not_kept() -> None:
+def test_events_after_a_comparison_are_not_recorded() -> None:
     known = KnownObjects()
     with known.comparing() as comparison:
         known.apply(WatchEvent(Change.ADDED, a_pod("a"), "1"))
@@ -140,7 +140,7 @@ def test_what_events_say_after_a_comparison_is_not_kept() -> None:
     assert {name for (_, _, name), _ in comparison.passed} == {"a"}
 
 
-async def test_a_comparison_that_cannot_list_is_left_out_and_the_watch_goes_on() -> None:
+async def test_a_comparison_whose_list_fails_is_skipped_and_the_watch_continues() -> None:
     world = World()
     async with world.running():
         world.cluster.list_error = lambda: Unavailable("503")

@@ -1,4 +1,4 @@
-"""What selects pods, in manifests: services and controllers, and the label keys that the API server puts into terms."""
+"""Objects with selectors in manifests: services, controllers, and affinity terms with matchLabelKeys."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_namespaces_services_and_controllers_are_objects_of_the_cluster() -> Non
     assert isinstance(service, Service)
     assert (service.key, service.spec.selector) == ("default/s", {"app": "web"})
     assert isinstance(controller, ReplicationController)
-    assert controller.spec.selector == {"app": "web"}  # the template's labels, where it says none
+    assert controller.spec.selector == {"app": "web"}  # the default: the template's labels
     assert found[ReplicaSet].metadata.name == "a-deployment"
     assert loaded.ignored == {}
 
@@ -53,7 +53,7 @@ def affinity_of(term: dict[str, Any], **metadata: Any) -> dict[str, Any]:
     return term_
 
 
-def test_label_keys_of_terms_are_put_into_their_selectors_where_the_pod_has_the_labels() -> None:
+def test_label_keys_of_terms_are_added_to_their_selectors_if_the_pod_has_the_labels() -> None:
     term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}},
             "matchLabelKeys": ["hash", "none"], "mismatchLabelKeys": ["tenant"]}  # fmt: skip
     found = affinity_of(term, labels={"hash": "h1", "tenant": "t1"})["labelSelector"]
@@ -66,7 +66,7 @@ def test_label_keys_of_terms_are_put_into_their_selectors_where_the_pod_has_the_
     }
 
 
-def test_a_term_without_a_selector_stays_without() -> None:
+def test_a_term_without_a_selector_gets_none() -> None:
     assert "labelSelector" not in affinity_of({"topologyKey": "zone", "matchLabelKeys": ["hash"]}, labels={"hash": "h"})
 
 

@@ -1,4 +1,4 @@
-"""Objects that are not what they should be: left out, or had as far as they can be read, and nobody else suffers."""
+"""Invalid objects from an API server: ignored or partly decoded, without effect on other objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from session_scheduler.model.objects import Node, Pod, PriorityClass
 
 CLAIMS, PODS, NODES = resource_of(ResourceClaim), resource_of(Pod), resource_of(Node)
 DEEP = 4000
-"""An API server takes parameters of up to 10 KiB, however they nest; decoders go some hundred deep."""
+"""An API server accepts parameters of up to 10 KiB with any nesting; decoders go some hundred levels deep."""
 
 
 def claim(name: str, depth: int) -> str:
@@ -25,25 +25,25 @@ def claim(name: str, depth: int) -> str:
             f'"spec":{{"devices":{{"config":{config}}}}}}}')  # fmt: skip
 
 
-def test_a_claim_that_nests_too_deep_is_left_out_of_a_list_and_the_others_are_read() -> None:
+def test_a_claim_that_nests_too_deep_is_ignored_in_a_list() -> None:
     items = ",".join(claim(name, depth) for name, depth in (("a", 1), ("deep", DEEP), ("b", 300)))
     page = CLAIMS.page(f'{{"metadata":{{"resourceVersion":"9","continue":"on"}},"items":[{items}]}}'.encode())
     assert [item.metadata.name for item in page.items or ()] == ["a", "b"]
-    assert (page.metadata.resource_version, page.metadata.go_on) == ("9", "on")
+    assert (page.metadata.resource_version, page.metadata.continue_token) == ("9", "on")
 
 
-def test_a_change_of_a_claim_that_nests_too_deep_only_moves_the_watch_on() -> None:
+def test_a_change_of_a_claim_that_nests_too_deep_only_updates_the_version_of_the_watch() -> None:
     text = f'{{"type":"ADDED","object":{claim("deep", DEEP)}}}'.encode()
     assert CLAIMS.line(text) is None
-    assert CLAIMS.moment(text) == "7"
+    assert CLAIMS.version_of_line(text) == "7"
 
 
-def test_an_answer_that_nests_too_deep_is_unavailable() -> None:
-    with pytest.raises(Unavailable, match="cannot be read"):
+def test_a_response_that_nests_too_deep_is_unavailable() -> None:
+    with pytest.raises(Unavailable, match="cannot decode the API server's response"):
         CLAIMS.object(claim("deep", DEEP).encode())
 
 
-def test_an_outline_has_nulls_for_what_was_taken_out_and_minds_texts() -> None:
+def test_an_outline_has_nulls_for_removed_parts_and_ignores_brackets_in_texts() -> None:
     text = b'{"a":"[\\"{","b":[{"c":"]"},[1]],"d":{}}'
     rest, taken = outline(text, 1)
     assert json.loads(rest) == {"a": '["{', "b": None, "d": None}
@@ -73,7 +73,7 @@ def pod(**fields: Any) -> dict[str, Any]:
         ({"spec": {"nodeName": "n"}, "status": {"conditions": [{}]}}, "status.conditions[0].type: is missing"),
     ],
 )  # fmt: skip
-def test_of_a_pod_with_a_wrong_part_the_others_are_read(fields: dict[str, Any], problem: str) -> None:
+def test_the_valid_parts_of_an_invalid_pod_are_decoded(fields: dict[str, Any], problem: str) -> None:
     line = PODS.line(changed(pod(**fields)))
     assert line is not None
     assert isinstance(line.object, Pod)
@@ -81,25 +81,25 @@ def test_of_a_pod_with_a_wrong_part_the_others_are_read(fields: dict[str, Any], 
     assert problem in line.object.unreadable
 
 
-def test_a_list_has_the_pods_that_can_be_read_whole_and_those_that_cannot() -> None:
+def test_a_list_has_the_valid_and_the_invalid_pods() -> None:
     items = [pod(), pod(spec={"containers": "none"}), pod()]
     page = PODS.page(msgspec.json.encode({"metadata": {"resourceVersion": "9"}, "items": items}))
     assert [bool(item.unreadable) for item in page.items or ()] == [False, True, False]
 
 
-def test_a_node_with_a_wrong_part_is_told_from_one_that_can_be_used() -> None:
+def test_an_invalid_node_is_marked_as_unreadable() -> None:
     node = {"kind": "Node", "metadata": META, "spec": {"taints": [{"key": "a"}, {"key": None}]}}
     line = NODES.line(changed(node))
     assert line is not None
     assert isinstance(line.object, Node)
-    assert line.object.unreadable == "spec.taints[1].key: must be text, not nothing"
+    assert line.object.unreadable == "spec.taints[1].key: must be text, not null"
 
 
-def test_a_pod_of_which_not_even_the_name_can_be_read_is_waited_for() -> None:
+def test_a_pod_without_a_readable_name_makes_the_watch_unavailable() -> None:
     with pytest.raises(Unavailable, match=r"metadata\.name"):
         PODS.line(changed({"kind": "Pod", "metadata": {"name": 7, "uid": "u"}}))
 
 
-def test_a_priority_class_that_cannot_be_read_is_left_out() -> None:
+def test_an_invalid_priority_class_is_ignored() -> None:
     wrong = {"kind": "PriorityClass", "metadata": META, "value": "high"}
     assert resource_of(PriorityClass).line(changed(wrong)) is None

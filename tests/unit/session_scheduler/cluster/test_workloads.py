@@ -1,4 +1,4 @@
-"""Workload objects become the pods that their controllers would create, less those that exist."""
+"""Workloads: creation of the pods that their controllers would create, without those that exist."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def made(*manifests: dict[str, Any]) -> dict[str, Pod]:
 
 
 def owned(name: str, kind: str, owner: str, *, phase: str = "Running", **fields: Any) -> dict[str, Any]:
-    """A saved pod with a controller, whose uid is `<owner>-uid`."""
+    """Return a saved pod with a controller with the uid `<owner>-uid`."""
     spec = fields.pop("spec", {"nodeName": "n"})
     return {**pod(name, spec=spec, ownerReferences=controller(kind, owner), **fields), "status": {"phase": phase}}
 
@@ -33,7 +33,7 @@ def controller(kind: str, owner: str) -> list[dict[str, Any]]:
 
 
 def saved(kind: str, spec: dict[str, Any], name: str = "w", **metadata: Any) -> dict[str, Any]:
-    """A workload with a uid, as a saved cluster has it."""
+    """Return a workload with a uid, as in a saved cluster."""
     return workload(kind, spec, name, metadata={"uid": f"{name}-uid", **metadata})
 
 
@@ -61,12 +61,12 @@ def test_a_replication_controller_makes_its_replicas_with_and_without_a_selector
         assert loaded.pods[0].metadata.owner_references[0].kind == "ReplicationController"
 
 
-def test_replicas_are_one_where_the_workload_does_not_say() -> None:
+def test_the_default_number_of_replicas_is_one() -> None:
     assert names(workload("Deployment", selecting())) == ["w-0"]
     assert names(workload("Deployment", selecting(replicas=0))) == []
 
 
-def test_pods_stand_where_their_workload_stands_in_the_file() -> None:
+def test_pods_are_at_the_position_of_their_workload_in_the_file() -> None:
     assert names(pod("a"), workload("Deployment", selecting(replicas=2)), pod("b")) == ["a", "w-0", "w-1", "b"]
 
 
@@ -76,7 +76,7 @@ def test_a_stateful_sets_pods_carry_their_ordinal() -> None:
     assert list(pods) == ["w-5", "w-6"]
 
 
-def test_only_what_is_missing_is_made_and_ended_pods_do_not_count() -> None:
+def test_only_missing_pods_are_created_and_ended_pods_do_not_count() -> None:
     pods = [owned("w-x", "ReplicaSet", "w"), owned("w-y", "ReplicaSet", "w", phase="Failed"),
             owned("w-z", "ReplicaSet", "w", deletionTimestamp="2026-01-01T00:00:00Z"),
             owned("w-0", "ReplicaSet", "another")]  # fmt: skip
@@ -103,7 +103,7 @@ def test_workloads_may_own_themselves_and_each_other_and_be_thousands_deep() -> 
     assert names(*deep, owned("last", "ReplicaSet", "r1099")) == ["last"]
 
 
-def test_a_deployments_pods_are_found_by_its_selector_where_the_list_has_no_replica_sets() -> None:
+def test_a_deployments_pods_are_found_by_its_selector_if_the_list_has_no_replica_sets() -> None:
     deployment = saved("Deployment", selecting(replicas=2), "d")
     pods = [owned("r-x", "ReplicaSet", "r", labels={"app": "w"}), owned("q-x", "ReplicaSet", "q", labels={"app": "q"})]
     assert names(deployment, *pods) == ["d-0", "r-x", "q-x"]
@@ -115,7 +115,7 @@ def test_a_stateful_set_fills_the_gaps_between_its_pods() -> None:
     ]  # fmt: skip
 
 
-def test_pods_are_matched_by_kind_and_name_where_the_owner_has_no_uid() -> None:
+def test_pods_are_matched_by_kind_and_name_if_the_owner_has_no_uid() -> None:
     assert names(workload("ReplicaSet", selecting(replicas=2)), owned("w-x", "ReplicaSet", "w")) == ["w-0", "w-x"]
     assert names(workload("Deployment", selecting()), owned("w-x", "StatefulSet", "w")) == ["w-0", "w-x"]
 
@@ -186,7 +186,7 @@ def test_a_cron_job_is_one_job_of_its_template_unless_it_has_one_or_is_suspended
 # ---------------------------------------------------------------------- sets of jobs and of groups
 
 
-def test_a_job_set_need_not_say_that_its_pods_restart_on_failure() -> None:
+def test_the_default_restart_policy_of_a_job_set_is_on_failure() -> None:
     jobs = [{"name": "a", "template": {"spec": {"template": template()}}}]
     assert names(workload("JobSet", {"replicatedJobs": jobs})) == ["w-a-0-0"]
 
@@ -211,7 +211,7 @@ def test_a_job_sets_pods_are_those_of_its_jobs() -> None:
     assert last.owner_references[0].kind == "JobSet"
 
 
-def test_a_job_sets_jobs_that_exist_are_not_made_again() -> None:
+def test_existing_jobs_of_a_job_set_are_not_created_again() -> None:
     job = saved(
         "Job", {"parallelism": 2, "template": template(**ONCE)}, "w-worker-0", ownerReferences=controller("JobSet", "w")
     )
@@ -290,7 +290,7 @@ def test_a_daemon_sets_node_affinity_decides_and_is_replaced(
     assert [bound_to(p) for p in load(daemon, *nodes).pods] == selected
 
 
-def test_daemon_pods_tolerate_what_the_controller_makes_them_tolerate() -> None:
+def test_daemon_pods_get_the_controllers_tolerations() -> None:
     def tolerated(**spec: Any) -> set[tuple[str, str]]:
         (made_pod,) = load(workload("DaemonSet", selecting(template=template(**spec))), node("n")).pods
         return {(t.key.removeprefix("node.kubernetes.io/"), t.effect) for t in made_pod.spec.tolerations}

@@ -62,6 +62,19 @@ def test_the_parts_of_a_score_are_told_by_plugin_and_add_up() -> None:
     assert parts["NodeResourcesFit"]["score"] > 0
 
 
+# ------------------------------------------------------------------ the summary
+
+
+def test_a_node_with_two_reasons_is_counted_under_both() -> None:
+    answer = explained(node("n1", cpu="1", memory="1Gi"), node("n2", cpu="1"), pod("p", cpu="2", memory="2Gi"))
+    expected = "0/2 nodes are available: 1 Insufficient memory, 2 Insufficient cpu."
+    assert answer["pods"][0]["summary"] == expected
+
+
+def test_without_nodes_the_summary_is_kube_schedulers_sentence() -> None:
+    assert explained(pod("p"))["pods"][0]["summary"] == "no nodes available to schedule pods"
+
+
 # ------------------------------------------------------------------ what would help
 
 
@@ -257,7 +270,7 @@ def test_a_plugin_that_refuses_a_pod_as_a_whole_says_what_would_help_beside_the_
 def test_what_is_no_tuple_of_texts_is_a_fault_of_the_plugin(said: Any) -> None:
     (told,) = explained(node("n1"), pod("p"), plugins=[Whole(said)])["pods"]
     assert told["reason"].startswith("plugin whole failed in prepare: ")
-    assert "give the Refusal a tuple of texts as fits_if" in told["reason"]
+    assert "expected a tuple of texts as fits_if of the Refusal" in told["reason"]
 
 
 def test_a_group_that_is_not_there_is_told_to_be_made() -> None:

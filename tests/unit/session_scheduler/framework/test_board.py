@@ -1,4 +1,4 @@
-"""Boards at their edges: ties, extreme scores, more classes than boards, rooms, answers that alias other arrays."""
+"""Boards in extreme cases: ties, large scores, more classes than boards, capacities, and aliased arrays."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def same_in_all_modes(objects, *plugins, cycles=1):
     return answers[0]
 
 
-def test_equal_nodes_are_told_apart_by_seed_and_name_not_by_row():
+def test_seed_and_name_not_the_row_break_ties_between_nodes():
     names = [f"n{index}" for index in range(8)]
     picked = set()
     for order in (names, names[::-1]):
@@ -82,8 +82,8 @@ def test_negative_scores_and_large_ones_are_ranked_alike_in_all_modes(how, scope
     assert sum(name is not None for name in placed.values()) == 21
 
 
-def test_a_row_that_no_longer_fits_gives_up_the_maximum_that_others_are_normalised_with():
-    """Raw 100 on n0 makes the others alike; once it is full, 9 and 10 are far apart."""
+def test_a_row_that_no_longer_fits_does_not_count_for_normalisation():
+    """Raw 100 on n0 makes the others equal; once n0 is full, 9 and 10 differ a lot."""
     raw = {"n0": 100, "n1": 9, "n2": 10}
 
     def answer(nodes):
@@ -113,7 +113,7 @@ def test_unsigned_scores_are_integers_too():
 
 
 @pytest.mark.parametrize("how", [Normalise.MAX, Normalise.NONE])
-def test_a_score_that_hands_out_a_column_of_the_table_does_not_let_the_board_write_into_it(how):
+def test_the_board_does_not_write_into_a_table_column_that_a_score_returns(how):
     plugin = scoring(lambda nodes: nodes.used("cpu"), how, Scope.NODE)
     objects = [node(f"n{index}", cpu="2") for index in range(3)] + [pod(f"p{index}", cpu="500m") for index in range(9)]
     same_in_all_modes([*objects, *gang("fails", 9, cpu="1")], plugin)
@@ -132,7 +132,7 @@ def test_a_plugin_may_answer_with_the_same_array_every_time():
     same_in_all_modes([*objects, *pods], scoring(answer, Normalise.MAX, Scope.ANY))
 
 
-def test_more_classes_than_boards_are_placed_as_if_every_class_had_one():
+def test_more_classes_than_boards_are_placed_correctly():
     objects = [node(f"n{index}", cpu="8") for index in range(5)]
     pods = [pod(f"p{index}", cpu=f"{50 + index % 80}m") for index in range(240)]
     placed = same_in_all_modes([*objects, *pods])
@@ -147,7 +147,7 @@ def test_a_class_of_thousands_fills_the_cluster_to_the_last_place():
     assert sum(name is not None for name in cluster.placements().values()) == 2400
 
 
-def test_room_is_what_can_really_be_placed_and_no_more():
+def test_the_capacity_is_the_number_of_tasks_that_can_be_placed():
     session, tasks = session_over(
         node("n1", cpu="1"), node("n2", cpu="350m"), node("n3", cpu="50m"), pod("p", cpu="100m", host_port=0)
     )
@@ -155,21 +155,21 @@ def test_room_is_what_can_really_be_placed_and_no_more():
     assert {name: int(room[row]) for name, row in session.table.row_of.items()} == {"n1": 5, "n2": 3, "n3": 0}
 
 
-def test_room_does_not_overflow_where_requests_are_absurd():
+def test_the_capacity_does_not_overflow_with_huge_requests():
     largest = str(2**56)
     session, tasks = session_over(node("n1", memory=largest), pod("p", memory=largest))
     assert session.board(tasks["p"]).capacity(10_000).tolist() == [1]
 
 
-def test_a_gang_that_fails_leaves_boards_that_other_groups_share_as_they_were():
+def test_a_gang_that_fails_does_not_change_shared_boards():
     objects = [node(f"n{index}", cpu="1") for index in range(6)]
     pods = [pod("a", cpu="200m"), *gang("fails", 31, cpu="200m"), pod("b", cpu="200m"), *gang("fits", 20, cpu="200m")]
     placed = same_in_all_modes([*objects, *pods])
     assert sum(name is not None for name in placed.values()) == 22
 
 
-def test_a_failing_gang_of_many_and_different_pods_ends_soon():
-    """Too large to be searched: neither the stack nor the steps are spent on it."""
+def test_a_large_gang_of_different_pods_fails_quickly():
+    """It is too large for the search: the test must exhaust neither the stack nor the steps."""
     cluster = FakeCluster()
     cluster.nodes(3, cpu="1")
     scheduler = cluster.start()

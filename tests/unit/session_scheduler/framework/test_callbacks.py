@@ -1,4 +1,4 @@
-"""Each session callback alone changes what becomes of pods; a wrong answer fails its own group, by name."""
+"""Session callbacks: the effect of each one, and errors for invalid answers, which name the plugin."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Register = Callable[[Session], None]
 
 
 class Plugin:
-    """Registers what it is given, and keeps the session."""
+    """Registers the given callbacks, and keeps the session."""
 
     def __init__(self, register: Register, name: str = "mine") -> None:
         self.name, self._register = name, register
@@ -43,14 +43,14 @@ def cluster_of(*objects: Any, nodes: int = 0) -> FakeCluster:
 
 
 def opened(*registers: Register, nodes: int = 2) -> Session:
-    """A session in which plugins named a, b and so on have registered callbacks."""
+    """Return a session with callbacks of plugins named a, b and so on."""
     cluster = cluster_of(pod("p"), nodes=nodes)
     scheduler = cluster.start(*(Plugin(register, name) for register, name in zip(registers, "abcd", strict=False)))
     return scheduler.sessions.open(scheduler.profiles["fluence"], scheduler._due("fluence"))
 
 
 def low_and_high(**high: Any) -> FakeCluster:
-    """Two full nodes, each with one pod of low priority, and a pod that needs one of them."""
+    """Two full nodes with one low-priority pod each, and a pod that needs one of them."""
     running = (pod(f"low-{name}", cpu="1", priority=1, bound_to=name) for name in ("n1", "n2"))
     return cluster_of(node("n1", cpu="1"), node("n2", cpu="1"), *running, pod("high", cpu="1", priority=10, **high))
 
@@ -76,7 +76,7 @@ def test_pre_allocation_refuses_a_group_before_it_is_tried() -> None:
 
 
 def parts(session: Session, *some: Any) -> list[Any]:
-    """The parts of a set (the last argument) that lists of names are."""
+    """Return the parts of a set of nodes (the last argument), given as lists of names."""
     *names, whole = some
     found = []
     for part in names:
@@ -91,7 +91,7 @@ def halves(session: Session) -> None:
 
 
 def test_a_gang_stays_in_one_of_the_parts() -> None:
-    """Four nodes with room for one each, in parts of two: three pods fit in none, and two share a part."""
+    """Four nodes fit one pod each, in parts of two: three pods fit in no part, two share one."""
 
     cluster = cluster_of(gang("three", 3, cpu="3"), gang("two", 2, cpu="3"), nodes=4)
     cluster.run(Plugin(halves))
@@ -99,7 +99,7 @@ def test_a_gang_stays_in_one_of_the_parts() -> None:
     assert cluster.node_of("three-0") is None
 
 
-def test_parts_are_divided_by_the_next_plugin_and_kept_by_one_without_opinion() -> None:
+def test_the_next_plugin_divides_the_parts_and_none_keeps_them() -> None:
     def first(session: Session) -> None:
         session.add_subset_nodes(lambda group, mask: [part for part in parts(session, ["n1"], mask) if part.any()])
 
@@ -120,13 +120,13 @@ def test_topology_domains_are_divided() -> None:
     assert (cluster.node_of("g-0"), cluster.node_of("g-1")) == ("b2", "b2")
 
 
-def test_a_group_that_is_left_no_nodes_is_told_so() -> None:
+def test_a_group_without_offered_nodes_gets_a_reason() -> None:
     cluster = cluster_of(pod("p"), nodes=1)
     cluster.run(Plugin(lambda session: session.add_subset_nodes(lambda *_: [])))
     cluster.assert_pending("p", "no set of nodes is left to the group")
 
 
-def test_nobody_ends_on_nodes_that_are_not_offered() -> None:
+def test_no_pod_is_preempted_on_nodes_that_are_not_offered() -> None:
     cluster = low_and_high()
     cluster.run(Plugin(lambda session: session.add_subset_nodes(lambda group, mask: parts(session, ["n2"], mask))))
     assert ended(cluster) == ["low-n2"]
@@ -138,21 +138,21 @@ def test_nobody_ends_on_nodes_that_are_not_offered() -> None:
 # ------------------------------------------------------------------ preemption
 
 
-def test_who_is_spared_is_not_ended() -> None:
+def test_a_protected_pod_is_not_preempted() -> None:
     cluster = low_and_high()
     cluster.run(Plugin(lambda session: session.add_preemptable(lambda group, victim: victim.name != "low-n1")))
     assert ended(cluster) == ["low-n2"]
 
 
-def test_where_all_are_spared_nobody_ends_and_the_pod_waits() -> None:
+def test_if_all_pods_are_protected_none_is_preempted_and_the_pod_waits() -> None:
     cluster = low_and_high()
     cluster.run(Plugin(lambda session: session.add_preemptable(lambda group, victim: False)))
     assert ended(cluster) == []
     cluster.assert_pending("high", "No preemption victims found")
 
 
-def test_a_group_is_asked_about_by_itself_though_others_of_its_class_were() -> None:
-    """Both pods that wait are of one class; what is spared for one may end for the other."""
+def test_without_alike_each_group_of_a_class_is_evaluated_on_its_own() -> None:
+    """Both waiting pods have the same class, but a victim is protected from only one of them."""
     cluster = low_and_high()
     cluster.add(pod("other", cpu="1", priority=10))
     cluster.run(Plugin(lambda session: session.add_preemptable(lambda group, victim: group.name == "other")))
@@ -160,7 +160,7 @@ def test_a_group_is_asked_about_by_itself_though_others_of_its_class_were() -> N
     cluster.assert_pending("high", "No preemption victims found")
 
 
-def test_of_a_group_that_ends_whole_no_member_ends_where_it_is_spared() -> None:
+def test_no_member_of_a_protected_group_is_preempted() -> None:
     def register(session: Session) -> None:
         session.add_preemptable(lambda group, victim: victim.name != "g")
 
@@ -173,7 +173,7 @@ def test_of_a_group_that_ends_whole_no_member_ends_where_it_is_spared() -> None:
     assert ended(cluster) == []
 
 
-def test_another_scenario_is_taken_where_a_validator_refuses_the_first() -> None:
+def test_if_a_validator_rejects_a_scenario_another_one_is_taken() -> None:
     scenarios: list[Scenario] = []
 
     def check(scenario: Scenario) -> str | None:
@@ -187,14 +187,14 @@ def test_another_scenario_is_taken_where_a_validator_refuses_the_first() -> None
     assert names == {("n1", ("low-n1",)), ("n2", ("low-n2",))}
 
 
-def test_a_validators_reason_is_told() -> None:
+def test_a_validators_reason_is_reported() -> None:
     cluster = low_and_high()
     cluster.run(Plugin(lambda session: session.add_preempt_validator(lambda scenario: "there is an audit")))
     assert ended(cluster) == []
     cluster.assert_pending("high", "preemption: 0/2 nodes are available: 2 there is an audit.")
 
 
-def test_a_gangs_scenario_is_judged_as_a_whole() -> None:
+def test_a_validator_gets_the_whole_scenario_of_a_gang() -> None:
     def check(scenario: Scenario) -> str | None:
         return "two at once are too many" if len(scenario.victims) > 1 else None
 
@@ -214,7 +214,7 @@ def some_scenario(session: Session) -> Scenario:
     return Scenario(group, {task: "n1"}, (task,))
 
 
-def test_reclaimable_leaves_whom_all_plugins_allow() -> None:
+def test_reclaimable_returns_the_victims_that_all_plugins_allow() -> None:
     def spares(name: str) -> Register:
         return lambda session: session.add_reclaimable(lambda group, victim: victim.name != name)
 
@@ -245,7 +245,7 @@ def test_a_reclaim_validator_refuses_the_scenario_by_name() -> None:
 
 
 @pytest.mark.parametrize("kind", ["allocated", "deserved", "fair_share"])
-def test_the_first_share_that_is_known_counts(kind: str) -> None:
+def test_the_first_known_share_counts(kind: str) -> None:
     def answers(share: Mapping[str, float] | None) -> Register:
         return lambda session: getattr(session, f"add_queue_{kind}")(lambda queue: share if queue == "q" else None)
 
@@ -281,7 +281,7 @@ def annotations_of(cluster: FakeCluster, name: str) -> Mapping[str, str]:
     return asyncio.run(cluster.memory.get(Pod, "default", name)).metadata.annotations
 
 
-def test_annotations_are_bound_with_the_pod_the_later_plugin_counts_and_prebind_sees_them() -> None:
+def test_annotations_are_bound_with_the_pod_and_prebind_sees_them() -> None:
     seen = {}
 
     class Sees(Plugin):
@@ -302,13 +302,13 @@ def test_annotations_are_bound_with_the_pod_the_later_plugin_counts_and_prebind_
     ("answer", "part"),
     [
         ({"no key!": "x"}, "no key!"),
-        ({"fluence.flux-framework.org/held": "x"}, "is the core's own"),
+        ({"fluence.flux-framework.org/held": "x"}, "is reserved"),
         ({"a": "x" * 300_000}, "shorten them"),
-        ({"a": 5}, "no mapping of annotations"),
-        ("a=b", "no mapping of annotations"),
+        ({"a": 5}, "expected annotations as texts by key, or None, got "),
+        ("a=b", "expected annotations as texts by key, or None, got "),
     ],
 )
-def test_what_is_no_annotation_fails_the_group_by_name(answer: Any, part: str) -> None:
+def test_an_invalid_annotation_fails_the_group(answer: Any, part: str) -> None:
     def register(session: Session) -> None:
         session.add_bind_mutation(lambda task, node: answer if task.name == "bad" else None)
 
@@ -328,19 +328,31 @@ def beyond(session: Session) -> None:
 
 
 FAILING: dict[str, tuple[Callable[[Any], None], str, str]] = {
-    "pre-allocation": (lambda s: s.add_pre_allocation(lambda g: g.name == "high"), "pre-allocation", "is no reason"),
-    "subset of numbers": (lambda s: s.add_subset_nodes(lambda g, m: [m * 1]), "subset nodes", "no mask of bools"),
-    "subset of wrong shape": (lambda s: s.add_subset_nodes(lambda g, m: [m[1:]]), "subset nodes", "no mask of bools"),
-    "subset beyond": (beyond, "subset nodes", "not in the set"),
+    "pre-allocation": (
+        lambda s: s.add_pre_allocation(lambda g: g.name == "high"), "pre-allocation",
+        "expected a text or None as the reason, got True",
+    ),
+    "subset of numbers": (
+        lambda s: s.add_subset_nodes(lambda g, m: [m * 1]), "subset nodes", "expected masks of 2 bools",
+    ),
+    "subset of wrong shape": (
+        lambda s: s.add_subset_nodes(lambda g, m: [m[1:]]), "subset nodes", "expected masks of 2 bools",
+    ),
+    "subset beyond": (beyond, "subset nodes", "a part has rows outside the set of nodes that it divides"),
     "subset none": (lambda s: s.add_subset_nodes(lambda g, m: 5), "subset nodes", "TypeError"),
-    "preemptable None": (lambda s: s.add_preemptable(lambda g, v: None), "preemptable", "neither True nor False"),
+    "preemptable None": (
+        lambda s: s.add_preemptable(lambda g, v: None), "preemptable", "expected True or False, got None",
+    ),
     "preemptable raises": (lambda s: s.add_preemptable(lambda g, v: 1 / 0), "preemptable", "ZeroDivisionError"),
-    "validator False": (lambda s: s.add_preempt_validator(lambda one: False), "preempt validator", "is no reason"),
-}
+    "validator False": (
+        lambda s: s.add_preempt_validator(lambda one: False), "preempt validator",
+        "expected a text or None as the reason, got False",
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", FAILING)
-def test_a_wrong_answer_fails_the_group_and_nothing_ends(case: str) -> None:
+def test_an_invalid_answer_fails_the_group_and_no_pod_is_preempted(case: str) -> None:
     register, kind, part = FAILING[case]
     cluster = low_and_high()
     cluster.run(Plugin(register))
@@ -350,33 +362,33 @@ def test_a_wrong_answer_fails_the_group_and_nothing_ends(case: str) -> None:
 
 
 @pytest.mark.parametrize("share", [5, {"cpu": -1}, {"cpu": float("nan")}, {"cpu": True}, {1: 1}, {"cpu": "1"}])
-def test_a_share_that_is_none_is_told_by_name(share: Any) -> None:
+def test_an_invalid_share_is_an_error(share: Any) -> None:
     session = opened(lambda session: session.add_queue_deserved(lambda queue: share))
-    with pytest.raises(PluginError, match=r"plugin a failed in queue deserved: .* is no share"):
+    with pytest.raises(PluginError, match=r"plugin a failed in queue deserved: expected amounts .* or None, got "):
         session.queue_deserved("q")
 
 
 @pytest.mark.parametrize("score", [None, "1", float("nan"), float("inf"), True])
-def test_a_score_of_a_gpu_that_is_none_is_told_by_name(score: Any) -> None:
+def test_an_invalid_gpu_score_is_an_error(score: Any) -> None:
     session = opened(lambda session: session.add_gpu_order(lambda task, node, gpu: score))
     (group,) = session.groups()
-    with pytest.raises(PluginError, match=r"plugin a failed in gpu order: .* is no score"):
+    with pytest.raises(PluginError, match=r"plugin a failed in gpu order: expected a number .* as the score, got "):
         session.gpu_order(next(iter(group.tasks.values())), "n1", ["0", "1"])
 
 
 @pytest.mark.parametrize("path", ["", "/x", "X", "a//b", "../etc", "a/b/c/d/e", "a" * 64, 5])
-def test_a_path_that_is_none_fails_the_session_by_name(path: Any) -> None:
-    with pytest.raises(PluginError, match=r"plugin a failed in on_session_open: ValueError: .* is no path"):
+def test_an_invalid_path_fails_the_session(path: Any) -> None:
+    with pytest.raises(PluginError, match=r"plugin a failed in on_session_open: ValueError: .* is not a valid path"):
         opened(lambda session: session.add_http_handler(path, lambda query: "x"))
 
 
-def test_a_plugin_may_serve_so_many_paths() -> None:
+def test_the_number_of_a_plugins_paths_is_limited() -> None:
     def register(session: Session) -> None:
         for number in [*range(16), 0]:
             session.add_http_handler(f"p{number}", lambda query: "x")
 
     assert len(opened(register).calls.http_handlers["a"]) == 16
-    with pytest.raises(PluginError, match="one path too many"):
+    with pytest.raises(PluginError, match="cannot add path 'more': a plugin may serve at most 16 paths"):
         opened(lambda session: (register(session), session.add_http_handler("more", lambda query: "x"))[0])
 
 
@@ -386,7 +398,7 @@ def test_the_reference_names_every_callback() -> None:
     assert registering == set(re.findall(r"`((?:add|set)_\w+)`", reference))
 
 
-def test_a_session_that_is_over_keeps_no_callback() -> None:
+def test_a_closed_session_keeps_no_callback() -> None:
     names = [
         name
         for name in dir(Session)

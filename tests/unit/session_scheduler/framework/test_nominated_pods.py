@@ -1,4 +1,4 @@
-"""A node that somebody else names in a pending pod's status is tried first, and taken where the pod fits on it."""
+"""A pending pod with a nominated node: the scheduler tries that node first, and uses it if the pod fits."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ....tools.volumes import claim, storage_class, using, volume
 
 
 def named(one, where):
-    """As if somebody had written where it should go."""
+    """Set the pod's nominatedNodeName, as another component would."""
     return replace(one, status=PodStatus(nominated_node_name=where))
 
 
 @pytest.fixture
 def cluster():
-    """Of two nodes the large one has the better scores."""
+    """Two nodes; the large one has the better scores."""
     found = FakeCluster()
     found.add(node("small", cpu="4"), node("large", cpu="64"))
     return found
@@ -36,20 +36,20 @@ def cluster():
         ("gone", "1", "large"),
     ],
 )
-def test_a_pod_that_was_never_tried_goes_there_where_it_fits(cluster: FakeCluster, where, cpu, goes) -> None:
+def test_a_new_pod_is_placed_on_its_nominated_node_if_it_fits(cluster: FakeCluster, where, cpu, goes) -> None:
     cluster.add(named(pod("p", cpu=cpu), where))
     cluster.run()
     cluster.assert_bound("p", goes)
 
 
-def test_of_equal_pods_each_goes_to_its_own(cluster: FakeCluster) -> None:
+def test_equal_pods_are_placed_on_their_own_nominated_nodes(cluster: FakeCluster) -> None:
     cluster.add(pod(f"p{number}", cpu="1") if number % 2 else named(pod(f"p{number}", cpu="1"), "small")
                 for number in range(6))  # fmt: skip
     cluster.run()
     assert [cluster.node_of(f"p{number}") for number in range(6)] == ["small", "large"] * 3
 
 
-def test_what_is_named_while_the_pod_waits_holds_when_it_is_tried_again(cluster: FakeCluster) -> None:
+def test_a_nomination_of_a_waiting_pod_holds_for_its_next_attempt(cluster: FakeCluster) -> None:
     cluster.add(pod("p", cpu="1", node_selector={"disk": "ssd"}))
     cluster.run()
     cluster.assert_pending("p")
@@ -61,21 +61,21 @@ def test_what_is_named_while_the_pod_waits_holds_when_it_is_tried_again(cluster:
     cluster.assert_bound("p", "small")
 
 
-def test_others_of_its_priority_leave_it_its_place_until_it_is_tried(cluster: FakeCluster) -> None:
+def test_pods_of_the_same_priority_leave_room_for_a_nominated_pod(cluster: FakeCluster) -> None:
     cluster.add(node("large", cpu="64", unschedulable=True))
     cluster.add(named(pod("later", cpu="4", gates=["later"]), "small"), pod("now", cpu="1"))
     cluster.run()
     cluster.assert_pending("now")
 
 
-def test_a_claim_gets_its_volume_there(cluster: FakeCluster) -> None:
+def test_a_claim_gets_its_volume_on_the_nominated_node(cluster: FakeCluster) -> None:
     cluster.add(storage_class("local"), volume("a", on="large"), volume("b", on="small"), claim("c"))
     cluster.add(named(pod("p", cpu="1", volumes=using("c")), "small"))
     cluster.run()
     cluster.assert_bound("p", "small")
 
 
-def test_members_of_a_gang_go_where_they_are_named_and_the_others_anywhere(cluster: FakeCluster) -> None:
+def test_members_of_a_gang_are_placed_on_their_nominated_nodes(cluster: FakeCluster) -> None:
     cluster.start()
     group, *pods = gang("g", 3, cpu="1")
     cluster.add(group, named(pods[0], "small"), pods[1], named(pods[2], "gone"))
@@ -83,7 +83,7 @@ def test_members_of_a_gang_go_where_they_are_named_and_the_others_anywhere(clust
     assert [cluster.node_of(f"g-{number}") for number in range(3)] == ["small", "large", "large"]
 
 
-def test_a_member_that_does_not_fit_there_costs_the_others_nothing(cluster: FakeCluster) -> None:
+def test_a_member_that_does_not_fit_on_its_nominated_node_does_not_affect_the_others(cluster: FakeCluster) -> None:
     cluster.start()
     group, *pods = gang("g", 3, cpu="3")
     cluster.add(group, named(pods[0], "small"), named(pods[1], "small"), pods[2])
@@ -91,7 +91,7 @@ def test_a_member_that_does_not_fit_there_costs_the_others_nothing(cluster: Fake
     assert [cluster.node_of(f"g-{number}") for number in range(3)] == ["small", "large", "large"]
 
 
-def test_a_node_that_is_yet_to_come_is_kept_for_whom_it_is_named(cluster: FakeCluster) -> None:
+def test_a_future_node_is_kept_for_the_pod_that_is_nominated_for_it(cluster: FakeCluster) -> None:
     cluster.run()
     cluster.add(pod("first", cpu="100"))
     cluster.run()
@@ -107,7 +107,7 @@ def test_a_node_that_is_yet_to_come_is_kept_for_whom_it_is_named(cluster: FakeCl
     cluster.assert_pending("second")
 
 
-def test_what_is_named_while_it_is_gated_holds_when_its_gates_go(cluster: FakeCluster) -> None:
+def test_a_nomination_of_a_gated_pod_holds_when_its_gates_are_removed(cluster: FakeCluster) -> None:
     cluster.add(pod("p", cpu="1", gates=["later"]))
     cluster.run()
     gated = cluster.find(Pod, "p", "default")

@@ -1,4 +1,4 @@
-"""What preemption and nominated pods cost: by what changed, not by how many nodes or nominated pods there are."""
+"""Costs of preemption and nominated pods: they depend on changes, not on the number of nodes or nominated pods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NODES = 120
 
 @pytest.fixture
 def cluster() -> FakeCluster:
-    """Nodes that are full with pods of low priority."""
+    """Nodes that are full with low-priority pods."""
     found = FakeCluster(checked=False)
     found.add(node(f"n{number}", cpu="1") for number in range(NODES))
     found.add(pod(f"low{number}", cpu="1", priority=1, bound_to=f"n{number}") for number in range(NODES))
@@ -26,7 +26,7 @@ def cluster() -> FakeCluster:
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, size: Any) -> list[int]:
-    """The sizes with which a function is called from now on."""
+    """Record the sizes of the arguments of a function from now on."""
     sizes: list[int] = []
     real = getattr(where, name)
 
@@ -44,9 +44,7 @@ def nominate_all(cluster: FakeCluster, number: int) -> None:
     assert len(cluster.scheduler.cache.nominations.node_by_uid) == number
 
 
-def test_only_nodes_of_which_something_changed_are_judged_anew(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_changed_nodes_are_evaluated_again(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = counted(monkeypatch, board, "evaluate", lambda evaluation, view, mask, task: len(view))
     nominate_all(cluster, 20)
     assert sum(sizes) < 4 * NODES
@@ -65,7 +63,7 @@ def test_nominated_pods_are_counted_together_and_not_node_by_node(
     assert len(rounds) < 10
 
 
-def test_nominated_pods_are_counted_only_where_there_is_room_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nominated_pods_are_counted_only_on_nodes_that_fit_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = FakeCluster(checked=False)
     cluster.add(node(f"n{number}", cpu="2") for number in range(20))
     cluster.add(pod(f"low{n}", cpu="2" if n < 15 else "1", priority=1, bound_to=f"n{n}") for n in range(20))
@@ -80,7 +78,7 @@ def test_nominated_pods_are_counted_only_where_there_is_room_without_them(monkey
     assert max(counts) == 5
 
 
-def test_a_nominated_pod_looks_at_its_node_alone(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_for_a_nominated_pod_only_its_node_is_evaluated(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     nominate_all(cluster, 20)
     cluster.finish_deletions()
     cluster.advance(2)
@@ -90,7 +88,7 @@ def test_a_nominated_pod_looks_at_its_node_alone(cluster: FakeCluster, monkeypat
     assert len(boards) <= 1
 
 
-def test_a_gang_is_placed_a_few_times_however_many_pods_could_end(
+def test_the_number_of_placements_of_a_gang_does_not_grow_with_possible_victims(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     placed = counted(monkeypatch, trial, "place_ready", lambda *_: 1)

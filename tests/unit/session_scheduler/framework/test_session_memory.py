@@ -1,4 +1,4 @@
-"""What a session leaves: nothing that only the garbage collector, which seldom looks, would find."""
+"""Memory of a session: it leaves no reference cycles for the garbage collector."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from session_scheduler.testing import FakeCluster, gang, node, pod
 
 @pytest.fixture
 def collector() -> Iterator[Callable[[], int]]:
-    """How many objects a collection finds; none happens by itself."""
+    """Return how many objects a collection finds; automatic collections are off."""
     gc.collect()
     gc.disable()
     yield gc.collect
@@ -44,7 +44,7 @@ def preempting(cluster: FakeCluster, turn: str) -> None:
 
 
 @pytest.mark.parametrize("work", [placed, refused, preempting])
-def test_what_comes_and_goes_is_freed_at_once(
+def test_a_session_frees_its_memory_without_garbage_collection(
     work: Callable[[FakeCluster, str], None], collector: Callable[[], int]
 ) -> None:
     cluster = FakeCluster()

@@ -1,4 +1,4 @@
-"""A plugin that raises or answers nonsense fails its own group, by name; the cycle goes on and nothing leaks."""
+"""Misbehaving plugins: only their own group fails, with the plugin's name; the cycle continues and nothing leaks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from session_scheduler.model.groups import GroupRef
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
 BAD = "bad"
-"""Pods with this label are those that the plugin misbehaves for."""
+"""The label of pods for which a plugin misbehaves."""
 
 
 def is_bad(of):
@@ -18,7 +18,7 @@ def is_bad(of):
 
 
 class Counting:
-    """Counts what it is told; must be at zero for what was undone."""
+    """Counts notifications; the count must be zero after an undo."""
 
     name = "counting"
 
@@ -148,20 +148,22 @@ def for_bad(function):
 
 CASES = {
     "filter raises": (filter_hook(boom), "filter"),
-    "filter sets its mask": (filter_hook(lambda nodes, mask: mask.__setitem__(0, True)), "cleared"),
+    "filter sets its mask": (filter_hook(lambda nodes, mask: mask.__setitem__(0, True)), "it set cleared rows"),
     "filter returns a mask": (filter_hook(lambda nodes, mask: mask & True), "in place"),
     "score raises": (score_hook(boom), "score"),
-    "score of wrong length": (score_hook(lambda nodes: np.zeros(len(nodes) + 1, np.int64)), "one integer for each"),
+    "score of wrong length": (
+        score_hook(lambda nodes: np.zeros(len(nodes) + 1, np.int64)), "expected an integer for each of 4 rows",
+    ),
     "score of floats": (score_hook(lambda nodes: np.zeros(len(nodes))), "float64"),
-    "score as a list": (score_hook(lambda nodes: [1] * len(nodes)), "list is no score"),
-    "score too large": (score_hook(lambda nodes: np.full(len(nodes), 2**62)), "scale it down"),
+    "score as a list": (score_hook(lambda nodes: [1] * len(nodes)), "an integer for each of 4 rows, got list"),
+    "score too large": (score_hook(lambda nodes: np.full(len(nodes), 2**62)), "scale the scores down"),
     "why raises": (why_hook(boom), "why"),
-    "why of wrong length": (why_hook(lambda nodes: [["x"]] * (len(nodes) + 1)), "answers for"),
-    "why of texts": (why_hook(lambda nodes: ["x"] * len(nodes)), "list of texts"),
-    "why of numbers": (why_hook(lambda nodes: [[1]] * len(nodes)), "else than texts"),
+    "why of wrong length": (why_hook(lambda nodes: [["x"]] * (len(nodes) + 1)), "expected answers for"),
+    "why of texts": (why_hook(lambda nodes: ["x"] * len(nodes)), "expected a list of texts for each node"),
+    "why of numbers": (why_hook(lambda nodes: [[1]] * len(nodes)), "expected only texts in the lists"),
     "why no sequence": (why_hook(lambda nodes: 5), "why"),
     "prepare raises": (prepare_hook(boom), "prepare"),
-    "prepare refuses without text": (prepare_hook(lambda: Refusal(5)), "no reason"),  # type: ignore[arg-type]
+    "prepare refuses without text": (prepare_hook(lambda: Refusal(5)), "expected a text as the reason"),  # type: ignore[arg-type]
     "prefilter raises": (hook("prefilter", lambda self, group: boom() if bad_group(group) else None), "prefilter"),
     "prefilter answers a text": (
         hook("prefilter", lambda self, group: "no" if bad_group(group) else None), "return a Refusal",
@@ -183,28 +185,36 @@ CASES = {
     "a subset is no mask": (subsets_hook(lambda session: [np.ones(1, np.int64)]), "no mask"),
     "a subset of numbers": (subsets_hook(lambda session: [session.table.valid().astype(np.int64)]), "no mask of bools"),
     "predicate raises": (callback(lambda s: s.add_predicate(for_bad(boom))), "predicate"),
-    "predicate answers False": (callback(lambda s: s.add_predicate(for_bad(lambda *_: False))), "no reason"),
-    "pre-predicate answers False": (callback(lambda s: s.add_pre_predicate(for_bad(lambda *_: False))), "no reason"),
-    "node order of infinity": (callback(lambda s: s.add_node_order(lambda t, n: inf_for(t))), "no score"),
-    "node order of a huge number": (callback(lambda s: s.add_node_order(lambda t, n: huge_for(t))), "no score"),
+    "predicate answers False": (callback(lambda s: s.add_predicate(for_bad(lambda *_: False))), "expected a text or"),
+    "pre-predicate answers False": (
+        callback(lambda s: s.add_pre_predicate(for_bad(lambda *_: False))), "expected a text or None as the reason",
+    ),
+    "node order of infinity": (callback(lambda s: s.add_node_order(lambda t, n: inf_for(t))), "expected a number"),
+    "node order of a huge number": (
+        callback(lambda s: s.add_node_order(lambda t, n: huge_for(t))), "expected a number",
+    ),
     "job order raises": (callback(lambda s: s.add_job_order(lambda g: boom() if bad_group(g) else 0)), "job order"),
-    "job order of NaN": (callback(lambda s: s.add_job_order(lambda g: nan_for(g))), "no key"),
+    "job order of NaN": (callback(lambda s: s.add_job_order(lambda g: nan_for(g))), "expected a key"),
     "task order raises": (callback(lambda s: s.add_task_order(lambda t: boom() if is_bad(t.pod) else 0)), "task order"),
     "allocate handler raises": (
         callback(lambda s: s.add_event_handler(allocate=lambda e: boom() if is_bad(e.task.pod) else None)),
         "allocate handler",
     ),
     "group_of raises": (hook("group_of", lambda self, pod: boom() if is_bad(pod) else None), "group_of"),
-    "group_of answers a text": (hook("group_of", lambda self, pod: "g" if is_bad(pod) else None), "return a GroupRef"),
+    "group_of answers a text": (
+        hook("group_of", lambda self, pod: "g" if is_bad(pod) else None), "expected a GroupRef or None",
+    ),
     "group_of without a number": (
         hook("group_of", lambda self, pod: GroupRef("default", "x", "2") if is_bad(pod) else None),  # type: ignore[arg-type]
-        "minCount",
+        "expected names as texts and min_count as a whole number",
     ),
     "class_key raises": (hook("class_key", lambda self, pod: boom() if is_bad(pod) else None), "class_key"),
     "class_key of an object": (hook("class_key", lambda self, pod: object() if is_bad(pod) else None), "JSON values"),
     "footprint raises": (hook("footprint", lambda self, cls: boom() if is_bad(cls.pod) else None), "footprint"),
     "footprint of lists": (hook("footprint", lambda self, cls: [[1]] if is_bad(cls.pod) else None), "footprint"),
-    "footprint a text": (hook("footprint", lambda self, cls: "ab" if is_bad(cls.pod) else None), "no collection"),
+    "footprint a text": (
+        hook("footprint", lambda self, cls: "ab" if is_bad(cls.pod) else None), "expected a collection of keys",
+    ),
 }  # fmt: skip
 
 
@@ -230,7 +240,7 @@ def test_only_the_group_of_a_misbehaving_plugin_fails(case):
     counting = Counting()
     cluster = FakeCluster()
     cluster.nodes(3)
-    cluster.add(node("n0", unschedulable=True))  # so that the mask has something cleared, in its first row
+    cluster.add(node("n0", unschedulable=True))  # so that the first row of the mask is cleared
     cluster.add(pod("first"), pod("bad", labels={BAD: "1"}), pod("last"))
     scheduler = cluster.start(plugin, counting)
     empty = scheduler.cache.table.digest()
@@ -249,7 +259,7 @@ def test_only_the_group_of_a_misbehaving_plugin_fails(case):
 
 
 class RefusesUnprepared(Misbehaving):
-    """Refuses groups of bad pods before anybody asks for their class, of which it can make nothing."""
+    """Rejects groups of bad pods before their class, which it cannot handle, is prepared."""
 
     @hookimpl
     def prefilter(self, group):
@@ -261,7 +271,7 @@ class RefusesUnprepared(Misbehaving):
             boom()
 
 
-def test_of_a_gang_that_is_refused_at_once_no_class_is_prepared():
+def test_no_class_of_a_gang_that_prefilter_rejects_is_prepared():
     cluster = FakeCluster()
     cluster.nodes(1)
     cluster.add(gang("g", 2, labels={BAD: "1"}), pod("late", cpu=8))
@@ -285,7 +295,7 @@ class Handlers:
             raise RuntimeError("no")
 
 
-def test_every_handler_is_told_of_an_allocation_and_of_its_undo():
+def test_every_handler_is_notified_of_an_allocation_and_of_its_undo():
     before, after = Counting(), Counting()
     after.name = "counting-after"
     cluster = FakeCluster()
@@ -316,7 +326,7 @@ def failing_at(hook_name):
 
 
 @pytest.mark.parametrize("hook_name", ["facts", "on_session_open", "on_nodes_changed", "on_session_close"])
-def test_a_plugin_that_fails_the_whole_session_is_asked_again_in_the_next(hook_name):
+def test_a_plugin_that_fails_the_whole_session_is_called_again_in_the_next(hook_name):
     counting, plugin = Counting(), failing_at(hook_name)
     cluster = FakeCluster()
     cluster.nodes(1)
@@ -336,7 +346,7 @@ def test_a_plugin_that_fails_the_whole_session_is_asked_again_in_the_next(hook_n
     cluster.assert_bound("p")
 
 
-def test_keys_that_do_not_compare_fail_the_groups_of_their_queue():
+def test_keys_that_cannot_be_compared_fail_the_groups_of_their_queue():
     plugin = callback(lambda session: session.add_job_order(lambda group: None if group.name == "a" else 1))
     cluster = FakeCluster()
     cluster.nodes(1)

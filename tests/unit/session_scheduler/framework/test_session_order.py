@@ -1,4 +1,4 @@
-"""In which order queues, groups and tasks are tried: by keys that end in creation time and uid."""
+"""The order of queues, groups and tasks: by registered keys, then by creation time and uid."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from session_scheduler.testing import FakeCluster, gang, pod, pod_group
 
 
 class Recorder:
-    """Registers orders and notes in which order tasks are placed."""
+    """Registers orders, and records the order in which tasks are placed."""
 
     name = "recorder"
 
@@ -42,7 +42,7 @@ def test_a_group_is_as_old_as_its_pod_group():
     assert order_of(pod_group("g", 1), pod("alone"), pod("member", group="g")) == ["member", "alone"]
 
 
-def test_job_orders_decide_in_the_order_of_registration_and_before_priority():
+def test_job_orders_apply_in_order_of_registration_before_the_priority():
     groups = [pod("a", priority=9), pod("b"), pod("c")]
     assert order_of(*groups, job=lambda group: group.name != "c") == ["c", "a", "b"]
 
@@ -52,7 +52,7 @@ def test_task_orders_decide_within_a_group():
     assert placed == ["g-2", "g-1", "g-0"]
 
 
-def test_queue_orders_are_read_again_before_each_group():
+def test_queue_orders_are_called_again_before_each_group():
     turns = {"x": 0, "y": 0}
 
     class Fair(Recorder):

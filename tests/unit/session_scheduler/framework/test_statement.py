@@ -1,4 +1,4 @@
-"""Statements: what they change, undo, do again and commit."""
+"""Statements: changes, undo, redo and commit."""
 
 from __future__ import annotations
 
@@ -97,11 +97,11 @@ def test_only_pending_tasks_are_placed_only_bound_ones_evicted_and_only_on_nodes
         with pytest.raises(ValueError, match="default/p is pending, not bound"):
             statement.evict(tasks["p"])
         for row in (-1, 2, 10_000):
-            with pytest.raises(LookupError, match="holds no node"):
+            with pytest.raises(LookupError, match="has no node"):
                 statement.allocate(tasks["p"], row)
 
 
-def test_a_committed_statement_takes_nothing_more_and_gives_nothing_back():
+def test_a_committed_statement_can_be_neither_changed_nor_undone():
     with open_statement(gang("g", 2)) as (session, statement, tasks):
         statement.allocate(tasks["g-0"], 0)
         statement.commit()
@@ -112,7 +112,7 @@ def test_a_committed_statement_takes_nothing_more_and_gives_nothing_back():
     assert state(session) == placed
 
 
-def test_boards_refuse_to_answer_when_nodes_changed_in_a_session():
+def test_boards_raise_an_error_if_nodes_changed_in_a_session():
     with open_statement(pod("p")) as (session, _, tasks):
         board = session.board(tasks["p"])
         session.table.remove("n2")
@@ -121,7 +121,7 @@ def test_boards_refuse_to_answer_when_nodes_changed_in_a_session():
 
 
 class Share:
-    """A placement that takes and gives back, and may fail when it is to take again."""
+    """A placement that reserves and frees, and whose redo may fail."""
 
     def __init__(self, *, redoable=True):
         self.nodes, self.holds = {}, {}
@@ -139,7 +139,7 @@ class Share:
     def release(self, tasks): ...
 
 
-def test_what_cannot_all_be_done_again_is_not_done_at_all():
+def test_a_redo_that_fails_changes_nothing():
     with open_statement(gang("g", 3)) as (session, statement, tasks):
         statement.allocate(tasks["g-0"], 0)
         before = state(session)

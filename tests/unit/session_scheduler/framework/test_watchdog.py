@@ -1,4 +1,4 @@
-"""Plugins whose asynchronous hooks never answer: they cost their own group its turn, and nobody else anything."""
+"""Asynchronous hooks that never return: only the group of the plugin is affected."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from session_scheduler.testing import FakeCluster, gang, pod
 
 BRIEF = 0.05
 LONG = 20.0
-"""Seconds for what must not hang."""
+"""Time-out in seconds for a test that must not hang."""
 DEFAULTS = HookCall.wait.__kwdefaults__ or {}
 SHIPPED = {"cancel": binder._CANCEL_SECONDS, "others": DEFAULTS["patience"]}
 
 
 class Hanging:
-    """Its hooks never answer for pods whose names begin so."""
+    """Its hooks never return for pods with this name prefix."""
 
     def __init__(self, name="hanging", prebind="-", cancel="-"):
         self.name, self._prebind, self._cancel = name, prebind, cancel
@@ -56,12 +56,12 @@ def cycle(cluster):
     asyncio.run(asyncio.wait_for(cluster._cycle(), LONG))
 
 
-def test_a_turn_waits_for_a_cancel_for_a_second_at_most_and_a_group_for_others_half_a_minute():
+def test_the_time_out_of_cancel_is_a_second_and_of_other_hooks_half_a_minute():
     assert 0 < SHIPPED["cancel"] <= 1.0
     assert SHIPPED["others"] == PATIENCE <= 30.0
 
 
-def test_a_prebind_that_never_answers_fails_its_group_alone():
+def test_a_prebind_that_never_returns_fails_only_its_group():
     plugin = Hanging(prebind="g-1")
     cluster = started(plugin, gang("g", 2), gang("h", 2), pod("p"))
     cycle(cluster)
@@ -73,7 +73,7 @@ def test_a_prebind_that_never_answers_fails_its_group_alone():
     assert not cluster.scheduler.in_flight
 
 
-def test_a_prebind_that_answers_the_next_time_lets_its_group_be_bound():
+def test_a_group_is_bound_once_its_prebind_returns_in_a_later_attempt():
     plugin = Hanging(prebind="g-1")
     cluster = started(plugin, gang("g", 2))
     cycle(cluster)
@@ -84,10 +84,10 @@ def test_a_prebind_that_answers_the_next_time_lets_its_group_be_bound():
     cluster.assert_bound("g-1")
 
 
-def test_a_cancel_that_never_answers_keeps_neither_the_other_plugins_nor_the_turn_waiting(
+def test_a_cancel_that_never_returns_delays_neither_other_plugins_nor_the_turn(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setitem(DEFAULTS, "patience", 2 * LONG)  # what other hooks have is too much
+    monkeypatch.setitem(DEFAULTS, "patience", 2 * LONG)  # the default of other hooks is too long
     hanging, other = Hanging(cancel="p"), Hanging("other")
     cluster = started((hanging, other), pod("p", cpu="4"))
     cycle(cluster)
@@ -99,7 +99,7 @@ def test_a_cancel_that_never_answers_keeps_neither_the_other_plugins_nor_the_tur
     assert "no answer within 0.05 s" in capfd.readouterr().out
 
 
-async def test_a_cancellation_from_outside_is_no_failure_of_the_hook():
+async def test_a_cancellation_from_outside_is_not_a_failure_of_the_hook():
     began = asyncio.Event()
 
     async def prebind(binding):
@@ -113,7 +113,7 @@ async def test_a_cancellation_from_outside_is_no_failure_of_the_hook():
         await waiting
 
 
-async def test_a_hook_that_is_out_of_time_by_its_own_clock_says_so():
+async def test_a_hooks_own_time_out_is_reported_as_its_error():
     async def prebind(binding):
         raise TimeoutError("no daemon")
 
@@ -121,7 +121,7 @@ async def test_a_hook_that_is_out_of_time_by_its_own_clock_says_so():
         await HookCall("p", "prebind", prebind).wait(None)
 
 
-async def test_a_hook_that_waits_several_times_gets_each_answer_and_failure():
+async def test_a_hook_that_awaits_several_times_gets_each_result_and_exception():
     seen = []
 
     async def prebind(binding):
@@ -137,7 +137,7 @@ async def test_a_hook_that_waits_several_times_gets_each_answer_and_failure():
     assert await HookCall("p", "prebind", prebind).wait(None, patience=LONG) == [0, 1, 2]
 
 
-async def test_a_hook_that_does_not_wait_answers_at_once():
+async def test_a_hook_that_does_not_wait_returns_at_once():
     async def prebind(binding):
         return binding
 

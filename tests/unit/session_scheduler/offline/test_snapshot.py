@@ -181,7 +181,7 @@ def test_a_name_that_is_in_the_snapshot_cannot_be_brought(tmp_path: Path, cluste
     file, more = saved(tmp_path, cluster), tmp_path / "more.yaml"
     more.write_text(pod("running"))
     for order in ([file, more], [more, file]):
-        with pytest.raises(InputError, match=r"Pod a/running: metadata.name: 'running' is already in .*: rename"):
+        with pytest.raises(InputError, match=r"Pod a/running: metadata.name: 'running' already exists in .*: rename"):
             state_of(*order)
 
 
@@ -212,13 +212,13 @@ def item(document: Any, kind: str) -> Any:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda d: item(d, "Pod").update(kind="Secret"), "Secret a/running: kind: 'Secret' is nothing that a snapshot"),
+        (lambda d: item(d, "Pod").update(kind="Secret"), "Secret a/running: kind: a snapshot cannot contain 'Secret'"),
         (lambda d: item(d, "Pod")["metadata"].pop("uid"), "Pod a/running: metadata.uid: is missing"),
         (lambda d: item(d, "Pod")["spec"].update(containers=3), "Pod a/running: spec.containers: "),
-        (lambda d: d["items"].append(3), "Snapshot (items[4]): is no object"),
+        (lambda d: d["items"].append(3), "Snapshot (items[4]): expected an object with a kind"),
         (lambda d: d.update(items=3), "items: must be a list of objects"),
         (lambda d: d.update(configuration=3), "configuration: must be a mapping"),
-        (lambda d: d["items"].append(item(d, "Pod")), "'running' is already in"),
+        (lambda d: d["items"].append(item(d, "Pod")), "'running' already exists in"),
     ],
 )  # fmt: skip
 def test_a_wrong_snapshot_is_one_line_that_names_file_object_and_field(
@@ -234,7 +234,7 @@ def test_a_wrong_snapshot_is_one_line_that_names_file_object_and_field(
 
 def test_there_is_one_state_to_start_from(tmp_path: Path, cluster: Path) -> None:
     one, two = saved(tmp_path, cluster), saved(tmp_path, cluster, name="t.yaml")
-    with pytest.raises(InputError, match=r"t\.yaml: .*the state to start from is that of .*s\.json already"):
+    with pytest.raises(InputError, match=r"t\.yaml: .*the initial state already comes from .*s\.json: use one"):
         state_of(one, two)
 
 
@@ -244,4 +244,4 @@ def test_a_file_that_cannot_be_written_and_a_context_without_its_file_are_told(
     assert main(["snapshot", str(cluster), "-o", str(tmp_path / "no" / "s.json")]) == 2
     assert "s.json: cannot be written: No such file or directory" in capsys.readouterr().err
     assert main(["simulate", str(cluster), "--context", "x"]) == 2
-    assert "--context x: names a part of a kubeconfig" in capsys.readouterr().err
+    assert "--context x: needs --kubeconfig" in capsys.readouterr().err
