@@ -36,7 +36,7 @@ from session_scheduler.cli import main
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = sorted(
     str(path.relative_to(ROOT))
-    for pattern in ("*.md", "deploy/*.md", "docs/*/*.md", "examples/*/README.md")
+    for pattern in ("*.md", "deploy/*.md", "docs/*.md", "docs/*/*.md", "examples/*/README.md")
     for path in ROOT.glob(pattern)
     if path.name != "CHANGELOG.md" and path.parent.name != "adr"
 )

@@ -48,7 +48,7 @@ def test_options_of_plugins_and_of_the_matcher_are_listed(pages: dict[str, str])
 def test_every_field_of_the_configuration_is_listed_with_type_and_default(pages: dict[str, str]) -> None:
     for field in SchedulerConfig.model_fields.values():
         assert f"| `{field.alias}` | " in pages["reference/fields.md"]
-    assert "| `bindingsInFlight` | integer, at least 1 | `64` | Binds at once. |\n" in pages["reference/fields.md"]
+    assert "| `bindingsInFlight` | integer, at least 1 | `64` | Concurrent binds. |\n" in pages["reference/fields.md"]
 
 
 def test_every_link_in_the_tables_of_fields_leads_to_a_table(pages: dict[str, str]) -> None:
