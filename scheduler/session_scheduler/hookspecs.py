@@ -1,37 +1,40 @@
-"""Every hook of the session core, in the order in which they are called. This file is the manual.
+"""Specifications of all plugin hooks, in the order in which the scheduler calls them. This file is the manual.
 
-A plugin is an object with a `name` and any of these hooks as methods marked `@hookimpl`. It is found by the entry-point
-group `session_scheduler.plugins`, loaded by name, and called in the order of the configuration. A hook takes the
-arguments that it names; it may leave some out.
+A plugin is an object with a `name` and any of these hooks as methods marked `@hookimpl`. The scheduler finds it by the
+entry-point group `session_scheduler.plugins`, loads it by name, and calls it in the order of the configuration. A hook
+lists the arguments that it needs, and may omit the others.
 
-Contracts that hold for all of them:
+Contracts for all hooks:
 
-* In a session (from `on_session_open` to `on_session_close`) no hook does I/O or waits.
-* A hook that raises, or answers with something that its contract does not allow, fails the group that was being
-  scheduled, with the plugin's and the hook's name in the reason; the cycle goes on.
-* A class (`TaskClass`) stands for all pods with equal needs: read `cls.pod.spec`, never the pod's identity.
-* What is neither node nor pod is read by kind: `session.objects(PersistentVolume)` maps keys (namespace/name, or the
-  name) to objects as they are in this session; `session.objects_version(kind)` tells whether what was computed from
-  them still holds. A kind that the cluster refuses to list has none.
-* `nodes` is a `NodeView`: all rows, some rows or *virtual* rows (k more pods of the class on a node). Read columns
-  through it only; arrays have its length.
+* During a session (from `on_session_open` to `on_session_close`) a hook does no I/O and does not wait.
+* If a hook raises an exception, or returns a value that its contract does not allow, the attempt of the group that is
+  being scheduled fails. The reason names the plugin and the hook. The cycle continues with the next group.
+* A class (`TaskClass`) represents all pods with equal needs. Read `cls.pod.spec`, never the pod's identity.
+* Read other kinds than nodes and pods with `session.objects(PersistentVolume)`. It maps keys (namespace/name, or the
+  name) to objects as they are in this session. While `session.objects_version(kind)` stays equal, what you computed
+  from them stays valid. The mapping is empty for a kind that the API server does not let the scheduler list.
+* `nodes` is a `NodeView`: all rows, some rows, or *virtual* rows (k more pods of the class on a node). Read columns
+  only through it. Its arrays have its length.
 
-What a plugin declares beside its hooks, as attributes (the defaults in brackets):
+Attributes that a plugin may declare beside its hooks (defaults in brackets):
 
-* `filter_scope`, `score_scope` (`Scope.ANY`): what the answer depends on. The core asks again only when that changed.
-* `weight` (1): what the normalised score is multiplied by.
-* `normalise` (`Normalise.NONE`): how raw scores become 0 to 100 over the nodes that fit.
-* `api_version`: the version of these hooks that it is made for; distributions must say it.
-* `Arguments`: a pydantic model of its configuration's `args`; it is built as `Plugin(arguments)`.
-* `hook_seconds` (the configuration's `hookSeconds`, 5): how long each of its hooks and callbacks may take, twelve times
-  as long those that are told of the whole cluster. Then it is interrupted where it stands, by an exception that is no
-  `Exception`: take and give back by `with` or `try` and `finally`. None: it is never interrupted, and bounds itself.
-* `prebind_seconds` (30): how long its `prebind` may take for one task.
-* `prebind_waits` (True): whether its `prebind`, where it is needed, may have to wait. The pod then says before
-  it where it is to be bound (`status.nominatedNodeName`), for those who make room for pods.
-* `single` (False): it keeps a state of the cluster of its own, so profiles that have it must give it equal arguments.
-* `refused_actions` ({}): actions that do not go with it, each with the reason and the remedy: a configuration that has
-  one is refused at the start.
+* `filter_scope`, `score_scope` (`Scope.ANY`): what the answer depends on. The scheduler asks again only when that has
+  changed.
+* `weight` (1): factor of the normalised score.
+* `normalise` (`Normalise.NONE`): how raw scores map to 0 to 100 over the nodes that fit.
+* `api_version`: the version of these hooks that the plugin implements. Required in distributions.
+* `Arguments`: pydantic model of the configuration's `args`. The scheduler builds the plugin as `Plugin(arguments)`.
+* `hook_seconds` (`hookSeconds` of the configuration, 5): time limit of each hook and callback. Hooks that receive the
+  complete cluster get twelve times as long. The scheduler then interrupts the hook with an exception that is not a
+  subclass of `Exception`: acquire and release with `with`, or `try` and `finally`. None: no limit, the plugin limits
+  itself.
+* `prebind_seconds` (30): time limit of `prebind` for one task.
+* `prebind_waits` (True): whether `prebind`, where it is needed, may have to wait. If so, the scheduler sets the pod's
+  `status.nominatedNodeName` first, so that node autoscalers and other schedulers see where the pod will run.
+* `single` (False): the plugin keeps its own state of the cluster, so all profiles that use it must give it equal
+  arguments.
+* `refused_actions` ({}): actions that the plugin does not support, each with the reason and the remedy. The scheduler
+  rejects a configuration with such an action at startup.
 """
 
 from __future__ import annotations
@@ -84,18 +87,18 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 def class_key(pod: Pod, view: ClusterView) -> Hashable | None:
     """What this plugin's filters, scores and placement read of a pod beyond its spec's own fields, as JSON values.
 
-    Pods with different answers are of different classes. Called once for each pod that is new or changed, but for one
-    that was bound with nothing new but annotations, and again where a service or controller that selects it changed.
-    Of its labels, those that selectors of pods read (affinity between pods, topology spread) are told apart already.
-    `view`: namespaces, and by what services and controllers select.
+    Pods with different answers are in different classes. Called once for each new or changed pod, except if the pod was
+    bound and only its annotations changed. Called again after a change of a service or controller that selects the pod.
+    Classes already differ by the labels that selectors of pods read (affinity between pods, topology spread). `view`:
+    namespaces, and the selectors of services and controllers.
     """
 
 
 @hookspec
 def footprint(cls: TaskClass) -> Iterable[Hashable] | None:
-    """Keys of counter columns that one task of the class adds 1 to on its node: a port, a selector, a term.
+    """Keys of the counter columns to which one task of the class adds 1 on its node: a port, a selector, a term.
 
-    Called once for each class, pods of other schedulers included. Read the counts with `nodes.counter(key)`.
+    Called once for each class, including pods of other schedulers. Read the counts with `nodes.counter(key)`.
     """
 
 
@@ -106,30 +109,32 @@ def group_of(pod: Pod, owners: Sequence[OwnerReference]) -> GroupRef | None:
 
 @hookspec
 def pre_enqueue(pod: Pod, objects: Callable[[type[Any]], Mapping[str, Any]]) -> Gate | None:
-    """What keeps a pod out of the queue: it is not tried, has no backoff and gets no event. The first answer wins.
+    """The gate that keeps a pod out of the queue, or None. A gated pod has no attempts, backoff or events.
 
-    Asked of each pod without a node when it comes or changes, when the object that its gate awaits does, and before it
-    is tried again, of the plugins of its profile. `objects(ResourceClaim)` maps keys to what is neither a node nor a
-    pod, as `session.objects` does. Answer at once; where it raises, the pod waits until it changes.
+    The first answer wins. Called for the plugins of the pod's profile: when a pod without a node is added or changes,
+    when the object that its gate waits for changes, and before each retry. `objects(ResourceClaim)` maps keys to
+    objects other than nodes and pods, as `session.objects` does. Answer without delay. If the hook raises an exception,
+    the pod waits until it changes.
     """
 
 
 @hookspec
 def recover(holdings: Sequence[Holding]) -> Mapping[str, str] | None:
-    """Before the first session: what every plan and every live bound pod holds. Rebuild your state from it.
+    """Rebuild the plugin's state before the first session, from what every gang plan and every live bound pod holds.
 
-    Later too, between sessions and after `on_nodes_changed`: only the pods that turn out to be bound although no
-    session here placed them (another replica did, or an answer was lost), and those that another replica's plan
-    places. Add what these hold to what you hold. Answer with the pods (by uid) whose holding cannot be held, all or in
-    part, and why: of a bound pod people are told, a planned one is placed anew.
+    Called again later, between sessions and after `on_nodes_changed`, with pods only: those found to be bound although
+    no session of this replica placed them (another replica did, or a response was lost), and those that another
+    replica's gang plan places. Add what they hold to your state. Return the pods (by uid) whose holding cannot be
+    recovered, completely or in part, each with the reason: the scheduler reports a bound pod, and places a planned one
+    again.
     """
 
 
 @hookspec
 def metrics() -> Iterable[Any] | None:
-    """What this plugin measures now, as prometheus_client metric families named `fluence_…`: asked at each scrape.
+    """The plugin's current metrics, as prometheus_client metric families named `fluence_…`. Called at each scrape.
 
-    Between sessions, on the scheduler's own thread: answer from memory, at once.
+    Called between sessions, on the scheduler's thread: answer from memory, without delay.
     """
 
 
@@ -137,9 +142,9 @@ def metrics() -> Iterable[Any] | None:
 def serve(runtime: Runtime) -> AbstractAsyncContextManager[None] | None:
     """A context in which the plugin's own tasks and watches run for as long as the scheduler does.
 
-    `runtime.wake(group, why)` makes a group due; `runtime.elected` tells whether this replica leads.
-    `runtime.change(plugin, work)` has `work` change what sessions read between two of them, and has those tried again
-    whom the plugin refused.
+    `runtime.wake(group, why)` requeues a group. `runtime.elected` is true if this replica leads.
+    `runtime.change(plugin, work)` calls `work` between two sessions, to change what sessions read. The scheduler then
+    retries the pods that the plugin rejected.
     """
 
 
@@ -148,24 +153,25 @@ def serve(runtime: Runtime) -> AbstractAsyncContextManager[None] | None:
 
 @hookspec
 def events_to_register() -> Iterable[ClusterEventWithHint] | None:
-    """Which changes of the cluster can help pods that this plugin refused: only these have them tried again.
+    """Queueing hints: the events that can help pods which this plugin rejected. Other events do not requeue them.
 
-    Asked once, at the start. Refused pods are not retried until one of the plugins that refused them (by a filter, by
-    `prepare`, `prefilter`, `place_group` or a callback) is helped, for at most five minutes. A plugin without this
-    hook, or that answers None, is helped by every event: of nodes, of pods that are bound or end, of every other kind
-    that is watched. What no event of the cluster shows must be told by `runtime.wake`.
+    Called once, at startup. The scheduler retries a rejected pod when an event helps one of the plugins that rejected
+    it (by a filter, by `prepare`, `prefilter`, `place_group` or a callback), and after five minutes at the latest. If a
+    plugin lacks this hook, or returns None, every event helps it: events of nodes, of pods that are bound or end, and
+    of every other watched kind. For a change that no event of the cluster shows, call `runtime.wake`.
 
-    `ClusterEventWithHint(kind, actions, hint)`: `hint(cls, event)` tells whether a class of refused pods may fit after
-    the event; without one, it may. It is asked once a class, however many pods wait, between sessions: it answers at
-    once, from the event and the class, and says yes where it is in doubt. Where it raises, that is a yes, too.
+    `ClusterEventWithHint(kind, actions, hint)`: `hint(cls, event)` returns whether a class of rejected pods may fit
+    after the event. Without a hint, it may. The scheduler calls the hint between sessions, once for each class, however
+    many pods wait. Answer without delay, from the event and the class, and return True in doubt. An exception counts as
+    True.
     """
 
 
 @hookspec
 def on_nodes_changed(changes: Sequence[NodeChange]) -> None:
-    """Before a session, for each node that came, went or changed, or whose pods did: what it is now, as a whole.
+    """Before a session: the complete current state of each node that was added, deleted or changed, or whose pods did.
 
-    A state, not an event: answer by making your view of that node equal to it. The first call names every node.
+    This is a state, not an event: make your view of the node equal to it. The first call contains every node.
     """
 
 
@@ -176,9 +182,10 @@ def facts() -> object:
 
 @hookspec
 def offered() -> Mapping[str, int] | None:
-    """What the cluster has of some resources in whole units, where the sum of what nodes advertise does not say so.
+    """The cluster's total of some resources in whole units, where it differs from the sum that nodes advertise.
 
-    Asked before each session where there are queues, whose fair shares are of that then. Answer from memory, at once.
+    Called before each session if there are queues. Their fair shares are then computed from these totals. Answer from
+    memory, without delay.
     """
 
 
@@ -192,21 +199,23 @@ def on_session_open(session: Session) -> None:
 
 @hookspec
 def prefilter(session: Session, group: Group) -> Refusal | None:
-    """Once a group, for what concerns the group as a whole: a refusal or nothing."""
+    """Check a group as a whole, once, before nodes are evaluated: return a Refusal or None."""
 
 
 @hookspec
 def prepare(session: Session, cls: TaskClass) -> object:
-    """Once a class and session: SKIP, a Refusal, or a value that is handed back as `state`, alone or in a `Prepared`.
+    """Check or pre-compute once for each class and session: SKIP, a Refusal, or a value.
 
-    What is decided here holds for the session: other classes' tasks may be placed before this one's. Here and in
-    `filter`, `errors.AttemptError` ends the attempt of the pod, with that text, where no node would change it.
+    The scheduler passes the value to the other hooks as `state`, alone or in a `Prepared`.
+
+    The answer holds for the session, although tasks of other classes may be placed before this one's. Here and in
+    `filter`, raise `errors.AttemptError` to end the pod's attempt with that text, if no node would change the answer.
     """
 
 
 @hookspec
 def filter(session: Session, cls: TaskClass, nodes: NodeView, mask: BoolColumn, state: Any) -> None:  # noqa: A001
-    """Clear `mask` (in place) where a task of the class must not go. Never set what is cleared."""
+    """Clear `mask` (in place) for nodes on which a task of the class must not run. Never set a cleared row."""
 
 
 @hookspec
@@ -216,26 +225,27 @@ def score(session: Session, cls: TaskClass, nodes: NodeView, mask: BoolColumn, s
 
 @hookspec
 def why(session: Session, cls: TaskClass, nodes: NodeView, state: Any) -> Sequence[Sequence[str]] | None:
-    """For rows that this plugin refused: the texts of its refusals, one list a row, in kube-scheduler's wording.
+    """For rows that this plugin rejected: the reasons, one list for each row, in kube-scheduler's wording.
 
-    Asked once for a class that could not be placed.
+    Called once for a class that could not be placed.
     """
 
 
 @hookspec
 def unresolvable(session: Session, cls: TaskClass, nodes: NodeView, state: Any) -> BoolColumn | None:
-    """For rows that this plugin refused: where it would refuse all the same if pods ended, so that none is to be made.
+    """For rows that this plugin rejected: True if it would still reject them after preemption.
 
-    None, and a plugin without this hook: everywhere where its filter's scope is STATIC, else nowhere.
+    The scheduler evicts no pod from these nodes. None, or no hook: True for every row if the filter's scope is STATIC,
+    otherwise for none.
     """
 
 
 @hookspec
 def fits_if(session: Session, cls: TaskClass, nodes: NodeView, state: Any) -> Sequence[Sequence[str] | None] | None:
-    """For rows that this plugin refuses: what would have to be so for it to let a task of the class in, one list a row.
+    """For rows that this plugin rejects: what must hold for a task of the class to fit, one list for each row.
 
-    Each text completes "fits if …" ("2 cpu were free on n3"), and all of a row's must hold. None for a row, or
-    altogether: it cannot be said. Asked only where a pod is explained, also of rows that other plugins refuse first.
+    Each text completes "fits if …" ("2 cpu were free on n3"), and all texts of a row must hold. None, for a row or
+    altogether: unknown. Called only to explain a pod, also for rows that other plugins reject first.
     """
 
 
@@ -243,18 +253,20 @@ def fits_if(session: Session, cls: TaskClass, nodes: NodeView, state: Any) -> Se
 def node_subsets(session: Session, group: Group) -> Iterable[BoolColumn] | None:
     """Node masks (over all rows) to try in turn, each on its own: one zone, one rack.
 
-    Of those in which the group fits the one with the highest total score wins. None: no opinion. A group that must
-    stay in one topology domain is tried on each domain with each mask, and `score_placement` compares the domains.
+    Among the subsets in which the group fits, the one with the highest total score wins. None: no opinion. If the group
+    must stay in one topology domain, the scheduler tries each mask within each domain, and `score_placement` compares
+    the domains.
     """
 
 
 @hookspec
 def domain_quota(session: Session, cls: TaskClass, n: int) -> Sequence[tuple[BoolColumn, int]] | None:
-    """How many of n tasks of a class each domain may take: masks over all rows that have none in common, and numbers.
+    """How many of n tasks of a class fit in each domain: disjoint masks over all rows, each with a number.
 
-    Asked where a plugin places groups, of a class with a filter that looks beyond its row, as a hard spread does: the
-    placing plugin is then asked for one domain's share after the other, in this order. The first answer wins. None: no
-    opinion. A hint: filters are run for each task, and what a domain cannot take is asked for anywhere.
+    Called if a plugin places groups, for a class with a filter that reads other rows too, such as a hard topology
+    spread. The scheduler then asks the placing plugin for one domain's share after the other, in this order. The first
+    answer wins. None: no opinion. The answer is only a hint: filters still run for each task, and tasks that do not fit
+    in their domain may be placed anywhere.
     """
 
 
@@ -266,24 +278,25 @@ def place_group(
     room: Mapping[TaskClass, IntColumn],
     scores: Mapping[TaskClass, IntColumn],
 ) -> Placement | Refusal | None:
-    """Place these tasks: a placement of all of them, of as many as can be, a refusal, or None (no opinion).
+    """Place these tasks: a placement of all or as many as possible, a Refusal, or None (no opinion).
 
-    `room[cls]` says how many more tasks of the class each row takes (0: refused), `scores[cls]` what a row is worth.
-    Asked again for what is left after the core has checked the answer task by task. The first answer wins.
+    `room[cls]` is the number of further tasks of the class that fit on each row (0: rejected). `scores[cls]` is each
+    row's score. After the scheduler has checked the answer task by task, it calls the hook again for the remaining
+    tasks. The first answer wins.
 
-    A refusal's reason may be empty unless `session.reasons_wanted`: a trial asks often, and only whether.
+    A Refusal's reason may be empty unless `session.reasons_wanted`: a trial asks often, and needs no reason.
 
-    Nominated pods (`session.yields_to`) are counted in `room`. A plugin that counts otherwise leaves them room in its
-    own state, too, here and in `reserve` and `reservable`.
+    `room` already accounts for nominated pods (`session.yields_to`). If a plugin counts resources in its own state, it
+    leaves resources free for them too, here and in `reserve` and `reservable`.
     """
 
 
 @hookspec
 def reserve(session: Session, task: Task, node: str) -> Placement | Refusal | None:
-    """Take a task's share on the node that the core has picked for it: the placement, a refusal, or None (no opinion).
+    """Reserve a task's share on the node that the scheduler chose: the placement, a Refusal, or None (no opinion).
 
-    Asked in place of `place_group` for a task that stands for itself, of the plugins that have both hooks. The first
-    answer wins; where it is no placement, `place_group` is asked as without this hook.
+    Called instead of `place_group` for a single task, for plugins that have both hooks. The first answer wins. If it is
+    not a placement, the scheduler calls `place_group` as it does without this hook.
     """
 
 
@@ -291,33 +304,34 @@ def reserve(session: Session, task: Task, node: str) -> Placement | Refusal | No
 def reservable(
     session: Session, task: Task, nodes: Sequence[str], gone: Container[Task]
 ) -> Sequence[str | None] | None:
-    """Of each node why this plugin would not take a task's share there if the running tasks `gone` were not; None where
-    it would. None altogether: only trying it out tells.
+    """For each node: why a task's share would not fit there without the running tasks `gone`, or None if it would.
 
-    Asked where others may have to end for a task that stands for itself, of the first plugin with `place_group`, in
-    place of that hook, of `reserve` and of the trial handlers; without nodes first, to see whether it answers for the
-    task at all. It changes nothing. Of a node it looks at what is there alone, and tasks of one class are answered
-    alike. Filters are asked beside: those of this plugin must not read what its trial handlers change.
+    Return None instead of a list if only a trial can answer.
+
+    Called when preemption may be needed for a single task, for the first plugin with `place_group`. It replaces that
+    hook, `reserve` and the trial handlers. The scheduler first calls it without nodes, to see whether it answers for
+    the task at all. The hook changes nothing. The answer for a node depends on that node alone, and is equal for tasks
+    of one class. The scheduler also calls filters: this plugin's filters must not read what its trial handlers change.
     """
 
 
 @hookspec
 def score_placement(session: Session, group: Group, tasks: Sequence[Task], nodes: NodeView) -> int | None:
-    """What one of several topology domains is worth that could hold the group: higher is better.
+    """The score of one of several topology domains in which the group fits: higher is better.
 
-    Asked for each domain (`nodes`) in which the group fits, where there are several; `tasks` are those that it would
-    take, none of which counts in `nodes`. The plugin's `weight` and `normalise` apply, over the domains; a score that
-    is not normalised is 0 to 100. None is 0. Equal totals are decided by a hash of seed and domain.
+    Called for each domain (`nodes`) in which the group fits, if there are several. `tasks` are those that the domain
+    would run. `nodes` does not count them. The plugin's `weight` and `normalise` apply across the domains. A score
+    without normalisation is 0 to 100. None counts as 0. A hash of seed and domain breaks ties.
     """
 
 
 @hookspec
 def postfilter(session: Session, trial: Trial) -> Preemption | NoPreemption | None:
-    """`trial.tasks` fit nowhere: look for running tasks whose end would make room. The first answer wins.
+    """Choose running tasks to preempt so that `trial.tasks`, which fit nowhere, can be placed. The first answer wins.
 
-    Asked for a task that stands for itself, alone, and for a gang that needs several to start, as a whole. Simulate
-    removals with `trial.remove` and ask `trial.fits` and `trial.place`: afterwards all is as it was. A plugin that
-    keeps a state of its own follows with `session.add_trial_handler`.
+    Called for a single task, and for a gang that needs several tasks to start, as a whole. Simulate removals with
+    `trial.remove`, then call `trial.fits` and `trial.place`. Afterwards the session is unchanged. If a plugin keeps its
+    own state, it follows the simulation with `session.add_trial_handler`.
     """
 
 
@@ -325,8 +339,8 @@ def postfilter(session: Session, trial: Trial) -> Preemption | NoPreemption | No
 def reservation(session: Session, trial: Trial) -> Reservation | None:
     """When and where the gang `trial.tasks`, which fit nowhere now, can start first. The first answer wins.
 
-    Asked with the action `backfill`, of as many gangs as it keeps nodes for. None is no opinion: the core simulates
-    removing the pods whose end is known, in the order in which they end, until the gang fits.
+    Called with the action `backfill`, for as many gangs as it reserves nodes for. None: no opinion. The scheduler then
+    simulates the removal of pods with a known end, in the order of their ends, until the gang fits.
     """
 
 
@@ -340,26 +354,27 @@ def on_session_close(session: Session) -> None:
 
 @hookspec
 def prebind_needed(binding: Binding) -> bool | None:
-    """Whether this plugin's `prebind` has anything to do for one task: False, and it is not called. None: no opinion.
+    """Whether `prebind` has work to do for one task. If False, it is not called. None: no opinion.
 
-    Asked of all plugins before the first `prebind` of the group, so that a bind for which none has anything to do costs
-    nothing more. Answer from memory, at once, and change nothing.
+    The scheduler calls this for all plugins before the first `prebind` of the group. If all return False, it skips the
+    step. Answer from memory, without delay, and change nothing.
     """
 
 
 @hookspec
 async def prebind(binding: Binding) -> None:
-    """Before a group's first bind, for all of its tasks at once: do what must be done, add annotations to the binding.
+    """Do what must be done before a group's first bind, concurrently for all its tasks; add annotations to the binding.
 
-    `binding.cluster` reads and writes; `binding.objects(kind)` is what was seen of a kind so far, to wait for without
-    asking. What takes longer than 30 s says so as `prebind_seconds`. Where it raises, or is late, the group waits with
-    that as the reason. It is cancelled where the pod's deletion begins, or it is gone: nothing is bound then.
+    `binding.cluster` reads and writes. `binding.objects(kind)` contains the objects of a kind seen so far, to wait for
+    a change without a request. If you need more than 30 s, declare `prebind_seconds`. If the hook raises an exception
+    or exceeds its time limit, the group waits with that as the reason. The scheduler cancels the hook when the pod's
+    deletion begins or the pod no longer exists, and then binds nothing.
     """
 
 
 @hookspec
 async def cancel(allocation: Allocation) -> None:
-    """What a task held is free again: the pod ended, was deleted, or was never bound. Idempotent."""
+    """Release what a task held: the pod ended, was deleted, or was never bound. Idempotent."""
 
 
 @hookspec
@@ -369,8 +384,9 @@ def simulated_node(node: Node) -> Mapping[str, str] | None:
 
 @hookspec
 def saved_arguments() -> Mapping[str, Any] | None:
-    """This plugin's arguments for a snapshot: those that only name something (a file, say, or nothing, where an
-    environment variable counts) replaced by ones that hold it, so that elsewhere the same comes of them.
+    """This plugin's arguments for a snapshot, self-contained, so that they give the same result on another machine.
+
+    Replace arguments that refer to something else, such as a file or an environment variable, by its contents.
     """
 
 
@@ -381,9 +397,9 @@ def report(pod: Pod) -> Mapping[str, Any] | None:
 
 @hookspec
 def shown_holding(pod: Pod) -> Mapping[str, Any] | None:
-    """What a bound pod holds by this plugin, as people know it, for `fluence status`: {"jobid": …, "devices": […]}.
+    """What a bound pod holds by this plugin, as `fluence status` shows it: {"jobid": …, "devices": […]}.
 
-    The devices of all plugins are shown, and the first jobid.
+    `fluence status` shows the devices of all plugins, and the first jobid.
     """
 
 

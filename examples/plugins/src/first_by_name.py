@@ -1,4 +1,4 @@
-"""Tie break: of nodes that score alike the first by name is taken."""
+"""Tie break: among nodes with equal scores, the first by name wins."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from session_scheduler import Session, hookimpl
 
 
 class FirstByName:
-    """Fills nodes in the order of their names where nothing else tells them apart."""
+    """Fills nodes with equal scores in the order of their names."""
 
     name = "first-by-name"
     api_version = "2"

@@ -1,4 +1,4 @@
-"""Preemptable: pods with a label are never ended for others, whatever their priority."""
+"""Preemptible: pods with a label are never preempted, whatever their priority."""
 
 from session_scheduler import PluginArguments, Session, hookimpl
 from session_scheduler.model.groups import Group
@@ -9,7 +9,7 @@ class Arguments(PluginArguments):
 
 
 class KeptPods:
-    """Spares groups of which a pod has the label."""
+    """Protects groups with a labelled pod from preemption."""
 
     name = "kept-pods"
     api_version = "2"

@@ -10,7 +10,7 @@ class Arguments(PluginArguments):
 
 
 class Licences:
-    """Counts the pods with the label, each of which uses a licence."""
+    """Counts the pods with the label. Each pod uses one licence."""
 
     name = "licences"
     api_version = "2"

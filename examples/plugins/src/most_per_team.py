@@ -1,4 +1,4 @@
-"""Over capacity: a team has so many pods at once, and what is beyond that ends nobody else's."""
+"""Over capacity: limits a team's pods. A pod beyond the limit preempts no pod of another team."""
 
 from collections import Counter
 from collections.abc import Sequence

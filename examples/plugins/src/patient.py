@@ -1,4 +1,4 @@
-"""Can reclaim: groups that say so wait for room, and end nobody for their queue's share."""
+"""Can reclaim: patient groups wait, and preempt no pod to reclaim their queue's share."""
 
 from session_scheduler import PluginArguments, Session, hookimpl
 from session_scheduler.model.groups import Group

@@ -1,4 +1,4 @@
-"""HTTP handler: GET /plugins/placements-page/placements tells how many pods were placed on each node."""
+"""HTTP handler: GET /plugins/placements-page/placements returns the number of pods placed on each node."""
 
 from collections import Counter
 from collections.abc import Mapping

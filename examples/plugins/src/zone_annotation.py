@@ -1,4 +1,4 @@
-"""Bind mutation: each pod is told its node's zone, in the request that binds it."""
+"""Bind mutation: annotates each pod with its node's zone, in the request that binds it."""
 
 from collections.abc import Mapping
 

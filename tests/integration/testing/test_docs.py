@@ -37,11 +37,11 @@ def test_the_tutorial_s_plugin_passes_its_tests(tutorial: Path) -> None:
     assert "5 passed" in printed_by(tutorial)
 
 
-def test_a_scope_that_is_wrong_is_told_as_the_tutorial_shows_it(tutorial: Path) -> None:
+def test_a_wrong_scope_is_reported_as_the_tutorial_shows(tutorial: Path) -> None:
     plugin = tutorial / "at_most" / "plugin.py"
     plugin.write_text(plugin.read_text().replace("Scope.NODE", "Scope.STATIC"))
     printed = printed_by(tutorial)
-    section = (DOCS / "tutorial/first-plugin.md").read_text().partition("## A scope that is wrong")[2]
+    section = (DOCS / "tutorial/first-plugin.md").read_text().partition("## Declare the right scope")[2]
     shown = section.split("```")[1].strip().splitlines()
     assert len(shown) == 2
     assert "FAILED test_plugin.py::test_the_scopes_are_true" in printed
