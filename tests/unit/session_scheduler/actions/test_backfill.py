@@ -46,7 +46,7 @@ def test_a_gang_that_waits_keeps_the_nodes_on_which_it_can_start_first() -> None
     cluster.add(*gang("g", 2, cpu="4"), pod("endless", cpu="1"))
     assert placed(cluster) == {"soon", "late"}
     assert {cluster.scheduler.cache.nominations.node_of(task) for task in tasks(cluster, "g-")} == {"n1", "n3"}
-    assert "nodes are kept for it" in cluster.reasons("g-0")
+    assert "nodes are reserved for it" in cluster.reasons("g-0")
 
 
 def test_a_gang_is_told_at_what_time_it_can_start_and_the_same_at_each_try() -> None:
@@ -56,7 +56,7 @@ def test_a_gang_is_told_at_what_time_it_can_start_and_the_same_at_each_try() -> 
     said = cluster.find(Pod, "g-0").status.conditions[0].message
     start = next(iter(cluster.scheduler.cache.nominations.starts.values()))
     assert said.endswith(
-        f"nodes are kept for it, where it can start at {time_text(datetime.fromtimestamp(start, UTC))}"
+        f"nodes are reserved for it, and it can start at {time_text(datetime.fromtimestamp(start, UTC))}"
     )
     cluster.advance(500)
     cluster.scheduler.queue.activate("PodGroup default/g", cluster.clock.now())
@@ -281,4 +281,4 @@ def test_a_plugin_that_answers_something_else_fails_the_gang_with_its_name(answe
     cluster.add(*gang("g", 2, cpu="4"), pod("other", cpu="1"))
     assert placed(cluster) == {"other"}
     assert "elsewhere" in cluster.reasons("g-0")
-    assert "is no reservation" in cluster.reasons("g-0")
+    assert "expected None, or a Reservation of the trial's tasks" in cluster.reasons("g-0")

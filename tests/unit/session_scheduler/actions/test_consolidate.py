@@ -294,7 +294,7 @@ def test_after_a_restart_the_place_is_kept_until_the_moved_pods_have_left() -> N
     cluster.restart()
     cluster.run(cycles=2)
     assert cluster.find(Pod, "big").status.nominated_node_name == node
-    assert "pods that are moved are still on" in cluster.reasons("big")
+    assert "pods that move to other nodes are still on" in cluster.reasons("big")
     settle(cluster)
     cluster.assert_bound("big", node)
 
@@ -308,7 +308,7 @@ def test_who_is_moved_and_who_waits_are_told_why() -> None:
     assert (told.type, told.reason) == ("DisruptionTarget", "ConsolidationByScheduler")
     assert told.message == "fluence: moved so that a pod fits"
     reason = cluster.find(Pod, "big").status.conditions[0].message
-    assert reason.endswith(f". consolidation: pods are moved to other nodes for it: default/{name}.")
+    assert reason.endswith(f". consolidation: pods move to other nodes for it: default/{name}.")
 
 
 def test_a_plugin_can_keep_pods_where_they_are() -> None:

@@ -121,5 +121,5 @@ def test_an_answer_that_is_none_fails_the_pod_with_the_plugins_name(wrong):
     cluster.run(Wrong())
     assert ended(cluster) == []
     cluster.assert_pending(
-        "high", "plugin rooms failed in reservable: it returned no reason or None for each of 2 nodes"
+        "high", "plugin rooms failed in reservable: expected a list with a reason or None for each of 2 nodes"
     )

@@ -90,7 +90,7 @@ def test_the_refusal_tells_of_every_sub_group_that_is_short_and_of_pods_that_nam
     cluster.assert_pending(
         "wroker-0",
         "needs 1 pod of sub-group leader to start and has 0, and 2 pods of sub-group worker to start and has 0; 2 of "
-        f"its pods name none of its sub-groups (label {SUB_GROUP_LABEL})",
+        f"its pods do not name one of its sub-groups (label {SUB_GROUP_LABEL})",
     )
 
 
@@ -99,9 +99,7 @@ def test_nothing_starts_where_a_sub_group_finds_too_little_room_though_min_count
     crew(cluster, "leader=1,worker=3", minimum=2, leader=2).pods(3, prefix="worker", group="crew", sub_group="worker",
                                                                   cpu="1500m").schedule()  # fmt: skip
     assert not bound(cluster)
-    waits = (
-        "waiting for minCount pods from a gang to be scheduled, and 1 of sub-group worker for which there is no place"
-    )
+    waits = "waiting for minCount pods from a gang to be scheduled, and lacks nodes for 1 of sub-group worker"
     cluster.assert_pending("leader-0", f"{waits}: 0/1 nodes are available: 1 Insufficient cpu")
     cluster.node("n2", cpu="2").schedule()
     assert {name for name in bound(cluster) if name.startswith("worker")} == {"worker-0", "worker-1", "worker-2"}
@@ -304,7 +302,7 @@ def test_the_refusal_of_the_group_says_which_sub_group_found_no_place() -> None:
     cluster = crew(FakeCluster().node("n1", cpu="2"), "leader=1,worker=2", leader=1, worker=2).schedule()
     refusal = cluster.scheduler.outcomes["PodGroup default/crew"].refusal
     assert refusal is not None
-    assert "and 1 of sub-group worker for which there is no place" in refusal.reason
+    assert "and lacks nodes for 1 of sub-group worker" in refusal.reason
 
 
 # ---------------------------------------------------------------------- binds that fail, and crashes

@@ -135,7 +135,7 @@ def test_members_that_others_bound_pin_the_domain_of_the_rest():
     [
         ({"g-0": "a1", "g-1": "b1"}, "more than 1 domain found for pod group: a, b"),
         ({"g-0": "bare"}, "no topology domain found for pod default/g-0"),
-        ({"g-0": "gone"}, "getting node for pod default/g-0: node 'gone' is not known"),
+        ({"g-0": "gone"}, "getting node for pod default/g-0: node 'gone' not found"),
     ],
 )
 def test_where_the_domain_of_the_bound_members_cannot_be_told_that_is_an_error_of_the_group_alone(nodes, reason):
@@ -203,7 +203,7 @@ def test_a_domain_is_tried_with_each_of_the_sets_that_a_plugin_offers():
     cluster = world(gang("g", 2, topology=ZONE), a=[4, 4])
     cluster.add(node("bare"))
     cluster.run(Offers("bare"))
-    cluster.assert_pending("g-0", "no feasible placements found: plugins offer the group no node that has its label")
+    cluster.assert_pending("g-0", "no feasible placements found: plugins offer the group no node with the label 'zone'")
 
 
 class Likes:
