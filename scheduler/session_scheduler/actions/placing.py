@@ -89,8 +89,8 @@ def _group_refusal(session: Session, group: Group) -> Refusal | None:
             GANG_SCHEDULING,
         )
     if group.terminating:
-        reason = f"PodGroup {group.namespace}/{group.name} is being deleted: the scheduler no longer places its pods"
-        return Refusal(reason, GANG_SCHEDULING)
+        name = f"PodGroup {group.namespace}/{group.name}"
+        return Refusal(f"{name} is being deleted: the scheduler no longer places its pods", GANG_SCHEDULING)
     if group.ref.refusal is not None:
         return group.ref.refusal
     reason = wrong_sub_groups(group)

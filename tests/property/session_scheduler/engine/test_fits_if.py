@@ -19,7 +19,7 @@ ZONE, HOST = "zone", "kubernetes.io/hostname"
 APPS = ("web", "db")
 Choose = random.Random
 
-_LABEL = re.compile(r"(\S+) had the label ([^ =,]+)(?:=(\S+)|, with a value of its own)?")
+_LABEL = re.compile(r"(\S+) had the label ([^ =,]+)(?:=(\S+)| with a unique value)?")
 _NEAR = re.compile(r"a pod matching app=(\w+) ran (.+)")
 _NONE_NEAR = re.compile(r"no pod matching app=(\w+) ran (.+)")
 _NO_HATER = re.compile(r"no pod with anti-affinity to this one ran (.+)")
@@ -140,4 +140,4 @@ def test_what_would_help_is_made_so_and_the_plugin_lets_the_pod_in(plugin: str) 
 
 def is_conditional(text: str) -> bool:
     """Whether it asks that something else stays so, which no single change makes true."""
-    return text.endswith(("still ran there", "held then")) or "need not be away from" in text
+    return text.endswith(("still ran there", "still held")) or "does not exclude" in text

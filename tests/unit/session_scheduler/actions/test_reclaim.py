@@ -237,7 +237,7 @@ def test_the_limit_of_who_waits_for_victims_is_kept_for_it() -> None:
     cluster.nodes(1, prefix="m", cpu="1")
     cluster.add(of("b1", "b"))
     cluster.run(cycles=2)
-    cluster.assert_pending("b1", "queue 'b' has reached its limit of cpu: 2, 2 allocated, 1 needed")
+    cluster.assert_pending("b1", "queue 'b' has reached its limit of cpu: limit 2, allocated 2, requested 1")
     cluster.finish_deletions()
     cluster.run(cycles=2)
     cluster.assert_bound("b0")

@@ -54,13 +54,15 @@ def test_a_volume_that_is_gone_is_told_by_name() -> None:
     assert (told["reason"], told["fitsIf"]) == ('persistentvolume "v" not found', ["volume v existed"])
     assert told["nodes"]["n1"]["fitsIf"] == [
         {"plugin": "VolumeBinding", "changes": [
-            "volume v, to which claim data is bound, existed and were reached from n1"]}
+            "volume v of claim data existed and were reachable from n1"]}
     ]  # fmt: skip
 
 
 def test_a_claim_that_waits_for_a_node_needs_a_volume_there() -> None:
     waits = (LOCAL, claim("data", "5Gi"), P)
-    assert changes(N1, *waits) == {"VolumeBinding": ["a volume of class local and 5Gi were there for claim data on n1"]}
+    assert changes(N1, *waits) == {
+        "VolumeBinding": ["a volume of class local and 5Gi were available to claim data on n1"]
+    }
     ref = {"namespace": "default", "name": "data"}
     assert changes(N1, *waits, volume("new", "5Gi", on="n1", claimRef=ref)) == {}
 
@@ -69,7 +71,7 @@ def test_each_of_several_claims_needs_a_volume_of_its_own() -> None:
     both = pod("p", volumes=using("small", "large"))
     waits = (LOCAL, claim("small", "1Gi"), claim("large", "5Gi"), volume("v", "3Gi", on="n1"), both)
     assert changes(N1, *waits) == {
-        "VolumeBinding": ["a volume of class local and 5Gi were there for claim large on n1"]
+        "VolumeBinding": ["a volume of class local and 5Gi were available to claim large on n1"]
     }
     ref = {"namespace": "default", "name": "large"}
     assert changes(N1, *waits, volume("new", "5Gi", on="n1", claimRef=ref)) == {}
@@ -79,16 +81,14 @@ def test_a_volume_that_is_reserved_for_the_claim_elsewhere_is_the_one_that_count
     ref = {"namespace": "default", "name": "data"}
     waits = (LOCAL, claim("data"), volume("v", on="n2", claimRef=ref), volume("free", on="n1"), P)
     assert changes(N1, *waits) == {
-        "VolumeBinding": [
-            "n1 matched kubernetes.io/hostname In (n2), as volume v requires, which is reserved for claim data"
-        ]
+        "VolumeBinding": ["n1 matched kubernetes.io/hostname In (n2), as volume v, reserved for claim data, requires"]
     }
 
 
 def test_a_claim_for_which_another_node_is_selected_is_told_so() -> None:
     waits = (storage_class("made", "csi.example.com"), P)
     assert changes(N1, *waits, claim("data", of="made", annotations={SELECTED_NODE: "n2"})) == {
-        "VolumeBinding": ["claim data, for which n2 is selected, had n1 selected"]
+        "VolumeBinding": ["claim data had the selected node n1 instead of n2"]
     }
     assert changes(N1, *waits, claim("data", of="made", annotations={SELECTED_NODE: "n1"})) == {}
 
@@ -133,7 +133,7 @@ def test_a_disk_that_another_pod_has_on_the_node_is_told() -> None:
 
 
 @pytest.mark.parametrize(("limit", "wanted"), [
-    (0, {"NodeVolumeLimits": ["n1 took 1 volumes of csi.example.com (0 now)"]}), (1, {}),
+    (0, {"NodeVolumeLimits": ["n1 allowed 1 volumes of csi.example.com (0 now)"]}), (1, {}),
 ])  # fmt: skip
 def test_how_many_volumes_a_node_would_have_to_take_is_told(limit: int, wanted: Any) -> None:
     csi = {"driver": "csi.example.com", "volumeHandle": "h"}
@@ -196,7 +196,7 @@ USER = pod("p", resource_claims=({"name": "e", "resourceClaimName": "g"},))
 
 def test_devices_that_are_not_free_are_told_by_number_class_and_request() -> None:
     assert changes(N1, GPU, devices("a"), asks(2), USER) == {
-        "DynamicResources": ["2 devices of class gpu such as request r0 of claim g asks for were free on n1"]
+        "DynamicResources": ["2 devices of class gpu for request r0 of claim g were free on n1"]
     }
     assert changes(N1, GPU, devices("a", "b"), asks(2), USER) == {}
 
@@ -204,8 +204,9 @@ def test_devices_that_are_not_free_are_told_by_number_class_and_request() -> Non
 def test_each_request_needs_devices_for_itself_alone() -> None:
     assert changes(N1, GPU, devices("a"), asks(1, requests=2), USER) == {
         "DynamicResources": [
-            "1 device of class gpu such as request r0 of claim g asks for were free on n1 for it alone",
-            "1 device of class gpu such as request r1 of claim g asks for were free on n1 for it alone",
+            f"1 device of class gpu for request {request} of claim g were free on n1, "
+            "in addition to the other requests' devices"
+            for request in ("r0", "r1")
         ]
     }
     assert changes(N1, GPU, devices("a", "b"), asks(1, requests=2), USER) == {}
@@ -234,6 +235,6 @@ def test_a_resource_that_a_class_of_devices_stands_for_is_told_by_its_name() -> 
     named = made(DeviceClass, "gpu", spec={"extendedResourceName": "example.com/gpu"})
     wants = pod("p", requests={"example.com/gpu": 2})
     assert changes(N1, named, devices("a"), wants)["DynamicResources"] == [
-        "2 devices of class gpu such as the resource example.com/gpu asks for were free on n1"
+        "2 devices of class gpu for the resource example.com/gpu were free on n1"
     ]
     assert changes(N1, named, devices("a", "b"), wants) == {}

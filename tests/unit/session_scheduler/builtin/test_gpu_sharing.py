@@ -148,10 +148,10 @@ def test_a_node_with_sharers_takes_no_whole_gpus_until_the_last_one_ends() -> No
     cluster.run()
     cluster.add(whole("w"))
     cluster.run()
-    cluster.assert_pending("w", "node(s) had GPUs that other pods share")
+    cluster.assert_pending("w", "node(s) had GPUs shared by other pods")
     cluster.end("a")
     cluster.run()
-    cluster.assert_pending("w", "node(s) had GPUs that other pods share")
+    cluster.assert_pending("w", "node(s) had GPUs shared by other pods")
     cluster.end("b")
     cluster.run()
     cluster.assert_bound("w")
@@ -163,7 +163,7 @@ def test_a_node_with_whole_gpus_in_use_is_not_shared_until_they_are_free() -> No
     cluster.run()
     cluster.add(part("a", "0.1"))
     cluster.run()
-    cluster.assert_pending("a", "node(s) had GPUs that other pods have whole")
+    cluster.assert_pending("a", "node(s) had GPUs allocated whole to other pods")
     cluster.end("w")
     cluster.run()
     assert given(cluster, "a") == ["0"]
@@ -205,7 +205,7 @@ def test_a_pod_has_parts_of_gpus_or_whole_ones() -> None:
     cluster = gpus(2)
     cluster.add(whole("p", annotations={GPU_FRACTION: "0.5"}))
     cluster.run()
-    cluster.assert_pending("p", f"annotation {GPU_FRACTION}: the pod requests {NVIDIA} as well: remove one of the two")
+    cluster.assert_pending("p", f"annotation {GPU_FRACTION}: the pod also requests {NVIDIA}: remove one of the two")
 
 
 def test_nodes_without_gpus_or_without_their_memory_or_with_too_little_are_refused_for_that() -> None:
@@ -215,10 +215,8 @@ def test_nodes_without_gpus_or_without_their_memory_or_with_too_little_are_refus
     cluster.add(part("p", memory="4Gi"))
     cluster.run()
     cluster.assert_refused("p", "none", by="GpuSharing", reason="node(s) had no GPUs to share")
-    cluster.assert_refused(
-        "p", "unlabelled", by="GpuSharing", reason="node(s) did not say how much memory their GPUs have"
-    )
-    cluster.assert_refused("p", "small", by="GpuSharing", reason="node(s) had GPUs with less memory than that")
+    cluster.assert_refused("p", "unlabelled", by="GpuSharing", reason="node(s) did not report the memory of their GPUs")
+    cluster.assert_refused("p", "small", by="GpuSharing", reason="node(s) had GPUs with too little memory")
 
 
 def test_a_wrong_annotation_that_is_mended_is_tried_again() -> None:
@@ -286,8 +284,8 @@ def test_it_is_told_what_else_would_help() -> None:
     cluster.add(part("a", "0.1", gpu="0", bound_to="n1"), whole("w", bound_to="busy"))
     cluster.add(part("waits", memory="500"), whole("waits-too"))
     cluster.run()
-    assert told(cluster, "waits", "n1") == [f"n1 had the label {MEMORY}, the MiB of one GPU"]
-    assert told(cluster, "waits", "busy") == ["no pod had whole GPUs on busy"]
+    assert told(cluster, "waits", "n1") == [f"n1 had the label {MEMORY} (MiB of one GPU)"]
+    assert told(cluster, "waits", "busy") == ["no pod used whole GPUs on busy"]
     assert told(cluster, "waits-too", "n1") == ["no pod shared a GPU of n1"]
 
 
@@ -428,7 +426,7 @@ def test_a_bound_pod_that_does_not_say_which_gpu_counts_on_each_and_people_are_t
     cluster.run()
     cluster.assert_pending("a", "Insufficient shared GPU")
     assert sorted(str(one) for one in given(cluster, "b", "c")) == ["0", "1"]
-    cluster.assert_pending("w", "node(s) had GPUs that other pods share")
+    cluster.assert_pending("w", "node(s) had GPUs shared by other pods")
 
 
 def test_people_are_told_of_bound_pods_that_do_not_say_which_gpus_they_have() -> None:
@@ -439,10 +437,10 @@ def test_people_are_told_of_bound_pods_that_do_not_say_which_gpus_they_have() ->
     tasks = cluster.scheduler.cache.tasks.values()
     lost = cluster.plugin("GpuSharing").recover([Holding(task, "n1", None, {}) for task in tasks])
     why = {cluster.scheduler.cache.tasks[uid].name: text for uid, text in lost.items()}
-    each = "is kept for it of each GPU of its node, whichever it uses"
+    each = "for it on every GPU of its node"
     assert why == {
-        "none": f"it has no annotation {GPU}: 0.6 of a GPU {each}",
-        "odd": f"its annotation {GPU} says nothing that can be, '7,7': 0.1 of a GPU {each}",
+        "none": f"it has no annotation {GPU}; the scheduler reserves 0.6 of a GPU {each}",
+        "odd": f"its annotation {GPU} is invalid: '7,7'; the scheduler reserves 0.1 of a GPU {each}",
     }
 
 
@@ -569,8 +567,8 @@ def test_a_queues_limit_of_parts_of_gpus_holds_for_all_gpus_of_a_pod_together() 
     cluster.run(cycles=2)
     assert all(cluster.node_of(name) for name in ("one", "three", "free", "four"))
     reached = "queue 'a' has reached its limit of"
-    cluster.assert_pending("two", f"{reached} {GPU_FRACTION}: 1500m, 1200m allocated, 400m needed")
-    cluster.assert_pending("five", f"{reached} {GPU_MEMORY}: 8Gi, 8Gi allocated, 1Mi needed")
+    cluster.assert_pending("two", f"{reached} {GPU_FRACTION}: limit 1500m, allocated 1200m, requested 400m")
+    cluster.assert_pending("five", f"{reached} {GPU_MEMORY}: limit 8Gi, allocated 8Gi, requested 1Mi")
     cluster.delete_pod("one")
     cluster.run()
     cluster.assert_bound("two")

@@ -139,7 +139,7 @@ def test_added_affinity_holds_for_every_pod(nodes: Any) -> None:
         ),
         ({PREFERRED: [{"weight": 1, "preference": name("In", "a", "b")}]}, "[0].preference.matchFields[0].values"),
         ({PREFERRED: [{"preference": {}}]}, "weight"),
-        ({"requiredDuringScheduling": {}}, "'requiredDuringScheduling' is unknown"),
+        ({"requiredDuringScheduling": {}}, "unknown field 'requiredDuringScheduling'"),
         ({REQUIRED: 3}, REQUIRED),
     ],
 )

@@ -233,13 +233,13 @@ def test_a_service_that_comes_later_makes_classes_of_the_pods_that_wait() -> Non
     ("arguments", "problem"),
     [
         ({"defaultConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}]},
-         "args.defaultConstraints: constraints go with defaultingType List"),
+         "args.defaultConstraints: require defaultingType List"),
         ({"defaultingType": "Odd"}, "args.defaultingType"),
         ({"defaultingType": "List", "defaultConstraints": [{"maxSkew": 0, "topologyKey": "z",
                                                             "whenUnsatisfiable": "DoNotSchedule"}]}, "maxSkew"),
         ({"defaultingType": "List", "defaultConstraints": 2 * [{"maxSkew": 1, "topologyKey": "z",
                                                                 "whenUnsatisfiable": "DoNotSchedule"}]},
-         "args.defaultConstraints[1]: 'z' with DoNotSchedule is there already"),
+         "args.defaultConstraints[1]: duplicate of 'z' with DoNotSchedule"),
     ],
 )  # fmt: skip
 def test_default_constraints_that_cannot_be_are_refused_with_their_field(arguments: Any, problem: str) -> None:

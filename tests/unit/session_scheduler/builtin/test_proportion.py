@@ -42,7 +42,7 @@ def test_a_limit_holds_and_its_refusal_names_queue_resource_limit_and_amounts() 
     cluster.add(of("p1", "a"), of("p2", "a"), of("p3", "a"), pod("free", cpu="1"))
     cluster.run(cycles=2)
     assert bound(cluster) == {"p1", "p2", "free"}
-    cluster.assert_pending("p3", "queue 'a' has reached its limit of cpu: 2500m, 2 allocated, 1 needed")
+    cluster.assert_pending("p3", "queue 'a' has reached its limit of cpu: limit 2500m, allocated 2, requested 1")
 
 
 def test_a_limit_above_holds_for_all_below_it_together() -> None:
@@ -108,7 +108,7 @@ def test_a_gang_that_exceeds_its_limit_starts_not_at_all_and_one_that_may_start_
     names = bound(cluster)
     assert len(names) == 3
     assert all(name.startswith("part") for name in names)
-    cluster.assert_pending("whole-0", "queue 'a' has reached its limit of cpu: 3, 3 allocated, 1 needed")
+    cluster.assert_pending("whole-0", "queue 'a' has reached its limit of cpu: limit 3, allocated 3, requested 1")
 
 
 def test_the_pod_groups_label_counts_before_its_pods() -> None:
@@ -136,7 +136,7 @@ def test_what_is_not_preemptible_stays_within_what_is_deserved_and_the_rest_may_
     assert len(bound(cluster) & {"k1", "k2"}) == 1
     assert bound(cluster) >= {"p1", "p2"}
     (waits,) = {"k1", "k2"} - bound(cluster)
-    cluster.assert_pending(waits, "no more than it deserves of cpu: 1, 1 allocated, 1 needed")
+    cluster.assert_pending(waits, "its deserved cpu for non-preemptible pods: deserved 1, allocated 1, requested 1")
 
 
 def test_nobody_is_asked_to_end_for_a_pod_beyond_its_queues_limit() -> None:

@@ -259,7 +259,7 @@ def test_a_volume_that_was_taken_meanwhile_fails_the_group_and_another_is_found(
         await complete_in_flight(cluster.scheduler)
 
     asyncio.run(once())
-    cluster.assert_pending("p", "volume v was taken by claim default/other meanwhile")
+    cluster.assert_pending("p", "volume v is already reserved for claim default/other")
     cluster.advance(60)
     cluster.run()
     cluster.assert_bound("p", "n2")

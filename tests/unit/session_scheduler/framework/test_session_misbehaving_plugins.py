@@ -183,7 +183,8 @@ CASES = {
     "reserve answers a text": (reserve_hook(lambda *_: "no"), "expected a Placement, a Refusal or None, got str"),
     "share of strangers": (reserve_hook(stranger), "expected a placement of"),
     "share on another node": (
-        reserve_hook(lambda s, tasks: PlacementStub({tasks[0]: "n99"})), "expected a placement of default/bad on 'n1', got",
+        reserve_hook(lambda s, tasks: PlacementStub({tasks[0]: "n99"})),
+        "expected a placement of default/bad on 'n1', got",
     ),
     "subsets raise": (subsets_hook(boom), "node_subsets"),
     "subsets raise on the way": (subsets_hook(raising_subsets), "node_subsets"),
