@@ -166,7 +166,7 @@ def revisit(
 
 
 def waits_for_nodes(session: Session, result: PlacementResult) -> bool:
-    """Whether no nodes fit the group and no victims terminate for it. It may have a reservation for a later start."""
+    """Whether the group fits on no nodes and waits for no victims. It may have a reservation for a later start."""
     if not result.refused or not result.tried or result.over_capacity:
         return False
     known, starts = session.nominations, session.nominations.starts

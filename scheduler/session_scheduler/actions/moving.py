@@ -80,7 +80,7 @@ class Moving:
         self.moves: dict[Task, int] = {}
         """The new rows of the moved tasks."""
         self._lacks = dict(group.lacks)
-        """By sub-group: how many more required tasks. A copy kept up to date: large groups are slow to compute it."""
+        """By sub-group: how many more tasks it requires. Updated here, because large groups compute it slowly."""
 
     def __enter__(self) -> Self:
         return self
@@ -113,7 +113,7 @@ class Moving:
         return len(self.seats) >= needed and not self._lacks
 
     def _is_wanted(self, task: Task, needed: int) -> bool:
-        """Whether the task counts towards what the group still needs."""
+        """Whether the group still needs the task: its sub-group lacks tasks, or the other sub-groups leave a need."""
         lacks = self._lacks
         return task.sub_group in lacks or len(self.seats) + sum(lacks.values()) < needed
 

@@ -24,7 +24,7 @@ MOVES_IN_FLIGHT: Final = "pods that move to other nodes are still on the nominat
 def preempt(session: Session, group: Group, result: PlacementResult) -> list[Preemption]:
     """Find victims by priority for the group's rejected tasks, and update the result. Raises PluginError.
 
-    If preemption is off for them, give up the nominations for which no victim terminates.
+    If preemption is off for them, give up the nominations that wait for no victims.
     """
     give_up_nominations(session, result, [task for task in result.over_capacity if not _has_victims(session, task)])
     if result.placed_in_part or (result.refusal is not None and result.refusal.failed):
@@ -41,7 +41,7 @@ def preempt(session: Session, group: Group, result: PlacementResult) -> list[Pre
             result.reasons[task] = _joined(result.reasons[task], "consolidation", MOVES_IN_FLIGHT)
         return []
     if not session.options.preempts or not session.calls.functions("postfilter"):
-        idle = [task for task in (*result.barred, *refused) if _awaits_no_end(session, task)]
+        idle = [task for task in (*result.barred, *refused) if _awaits_no_victims(session, task)]
         give_up_nominations(session, result, idle)
         return []
     result.preempts = True
@@ -187,8 +187,8 @@ def _has_moves_in_flight(session: Session, task: Task) -> bool:
     return node is not None and any(cache.moves.leaves(other) for other in cache.tasks_on(node))
 
 
-def _awaits_no_end(session: Session, task: Task) -> bool:
-    """Whether no pod on the task's nominated node terminates."""
+def _awaits_no_victims(session: Session, task: Task) -> bool:
+    """Whether the task's nominated node has no terminating pods."""
     cache, node = session.snapshot.cache, session.nominations.node_of(task)
     return node is None or not any(map(session.ledger.is_ending, cache.tasks_on(node)))
 

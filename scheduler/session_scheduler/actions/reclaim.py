@@ -23,7 +23,7 @@ def reclaim(session: Session) -> Iterator[Decision | None]:
 
 
 def _waits_for_share(session: Session, result: PlacementResult) -> bool:
-    """Whether `waits_for_nodes`, or the group exceeds a limit and has no victims that terminate."""
+    """Whether the group waits for nodes, or exceeds a limit and waits for no victims."""
     if not result.over_capacity:
         return waits_for_nodes(session, result)
     return not any(session.nominations.node_of(task) for task in (*result.tried, *result.over_capacity))

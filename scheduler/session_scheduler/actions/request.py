@@ -32,4 +32,4 @@ class PlacementRequest(msgspec.Struct, frozen=True, eq=False):
     assignment: Mapping[Task, int] | None = None
     """The row that each task must go to; None to choose the best rows."""
     lone: bool = False
-    """Whether this is one task of a group that lacks no sub-group members. Large groups are slow to compute that."""
+    """Whether this is one task of a group that lacks no sub-group members, which is slow to compute in large groups."""

@@ -140,7 +140,7 @@ class Trial:
         return not any(self._session.evaluator.evaluation(cls).any_filters for cls in classes)
 
     def is_ending(self, task: Task) -> bool:
-        """Whether a running task terminates or is to be evicted."""
+        """Whether a running task is terminating or chosen as a victim."""
         return self._session.ledger.is_ending(task)
 
     def nominated(self, task: Task) -> str | None:
