@@ -241,7 +241,7 @@ class Search:
                 return True
         return False
 
-    # seven parameters: this runs for each choice of a device, up to `steps` times a pod, and an object is slower
+    # more than five parameters: this runs for each choice of a device, up to `steps` times a pod; an object is slower
     def _try(
         self, claim: int, request: int, ask: Ask, number: int, one: Candidate, start: int, *, must: bool = False
     ) -> bool:
