@@ -88,7 +88,7 @@ def test_a_limit_of_devices_holds_and_the_next_one_comes_when_one_ends(world: Wo
     world.queue("bounded", limit={QPU: 3})
     world.pods("bounded", 4)
     until("three", lambda: world.on_nodes("bounded") == 3)
-    text = f"queue 'bounded' has reached its limit of {QPU}: 3, 3 allocated, 1 needed"
+    text = f"queue 'bounded' has reached its limit of {QPU}: limit 3, allocated 3, requested 1"
     until("the reason", lambda: len(world.refused(text)) == 1)
     (waiting,) = world.refused(text)
     assert stays(lambda: world.on_nodes("bounded") == 3)

@@ -85,7 +85,7 @@ def test_what_pods_are_given_is_written_with_the_binding_and_a_second_start_keep
         world.pod("c", gpu_fraction="0.5")
         world.refused("c", "Insufficient shared GPU")
         world.pod("whole", whole=1)
-        world.refused("whole", "node(s) had GPUs that other pods share")
+        world.refused("whole", "node(s) had GPUs shared by other pods")
     world.pod("meanwhile", gpu_memory="100", on="kept")
     with running(plane, tmp_path_factory.mktemp("second"), PLAIN):
         world.pod("d", gpu_fraction="0.3")
@@ -103,11 +103,11 @@ def test_both_kinds_wait_for_each_other(plane: ControlPlane, tmp_path: Path) -> 
         world.pod("whole", whole=1)
         assert world.given("whole") == ""
         world.pod("part", gpu_fraction="0.5", gpu_count="2")
-        world.refused("part", "node(s) had GPUs that other pods have whole")
+        world.refused("part", "node(s) had GPUs allocated whole to other pods")
         world.delete("whole")
         assert world.given("part") == "0,1"
         world.pod("again", whole=2)
-        world.refused("again", "node(s) had GPUs that other pods share")
+        world.refused("again", "node(s) had GPUs shared by other pods")
         world.delete("part")
         until("whole GPUs", lambda: world.found("again")["spec"].get("nodeName"))
 
@@ -120,4 +120,4 @@ def test_what_is_no_share_is_refused_with_the_remedy(plane: ControlPlane, tmp_pa
             "half", "annotation fluence.flux-framework.org/gpu-fraction: 'half' is not a valid fraction of a GPU: write"
         )
         world.pod("both", whole=1, gpu_fraction="0.5")
-        world.refused("both", "the pod requests nvidia.com/gpu as well: remove one of the two")
+        world.refused("both", "the pod also requests nvidia.com/gpu: remove one of the two")

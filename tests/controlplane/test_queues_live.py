@@ -99,7 +99,7 @@ def test_a_limit_holds_and_what_ends_lets_the_next_in(world: World) -> None:
         world.pod(name, queue)
     until("the first pods", lambda: world.bound("a1", "b1"))
     world.pod("b2", "b")
-    why = "queue 'top' has reached its limit of cpu: 2, 2 allocated, 1 needed"
+    why = "queue 'top' has reached its limit of cpu: limit 2, allocated 2, requested 1"
     until("the refusal", lambda: world.refused("b2", why))
     until("the statuses", lambda: world.status("b").get("pending") == {"cpu": "1", "pods": "1"})
     until("the amounts", lambda: world.status("top").get("allocated") == {"cpu": "2", "pods": "2"})

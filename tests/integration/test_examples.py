@@ -114,7 +114,7 @@ def test_the_teams_of_the_queues_example_get_their_shares_and_no_more_than_the_l
     pods = placed(answer)
     on_nodes = Counter(name.partition("-")[0] for name, pod in pods.items() if pod["node"])
     assert on_nodes == {"backup": 4, "collide": 8, "fold": 4}
-    why = "queue 'science' has reached its limit of cpu: 12, 12 allocated, 1 needed"
+    why = "queue 'science' has reached its limit of cpu: limit 12, allocated 12, requested 1"
     assert {pod["reason"] for pod in pods.values() if not pod["node"]} == {why}
     shown = {one["name"]: one for one in json.loads(fluence("queues", folder, "-o", "json").stdout)["queues"]}
     assert {name: one["fairShare"].get("cpu") for name, one in shown.items()} == {
@@ -136,7 +136,7 @@ def test_the_pods_of_the_gpu_example_share_one_nodes_gpus_and_leave_the_others_w
     assert len({pods[f"notebook-{index}"]["gpus"] for index in range(4)}) == 1
     assert {pods["notebook-0"]["gpus"], pods["server"]["gpus"]} == {"0", "1"}
     assert pods["training"]["gpus"] is None
-    assert "1 Insufficient shared GPU, 1 node(s) had GPUs that other pods have whole" in pods["late"]["reason"]
+    assert "1 Insufficient shared GPU, 1 node(s) had GPUs allocated whole to other pods" in pods["late"]["reason"]
     (late,) = (one for one in json.loads(fluence("explain", folder, "-o", "json").stdout)["pods"]
                if one["name"] == "late")  # fmt: skip
     assert all(one["fits"] for one in late["nodes"].values()), "alone it would fit"
@@ -255,7 +255,9 @@ def test_so_many_share_a_device_as_it_says_and_a_queue_takes_no_more_of_them_tha
     assert held == {"simmer": 4, "east": 2}
     (waiting,) = (name for name, pod in pods.items() if not pod["node"])
     assert waiting.startswith("sense-")
-    limit = "queue 'sensing' has reached its limit of fluxion.flux-framework.org/sampler: 2, 2 allocated, 1 needed"
+    limit = (
+        "queue 'sensing' has reached its limit of fluxion.flux-framework.org/sampler: limit 2, allocated 2, requested 1"
+    )
     assert pods[waiting]["reason"] == limit
 
 
@@ -296,7 +298,7 @@ def test_a_gang_is_kept_nodes_for_nine_o_clock_and_windows_are_left_free() -> No
     assert {name for name, pod in pods.items() if pod["node"]} == {"short"}
     assert pods["short"]["backend"] == "aurora"
     for number in range(4):
-        assert pods[f"climate-{number}"]["reason"].endswith("where it can start at 2026-11-23T09:00:00Z")
+        assert pods[f"climate-{number}"]["reason"].endswith("and it can start at 2026-11-23T09:00:00Z")
     firmware = "node n5 is to be free for maintenance window firmware from 2026-11-23T12:00:00Z to 2026-11-23T14:00:00Z"
     assert firmware in pods["archive"]["reason"]
     calibration = "backend borealis is in maintenance window calibration from 2026-11-23T07:00:00Z to 2026-11-23T10:00"

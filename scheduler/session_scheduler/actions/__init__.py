@@ -1,6 +1,6 @@
-"""What a cycle does, in the configured order.
+"""The actions of a scheduling cycle. The engine runs the configured ones in order.
 
-An action is a function of a session that yields after each group: its decision, or None.
+An action is a generator function over a session. After each group it yields the group's decision, or None.
 """
 
 from collections.abc import Callable, Iterator, Mapping

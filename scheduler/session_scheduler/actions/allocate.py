@@ -1,8 +1,8 @@
-"""The allocate action: places every group that is due, in order, all or nothing.
+"""The allocate action: places the active groups one after the other, each all-or-nothing.
 
-Queues in queue order, in each its groups in job order; queues' keys are read again whenever something was placed or
-taken off since, because that may move them (fair shares). The engine runs it in each cycle; `placing` does the rest.
-The actions that go over what it refused share its order and its statements.
+It visits queues in queue order and, within a queue, groups in job order. Each placement and eviction can change the
+fair shares, so afterwards it reads the queues' keys again. `placing` places a group. The actions that revisit rejected
+groups, such as preempt and reclaim, use the same order and statements.
 """
 
 from __future__ import annotations
@@ -21,29 +21,28 @@ from session_scheduler.framework.statement import Decision, PlacementResult, Sta
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.refusals import Refusal
 
-_Waiting = list[tuple[tuple[Any, ...], Group]]
-"""A queue's groups with their keys, the first in order last."""
-Ask = Callable[[Session, Group, PlacementResult], list[Preemption]]
-"""Finds which pods may end for what of a group was refused, and nominates; the result says what came of it."""
+_Pending = list[tuple[tuple[Any, ...], Group]]
+"""A queue's groups with their keys; the next group is last."""
+FindVictims = Callable[[Session, Group, PlacementResult], list[Preemption]]
+"""Finds victims for the rejected tasks of a group, nominates the tasks, and updates the result."""
 
 
 def allocate(session: Session) -> Iterator[Decision | None]:
-    """Try group after group. Yields a decision where something was placed, else None; `session.outcomes` has why not.
+    """Attempt each group. Yields its decision, or None if nothing was placed: `session.outcomes` has the reasons.
 
-    Here as in all actions the engine goes on after each group, unless the cycle's time is over.
+    As with all actions, the engine stops after a group when the cycle's time is over.
     """
     for group in ordered(session):
         yield None if group is None else try_group(session, group)
 
 
 def ordered(session: Session, groups: Iterable[Group] | None = None) -> Iterator[Group | None]:
-    """These groups, or all that are due, in the order in which they are to be tried.
+    """These groups, or all active ones, in the order of their attempts.
 
-    A group whose key cannot be had is failed and left out.
-
-    None, for a pause, where a plugin was waited for in vain.
+    A group fails and is left out if a plugin raises for its key. Yields None, a pause for the engine, if the plugin
+    timed out.
     """
-    queues: dict[str, _Waiting] = {}
+    queues: dict[str, _Pending] = {}
     for group in session.snapshot.due if groups is None else groups:
         try:
             key = session.runner.group_key(group)
@@ -53,10 +52,10 @@ def ordered(session: Session, groups: Iterable[Group] | None = None) -> Iterator
                 yield None
             continue
         queues.setdefault(group.queue, []).append((key, group))
-    for queue, waiting in list(queues.items()):
+    for queue, pending in list(queues.items()):
         try:
-            waiting.sort(key=lambda entry: entry[0], reverse=True)
-        except PluginError as error:  # keys that do not compare: nothing says which of them is wrong
+            pending.sort(key=lambda entry: entry[0], reverse=True)
+        except PluginError as error:  # keys that do not compare: any of them may be the wrong one
             _fail(session, [group for _, group in queues.pop(queue)], error)
     first, seen = None, -1
     while queues:
@@ -68,8 +67,8 @@ def ordered(session: Session, groups: Iterable[Group] | None = None) -> Iterator
                 del queues[first]
 
 
-def _first_queue(session: Session, queues: dict[str, _Waiting]) -> str | None:
-    """The queue whose turn it is. Those whose key cannot be had are failed and taken out; None where that is all."""
+def _first_queue(session: Session, queues: dict[str, _Pending]) -> str | None:
+    """The first queue in order. Fails and removes each queue whose key raises; None if no queue is left."""
     if len(queues) == 1:
         return next(iter(queues))
     keys: dict[str, tuple[Any, ...]] = {}
@@ -81,7 +80,7 @@ def _first_queue(session: Session, queues: dict[str, _Waiting]) -> str | None:
     try:
         return min(keys, key=keys.__getitem__, default=None)
     except PluginError as error:
-        _fail(session, [group for waiting in queues.values() for _, group in waiting], error)
+        _fail(session, [group for pending in queues.values() for _, group in pending], error)
         queues.clear()
         return None
 
@@ -93,24 +92,24 @@ def _fail(session: Session, groups: Iterable[Group], error: PluginError) -> None
 
 
 def try_group(session: Session, group: Group) -> Decision | None:
-    """Place what can be placed of a group; a plugin that fails fails this group only, and so does an unexpected error.
+    """Place as much of a group as possible. A plugin's error or an unexpected error fails this group only.
 
-    Such an error is added to `session.errors`.
+    Unexpected errors are also added to `session.errors`.
     """
     result = session.outcomes[group] = PlacementResult(group)
-    with trying(session, result) as statement:
+    with attempt_statement(session, result) as statement:
         place_group(session, statement, group, result)
-        preemptions = [] if result.scheduled else _helped(session, group, result)
+        preemptions = [] if result.scheduled else _preempt_or_reserve(session, group, result)
         nominated = _new_nominations(result) if result.nominated else {}
         if result.placed or preemptions or nominated:
             return statement.commit(session.runner.bind_annotations(result.placed), preemptions, nominated)
     for task in group.in_phase(Phase.PENDING):
-        result.reasons.setdefault(task, result.refusal.reason if result.refusal else "not tried")
+        result.reasons.setdefault(task, result.refusal.reason if result.refusal else "not attempted")
     return None
 
 
 def _new_nominations(result: PlacementResult) -> dict[Task, str]:
-    """Those that the pods' status does not name already."""
+    """The nominations that differ from the pods' status."""
     before = result.nominated_before
     return {
         task: node
@@ -119,8 +118,8 @@ def _new_nominations(result: PlacementResult) -> dict[Task, str]:
     }
 
 
-def _helped(session: Session, group: Group, result: PlacementResult) -> list[Preemption]:
-    """What is done at once for a group of which something was refused."""
+def _preempt_or_reserve(session: Session, group: Group, result: PlacementResult) -> list[Preemption]:
+    """Find victims for a group's rejected tasks, else reserve nodes, if the configuration does that at once."""
     options = session.options
     preemptions = preempt(session, group, result) if options.preempts_at_once or not options.preempts else []
     if options.reservations and not preemptions:
@@ -129,24 +128,24 @@ def _helped(session: Session, group: Group, result: PlacementResult) -> list[Pre
 
 
 @contextmanager
-def trying(session: Session, result: PlacementResult) -> Iterator[Statement]:
-    """A statement for a group. What fails while it is open fails that group only, and its result says so."""
+def attempt_statement(session: Session, result: PlacementResult) -> Iterator[Statement]:
+    """A statement for one group. An error while it is open fails that group only and is the result's refusal."""
     try:
         with session.ledger.statement(result.group) as statement:
             yield statement
     except PluginError as error:
         session.held_up += error.late
-        _give_up(session, result, Refusal(str(error), error.plugin, failed=True))
-    except Exception as error:  # noqa: BLE001 (a bug that one group meets is reported, and the others are tried)
+        _fail_attempt(session, result, Refusal(str(error), error.plugin, failed=True))
+    except Exception as error:  # noqa: BLE001 (report a bug that one group triggers, and attempt the others)
         session.errors.append(error)
-        _give_up(session, result, Refusal(f"the scheduler failed: {type(error).__name__}: {error}", failed=True))
+        _fail_attempt(session, result, Refusal(f"the scheduler failed: {type(error).__name__}: {error}", failed=True))
 
 
-def _give_up(session: Session, result: PlacementResult, refusal: Refusal) -> None:
-    """The statement was undone: what was found out on the way holds no more."""
+def _fail_attempt(session: Session, result: PlacementResult, refusal: Refusal) -> None:
+    """Reset the state that the undone statement leaves stale, and set the result's refusal."""
     session.evaluator.forget_boards()
     session.ledger.to_end.clear()
-    for task, node in result.nominated_before.items():  # nothing is written of what was decided since
+    for task, node in result.nominated_before.items():  # the nominations decided since are never written
         session.ledger.nominate(task, node)
     result.nominated.clear()
     result.placed.clear()
@@ -154,28 +153,32 @@ def _give_up(session: Session, result: PlacementResult, refusal: Refusal) -> Non
     result.refusal = refusal
 
 
-# ------------------------------------------------------------------ for the actions that go over what was refused
+# ------------------------------------------------------------------ for the actions that revisit rejected groups
 
 
-def ask_in_order(session: Session, wanted: Callable[[PlacementResult], bool], ask: Ask) -> Iterator[Decision | None]:
-    """Ask for each refused group whose result is `wanted`, in order. Yields a decision where pods are to end."""
+def revisit(
+    session: Session, wanted: Callable[[PlacementResult], bool], find_victims: FindVictims
+) -> Iterator[Decision | None]:
+    """Find victims for each rejected group whose result is `wanted`, in order. Yields the decisions to evict."""
     refused = [group for group, result in session.outcomes.items() if result.refused and wanted(result)]
     for group in ordered(session, refused):
-        yield None if group is None else _asked(session, group, session.outcomes[group], ask)
+        yield None if group is None else _revisit_group(session, group, session.outcomes[group], find_victims)
 
 
 def waits_for_nodes(session: Session, result: PlacementResult) -> bool:
-    """Whether nodes were looked for in vain, and no pod ends for it already; nodes may be kept for it for later."""
+    """Whether the group fits on no nodes and waits for no victims. It may have a reservation for a later start."""
     if not result.refused or not result.tried or result.over_capacity:
         return False
     known, starts = session.nominations, session.nominations.starts
     return not any(known.node_of(task) and task not in starts for task in result.tried)
 
 
-def _asked(session: Session, group: Group, result: PlacementResult, ask: Ask) -> Decision | None:
-    with trying(session, result) as statement:
+def _revisit_group(
+    session: Session, group: Group, result: PlacementResult, find_victims: FindVictims
+) -> Decision | None:
+    with attempt_statement(session, result) as statement:
         before = dict(result.nominated)
-        preemptions = ask(session, group, result)
+        preemptions = find_victims(session, group, result)
         if preemptions or result.nominated != before:
             new = {task: node for task, node in result.nominated.items() if before.get(task) != node}
             pending = {task: node for task, node in new.items() if task.phase is Phase.PENDING}

@@ -1,15 +1,15 @@
-"""The backfill action: groups that end in time use what is kept for a gang that cannot start yet.
+"""The backfill action: places short groups on nodes that are reserved for a gang, if they end before the gang starts.
 
-While it is configured, `allocate` keeps nodes for gangs that wait (see `reserving`), and whatever else is placed leaves
-that room. Groups of a known duration that `allocate` refused are tried again here without leaving the room of gangs
-that start only when they have ended.
+While it is configured, `allocate` reserves nodes for gangs that cannot start yet (see `reserving`), and other groups
+leave that capacity free. This action retries the rejected groups of known duration. They may use the capacity of
+gangs that start after their end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from session_scheduler.actions.allocate import ordered, trying
+from session_scheduler.actions.allocate import attempt_statement, ordered
 from session_scheduler.actions.placing import place_group
 from session_scheduler.framework.session import Session
 from session_scheduler.framework.statement import Decision, PlacementResult
@@ -18,7 +18,7 @@ from session_scheduler.model.groups import Group, Phase
 
 
 def backfill(session: Session) -> Iterator[Decision | None]:
-    """Try what was refused, in order. Yields a decision where something was placed, else None."""
+    """Retry the rejected groups in order. Yields a decision if pods are placed, else None."""
     starts = session.nominations.starts
     if not starts:
         return
@@ -29,9 +29,9 @@ def backfill(session: Session) -> Iterator[Decision | None]:
 
 
 def _ends_within(result: PlacementResult, seconds: float) -> bool:
-    """Whether something of a group waits for room, or for what its queue may have, and ends within so many seconds."""
+    """Whether pods of a group wait for nodes or for their queue's quota, and all end within this many seconds."""
     failed = result.refusal is not None and result.refusal.failed
-    together = result.group.is_gang or result.group.topology_key is not None  # else the rest can be placed later
+    together = result.group.is_gang or result.group.topology_key is not None  # else the rest can follow later
     if failed or any(result.nominated.values()) or (result.placed and together):
         return False
     waits = [task for task in (*result.tried, *result.over_capacity) if task.phase is Phase.PENDING]
@@ -40,9 +40,9 @@ def _ends_within(result: PlacementResult, seconds: float) -> bool:
 
 
 def _fill(session: Session, group: Group) -> Decision | None:
-    """As `try_group`, but no pod is preempted; what `allocate` found out stands where nothing is placed."""
+    """As `try_group`, without preemption. If nothing is placed, the result of `allocate` stays."""
     result = PlacementResult(group)
-    with trying(session, result) as statement, session.nominated.backfilling():
+    with attempt_statement(session, result) as statement, session.nominated.backfilling():
         place_group(session, statement, group, result)
         if result.placed:
             result.filled_in = True

@@ -1,4 +1,4 @@
-"""The largest part of a gang that could be placed: `explain` reports it of a gang that does not start."""
+"""The largest part of a gang that the nodes fit. `explain` reports it for a gang that cannot start."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from session_scheduler.model.columns import BoolColumn
 from session_scheduler.model.groups import Group, Phase, Task
 
 MOST_WAYS: Final = 64
-"""Orders of the tasks on sets of nodes that are tried; a cluster may have thousands of domains."""
+"""How many pairs of a task order and a node set are tried; a cluster may have thousands of domains."""
 Part = tuple[dict[Task, str], dict[Task, str], str | None]
-"""The node of each task that is placed, why the others are not, and what refuses the rest as a whole, if anything."""
+"""The node of each placed task, the reason for each other task, and the reason that rejects the rest, if any."""
 
 
 def is_gang(group: Group) -> bool:
-    """Whether several of its tasks must still be placed together."""
+    """Whether the group still needs several of its tasks placed together."""
     return not group.single and not group.missing and (group.needed > 1 or bool(group.lacks))
 
 
 def best_part(session: Session, group: Group, ways: int = MOST_WAYS) -> Part:
-    """The part that lacks least of the sub-groups' minima, of these that with the most tasks, of equal ones the first
-    that is found; all is as it was then. PluginError.
+    """The part that lacks the fewest required sub-group members, then the one with the most tasks, then the first
+    found. The session is unchanged afterwards. Raises PluginError.
     """
     tasks = required_first(session, group, sorted(group.in_phase(Phase.PENDING), key=session.runner.task_key))
     refusals = {task: session.evaluator.evaluation(task.cls).refusal for task in tasks}
@@ -48,15 +48,15 @@ def best_part(session: Session, group: Group, ways: int = MOST_WAYS) -> Part:
     with session.ledger.statement(group) as statement:
         request = PlacementRequest(session, statement, group, tasks, expected=len(tasks))
         for number, way in enumerate(islice(_ways(request, masks), ways)):
-            placed, refused, reason = _placed(way)
-            if not number or _worth(group, placed) > _worth(group, best[0]):
+            placed, refused, reason = _try_part(way)
+            if not number or _rank(group, placed) > _rank(group, best[0]):
                 best = placed, {**barred, **refused}, reason
             if len(placed) == len(tasks):
                 break
     return best
 
 
-def _worth(group: Group, placed: Collection[Task]) -> tuple[int, int]:
+def _rank(group: Group, placed: Collection[Task]) -> tuple[int, int]:
     short = group.short_of([*group.in_phase(Phase.BOUND, Phase.ASSUMED), *placed]) if group.minima else {}
     return -sum(short.values()), len(placed)
 
@@ -68,11 +68,11 @@ def _ways(request: PlacementRequest, masks: Sequence[BoolColumn | None]) -> Iter
             yield replace(there, tasks=order)
 
 
-def _placed(request: PlacementRequest) -> Part:
-    """What one way places: all together, and what is left then one by one; undone."""
+def _try_part(request: PlacementRequest) -> Part:
+    """Place the tasks together, then the rest one by one, and undo it all."""
     statement = request.statement
     attempt = one_way(request)
-    closed: dict[TaskClass, str] = {}  # why one of the class was refused; nothing has been placed since
+    closed: dict[TaskClass, str] = {}  # the reason that rejects the class until another task is placed
     for task in request.tasks:
         if task.node is not None or task.cls in closed:
             continue

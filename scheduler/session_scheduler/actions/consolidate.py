@@ -1,9 +1,9 @@
-"""The consolidate action: room that lies in pieces is brought together, by moving running pods for what does not fit.
+"""The consolidate action: defragments the cluster by moving running pods, so that a rejected group fits.
 
-It goes after the actions that look for room in other ways, over what these refused. A pod is moved only where with it
-all of a group fits that was refused, and everything that is moved fits elsewhere at the same time: the session shows
-both, tried out by `Moving`. The moved pods are asked to end; their controllers make them again, and they go to the
-nodes that were found. One group at a time: what is found next counts on where these pods are then.
+It runs after the other actions, over the groups that they rejected. It moves pods only if the whole group fits then and
+every moved pod fits on another node; `Moving` simulates both in the session. The scheduler evicts the moved pods, their
+controllers recreate them, and the new pods go to the nodes found. Moves for one group complete before those for the
+next begin.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from session_scheduler.actions.allocate import ordered, trying, waits_for_nodes
+from session_scheduler.actions.allocate import attempt_statement, ordered, waits_for_nodes
 from session_scheduler.actions.moving import Moving
 from session_scheduler.actions.node_sets import NotFitting, node_sets
 from session_scheduler.actions.placing import required_first
@@ -28,12 +28,13 @@ from session_scheduler.state.moves import controller_of
 
 ELSEWHERE: Final = "cluster"
 _MOST_SETS: Final = 8
-"""Of the sets of nodes that plugins offer a group: how many are tried."""
+"""How many of the node sets that plugins offer a group are tried."""
 _MOST_NAMED: Final = 5
+"""How many moved pods a message names."""
 
 
 def consolidate(session: Session) -> Iterator[Decision | None]:
-    """Try what was refused, in order, until pods are moved for one. Yields a decision then, else None."""
+    """Visit the rejected groups in order until one gets moves. Yields that decision, and None for the others."""
     refused = [group for group, result in session.outcomes.items() if waits_for_nodes(session, result)]
     if not refused:
         return
@@ -46,51 +47,51 @@ def consolidate(session: Session) -> Iterator[Decision | None]:
 
 
 class _Consolidation:
-    """Of one session."""
+    """The consolidation of one session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._budgets = session.snapshot.cache.budgets.now()
-        self._in_vain: set[tuple[Any, ...]] = set()
-        """What was tried in vain, and would be so again."""
+        self._hopeless: set[tuple[Any, ...]] = set()
+        """The kinds of single tasks for which no moves help in this session."""
 
     def decide(self, group: Group, result: PlacementResult) -> Decision | None:
-        """Move pods for a group if it fits then."""
+        """The decision to move pods for a group; None if no moves make it fit."""
         session = self._session
-        with trying(session, result) as statement:
-            preemption = self._found(group, result)
+        with attempt_statement(session, result) as statement:
+            preemption = self._find_moves(group, result)
             if preemption is not None:
-                self._note(result, preemption)
+                self._apply(result, preemption)
                 return statement.commit(preemptions=[preemption], nominated=preemption.nominated)
         return None
 
-    def _note(self, result: PlacementResult, preemption: Preemption) -> None:
+    def _apply(self, result: PlacementResult, preemption: Preemption) -> None:
         session = self._session
         for task, node in preemption.nominated.items():
             result.nominated_before.setdefault(task, "")
             session.ledger.nominate(task, node)
             result.nominated[task] = node
-            result.reasons[task] = f"{result.reasons[task].removesuffix('.')}. {_awaited(preemption)}"
+            result.reasons[task] = f"{result.reasons[task].removesuffix('.')}. {_moves_as_text(preemption)}"
         for task, node in preemption.moves.items():
             session.snapshot.cache.moves.decided(task, node, session.now)
-            session.ledger.touched.append(task.row)  # that it ends changes what a node costs
+            session.ledger.touched.append(task.row)  # it changes the ranking of nodes
 
-    def _found(self, group: Group, result: PlacementResult) -> Preemption | None:
+    def _find_moves(self, group: Group, result: PlacementResult) -> Preemption | None:
         session = self._session
         tasks = [task for task in result.tried if task.phase is Phase.PENDING and task in result.reasons]
         if group.topology_key is not None or any(task.pod.spec.preemption_policy == "Never" for task in tasks):
             return None
         if group.needed > 1 or group.lacks:
-            return self._for(group, required_first(session, group, tasks), group.needed)
-        found = (self._for(group, [task], 1) for task in tasks)
+            return self._moves_for(group, required_first(session, group, tasks), group.needed)
+        found = (self._moves_for(group, [task], 1) for task in tasks)
         return next((one for one in found if one is not None), None)
 
-    def _for(self, group: Group, tasks: Sequence[Task], needed: int) -> Preemption | None:
-        """What is to be moved so that so many of these tasks fit; None where nothing helps. Raises PluginError."""
+    def _moves_for(self, group: Group, tasks: Sequence[Task], needed: int) -> Preemption | None:
+        """The moves that make `needed` of these tasks fit; None if there are none. Raises PluginError."""
         session, alone = self._session, len(tasks) == 1
         first, own = tasks[0], session.nominated.left_out(tasks[0])
         key = (first.cls, first.preemptor_priority, own, group.queue, group.preemptible)
-        if len(tasks) < needed or (alone and key in self._in_vain):
+        if len(tasks) < needed or (alone and key in self._hopeless):
             return None
         if session.runner.limits_capacity and session.runner.over_capacity(group, tasks[:needed]):
             return None
@@ -100,7 +101,7 @@ class _Consolidation:
                 if preemption is not None:
                     return preemption
         if alone and (session.registered.preempts_alike or not session.runner.limits_preemption):
-            self._in_vain.add(key)
+            self._hopeless.add(key)
         return None
 
     def _subsets(self, group: Group) -> Sequence[BoolColumn | None]:
@@ -130,11 +131,11 @@ class _Consolidation:
         return Preemption(seats, tuple(moves), ELSEWHERE, moves)
 
 
-def _awaited(preemption: Preemption) -> str:
-    """What the tasks wait for."""
+def _moves_as_text(preemption: Preemption) -> str:
+    """The moves that the tasks wait for."""
     names = sorted(task.key for task in preemption.moves)
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"consolidation: pods are moved to other nodes for it: {', '.join(names[:_MOST_NAMED])}{more}."
+    return f"consolidation: pods move to other nodes for it: {', '.join(names[:_MOST_NAMED])}{more}."
 
 
 def _units(tasks: Iterable[Task]) -> list[Unit]:
@@ -142,7 +143,7 @@ def _units(tasks: Iterable[Task]) -> list[Unit]:
 
 
 class _Movable:
-    """Which running tasks may be moved for some tasks of a group."""
+    """The running tasks that may move for some tasks of a group."""
 
     def __init__(self, session: Session, group: Group, tasks: Sequence[Task], budgets: Budgets) -> None:
         self._session = session
@@ -153,16 +154,16 @@ class _Movable:
         self._on: dict[str, Sequence[Task]] = {}
 
     def on(self, node: str) -> Sequence[Task]:
-        """Those on a node, the more important first: those that can stay do. Raises PluginError."""
+        """The movable tasks on a node, the most important first. Raises PluginError."""
         if node not in self._on:
-            tasks = [task for task in self._session.snapshot.cache.tasks_on(node) if self._may_be_moved(task)]
+            tasks = [task for task in self._session.snapshot.cache.tasks_on(node) if self._is_movable(task)]
             if self._session.runner.limits_preemption:
                 tasks = self._session.runner.preemptable(self._group, tasks)
             self._on[node] = [task for unit in sorted(_units(tasks), key=importance) for task in unit.tasks]
         return [task for task in self._on[node] if task.phase is Phase.BOUND and task.node == node]
 
-    def _may_be_moved(self, task: Task) -> bool:
-        """Whether it is made again elsewhere as it is known here, and matters no more than what waits."""
+    def _is_movable(self, task: Task) -> bool:
+        """Whether a controller recreates the pod with the same needs, and it is no more important than the group."""
         session, group, pod = self._session, task.group, task.pod
         pod_group = group.pod_group
         together = group.is_gang or group.topology_key is not None

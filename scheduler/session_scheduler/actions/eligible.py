@@ -1,4 +1,7 @@
-"""The running pods that may end for a group: which ones a trial offers, and whether callbacks object to a choice."""
+"""Eligible victims: the running pods that preemption or reclaim may evict for one group.
+
+A trial lists them by node, and asks here whether a plugin's callbacks object to a set of victims.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ from session_scheduler.model.groups import Group, Phase, Task
 
 
 class EligibleVictims:
-    """For one trial. Whatever asks callbacks raises PluginError."""
+    """The eligible victims of one trial. Methods that call callbacks raise PluginError."""
 
     def __init__(self, session: Session, group: Group, priority: int, *, reclaims: bool, alike: bool) -> None:
-        """`reclaims`: of other queues, whatever their priorities; `alike`: one answer may stand for scenarios whose
-        victims are alike, where callbacks promise it.
+        """`reclaims`: victims come from other queues, whatever their priority. `alike`: scenarios with alike victims
+        may share one answer if the callbacks promise that.
         """
         self.on_nodes_with_binds: set[str] = set()
-        """The nodes where `on` left out tasks of lower priority, for they are being bound."""
+        """The nodes where `on` skipped tasks of lower priority because their binds are in flight."""
         self._runner = session.runner
         self._cache = session.snapshot.cache
         self._leaves = session.ledger.leaves
@@ -30,10 +33,10 @@ class EligibleVictims:
         self._preemptible: dict[Group, bool] = {}
         self._bound_in_part: dict[Group, bool] = {}
         self._objections: dict[object, str | None] | None = {} if alike and session.registered.validates_alike else None
-        """To reclaiming, by what is alike of the victims; None where nothing is promised."""
+        """Objections of reclaim validators, by what makes victims alike; None if the callbacks promise nothing."""
 
     def on(self, node: str) -> list[Task]:
-        """Those on a node; not those whose binding, or their gang's, is in flight, nor those that callbacks spare."""
+        """The victims on a node, without tasks that callbacks spare or whose bind, or gang's bind, is in flight."""
         tasks = self._cache.tasks_on(node)
         found = [task for task in tasks if not self._is_being_bound(task)]
         if any(task.standing < self._priority for task in tasks if task not in found):
@@ -43,15 +46,15 @@ class EligibleVictims:
         return self._runner.preemptable(self._group, filter(self._is_outranked, found)) if self._limited else found
 
     def others_end_on(self, node: str) -> bool:
-        """Whether tasks on a node were made to end that these outrank, or that may end for their queue's share."""
+        """Whether another preemption evicts tasks on the node that this group could evict, too."""
         return any(
             task.standing < self._priority or (self._others_reclaimed and task.group.queue != self._group.queue)
             for task in self._cache.tasks_on(node)
-            if self._ends_for_others(task) and not self._is_being_bound(task)
+            if self._is_evicted(task) and not self._is_being_bound(task)
         )
 
     def objection(self, nominated: Mapping[Task, str], victims: Sequence[Task]) -> str | None:
-        """Why callbacks do not let these victims end so that tasks go there; None where they do."""
+        """Why callbacks object to evicting these victims for these nominations; None if they do not."""
         if not self._limited:
             return None
         scenario = Scenario(self._group, nominated, victims)
@@ -68,11 +71,11 @@ class EligibleVictims:
         return refusal.reason if refusal is not None else None
 
     def _is_outranked(self, task: Task) -> bool:
-        """Whether a task, or its group as a whole, is of lower priority: callbacks are asked about no others."""
+        """Whether a task, or its whole group, has lower priority. Callbacks are asked about such tasks only."""
         return task.standing < self._priority or task.group.priority < self._priority
 
     def _is_of_other_queue(self, task: Task) -> bool:
-        """Whether a task is another queue's, and may end at all."""
+        """Whether a task is in another queue and preemptible."""
         group = task.group
         if group not in self._preemptible:
             self._preemptible[group] = group.queue != self._group.queue and group.preemptible
@@ -86,7 +89,7 @@ class EligibleVictims:
             self._bound_in_part[group] = bool(group.in_phase(Phase.ASSUMED))
         return self._bound_in_part[group]
 
-    def _ends_for_others(self, task: Task) -> bool:
-        """Whether a running task was made to end already, so that another one has its place."""
-        ends = task.pod.metadata.deletion_timestamp is not None
-        return task.uid in self._cache.preempted or (ends and is_disrupted(task.pod, PREEMPTED))
+    def _is_evicted(self, task: Task) -> bool:
+        """Whether a preemption already evicts a running task."""
+        terminating = task.pod.metadata.deletion_timestamp is not None
+        return task.uid in self._cache.preempted or (terminating and is_disrupted(task.pod, PREEMPTED))

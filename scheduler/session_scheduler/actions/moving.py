@@ -1,9 +1,8 @@
-"""The moves of running pods that make others fit: tried out in the session for `consolidate`, and undone.
+"""The simulation of moves: finds running pods to move so that a group's tasks fit. `consolidate` runs it.
 
-Tasks are seated one after the other. For one that fits nowhere the nodes that refuse it are tried, those first that
-lack least: there the removal of all that may be moved is simulated, and undone as far as the task still fits. What is
-then in the way must find another node that has room now. So at any time the session shows how it would be when all of
-it is done.
+It places the tasks one after the other. If a task fits on no node, it tries the nodes that lack the least: it removes
+all movable pods of the node and puts back those beside which the task still fits. Each pod that stays removed must fit
+on another node now. The session shows the state after all moves so far, and everything is undone at the end.
 """
 
 from __future__ import annotations
@@ -24,31 +23,31 @@ from session_scheduler.model.columns import BoolColumn, IntColumn
 from session_scheduler.model.groups import NO_COUNTS, Group, Phase, Task
 
 _MOST_NODES: Final = 100
-"""Nodes of which it is worked out what a task's seat there takes."""
-_MOST_LOOKED_AT: Final = 1000
-"""Nodes of which it is looked whether anything on them can be moved."""
+"""How many nodes are tried for a task."""
+_MOST_SCANNED: Final = 1000
+"""How many nodes are scanned for movable pods."""
 _MOST_TRIES: Final = 4
-"""Nodes that are tried for a pod that is moved: a plugin that places groups may refuse those that filters offer."""
+"""How many nodes are tried for a moved pod: a plugin that places groups can refuse a node that passes the filters."""
 _NO_USE: Final = 2**62
 _MORE_THAN_ANY: Final = 2**50
 
 
 @dataclass(frozen=True, slots=True)
 class _Seat:
-    """A node's row, and where those would go that are in the way there."""
+    """A row for a task, and the new rows of the pods that move away for it."""
 
     row: int
     moves: Mapping[Task, int]
 
     @property
-    def price(self) -> tuple[int, int, int]:
-        """How many pods, the highest of their priorities, and the sum: the less the better, in this order."""
+    def cost(self) -> tuple[int, int, int]:
+        """The number of moved pods, then their highest priority, then the sum of their priorities."""
         priorities = [task.standing for task in self.moves]
         return len(priorities), max(priorities), sum(priorities)
 
 
 class Moving:
-    """Tasks of one group, and what is moved for them. Use as a context manager: all is undone at its end."""
+    """The moves for tasks of one group. Use it as a context manager, which undoes everything at its end."""
 
     def __init__(
         self,
@@ -59,9 +58,9 @@ class Moving:
         *,
         aside: bool = False,
     ) -> None:
-        """`subset`: the rows where the tasks may go, None for all; `movable`: the tasks on a node that may be moved,
-        those first that are to stay rather than others. `aside`: what is moved goes where the group's tasks have the
-        least use for the room, rather than where scores would have it.
+        """`subset`: the rows that the tasks may go to, None for all. `movable`: the movable tasks on a node, those to
+        keep in place first. `aside`: moved pods go to the nodes that are the least useful to the group, rather than to
+        the best score.
         """
         self._session = session
         self._group = group
@@ -71,17 +70,17 @@ class Moving:
         self._away: dict[Task, tuple[str, Phase, Mapping[Hashable, int]]] = {}
         self._aside = aside
         self._use: IntColumn | None = None
-        """How much each row lacks for a task that might be seated there; with `aside` only."""
+        """With `aside` only: how much each row lacks for the task to place."""
         self._fitting: dict[object, BoolColumn] = {}
-        """By class, and what else decides: the rows that fit a task that is moved."""
+        """By class and other traits of a moved task: the rows that fit it."""
         self._vacated: set[int] = set()
-        """The rows that tasks leave: what they leave is for the group, and free only when they have ended."""
+        """The rows that tasks move away from. Their capacity is for the group, once the tasks have terminated."""
         self.seats: dict[Task, int] = {}
-        """The row of each task of the group that has one."""
+        """The rows of the group's placed tasks."""
         self.moves: dict[Task, int] = {}
-        """The row of each task that is moved."""
+        """The new rows of the moved tasks."""
         self._lacks = dict(group.lacks)
-        """By sub-group: how many more need a seat. Counted along, for a large group is slow to ask."""
+        """By sub-group: how many more tasks it requires. Updated here, because large groups compute it slowly."""
 
     def __enter__(self) -> Self:
         return self
@@ -95,30 +94,30 @@ class Moving:
                 self._session.evaluator.forget_boards(self._subset)
 
     def seat_all(self, tasks: Sequence[Task], needed: int) -> bool:
-        """Seat so many of the tasks, and of each sub-group its minimum: what the group needs most comes first in them.
+        """Place `needed` of the tasks, sub-group minima included. Tasks that the group requires come first.
 
-        First those that fit anyhow; then, as far as that is too few, others by moving pods.
+        It places the tasks that fit without moves first, then others by moving pods if these are too few.
         """
-        left = [task for task in tasks if not (self._is_wanted(task, needed) and self._seat_freely(task))]
+        left = [task for task in tasks if not (self._is_wanted(task, needed) and self._place_without_moves(task))]
         while left and not self._enough(needed):
             if len(self.seats) + len(left) < needed or self._session.expired():
                 return False
             task = left.pop(0)
-            if self._is_wanted(task, needed) and not self._seat_freely(task):
-                seat = self._cheapest(task)
+            if self._is_wanted(task, needed) and not self._place_without_moves(task):
+                seat = self._cheapest_seat(task)
                 if seat is not None:
-                    self._take(task, seat)
+                    self._take_seat(task, seat)
         return self._enough(needed)
 
     def _enough(self, needed: int) -> bool:
         return len(self.seats) >= needed and not self._lacks
 
     def _is_wanted(self, task: Task, needed: int) -> bool:
-        """Whether the group could start without a task only if others took its part."""
+        """Whether the group still needs the task: its sub-group lacks tasks, or the other sub-groups leave a need."""
         lacks = self._lacks
         return task.sub_group in lacks or len(self.seats) + sum(lacks.values()) < needed
 
-    def _seated(self, task: Task, row: int) -> None:
+    def _note_placed(self, task: Task, row: int) -> None:
         self.seats[task] = row
         name = task.sub_group
         if name in self._lacks:
@@ -128,46 +127,46 @@ class Moving:
 
     # ------------------------------------------------------------------ a seat for one task
 
-    def _seat_freely(self, task: Task) -> bool:
+    def _place_without_moves(self, task: Task) -> bool:
         mark = self._statement.checkpoint()
         with self._session.without_reasons():
             one_way(PlacementRequest(self._session, self._statement, self._group, [task], subset=self._subset))
         if self._statement.placed_since(mark):
-            self._seated(task, task.row)
+            self._note_placed(task, task.row)
             return True
         self._statement.rollback(mark)
         return False
 
-    def _cheapest(self, task: Task) -> _Seat | None:
+    def _cheapest_seat(self, task: Task) -> _Seat | None:
         best: _Seat | None = None
         left = self._session.options.most_moves - len(self.moves)
-        for least, row in self._rows(task):
+        for least, row in self._candidate_rows(task):
             if self._session.expired() or least > left or (best is not None and len(best.moves) <= least):
                 break
             seat = self._seat_on(task, row)
-            if seat is not None and len(seat.moves) <= left and (best is None or seat.price < best.price):
+            if seat is not None and len(seat.moves) <= left and (best is None or seat.cost < best.cost):
                 best = seat
         return best
 
-    def _rows(self, task: Task) -> list[tuple[int, int]]:
-        """The rows that refuse a task and have something that can be moved: (how many pods at least, row), the fewest
-        first. Looked at are those that lack least.
+    def _candidate_rows(self, task: Task) -> list[tuple[int, int]]:
+        """The rows that do not fit the task and have movable pods: (the minimum number of moves, row), the fewest
+        first. Scans the rows that lack the least.
         """
         session = self._session
         board = session.evaluator.board(task, self._subset)
         rows = np.array(board.helpable(task), np.int64)
-        if session.calls.places_groups:  # what filters offer was refused by what places groups
+        if session.calls.places_groups:  # the plugin that places groups refused the rows that pass the filters
             rows = np.concatenate([rows, np.flatnonzero(board.mask)])
         lacking = self._lacking(task)
         if self._aside:
             self._use = np.full(session.table.size, _NO_USE)
             self._use[rows] = lacking[rows]
         self._fitting.clear()
-        rows = rows[np.lexsort((session.runner.ties()[rows], lacking[rows]))][:_MOST_LOOKED_AT]
+        rows = rows[np.lexsort((session.runner.ties()[rows], lacking[rows]))][:_MOST_SCANNED]
         found: list[tuple[int, int]] = []
         for row in rows.tolist():
             tasks = self._movable_on(row)
-            fewest = self._fewest(task, row, tasks)
+            fewest = self._fewest_moves(task, row, tasks)
             if fewest <= len(tasks):
                 found.append((fewest, row))
             if len(found) == _MOST_NODES:
@@ -175,15 +174,15 @@ class Moving:
         return sorted(found, key=lambda entry: entry[0])
 
     def _lacking(self, task: Task) -> IntColumn:
-        """How much of what a task requests each row lacks, summed up over the resources, in thousandths of each."""
+        """How much of the task's requests each row lacks: thousandths of each request, summed over the resources."""
         view, total = self._session.table.all_rows(), np.zeros(self._session.table.size, np.int64)
         for resource, amount in _amounts(task):
             free = view.allocatable(resource) - view.used(resource)
             total += np.maximum(amount - free, 0) * 1000 // amount
         return total
 
-    def _fewest(self, task: Task, row: int, tasks: Sequence[Task]) -> int:
-        """How many of the tasks on a row must leave it at least: the largest ones of each resource that it lacks."""
+    def _fewest_moves(self, task: Task, row: int, tasks: Sequence[Task]) -> int:
+        """A lower bound of the tasks that must leave the row: for each resource it lacks, count the largest ones."""
         view, fewest = self._session.table.all_rows(), 1
         for resource, amount in _amounts(task):
             lacks = amount - int(view.allocatable(resource)[row]) + int(view.used(resource)[row])
@@ -194,11 +193,11 @@ class Moving:
         return fewest
 
     def _movable_on(self, row: int) -> list[Task]:
-        """The tasks on a row that may be moved, and that fit elsewhere."""
+        """The movable tasks on a row that fit on another row."""
         return [task for task in self._movable(self._session.ledger.node_at(row)) if self._fits_elsewhere(task, row)]
 
     def _fits_elsewhere(self, task: Task, left: int) -> bool:
-        """Whether filters offer a task another row, as things are before anything is moved for the seat."""
+        """Whether another row than `left` passes the task's filters, before any move for the seat."""
         key = task.cls, task.standing, task.group.queue
         rows = self._fitting.get(key)
         if rows is None:
@@ -207,16 +206,16 @@ class Moving:
         return bool(rows.sum() > rows[left])
 
     def _seat_on(self, task: Task, row: int) -> _Seat | None:
-        """What it takes to seat a task there; all is as it was then."""
-        moved = self._in_the_way(task, row)
+        """The seat on a row, or None. The session is unchanged afterwards."""
+        moved = self._remove_minimum(task, row)
         mark = self._statement.checkpoint()
-        moves = self._moves(task, row, moved) if moved else {}
+        moves = self._place_moved(task, row, moved) if moved else {}
         self._statement.rollback(mark)
         self._put_back(moved)
         return _Seat(row, moves) if moves else None
 
-    def _in_the_way(self, task: Task, row: int) -> list[Task]:
-        """Simulate removing what must leave a row for a task; nothing where that does not help, or none need leave."""
+    def _remove_minimum(self, task: Task, row: int) -> list[Task]:
+        """Simulate removing the tasks that must leave the row; none if the task fits without that or does not fit."""
         tasks = self._movable_on(row)
         for other in tasks:
             self._remove(other)
@@ -231,39 +230,39 @@ class Moving:
                 moved.append(other)
         return moved
 
-    def _moves(self, task: Task, row: int, moved: Sequence[Task]) -> dict[Task, int]:
-        """Seat the task, and find rows for those that are removed, the largest first; nothing where one has none.
+    def _place_moved(self, task: Task, row: int, moved: Sequence[Task]) -> dict[Task, int]:
+        """Place the task, then the moved tasks, the largest first. Returns their rows; none if one does not fit.
 
-        What is done for it is left for the caller to undo, or to keep.
+        The caller keeps or undoes the placements.
         """
         if not self._place(task, self._group, row):
             return {}
         found: dict[Task, int] = {}
         for other in sorted(moved, key=_size, reverse=True):
-            elsewhere = self._elsewhere(other, row)
-            if elsewhere is None:
+            new_row = self._place_elsewhere(other, row)
+            if new_row is None:
                 return {}
-            found[other] = elsewhere
+            found[other] = new_row
         return found
 
-    def _take(self, task: Task, seat: _Seat) -> None:
+    def _take_seat(self, task: Task, seat: _Seat) -> None:
         for other in seat.moves:
             self._remove(other)
         mark = self._statement.checkpoint()
-        stands = self._place(task, self._group, seat.row)
-        stands = stands and all(self._place(other, other.group, row) for other, row in seat.moves.items())
-        if not stands:
+        placed = self._place(task, self._group, seat.row)
+        placed = placed and all(self._place(other, other.group, row) for other, row in seat.moves.items())
+        if not placed:
             self._statement.rollback(mark)
             self._put_back(list(seat.moves))
             return
-        self._seated(task, seat.row)
+        self._note_placed(task, seat.row)
         self.moves.update(seat.moves)
         self._vacated.add(seat.row)
 
-    # ------------------------------------------------------------------ what is asked
+    # ------------------------------------------------------------------ placement on one row
 
-    def _elsewhere(self, task: Task, left: int) -> int | None:
-        """The best row for a task that is moved, where it is put; not one that others leave: there it would wait."""
+    def _place_elsewhere(self, task: Task, left: int) -> int | None:
+        """Place a moved task on its best row, without vacated rows: there it would wait for pods to terminate."""
         session = self._session
         board = session.evaluator.synced_board(task)
         mask = board.mask.copy()
@@ -284,7 +283,7 @@ class Moving:
         return fits
 
     def _place(self, task: Task, group: Group, row: int) -> bool:
-        """Whether a task could be put on a row, and was."""
+        """Place a task on a row; False if it does not fit."""
         mark = self._statement.checkpoint()
         with self._session.without_reasons():
             one_way(PlacementRequest(self._session, self._statement, group, [task], assignment={task: row}))
@@ -301,11 +300,11 @@ class Moving:
         try:
             self._session.ledger.remove(task)
         finally:
-            task.phase, task.counts = Phase.PENDING, NO_COUNTS  # elsewhere it has others
+            task.phase, task.counts = Phase.PENDING, NO_COUNTS  # the counts depend on the node
         self._session.runner.notify(self._session.registered.on_deallocate, task, node)
 
     def _put_back(self, tasks: Sequence[Task]) -> None:
-        """All of them, whatever plugins say. Raises PluginError."""
+        """Put all of these tasks back, even if a plugin fails. Raises its PluginError afterwards."""
         session = self._session
         failure: PluginError | None = None
         for task in tasks:
@@ -328,5 +327,5 @@ def _size(task: Task) -> tuple[int, int, str]:
 
 
 def _amounts(task: Task) -> list[tuple[str, int]]:
-    """What a task requests, without what is more than any node has."""
+    """The task's requests, without amounts larger than any node has."""
     return [(name, amount) for name, amount in task.cls.requests.items() if amount < _MORE_THAN_ANY]

@@ -1,9 +1,9 @@
-"""The node sets that a group is tried on, and which of those that hold it is the best.
+"""Node sets: the sets of nodes that `placing` tries for a group, and the ranking of those that fit it.
 
-A group with a topology constraint is tried on each domain of its label, as kube-scheduler's TopologyPlacementGenerator
-does it, and the domains that hold it are compared by `score_placement`. What plugins offer (`node_subsets`) is compared
-by the summed scores of the nodes; where there are both, each domain is tried with each of the plugins' sets. Callbacks
-divide any of these sets further (`session.add_subset_nodes`).
+A group with a topology constraint has one set for each domain of its label, as with kube-scheduler's
+TopologyPlacementGenerator. `score_placement` ranks the domains. Sets that plugins offer (`node_subsets`) rank by the
+summed scores of their nodes. With both, each domain is combined with each offered set. Callbacks can divide all of
+these sets further (`session.add_subset_nodes`).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from session_scheduler.model.refusals import Refusal
 from session_scheduler.state.scheduling_queue import TOPOLOGY_PLACEMENT
 
 GENERATOR = TOPOLOGY_PLACEMENT
-"""kube-scheduler's plugin for topology constraints, named in refusals."""
+"""kube-scheduler's plugin for topology constraints; refusals name it."""
 _HIGHEST, _HIGHEST_RAW = 100, 2**55
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeSet:
-    """Nodes on which a group is tried as a whole."""
+    """One set of nodes to place the whole group on."""
 
     mask: BoolColumn
     """Over all rows."""
@@ -39,8 +39,8 @@ class NodeSet:
     """The value of the topology label; None for a set that a plugin offers."""
 
 
-class NotFitting(Exception):  # noqa: N818 (an answer, carried past those that do not ask)
-    """There is no node set to try."""
+class NotFitting(Exception):  # noqa: N818 (an answer rather than an error)
+    """There is no node set to try; `refusal` has the reason."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.reason)
@@ -48,14 +48,14 @@ class NotFitting(Exception):  # noqa: N818 (an answer, carried past those that d
 
 
 def node_sets(session: Session, group: Group) -> list[NodeSet] | None:
-    """The sets to try, in order; None for a group that may go anywhere. Raises NotFitting, PluginError."""
-    sets = _whole_sets(session, group)
+    """The sets to try, in order; None for a group that may use all nodes. Raises NotFitting, PluginError."""
+    sets = _undivided_sets(session, group)
     for call in session.registered.subset_nodes:
         sets = _divided(session, call, group, sets)
     return sets
 
 
-def _whole_sets(session: Session, group: Group) -> list[NodeSet] | None:
+def _undivided_sets(session: Session, group: Group) -> list[NodeSet] | None:
     """The sets before callbacks divide them."""
     offered = _offered(session, group)
     key = group.topology_key
@@ -65,11 +65,11 @@ def _whole_sets(session: Session, group: Group) -> list[NodeSet] | None:
     if offered is None:
         return domains
     both = (NodeSet(one.mask & mask, one.domain) for one in domains for mask in offered)
-    return [one for one in both if one.mask.any()] or _none("plugins offer the group no node that has its label")
+    return [one for one in both if one.mask.any()] or _none(f"plugins offer the group no node with the label {key!r}")
 
 
 def _offered(session: Session, group: Group) -> list[BoolColumn] | None:
-    """The first answer of `node_subsets`; None where no plugin has one."""
+    """The first answer of `node_subsets`; None if no plugin answers."""
     for call in session.calls.functions("node_subsets"):
         answer = call(session, group)
         if answer is not None:
@@ -78,13 +78,13 @@ def _offered(session: Session, group: Group) -> list[BoolColumn] | None:
                 session.runner.note_rejected(task, (call.plugin,))
             for mask in subsets:
                 if getattr(mask, "shape", None) != (session.table.size,) or mask.dtype != np.bool_:
-                    raise call.wrong(f"a subset is no mask of bools over all {session.table.size} rows")
+                    raise call.wrong(f"expected each subset to be a mask of bools over all {session.table.size} rows")
             return subsets
     return None
 
 
 def _divided(session: Session, call: HookCall, group: Group, sets: list[NodeSet] | None) -> list[NodeSet] | None:
-    """The sets, each divided by one plugin. Raises NotFitting where it leaves none, PluginError."""
+    """The sets after one plugin divided each of them. Raises NotFitting if it leaves none, PluginError."""
     whole = [NodeSet(session.table.valid())] if sets is None else sets
     parts = [(one, session.runner.subsets(call, group, one.mask)) for one in whole]
     if all(masks is None for _, masks in parts):
@@ -93,7 +93,7 @@ def _divided(session: Session, call: HookCall, group: Group, sets: list[NodeSet]
         session.runner.note_rejected(task, (call.plugin,))
     found = [NodeSet(mask, one.domain) for one, masks in parts for mask in ((one.mask,) if masks is None else masks)]
     if not found:
-        raise NotFitting(Refusal("no set of nodes is left to the group", call.plugin))
+        raise NotFitting(Refusal("plugins offer the group no nodes", call.plugin))
     return found
 
 
@@ -101,7 +101,7 @@ def _divided(session: Session, call: HookCall, group: Group, sets: list[NodeSet]
 
 
 def _domains(session: Session, group: Group, key: str) -> list[NodeSet]:
-    """The nodes by the label's value, in order of the values; only one where members are on nodes already."""
+    """One set for each value of the label, in natural order; only the members' domain if some are on nodes."""
     table, pinned = session.table, _pinned(session.table, group, key)
     values, valid = table.all_rows().label(key), table.valid()
     texts = table.label_values.names
@@ -115,14 +115,14 @@ def _none(why: str) -> list[NodeSet]:
 
 
 def _pinned(table: NodeTable, group: Group, key: str) -> str | None:
-    """The domain of the members that are on nodes, those too that are ending; None without any. Raises NotFitting."""
+    """The domain of the members on nodes, terminating ones included; None without any. Raises NotFitting."""
     domains: set[str] = set()
     for task in sorted(group.tasks.values(), key=lambda task: task.key):
         if task.node is None:
             continue
         node = table.nodes[task.row] if task.row >= 0 else None
         if node is None:
-            raise _undetermined(f"getting node for pod {task.key}: node {task.node!r} is not known")
+            raise _undetermined(f"getting node for pod {task.key}: node {task.node!r} not found")
         if key not in node.metadata.labels:
             raise _undetermined(f"no topology domain found for pod {task.key}")
         domains.add(node.metadata.labels[key])
@@ -135,12 +135,12 @@ def _undetermined(why: str) -> NotFitting:
     return NotFitting(Refusal(f"cannot determine domain for already scheduled pods: {why}", GENERATOR, failed=True))
 
 
-# ------------------------------------------------------------------ which is best
+# ------------------------------------------------------------------ ranking
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A set that holds the group: the tasks that it takes, and their summed scores."""
+    """A set that fits the group: the tasks that fit there, and their summed scores."""
 
     nodes: NodeSet
     tasks: Sequence[Task]
@@ -148,7 +148,7 @@ class Fit:
 
 
 def ranked(session: Session, group: Group, fits: Sequence[Fit]) -> list[int]:
-    """The sets that hold the group, the best first. What was tried on them must be undone. Raises PluginError."""
+    """The indices of `fits`, the best first. The caller has undone the attempts on them. Raises PluginError."""
     if group.topology_key is None or len(fits) == 1:
         return sorted(range(len(fits)), key=lambda index: (-fits[index].score, index))
     totals = _totals(session, group, fits)
@@ -157,11 +157,11 @@ def ranked(session: Session, group: Group, fits: Sequence[Fit]) -> list[int]:
 
 
 def promising(request: PlacementRequest, sets: Sequence[NodeSet]) -> tuple[list[NodeSet], bool]:
-    """The sets that are worth a try, and whether the first of them that holds the group is the best.
+    """The sets to try, and whether the first of them that fits the group is the best.
 
-    Where each filter looks at one row only, the room on a domain's nodes says how many tasks it takes at most; of one
-    class, placed by the core itself, exactly. Then the domains' scores are known before anything is tried: a group that
-    is to stay on one of thousands of nodes costs hardly more than on one of three. Raises PluginError.
+    If each filter reads one row only, the free capacity of a domain's nodes is an upper bound of the tasks that fit
+    there. The bound is exact for tasks of one class that the core places itself. Then the scores of the domains are
+    known before any attempt, and the number of domains hardly matters. Raises PluginError.
     """
     session, group, tasks = request.session, request.group, request.tasks
     counts = Counter(task.cls for task in tasks)
@@ -170,16 +170,16 @@ def promising(request: PlacementRequest, sets: Sequence[NodeSet]) -> tuple[list[
         return list(sets), False
     first = {task.cls: task for task in reversed(tasks)}
     capacity = {cls: session.evaluator.synced_board(first[cls]).capacity(count) for cls, count in counts.items()}
-    takes = [sum(min(count, int(capacity[cls][one.mask].sum())) for cls, count in counts.items()) for one in sets]
-    hopeful = [(one, count) for one, count in zip(sets, takes, strict=True) if count >= request.needed]
-    if not hopeful or len(counts) > 1 or session.calls.places_groups:
-        return [one for one, _ in hopeful], False
-    fits = [Fit(one, tasks[:count], 0.0) for one, count in hopeful]
+    most = [sum(min(count, int(capacity[cls][one.mask].sum())) for cls, count in counts.items()) for one in sets]
+    candidates = [(one, count) for one, count in zip(sets, most, strict=True) if count >= request.needed]
+    if not candidates or len(counts) > 1 or session.calls.places_groups:
+        return [one for one, _ in candidates], False
+    fits = [Fit(one, tasks[:count], 0.0) for one, count in candidates]
     return [fits[index].nodes for index in ranked(session, group, fits)], True
 
 
 def _totals(session: Session, group: Group, fits: Sequence[Fit]) -> list[int]:
-    """The weighted sum of the plugins' normalised scores of each domain, as kube-scheduler's findBestPlacement."""
+    """The weighted sum of the plugins' normalised scores for each domain, as in kube-scheduler's findBestPlacement."""
     total = np.zeros(len(fits), np.int64)
     every = np.ones(len(fits), np.bool_)
     for scoring in session.calls.placement_scores:
@@ -195,5 +195,5 @@ def _raw(session: Session, group: Group, fits: Iterable[Fit], scoring: ScoreCall
         score = scoring.call(session, group, tuple(fit.tasks), view)
         highest = _HIGHEST if scoring.normalise is Normalise.NONE else _HIGHEST_RAW
         if score is not None and not (type(score) is int and 0 <= score <= highest):
-            raise scoring.call.wrong(f"{score!r} is no score of a placement: return a whole number of 0 to {highest}")
+            raise scoring.call.wrong(f"expected None or a whole number from 0 to {highest}, got {score!r}")
         yield score or 0

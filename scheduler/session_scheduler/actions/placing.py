@@ -1,7 +1,7 @@
-"""The placement of one group in a statement: the ways that are tried until enough of its tasks are placed together.
+"""The placement of one group in a statement: tries node sets and task orders until enough tasks are placed together.
 
-`allocate` calls it for each group, trials and `explain` with running pods simulated away or beside them. Node sets,
-plugins that place groups, and the exhaustive search for small gangs have files of their own below it.
+`allocate` calls it for each group, trials with running pods removed, and `explain` to find reasons. It builds on
+`node_sets`, `plugin_placement` and `search` (exhaustive, for small gangs).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GANG_WAITS = f"{UNSCHEDULABLE}, waiting for minCount pods from a gang to be sche
 
 
 def place_group(session: Session, statement: Statement, group: Group, result: PlacementResult) -> None:
-    """Fill in the result; the statement holds what was placed. Raises PluginError."""
+    """Place a group: the statement records the placements, the result the outcome. Raises PluginError."""
     result.refusal = _group_refusal(session, group)
     if result.refusal is not None:
         return
@@ -44,7 +44,7 @@ def place_group(session: Session, statement: Statement, group: Group, result: Pl
 
 
 def place_ready(request: PlacementRequest, result: PlacementResult) -> None:
-    """As `place_group` for tasks that nothing holds back, those first that are required. Raises PluginError."""
+    """As `place_group`, for tasks that may be placed now, the required ones first. Raises PluginError."""
     group, needed = request.group, request.needed
     if needed == 1 and group.topology_key is None and not group.lacks:
         _place_each(request, result)
@@ -60,10 +60,10 @@ def place_ready(request: PlacementRequest, result: PlacementResult) -> None:
 
 
 def _within_capacity(request: PlacementRequest, result: PlacementResult) -> list[Task]:
-    """The tasks that may have what they request, together; none where these are too few to start, which is noted."""
+    """The tasks that fit their queue's limit together; none, with a refusal, if these are too few to start."""
     group, tasks = request.group, request.tasks
     over = request.session.runner.over_capacity(group, tasks)
-    _note_over(result, over)
+    _note_over_capacity(result, over)
     left = required_first(request.session, group, [task for task in tasks if task not in over])
     if can_start(group, left):
         return left
@@ -75,7 +75,7 @@ def _within_capacity(request: PlacementRequest, result: PlacementResult) -> list
     return []
 
 
-def _note_over(result: PlacementResult, over: Mapping[Task, tuple[str, str]]) -> None:
+def _note_over_capacity(result: PlacementResult, over: Mapping[Task, tuple[str, str]]) -> None:
     result.over_capacity += over
     result.reasons.update((task, reason) for task, (reason, _) in over.items())
     result.tried = [task for task in result.tried if task not in over]
@@ -89,8 +89,8 @@ def _group_refusal(session: Session, group: Group) -> Refusal | None:
             GANG_SCHEDULING,
         )
     if group.terminating:
-        return Refusal(f"PodGroup {group.namespace}/{group.name} is being deleted: its pods are not placed any more",
-                       GANG_SCHEDULING)  # fmt: skip
+        name = f"PodGroup {group.namespace}/{group.name}"
+        return Refusal(f"{name} is being deleted: the scheduler no longer places its pods", GANG_SCHEDULING)
     if group.ref.refusal is not None:
         return group.ref.refusal
     reason = wrong_sub_groups(group)
@@ -101,12 +101,12 @@ def _group_refusal(session: Session, group: Group) -> Refusal | None:
         if isinstance(answer, Refusal):
             return call.refusal(answer)
         if answer is not None:
-            raise call.wrong(f"{answer!r} is no refusal: return a Refusal, or None")
+            raise call.wrong(f"expected a Refusal or None, got {answer!r}")
     return session.runner.pre_allocation(group)
 
 
 def _ready_tasks(session: Session, group: Group, result: PlacementResult) -> list[Task]:
-    """The pending tasks in order, without those that a pre-predicate or a plugin's `prepare` refuses."""
+    """The pending tasks in order, without those that a pre-predicate or a plugin's `prepare` rejects."""
     ready = []
     for task in sorted(group.in_phase(Phase.PENDING), key=session.runner.task_key):
         reason = session.runner.pre_predicate(task)
@@ -128,11 +128,11 @@ def _ready_tasks(session: Session, group: Group, result: PlacementResult) -> lis
 
 
 def _place_each(request: PlacementRequest, result: PlacementResult) -> None:
-    """Tasks that stand for themselves: pods alone, basic groups, and the rest of a gang that has started."""
+    """Place independent tasks: single pods, basic groups, and the remaining pods of a gang that has started."""
     runner, statement, tasks = request.session.runner, request.statement, request.tasks
     for index, task in enumerate(tasks):
         if runner.limits_capacity and (over := runner.over_capacity(task.group, (task,))):
-            _note_over(result, over)
+            _note_over_capacity(result, over)
             continue
         mark = statement.checkpoint()
         attempt = _try_subsets(replace(request, tasks=[task], expected=len(tasks) - index, lone=True))
@@ -140,14 +140,15 @@ def _place_each(request: PlacementRequest, result: PlacementResult) -> None:
             result.placed.append(task)
         else:
             result.reasons[task] = attempt.reasons.get(task) or (
-                attempt.refusal.reason if attempt.refusal else "no node was found"
+                attempt.refusal.reason if attempt.refusal else "no node fits the pod"
             )
 
 
 def _place_together(request: PlacementRequest, result: PlacementResult) -> None:
-    """A gang: all its tasks if they fit, else at least as many as it needs to start.
+    """Place a gang: all of its tasks if they fit, else at least the minimum that it needs to start.
 
-    So are all groups that must stay in one topology domain, a basic one, or the rest of a gang, with one as its need.
+    Groups in one topology domain are placed the same way: a basic group, or the remaining pods of a started gang, has
+    the minimum 1.
     """
     group, tasks, needed, statement = request.group, request.tasks, request.needed, request.statement
     attempt = _try_subsets(request)
@@ -165,28 +166,28 @@ def _place_together(request: PlacementRequest, result: PlacementResult) -> None:
         result.placed_in_part = len(placed) < len(tasks)
         for task in tasks:
             if task.phase is Phase.PENDING:
-                result.reasons.setdefault(task, "the gang has started without it; it is tried again on its own")
-                request.session.runner.forget_rejections(task)  # it was refused beside others, which may be gone
+                result.reasons.setdefault(task, "the gang started without this pod; the scheduler retries it alone")
+                request.session.runner.forget_rejections(task)  # they were beside other tasks, which may be gone
         return
-    waits = _waits(attempt, together=needed > 1 or bool(group.lacks))
+    waits = _waiting_reason(attempt, together=needed > 1 or bool(group.lacks))
     result.refusal = _refusal(attempt, waits)
     for task in tasks:
         result.reasons.setdefault(task, result.refusal.reason if attempt.nowhere else waits)
 
 
-def _waits(attempt: PlacementResult, *, together: bool) -> str:
-    """Why a task waits that would fit by itself."""
+def _waiting_reason(attempt: PlacementResult, *, together: bool) -> str:
+    """The reason for a task that fits on its own but waits for its group."""
     waits = GANG_WAITS if together else UNSCHEDULABLE
     refused = list(attempt.reasons.values())
     if attempt.lacks:
         refused = [why for task, why in attempt.reasons.items() if task.sub_group in attempt.lacks] or refused
-        waits = f"{waits}, and {as_text(attempt.lacks)} for which there is no place"
+        waits = f"{waits}, and lacks nodes for {as_text(attempt.lacks)}"
     blocking = next(iter(refused), attempt.refusal.reason if attempt.refusal else "")
     return f"{waits}: {blocking}" if blocking else waits
 
 
 def _refusal(attempt: PlacementResult, waits: str) -> Refusal:
-    """Why nothing of the group was placed."""
+    """The refusal of a group that was not placed."""
     if attempt.nowhere and attempt.refusal is not None:
         return attempt.refusal
     plugin = attempt.refusal.plugin if attempt.refusal else ""
@@ -194,11 +195,11 @@ def _refusal(attempt: PlacementResult, waits: str) -> Refusal:
     return Refusal(tried + waits, plugin)
 
 
-# ------------------------------------------------------------------ the ways that are tried
+# ------------------------------------------------------------------ node sets and task orders
 
 
 def _try_subsets(request: PlacementRequest) -> PlacementResult:
-    """Try each node set on its own, undone; the best of those that hold the group is done again."""
+    """Try each node set and undo the attempt, then redo the best attempt that placed the group."""
     session, group, statement = request.session, request.group, request.statement
     if group.topology_key is None and not session.runner.divides_nodes:
         return _try_ways(request)
@@ -212,7 +213,7 @@ def _try_subsets(request: PlacementRequest) -> PlacementResult:
     attempts: list[PlacementResult] = []
     fits: list[tuple[Fit, PlacementResult, list[Operation]]] = []
     mark = statement.checkpoint()
-    for nodes in tried or sets[:1]:  # one is tried for its reasons
+    for nodes in tried or sets[:1]:  # without any, try one for its reasons
         attempt = _try_ways(replace(request, subset=nodes.mask))
         attempts.append(attempt)
         placed = statement.placed_since(mark)
@@ -230,16 +231,16 @@ def _try_subsets(request: PlacementRequest) -> PlacementResult:
 
 
 def _fits_nowhere(group: Group, attempts: Sequence[PlacementResult], sets: int) -> PlacementResult:
-    """The first set's reasons; kube-scheduler, too, reports one placement only, and how many there were."""
+    """The first set's reasons and the number of sets. kube-scheduler reports one placement only, too."""
     if not attempts:
-        return PlacementResult(group, refusal=Refusal("no subset of nodes is offered to the group"))
+        return PlacementResult(group, refusal=Refusal("plugins offer the group no nodes"))
     if group.topology_key is not None:
         attempts[0].placements = sets
     return attempts[0]
 
 
 def _try_ways(request: PlacementRequest) -> PlacementResult:
-    """Try orders of the tasks, then the exhaustive search, until as many are placed as start the group."""
+    """Try nominated nodes, orders of the tasks, then the exhaustive search, until enough tasks are placed."""
     session, statement, group, tasks, needed = (
         request.session, request.statement, request.group, request.tasks, request.needed)  # fmt: skip
     mark = statement.checkpoint()
@@ -249,7 +250,7 @@ def _try_ways(request: PlacementRequest) -> PlacementResult:
         if _is_enough(request, mark, len(kept)):
             return attempt
         statement.rollback(mark)
-    elif kept and request.subset is None and not session.calls.places_groups:  # nodes were chosen for some of them
+    elif kept and request.subset is None and not session.calls.places_groups:  # some of the tasks are nominated
         attempt = one_way(replace(request, tasks=_beside_nominated(request, kept)))
         if _is_enough(request, mark, needed):
             return attempt
@@ -266,7 +267,7 @@ def _try_ways(request: PlacementRequest) -> PlacementResult:
             if not _other_orders_may_help(request):
                 return first
     if first is None:
-        return PlacementResult(group, refusal=Refusal("the group has no task to place"))
+        return PlacementResult(group, refusal=Refusal("the group has no pods to place"))
     found = search(request)
     if found is not None:
         attempt = _as_assigned(request, found)
@@ -281,18 +282,18 @@ def _as_assigned(request: PlacementRequest, rows: Mapping[Task, int]) -> Placeme
 
 
 def _is_enough(request: PlacementRequest, mark: int, needed: int) -> bool:
-    """Whether what was placed since the mark starts the group: as many tasks, and of each sub-group its minimum."""
+    """Whether the placements since the mark start the group: `needed` tasks, and each sub-group's minimum."""
     return len(request.statement.placed_since(mark)) >= needed and (request.lone or not request.group.lacks)
 
 
 def _nominated_rows(session: Session, tasks: Sequence[Task]) -> dict[Task, int]:
-    """Where tasks are nominated: these nodes are tried before all others."""
+    """The rows of the tasks' nominated nodes, which are tried first."""
     rows = {task: session.table.row_of.get(session.nominations.node_of(task) or "", -1) for task in tasks}
     return {task: row for task, row in rows.items() if row >= 0}
 
 
 def _beside_nominated(request: PlacementRequest, kept: Mapping[Task, int]) -> list[Task]:
-    """Place those that fit where they are nominated; returns the others."""
+    """Place the tasks that fit on their nominated nodes; returns the others."""
     others = []
     for task in request.tasks:
         if task in kept and request.session.evaluator.fits_on(task, kept[task]):
@@ -303,7 +304,7 @@ def _beside_nominated(request: PlacementRequest, kept: Mapping[Task, int]) -> li
 
 
 def orders(request: PlacementRequest) -> Iterator[list[Task]]:
-    """The task order first; then, for tasks of several classes, the most constrained first and rotations of it."""
+    """The task order; then, for tasks of several classes, the most constrained first, and rotations of that order."""
     yield list(request.tasks)
     if len(unique_classes(request.tasks)) == 1:
         return
@@ -317,10 +318,10 @@ def orders(request: PlacementRequest) -> Iterator[list[Task]]:
 
 
 def _other_orders_may_help(request: PlacementRequest) -> bool:
-    """Whether another order may place what one did not.
+    """Whether another order can place more tasks.
 
-    Not where each filter looks at one row only, and there is but one class, or too little room even if each class had
-    the nodes for itself.
+    If each filter reads one row only, no order helps tasks of one class, nor classes that lack capacity even if each
+    had all nodes to itself.
     """
     evaluator, tasks = request.session.evaluator, request.tasks
     counts = Counter(task.cls for task in tasks)
@@ -335,7 +336,7 @@ def _other_orders_may_help(request: PlacementRequest) -> bool:
 
 
 def one_way(request: PlacementRequest) -> PlacementResult:
-    """Ask the plugins that place groups, else place task by task; what is placed is in the statement. PluginError."""
+    """Place by the plugins that place groups, else task by task, in the statement. Raises PluginError."""
     if request.session.calls.places_groups:
         mark = request.statement.checkpoint()
         found = reserve_best(request) if len(request.tasks) == 1 else None
@@ -350,9 +351,9 @@ def one_way(request: PlacementRequest) -> PlacementResult:
 def _one_by_one(request: PlacementRequest) -> PlacementResult:
     """The core's own placement: the best node for each task in turn.
 
-    Refused tasks are retried as long as others were placed meanwhile and some filter looks beyond its own row: an
-    affinity may be satisfied only by a member placed later. With an `assignment` tasks go where it says; without a
-    `subset` beside it there is nothing that their scores are compared with, and they are not asked for.
+    Retries rejected tasks while other tasks are placed and a filter looks beyond its own row: a member placed later may
+    satisfy an affinity. With an `assignment`, tasks go to their assigned rows. Scores rank subsets, so an assignment
+    without a `subset` skips them.
     """
     session, statement, subset, assignment = request.session, request.statement, request.subset, request.assignment
     evaluator, expected, score = session.evaluator, request.expected, 0.0
@@ -384,7 +385,7 @@ def _one_by_one(request: PlacementRequest) -> PlacementResult:
 
 
 def wrong_sub_groups(group: Group) -> str | None:
-    """Why a PodGroup's annotation names no sub-groups; None where it does, or there is none."""
+    """Why a PodGroup's sub-groups annotation is invalid; None if it is valid or absent."""
     pod_group = group.pod_group
     text = pod_group.metadata.annotations.get(SUB_GROUPS_ANNOTATION) if pod_group is not None else None
     if text is None:
@@ -400,14 +401,14 @@ def wrong_sub_groups(group: Group) -> str | None:
 
 
 def can_start(group: Group, tasks: Sequence[Task]) -> bool:
-    """Whether these pending tasks are enough to start the group, beside those that have started."""
+    """Whether these pending tasks, with those already bound or assumed, are enough to start the group."""
     if not group.minima:
         return len(tasks) >= group.needed
     return bool(tasks) and group.suffice([*group.in_phase(Phase.BOUND, Phase.ASSUMED), *tasks])
 
 
 def too_few(group: Group, ready: Sequence[Task]) -> str:
-    """The reason of a gang of which too few members can be placed at all; `ready` are pending and not held back."""
+    """The reason for a gang with too few placeable members; `ready` are its pending tasks that may be placed."""
     gated = len(group.in_phase(Phase.GATED))
     held_back = f", {gated} of them gated" if gated else ""
     name = f"pod group {group.namespace}/{group.name}"
@@ -420,14 +421,15 @@ def too_few(group: Group, ready: Sequence[Task]) -> str:
     has = Counter(task.sub_group for task in group.tasks.values())
     least = ((one, group.minima[one]) for one in short)
     needs = (f"{n} pod{'s' * (n != 1)} of sub-group {one} to start and has {has[one]}" for one, n in least)
-    unnamed = f"; {has['']} of its pods name none of its sub-groups (label {SUB_GROUP_LABEL})" if has[""] else ""
+    unnamed = f"; {has['']} of its pods do not name one of its sub-groups (label {SUB_GROUP_LABEL})" if has[""] else ""
     return f"{name} needs {', and '.join(needs)}{held_back and f' ({gated} of its pods are gated)'}{unnamed}"
 
 
 def required_first(session: Session, group: Group, tasks: list[Task]) -> list[Task]:
-    """Tasks in task order as they are to be placed: first those that the sub-groups need to start, then the others.
+    """Tasks in placement order: first those that the sub-groups need to start, then the others.
 
-    Both by sub-group, in sub-group order; tasks of none come last. Without sub-groups the order stays. PluginError.
+    Both parts are in sub-group order, with tasks of no sub-group last. Without sub-groups the task order stays. Raises
+    PluginError.
     """
     if not group.minima:
         return tasks

@@ -1,9 +1,9 @@
-"""Placement by plugins (`place_group`): asked, checked task by task, and asked again for the tasks that were refused.
+"""Placement by plugins: calls `place_group` and `reserve`, and checks the proposals task by task.
 
 Ports, anti-affinity and spread inside a gang depend on the members placed before, so a plugin's answer is only a
-proposal: each of its tasks goes through the filters again. Refused tasks are released, the others are placed, room is
-computed again and the plugin is asked for the rest, until all are placed or no task advances. `placing` asks here
-before it places task by task; trials ask `reservable_on`.
+proposal. Each task passes its filters again and is placed, or is rejected and released. Then the free capacity is
+computed again and the plugin is asked for the rejected tasks, until all are placed or none advances. `placing` tries
+this before it places task by task; trials use `reservable_on`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from session_scheduler.model.refusals import Refusal
 Columns = Mapping[TaskClass, IntColumn]
 """By class: a number for each row."""
 _Proposal = tuple[HookCall, object, Sequence[Task]]
-"""Which plugin proposed, what, and for which tasks."""
+"""The plugin's hook, its proposal, and the tasks it is for."""
 
 
 def reserve_best(request: PlacementRequest) -> PlacementResult | None:
-    """Put the one task on its best node, where the plugins that place groups can reserve its share of it; None: they
-    are asked to place it. With an `assignment` it is that row or none.
+    """Place the single task on its best node, or its assigned row, if the plugins that place groups can reserve its
+    share there. None: call `ask_plugins` instead.
     """
     session, (task,) = request.session, request.tasks
     calls = session.calls.functions("reserve")
@@ -55,7 +55,7 @@ def reserve_best(request: PlacementRequest) -> PlacementResult | None:
             return None
         _, nodes = _hold(request.statement, call, proposal)
         if nodes != {task: node}:
-            raise call.wrong(f"it placed {nodes!r} in place of {task.key} on {node!r}")
+            raise call.wrong(f"expected a placement of {task.key} on {node!r}, got {nodes!r}")
         score = float(board.total[row])
         request.statement.allocate(task, row)
         if assigned is None:
@@ -65,9 +65,7 @@ def reserve_best(request: PlacementRequest) -> PlacementResult | None:
 
 
 def answers_by_node(session: Session, task: Task) -> bool:
-    """Whether `reservable_on` and the filters say of each node, by what is there alone, whether a task of this class
-    could be placed there.
-    """
+    """Whether `reservable_on` and the filters decide for each node alone whether a task of this class fits there."""
     placers, calls = session.calls.functions("place_group"), session.calls.functions("reservable")
     if not placers or not calls or placers[0].plugin != calls[0].plugin:
         return False
@@ -78,23 +76,23 @@ def answers_by_node(session: Session, task: Task) -> bool:
 
 
 def reservable_on(session: Session, task: Task, nodes: Sequence[str], gone: Container[Task]) -> Sequence[str | None]:
-    """Of each node why the plugin that places groups would not take a task's share there if some running tasks were
-    gone; None where it would. Only where `answers_by_node`. Raises PluginError.
+    """For each node, why the plugin that places groups could not reserve a task's share there without the running tasks
+    in `gone`; None if it could. Requires `answers_by_node`. Raises PluginError.
     """
     call = session.calls.functions("reservable")[0]
     answer = call(session, task, nodes, gone)
     has_reasons = isinstance(answer, list | tuple) and all(isinstance(one, str | None) for one in answer)
     if not has_reasons or len(answer) != len(nodes):
-        raise call.wrong(f"it returned no reason or None for each of {len(nodes)} nodes")
+        raise call.wrong(f"expected a list with a reason or None for each of {len(nodes)} nodes")
     found: Sequence[str | None] = answer
     return found
 
 
 def ask_plugins(request: PlacementRequest) -> PlacementResult | None:
-    """Ask until every task is placed or none advances; None where no plugin has an opinion.
+    """Call `place_group` until every task is placed or none advances; None if no plugin answers.
 
-    Tasks for which no node has room are not asked for, and none is where fewer than are needed can be placed. With an
-    `assignment` the room is exactly its rows.
+    It skips tasks that fit on no node, and skips all if too few are left to start the group. With an `assignment` the
+    capacity is that of its rows only.
     """
     session, tasks = request.session, request.tasks
     result = PlacementResult(request.group)
@@ -113,28 +111,30 @@ def ask_plugins(request: PlacementRequest) -> PlacementResult | None:
                 continue
         call, proposal = _first_answer(replace(request, tasks=asked), capacity, scores)
         if proposal is None:
-            _note(session, call, asked)
-            return None if len(left) == len(tasks) else _refused(result, asked, Refusal(f"{len(asked)} tasks are left"))
+            _note_rejected(session, call, asked)
+            if len(left) == len(tasks):
+                return None
+            return _refuse(result, asked, Refusal(f"no plugin placed the remaining {len(asked)} tasks"))
         if isinstance(proposal, Refusal):
-            _note(session, call, asked)
-            return _refused(result, asked, call.refusal(proposal))
+            _note_rejected(session, call, asked)
+            return _refuse(result, asked, call.refusal(proposal))
         placed = _place(request, [(call, proposal, asked)], result, capacity)
         if not placed:
-            _note(session, call, asked)
+            _note_rejected(session, call, asked)
             refusal = Refusal(f"none of {call.plugin}'s placements passed the filters", call.plugin)
-            return _refused(result, asked, refusal)
+            return _refuse(result, asked, refusal)
         if assigned is not None:
-            for task in placed:  # its share of the assignment, whichever of its class was meant for it
+            for task in placed:  # tasks of one class may swap their assigned rows
                 assigned[task.cls][task.row] -= 1
         left = [task for task in left if task not in placed]
     return result
 
 
 def _ask_by_quota(request: PlacementRequest, result: PlacementResult, capacity: Columns, scores: Columns) -> set[Task]:
-    """Ask for the share of one domain after the other, where a plugin says what these are.
+    """Call `place_group` for one domain's share at a time, if a plugin answers `domain_quota`.
 
-    What was proposed is checked in turns when all is there: a spread holds at every step. Returns the tasks that are
-    placed.
+    Afterwards it checks the proposals of all domains in turns, so that a spread holds at every step. Returns the placed
+    tasks.
     """
     session, tasks = request.session, request.tasks
     proposals: list[_Proposal] = []
@@ -153,14 +153,16 @@ def _ask_by_quota(request: PlacementRequest, result: PlacementResult, capacity: 
 
 
 def _quotas(session: Session, cls: TaskClass, count: int) -> Sequence[tuple[BoolColumn, int]]:
-    """The first answer of `domain_quota`; none where no plugin has one."""
+    """The first answer of `domain_quota`; empty if no plugin answers."""
     for call in session.calls.functions("domain_quota"):
         found = call(session, cls, count)
         if found is not None:
             quotas: list[tuple[BoolColumn, int]] = call.guarded(_as_quotas, found)
             size = (session.table.size,)
             if any(mask.shape != size or mask.dtype != np.bool_ or share < 0 for mask, share in quotas):
-                raise call.wrong(f"a quota is no mask of bools over all {size[0]} rows with a whole number")
+                raise call.wrong(
+                    f"expected pairs of a mask of bools over all {size[0]} rows and a non-negative whole number"
+                )
             return quotas
     return ()
 
@@ -174,15 +176,15 @@ def _why(request: PlacementRequest, task: Task) -> str:
     return session.evaluator.board(task, request.subset).why(task) if session.reasons_wanted else ""
 
 
-def _note(session: Session, call: HookCall, tasks: Sequence[Task]) -> None:
-    """What is refused here is so by the plugin, or by a filter on a node that the plugin would have taken."""
+def _note_rejected(session: Session, call: HookCall, tasks: Sequence[Task]) -> None:
+    """Record for the queue that the plugin, or any filter of the tasks' classes, rejected the tasks."""
     for task in tasks:
         filters = session.evaluator.evaluation(task.cls).filter_plugins
         session.runner.note_rejected(task, filters | {call.plugin})
 
 
 def _too_few(request: PlacementRequest, refused: Mapping[Task, str]) -> bool:
-    """Whether the others alone cannot start the group; a filter that looks beyond its row may yet let the rest in."""
+    """Whether the other tasks cannot start the group. Filters that look beyond their row may still let the rest in."""
     tasks, needed, evaluator = request.tasks, request.needed, request.session.evaluator
     enough = len(tasks) - len(refused) >= needed
     if enough and needed > 1 and (lacks := tasks[0].group.lacks):
@@ -200,7 +202,7 @@ def _assigned_rows(session: Session, assignment: Mapping[Task, int]) -> dict[Tas
     return rows
 
 
-def _refused(result: PlacementResult, left: Sequence[Task], refusal: Refusal) -> PlacementResult:
+def _refuse(result: PlacementResult, left: Sequence[Task], refusal: Refusal) -> PlacementResult:
     result.refusal = refusal
     for task in left:
         result.reasons.setdefault(task, refusal.reason)
@@ -210,10 +212,10 @@ def _refused(result: PlacementResult, left: Sequence[Task], refusal: Refusal) ->
 def _capacity_and_scores(
     request: PlacementRequest, tasks: Sequence[Task], assigned: Columns | None
 ) -> tuple[Columns, Columns]:
-    """By class: how many of some tasks each row takes, and what it is worth.
+    """By class: how many of the tasks fit on each row, and the row's score.
 
-    Of an assignment that is what fits now: where a task was nominated there may be no room yet. Filters that look
-    beyond a row are asked task by task, where one may let the next one in.
+    An assignment is limited to what fits now, because victims may still be on a nominated node; not for filters that
+    look beyond their own row, because one placed task can make the next one fit.
     """
     evaluator = request.session.evaluator
     capacity: dict[TaskClass, IntColumn] = {}
@@ -233,7 +235,7 @@ def _capacity_and_scores(
 
 def _first_answer(request: PlacementRequest, capacity: Columns, scores: Columns) -> tuple[HookCall, object]:
     for call in request.session.calls.functions("place_group"):
-        own = {cls: column.copy() for cls, column in capacity.items()}  # a plugin may count down in it
+        own = {cls: column.copy() for cls, column in capacity.items()}  # the plugin may change it
         answer = call(request.session, request.group, tuple(request.tasks), own, scores)
         if answer is not None:
             return call, answer
@@ -243,13 +245,13 @@ def _first_answer(request: PlacementRequest, capacity: Columns, scores: Columns)
 def _place(
     request: PlacementRequest, proposals: Sequence[_Proposal], result: PlacementResult, capacity: Columns
 ) -> set[Task]:
-    """Allocate each proposed task that passes its filters; release the others. Returns those that are placed."""
+    """Allocate each proposed task that passes its filters; release the others. Returns the placed tasks."""
     session, statement = request.session, request.statement
     held = [(call, *_hold(statement, call, proposal), tasks) for call, proposal, tasks in proposals]
     for call, _, nodes, tasks in held:
         known = set(tasks)
         if strangers := [task for task in nodes if task not in known]:
-            raise call.wrong(f"it placed {strangers[0]!r}, which it was not asked for")
+            raise call.wrong(f"expected placements of the requested tasks only, got one of {strangers[0]!r}")
     trusted = len(capacity) == 1 and not session.evaluator.evaluation(next(iter(capacity))).any_filters
     on_row: Counter[int] = Counter()
     placed: set[Task] = set()
@@ -261,7 +263,7 @@ def _place(
             continue
         row = session.table.row_of.get(name) if isinstance(name, str) else None
         if row is None:
-            raise call.wrong(f"it placed {task.key} on {name!r}, which is no node")
+            raise call.wrong(f"expected a node's name for {task.key}, got {name!r}")
         board = session.evaluator.board(task, request.subset)
         fits = on_row[row] < capacity[task.cls][row] if trusted else board.fits(row, task)
         if not fits:
@@ -277,7 +279,7 @@ def _place(
 
 
 def _in_turns(shares: Sequence[Sequence[Task]]) -> Iterator[tuple[int, Task]]:
-    """(number of the share, task): always of the share of which most is left, so that domains fill evenly."""
+    """(number of the share, task): the next task of the largest remaining share, so that domains fill evenly."""
     left = [(-len(tasks), number) for number, tasks in enumerate(shares) if tasks]
     heapq.heapify(left)
     while left:
@@ -290,9 +292,9 @@ def _in_turns(shares: Sequence[Sequence[Task]]) -> Iterator[tuple[int, Task]]:
 
 
 def _hold(statement: Statement, call: HookCall, proposal: object) -> tuple[Held, dict[Task, str]]:
-    """Add the placement to the statement, so that it is undone whatever comes, and read where it put the tasks."""
+    """Add the placement to the statement, which undoes it if an error follows, and read its nodes."""
     if not call.guarded(_is_placement, proposal):
-        raise call.wrong(f"{type(proposal).__name__} is no Placement, Refusal or None")
+        raise call.wrong(f"expected a Placement, a Refusal or None, got {type(proposal).__name__}")
     placement: Placement = proposal  # type: ignore[assignment]
     held = statement.hold(call.plugin, placement)
     return held, call.guarded(lambda: dict(placement.nodes))

@@ -1,6 +1,6 @@
-"""The postfilter step: asks plugins which running pods may end for tasks that fit nowhere, and nominates.
+"""The postfilter step: asks plugins for victims if tasks fit on no node, and nominates the tasks.
 
-`allocate` and `preempt` ask by priority, `reclaim` for a queue's share; `trial` is what the plugins are given.
+`allocate` and `preempt` choose victims by priority, `reclaim` for a queue's share. Plugins receive a `Trial`.
 """
 
 from __future__ import annotations
@@ -18,51 +18,52 @@ from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.refusals import Refusal
 from session_scheduler.state.scheduling_queue import GANG_SCHEDULING
 
-MOVES_GO_ON: Final = "pods that are moved are still on the nominated node."
+MOVES_IN_FLIGHT: Final = "pods that move to other nodes are still on the nominated node."
 
 
 def preempt(session: Session, group: Group, result: PlacementResult) -> list[Preemption]:
-    """Ask for what was tried and refused; the result says what came of it. Raises PluginError.
+    """Find victims by priority for the group's rejected tasks, and update the result. Raises PluginError.
 
-    Where no plugin is to be asked, places for which no pod ends are given up.
+    If preemption is off for them, give up the nominations that wait for no victims.
     """
-    give_up_places(session, result, [task for task in result.over_capacity if not _has_victims(session, task)])
+    give_up_nominations(session, result, [task for task in result.over_capacity if not _has_victims(session, task)])
     if result.placed_in_part or (result.refusal is not None and result.refusal.failed):
         return []
     if result.refusal is not None and result.refusal.plugin == GANG_SCHEDULING and not result.tried:
-        # a gang that cannot start without other pods, or at all, keeps no places from those that could have them
-        give_up_places(session, result, [task for task in group.tasks.values() if task.node is None])
+        # a gang that lacks pods or cannot start at all must not keep nodes from other pods
+        give_up_nominations(session, result, [task for task in group.tasks.values() if task.node is None])
         for task in group.in_phase(Phase.PENDING):
             result.reasons.setdefault(task, result.refusal.reason)
         return []
     refused = [task for task in result.tried if task.phase is Phase.PENDING and task in result.reasons]
-    if any(_are_moved_for(session, task) for task in refused):
+    if any(_has_moves_in_flight(session, task) for task in refused):
         for task in refused:
-            result.reasons[task] = _joined(result.reasons[task], "consolidation", MOVES_GO_ON)
+            result.reasons[task] = _joined(result.reasons[task], "consolidation", MOVES_IN_FLIGHT)
         return []
     if not session.options.preempts or not session.calls.functions("postfilter"):
-        give_up_places(session, result, [task for task in (*result.barred, *refused) if _is_idle(session, task)])
+        idle = [task for task in (*result.barred, *refused) if _awaits_no_victims(session, task)]
+        give_up_nominations(session, result, idle)
         return []
     result.preempts = True
     together = group.topology_key is not None or (not group.single and not group.whole)
     if together:
-        give_up_places(session, result, result.barred)
-        answer, _ = _asked(session, group, refused, alone=False) if refused else (None, ())
-        return _note(session, result, refused, answer)
+        give_up_nominations(session, result, result.barred)
+        answer, _ = _run_plugins(session, group, refused, alone=False) if refused else (None, ())
+        return _apply(session, result, refused, answer)
     found: list[Preemption] = []
     for task in result.barred if session.table.row_of else ():
-        found += _note(session, result, [task], _ask_once(session, group, task, alone=True))
+        found += _apply(session, result, [task], _run_plugins_once(session, group, task, alone=True))
     for task in refused:
         placeable = session.calls.places_groups and session.evaluator.board(task).mask.any()
         alone = not placeable or answers_by_node(session, task)
-        found += _note(session, result, [task], _ask_once(session, group, task, alone=alone))
+        found += _apply(session, result, [task], _run_plugins_once(session, group, task, alone=alone))
     return found
 
 
-def reclaimed(session: Session, group: Group, result: PlacementResult) -> list[Preemption]:
-    """Ask which pods may end so that the group's queue gets its share, for what was refused. Raises PluginError.
+def reclaim_share(session: Session, group: Group, result: PlacementResult) -> list[Preemption]:
+    """Find victims in other queues for the group's rejected tasks, up to its queue's share. Raises PluginError.
 
-    Where nothing can be taken the reasons stay as they are.
+    Without victims the reasons stay unchanged.
     """
     refused = [task for task in result.tried if task.phase is Phase.PENDING and task in result.reasons]
     if group.topology_key is not None or (group.is_gang and not group.whole):
@@ -70,43 +71,43 @@ def reclaimed(session: Session, group: Group, result: PlacementResult) -> list[P
             return []
         result.preempts = True
         together = refused or result.over_capacity_together
-        answer, _ = _asked(session, group, together, alone=False, reclaims=True) if together else (None, ())
-        return _reclaimed(session, result, together, answer)
+        answer, _ = _run_plugins(session, group, together, alone=False, reclaims=True) if together else (None, ())
+        return _apply_reclaim(session, result, together, answer)
     found: list[Preemption] = []
     for task in (*refused, *result.over_capacity):
         session.asked_for = task
         try:
             if session.runner.can_reclaim(group) is None:
                 result.preempts = True
-                # the pods that must end for one beyond a limit may be anywhere below the queue that is full
+                # the victims for a task that exceeds a limit can be on any node
                 placed = session.calls.places_groups and session.evaluator.board(task).mask.any()
                 alone = task not in result.over_capacity and (not placed or answers_by_node(session, task))
-                answer = _ask_once(session, group, task, alone=alone, reclaims=True)
-                found += _reclaimed(session, result, [task], answer)
+                answer = _run_plugins_once(session, group, task, alone=alone, reclaims=True)
+                found += _apply_reclaim(session, result, [task], answer)
         finally:
             session.asked_for = None
     return found
 
 
-def _reclaimed(
+def _apply_reclaim(
     session: Session, result: PlacementResult, tasks: Sequence[Task], answer: Preemption | NoPreemption | None
 ) -> list[Preemption]:
     if isinstance(answer, Preemption):
-        return _note(session, result, tasks, answer)
+        return _apply(session, result, tasks, answer)
     session.runner.note_unreclaimed(tasks)
     return []
 
 
-def _ask_once(
+def _run_plugins_once(
     session: Session, group: Group, task: Task, *, alone: bool, reclaims: bool = False
 ) -> Preemption | NoPreemption | None:
-    """As `_asked`; what was of no use for a task of the class is of none as long as nothing changes."""
+    """As `_run_plugins`, but reuses a NoPreemption for a task of the same class until something changes."""
     limited: object = None
     if reclaims:
         limited = "reclaim", group.queue, group.preemptible
     elif session.runner.limits_preemption:
         limited = group.queue if session.registered.preempts_alike else group
-    # groups may be offered other nodes each
+    # plugins can offer different nodes to each group
     offered = group if session.runner.divides_nodes and not group.single else None
     key = (task.cls, task.preemptor_priority, task.pod.spec.preemption_policy, alone, session.nominated.left_out(task),
            limited, offered)  # fmt: skip
@@ -115,17 +116,18 @@ def _ask_once(
     if known is not None and known.state == state and session.nominations.node_of(task) is None:
         session.runner.note_rejected(task, known.waiting)
         return known.answer
-    answer, waiting = _asked(session, group, [task], alone=alone, reclaims=reclaims)
+    answer, waiting = _run_plugins(session, group, [task], alone=alone, reclaims=reclaims)
     if isinstance(answer, NoPreemption) and not answer.keep and state[0] == session.ledger.committed:
         session.trials.no_preemption[key] = KnownNoPreemption(state, answer, waiting)
     return answer
 
 
-def _asked(
+def _run_plugins(
     session: Session, group: Group, tasks: Sequence[Task], *, alone: bool, reclaims: bool = False
 ) -> tuple[Preemption | NoPreemption | None, tuple[str, ...]]:
-    """The first plugin's answer; and that plugin, where it may have another one once pods are bound: it registers that
-    event."""
+    """The first plugin's answer. The tuple names the plugin if more victims are possible once pods are bound: its
+    queueing hint for that event requeues the tasks.
+    """
     for call in session.calls.functions("postfilter"):
         session.trials_made += 1
         with Trial(session, group, tasks, alone=alone, reclaims=reclaims) as trial:
@@ -133,7 +135,7 @@ def _asked(
         if answer is None:
             continue
         if not isinstance(answer, Preemption | NoPreemption):
-            raise call.wrong(f"{answer!r} is no preemption: return a Preemption, NoPreemption, or None")
+            raise call.wrong(f"expected a Preemption, a NoPreemption or None, got {answer!r}")
         if isinstance(answer, Preemption):
             objection = trial.objection(answer.nominated, answer.victims)
             answer = answer if objection is None else NoPreemption(objection)
@@ -144,10 +146,10 @@ def _asked(
     return None, ()
 
 
-def _note(
+def _apply(
     session: Session, result: PlacementResult, tasks: Sequence[Task], answer: Preemption | NoPreemption | None
 ) -> list[Preemption]:
-    """Nominate, or nominate no more; say why nothing can be done."""
+    """Nominate the tasks for a Preemption; else add the reason and give up their nominations."""
     if isinstance(answer, Preemption):
         for task, node in answer.nominated.items():
             nominate(session, result, task, node)
@@ -155,14 +157,14 @@ def _note(
         ledger = session.ledger
         budgets.use(task for task in answer.victims if not ledger.is_ending(task))
         ledger.to_end.update(task.uid for task in answer.victims)
-        ledger.touched.extend(task.row for task in answer.victims if task.row >= 0)  # that they end changes a price
+        ledger.touched.extend(task.row for task in answer.victims if task.row >= 0)  # they change the ranking of nodes
         return [answer]
     if answer is None:
         return []
     for task in tasks:
         result.reasons[task] = _joined(result.reasons[task], "preemption", answer.reason)
     if not answer.keep:
-        give_up_places(session, result, tasks)
+        give_up_nominations(session, result, tasks)
     if result.refusal is not None:
         refusal = result.refusal
         result.refusal = Refusal(_joined(refusal.reason, "preemption", answer.reason), refusal.plugin, refusal.failed)
@@ -170,29 +172,29 @@ def _note(
 
 
 def _has_victims(session: Session, task: Task) -> bool:
-    """Whether a task that may not have what it requests may have it once those have ended that were made to."""
+    """Whether a task over its queue's limit fits the limit once the victims chosen for it have terminated."""
     return session.nominations.node_of(task) is not None and session.queues.holds_as_decided(task.group)
 
 
 def _joined(reason: str, what: str, why: str) -> str:
-    """Two sentences, also where a plugin's own words end without a full stop."""
+    """Two sentences, even if a plugin's reason has no full stop."""
     return f"{reason.removesuffix('.')}. {what}: {why}"
 
 
-def _are_moved_for(session: Session, task: Task) -> bool:
-    """Whether pods that are moved have yet to leave the node that a task is to have: then it keeps that."""
+def _has_moves_in_flight(session: Session, task: Task) -> bool:
+    """Whether pods that consolidation moves are still on the task's nominated node. The task keeps that node."""
     node, cache = session.nominations.node_of(task), session.snapshot.cache
     return node is not None and any(cache.moves.leaves(other) for other in cache.tasks_on(node))
 
 
-def _is_idle(session: Session, task: Task) -> bool:
-    """Whether no pod ends on the node that a task is to have."""
+def _awaits_no_victims(session: Session, task: Task) -> bool:
+    """Whether the task's nominated node has no terminating pods."""
     cache, node = session.snapshot.cache, session.nominations.node_of(task)
     return node is None or not any(map(session.ledger.is_ending, cache.tasks_on(node)))
 
 
-def give_up_places(session: Session, result: PlacementResult, tasks: Sequence[Task]) -> None:
-    """Nominate these tasks no more, also where only their pods' status still says so; those that keep a node do."""
+def give_up_nominations(session: Session, result: PlacementResult, tasks: Sequence[Task]) -> None:
+    """Remove the nominations of these tasks, including those only in the pods' status. Skips nominations to keep."""
     for task in tasks:
         if task.uid in session.nominations.kept:
             continue
@@ -201,7 +203,7 @@ def give_up_places(session: Session, result: PlacementResult, tasks: Sequence[Ta
 
 
 def nominate(session: Session, result: PlacementResult, task: Task, node: str, *, start: float | None = None) -> None:
-    """Nominate a task for a node, or for none; `start`: as for `session.ledger.nominate`."""
+    """Nominate a task for a node, or for none with an empty name. `start` is as for `session.ledger.nominate`."""
     result.nominated_before.setdefault(task, session.nominations.node_of(task) or "")
     session.ledger.nominate(task, node, start)
     result.nominated[task] = node

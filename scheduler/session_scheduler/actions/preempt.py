@@ -1,17 +1,17 @@
-"""The preempt action: preempts pods of lower priority for groups that fit nowhere.
+"""The preempt action: evicts pods of lower priority for groups that fit on no node.
 
-Right after `allocate` it is a part of each group's attempt, as kube-scheduler's preemption is: what it nominates is
-kept from the groups that come later. After other actions (reclaim, say, as in KAI-Scheduler) it goes over what was
-refused and has found no other way.
+Configured right after `allocate`, it is a part of each group's attempt, as in kube-scheduler: later groups in the cycle
+respect its nominations. Configured after other actions, as in KAI-Scheduler, it visits the groups that are still
+rejected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from session_scheduler.actions.allocate import ask_in_order
+from session_scheduler.actions.allocate import revisit
 from session_scheduler.actions.postfilter import nominate
-from session_scheduler.actions.postfilter import preempt as ask
+from session_scheduler.actions.postfilter import preempt as find_victims
 from session_scheduler.framework.answers import Preemption
 from session_scheduler.framework.session import Session
 from session_scheduler.framework.statement import Decision, PlacementResult
@@ -19,22 +19,22 @@ from session_scheduler.model.groups import Group
 
 
 def preempt(session: Session) -> Iterator[Decision | None]:
-    """Try what was refused, in order. Yields a decision where pods are to end for a group, or end for it no more."""
+    """Visit the rejected groups in order. Yields a decision if a group gets victims or its nominations change."""
     if not session.options.preempts_at_once:
         starts = session.nominations.starts
-        yield from ask_in_order(
+        yield from revisit(
             session,
             lambda result: not any(node and task not in starts for task, node in result.nominated.items()),
-            _ask,
+            _preempt_or_keep_reservation,
         )
 
 
-def _ask(session: Session, group: Group, result: PlacementResult) -> list[Preemption]:
-    """As in a group's try; where no pod ends for it, the nodes that are kept for it for later still are."""
+def _preempt_or_keep_reservation(session: Session, group: Group, result: PlacementResult) -> list[Preemption]:
+    """Preempt as in a group's attempt. Without victims, the group keeps the nodes that are reserved for it."""
     nominations = session.nominations
     kept = {task: (node, start) for task, start in nominations.starts.items()
             if task.group is group and (node := nominations.node_of(task))}  # fmt: skip
-    preemptions = ask(session, group, result)
+    preemptions = find_victims(session, group, result)
     for task, (node, start) in kept.items() if not preemptions else ():
         nominate(session, result, task, node, start=start)
     return preemptions

@@ -1,8 +1,8 @@
-"""The reclaim action: groups whose queue has less than its share take room from queues that have more than theirs.
+"""The reclaim action: evicts pods of queues above their share for groups of queues below theirs.
 
-It goes after `allocate`, over what that refused. Which pods may end is for the session's reclaimable callbacks and
-reclaim validators to say; which of them, and for which node, is worked out as for preemption. Nothing is reclaimed
-where no callback is registered, within a queue, or from groups that are not preemptible.
+It runs after `allocate`, over the rejected groups. The session's reclaimable callbacks and reclaim validators decide
+which pods are eligible; victims and nodes are chosen as for preemption. Without a callback, within one queue and from
+non-preemptible groups it reclaims nothing.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from session_scheduler.actions.allocate import ask_in_order, waits_for_nodes
-from session_scheduler.actions.postfilter import reclaimed
+from session_scheduler.actions.allocate import revisit, waits_for_nodes
+from session_scheduler.actions.postfilter import reclaim_share
 from session_scheduler.framework.session import Session
 from session_scheduler.framework.statement import Decision, PlacementResult
 
 
 def reclaim(session: Session) -> Iterator[Decision | None]:
-    """Try what was refused, in order. Yields a decision where pods are to end for a group, else None."""
+    """Visit the rejected groups in order. Yields a decision if a group gets victims, else None."""
     if session.runner.reclaims:
-        yield from ask_in_order(session, partial(_waits_for_share, session), reclaimed)
+        yield from revisit(session, partial(_waits_for_share, session), reclaim_share)
 
 
 def _waits_for_share(session: Session, result: PlacementResult) -> bool:
-    """As `waits_for_nodes`; or a limit was in the way, and no pod ends for it already."""
+    """Whether the group waits for nodes, or exceeds a limit and waits for no victims."""
     if not result.over_capacity:
         return waits_for_nodes(session, result)
     return not any(session.nominations.node_of(task) for task in (*result.tried, *result.over_capacity))

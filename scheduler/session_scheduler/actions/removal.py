@@ -1,4 +1,4 @@
-"""The simulated removal of running pods: a trial removes them to see what fits then, and puts them back."""
+"""The simulated removal of running pods. A trial removes pods to see what fits without them, and puts them back."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _T = TypeVar("_T")
 
 
 class SimulatedRemoval:
-    """The tasks that are removed just now."""
+    """The tasks that a trial has removed for now."""
 
     def __init__(self, session: Session, *, by_node: bool) -> None:
-        """`by_node`: only the columns of their nodes change, for nothing else is asked meanwhile."""
+        """`by_node`: change only the columns of the tasks' nodes, because the trial reads nothing else."""
         self.tasks: dict[Task, tuple[str, Phase]] = {}
-        """With the node and phase of each."""
+        """The node and phase of each removed task."""
         self._by_node = by_node
         self._cache = session.snapshot.cache
         self._ledger = session.ledger
         self._evaluator = session.evaluator
         self._lost_track = False
-        """Whether a plugin failed to follow what was put back."""
+        """Whether a plugin raised when a task was put back."""
 
     def remove(self, tasks: Iterable[Task]) -> None:
         """Remove running tasks. Raises PluginError."""
@@ -39,7 +39,7 @@ class SimulatedRemoval:
                 self._ledger.remove(task)
 
     def put_back(self, tasks: Iterable[Task]) -> None:
-        """Put removed tasks back: all of them, whatever plugins say. Raises PluginError."""
+        """Put all of these tasks back, even if a plugin fails. Raises its PluginError afterwards."""
         failure: PluginError | None = None
         for task in tasks:
             node, phase = self.tasks.pop(task)
@@ -55,9 +55,9 @@ class SimulatedRemoval:
             raise failure
 
     def attempt(self, find: Callable[[], _T]) -> _T | FluenceError:
-        """What `find` finds; where a plugin fails meanwhile its error, and what was removed since is put back.
+        """The result of `find`. If a plugin fails, returns its error and puts back what `find` removed.
 
-        Raises PluginError where a plugin did not follow what was put back: what it says is of no use any more.
+        Raises PluginError if the plugin timed out, or failed when a task was put back: its state can be wrong then.
         """
         before = set(self.tasks)
         try:
@@ -65,10 +65,10 @@ class SimulatedRemoval:
         except PluginError as error:
             self.put_back([task for task in self.tasks if task not in before])
             self._evaluator.forget_boards()
-            if self._lost_track or error.late:  # else it may hang for each node
+            if self._lost_track or error.late:  # a plugin that times out can do so for every node
                 raise
             return error
 
     def _count(self, task: Task, sign: int) -> None:
-        if task.row >= 0:  # a member of a group may be on a node that is not known
+        if task.row >= 0:  # a group's member can be on a node that is not in the cache
             self._cache.count_on(task.row, task, sign)

@@ -1,6 +1,6 @@
-"""The placement request: what is to be placed, where it may go, and how it is tried.
+"""The placement request: the tasks to place, and the rows that they may go to.
 
-`placing` makes one for a group and narrows it (`msgspec.structs.replace`) on the way to node sets, orders and plugins.
+`placing` creates one for a group and narrows it (`msgspec.structs.replace`) for each node set, task order and plugin.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from session_scheduler.model.groups import Group, Task
 
 
 class PlacementRequest(msgspec.Struct, frozen=True, eq=False):
-    """Place tasks of one group; what is placed is in the statement. A struct, for one is made for every pod."""
+    """Place tasks of one group; the statement records the placements. A struct is cheap: every pod needs one."""
 
     session: Session
     statement: Statement
     group: Group
     tasks: Sequence[Task]
-    """In the order in which they are placed."""
+    """In placement order."""
     needed: int = 1
-    """How many of them must be placed at least."""
+    """The minimum number of tasks to place."""
     expected: int = 1
-    """How many tasks are to be placed now, these included: a hint for boards."""
+    """How many tasks follow, these included: a hint for boards."""
     subset: BoolColumn | None = None
-    """The rows where they may go; None for all."""
+    """The rows that the tasks may go to; None for all rows."""
     assignment: Mapping[Task, int] | None = None
-    """The row where each must go; None where that is open."""
+    """The row that each task must go to; None to choose the best rows."""
     lone: bool = False
-    """Whether it is one task, of a group that lacks none of any sub-group; that costs to find out in large groups."""
+    """Whether this is one task of a group that lacks no sub-group members, which is slow to compute in large groups."""

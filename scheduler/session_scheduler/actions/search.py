@@ -1,4 +1,4 @@
-"""The exhaustive search for small gangs: `placing` asks it where no order of the tasks placed enough of them."""
+"""The exhaustive search for small gangs. `placing` runs it if no order of the tasks placed enough of them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.groups import Task, unique_classes
 
 _MOST_SEARCHED = 200
-"""Larger gangs are not searched: the steps would not suffice, nor would Python's stack."""
+"""Larger gangs are not searched: they exceed the steps and Python's stack."""
 
 
 def constrained_first(request: PlacementRequest) -> list[TaskClass]:
-    """The tasks' classes, those with the fewest feasible nodes first; then the larger requests."""
+    """The tasks' classes, those with the fewest feasible nodes first, then those with the larger requests."""
     order: dict[TaskClass, tuple[int, list[tuple[str, int]], int]] = {}
     for task in request.tasks:
         if task.cls not in order:
@@ -28,11 +28,10 @@ def constrained_first(request: PlacementRequest) -> list[TaskClass]:
 
 
 def search(request: PlacementRequest) -> dict[Task, int] | None:
-    """A row for as many of the tasks as are needed, of each sub-group its minimum, by trying them all; the statement is
-    left as it was.
+    """A row for each of as many tasks as the group needs, sub-group minima included; None if the search finds none or
+    the gang is too large. The statement is unchanged afterwards.
 
-    Finds an assignment wherever one exists in the order of the classes and the session's steps suffice, which is to
-    say in small clusters; None for gangs that are too large for it.
+    The search is complete for one order of the classes as long as the session's steps suffice, so in small clusters.
     """
     if len(request.tasks) > _MOST_SEARCHED:
         return None
@@ -47,18 +46,18 @@ def search(request: PlacementRequest) -> dict[Task, int] | None:
 
 
 def _search_orders(request: PlacementRequest) -> Iterator[tuple[list[Task], int]]:
-    """The most constrained class first; and, where some task may need others there before it, rotations of that."""
+    """The most constrained class first, and rotations of this order if a filter looks beyond its own row."""
     evaluator, options, classes = request.session.evaluator, request.session.options, constrained_first(request)
     beyond = any(evaluator.evaluation(cls).any_filters for cls in classes)
     orders = min(len(classes), 1 + options.placement_retries) if beyond else 1
     for _ in range(orders):
         ordered = [task for cls in classes for task in request.tasks if task.cls is cls]
-        yield _alike_together(ordered), options.search_steps // orders
+        yield _by_sub_group(ordered), options.search_steps // orders
         classes = [*classes[1:], classes[0]]
 
 
-def _alike_together(tasks: list[Task]) -> list[Task]:
-    """Of each class the tasks of one sub-group next to each other; without sub-groups they are so."""
+def _by_sub_group(tasks: list[Task]) -> list[Task]:
+    """Order the tasks of each class by sub-group."""
     if not tasks[0].group.minima:
         return tasks
     place = {cls: number for number, cls in enumerate(unique_classes(tasks))}
@@ -66,9 +65,10 @@ def _alike_together(tasks: list[Task]) -> list[Task]:
 
 
 class _Search:
-    """Depth first. Tasks of one class and sub-group are alike: they take rows in one order, unless a filter looks
-    beyond its row, and those that are left out are the last of them. The order of rows is that of the tie-break, not of
-    history.
+    """A depth-first search. It visits rows in the order of the tie-break.
+
+    Tasks of one class and sub-group are interchangeable. Their rows ascend in that order, unless a filter looks beyond
+    its own row, and the search leaves out only the last of them.
     """
 
     def __init__(self, request: PlacementRequest, steps: int) -> None:
@@ -85,7 +85,7 @@ class _Search:
         self.found: dict[Task, int] = {}
 
     def place(self, index: int, spare: int) -> bool:
-        """Place the tasks from `index` on, all but `spare` of them."""
+        """Place the tasks from `index` on; `spare` of them may be left out."""
         if index == len(self._tasks):
             return True
         task = self._tasks[index]
@@ -103,7 +103,7 @@ class _Search:
         return self._leave_out(index, spare)
 
     def _leave_out(self, index: int, spare: int) -> bool:
-        """Go on without this task, and those like it that follow."""
+        """Continue without this task and the interchangeable ones that follow it."""
         name = self._sub_groups[index]
         alike = sum(self._is_alike(index, other) for other in range(index, len(self._tasks)))
         if alike > min(spare, self._spare.get(name, spare)):
@@ -129,7 +129,7 @@ class _Search:
 
 
 def _spare(tasks: Sequence[Task]) -> dict[str, int]:
-    """By sub-group: how many of these may be left out."""
+    """By sub-group: how many of these tasks may be left out."""
     group = tasks[0].group
     if not group.minima:
         return {}

@@ -1,7 +1,7 @@
-"""The trial: what would be if some running pods were gone. `postfilter` and `reservation` ask, and all is as it was.
+"""The trial: a dry run of placing a group without some running pods. The session is unchanged afterwards.
 
-`Trial` is what plugins are given (the protocol in `framework.answers` is their view of it). Which pods may end
-(`eligible`) and their simulated removal (`removal`) are parts of it; here nodes are asked, and places are looked for.
+The hooks `postfilter` and `reservation` receive a `Trial`; the protocol in `framework.answers` describes it for
+plugins. `eligible` lists the victims and `removal` simulates their removal; this module evaluates nodes.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ ABOVE_ALL: Final = 2**31
 
 
 class Trial:
-    """Tasks of one group that fit nowhere, and the pods that run. Use as a context manager."""
+    """Tasks of one group that fit on no node, and the running pods. Use it as a context manager."""
 
     def __init__(
         self, session: Session, group: Group, tasks: Sequence[Task], *, alone: bool, reclaims: bool = False
     ) -> None:
-        """`reclaims`: room is taken from other queues, whatever their pods' priorities are."""
+        """`reclaims`: victims come from other queues, whatever their priority."""
         self._session = session
         self.group = group
         self.tasks = tuple(tasks)
@@ -61,7 +61,7 @@ class Trial:
         self._victims = EligibleVictims(session, group, self.priority, reclaims=reclaims, alike=memorable and alone)
         self._removal = SimulatedRemoval(session, by_node=self.by_node)
         self._not_reservable: dict[str, str] = {}
-        """By node: why the plugin that places groups would not take the task's share there, as it was asked last."""
+        """By node: the last reason why the plugin that places groups cannot reserve the task's share there."""
         self.reason = ""
 
     def __enter__(self) -> Self:
@@ -70,25 +70,25 @@ class Trial:
     def __exit__(self, *_: object) -> None:
         self.put_back(list(self._removal.tasks))
 
-    # ------------------------------------------------------------------ what there is
+    # ------------------------------------------------------------------ nodes and running pods
 
     @property
     def nodes(self) -> list[str]:
-        """All nodes, in the order of the tie-break between equal ones."""
+        """All nodes, in the order of the tie-break."""
         table = self._session.table
         ties = table.ties()
         return [name for _, name in sorted((ties[row], name) for name, row in table.row_of.items())]
 
     @property
     def node_count(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return len(self._session.table.row_of)
 
     def helpable(self) -> list[str]:
-        """The nodes that refuse the (first) task, and might not if pods there ended; in the order of `nodes`.
+        """The nodes that reject the (first) task but may fit it once pods there terminate; in the order of `nodes`.
 
-        Where it is asked node by node what the plugin that places groups would do, these are among them, too, that it
-        refuses and filters do not. None where the task is refused whatever the node.
+        If the plugin that places groups answers by node, these include the nodes that pass the filters. Empty if the
+        task is rejected whatever the node.
         """
         if self._evaluation.refusal is not None:
             return []
@@ -103,7 +103,7 @@ class Trial:
         return [node.metadata.name for node in found if node is not None]
 
     def _offered(self) -> BoolColumn | None:
-        """The nodes that plugins offer the group, in whatever sets; None for all."""
+        """The union of the node sets that plugins offer the group; None for all nodes."""
         if not self._session.runner.divides_nodes:
             return None
         try:
@@ -114,33 +114,33 @@ class Trial:
                                                                *(one.mask for one in sets)])  # fmt: skip
 
     def running(self, node: str) -> list[Task]:
-        """The tasks on a node that could end; not those whose binding, or their gang's, is in flight, nor those that
-        callbacks spare. Raises PluginError.
+        """The eligible victims on a node, without tasks that callbacks spare or whose bind, or gang's bind, is in
+        flight. Raises PluginError.
         """
         answer_in_time()
         return self._victims.on(node)
 
     def others_end_on(self, node: str) -> bool:
-        """Whether tasks on a node were made to end that these outrank, or that may end for their queue's share."""
+        """Whether another preemption evicts tasks on the node that this group could evict, too."""
         return self._victims.others_end_on(node)
 
     def objection(self, nominated: Mapping[Task, str], victims: Sequence[Task]) -> str | None:
-        """Why callbacks do not let these victims end so that tasks go there; None where they do. Raises PluginError."""
+        """Why callbacks object to evicting these victims for these nominations; None if not. Raises PluginError."""
         return self._victims.objection(nominated, victims)
 
     @property
     def awaits_binds(self) -> bool:
-        """Whether `running` left out tasks of lower priority: there may be more victims once they are bound."""
+        """Whether `running` skipped tasks of lower priority: there may be more victims once they are bound."""
         return bool(self._victims.on_nodes_with_binds)
 
     @property
     def more_room_helps(self) -> bool:
-        """Whether the tasks that can be placed can be so, too, when more is gone: no filter looks beyond its row."""
+        """Whether removing more pods never makes a placement fail: no filter looks beyond its own row."""
         classes = unique_classes(self.tasks)
         return not any(self._session.evaluator.evaluation(cls).any_filters for cls in classes)
 
     def is_ending(self, task: Task) -> bool:
-        """Whether a running task was asked to end, by whomever."""
+        """Whether a running task is terminating or chosen as a victim."""
         return self._session.ledger.is_ending(task)
 
     def nominated(self, task: Task) -> str | None:
@@ -148,9 +148,7 @@ class Trial:
         return self._session.nominations.node_of(task)
 
     def recall(self, nodes: Sequence[str], now: Hashable = None) -> dict[str, Any]:
-        """What was kept of nodes for tasks like this one, when `now` was the same; None for one of which that is
-        nothing, or holds no more.
-        """
+        """By node: what `keep` stored for tasks like this one with the same `now`; None if nothing, or out of date."""
         if not self._keeps:
             return dict.fromkeys(nodes)
         session, task = self._session, self.tasks[0]
@@ -163,7 +161,7 @@ class Trial:
         return found
 
     def keep(self, node: str, found: object, now: Hashable = None) -> None:
-        """Keep something that the node's own pods decide, and `now`, for the next task like this one."""
+        """Store a result that depends on the node's own pods and `now`, for the next task like this one."""
         if self._keeps and node not in self._victims.on_nodes_with_binds:
             session = self._session
             key = self._key, now, session.nominated.expected_on(self.tasks[0], node)
@@ -176,17 +174,17 @@ class Trial:
         self._removal.remove(tasks)
 
     def put_back(self, tasks: Iterable[Task]) -> None:
-        """Put back tasks whose removal is simulated: all of them, whatever plugins say. Raises PluginError."""
+        """Put all of these removed tasks back, even if a plugin fails. Raises its PluginError afterwards."""
         self._removal.put_back(tasks)
 
     def attempt(self, find: Callable[[], _T]) -> _T | FluenceError:
-        """What `find` finds; where a plugin fails meanwhile its error, and what was removed since is put back."""
+        """The result of `find`. If a plugin fails, returns its error and puts back what `find` removed."""
         return self._removal.attempt(find)
 
-    # ------------------------------------------------------------------ asking
+    # ------------------------------------------------------------------ evaluation
 
     def fits(self, node: str) -> bool:
-        """Whether the one task could go to a node now. Raises PluginError."""
+        """Whether a node fits the single task now. Raises PluginError."""
         if not self.fit_each([node])[0]:
             return False
         if self.by_node or not self._placers:
@@ -195,8 +193,8 @@ class Trial:
             return self._placeable(self._session.table.row_of[node])
 
     def fit_each(self, nodes: Sequence[str]) -> list[bool]:
-        """Whether the filters let the one task go to each of these nodes now, and with `by_node` the plugin that places
-        groups, too. Raises PluginError.
+        """For each node, whether it passes the single task's filters now and, with `by_node`, also fits for the plugin
+        that places groups. Raises PluginError.
         """
         answer_in_time()
         view = self._view(nodes)
@@ -209,7 +207,7 @@ class Trial:
         return self._reservable(nodes, fitting) if self._asks_reservable else fitting
 
     def _reservable(self, nodes: Sequence[str], fitting: Sequence[bool]) -> list[bool]:
-        """As `fitting`, without the nodes where the plugin that places groups would not take the task's share."""
+        """`fitting` without the nodes where the plugin that places groups cannot reserve the task's share."""
         asked = [node for node, fits in zip(nodes, fitting, strict=True) if fits]
         reasons = reservable_on(self._session, self.tasks[0], asked, self._removal.tasks) if asked else ()
         not_reservable = {node: why for node, why in zip(asked, reasons, strict=True) if why is not None}
@@ -221,7 +219,7 @@ class Trial:
         return NodeView(self._session.table, np.array([rows[node] for node in nodes], np.int64))
 
     def _placeable(self, row: int) -> bool:
-        """Whether the plugin that places groups would place it there."""
+        """Whether the plugin that places groups would place the task on the row."""
         task = self.tasks[0]
         with self._session.ledger.statement(self.group) as statement:
             attempt = one_way(PlacementRequest(self._session, statement, self.group, [task], assignment={task: row}))
@@ -231,23 +229,21 @@ class Trial:
             return False
 
     def why_each(self, nodes: Sequence[str]) -> list[list[str]]:
-        """Why the one task cannot go to each of these nodes now. Raises PluginError."""
+        """For each node, why it does not fit the single task now. Raises PluginError."""
         view = self._view(nodes)
         refused = evaluate(self._evaluation, view, np.ones(len(view), np.bool_), self.tasks[0])
         return [refused[index].reasons if index in refused else [self._why_not_placed(node)]
                 for index, node in enumerate(nodes)]  # fmt: skip
 
     def _why_not_placed(self, node: str) -> str:
-        """Why the plugin that places groups would not place the one task on a node that filters let it go to."""
+        """Why the plugin that places groups would not place the single task on a node that passes the filters."""
         if node not in self._not_reservable and self._placeable(self._session.table.row_of[node]):
             return ""
         return self._not_reservable.get(node, self.reason)
 
     def place(self, *, thorough: bool = False) -> Mapping[Task, str] | None:
-        """Where the tasks would go now, all that must start together; None where that is nowhere. Raises PluginError.
-
-        `reason` says why not. With `thorough` a small gang is searched for, too, as where it is to start: that may take
-        long.
+        """The nodes that the tasks would go to now, with at least the group's minimum placed; None if they do not fit,
+        and `reason` says why. `thorough` adds the exhaustive search for small gangs, which is slow. Raises PluginError.
         """
         answer_in_time()
         result = PlacementResult(self.group)
@@ -265,8 +261,8 @@ class Trial:
         return None
 
     def is_placeable(self, *, thorough: bool = False) -> bool:
-        """Whether `place` would find places. For tasks of one class that fit a node by what is on it alone, the nodes'
-        room says so, and nothing is placed. Raises PluginError.
+        """Whether `place` would succeed. Computed from the nodes' free capacity if the tasks share one class and each
+        node's answer depends on that node alone. Raises PluginError.
         """
         answer_in_time()
         session, group = self._session, self.group
@@ -283,5 +279,5 @@ class Trial:
         return can_start(group, self.tasks) and int(board.capacity(needed).sum()) >= needed
 
     def summary(self, reasons: Iterable[Iterable[str]]) -> str:
-        """What some nodes say, one entry a node, in kube-scheduler's words."""
+        """The nodes' reasons as one message like kube-scheduler's; one entry for each node."""
         return summarise(self.node_count, reasons)

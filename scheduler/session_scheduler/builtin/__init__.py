@@ -1,7 +1,7 @@
-"""kube-scheduler's filters and scores, one file each, under kube-scheduler's names and in its order.
+"""The built-in plugins: kube-scheduler's plugins under their own names and in their order, one file each.
 
-Beside them Proportion, for queues, and GpuSharing, which kube-scheduler does not have.
-Texts, formulas and what is skipped when are those of Kubernetes 1.36; the conformance tests compare them with it.
+Two more are not in kube-scheduler: Proportion, for queues, and GpuSharing. Messages, formulas and the conditions to
+skip a plugin are those of Kubernetes 1.36; the conformance tests compare them with it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _IN_ORDER: Final = (
 )
 
 BUILTIN: Final[Mapping[str, type]] = {plugin.name: plugin for plugin in _IN_ORDER}
-"""Name → class, in the order in which kube-scheduler calls them by default."""
+"""Name → class, in kube-scheduler's default order."""
 
 DEFAULT_PLUGINS: Final[tuple[tuple[str, int], ...]] = tuple((plugin.name, plugin.weight) for plugin in _IN_ORDER)
 """(name, default weight), in the same order."""

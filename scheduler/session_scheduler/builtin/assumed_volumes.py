@@ -1,4 +1,7 @@
-"""Volumes that were decided on and are not bound yet: whose they are, so that no other claim takes them."""
+"""Assumed volumes: the volumes that the scheduler chose for claims and that are not bound yet.
+
+VolumeBinding keeps them, so that it gives no volume to two claims.
+"""
 
 from __future__ import annotations
 
@@ -8,53 +11,53 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PodVolumes:
-    """What one pod's node decided: volumes for claims, and claims for which the node's driver makes one."""
+    """The decision for one pod on its node: existing volumes for claims, and claims to provision."""
 
     node: str
-    kept: tuple[tuple[str, str], ...] = ()
+    static: tuple[tuple[str, str], ...] = ()
     """(volume, claim) by name and key."""
-    made: tuple[str, ...] = ()
+    provisioned: tuple[str, ...] = ()
     """Claims by key."""
 
 
 class AssumedVolumes:
-    """By pod. Pods that share a claim share its volume, which is free when the last of them lets go."""
+    """The assumed volumes by pod. Pods that share a claim share its volume; it is free after the last one's `drop`."""
 
     def __init__(self) -> None:
         self._of: dict[str, PodVolumes] = {}
         self._claims: dict[str, Counter[str]] = {}
         self._nodes: dict[str, Counter[str]] = {}
         self.version = 0
-        """Moves with every change."""
+        """Increases with every change."""
 
     def of(self, uid: str) -> PodVolumes | None:
-        """What was decided for a pod."""
+        """The decision for a pod."""
         return self._of.get(uid)
 
     def put(self, uid: str, volumes: PodVolumes) -> None:
-        """Keep what was decided for a pod, in place of what was before."""
+        """Store the decision for a pod; it replaces an earlier one."""
         self.drop(uid)
         self._of[uid] = volumes
         self._count(volumes, 1)
 
     def drop(self, uid: str) -> None:
-        """Let go of what was decided for a pod, if anything was."""
+        """Forget the decision for a pod, if there is one."""
         volumes = self._of.pop(uid, None)
         if volumes is not None:
             self._count(volumes, -1)
 
     def claim_of(self, volume: str) -> str | None:
-        """The claim that a volume is kept for."""
-        return _most(self._claims.get(volume))
+        """The claim that a volume is assumed for."""
+        return _first(self._claims.get(volume))
 
     def node_of(self, claim: str) -> str | None:
-        """The node for which a claim's volume is made."""
-        return _most(self._nodes.get(claim))
+        """The node that a claim's volume is provisioned for."""
+        return _first(self._nodes.get(claim))
 
     def _count(self, volumes: PodVolumes, sign: int) -> None:
-        for volume, claim in volumes.kept:
+        for volume, claim in volumes.static:
             _add(self._claims, volume, claim, sign)
-        for claim in volumes.made:
+        for claim in volumes.provisioned:
             _add(self._nodes, claim, volumes.node, sign)
         self.version += 1
 
@@ -68,5 +71,5 @@ def _add(counts: dict[str, Counter[str]], key: str, value: str, sign: int) -> No
         del counts[key]
 
 
-def _most(counter: Counter[str] | None) -> str | None:
+def _first(counter: Counter[str] | None) -> str | None:
     return next(iter(counter)) if counter else None

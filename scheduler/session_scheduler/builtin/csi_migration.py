@@ -1,6 +1,6 @@
-"""In-tree volumes as the CSI drivers that serve them now name them: driver, volume handle and topology.
+"""CSI migration: the CSI driver, volume handle and topology of in-tree volumes, for the volume plugins.
 
-Source: csi-translation-lib 0.36; of its drivers those to which Kubernetes 1.36's scheduler applies it.
+Source: csi-translation-lib 0.36, with the drivers that kube-scheduler 1.36 translates.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Driver:
     name: str
     plugin: str
     topology: str = ""
-    """The node label that takes the place of the zone's; empty where none does."""
+    """The driver's node label for the zone; empty if it has none."""
 
 
 AWS = Driver("ebs.csi.aws.com", "kubernetes.io/aws-ebs", "topology.ebs.csi.aws.com/zone")
@@ -45,11 +45,11 @@ _INLINE: Final[Mapping[str, Driver]] = {
 }  # fmt: skip
 
 Attached = tuple[str, str]
-"""A driver, and the unique name of one of its volumes."""
+"""A driver and the unique name of one of its volumes."""
 
 
 def attached(driver: str, handle: str) -> Attached | None:
-    """A driver's volume; None where one of the two is not known."""
+    """A driver's volume; None if one of the two is unknown."""
     return (driver, f"{driver}/{handle}") if driver and handle else None
 
 
@@ -64,7 +64,7 @@ def driver_of(volume: PersistentVolume) -> Driver | None:
 
 
 def attached_volume(volume: PersistentVolume) -> Attached | None:
-    """What attaching a volume counts as: itself, or what its in-tree source is to CSI; None where that is nothing."""
+    """The CSI volume that a persistent volume counts as, after migration; None if it does not count."""
     spec = volume.spec
     if spec.csi is not None:
         return attached(spec.csi.driver, spec.csi.volume_handle)
@@ -80,7 +80,7 @@ def attached_volume(volume: PersistentVolume) -> Attached | None:
 
 
 def attached_inline(key: VolumeKey) -> Attached | None:
-    """What attaching a disk that a pod names itself counts as."""
+    """The CSI volume that a disk in the pod's own spec counts as; None if it does not count."""
     driver = _INLINE.get(key[0])
     if driver is None:
         return None
@@ -95,7 +95,7 @@ def attached_inline(key: VolumeKey) -> Attached | None:
 
 
 def provisioned_by(provisioner: str) -> str:
-    """The CSI driver that makes a class's volumes; empty where none is counted."""
+    """The CSI driver that provisions a class's volumes; empty if its volumes do not count."""
     driver = _BY_PLUGIN.get(provisioner)
     if driver is not None:
         return driver.name
@@ -107,7 +107,7 @@ def _managed(kind: str) -> bool:
 
 
 def _ebs_id(volume_id: str) -> str:
-    """aws://zone/vol-1 and vol-1 are the same; empty where it is neither."""
+    """The id "vol-1" in "vol-1" or "aws://zone/vol-1"; empty for an invalid one."""
     if not volume_id.startswith("aws://"):
         return volume_id
     _, _, path = volume_id.removeprefix("aws://").partition("/")
@@ -130,7 +130,7 @@ def _gce_handle(name: str, labels: Mapping[str, str]) -> str:
 
 
 def migrated_affinity(volume: PersistentVolume, driver: Driver) -> NodeSelector | None:
-    """The nodes from which a volume can be reached, in its CSI driver's labels."""
+    """A volume's node affinity, translated to its CSI driver's labels."""
     if not driver.topology:
         return volume.required
     zone, region = _labels_of(volume)
@@ -149,7 +149,7 @@ def _terms(selector: NodeSelector | None) -> tuple[NodeSelectorTerm, ...]:
 
 
 def _labels_of(volume: PersistentVolume) -> tuple[str, str]:
-    """The zone's and the region's label that the volume speaks of."""
+    """The zone and region labels that the volume uses: the stable or the beta ones."""
     keys = {r.key for term in _terms(volume.required) for r in term.match_expressions}
     for found in (keys, volume.metadata.labels):
         for zone, region in ((ZONE, REGION), (BETA_ZONE, BETA_REGION)):
@@ -169,7 +169,7 @@ def _renamed(selector: NodeSelector | None, old: str, new: str) -> NodeSelector 
 
 
 def _narrowed(selector: NodeSelector | None, key: str, values: tuple[str, ...]) -> NodeSelector:
-    """The selector with one more requirement in each of its terms."""
+    """The selector with an additional requirement in each of its terms."""
     more = LabelSelectorRequirement(key=key, operator="In", values=values)
     return NodeSelector(node_selector_terms=tuple(
         NodeSelectorTerm(match_fields=term.match_fields, match_expressions=(*term.match_expressions, more))

@@ -1,7 +1,7 @@
-"""The plugin DefaultPreemption: preempts pods of lower priority for pods that fit nowhere, as few as suffice.
+"""The DefaultPreemption plugin: finds the fewest victims of lower priority for pods that fit on no node.
 
-For a pod alone the victims are on one node, as in kube-scheduler's DefaultPreemption; for a gang anywhere, as in its
-preemption for pod groups. Source: Kubernetes 1.36, pkg/scheduler/framework/preemption.
+The victims for a single pod are on one node, as with kube-scheduler's DefaultPreemption; those for a gang are on any
+nodes, as with its preemption for pod groups. Source: Kubernetes 1.36, pkg/scheduler/framework/preemption.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from session_scheduler.model.objects import Pod
 from session_scheduler.state.budgets import Budgets
 
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
-STILL_ENDING: Final = "not eligible due to a terminating pod on the nominated node."
+VICTIMS_TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 NO_VICTIMS_ANYWHERE: Final = "No preemption victims found for incoming preemptor"
 NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 _Found = Candidate | list[str] | FluenceError
-"""What a node costs, why it is no candidate, or the plugin's failure that ended its trial."""
+"""The node's candidate, the reasons why it has none, or the plugin's failure that ended its dry run."""
 ANYWHERE: Final = "cluster"
-"""Where the victims of a gang are, in kube-scheduler's words."""
+"""The location of a gang's victims, in kube-scheduler's words."""
 
 
 class DefaultPreemptionArguments(PluginArguments):
-    """kube-scheduler's DefaultPreemptionArgs: of how many nodes at least it is worked out what a pod's place costs."""
+    """kube-scheduler's DefaultPreemptionArgs: the minimum number of candidate nodes for the dry run."""
 
     min_candidate_nodes_percentage: Annotated[int, Field(ge=0, le=100)] = 10
-    """Of the nodes that come into question."""
+    """Percentage of the nodes where preemption may help."""
     min_candidate_nodes_absolute: Annotated[int, Field(ge=0)] = 100
 
     @model_validator(mode="after")
-    def _some(self) -> DefaultPreemptionArguments:
+    def _not_both_zero(self) -> DefaultPreemptionArguments:
         if not self.min_candidate_nodes_percentage and not self.min_candidate_nodes_absolute:
-            raise wrong_value("is 0, as minCandidateNodesPercentage is: raise one of the two",
+            raise wrong_value("both this and minCandidateNodesPercentage are 0: raise one of them",
                               at=("minCandidateNodesAbsolute",))  # fmt: skip
         return self
 
 
 class DefaultPreemption:
-    """Finds victims of lower priority for what fits nowhere."""
+    """Finds victims of lower priority for tasks that fit on no node."""
 
     Arguments = DefaultPreemptionArguments
     name = "DefaultPreemption"
@@ -61,27 +61,27 @@ class DefaultPreemption:
 
     @hookimpl
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        """A pod is bound: asked only for those that found no victims while pods of lower priority were being bound."""
+        """Requeue when a pod is bound: it may be a victim for groups rejected while its bind was in flight."""
         return [ClusterEventWithHint(Pod, ActionType.ADD)]
 
     @hookimpl
     def postfilter(self, session: Session, trial: Trial) -> Preemption | NoPreemption | None:
-        """Victims and places, or why there are none; nothing for groups that must stay in one topology domain."""
+        """The victims and nominations, or why there are none. No answer for groups with a topology constraint."""
         if any(task.pod.spec.preemption_policy == "Never" for task in trial.tasks):
             return NoPreemption(NEVER, keep=True)
         if trial.group.topology_key is not None:
-            return None  # kube-scheduler 1.36 does not preempt for them either
+            return None  # kube-scheduler 1.36 does not preempt for such groups either
         helpable = trial.helpable() if trial.alone else []
-        if _victims_are_ending(trial, helpable):
-            return NoPreemption(STILL_ENDING, keep=True)
+        if _victims_are_terminating(trial, helpable):
+            return NoPreemption(VICTIMS_TERMINATING, keep=True)
         budgets = session.snapshot.cache.budgets.now()
         if trial.alone:
             offset = tie_break(session.table.seed, trial.tasks[0].key) % max(1, len(helpable))
             return self._on_one_node(trial, budgets, [*helpable[offset:], *helpable[:offset]])
-        return _anywhere(trial, budgets)
+        return _in_cluster(trial, budgets)
 
     def _on_one_node(self, trial: Trial, budgets: Budgets, nodes: Sequence[str]) -> Preemption | NoPreemption:
-        """Work out candidates among the nodes, in this order, until there are enough, and take the best."""
+        """Find candidates among the nodes, in this order, until there are enough, and choose the best."""
         candidates: list[Candidate] = []
         refused: list[list[str]] = []
         failure: FluenceError | None = None
@@ -110,7 +110,7 @@ class DefaultPreemption:
                 raise failure
             others = trial.node_count - len(refused)
             return NoPreemption(trial.summary([*refused, *[[NOT_HELPFUL]] * others]))
-        # what violates nothing comes first, as where kube-scheduler's other criteria leave several
+        # as in kube-scheduler, candidates without violations come first among equal ones
         chosen = best(sorted(candidates, key=lambda candidate: candidate.violations > 0))
         return Preemption({trial.tasks[0]: chosen.node}, chosen.tasks, chosen.node)
 
@@ -120,8 +120,8 @@ class DefaultPreemption:
         return min(nodes, max(share, arguments.min_candidate_nodes_absolute))
 
 
-def _victims_are_ending(trial: Trial, helpable: Sequence[str]) -> bool:
-    """Whether pods end already for these tasks. A node that takes no pod of the class any more is not waited for."""
+def _victims_are_terminating(trial: Trial, helpable: Sequence[str]) -> bool:
+    """Whether victims already terminate on a nominated node, and preemption may still help there."""
     nodes = filter(None, map(trial.nominated, trial.tasks))
     return any(trial.others_end_on(node) for node in nodes if not trial.alone or node in helpable)
 
@@ -129,14 +129,14 @@ def _victims_are_ending(trial: Trial, helpable: Sequence[str]) -> bool:
 def _results(
     trial: Trial, budgets: Budgets, nodes: Sequence[str], enough: int, of_node: Mapping[str, list[Unit]]
 ) -> Iterator[_Found]:
-    """Of each node in turn the fewest victims that make it fit, or why none do; so many are looked at together.
+    """For each node in turn the fewest victims that make it fit, or why it has none. Evaluates `enough` nodes at once.
 
-    `of_node`: the units of nodes where those that end already are away. A plugin that fails on one node is asked about
-    the others all the same.
+    `of_node` has the units of each node if the trial has already removed the terminating ones. A plugin that fails for
+    one node is still asked about the others.
     """
-    several = max(1, enough)
-    for start in range(0, len(nodes), several):
-        part = nodes[start : start + several]
+    step = max(1, enough)
+    for start in range(0, len(nodes), step):
+        part = nodes[start : start + step]
         found: dict[str, _Found | None] = trial.recall(part, budgets.uses)
         units = {node: of_node[node] if node in of_node else units_of(trial.running(node), trial.priority)
                  for node in part if found[node] is None}  # fmt: skip
@@ -155,7 +155,7 @@ def _results(
 
 
 def _on_each(trial: Trial, budgets: Budgets, units: Mapping[str, Sequence[Unit]]) -> Mapping[str, _Found]:
-    """As `_on_nodes`; where a plugin raises, each is asked about alone. What answers wrongly does so of all of them."""
+    """As `_on_nodes`. If a plugin raises, evaluates each node alone; an invalid answer fails all nodes."""
     found = trial.attempt(lambda: _on_nodes(trial, budgets, units))
     if not isinstance(found, FluenceError):
         return found
@@ -165,53 +165,53 @@ def _on_each(trial: Trial, budgets: Budgets, units: Mapping[str, Sequence[Unit]]
 
 
 def _on_node(trial: Trial, budgets: Budgets, node: str, units: Sequence[Unit]) -> Candidate | list[str]:
-    """As `_on_nodes`, where the graph that places groups has its say, or units are on other nodes, too."""
+    """As `_on_nodes`, for one node: if a plugin that places groups decides, too, or a unit spans several nodes."""
     if not units:
         return [NO_VICTIMS]
     order = _Order(trial, budgets, units)
-    at_stake = order.staying if trial.beyond_nodes else order.units
-    for unit in at_stake:
+    potential = order.staying if trial.beyond_nodes else order.units
+    for unit in potential:
         trial.remove(unit.tasks)
     if not trial.fits(node):
         (reasons,) = trial.why_each([node])
-        trial.put_back(task for unit in at_stake for task in unit.tasks)
+        trial.put_back(task for unit in potential for task in unit.tasks)
         return reasons
     victims: list[Unit] = []
-    for unit in at_stake:
+    for unit in potential:
         trial.put_back(unit.tasks)
         if not trial.fits(node):
             trial.remove(unit.tasks)
             victims.append(unit)
     trial.put_back(task for unit in victims for task in unit.tasks)
-    return order.candidate(node, victims if at_stake is order.units else [*victims, *order.ending])
+    return order.candidate(node, victims if potential is order.units else [*victims, *order.terminating])
 
 
 def _on_nodes(trial: Trial, budgets: Budgets, units: Mapping[str, Sequence[Unit]]) -> dict[str, Candidate | list[str]]:
-    """Step by step on all of these nodes at once: a filter costs the call, not the node."""
+    """The dry run on all of these nodes at once: each filter call evaluates one step of all nodes."""
     results: dict[str, Candidate | list[str]] = {node: [NO_VICTIMS] for node, some in units.items() if not some}
-    live = [node for node, some in units.items() if some]
-    if not live:
+    candidates = [node for node, some in units.items() if some]
+    if not candidates:
         return results
-    for node in live:
+    for node in candidates:
         for unit in units[node]:
             trial.remove(unit.tasks)
-    fitting = trial.fit_each(live)
-    refusing = [node for node, fits in zip(live, fitting, strict=True) if not fits]
-    live = [node for node, fits in zip(live, fitting, strict=True) if fits]
+    fitting = trial.fit_each(candidates)
+    refusing = [node for node, fits in zip(candidates, fitting, strict=True) if not fits]
+    candidates = [node for node, fits in zip(candidates, fitting, strict=True) if fits]
     if refusing:
         results.update(zip(refusing, trial.why_each(refusing), strict=True))
-    orders = {node: _Order(trial, budgets, units[node]) for node in live}
+    orders = {node: _Order(trial, budgets, units[node]) for node in candidates}
     order = {node: found.units for node, found in orders.items()}
-    victims: dict[str, list[Unit]] = {node: [] for node in live}
-    for place in range(max(map(len, order.values()), default=0)):
-        concerned = [node for node in live if place < len(order[node])]
-        for node in concerned:
-            trial.put_back(order[node][place].tasks)
-        for node, fits in zip(concerned, trial.fit_each(concerned), strict=True):
+    victims: dict[str, list[Unit]] = {node: [] for node in candidates}
+    for index in range(max(map(len, order.values()), default=0)):
+        left = [node for node in candidates if index < len(order[node])]
+        for node in left:
+            trial.put_back(order[node][index].tasks)
+        for node, fits in zip(left, trial.fit_each(left), strict=True):
             if not fits:
-                trial.remove(order[node][place].tasks)
-                victims[node].append(order[node][place])
-    for node in live:
+                trial.remove(order[node][index].tasks)
+                victims[node].append(order[node][index])
+    for node in candidates:
         trial.put_back(task for unit in victims[node] for task in unit.tasks)
         results[node] = orders[node].candidate(node, victims[node])
     for node in refusing:
@@ -224,51 +224,51 @@ def _is_ending(trial: Trial, unit: Unit) -> bool:
 
 
 class _Order:
-    """In what order units are spared that are given with the more important ones first: those whose end would violate
-    a budget, the others, and last those that end already, which is no price.
+    """The order in which the dry run puts units back: those whose eviction violates a budget, then the others, each the
+    most important first, then the terminating ones, whose eviction costs nothing.
     """
 
     def __init__(self, trial: Trial, budgets: Budgets, units: Sequence[Unit], *, sparing: bool = False) -> None:
-        self.ending = [unit for unit in units if _is_ending(trial, unit)]
-        staying = [unit for unit in units if unit not in self.ending] if self.ending else units
+        self.terminating = [unit for unit in units if _is_ending(trial, unit)]
+        staying = [unit for unit in units if unit not in self.terminating] if self.terminating else units
         self.violating, others = budgets.split(staying, sparing=sparing)
         self.staying = [*self.violating, *others]
-        self.units = [*self.staying, *self.ending]
+        self.units = [*self.staying, *self.terminating]
 
     def candidate(self, node: str, victims: Sequence[Unit]) -> Candidate | list[str]:
-        """What a node costs."""
+        """The candidate with these victims, or why the node has none."""
         if not victims:
             return [f'expected at least one victim pod on node "{node}"']
         violations = sum(unit in self.violating for unit in victims)
-        return Candidate(node, sorted(victims, key=importance), violations, self.ending)
+        return Candidate(node, sorted(victims, key=importance), violations, self.terminating)
 
 
-def _anywhere(trial: Trial, budgets: Budgets) -> Preemption | NoPreemption:
-    """The fewest victims in the cluster that let the whole gang be placed."""
+def _in_cluster(trial: Trial, budgets: Budgets) -> Preemption | NoPreemption:
+    """The fewest victims in the cluster that make the whole gang fit."""
     running = [task for node in trial.nodes for task in trial.running(node)]
     units = sorted(units_of(running, trial.priority), key=importance_to_groups)
     if not units:
         return NoPreemption(NO_VICTIMS_ANYWHERE)
     order = _Order(trial, budgets, units, sparing=True)
-    away = _enough_away(trial, order.units, len(order.ending) + len(trial.tasks))
-    thorough = len(away) == len(units) and trial.place() is None
+    removed = _remove_enough(trial, order.units, len(order.terminating) + len(trial.tasks))
+    thorough = len(removed) == len(units) and trial.place() is None
     if thorough and trial.place(thorough=True) is None:
         return NoPreemption(trial.reason)
-    victims = _not_spared(trial, away, thorough=thorough)
+    victims = _reprieve(trial, removed, thorough=thorough)
     placed = trial.place(thorough=thorough)
-    if placed is None:  # it was just now, or before the last one was put back and taken away again
+    if placed is None:  # a filter or plugin answers differently after pods were put back and removed again
         return NoPreemption(trial.reason)
     victims.sort(key=importance_to_groups)
-    ending = tuple(task for unit in victims for task in unit.tasks)
-    objection = trial.objection(placed, ending)
-    return Preemption(placed, ending, ANYWHERE) if objection is None else NoPreemption(objection)
+    tasks = tuple(task for unit in victims for task in unit.tasks)
+    objection = trial.objection(placed, tasks)
+    return Preemption(placed, tasks, ANYWHERE) if objection is None else NoPreemption(objection)
 
 
-def _enough_away(trial: Trial, units: Sequence[Unit], least: int) -> Sequence[Unit]:
-    """Simulate removing units, the last ones first and `least` of them to begin with, until the gang can be placed;
-    returns those that are away. Whether it can be when all are is not asked.
+def _remove_enough(trial: Trial, units: Sequence[Unit], least: int) -> Sequence[Unit]:
+    """Simulate removing units, from the last one and `least` of them first, until the gang fits. Returns the removed
+    units. If these are all units, the gang may still not fit.
 
-    Where what ends may also be what the gang needs (an affinity, a spread), all are.
+    If a victim may be a pod that the gang needs (an affinity, a spread), it removes all units at once.
     """
     start, step = len(units), least if trial.more_room_helps else len(units)
     while start:
@@ -281,10 +281,10 @@ def _enough_away(trial: Trial, units: Sequence[Unit], least: int) -> Sequence[Un
     return units[start:]
 
 
-def _not_spared(trial: Trial, units: Sequence[Unit], *, thorough: bool) -> list[Unit]:
-    """Put units back in this order as far as the gang can still be placed; returns those that must stay away.
+def _reprieve(trial: Trial, units: Sequence[Unit], *, thorough: bool) -> list[Unit]:
+    """Put units back in this order while the gang still fits. Returns the units that must stay removed.
 
-    Several are put back at once as long as that goes well: of many only few are in the way.
+    It puts back twice as many at once after each success, because usually only few of many units are victims.
     """
     victims: list[Unit] = []
     start, step = 0, 1

@@ -1,7 +1,8 @@
-"""A pod's claims for devices must be had on its node: allocated ones used there, the others allocated from its devices.
+"""The DynamicResources plugin: rejects nodes that cannot provide the devices of a pod's claims, and allocates claims.
 
-What a pod's node decides about its claims is *held* from the moment the pod is placed in a session, undone with it, and
-written before the pod is bound. Nodes whose devices are alike, and taken alike, are evaluated once.
+A session that places a pod *holds* allocations for the pod's claims, and releases them when it undoes the placement.
+`prebind` writes them to the API server before the pod is bound. Nodes with equal devices in the same state are
+evaluated once.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from pydantic import Field
 
-from session_scheduler.builtin.devices.changes import Said, changes, elsewhere, free_devices
+from session_scheduler.builtin.devices.changes import Change, changes, free_devices, matching_labels
 from session_scheduler.builtin.devices.claims import pod_claims, ready, unknown_class, unusable
 from session_scheduler.builtin.devices.errors import AllocationError
 from session_scheduler.builtin.devices.evaluation import NONE_LEFT, DeviceEvaluator, rank_of
@@ -46,19 +47,19 @@ from session_scheduler.model.meta import ObjectMeta, OwnerReference
 from session_scheduler.model.objects import Node, Pod
 
 _WRITING_SECONDS: Final = 30
-"""What the requests themselves may take beside the wait for devices."""
-_NOT_HERE: Final = "resourceclaim not available on the node"
+"""Seconds for the requests themselves, in addition to the wait for devices."""
+_NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 
 
 class DynamicResourcesArguments(PluginArguments):
-    """kube-scheduler's DynamicResourcesArgs; in place of its `filterTimeout`, work is counted."""
+    """kube-scheduler's DynamicResourcesArgs, with limits on work in place of its `filterTimeout`."""
 
     binding_timeout_seconds: int = Field(default=600, ge=1, le=86_400)
-    """How long a pod waits for its devices' binding conditions once its node is decided."""
+    """How long a pod waits for its devices' binding conditions after the scheduler chose its node."""
     search_steps: int = Field(default=300_000, ge=1)
-    """Choices of devices that are tried for one pod, over all nodes, before it waits for its next attempt."""
+    """How many choices of devices an attempt tries for one pod, over all nodes."""
     selector_cost: int = Field(default=2_000_000, ge=1)
-    """What CEL selectors may cost in a session, in the API's units; pods that need more wait for their next attempt."""
+    """The CEL cost limit of a session, in the API's units. Pods that need more wait for their next attempt."""
 
 
 @dataclass(slots=True)
@@ -67,33 +68,33 @@ class _State:
 
     claims: list[ResourceClaim]
     extended: Mapping[str, DeviceClass]
-    """The requested resources that classes stand for."""
+    """The requested extended resources with their device classes."""
     variants: dict[frozenset[str], ResourceClaimSpec] = field(default_factory=dict)
-    """By the resources that a node does not offer itself: the claim that a pod gets for them there."""
+    """By the extended resources that a node does not offer itself: the claim that a pod gets for them there."""
 
 
 @dataclass(slots=True)
 class _Verdicts:
-    """What rows answer: positions as in the view that was asked about."""
+    """The results for the rows of a view."""
 
     fits: BoolColumn
-    worth: IntColumn
+    scores: IntColumn
     reasons: np.ndarray[Any, np.dtype[np.object_]]
-    """Of the rows that do not fit; where both hold, that devices cannot be allocated."""
+    """For the rows that do not fit. If two reasons apply, that devices cannot be allocated."""
 
 
 @dataclass(slots=True)
 class _Opened:
-    """What belongs to one session."""
+    """The state of one session."""
 
     session: Session | None = None
     states: dict[TaskClass, _State] = field(default_factory=dict)
     unavailable: dict[TaskClass, dict[str, ResourceClaim]] = field(default_factory=dict)
-    """Allocated claims that cannot be used on some node."""
+    """The allocated claims that are not usable on some node."""
 
 
 class DynamicResources:
-    """Refuses nodes on which one of the pod's claims cannot be had; allocates claims, and writes what was allocated."""
+    """Rejects nodes that do not satisfy a claim of the pod; allocates claims and writes the allocations."""
 
     Arguments = DynamicResourcesArguments
     name = "DynamicResources"
@@ -117,21 +118,21 @@ class DynamicResources:
 
     @hookimpl
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        """What kube-scheduler's plugin is helped by; and a pod whose bind came to nothing, for what it held is free."""
+        """kube-scheduler's events, and the deletion or failed bind of a pod with devices, which frees them."""
         node = ActionType.ADD | ActionType.UPDATE_NODE_LABEL | ActionType.UPDATE_NODE_ALLOCATABLE
         change = ActionType.ADD | ActionType.UPDATE
         return [
             ClusterEventWithHint(Node, node),
-            ClusterEventWithHint(ResourceClaim, ActionType.ALL, _helps),
+            ClusterEventWithHint(ResourceClaim, ActionType.ALL, _claim_helps),
             ClusterEventWithHint(DeviceClass, change),
             ClusterEventWithHint(ResourceSlice, change),
-            ClusterEventWithHint(Pod, ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM, _made_for_it),
+            ClusterEventWithHint(Pod, ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM, _has_all_claims),
             ClusterEventWithHint(Pod, ActionType.DELETE, _had_devices),
         ]
 
     @hookimpl
     def pre_enqueue(self, pod: Pod, objects: Callable[[type[Any]], Mapping[str, Any]]) -> Gate | None:
-        """A pod one of whose claims is not made yet, or not its own, is not tried: as kube-scheduler's PreEnqueue."""
+        """Gate the pod until all of its claims exist and belong to it, as kube-scheduler's PreEnqueue does."""
         found = pod_claims(pod, objects(ResourceClaim)) if pod.spec.resource_claims else None
         return found if isinstance(found, Gate) else None
 
@@ -139,15 +140,15 @@ class DynamicResources:
 
     @hookimpl
     def on_session_open(self, session: Session) -> None:
-        """Follow what the session places and takes back."""
+        """Hold allocations when the session places a task, and release them when it undoes that."""
         self._opened = _Opened(session)
         self._evaluator.open()
         self._extended.refresh(session)
-        session.add_event_handler(self._placed, lambda event: self._release(event.task.uid))
+        session.add_event_handler(self._hold_claims, lambda event: self._release(event.task.uid))
 
     @hookimpl
     def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | Prepared:
-        """The claims as they are; a refusal where one cannot be had on any node, skipped for pods without."""
+        """The claims' state; a refusal if no node can satisfy one of them. Skips pods without claims."""
         extended = self._extended.among(cls.requests)
         if not cls.pod.spec.resource_claims and not extended:
             return SKIP
@@ -171,46 +172,46 @@ class DynamicResources:
         return Prepared(state, Scope.ANY, Scope.ANY if ranked else SKIP)
 
     def _allocation(self, claim: ResourceClaim) -> Allocation | None:
-        """What a claim has, or is about to have."""
+        """The claim's allocation, in its status or held here."""
         return claim.status.allocation or self._holdings.of(claim)
 
     @hookimpl
     def filter(self, cls: TaskClass, nodes: NodeView, mask: BoolColumn, state: _State) -> None:
-        """Clear the nodes on which a claim cannot be had. Raises AttemptError where a claim or class is wrong."""
+        """Clear the nodes that do not satisfy a claim. Raises AttemptError for an invalid claim or class."""
         verdicts = self._verdicts(cls, nodes, mask, state)
         np.logical_and(mask, verdicts.fits, out=mask)
 
     @hookimpl
     def why(self, cls: TaskClass, nodes: NodeView, state: _State) -> Sequence[Sequence[str]]:
-        """kube-scheduler's texts."""
+        """kube-scheduler's messages."""
         verdicts = self._verdicts(cls, nodes, np.ones(len(nodes), np.bool_), state)
         return [[str(reason)] for reason in verdicts.reasons]
 
     @hookimpl
     def unresolvable(self, nodes: NodeView) -> BoolColumn:
-        """Everywhere: claims keep their devices when pods end, until their controller frees them."""
+        """All nodes: claims keep their devices when pods are evicted, until their controller frees them."""
         return np.ones(len(nodes), np.bool_)
 
     @hookimpl
     def fits_if(self, cls: TaskClass, nodes: NodeView, state: _State) -> Sequence[Sequence[str] | None] | None:
-        """Devices that are free, and labels that claims' devices require."""
+        """The free devices that each node needs, and the labels that allocated devices require."""
         verdicts = self._verdicts(cls, nodes, np.ones(len(nodes), np.bool_), state)
-        had = [(claim, found) for claim in state.claims if (found := self._allocation(claim)) is not None]
-        if any(claim.status.allocation is not None and self._has_failed(claim, found) for claim, found in had):
+        allocated = [(claim, found) for claim in state.claims if (found := self._allocation(claim)) is not None]
+        if any(claim.status.allocation is not None and self._has_failed(claim, found) for claim, found in allocated):
             return None
-        wanting = [claim for claim in state.claims if self._allocation(claim) is None]
-        said: list[Said] = [
-            (np.isin(np.arange(len(nodes)), rows), free_devices(wanting, variant, state.extended))
+        unallocated = [claim for claim in state.claims if self._allocation(claim) is None]
+        needed: list[Change] = [
+            (np.isin(np.arange(len(nodes)), rows), free_devices(unallocated, variant, state.extended))
             for variant, rows in self._variants(nodes, np.flatnonzero(verdicts.reasons == NONE_LEFT), state)
         ]
-        said += [(~self._evaluator.selected(found.node_selector)[nodes.row_numbers], elsewhere(claim, found))
-                 for claim, found in had if found.node_selector is not None]  # fmt: skip
-        return changes(nodes, verdicts.fits, said)
+        needed += [(~self._evaluator.selected(found.node_selector)[nodes.row_numbers], matching_labels(claim, found))
+                   for claim, found in allocated if found.node_selector is not None]  # fmt: skip
+        return changes(nodes, verdicts.fits, needed)
 
     @hookimpl
     def score(self, cls: TaskClass, nodes: NodeView, mask: BoolColumn, state: _State) -> IntColumn:
-        """How early in the lists of alternatives what a node has comes."""
-        return self._verdicts(cls, nodes, mask, state).worth
+        """The higher, the earlier in the lists of `firstAvailable` the node's alternatives come."""
+        return self._verdicts(cls, nodes, mask, state).scores
 
     def _verdicts(self, cls: TaskClass, nodes: NodeView, mask: BoolColumn, state: _State) -> _Verdicts:
         reasons = np.full(len(nodes), NONE_LEFT, np.object_)
@@ -226,15 +227,15 @@ class DynamicResources:
                 specs = [claim.spec for claim in open_claims]
                 if variant.devices.requests or (state.extended and specs):
                     specs.append(variant)
-                outcomes, places = self._evaluator.outcomes(specs, nodes.row_numbers[rows])
-                verdicts.fits[rows] = np.array([one.fits for one in outcomes], np.bool_)[places]
-                verdicts.worth[rows] = np.array([fixed + one.rank for one in outcomes], np.int64)[places]
-                verdicts.reasons[rows] = np.array([one.reason for one in outcomes], np.object_)[places]
+                outcomes, indices = self._evaluator.outcomes(specs, nodes.row_numbers[rows])
+                verdicts.fits[rows] = np.array([one.fits for one in outcomes], np.bool_)[indices]
+                verdicts.scores[rows] = np.array([fixed + one.rank for one in outcomes], np.int64)[indices]
+                verdicts.reasons[rows] = np.array([one.reason for one in outcomes], np.object_)[indices]
         except AllocationError as error:
             names = [claim.key for claim in open_claims] + [f"{cls.namespace}/<extended-resources>"]
             raise AttemptError(error.text_for(names)) from None
         if unusable is not None:
-            verdicts.reasons[verdicts.fits & unusable] = _NOT_HERE
+            verdicts.reasons[verdicts.fits & unusable] = _NOT_AVAILABLE
             verdicts.fits &= ~unusable
         return verdicts
 
@@ -246,30 +247,30 @@ class DynamicResources:
         claims: list[ResourceClaim],
         allocations: list[Allocation | None],
     ) -> BoolColumn | None:
-        """The nodes on which an allocated claim cannot be used; None where all can be wherever the pod may go."""
+        """The nodes where an allocated claim is not usable; None if all claims are usable on all nodes of the mask."""
         found: BoolColumn | None = None
         for claim, allocation in zip(claims, allocations, strict=True):
             if allocation is None:
                 continue
-            away: BoolColumn | None = None
+            unusable: BoolColumn | None = None
             if allocation.node_selector is not None:
-                away = ~self._evaluator.selected(allocation.node_selector)[nodes.row_numbers]
+                unusable = ~self._evaluator.selected(allocation.node_selector)[nodes.row_numbers]
             if claim.status.allocation is not None and self._has_failed(claim, allocation):
-                away = np.ones(len(nodes), np.bool_)
-            if away is not None and (away & mask).any():
+                unusable = np.ones(len(nodes), np.bool_)
+            if unusable is not None and (unusable & mask).any():
                 self._opened.unavailable.setdefault(cls, {})[claim.metadata.uid] = claim
-                found = away if found is None else found | away
+                found = unusable if found is None else found | unusable
         return found
 
     def _has_failed(self, claim: ResourceClaim, allocation: Allocation) -> bool:
-        """Whether devices will not become usable: a failure is reported, or they had long enough."""
+        """Whether the devices will not become usable: their binding failed or timed out."""
         state = ready(claim, allocation)
         return state is not True and (isinstance(state, str) or self._writer.is_late(allocation))
 
     # ------------------------------------------------------------------ extended resources
 
     def _variants(self, nodes: NodeView, indices: Any, state: _State) -> list[tuple[ResourceClaimSpec, Any]]:
-        """The claim for extended resources by node: for those resources that the node does not offer itself."""
+        """The claims for the extended resources that nodes do not offer themselves, each with its nodes' indices."""
         if not state.extended:
             return [(ResourceClaimSpec(), indices)]
         lacking: dict[frozenset[str], list[int]] = {}
@@ -286,10 +287,10 @@ class DynamicResources:
             found = state.variants[names] = ResourceClaimSpec(devices=DeviceClaim(requests=requests))
         return found
 
-    # ------------------------------------------------------------------ what is held
+    # ------------------------------------------------------------------ held allocations
 
-    def _placed(self, event: Event) -> None:
-        """Hold what the task's node decides about its claims."""
+    def _hold_claims(self, event: Event) -> None:
+        """Allocate the task's claims on its node, and hold the allocations."""
         task, session = event.task, self._opened.session
         state = self._opened.states.get(task.cls)
         if state is None or session is None or task.phase is not Phase.ASSUMED or task.row < 0:
@@ -308,14 +309,14 @@ class DynamicResources:
             return
         found = self._evaluator.allocated(open_claims, task.row, event.node, session.objects(DeviceClass))
         if found is None:
-            return  # whoever placed it did not ask: there is nothing to hold, and nothing will be written
+            return  # the task was placed without this filter: there is nothing to write
         for claim, allocation in zip(open_claims, found, strict=True):
             self._holdings.hold(task.uid, claim, allocation)
         if special is not None:
             self._special[task.uid].allocation = found[-1]
 
     def _special_claim(self, session: Session, task: Any, state: _State) -> ResourceClaim | None:
-        """The claim for the resources that the pod's node does not offer itself."""
+        """The claim for the extended resources that the pod's node does not offer itself."""
         if not state.extended:
             return None
         view = session.table.all_rows()
@@ -339,7 +340,7 @@ class DynamicResources:
 
     @hookimpl
     def on_session_close(self, session: Session) -> None:
-        """Claims that keep a pod from every node, and that no other pod uses, are to be allocated again."""
+        """Note the claims to deallocate: they keep a pod from all nodes, and no other pod uses them."""
         extended = {cls for cls, state in self._opened.states.items() if state.extended}
         self._repairs.note(session, self._opened.unavailable, extended)
 
@@ -347,27 +348,27 @@ class DynamicResources:
 
     @hookimpl
     def prebind_needed(self, binding: Binding) -> bool:
-        """Where the pod has claims, or gets one for extended resources."""
+        """Whether the pod has claims, or gets one for extended resources."""
         return bool(binding.pod.spec.resource_claims) or binding.task.uid in self._special
 
     @hookimpl
     async def prebind(self, binding: Binding) -> None:
-        """Write what the pod's claims have and that the pod uses them; wait for the devices. Raises ClaimError."""
+        """Write the claims' allocations and reserve the claims for the pod; wait for the devices. Raises ClaimError."""
         await self._writer.write(binding, self._special.get(binding.task.uid))
 
     @hookimpl
     async def cancel(self, allocation: bindings.Allocation) -> None:
-        """The pod has ended, or was never bound: its claims are what the cluster says they are."""
+        """Release the held allocations of a pod that ended or was never bound."""
         self._release(allocation.uid)
 
     @hookimpl
     def serve(self, runtime: Runtime) -> AbstractAsyncContextManager[None]:
-        """Carry out what was found to be repaired."""
+        """Deallocate the noted claims beside the sessions."""
         return self._repairs.serve(runtime)
 
 
-def _helps(cls: TaskClass, event: ClusterEvent) -> bool:
-    """A claim has lost its devices, or one of the pod's own came or got another status; and the pod lacks none."""
+def _claim_helps(cls: TaskClass, event: ClusterEvent) -> bool:
+    """Whether all of the pod's claims exist, and a claim was deallocated or one of the pod's own changed its status."""
     if isinstance(pod_claims(cls.pod, event.objects(ResourceClaim)), Gate):
         return False
     old, new = event.old, event.new
@@ -376,8 +377,8 @@ def _helps(cls: TaskClass, event: ClusterEvent) -> bool:
     return new is not None and new.key in cls.claims and (old is None or old.status != new.status)
 
 
-def _made_for_it(_: TaskClass, event: ClusterEvent) -> bool:
-    """The pod itself names its claims now, and they are all there: else the last of them requeues it."""
+def _has_all_claims(_: TaskClass, event: ClusterEvent) -> bool:
+    """Whether the pod itself names its generated claims now and all exist; else the last claim's event requeues it."""
     return event.own and not isinstance(pod_claims(event.new, event.objects(ResourceClaim)), Gate)
 
 

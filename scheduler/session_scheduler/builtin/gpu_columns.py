@@ -1,7 +1,7 @@
-"""What is free of each node's GPUs, as columns: where a share fits, how often, and why not.
+"""The free amounts of shared GPUs as columns over nodes. GpuSharing filters and scores nodes with them.
 
-Everything is read through a view of nodes, so that what a session tries, thinks away, or expects counts as it is there.
-Amounts are in units of which a GPU has 1000 times its MiB (1000 where its memory is not known): no rounding anywhere.
+It reads everything through a view of nodes, so that trial placements, simulated removals and nominated pods count.
+Amounts are integers: a GPU has 1000 units for each MiB of its memory, or 1000 units if its memory is unknown.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from session_scheduler.model.gpu_shares import (
 
 INSUFFICIENT: Final = "Insufficient shared GPU"
 NO_GPUS: Final = "node(s) had no GPUs to share"
-HAD_WHOLE: Final = "node(s) had GPUs that other pods have whole"
-HAD_SHARERS: Final = "node(s) had GPUs that other pods share"
-NO_MEMORY: Final = "node(s) did not say how much memory their GPUs have"
-LITTLE_MEMORY: Final = "node(s) had GPUs with less memory than that"
+HAD_WHOLE: Final = "node(s) had GPUs allocated whole to other pods"
+HAD_SHARERS: Final = "node(s) had GPUs shared by other pods"
+NO_MEMORY: Final = "node(s) did not report the memory of their GPUs"
+LITTLE_MEMORY: Final = "node(s) had GPUs with too little memory"
 _MOST_THOUSANDTHS: Final = 2**12
 _MOST_MIB: Final = 2**40
-"""What more is used of one GPU counts as this, so that sums and products stay within 64 bits."""
+"""The used amounts of one GPU are capped at these, so that sums and products stay within 64 bits."""
 
 
 class GpuColumns:
-    """The GPUs of a view's nodes: those of the first of some resources that a node offers."""
+    """The GPUs of a view's nodes. A node's GPUs are those of the first configured resource that it offers."""
 
     def __init__(self, nodes: NodeView, resources: Iterable[str], highest: int) -> None:
-        """`highest`: the highest index that any pod is counted with, on whatever node."""
+        """`highest`: the highest GPU index that any pod uses on any node."""
         self._nodes = nodes
         self._resources = tuple(resources)
         gpus = np.zeros(len(nodes), np.int64)
@@ -53,25 +53,25 @@ class GpuColumns:
             whole = whole + nodes.used(resource)
         self.gpus: IntColumn = np.minimum(gpus, MOST_GPUS)
         self.memory: IntColumn = np.clip(memory, 0, LARGEST_MIB)
-        """MiB of one GPU; 0 where that is not known."""
+        """MiB of one GPU; 0 if unknown."""
         self.has_whole: BoolColumn = whole > 0
-        """Where some pod has GPUs that it does not share."""
+        """The nodes where a pod uses whole GPUs."""
         self.per_thousandth: IntColumn = np.maximum(self.memory, 1)
         self._highest = highest
         self._free: list[IntColumn] | None = None
 
     @property
     def free(self) -> Sequence[IntColumn]:
-        """By index: what is free of that GPU, at least 0; 0 where the node has none of that index."""
+        """By index: the free amount of that GPU; 0 if the node has no such GPU."""
         if self._free is None:
             most = int(self.gpus.max(initial=0))
-            everywhere = self._used(EVERY)
-            for gpu in range(self._highest + 1):  # the node has fewer GPUs now: it is not known which is used
+            on_each = self._used(EVERY)
+            for gpu in range(self._highest + 1):  # if the node has fewer GPUs now, the pod may use any of them
                 beyond = self.gpus <= gpu
                 if beyond.any():
-                    everywhere = everywhere + np.where(beyond, self._used(gpu), 0)
+                    on_each = on_each + np.where(beyond, self._used(gpu), 0)
             whole = WHOLE * self.per_thousandth
-            left = [np.maximum(whole - self._used(gpu) - everywhere, 0) for gpu in range(most)]
+            left = [np.maximum(whole - self._used(gpu) - on_each, 0) for gpu in range(most)]
             self._free = [np.where(self.gpus > gpu, free, 0) for gpu, free in enumerate(left)]
         return self._free
 
@@ -80,27 +80,28 @@ class GpuColumns:
         mib: IntColumn = np.minimum(self._nodes.counter(GpuUse(gpu, in_mib=True)), _MOST_MIB)
         return thousandths * self.per_thousandth + mib * WHOLE
 
-    def free_on(self, place: int) -> list[int]:
-        """What is free of each GPU of one entry's node."""
-        return [int(column[place]) for column in self.free[: int(self.gpus[place])]]
+    def free_on(self, index: int) -> list[int]:
+        """The free amount of each GPU of the view's node at this index."""
+        return [int(column[index]) for column in self.free[: int(self.gpus[index])]]
 
-    # ------------------------------------------------------------------ where a share fits
+    # ------------------------------------------------------------------ which nodes fit a share
 
     def never(self, share: Share) -> BoolColumn:
-        """Where a share cannot be had whoever ends."""
+        """The nodes that do not fit a share even without other pods."""
         never: BoolColumn = (self.gpus < share.count) | (self._needs(share) > WHOLE * self.per_thousandth)
         if share.mib:
             never |= self.memory == 0
         return never
 
     def fits(self, share: Share, expected: Callable[[int], Iterable[Share]]) -> BoolColumn:
-        """Where one more pod with this share fits, beside the view's extra tasks and what `expected` names of a place.
+        """The nodes that fit another pod with this share, beside the view's extra tasks and the shares that `expected`
+        returns for an index.
 
-        Which GPUs the extra tasks would have does not matter where each needs one: they are alike.
+        If each extra task needs one GPU, it does not matter which one, because their shares are equal.
         """
         fits = ~(self.never(share) | self.has_whole)
         extra, needs = self._extra(), self._needs(share)
-        one_by_one = self._to_come() > 0
+        one_by_one = self._expected_sharers() > 0
         wanted: int | IntColumn = share.count
         slots: IntColumn = np.zeros(len(fits), np.int64)
         if share.count > 1:
@@ -112,13 +113,13 @@ class GpuColumns:
                 slots += free // needs
             wanted = 1 if extra is None else extra + 1
         fits &= one_by_one | (slots >= wanted)
-        for place in np.flatnonzero(fits & one_by_one).tolist():
-            more = 0 if extra is None else int(extra[place])
-            fits[place] = self._takes(place, [*expected(place), *([share] * more)], share)
+        for index in np.flatnonzero(fits & one_by_one).tolist():
+            more = 0 if extra is None else int(extra[index])
+            fits[index] = self._fits_after(index, [*expected(index), *([share] * more)], share)
         return fits
 
-    def _takes(self, place: int, before: Iterable[Share], share: Share) -> bool:
-        free, per = self.free_on(place), int(self.per_thousandth[place])
+    def _fits_after(self, index: int, before: Iterable[Share], share: Share) -> bool:
+        free, per = self.free_on(index), int(self.per_thousandth[index])
         for one in before:
             if pack(free, one.units(per), one.count) is None and one == share:
                 return False
@@ -131,22 +132,22 @@ class GpuColumns:
         extra = self._nodes.extra
         return extra if extra is not None and extra.any() else None
 
-    def _to_come(self) -> IntColumn:
-        """How many sharers are counted, beyond the view's extra tasks, that have no GPUs yet: nominated ones."""
+    def _expected_sharers(self) -> IntColumn:
+        """The number of nominated sharers: counted without GPUs, and not among the view's extra tasks."""
         sharers = self._nodes.counter(SHARERS) - self._nodes.counter(GIVEN)
         extra = self._extra()
         return sharers if extra is None else sharers - extra
 
-    def to_come(self, share: Share, place: int, *, own: bool) -> int:
-        """How many of them, on one entry's node, have this share; `own`: it is that of the view's extra tasks."""
+    def expected_with(self, share: Share, index: int, *, own: bool) -> int:
+        """The number of nominated sharers with this share on the node at this index; `own`: the extra tasks have it."""
         extra = self._extra() if own else None
-        coming = self._nodes.counter(share)[place] - self._nodes.counter(Placed(share))[place]
-        return int(coming if extra is None else coming - extra[place])
+        expected = self._nodes.counter(share)[index] - self._nodes.counter(Placed(share))[index]
+        return int(expected if extra is None else expected - extra[index])
 
-    # ------------------------------------------------------------------ what a node is worth, and why it is refused
+    # ------------------------------------------------------------------ scores and reasons
 
-    def worth(self, share: Share) -> IntColumn:
-        """0 to 100: nodes whose GPUs are shared already, the fuller ones first; others 0."""
+    def scores(self, share: Share) -> IntColumn:
+        """0 to 100: nodes whose GPUs are already shared, the fuller ones higher; 0 for others."""
         used = sum((np.where(self.gpus > gpu, WHOLE * self.per_thousandth - free, 0)
                     for gpu, free in enumerate(self.free)), np.zeros(len(self.gpus), np.int64))  # fmt: skip
         extra = self._extra()
@@ -156,36 +157,36 @@ class GpuColumns:
         shared = self._nodes.counter(SHARERS) > 0
         return np.where(shared, 50 + np.minimum(percent, 50), 0)
 
-    def reason(self, place: int, share: Share) -> str:
-        """Why one entry's node does not take a pod with this share."""
-        if not self.gpus[place]:
+    def reason(self, index: int, share: Share) -> str:
+        """Why the node at this index does not fit a pod with this share."""
+        if not self.gpus[index]:
             return NO_GPUS
-        if self.gpus[place] < share.count:
+        if self.gpus[index] < share.count:
             return f"node(s) had fewer than {share.count} GPUs to share"
-        if share.mib and not self.memory[place]:
+        if share.mib and not self.memory[index]:
             return NO_MEMORY
-        if self._needs(share)[place] > WHOLE * self.per_thousandth[place]:
+        if self._needs(share)[index] > WHOLE * self.per_thousandth[index]:
             return LITTLE_MEMORY
-        return HAD_WHOLE if self.has_whole[place] else INSUFFICIENT
+        return HAD_WHOLE if self.has_whole[index] else INSUFFICIENT
 
-    def fits_if(self, place: int, share: Share) -> str | None:
-        """What would have to be so for it to take one; None where that is not known."""
-        node = self._nodes.node(place).metadata.name
-        why = self.reason(place, share)
+    def fits_if(self, index: int, share: Share) -> str | None:
+        """The change that would make the node fit; None if unknown."""
+        node = self._nodes.node(index).metadata.name
+        why = self.reason(index, share)
         if why == HAD_WHOLE:
-            return f"no pod had whole GPUs on {node}"
+            return f"no pod used whole GPUs on {node}"
         if why == NO_MEMORY:
-            resource = next(one for one in self._resources if self._nodes.allocatable(one)[place])
-            return f"{node} had the label {resource}{MEMORY_SUFFIX}, the MiB of one GPU"
+            resource = next(one for one in self._resources if self._nodes.allocatable(one)[index])
+            return f"{node} had the label {resource}{MEMORY_SUFFIX} (MiB of one GPU)"
         if why != INSUFFICIENT:
             return None
-        per = 0 if share.mib else int(self.per_thousandth[place])
-        now = ", ".join(f"{_shown(free, per)} of GPU {gpu}" for gpu, free in enumerate(self.free_on(place)))
+        per = 0 if share.mib else int(self.per_thousandth[index])
+        now = ", ".join(f"{_free_text(free, per)} of GPU {gpu}" for gpu, free in enumerate(self.free_on(index)))
         return f"{share} were free on {node} ({now} now)"
 
 
 def pack(free: list[int], need: int, count: int) -> tuple[int, ...] | None:
-    """Take so much of `count` GPUs, the fullest that have room first, then by index; None where too few have."""
+    """Take the amount from `count` GPUs, the fullest ones that fit it first, then by index; None if too few fit it."""
     fitting = sorted((left, gpu) for gpu, left in enumerate(free) if left >= need)
     if len(fitting) < count:
         return None
@@ -196,11 +197,11 @@ def pack(free: list[int], need: int, count: int) -> tuple[int, ...] | None:
 
 
 def _numbers(nodes: NodeView, label: str) -> IntColumn:
-    """A label's value as a number by node; 0 where it is none, or not there."""
+    """A label's value as a number for each node; 0 if it is absent or not a number."""
     numbers, _ = nodes.label_numbers()
     return np.append(numbers, 0).take(nodes.label(label), mode="wrap")  # ABSENT, -1, is the last
 
 
-def _shown(free: int, per_thousandth: int) -> str:
-    """Rounded down: what is shown as free is. In MiB where `per_thousandth` is 0."""
+def _free_text(free: int, per_thousandth: int) -> str:
+    """The free amount for messages, rounded down; in MiB if `per_thousandth` is 0."""
     return f"{free // per_thousandth / WHOLE:g}" if per_thousandth else f"{free // WHOLE} MiB"

@@ -1,8 +1,8 @@
-"""Pods share GPUs, by fraction or by memory: which nodes have room, and which GPUs a pod is given.
+"""The GpuSharing plugin: lets pods share GPUs by fraction or by memory, and assigns the GPUs of a node to them.
 
-A node's GPUs are had whole or shared, not both: whole ones are given out by the kubelet, and nothing else knows which.
-What a pod is given is counted on its node from the moment it is placed in a session, undone with it, and written as an
-annotation by the request that binds it: from there it is read back.
+A node's GPUs are used either whole or shared, because the kubelet assigns whole GPUs and only the kubelet knows which.
+The plugin counts a pod's GPUs on its node when a session places the pod, and undoes that with the placement. The
+request that binds the pod writes the GPUs in an annotation; after a restart the plugin reads them back from there.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ from session_scheduler.model.groups import NodeChange, Task
 from session_scheduler.model.objects import Node, Pod
 
 _log = structlog.get_logger(__name__)
-_A_WHOLE_ONE = Share(WHOLE, 0)
-"""What a pod counts as that runs although its annotations say nothing that there is."""
+_WHOLE_GPU = Share(WHOLE, 0)
+"""The share of a running pod with invalid annotations."""
 
 
 class GpuSharingArguments(PluginArguments):
-    """Which resources are GPUs."""
+    """The resources that are GPUs."""
 
     resources: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)] = ("nvidia.com/gpu",)
-    """Of these the first that a node offers is what its GPUs are; with `.memory` behind, the label of their memory."""
+    """A node's GPUs are the first of these that it offers. The label of their memory is this name with `.memory`."""
 
 
 class GpuSharing:
-    """Refuses nodes without room for a share, prefers those that are shared already, and chooses the GPUs."""
+    """Rejects nodes that do not fit a share, prefers nodes whose GPUs are already shared, and chooses the GPUs."""
 
     Arguments = GpuSharingArguments
     name = "GpuSharing"
@@ -71,19 +71,19 @@ class GpuSharing:
     def __init__(self, arguments: GpuSharingArguments | None = None) -> None:
         self._resources = (arguments or GpuSharingArguments()).resources
         self._active = False
-        """Whether a pod was ever seen that asks for a part of a GPU: until then nothing is done."""
+        """Whether any pod has requested a share yet: until then the plugin does nothing."""
         self._highest = -1
-        """The highest index of a GPU that was given."""
+        """The highest index of an assigned GPU."""
         self._to_read: dict[Task, None] = {}
-        """Pods on nodes of which it is not known yet which GPUs they have."""
+        """Pods on nodes whose GPUs must still be read."""
         self._in_flight: dict[Task, None] = {}
-        """Those that were given some here, until they are heard of as bound."""
+        """Pods that this replica assigned GPUs to, until a watch event reports them as bound."""
 
-    # ------------------------------------------------------------------ classes, and what requeues
+    # ------------------------------------------------------------------ classes and queueing hints
 
     @hookimpl
     def class_key(self, pod: Pod) -> Hashable | None:
-        """Pods that ask for different shares are of different classes."""
+        """The annotations: pods with different shares are in different classes."""
         metadata = pod.metadata
         if not shares_gpus(metadata):
             return None
@@ -91,19 +91,19 @@ class GpuSharing:
 
     @hookimpl
     def footprint(self, cls: TaskClass) -> Iterable[Hashable] | None:
-        """That it is a sharer, and its share."""
+        """The counter of sharers, and that of the share."""
         if not shares_gpus(cls.pod.metadata):
             return None
         self._active = True
         try:
             share = share_of(cls.pod.metadata)
         except ShareError:
-            share = _A_WHOLE_ONE
+            share = _WHOLE_GPU
         return SHARERS, share
 
     @hookimpl
     def events_to_register(self) -> Iterable[ClusterEventWithHint]:
-        """A pod that had GPUs ends, whole or shared ones; a node, its GPUs or its labels; the pod's own annotations."""
+        """Requeue when a pod with GPUs is deleted, a node offers more GPUs, or the pod's annotations change."""
         node = ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE | ActionType.UPDATE_NODE_LABEL
         return [
             ClusterEventWithHint(Pod, ActionType.DELETE, self._had_gpus),
@@ -129,11 +129,11 @@ class GpuSharing:
     def _wants_whole(self, cls: TaskClass) -> bool:
         return any(resource in cls.requests for resource in self._resources)
 
-    # ------------------------------------------------------------------ who has which
+    # ------------------------------------------------------------------ assigned GPUs
 
     @hookimpl
     def on_nodes_changed(self, changes: Sequence[NodeChange]) -> None:
-        """Which GPUs pods have that were not placed here is read when the next session opens."""
+        """Note the pods that this replica did not place: the next session reads their GPUs."""
         for change in changes if self._active else ():
             for task in change.tasks:
                 if GIVEN in task.counts:
@@ -143,7 +143,7 @@ class GpuSharing:
 
     @hookimpl
     def recover(self, holdings: Sequence[Holding]) -> dict[str, str] | None:
-        """Report the bound pods of which it is not known which GPUs they use."""
+        """Report the bound pods whose GPUs are unknown."""
         if not self._active:
             return None
         lost = {}
@@ -151,17 +151,13 @@ class GpuSharing:
             share, pod = share_held(holding.task.cls), holding.task.pod
             if share is not None and pod.spec.node_name and given_to(pod.metadata, share) is None:
                 text = pod.metadata.annotations.get(GPU)
-                says = (
-                    f"its annotation {GPU} says nothing that can be, {text[:32]!r}"
-                    if text
-                    else f"it has no annotation {GPU}"
-                )
-                lost[holding.task.uid] = f"{says}: {share} is kept for it of each GPU of its node, whichever it uses"
+                problem = f"its annotation {GPU} is invalid: {text[:32]!r}" if text else f"it has no annotation {GPU}"
+                lost[holding.task.uid] = f"{problem}; the scheduler reserves {share} for it on every GPU of its node"
         return lost
 
     @hookimpl
     def on_session_open(self, session: Session) -> None:
-        """Read what others were given; follow what is placed, and write it down."""
+        """Read the GPUs of other pods; assign GPUs to placed pods and annotate them."""
         if not self._active:
             return
         to_read, self._to_read = self._to_read, {}
@@ -173,24 +169,25 @@ class GpuSharing:
                 del self._in_flight[task]
             elif task.pod.spec.node_name:
                 del self._in_flight[task]
-                self._compare(session, task)
-        session.add_event_handler(partial(self._placed, session))
+                self._correct(session, task)
+        session.add_event_handler(partial(self._assign, session))
         session.add_bind_mutation(_annotations)
 
     def _read(self, session: Session, task: Task) -> None:
-        """Count a pod with the GPUs that it says it has."""
+        """Count a pod with the GPUs in its annotation."""
         share = share_held(task.cls)
         if share is not None:
             self._count(session, task, share, given_to(task.pod.metadata, share))
 
-    def _compare(self, session: Session, task: Task) -> None:
-        """Another replica may have bound it meanwhile, with others than it was given here: those are what it has."""
+    def _correct(self, session: Session, task: Task) -> None:
+        """Count the pod's annotated GPUs if another replica bound it with other GPUs than this one assigned."""
         share = share_held(task.cls)
         if share is None:
             return
         given, chosen = given_to(task.pod.metadata, share), gpus_of(task.counts)
         if given != chosen:
-            _log.warning("a pod was bound with other GPUs", pod=task.key, gpus=task.pod.metadata.annotations.get(GPU))
+            gpus = task.pod.metadata.annotations.get(GPU)
+            _log.warning("another replica bound the pod with other GPUs", pod=task.key, gpus=gpus)
             session.count(task, dict.fromkeys(counted(share, chosen), 0))
             self._count(session, task, share, given)
 
@@ -198,8 +195,8 @@ class GpuSharing:
         session.count(task, counted(share, gpus))
         self._highest = max(self._highest, *gpus) if gpus else self._highest
 
-    def _placed(self, session: Session, event: Event) -> None:
-        """Give a task its GPUs; one whose end was undone has its own still."""
+    def _assign(self, session: Session, event: Event) -> None:
+        """Assign GPUs to a placed task; an undone eviction keeps its GPUs."""
         task = event.task
         share = share_held(task.cls)
         if share is None or GIVEN in task.counts or task.row < 0:
@@ -210,28 +207,28 @@ class GpuSharing:
             self._in_flight[task] = None
 
     def _choose(self, session: Session, task: Task, share: Share) -> tuple[int, ...] | None:
-        """The GPUs for a task on its node, in the order of the plugins', or the fullest that have room.
+        """The GPUs for a task on its node, by the plugins' GPU order, else the fullest that fit.
 
-        What nominated pods are to have there is left to them where that is possible.
+        It leaves GPUs to the pods nominated for the node if possible.
         """
         columns = self._columns(NodeView(session.table, np.array([task.row], np.int64)))
         free, per = columns.free_on(0), int(columns.per_thousandth[0])
         need = share.units(per)
         left = list(free)
-        coming = session.yields_to((task,), (task.node or "",))
-        for other in (one for tasks in coming.values() for one in tasks):
-            theirs = share_held(other.cls)
-            if theirs is not None:
-                pack(left, theirs.units(per), theirs.count)
-        for room in (left, free):
-            if sum(there >= need for there in room) >= share.count:
-                return self._best(session, task, room, need, share.count)
+        nominated = session.yields_to((task,), (task.node or "",))
+        for other in (one for tasks in nominated.values() for one in tasks):
+            other_share = share_held(other.cls)
+            if other_share is not None:
+                pack(left, other_share.units(per), other_share.count)
+        for amounts in (left, free):
+            if sum(amount >= need for amount in amounts) >= share.count:
+                return self._best(session, task, amounts, need, share.count)
         return None
 
     def _best(self, session: Session, task: Task, free: list[int], need: int, count: int) -> tuple[int, ...] | None:
         if not session.orders_gpus:
             return pack(free, need, count)
-        fitting = [str(gpu) for gpu, there in enumerate(free) if there >= need]
+        fitting = [str(gpu) for gpu, amount in enumerate(free) if amount >= need]
         ordered = session.gpu_order(task, task.node or "", fitting)
         return tuple(sorted(map(int, ordered[:count])))
 
@@ -239,7 +236,7 @@ class GpuSharing:
 
     @hookimpl
     def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | Prepared:
-        """The share of the class, None for whole GPUs; skipped where no pod shares, and for pods without GPUs."""
+        """The share of the class, or None for whole GPUs. Skips pods without GPUs, and all until a pod shares one."""
         if not self._active:
             return SKIP
         whole = self._wants_whole(cls)
@@ -250,89 +247,89 @@ class GpuSharing:
         if share is None:
             return Prepared(None, Scope.NODE, SKIP) if whole else SKIP
         if whole:
-            asked = next(name for name in (GPU_FRACTION, GPU_MEMORY) if name in cls.pod.metadata.annotations)
+            annotation = next(name for name in (GPU_FRACTION, GPU_MEMORY) if name in cls.pod.metadata.annotations)
             resource = next(name for name in self._resources if name in cls.requests)
-            return Refusal(f"annotation {asked}: the pod requests {resource} as well: remove one of the two, for "
-                           "a pod has whole GPUs or parts of them")  # fmt: skip
-        # which of several GPUs callbacks choose decides how many more fit: virtual rows cannot tell
+            return Refusal(f"annotation {annotation}: the pod also requests {resource}: remove one of the two, because "
+                           "a pod uses either whole GPUs or shares")  # fmt: skip
+        # how many more pods fit depends on the GPUs that the callbacks choose, which virtual rows do not know
         scope = Scope.ANY if share.count > 1 and session.orders_gpus else Scope.NODE
         return Prepared(share, scope, Scope.NODE)
 
     @hookimpl
     def filter(self, session: Session, nodes: NodeView, mask: BoolColumn, state: Share | None) -> None:
-        """Clear the nodes without room for the share; for pods with whole GPUs, those with sharers."""
+        """Clear the nodes that do not fit the share; for pods with whole GPUs, those with shared GPUs."""
         fits = nodes.counter(SHARERS) == 0 if state is None else self._fits(session, nodes, state)
         np.logical_and(mask, fits, out=mask)
 
     def _fits(self, session: Session, nodes: NodeView, share: Share) -> BoolColumn:
         columns = self._columns(nodes)
 
-        def expected(place: int) -> Iterable[Share]:
-            waiting = session.nominations.waiting((nodes.node(place).metadata.name,))
+        def expected(index: int) -> Iterable[Share]:
+            waiting = session.nominations.waiting((nodes.node(index).metadata.name,))
             shares = {found for _, tasks in waiting for task in tasks if (found := share_held(task.cls)) is not None}
             for one in sorted(shares):
-                yield from [one] * columns.to_come(one, place, own=one == share)
+                yield from [one] * columns.expected_with(one, index, own=one == share)
 
         return columns.fits(share, expected)
 
     @hookimpl
     def score(self, nodes: NodeView, state: Share | None) -> IntColumn | None:
-        """Nodes whose GPUs are shared already, so that others keep whole ones; the fuller ones first."""
-        return None if state is None else self._columns(nodes).worth(state)
+        """Higher for nodes whose GPUs are already shared, and for fuller ones, so that other nodes keep whole GPUs."""
+        return None if state is None else self._columns(nodes).scores(state)
 
     @hookimpl
     def why(self, nodes: NodeView, state: Share | None) -> Sequence[Sequence[str]]:
-        """That the node has none, too few, too little memory, whole ones that are used, or no room."""
+        """The reason: no GPUs, too few, too little memory, GPUs in use whole, or not enough free."""
         if state is None:
             return [[HAD_SHARERS]] * len(nodes)
         columns = self._columns(nodes)
-        return [[columns.reason(place, state)] for place in range(len(nodes))]
+        return [[columns.reason(index, state)] for index in range(len(nodes))]
 
     @hookimpl
     def fits_if(self, nodes: NodeView, state: Share | None) -> Sequence[Sequence[str] | None]:
-        """Where pods could end, or a label is missing."""
+        """The free amount, the absence of other pods, or the label that each node needs."""
         if state is None:
-            return [[f"no pod shared a GPU of {nodes.node(place).metadata.name}"] for place in range(len(nodes))]
+            return [[f"no pod shared a GPU of {nodes.node(index).metadata.name}"] for index in range(len(nodes))]
         columns = self._columns(nodes)
-        texts = (columns.fits_if(place, state) for place in range(len(nodes)))
+        texts = (columns.fits_if(index, state) for index in range(len(nodes)))
         return [None if text is None else [text] for text in texts]
 
     @hookimpl
     def unresolvable(self, nodes: NodeView, state: Share | None) -> BoolColumn:
-        """Where there are no such GPUs, whoever uses them."""
+        """The nodes that do not fit the share even without other pods."""
         return np.zeros(len(nodes), np.bool_) if state is None else self._columns(nodes).never(state)
 
     def _columns(self, nodes: NodeView) -> GpuColumns:
         return GpuColumns(nodes, self._resources, self._highest)
 
-    # ------------------------------------------------------------------ what people see
+    # ------------------------------------------------------------------ reports
 
     @hookimpl
     def report(self, pod: Pod) -> Mapping[str, Any] | None:
-        """Which GPUs of its node a pod shares; nothing of any pod where none shares."""
-        return {"gpus": _gpus_written(pod)} if self._active else None
+        """The GPUs that a pod shares; None for all pods until one shares GPUs."""
+        return {"gpus": _annotated_gpus(pod)} if self._active else None
 
     @hookimpl
     def shown_holding(self, pod: Pod) -> Mapping[str, Any] | None:
         """The GPUs that a pod shares, as devices."""
-        gpus = _gpus_written(pod) if self._active else None
+        gpus = _annotated_gpus(pod) if self._active else None
         return {"devices": [f"gpu {gpu}" for gpu in gpus.split(",")]} if gpus else None
 
 
 def share_held(cls: TaskClass) -> Share | None:
-    """What a pod of the class counts as; None where it shares no GPU."""
+    """The share that a pod of the class counts as; None if it shares no GPU."""
     return next((key for key in cls.footprint if isinstance(key, Share)), None)
 
 
-def _gpus_written(pod: Pod) -> str | None:
+def _annotated_gpus(pod: Pod) -> str | None:
     return pod.metadata.annotations.get(GPU) if pod.spec.node_name and shares_gpus(pod.metadata) else None
 
 
 def _annotations(task: Task, _: str) -> Mapping[str, str] | None:
-    """Which GPUs the pod has. Raises ShareError where that is not known: unguarded it must not run."""
+    """The annotation with the pod's GPUs. Raises ShareError if they are unknown, because the pod must not run then."""
     if share_held(task.cls) is None:
         return None
     gpus = gpus_of(task.counts)
     if not gpus or EVERY in gpus:
-        raise ShareError(f"no GPU of {task.node} was found for {task.key}: it is tried again")
+        raise ShareError(f"no GPU of node {task.node} fits pod {task.key}: the scheduler retries it")
     return {GPU: written(gpus)}

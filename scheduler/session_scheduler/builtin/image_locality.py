@@ -1,4 +1,4 @@
-"""Nodes that have a pod's images already start it sooner."""
+"""The ImageLocality plugin: prefers nodes that already have a pod's images."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from session_scheduler.model.objects import Pod
 
 _MIB: Final = 1024 * 1024
 LEAST: Final = 23 * _MIB
-"""Bytes of images that are worth nothing yet."""
+"""Bytes of images up to which the score is 0."""
 MOST_OF_EACH: Final = 1000 * _MIB
-"""Bytes, for each container, beyond which more is worth no more."""
+"""Bytes for each container at which the score is 100."""
 
 
 class ImageLocality(WithoutArguments):
-    """Scores by the size of the pod's images that a node has, each scaled by the share of nodes that have it."""
+    """Scores by the size of the pod's images on a node, each scaled by the share of nodes that have it."""
 
     name = "ImageLocality"
     score_scope = Scope.STATIC
@@ -30,7 +30,7 @@ class ImageLocality(WithoutArguments):
 
     @hookimpl
     def prepare(self, session: Session, cls: TaskClass) -> Skip | IntColumn:
-        """The score of every row; skipped where no node has any of the pod's images."""
+        """The score of every row. Skips pods with no image on any node."""
         table, spec = session.table, cls.pod.spec
         every = len(table.row_of)
         sums = np.zeros(table.size, np.int64)
@@ -46,12 +46,12 @@ class ImageLocality(WithoutArguments):
 
     @hookimpl
     def score(self, nodes: NodeView, state: IntColumn) -> IntColumn:
-        """What the images that each node has are worth, 0 to 100."""
+        """The score of the images on each node, 0 to 100."""
         return state[nodes.row_numbers]
 
 
 def _images(pod: Pod) -> Iterator[str]:
-    """The images of containers and image volumes, each as often as it is there, with a tag."""
+    """The images of containers and image volumes with their tags, repeated ones too."""
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         yield with_tag(container.image)
     for volume in pod.spec.volumes:
@@ -61,5 +61,5 @@ def _images(pod: Pod) -> Iterator[str]:
 
 
 def with_tag(image: str) -> str:
-    """The image's name as a container runtime lists it: `latest` unless it has a tag (or a digest)."""
+    """The image's name as container runtimes list it: with the tag `latest` unless it has a tag or digest."""
     return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"

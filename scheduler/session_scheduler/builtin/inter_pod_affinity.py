@@ -1,4 +1,7 @@
-"""Pods that want to be, or must be, near other pods or away from them; and what running pods want of the new one."""
+"""The InterPodAffinity plugin: evaluates affinity and anti-affinity between pods.
+
+Both the new pod's terms and the terms of running pods count.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from session_scheduler.builtin import inter_pod_affinity_hints
-from session_scheduler.builtin.near_texts import can_be, is_satisfiable, pods_text, where_text
+from session_scheduler.builtin.near_texts import can_match, is_satisfiable, pods_text, where_text
 from session_scheduler.builtin.pods_near import PodsNear, Source
 from session_scheduler.config.settings import PluginArguments
 from session_scheduler.framework.session import Session
@@ -33,59 +36,59 @@ class InterPodAffinityArguments(PluginArguments):
     """kube-scheduler's InterPodAffinityArgs."""
 
     hard_pod_affinity_weight: Annotated[int, Field(ge=0, le=100)] = 1
-    """What a running pod's required affinity to the new pod is worth."""
+    """The weight of a running pod's required affinity to the new pod."""
     ignore_preferred_terms_of_existing_pods: bool = False
-    """Pods that prefer nothing are scored without regard to what running pods prefer."""
+    """Ignore the preferred terms of running pods when scoring a pod without preferred terms."""
 
 
 @dataclass(frozen=True, slots=True)
 class AffinityState:
-    """What is counted for a class."""
+    """The counts for a class."""
 
     affinity: tuple[PodsNear, ...]
-    """A node must have pods in each of these, all of which the same pod satisfies."""
+    """For each required affinity term, the pods in the node's domain. They must match all of the terms."""
     matches_itself: bool
-    """Whether the pod satisfies its own required affinity: then the first of its kind may go anywhere."""
+    """Whether the pod matches its own required affinity: then the first such pod may go to any node with the labels."""
     anti_affinity: tuple[PodsNear, ...]
     existing: tuple[PodsNear, ...]
-    """Running pods that must be away from the new one."""
+    """Running pods with anti-affinity to the new one."""
     score: tuple[PodsNear, ...]
     together: PodQuery
-    """The pods that all the affinity terms pick."""
+    """The pods that match all affinity terms."""
     away: tuple[PodQuery, ...]
-    """By anti-affinity term the pods that it picks."""
+    """For each anti-affinity term, the pods that match it."""
 
 
 class InterPodAffinity:
-    """Affinity and anti-affinity between pods, by the new pod's terms and by those of the pods that run."""
+    """Rejects and scores nodes by the affinity and anti-affinity terms of the new pod and of running pods."""
 
     Arguments = InterPodAffinityArguments
     name = "InterPodAffinity"
     weight = 2
     filter_scope = Scope.ANY
     score_scope = Scope.ANY
-    normalise = Normalise.NONE  # in floating point here, as kube-scheduler does it
+    normalise = Normalise.NONE  # `score` normalises in floating point, like kube-scheduler
 
     def __init__(self, arguments: InterPodAffinityArguments | None = None) -> None:
         self._arguments = arguments or InterPodAffinityArguments()
 
     @hookimpl
     def events_to_register(self) -> Iterable[ClusterEventWithHint]:
-        """Pods come, go or change their labels; nodes come or change their domains."""
+        """Requeue when matching pods, or the nodes and namespaces of the terms, change."""
         return inter_pod_affinity_hints.events()
 
     @hookimpl
     def footprint(self, cls: TaskClass) -> Iterable[HeldTerm]:
-        """The terms by which the class's running pods matter to others."""
+        """The terms of the class's running pods that apply to other pods."""
         return cls.terms.held
 
     @hookimpl
     def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | Prepared:
-        """What is to be counted; skipped for pods that want nothing, and of which no pod may come to want anything."""
+        """The counts for the class. Skips pods without terms that no other pod's terms can match."""
         terms = cls.terms
         if terms.problem is not None:
             return Refusal(f"parsing pod: {terms.problem}")
-        concerning = _concerning(session, cls)
+        concerning = _terms_matching(session, cls)
         state = self._state(session, cls, concerning)
         filters = (*state.anti_affinity, *state.existing)
         filter_scope: Scope | Skip = SKIP if not filters else Scope.NODE
@@ -117,7 +120,7 @@ class InterPodAffinity:
     def _scored(
         self, terms: PodTerms, concerning: Sequence[HeldTerm], view: ClusterView
     ) -> dict[str, list[tuple[int, Source]]]:
-        """By topology key, what a pod of each source in the domain is worth."""
+        """By topology key, the weight of a pod of each source in the domain."""
         found: dict[str, list[tuple[int, Source]]] = defaultdict(list)
         own = bool(terms.preferred or terms.preferred_anti)
         if self._arguments.ignore_preferred_terms_of_existing_pods and not own:
@@ -131,53 +134,53 @@ class InterPodAffinity:
             TermKind.PREFERRED_ANTI: -1,
         }
         for held in concerning:
-            worth = signs.get(held.kind, 0) * held.weight
-            if worth:
-                found[held.term.topology_key].append((worth, held))
+            weight = signs.get(held.kind, 0) * held.weight
+            if weight:
+                found[held.term.topology_key].append((weight, held))
         return found
 
     # ------------------------------------------------------------------ filter
 
     @hookimpl
     def filter(self, nodes: NodeView, mask: BoolColumn, state: AffinityState) -> None:
-        """Clear the nodes without the pods that must be near, and those with pods that must not."""
+        """Clear the nodes that violate a required affinity or anti-affinity."""
         for refused, _ in _refusals(nodes, state):
             np.greater(mask, refused, out=mask)
 
     @hookimpl
     def why(self, nodes: NodeView, state: AffinityState) -> Sequence[Sequence[str]]:
-        """kube-scheduler's texts: the first that holds."""
+        """kube-scheduler's message for the first violated rule."""
         refusals = list(_refusals(nodes, state))
         return [[next((text for refused, text in refusals if refused[i]), EXISTING)] for i in range(len(nodes))]
 
     @hookimpl
     def unresolvable(self, nodes: NodeView, state: AffinityState) -> BoolColumn:
-        """Where pods are missing that the pod must be near."""
+        """The nodes that violate the pod's own affinity."""
         return ~_near_all(nodes, state) if state.affinity else np.zeros(len(nodes), np.bool_)
 
     @hookimpl
     def fits_if(self, cls: TaskClass, nodes: NodeView, state: AffinityState) -> Sequence[Sequence[str] | None]:
-        """For each row what must be so; None where no pod can be such that it helps."""
+        """The changes that each node needs; None if no pod can match the affinity."""
         near = [near.domains.present[nodes.row_numbers] for near in state.affinity]
-        first = _first(state)
+        first = _is_first(state)
         if not first:
             near = [has & (one.counts(nodes) > 0) for has, one in zip(near, state.affinity, strict=True)]
         away = [one.counts(nodes) > 0 for one in state.anti_affinity]
         existing = [one.counts(nodes) > 0 for one in state.existing]
         needs_pods = bool(state.affinity) and not first
-        can_come = not needs_pods or can_be(state.together)
-        such = f"a {pods_text(state.together, cls.namespace)}{_kept_away_from(state)}" if needs_pods else ""
+        satisfiable = not needs_pods or can_match(state.together)
+        matching = f"a {pods_text(state.together, cls.namespace)}{_unless_excluded(state)}" if needs_pods else ""
         found: list[list[str] | None] = []
         for index in range(len(nodes)):
             node, row = nodes.node(index), int(nodes.row_numbers[index])
             missing = [one for one, holds in zip(state.affinity, near, strict=True) if not holds[index]]
-            if missing and not can_come:
+            if missing and not satisfiable:
                 found.append(None)
                 continue
             unlabelled = dict.fromkeys(one.key for one in missing if not one.domains.present[row])
             wanted = [f"{node.metadata.name} had the label {key}" for key in unlabelled]
             if needs_pods:
-                wanted += dict.fromkeys(f"{such} ran {where_text(node, one.key)}" for one in missing)
+                wanted += dict.fromkeys(f"{matching} ran {where_text(node, one.key)}" for one in missing)
             gone: list[str] = []
             for one, query, refuses in zip(state.anti_affinity, state.away, away, strict=True):
                 if refuses[index]:
@@ -186,7 +189,7 @@ class InterPodAffinity:
                 if refuses[index]:
                     gone.append(f"no pod with anti-affinity to this one ran {where_text(node, one.key)}")
             if gone and needs_pods and len(missing) < len(state.affinity):
-                gone.append("the pods that it must be near still ran there")
+                gone.append("the pods for its affinity still ran there")
             found.append([*wanted, *dict.fromkeys(gone)])
         return found
 
@@ -194,7 +197,7 @@ class InterPodAffinity:
 
     @hookimpl
     def score(self, nodes: NodeView, mask: BoolColumn, state: AffinityState) -> IntColumn:
-        """The sum of what the pods near each node are worth, as 0 to 100 between the least and the most."""
+        """The weighted number of matching pods in each node's domains, scaled to 0 to 100."""
         total = state.score[0].counts(nodes)
         for near in state.score[1:]:
             total = total + near.counts(nodes)
@@ -203,18 +206,18 @@ class InterPodAffinity:
         if low == high:
             return np.zeros(len(nodes), np.int64)
         above, most = total - low, high - low
-        if most <= len(nodes):  # looking up is cheaper than dividing
-            return _shares(np.arange(most + 1), most).take(above, mode="clip")
-        return _shares(above, most)
+        if most <= len(nodes):  # a lookup is cheaper than a division
+            return _percent(np.arange(most + 1), most).take(above, mode="clip")
+        return _percent(above, most)
 
 
-def _shares(above: IntColumn, most: int) -> IntColumn:
-    shares: IntColumn = (100.0 * (above / float(most))).astype(np.int64)
-    return shares
+def _percent(above: IntColumn, most: int) -> IntColumn:
+    percent: IntColumn = (100.0 * (above / float(most))).astype(np.int64)
+    return percent
 
 
 def _refusals(nodes: NodeView, state: AffinityState) -> Iterator[tuple[BoolColumn, str]]:
-    """Which nodes of the view are refused, and why, in kube-scheduler's order."""
+    """The nodes of the view that violate each rule, with its message, in kube-scheduler's order."""
     if state.affinity:
         yield ~_near_all(nodes, state), AFFINITY
     for near in state.anti_affinity:
@@ -226,45 +229,45 @@ def _refusals(nodes: NodeView, state: AffinityState) -> Iterator[tuple[BoolColum
 def _near_all(nodes: NodeView, state: AffinityState) -> BoolColumn:
     rows = nodes.row_numbers
     labelled = np.logical_and.reduce([near.domains.present[rows] for near in state.affinity])
-    if _first(state):
+    if _is_first(state):
         return np.asarray(labelled)
     return np.asarray(np.logical_and.reduce([labelled, *(near.counts(nodes) > 0 for near in state.affinity)]))
 
 
-def _first(state: AffinityState) -> bool:
-    """Whether the pod is one of those that it must be near, and there are none yet."""
+def _is_first(state: AffinityState) -> bool:
+    """Whether the pod matches its own affinity and no other pod does yet."""
     return state.matches_itself and not any(near.by_domain().any() for near in state.affinity)
 
 
-def _kept_away_from(state: AffinityState) -> str:
-    """Where the pods that it must be near may be such that it must be away from."""
+def _unless_excluded(state: AffinityState) -> str:
+    """A condition for the text if a pod can match both the affinity and an anti-affinity term."""
     own = state.together.selector
     if any(is_satisfiable(own.also(query.selector.requirements or ())) for query in state.away):
-        return ", of those that this one need not be away from,"
+        return " that its anti-affinity does not exclude"
     return ""
 
 
-def _concerning(session: Session, cls: TaskClass) -> list[HeldTerm]:
-    """The terms of all classes that pick the class's pods: what another class holds, it may come to run."""
+def _terms_matching(session: Session, cls: TaskClass) -> list[HeldTerm]:
+    """The terms of all classes that match the class's pods, also of classes without running pods yet."""
     metadata = cls.pod.metadata
     namespace_labels = session.view.namespace_labels(metadata.namespace)
     return session.table.terms.concerning(metadata.namespace, metadata.labels, namespace_labels)
 
 
 def query_of(term: Term, view: ClusterView) -> PodQuery:
-    """The pods that a new pod's term picks, its namespace selector being read now."""
+    """The pods that match a new pod's term, with the namespaces that its selector matches now."""
     return PodQuery(_namespaces(term, view), term.selector)
 
 
 def _namespaces(term: Term, view: ClusterView) -> tuple[str, ...] | None:
-    # kube-scheduler 1.36 compares what a new pod's selector is left with to no labels at all, whatever the namespace
+    # like kube-scheduler 1.36: a selector that matches the empty label set matches every namespace
     if term.namespace_selector.matches({}):
         return None
     return tuple(sorted({*term.namespaces, *view.namespaces(term.namespace_selector)}))
 
 
 def _together(terms: Sequence[Term], view: ClusterView) -> PodQuery:
-    """The pods that all the terms pick; none without terms."""
+    """The pods that match all of the terms; none without terms."""
     if not terms:
         return PodQuery((), Selector(None))
     namespaces: tuple[str, ...] | None = None

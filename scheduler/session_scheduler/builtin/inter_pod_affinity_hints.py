@@ -1,4 +1,4 @@
-"""Which events can help pods that InterPodAffinity refused: pods near them that come, go or change, and new domains."""
+"""The queueing hints of InterPodAffinity: events of pods that match its terms, and of nodes and namespaces."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NODE = ActionType.ADD | ActionType.DELETE | ActionType.UPDATE_NODE_LABEL
 
 
 def events() -> list[ClusterEventWithHint]:
-    """What is registered."""
+    """The events to register."""
     return [
         ClusterEventWithHint(Pod, _POD, _after_pod),
         ClusterEventWithHint(Node, _NODE, _after_node),
@@ -25,25 +25,27 @@ def events() -> list[ClusterEventWithHint]:
 
 
 def _after_pod(cls: TaskClass, event: ClusterEvent) -> bool:
-    """A pod comes to be of those that must be near, or ceases to be of those that must not."""
+    """Whether a pod starts to match the affinity, or stops matching the anti-affinity."""
     if event.own:
         return True
-    wanted, hated = cls.terms.affinity, cls.terms.anti_affinity
-    before, after = (bool(wanted) and _picked(wanted, pod, event.view) for pod in (event.old, event.new))
+    affinity, anti_affinity = cls.terms.affinity, cls.terms.anti_affinity
+    before, after = (bool(affinity) and _matches(affinity, pod, event.view) for pod in (event.old, event.new))
     if (after and not before) or (before and not after and _matches_itself(cls, event)):
         return True
-    if any(_picked((term,), event.old, event.view) and not _picked((term,), event.new, event.view) for term in hated):
-        return True
-    return event.new is None and _held_against(cls, event)
+    stops = (
+        _matches((term,), event.old, event.view) and not _matches((term,), event.new, event.view)
+        for term in anti_affinity
+    )
+    return any(stops) or (event.new is None and _had_anti_affinity_to(cls, event))
 
 
 def _matches_itself(cls: TaskClass, event: ClusterEvent) -> bool:
-    """Whether one of the class goes anywhere where there is none yet of those that must be near."""
-    return bool(cls.terms.affinity) and _picked(cls.terms.affinity, cls.pod, event.view)
+    """Whether a pod of the class matches its own affinity, so that the first one may go to any node."""
+    return bool(cls.terms.affinity) and _matches(cls.terms.affinity, cls.pod, event.view)
 
 
-def _picked(terms: Sequence[Term], pod: Pod | None, view: ClusterView | None) -> bool:
-    """Whether all the terms pick the pod."""
+def _matches(terms: Sequence[Term], pod: Pod | None, view: ClusterView | None) -> bool:
+    """Whether the pod matches all of the terms."""
     if pod is None:
         return False
     metadata = pod.metadata
@@ -51,15 +53,14 @@ def _picked(terms: Sequence[Term], pod: Pod | None, view: ClusterView | None) ->
     return all(term.picks(metadata.namespace, metadata.labels, namespace_labels) for term in terms)
 
 
-def _held_against(cls: TaskClass, event: ClusterEvent) -> bool:
-    """Whether the pod that is gone wanted to be away from the class's pods."""
-    gone = event.old_class.terms.anti_affinity if event.old_class is not None else ()
-    return any(_picked((term,), cls.pod, event.view) for term in gone)
+def _had_anti_affinity_to(cls: TaskClass, event: ClusterEvent) -> bool:
+    """Whether the deleted pod had anti-affinity to the class's pods."""
+    terms = event.old_class.terms.anti_affinity if event.old_class is not None else ()
+    return any(_matches((term,), cls.pod, event.view) for term in terms)
 
 
 def _after_node(cls: TaskClass, event: ClusterEvent) -> bool:
-    """A node comes into a domain of what must be near; or what is on it leaves the domain of one that must not be, or
-    was the first of its kind."""
+    """Whether a node joins a domain of an affinity term, or leaves a domain of an anti-affinity term."""
     before: Mapping[str, str] = event.old.metadata.labels if event.old is not None else {}
     after: Mapping[str, str] = event.new.metadata.labels if event.new is not None else {}
     near = {term.topology_key for term in cls.terms.affinity}
@@ -69,12 +70,12 @@ def _after_node(cls: TaskClass, event: ClusterEvent) -> bool:
         return True
     if any(key in before and before[key] != after.get(key) for key in near) and _matches_itself(cls, event):
         return True
-    away = {term.topology_key for term in cls.terms.anti_affinity} | _keys_held_against(cls, event)
+    away = {term.topology_key for term in cls.terms.anti_affinity} | _keys_of_others(cls, event)
     return any(key in before and before[key] != after.get(key) for key in away)
 
 
-def _keys_held_against(cls: TaskClass, event: ClusterEvent) -> set[str]:
-    """By which labels' domains other pods want to be away from the class's."""
+def _keys_of_others(cls: TaskClass, event: ClusterEvent) -> set[str]:
+    """The topology keys of other pods' anti-affinity to the class's pods."""
     if event.terms is None:
         return set()
     metadata = cls.pod.metadata
@@ -84,7 +85,7 @@ def _keys_held_against(cls: TaskClass, event: ClusterEvent) -> set[str]:
 
 
 def _after_namespace(cls: TaskClass, event: ClusterEvent) -> bool:
-    """A namespace's labels change, by which its pods are picked, or the class's pods by others."""
+    """Whether a namespace's labels change so that a term matches other pods."""
     name = (event.new or event.old).metadata.name
     if name == cls.namespace:
         return True

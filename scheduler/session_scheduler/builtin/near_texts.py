@@ -1,4 +1,7 @@
-"""Words for pods that are near a node, as `fits_if` names them, and whether there can be such pods at all."""
+"""Texts about pods in a node's topology domain, for `fits_if` of PodTopologySpread and InterPodAffinity.
+
+It also checks whether any pod can match a selector.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,17 @@ _HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 def is_satisfiable(selector: Selector) -> bool:
-    """Whether some labels are picked."""
+    """Whether any labels can match the selector."""
     if selector.requirements is None:
         return False
     by_key: dict[str, list[Requirement]] = defaultdict(list)
     for requirement in selector.requirements:
         by_key[requirement[0]].append(requirement)
-    return all(map(_holds_for_some, by_key.values()))
+    return all(map(_any_value_matches, by_key.values()))
 
 
-def _holds_for_some(requirements: list[Requirement]) -> bool:
-    """Whether one value, or none, of a label fits all that is required of it; texts there are enough of."""
+def _any_value_matches(requirements: list[Requirement]) -> bool:
+    """Whether any value of a label, or its absence, meets all of these requirements."""
     operators = {operator for _, operator, _ in requirements}
     if "DoesNotExist" in operators:
         return operators.isdisjoint({"In", "Exists"})
@@ -32,13 +35,13 @@ def _holds_for_some(requirements: list[Requirement]) -> bool:
     return not wanted or bool(set.intersection(*wanted) - excluded)
 
 
-def can_be(query: PodQuery) -> bool:
-    """Whether some pod counts."""
+def can_match(query: PodQuery) -> bool:
+    """Whether any pod can match the query."""
     return query.namespaces != () and is_satisfiable(query.selector)
 
 
 def pods_text(query: PodQuery, namespace: str, noun: str = "pod") -> str:
-    """The pods that count, as a pod in `namespace` speaks of them: "pod matching app=web in any namespace"."""
+    """The pods of a query, for a pod in `namespace`: "pod matching app=web in any namespace"."""
     matching = f" matching {_selector_text(query.selector)}" if query.selector.requirements else ""
     if query.namespaces is None:
         return f"{noun}{matching} in any namespace"
@@ -48,7 +51,7 @@ def pods_text(query: PodQuery, namespace: str, noun: str = "pod") -> str:
 
 
 def _selector_text(selector: Selector) -> str:
-    """As kubectl takes it: "app=web,tier in (a, b),!old"."""
+    """The selector in kubectl's syntax: "app=web,tier in (a, b),!old"."""
     return ",".join(map(_requirement_text, selector.requirements or ()))
 
 
@@ -65,7 +68,7 @@ def _requirement_text(requirement: Requirement) -> str:
 
 
 def where_text(node: Node, key: str) -> str:
-    """The node's domain: "on n1" by its host name, "in zone=a" by another label, also where it lacks that."""
+    """The node's domain: "on n1" for the host name, "in zone=a" for another label."""
     name, value = node.metadata.name, node.metadata.labels.get(key)
     if key == _HOSTNAME and value in (None, name):
         return f"on {name}"

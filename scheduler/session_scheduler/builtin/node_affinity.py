@@ -1,4 +1,4 @@
-"""The pod's nodeSelector and node affinity, and affinity that the configuration adds to every pod."""
+"""The NodeAffinity plugin: evaluates a pod's nodeSelector and node affinity, and the affinity of the configuration."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ class NodeAffinityArguments(PluginArguments):
     """kube-scheduler's NodeAffinityArgs."""
 
     added_affinity: dict[str, Any] | None = Field(default=None)
-    """A nodeAffinity that holds for every pod beside its own."""
+    """A nodeAffinity that applies to every pod in addition to its own."""
 
     @field_validator("added_affinity")
     @classmethod
     def _well_formed(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         for problem in _problems(_decoded(value)):
-            raise wrong_value(f"{problem}: mend the term")
+            raise wrong_value(f"{problem}: fix the term")
         return value
 
     def affinity(self) -> Affinity:
-        """The added affinity as an object, empty where there is none."""
+        """The added affinity as an object; empty without one."""
         return _decoded(self.added_affinity)
 
 
 def _decoded(value: dict[str, Any] | None) -> Affinity:
     unknown = sorted(set(value or {}) - {REQUIRED_TERMS, PREFERRED_TERMS})
     if unknown:
-        raise wrong_value(f"{unknown[0]!r} is unknown: use {REQUIRED_TERMS} and {PREFERRED_TERMS}")
+        raise wrong_value(f"unknown field {unknown[0]!r}: use {REQUIRED_TERMS} and {PREFERRED_TERMS}")
     try:
         return msgspec.convert(value or {}, Affinity)
     except msgspec.ValidationError as error:
@@ -57,7 +57,7 @@ def _decoded(value: dict[str, Any] | None) -> Affinity:
 
 
 def _problems(affinity: Affinity) -> Iterator[str]:
-    """What is wrong with the terms, each with its path."""
+    """The problems of the terms, each with its path."""
     required = affinity.required.node_selector_terms if affinity.required is not None else ()
     for index, term in enumerate(required):
         if (problem := term_problem(term)) is not None:
@@ -68,9 +68,9 @@ def _problems(affinity: Affinity) -> Iterator[str]:
 
 
 class NodeAffinity:
-    """Refuses nodes that the pod does not select; those that it prefers score by the terms' weights.
+    """Rejects nodes that the pod does not select; scores nodes by the weights of the preferred terms they match.
 
-    A preference that is malformed is no preference (kube-scheduler fails the pod): it must not keep a pod from running.
+    It ignores a malformed preference so that the pod can still run; kube-scheduler fails the pod.
     """
 
     Arguments = NodeAffinityArguments
@@ -85,7 +85,7 @@ class NodeAffinity:
 
     @hookimpl
     def events_to_register(self) -> Iterable[ClusterEventWithHint]:
-        """A node comes, or changes its labels, so that it is selected now."""
+        """Requeue when the pod selects a node now, because the node was added or its labels changed."""
         actions = ActionType.ADD | ActionType.UPDATE_NODE_LABEL
         return [ClusterEventWithHint(Node, actions, self._selected_now)]
 
@@ -98,7 +98,7 @@ class NodeAffinity:
 
     @hookimpl
     def prepare(self, cls: TaskClass) -> Skip | Refusal | frozenset[str] | None:
-        """The names that the pod narrows the nodes to, or None; a refusal where its terms contradict each other."""
+        """The node names that the terms require, or None; a refusal if the terms contradict each other."""
         spec = cls.pod.spec
         own = _own(spec)
         if not (spec.node_selector or own.required or own.preferred or self._added.required or self._added.preferred):
@@ -108,7 +108,7 @@ class NodeAffinity:
 
     @hookimpl
     def filter(self, cls: TaskClass, nodes: NodeView, mask: BoolColumn) -> None:
-        """Clear the nodes that the added affinity or the pod does not select."""
+        """Clear the nodes that the pod or the added affinity does not select."""
         if self._added.required is not None:
             np.logical_and(mask, selected_nodes(nodes, self._added.required), out=mask)
         if cls.pod.spec.node_selector or _own(cls.pod.spec).required is not None:
@@ -116,20 +116,20 @@ class NodeAffinity:
 
     @hookimpl
     def score(self, cls: TaskClass, nodes: NodeView) -> IntColumn | None:
-        """The sum of the weights of the preferred terms that each node satisfies."""
+        """The sum of the weights of the preferred terms that each node matches."""
         own = (one for one in _own(cls.pod.spec).preferred if is_int32(one.weight))
         terms = (*self._added.preferred, *own)
         return preferred_weights(nodes, terms) if terms else None
 
     @hookimpl
     def why(self, nodes: NodeView, state: frozenset[str] | None) -> Sequence[Sequence[str]]:
-        """kube-scheduler's texts: for nodes outside the named ones, for the added affinity, for the pod's own."""
+        """kube-scheduler's messages: for a node with another name, for the added affinity, for the pod's own."""
         enforced = selected_nodes(nodes, self._added.required) if self._added.required is not None else None
         return [[self._reason(nodes, index, state, enforced)] for index in range(len(nodes))]
 
     @hookimpl
     def fits_if(self, cls: TaskClass, nodes: NodeView) -> Sequence[Sequence[str]]:
-        """The labels of the node selector, what the pod's affinity and the added one require."""
+        """The labels and terms that each node does not match."""
         spec, own = cls.pod.spec, _own(cls.pod.spec)
         added = self._added.required
         selected = selected_nodes(nodes, own.required) if own.required is not None else None
@@ -161,5 +161,5 @@ _NONE: Final = Affinity()
 
 
 def _own(spec: PodSpec) -> Affinity:
-    """The pod's node affinity, empty where it has none."""
+    """The pod's node affinity; empty if it has none."""
     return (spec.affinity.node_affinity if spec.affinity is not None else None) or _NONE

@@ -1,7 +1,7 @@
-"""A node must declare the features that the pod needs of it, where a feature is one that nodes declare.
+"""The NodeDeclaredFeatures plugin: rejects nodes that do not declare the features a pod needs.
 
-Source: k8s.io/component-helpers/nodedeclaredfeatures. Of the features registered there in 1.36 two matter to where a
-pod goes; the others are about changes of pods that run.
+Source: k8s.io/component-helpers/nodedeclaredfeatures. Of the features registered there in 1.36, two affect scheduling;
+the others concern updates of running pods.
 """
 
 from __future__ import annotations
@@ -35,40 +35,40 @@ def needed_features(pod: Pod) -> frozenset[str]:
 
 
 class NodeDeclaredFeatures(WithoutArguments):
-    """Refuses nodes whose `status.declaredFeatures` lack what the pod needs."""
+    """Rejects nodes whose `status.declaredFeatures` lack a feature that the pod needs."""
 
     name = "NodeDeclaredFeatures"
     filter_scope = Scope.STATIC
 
     @hookimpl
     def events_to_register(self) -> Iterable[ClusterEventWithHint]:
-        """A node comes, or declares more, so that it has all that the pod needs; the pod needs something else now."""
+        """Requeue when a node declares all features that the pod needs now, or the pod needs other features."""
         actions = ActionType.ADD | ActionType.UPDATE_NODE_DECLARED_FEATURE
         return [
             ClusterEventWithHint(Node, actions, _declares_now),
-            ClusterEventWithHint(Pod, ActionType.UPDATE, _needs_otherwise),
+            ClusterEventWithHint(Pod, ActionType.UPDATE, _needs_others_now),
         ]
 
     @hookimpl
     def prepare(self, cls: TaskClass) -> Skip | frozenset[str]:
-        """What the pods of the class need; skipped where that is nothing."""
+        """The features that the class needs. Skips classes that need none."""
         return needed_features(cls.pod) or SKIP
 
     @hookimpl
     def filter(self, nodes: NodeView, mask: BoolColumn, state: frozenset[str]) -> None:
-        """Clear the nodes that do not declare all of it."""
+        """Clear the nodes that do not declare all features."""
         for index in np.flatnonzero(mask).tolist():
             if not state.issubset(nodes.node(index).status.declared_features):
                 mask[index] = False
 
     @hookimpl
     def why(self, nodes: NodeView) -> Sequence[Sequence[str]]:
-        """kube-scheduler's text."""
+        """kube-scheduler's message."""
         return [["node(s) didn't match Pod's required features"]] * len(nodes)
 
     @hookimpl
     def fits_if(self, nodes: NodeView, state: frozenset[str]) -> Sequence[Sequence[str]]:
-        """Each feature that a node does not declare."""
+        """The features that each node does not declare."""
         return [
             [f"{node.metadata.name} declared the feature {name}"
              for name in sorted(state.difference(node.status.declared_features))]
@@ -82,5 +82,5 @@ def _declares_now(cls: TaskClass, event: ClusterEvent) -> bool:
     return not had and needed.issubset(event.new.status.declared_features)
 
 
-def _needs_otherwise(_: TaskClass, event: ClusterEvent) -> bool:
+def _needs_others_now(_: TaskClass, event: ClusterEvent) -> bool:
     return event.own and needed_features(event.old) != needed_features(event.new)

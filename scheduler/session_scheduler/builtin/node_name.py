@@ -1,4 +1,4 @@
-"""A pod that names its node goes there or nowhere."""
+"""The NodeName plugin: restricts a pod to the node in its `spec.nodeName`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from session_scheduler.model.objects import Node
 
 
 class NodeName(WithoutArguments):
-    """Refuses nodes other than `spec.nodeName`."""
+    """Rejects nodes other than `spec.nodeName`."""
 
     name = "NodeName"
     filter_scope = Scope.STATIC
 
     @hookimpl
     def events_to_register(self) -> Iterable[ClusterEventWithHint]:
-        """A node comes."""
+        """Requeue when a node is added."""
         return [ClusterEventWithHint(Node, ActionType.ADD)]
 
     @hookimpl
     def prepare(self, cls: TaskClass) -> Skip | None:
-        """Skipped for pods that name no node."""
+        """Skips pods that name no node."""
         return None if cls.pod.spec.node_name else SKIP
 
     @hookimpl
@@ -37,10 +37,10 @@ class NodeName(WithoutArguments):
 
     @hookimpl
     def why(self, nodes: NodeView) -> Sequence[Sequence[str]]:
-        """kube-scheduler's text."""
+        """kube-scheduler's message."""
         return [["node(s) didn't match the requested node name"]] * len(nodes)
 
     @hookimpl
     def fits_if(self, nodes: NodeView) -> Sequence[Sequence[str]]:
-        """The pod named this node, or none."""
+        """The `spec.nodeName` that each node needs."""
         return [[f"spec.nodeName were {nodes.node(index).metadata.name}, or empty"] for index in range(len(nodes))]

@@ -1,4 +1,4 @@
-"""Two pods on a node cannot listen on the same host port."""
+"""The NodePorts plugin: rejects nodes where another pod uses one of the pod's host ports."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEven
 from session_scheduler.model.objects import Node, Pod
 
 PortKey = tuple[str, str, str, int]
-EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 (a value that pods write, no bind)
+EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 (the hostIP of a pod; this process binds no port)
 ANY_ADDRESS: Final = "*"
-"""Counts a port whatever address it is bound to."""
+"""The key that counts a port on any address."""
 
 
 class NodePorts(WithoutArguments):
-    """Refuses nodes where a host port of the pod is taken, on the same address or on all of them."""
+    """Rejects nodes where a host port of the pod is in use, on the same address or on all of them."""
 
     name = "NodePorts"
     filter_scope = Scope.NODE
 
     @hookimpl
     def events_to_register(self) -> Iterable[ClusterEventWithHint]:
-        """A pod ends that has one of the ports; a node comes."""
+        """Requeue when a pod that uses one of the ports is deleted, or a node is added."""
         return [ClusterEventWithHint(Pod, ActionType.DELETE, self._frees), ClusterEventWithHint(Node, ActionType.ADD)]
 
     def _frees(self, cls: TaskClass, event: ClusterEvent) -> bool:
@@ -37,12 +37,12 @@ class NodePorts(WithoutArguments):
 
     @hookimpl
     def footprint(self, cls: TaskClass) -> Iterable[PortKey]:
-        """Each host port by its own address and by any address."""
+        """Each host port under its own address and under any address."""
         return [_key(a, protocol, port) for ip, protocol, port in cls.ports for a in (ip, ANY_ADDRESS)]
 
     @hookimpl
     def prepare(self, cls: TaskClass) -> Skip | tuple[PortKey, ...]:
-        """The counters that must be zero; skipped for pods without host ports."""
+        """The counters that must be zero. Skips pods without host ports."""
         return tuple(dict.fromkeys(key for port in cls.ports for key in _conflicts(*port))) or SKIP
 
     @hookimpl
@@ -53,12 +53,12 @@ class NodePorts(WithoutArguments):
 
     @hookimpl
     def why(self, nodes: NodeView) -> Sequence[Sequence[str]]:
-        """kube-scheduler's text."""
+        """kube-scheduler's message."""
         return [["node(s) didn't have free ports for the requested pod ports"]] * len(nodes)
 
     @hookimpl
     def fits_if(self, cls: TaskClass, nodes: NodeView) -> Sequence[Sequence[str]]:
-        """Each port that is taken free."""
+        """Each port in use, freed."""
         taken = [
             (f"host port {port}/{protocol}", [nodes.counter(key) != 0 for key in _conflicts(address, protocol, port)])
             for address, protocol, port in cls.ports
@@ -75,6 +75,6 @@ def _key(address: str, protocol: str, port: int) -> PortKey:
 
 
 def _conflicts(address: str, protocol: str, port: int) -> list[PortKey]:
-    """What a port on this address clashes with: on every address, with any; on one, with it and with every."""
+    """The counters that a port conflicts with: a port on every address with any address, else its own and every."""
     taken = (ANY_ADDRESS,) if address == EVERY_ADDRESS else (EVERY_ADDRESS, address)
     return [_key(a, protocol, port) for a in taken]

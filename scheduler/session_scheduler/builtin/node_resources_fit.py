@@ -1,4 +1,4 @@
-"""A node must have room for what the pod requests; the emptier (or the fuller) it is, the better."""
+"""The NodeResourcesFit plugin: rejects nodes without enough free resources, and prefers emptier (or fuller) nodes."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _FIRST = ("cpu", "memory", "ephemeral-storage")
 
 def _without_slash(group: str) -> str:
     if "/" in group:
-        raise wrong_value(f"{group!r} has a slash: write what stands before it in the resources' names")
+        raise wrong_value(f"{group!r} contains a slash: use the part of the resource name before the slash")
     return group
 
 
 class ScoringStrategy(PluginArguments):
-    """How used resources become a score."""
+    """How resource usage becomes a score."""
 
     type: Literal["LeastAllocated", "MostAllocated"] = "LeastAllocated"
     resources: ScoredResources = DEFAULT_RESOURCES
@@ -50,31 +50,31 @@ class NodeResourcesFitArguments(PluginArguments):
     """kube-scheduler's NodeResourcesFitArgs, without RequestedToCapacityRatio."""
 
     ignored_resources: tuple[str, ...] = ()
-    """Extended resources that the filter leaves to others."""
+    """Extended resources that the filter ignores."""
     ignored_resource_groups: tuple[Annotated[str, AfterValidator(_without_slash)], ...] = ()
-    """The same for all extended resources with this domain."""
+    """Domains of extended resources that the filter ignores."""
     scoring_strategy: ScoringStrategy = ScoringStrategy()
 
 
 class FitState:
-    """A class's requests, as the filter and the score need them."""
+    """A class's requests, prepared for the filter and the score."""
 
-    __slots__ = ("elsewhere", "requests", "scored")
+    __slots__ = ("as_devices", "requests", "scored")
 
     def __init__(
         self,
         requests: Sequence[tuple[str, int]],
         scored: Sequence[ScoredResource],
-        elsewhere: Collection[str] = (),
+        as_devices: Collection[str] = (),
     ) -> None:
         self.requests = requests
         self.scored = scored
-        self.elsewhere = elsewhere
-        """Resources that nodes without any may have as devices: DynamicResources looks for them."""
+        self.as_devices = as_devices
+        """Resources that a node can offer as devices instead: DynamicResources checks those."""
 
 
 class NodeResourcesFit:
-    """Refuses nodes without room for the pod's requests; LeastAllocated (default) or MostAllocated score."""
+    """Rejects nodes without enough free resources; scores by LeastAllocated (default) or MostAllocated."""
 
     Arguments = NodeResourcesFitArguments
     name = "NodeResourcesFit"
@@ -90,11 +90,11 @@ class NodeResourcesFit:
 
     @hookimpl
     def events_to_register(self) -> Iterable[ClusterEventWithHint]:
-        """A pod ends or comes to request less; a node comes, or offers more, so that the pod would fit an empty one."""
+        """Requeue when a pod is deleted or requests less, or when a node has or gets enough capacity for the pod."""
         return [
             ClusterEventWithHint(Pod, ActionType.DELETE | ActionType.UPDATE_POD_SCALE_DOWN, self._frees),
             ClusterEventWithHint(Node, ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE, self._offers),
-            ClusterEventWithHint(DeviceClass, ActionType.ADD | ActionType.UPDATE, _stands_for),
+            ClusterEventWithHint(DeviceClass, ActionType.ADD | ActionType.UPDATE, _maps_requested_now),
         ]
 
     def _frees(self, cls: TaskClass, event: ClusterEvent) -> bool:
@@ -114,16 +114,16 @@ class NodeResourcesFit:
 
     @hookimpl
     def on_session_open(self, session: Session) -> None:
-        """Know which resources are had as devices where a node does not offer them."""
+        """Read which extended resources device classes map to devices."""
         self._extended.refresh(session)
 
     @hookimpl
     def prepare(self, cls: TaskClass) -> FitState:
-        """What is compared and what is scored."""
+        """The requests to compare and the resources to score."""
         compared = self._compared(cls)
         resources = self._arguments.scoring_strategy.resources
-        elsewhere = self._extended.among(cls.requests)
-        return FitState(sorted(compared, key=_place), scored_resources(resources, _as_scored(cls)), elsewhere)
+        as_devices = self._extended.among(cls.requests)
+        return FitState(sorted(compared, key=_sort_key), scored_resources(resources, _as_scored(cls)), as_devices)
 
     def _compared(self, cls: TaskClass) -> list[tuple[str, int]]:
         return [("pods", 1), *((name, amount) for name, amount in cls.requests.items() if not self._ignores(name))]
@@ -138,14 +138,14 @@ class NodeResourcesFit:
     def filter(self, nodes: NodeView, mask: BoolColumn, state: FitState) -> None:
         """Clear the nodes where less is free than requested."""
         for name, amount in state.requests:
-            if name in state.elsewhere:
+            if name in state.as_devices:
                 np.logical_and(mask, ~_short(nodes, name, amount, state), out=mask)
             else:
                 np.logical_and(mask, nodes.used(name) <= nodes.allocatable(name) - amount, out=mask)
 
     @hookimpl
     def why(self, nodes: NodeView, state: FitState) -> Sequence[Sequence[str]]:
-        """Every resource that is short, in kube-scheduler's wording."""
+        """Every insufficient resource, in kube-scheduler's words."""
         short = [
             ("Too many pods" if name == "pods" else f"Insufficient {name}",
              _short(nodes, name, amount, state))
@@ -155,7 +155,7 @@ class NodeResourcesFit:
 
     @hookimpl
     def fits_if(self, nodes: NodeView, state: FitState) -> Sequence[Sequence[str]]:
-        """What is short, free; more than the node has is its own size."""
+        """The amounts that each node lacks, with what is free, and with its capacity if the request exceeds it."""
         short = [(name, amount, _short(nodes, name, amount, state)) for name, amount in state.requests]
         return [
             [_wanted(nodes, index, name, amount) for name, amount, column in short if column[index]]
@@ -164,7 +164,7 @@ class NodeResourcesFit:
 
     @hookimpl
     def unresolvable(self, nodes: NodeView, state: FitState) -> BoolColumn:
-        """Where more is requested than there is, whoever has it. The number of pods is not looked at."""
+        """The nodes whose allocatable is less than the request. The number of pods is not considered."""
         beyond = np.zeros(len(nodes), np.bool_)
         for name, amount in state.requests:
             if name != "pods":
@@ -173,14 +173,14 @@ class NodeResourcesFit:
 
     @hookimpl
     def score(self, nodes: NodeView, state: FitState) -> IntColumn | None:
-        """The weighted mean, over the resources that a node has, of the share (0 to 100) that is left or is used."""
+        """The weighted mean, over the node's resources, of the free or used share (0 to 100)."""
         if not state.scored:
             return None
         total = np.zeros(len(nodes), np.int64)
         weights: int | IntColumn = 0
         for resource in state.scored:
             capacity = nodes.allocatable(resource.name)
-            share = self._counted(nodes, resource, capacity)  # in place from here: a new array costs like arithmetic
+            share = self._counted(nodes, resource, capacity)  # in place from here: a new array is expensive
             share *= 100
             if on_every_node(capacity):
                 share //= capacity
@@ -196,10 +196,10 @@ class NodeResourcesFit:
 
     @hookimpl
     def score_placement(self, tasks: Sequence[Task], nodes: NodeView) -> int:
-        """The weighted mean of the shares (0 to 100) of all the domain's nodes that are used, with the group on them.
+        """The weighted mean of the used shares (0 to 100) of the domain, with the group on its nodes.
 
-        Whatever the strategy for nodes is: fuller domains leave whole ones to other groups. Only nodes that have a
-        resource count for it, and extended ones only where the group requests them.
+        It prefers fuller domains whatever the strategy for nodes, so that empty domains stay free for other groups. For
+        each resource only nodes that have it count; extended resources count only if the group requests them.
         """
         requested: Counter[str] = Counter()
         for cls, count in Counter(task.cls for task in tasks).items():
@@ -216,7 +216,7 @@ class NodeResourcesFit:
         return total // weights if weights else 0
 
     def _counted(self, nodes: NodeView, resource: ScoredResource, capacity: IntColumn) -> IntColumn:
-        """How much of the capacity is left, or used, with the pod on the node: a new array, 0 to the capacity."""
+        """The free or used amount with the pod on the node, 0 to the capacity, as a new array."""
         counted = used_with_defaults(nodes, resource.name) + resource.request
         if self._most:
             return np.minimum(counted, capacity, out=counted)
@@ -224,35 +224,35 @@ class NodeResourcesFit:
         return np.maximum(counted, 0, out=counted)
 
 
-def _stands_for(cls: TaskClass, event: ClusterEvent) -> bool:
-    """The class stands for a resource that the pods request, and did not before."""
+def _maps_requested_now(cls: TaskClass, event: ClusterEvent) -> bool:
+    """Whether the device class maps a requested resource now and did not before."""
     names = (f"{CLASS_PREFIX}{event.new.metadata.name}", event.new.spec.extended_resource_name)
     before = () if event.old is None else (names[0], event.old.spec.extended_resource_name)
     return any(name in cls.requests and name not in before for name in names)
 
 
 def _as_scored(cls: TaskClass) -> Mapping[str, int]:
-    """What a pod requests, for scores: its containers, even where the pod as a whole requests something else."""
+    """The requests for scores: the containers' sum even if the pod sets pod-level requests."""
     return {**cls.requests, **containers_requests(cls.pod)}
 
 
 def _sum(column: IntColumn) -> int:
-    """The exact sum: memory of many large nodes may be more than 64 bits hold."""
+    """The exact sum: the memory of many large nodes can exceed 64 bits."""
     return int(column.sum(dtype=object)) if len(column) else 0
 
 
 def _short(nodes: NodeView, name: str, amount: int, state: FitState) -> BoolColumn:
-    """Where less is free than requested."""
+    """The nodes where less is free than requested."""
     offered = nodes.allocatable(name)
     short = nodes.used(name) > offered - amount
-    return short & (offered != 0) if name in state.elsewhere else short
+    return short & (offered != 0) if name in state.as_devices else short
 
 
 def _wanted(nodes: NodeView, index: int, name: str, amount: int) -> str:
     node = nodes.node(index).metadata.name
     offered = int(nodes.allocatable(name)[index])
     if name == "pods":
-        return f"{node} took more than {offered} pods, or one fewer ran there"
+        return f"{node} allowed more than {offered} pods, or ran one pod fewer"
     free = max(0, offered - int(nodes.used(name)[index]))
     text = f"{quantity_text(amount, milli=name == 'cpu')} {name} were free on {node}"
     now = quantity_text(free, milli=name == "cpu")
@@ -261,12 +261,12 @@ def _wanted(nodes: NodeView, index: int, name: str, amount: int) -> str:
 
 
 def used_with_defaults(nodes: NodeView, resource: str) -> IntColumn:
-    """What is used; of cpu and memory as if containers that request none requested a little."""
+    """The used amount; containers without a cpu or memory request count with kube-scheduler's small default."""
     return nodes.nonzero_used(resource) if resource in ("cpu", "memory") else nodes.used(resource)
 
 
-def _place(request: tuple[str, int]) -> tuple[int, str]:
-    """kube-scheduler's order: pods, its own resources, then the others (by name here; it has none)."""
+def _sort_key(request: tuple[str, int]) -> tuple[int, str]:
+    """kube-scheduler's order: pods, its own resources, then the others, which kube-scheduler leaves unordered."""
     name = request[0]
     if name == "pods":
         return (0, name)

@@ -1,4 +1,4 @@
-"""Cordoned nodes take no pod that does not tolerate it."""
+"""The NodeUnschedulable plugin: rejects cordoned nodes for pods that do not tolerate them."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.selectors import tolerated
 
 TAINT: Final = ("node.kubernetes.io/unschedulable", "", "NoSchedule")
-"""The taint that stands for `spec.unschedulable`: a pod that tolerates it may go to a cordoned node."""
+"""The taint for `spec.unschedulable`: a cordoned node fits a pod that tolerates it."""
 
 
 class NodeUnschedulable(WithoutArguments):
-    """Refuses nodes with `spec.unschedulable`."""
+    """Rejects nodes with `spec.unschedulable`."""
 
     name = "NodeUnschedulable"
     filter_scope = Scope.STATIC
 
     @hookimpl
     def events_to_register(self) -> Iterable[ClusterEventWithHint]:
-        """A node comes or is uncordoned; the pod comes to tolerate that it is not."""
+        """Requeue when a node is added or uncordoned, or the pod tolerates the taint now."""
         return [
-            ClusterEventWithHint(Node, ActionType.ADD | ActionType.UPDATE_NODE_TAINT, _takes_pods_now),
+            ClusterEventWithHint(Node, ActionType.ADD | ActionType.UPDATE_NODE_TAINT, _is_schedulable_now),
             ClusterEventWithHint(Pod, ActionType.UPDATE_POD_TOLERATION, _tolerates_now),
         ]
 
     @hookimpl
     def prepare(self, cls: TaskClass) -> Skip | None:
-        """Skipped for pods that tolerate the taint."""
+        """Skips pods that tolerate the taint."""
         return SKIP if tolerated(cls.pod.spec.tolerations, TAINT) else None
 
     @hookimpl
@@ -45,17 +45,17 @@ class NodeUnschedulable(WithoutArguments):
 
     @hookimpl
     def why(self, nodes: NodeView) -> Sequence[Sequence[str]]:
-        """kube-scheduler's text."""
+        """kube-scheduler's message."""
         return [["node(s) were unschedulable"]] * len(nodes)
 
     @hookimpl
     def fits_if(self, nodes: NodeView) -> Sequence[Sequence[str]]:
-        """Uncordoned, or tolerated."""
+        """The node uncordoned, or its taint tolerated."""
         or_tolerated = f"or the pod tolerated {TAINT[0]}:{TAINT[2]}"
         return [[f"{nodes.node(index).metadata.name} were uncordoned, {or_tolerated}"] for index in range(len(nodes))]
 
 
-def _takes_pods_now(_: TaskClass, event: ClusterEvent) -> bool:
+def _is_schedulable_now(_: TaskClass, event: ClusterEvent) -> bool:
     return not event.new.spec.unschedulable and (event.old is None or event.old.spec.unschedulable)
 
 

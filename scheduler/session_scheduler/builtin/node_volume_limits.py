@@ -1,4 +1,4 @@
-"""A node takes only so many volumes of a CSI driver as its CSINode says."""
+"""The NodeVolumeLimits plugin: rejects nodes that would exceed the volume limit of a CSI driver in their CSINode."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from session_scheduler.model.volumes import CLAIM, EPHEMERAL, VolumeKey, claims_
 from session_scheduler.state.volume_use import VolumeUse
 
 _READ: Final = (CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment)
-_TO_BE_MADE: Final = "?"
-"""Begins the handle of a volume that is not there yet."""
+_NOT_PROVISIONED: Final = "?"
+"""The prefix of the handle of a volume that does not exist yet."""
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
-    """The volumes that a pod brings, or why they are not known, which VolumeBinding says before any node is asked."""
+class PodAttachments:
+    """The volumes that a pod attaches, or why they are unknown. VolumeBinding reports such a problem earlier."""
 
     volumes: frozenset[Attached] = frozenset()
     problem: str | None = None
@@ -43,20 +43,20 @@ class Brought:
 
 @dataclass(slots=True)
 class _Known:
-    """What was computed of the objects, for as long as they and the pods of each node stay as they are."""
+    """Results cached until the objects or the pods of a node change."""
 
     use: VolumeUse | None = None
     versions: tuple[int, ...] = ()
     limits: dict[str, dict[str, int]] = field(default_factory=dict)
-    """By node: driver → how many of its volumes."""
+    """By node: driver → limit of its volumes."""
     attachments: dict[str, list[Attached]] = field(default_factory=dict)
-    """By node: what VolumeAttachments say."""
+    """By node: the volumes in VolumeAttachments."""
     used: dict[str, tuple[int, frozenset[Attached]]] = field(default_factory=dict)
-    """By node: the version of its use, and what its pods have."""
+    """By node: the version of its volume use, and the volumes of its pods."""
 
 
 class NodeVolumeLimits(WithoutArguments):
-    """Refuses nodes that would have more volumes of a driver than they take; what is there already adds none."""
+    """Rejects nodes that would exceed a driver's limit. Volumes already on the node count once."""
 
     name = "NodeVolumeLimits"
     filter_scope = Scope.NODE
@@ -66,7 +66,7 @@ class NodeVolumeLimits(WithoutArguments):
         self._known = _Known()
 
     def _refresh(self, session: Session) -> None:
-        """What was computed holds no more where its objects changed."""
+        """Drop the cached results if one of the objects changed."""
         versions = tuple(session.objects_version(kind) for kind in _READ)
         if self._known.versions != versions or self._known.use is not session.volume_use:
             nodes = session.objects(CSINode).items()
@@ -79,8 +79,8 @@ class NodeVolumeLimits(WithoutArguments):
         return volume_hints.limit_events()
 
     @hookimpl
-    def prepare(self, session: Session, cls: TaskClass) -> Skip | Brought:
-        """The volumes that a pod brings; skipped for pods that bring none."""
+    def prepare(self, session: Session, cls: TaskClass) -> Skip | PodAttachments:
+        """The volumes that a pod attaches. Skips pods that attach none."""
         uses = claims_of(cls.pod)
         if not uses and not any(attached_inline(key) for key in cls.volumes):
             return SKIP
@@ -89,19 +89,19 @@ class NodeVolumeLimits(WithoutArguments):
             key = f"{cls.namespace}/{use.name}"
             claim = session.objects(PersistentVolumeClaim).get(key)
             if claim is None:
-                return Brought(
+                return PodAttachments(
                     problem=f'looking up PVC {key}: persistentvolumeclaim "{use.name}" not found', missing=use.name
                 )
             problem = not_made_for(cls.pod, claim) if use.ephemeral else None
             if problem is not None:
-                return Brought(problem=problem)
+                return PodAttachments(problem=problem)
         found = (_resolved(session, key) for key in cls.volumes)
         volumes = frozenset(volume for volume in found if volume is not None)
-        return Brought(volumes) if volumes else SKIP
+        return PodAttachments(volumes) if volumes else SKIP
 
     @hookimpl
-    def filter(self, session: Session, nodes: NodeView, mask: BoolColumn, state: Brought) -> None:
-        """Clear the nodes that would have too many; in a virtual row the class's volumes are there already."""
+    def filter(self, session: Session, nodes: NodeView, mask: BoolColumn, state: PodAttachments) -> None:
+        """Clear the nodes that would exceed a limit. A virtual row already has the class's volumes."""
         if state.problem is not None:
             mask[:] = False
             return
@@ -116,43 +116,45 @@ class NodeVolumeLimits(WithoutArguments):
                 if row >= 0 and mask[row]:
                     full[row] = self._is_full(session, name, state.volumes)
         else:
-            for place in np.flatnonzero(mask).tolist():
-                if nodes.extra is None or not nodes.extra[place]:
-                    full[place] = self._is_full(session, nodes.node(place).metadata.name, state.volumes)
+            for index in np.flatnonzero(mask).tolist():
+                if nodes.extra is None or not nodes.extra[index]:
+                    full[index] = self._is_full(session, nodes.node(index).metadata.name, state.volumes)
         np.logical_and(mask, ~full, out=mask)
 
     @hookimpl
-    def why(self, nodes: NodeView, state: Brought) -> Sequence[Sequence[str]]:
-        """kube-scheduler's text."""
+    def why(self, nodes: NodeView, state: PodAttachments) -> Sequence[Sequence[str]]:
+        """kube-scheduler's message."""
         return [[state.problem or "node(s) exceed max volume count"]] * len(nodes)
 
     @hookimpl
-    def unresolvable(self, nodes: NodeView, state: Brought) -> BoolColumn:
-        """Everywhere where a claim does not exist."""
+    def unresolvable(self, nodes: NodeView, state: PodAttachments) -> BoolColumn:
+        """All nodes if a claim does not exist."""
         return np.full(len(nodes), state.problem is not None)
 
     @hookimpl
-    def fits_if(self, session: Session, nodes: NodeView, state: Brought) -> Sequence[Sequence[str] | None] | None:
-        """How many volumes of each driver the node would have to take."""
+    def fits_if(
+        self, session: Session, nodes: NodeView, state: PodAttachments
+    ) -> Sequence[Sequence[str] | None] | None:
+        """The limit of each driver that the node would need."""
         if state.problem is not None:
             return None if state.missing is None else [[f"claim {state.missing} existed"]] * len(nodes)
         names = [nodes.node(index).metadata.name for index in range(len(nodes))]
         return [
-            [f"{name} took {count} volumes of {driver} ({limit} now)"
-             for driver, count, limit in self._over(session, name, state.volumes)]
+            [f"{name} allowed {count} volumes of {driver} ({limit} now)"
+             for driver, count, limit in self._exceeded(session, name, state.volumes)]
             for name in names
         ]  # fmt: skip
 
-    def _is_full(self, session: Session, node: str, brought: frozenset[Attached]) -> bool:
-        return any(True for _ in self._over(session, node, brought))
+    def _is_full(self, session: Session, node: str, volumes: frozenset[Attached]) -> bool:
+        return any(True for _ in self._exceeded(session, node, volumes))
 
-    def _over(self, session: Session, node: str, brought: frozenset[Attached]) -> Iterator[tuple[str, int, int]]:
-        """(driver, how many of its volumes there would be, how many there may be) where these are too many."""
+    def _exceeded(self, session: Session, node: str, volumes: frozenset[Attached]) -> Iterator[tuple[str, int, int]]:
+        """(driver, the number of its volumes with the pod, the limit) for each limit that the pod would exceed."""
         limits = self._known.limits.get(node)
         if limits is None:
             return
         used = self._used(session, node)
-        new = brought - used
+        new = volumes - used
         there = used.union(self._known.attachments.get(node, ()))
         for driver in sorted({driver for driver, _ in new}):
             count = _of(driver, there) + _of(driver, new)
@@ -160,7 +162,7 @@ class NodeVolumeLimits(WithoutArguments):
                 yield driver, count, limits[driver]
 
     def _used(self, session: Session, node: str) -> frozenset[Attached]:
-        """The volumes that the node's pods have, each once."""
+        """The volumes of the node's pods, each once."""
         version = session.volume_use.version(node)
         known = self._known.used.get(node)
         if known is None or known[0] != version:
@@ -174,7 +176,7 @@ def _of(driver: str, volumes: frozenset[Attached]) -> int:
 
 
 def _resolved(session: Session, key: VolumeKey) -> Attached | None:
-    """What a volume counts as; None where it counts for nothing, or is not known."""
+    """The driver and volume that a volume key counts as; None if it does not count or is unknown."""
     if key[0] not in (CLAIM, EPHEMERAL):
         return attached_inline(key)
     claim = session.objects(PersistentVolumeClaim).get(f"{key[1]}/{key[2]}")
@@ -186,11 +188,11 @@ def _resolved(session: Session, key: VolumeKey) -> Attached | None:
     storage_class = session.objects(StorageClass).get(claim.storage_class) if claim.storage_class else None
     if storage_class is None:
         return None
-    return attached(provisioned_by(storage_class.provisioner), f"{_TO_BE_MADE}{claim.key}")
+    return attached(provisioned_by(storage_class.provisioner), f"{_NOT_PROVISIONED}{claim.key}")
 
 
 def _attachments(session: Session) -> dict[str, list[Attached]]:
-    """By node, the CSI volumes that are attached to it, in use or not."""
+    """By node, the CSI volumes attached to it, in use or not."""
     volumes: Mapping[str, PersistentVolume] = session.objects(PersistentVolume)
     found: dict[str, list[Attached]] = {}
     for attachment in session.objects(VolumeAttachment).values():

@@ -1,4 +1,4 @@
-"""The topology domain that takes more of a group's pods is the better one for it."""
+"""The PodGroupPodsCount plugin: prefers the topology domain that fits the most pods of a group."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from session_scheduler.model.groups import Group, Task
 
 
 class PodGroupPodsCount(WithoutArguments):
-    """Scores a domain by how many pods of the group would be on nodes, those that are already included."""
+    """Scores a domain by the number of the group's pods on nodes, including those already there."""
 
     name = "PodGroupPodsCount"
     normalise = Normalise.MAX
 
     @hookimpl
     def score_placement(self, group: Group, tasks: Sequence[Task]) -> int:
-        """How many of the group's pods have a node then."""
+        """The number of the group's pods that would have a node."""
         return sum(task.node is not None for task in group.tasks.values()) + len(tasks)

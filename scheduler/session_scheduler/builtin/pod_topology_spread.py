@@ -1,4 +1,4 @@
-"""Pods of a kind are spread evenly over zones, nodes or other domains: as a rule, or as far as it can be."""
+"""The PodTopologySpread plugin: spreads matching pods evenly over zones, nodes or other topology domains."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SOFT: Final = "ScheduleAnyway"
 
 
 class DefaultConstraint(PluginArguments):
-    """A constraint for pods that have none; its selector is that of the pod's services and controller."""
+    """A constraint for pods without their own; its selector is that of the pod's services and controller."""
 
     max_skew: Annotated[int, Field(ge=1)]
     topology_key: Annotated[str, Field(min_length=1)]
@@ -56,27 +56,27 @@ class PodTopologySpreadArguments(PluginArguments):
     """kube-scheduler's PodTopologySpreadArgs."""
 
     default_constraints: tuple[DefaultConstraint, ...] = ()
-    """For pods without constraints, where `defaultingType` is List."""
+    """For pods without constraints, if `defaultingType` is List."""
     defaulting_type: Literal["System", "List"] = "System"
     """System: Kubernetes' own default constraints."""
 
     @model_validator(mode="after")
     def _one_source(self) -> PodTopologySpreadArguments:
         if self.default_constraints and self.defaulting_type == "System":
-            raise wrong_value("constraints go with defaultingType List: write that, or remove them",
+            raise wrong_value("require defaultingType List: set it, or remove the constraints",
                               at=("defaultConstraints",))  # fmt: skip
         seen = set()
         for index, one in enumerate(self.default_constraints):
             key = (one.topology_key, one.when_unsatisfiable)
             if key in seen:
-                raise wrong_value(f"{key[0]!r} with {key[1]} is there already: keep one of the two",
+                raise wrong_value(f"duplicate of {key[0]!r} with {key[1]}: keep one of the two",
                                   at=("defaultConstraints", index))  # fmt: skip
             seen.add(key)
         return self
 
 
 class _Written(msgspec.Struct, frozen=True, rename="camel"):
-    """TopologySpreadConstraint, which the model keeps as it came."""
+    """TopologySpreadConstraint, decoded here because the model stores it undecoded."""
 
     max_skew: int
     topology_key: str
@@ -90,38 +90,38 @@ class _Written(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """One constraint with its selector, whoever wrote it."""
+    """One constraint of the pod or the configuration, with its selector."""
 
     written: _Written | DefaultConstraint
     selector: Selector
 
     def query(self, namespace: str) -> PodQuery:
-        """The pods that count: an empty selector counts none, though it matches every pod."""
+        """The pods that count. An empty selector counts none, although it matches every pod."""
         return PodQuery((namespace,), NOTHING if self.selector.empty else self.selector, ending=False)
 
 
 @dataclass(frozen=True, slots=True)
 class HardConstraint:
-    """A constraint that must hold, and what is counted for it."""
+    """A DoNotSchedule constraint, with the counts of the matching pods."""
 
     near: PodsNear
     eligible: BoolColumn
-    """By domain: whether one of its nodes counts."""
+    """By domain: whether any of its nodes counts."""
     fewer_domains: bool
-    """Whether there are fewer of these than minDomains: then the least is taken to be 0."""
+    """Whether there are fewer eligible domains than minDomains: then the global minimum is 0."""
     skew: int
-    """maxSkew, less 1 where the pod counts itself."""
+    """maxSkew, or maxSkew - 1 if the pod matches its own selector."""
     query: PodQuery
     """The pods that count."""
 
     def most(self) -> int:
-        """Of how many of the pods a domain takes one more."""
+        """The highest count at which a domain fits another of the pods."""
         counts = self.near.by_domain()
         least = 0 if self.fewer_domains else int(counts[self.eligible].min(initial=np.iinfo(np.int64).max))
         return least + self.skew
 
     def allowed(self) -> BoolColumn:
-        """By domain, whether it takes one more of the pods; not the last entry, of nodes without the label."""
+        """By domain: whether it fits another of the pods. False for the last entry, nodes without the label."""
         allowed = self.near.by_domain() <= self.most()
         allowed[-1] = False
         return allowed
@@ -129,21 +129,21 @@ class HardConstraint:
 
 @dataclass(frozen=True, slots=True)
 class SpreadState:
-    """A class's constraints, as they stand in a session."""
+    """A class's constraints in a session."""
 
     hard: tuple[HardConstraint, ...]
     soft: SpreadScoring | None
 
 
 class PodTopologySpread:
-    """Refuses nodes in domains with too many of the pods; of the others those in emptier domains score higher."""
+    """Rejects nodes in domains with too many matching pods; nodes in domains with fewer such pods score higher."""
 
     Arguments = PodTopologySpreadArguments
     name = "PodTopologySpread"
     weight = 2
     filter_scope = Scope.ANY
     score_scope = Scope.ANY
-    normalise = Normalise.NONE  # its own way, over the nodes that count
+    normalise = Normalise.NONE  # SpreadScoring normalises over the nodes that count
 
     def __init__(self, arguments: PodTopologySpreadArguments | None = None) -> None:
         given = arguments or PodTopologySpreadArguments()
@@ -152,11 +152,11 @@ class PodTopologySpread:
 
     @hookimpl
     def events_to_register(self) -> Iterable[ClusterEventWithHint]:
-        """Pods that count come, go or change; nodes of the domains come, go or change; so do the default selectors."""
-        return pod_topology_spread_hints.events(self._counted)
+        """Requeue when matching pods, nodes of the domains, or the default selectors change."""
+        return pod_topology_spread_hints.events(self._hint_constraints)
 
-    def _counted(self, cls: TaskClass, view: ClusterView) -> list[tuple[str, Selector, bool]]:
-        """Of each hard constraint the key, which pods count, and whether taints decide which nodes do."""
+    def _hint_constraints(self, cls: TaskClass, view: ClusterView) -> list[tuple[str, Selector, bool]]:
+        """For each hard constraint: the key, the selector of the pods, and whether taints decide which nodes count."""
         return [
             (one.written.topology_key, NOTHING if one.selector.empty else one.selector,
              one.written.node_taints_policy == "Honor")
@@ -165,7 +165,7 @@ class PodTopologySpread:
 
     @hookimpl
     def class_key(self, pod: Pod, view: ClusterView) -> object:
-        """For a pod without constraints: what the defaults select by, and whether that picks the pod itself."""
+        """For a pod without constraints: the selector of the defaults, and whether it matches the pod itself."""
         if pod.spec.topology_spread_constraints or not self._defaults:
             return None
         selector = view.default_selector(pod)
@@ -173,7 +173,7 @@ class PodTopologySpread:
 
     @hookimpl
     def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | Prepared:
-        """The constraints with what is counted for them; skipped without any."""
+        """The constraints with their counts. Skips pods without constraints."""
         try:
             hard, soft = (self._constraints(session.view, cls.pod, action) for action in (HARD, SOFT))
         except (SelectorError, msgspec.ValidationError) as error:
@@ -184,7 +184,7 @@ class PodTopologySpread:
         return Prepared(state, Scope.ANY if hard else SKIP, Scope.ANY if soft else SKIP)
 
     def _constraints(self, view: ClusterView, pod: Pod, action: str) -> list[Constraint]:
-        """The pod's own constraints of this kind, else the defaults. Raises SelectorError and ValidationError."""
+        """The pod's own constraints with this action, else the defaults. Raises SelectorError and ValidationError."""
         own = pod.spec.topology_spread_constraints
         if own:
             written = [_read(one) for one in own]
@@ -206,33 +206,35 @@ class PodTopologySpread:
 
     @hookimpl
     def filter(self, nodes: NodeView, mask: BoolColumn, state: SpreadState) -> None:
-        """Clear the nodes that lack a constraint's label, and those in domains that are too full."""
+        """Clear the nodes that lack a constraint's label, and those in domains with too many pods."""
         for one in state.hard:
             np.logical_and(mask, _in_domains(one, nodes), out=mask)
 
     @hookimpl
     def why(self, nodes: NodeView, state: SpreadState) -> Sequence[Sequence[str]]:
-        """kube-scheduler's texts, by the first constraint that does not hold."""
+        """kube-scheduler's message for the first violated constraint."""
         holds = [(_in_domains(one, nodes), one.near.domains.present[nodes.row_numbers]) for one in state.hard]
         return [[_text(index, holds)] for index in range(len(nodes))]
 
     @hookimpl
     def unresolvable(self, nodes: NodeView, state: SpreadState) -> BoolColumn:
-        """Where the label of the first constraint that does not hold is missing."""
+        """The nodes that lack the label of the first violated constraint."""
         return np.array([texts == [NO_LABEL] for texts in self.why(nodes, state)], np.bool_)
 
     @hookimpl
     def fits_if(self, cls: TaskClass, nodes: NodeView, state: SpreadState) -> Sequence[Sequence[str] | None]:
-        """For each row what must be so; None where a missing label would bring pods of its own into its domain."""
-        brings = np.zeros(len(nodes), np.bool_)
+        """The changes that each node needs; None if a new label would also bring matching pods into the domain."""
+        has_pods = np.zeros(len(nodes), np.bool_)
         for one in state.hard:
-            brings |= nodes.pods(one.query) > 0
+            has_pods |= nodes.pods(one.query) > 0
         limits = [(one, one.most(), one.allowed()) for one in state.hard]
-        return [_wanted(nodes, index, limits, cls.namespace, brings=bool(brings[index])) for index in range(len(nodes))]
+        return [
+            _changes(nodes, index, limits, cls.namespace, has_pods=bool(has_pods[index])) for index in range(len(nodes))
+        ]
 
     @hookimpl
     def domain_quota(self, session: Session, cls: TaskClass, n: int) -> Sequence[tuple[BoolColumn, int]] | None:
-        """n tasks as evenly as the first hard constraint allows, whose domains have several nodes; emptiest first."""
+        """n tasks spread evenly over the domains of the first hard constraint whose domains have several nodes."""
         try:
             constraints = self._constraints(session.view, cls.pod, HARD)
         except (SelectorError, msgspec.ValidationError):
@@ -245,7 +247,7 @@ class PodTopologySpread:
 
     @hookimpl
     def score(self, nodes: NodeView, mask: BoolColumn, state: SpreadState) -> IntColumn | None:
-        """The fewer of the pods in a node's domains, the higher, 0 to 100."""
+        """0 to 100, the higher the fewer matching pods are in the node's domains."""
         return state.soft.score(nodes, mask) if state.soft is not None else None
 
 
@@ -253,7 +255,7 @@ def _read(constraint: dict[str, Any]) -> _Written:
     written = msgspec.convert(constraint, _Written)
     for field, number in (("maxSkew", written.max_skew), ("minDomains", written.min_domains or 0)):
         if not is_int32(number):
-            raise SelectorError(f"{field}: {number} is none: write 1 or more, of at most 32 bits")
+            raise SelectorError(f"{field}: expected a 32-bit integer of 1 or more, got {number}")
     return written
 
 
@@ -284,7 +286,7 @@ def _hard_constraint(session: Session, cls: TaskClass, one: Constraint, labelled
 
 
 def _labelled(session: Session, keys: Iterable[str]) -> BoolColumn:
-    """Which rows hold a node with all these labels."""
+    """The rows whose node has all of these labels."""
     found: Any = session.table.valid()
     for key in keys:
         found &= session.table.domains(key).present
@@ -292,7 +294,7 @@ def _labelled(session: Session, keys: Iterable[str]) -> BoolColumn:
 
 
 def _included(session: Session, cls: TaskClass, one: Constraint) -> BoolColumn:
-    """Which rows' pods count for a constraint, by its policies for node affinity and taints."""
+    """The rows whose pods count for a constraint, by its policies for node affinity and taints."""
     nodes, written = session.table.all_rows(), one.written
     found = np.ones(len(nodes), np.bool_)
     if (written.node_affinity_policy or "Honor") == "Honor":
@@ -313,17 +315,17 @@ def _text(index: int, holds: Sequence[tuple[BoolColumn, BoolColumn]]) -> str:
     return NOT_MATCHED if labelled else NO_LABEL
 
 
-def _wanted(
+def _changes(
     nodes: NodeView,
     index: int,
     limits: Sequence[tuple[HardConstraint, int, BoolColumn]],
     namespace: str,
     *,
-    brings: bool,
+    has_pods: bool,
 ) -> list[str] | None:
-    """What must be so for a row to fit; None where a missing label would bring pods of its own into its domain.
+    """The changes that a row needs to fit; None if a new label would also bring its matching pods into the domain.
 
-    `limits`: each constraint with how many of the pods a domain may have, and which domains may have one more.
+    `limits`: each constraint with `most` and `allowed`.
     """
     node, row = nodes.node(index), int(nodes.row_numbers[index])
     labels, fewer = [], []
@@ -335,20 +337,20 @@ def _wanted(
             pods = pods_text(one.query, namespace, "pod" if most == 1 else "pods")
             now = int(near.by_domain()[domain])
             fewer.append(f"at most {most} {pods} ran {where_text(node, near.key)} ({now} now)")
-        elif brings:
+        elif has_pods:
             return None
         else:
             counts = near.by_domain().tolist()
             free = [(counts[number], value) for number, value in enumerate(near.domain_values()) if allowed[number]]
-            value = f"={min(free)[1]}" if free else ", with a value of its own"
+            value = f"={min(free)[1]}" if free else " with a unique value"
             labels.append(f"{node.metadata.name} had the label {near.key}{value}")
-    if fewer and len(limits) > 1:  # pods that end are missing in other domains, too, which may be the emptiest then
-        fewer.append("its other spread constraints held then")
+    if fewer and len(limits) > 1:  # fewer pods can lower the global minimum of another constraint
+        fewer.append("the pod's other spread constraints still held")
     return [*dict.fromkeys(labels), *dict.fromkeys(fewer)]
 
 
 def _evenly(session: Session, key: str, hard: HardConstraint, n: int) -> list[tuple[BoolColumn, int]]:
-    """One task after the other to the domain with the fewest, as long as that may take one more."""
+    """Assign one task after the other to the domain with the fewest pods, while that domain fits another one."""
     domains, counts = hard.near.domains, hard.near.by_domain().tolist()
     texts = session.table.all_rows()
     values = texts.label(key)

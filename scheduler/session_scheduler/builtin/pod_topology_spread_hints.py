@@ -1,4 +1,4 @@
-"""Which events can help pods that PodTopologySpread refused: pods that count, and the nodes of the domains."""
+"""The queueing hints of PodTopologySpread: events of matching pods, nodes in the domains, and default selectors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.related import ReplicaSet, ReplicationController, Service, StatefulSet
 from session_scheduler.model.selectors import required_nodes
 
-Counted = Callable[[TaskClass, ClusterView], Sequence[tuple[str, Selector, bool]]]
-"""Of each hard constraint of a class: the topology key, which pods count, whether taints decide which nodes do."""
+Constraints = Callable[[TaskClass, ClusterView], Sequence[tuple[str, Selector, bool]]]
+"""For each hard constraint of a class: the topology key, the selector of the pods that count, and whether taints decide
+which nodes count.
+"""
 _TOLERATION: Final = ActionType.UPDATE_POD_TOLERATION
 _POD: Final = (
     ActionType.ADD | ActionType.DELETE | ActionType.UPDATE_POD_LABEL | _TOLERATION | ActionType.UPDATE_POD_ENDING
@@ -23,14 +25,14 @@ _NODE: Final = ActionType.ADD | ActionType.DELETE | ActionType.UPDATE_NODE_LABEL
 _SELECTING: Final = (Service, ReplicationController, ReplicaSet, StatefulSet)
 
 
-def events(counted: Counted) -> list[ClusterEventWithHint]:
-    """What is registered."""
+def events(constraints_of: Constraints) -> list[ClusterEventWithHint]:
+    """The events to register."""
 
     def constraints(cls: TaskClass, event: ClusterEvent) -> Sequence[tuple[str, Selector, bool]]:
-        return counted(cls, event.view) if event.view is not None else ()
+        return constraints_of(cls, event.view) if event.view is not None else ()
 
     def after_pod(cls: TaskClass, event: ClusterEvent) -> bool:
-        """A pod of the namespace comes to count or counts no more; the pod itself changes, or tolerates more."""
+        """Whether a pod of the namespace starts or stops counting, or the pod itself tolerates more taints."""
         if (event.new or event.old).metadata.namespace != cls.namespace:
             return False
         found = constraints(cls, event)
@@ -40,16 +42,16 @@ def events(counted: Counted) -> list[ClusterEventWithHint]:
         return any(_counts(selector, before) != _counts(selector, after) for _, selector, _ in found)
 
     def after_node(cls: TaskClass, event: ClusterEvent) -> bool:
-        """A node comes into, leaves or changes a domain, or may count otherwise there."""
+        """Whether a node joins, leaves or changes a domain, or starts or stops counting there."""
         found = constraints(cls, event)
         keys = [key for key, _, _ in found]
         before, after = _domains(event.old, keys), _domains(event.new, keys)
         if before is None or after is None or before != after:
             return before != after
-        return event.old.spec.taints != event.new.spec.taints or _selected_otherwise(cls, event)
+        return event.old.spec.taints != event.new.spec.taints or _changes_selection(cls, event)
 
     def after_owner(cls: TaskClass, _: ClusterEvent) -> bool:
-        """What the default constraints select by may be another."""
+        """Whether the selector of the default constraints may change."""
         return not cls.pod.spec.topology_spread_constraints
 
     return [
@@ -59,14 +61,14 @@ def events(counted: Counted) -> list[ClusterEventWithHint]:
     ]
 
 
-def _selected_otherwise(cls: TaskClass, event: ClusterEvent) -> bool:
-    """Whether the pod's node affinity, by which a node counts, picked the node and does no more, or now does."""
+def _changes_selection(cls: TaskClass, event: ClusterEvent) -> bool:
+    """Whether the pod's node affinity, which decides if a node counts, starts or stops selecting the node."""
     spec = cls.pod.spec
     return bool(required_nodes(event.before, spec).any()) != bool(required_nodes(event.after, spec).any())
 
 
 def _labels(pod: Pod | None) -> Mapping[str, str] | None:
-    """The labels by which a pod counts; None where it is not there, or ends."""
+    """The labels that a pod counts by; None if it does not exist or is terminating."""
     return None if pod is None or pod.metadata.deletion_timestamp is not None else pod.metadata.labels
 
 
@@ -75,7 +77,7 @@ def _counts(selector: Selector, labels: Mapping[str, str] | None) -> bool:
 
 
 def _domains(node: Node | None, keys: Sequence[str]) -> list[str] | None:
-    """The values of all the keys; None where the node lacks one of them, and so counts for nothing."""
+    """The values of all keys; None if the node lacks one of them and so does not count."""
     if node is None or not all(key in node.metadata.labels for key in keys):
         return None
     return [node.metadata.labels[key] for key in keys]

@@ -1,4 +1,7 @@
-"""How many pods run near each node: in the same domain of one label, by queries and by the terms that pods hold."""
+"""The number of matching pods in each node's topology domain.
+
+PodTopologySpread and InterPodAffinity use it, for queries and for the terms of running pods.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,16 @@ from session_scheduler.model.pod_terms import HeldTerm
 
 Source = PodQuery | HeldTerm
 _MANY = 64
-"""After more changes than this all rows are looked at again: NumPy's cost is the call, Python's the row."""
+"""After more changes than this NumPy recounts all rows, which is faster than Python's count of each changed row."""
 
 
 class PodsNear:
-    """The weighted number of some sources' pods by domain, brought up to date by what the session has touched."""
+    """The weighted number of pods in each domain. It follows the session's changes."""
 
     def __init__(
         self, session: Session, key: str, sources: Iterable[tuple[int, Source]], where: BoolColumn | None = None
     ) -> None:
-        """`key` is the domains' label; only pods on the rows in `where`, all unless given, count."""
+        """`key` is the label of the domains; pods count on the rows in `where`, or on all rows without it."""
         self.key = key
         self._session = session
         self._sources = tuple(sources)
@@ -61,7 +64,7 @@ class PodsNear:
                 self._by_domain[domain] += change
 
     def by_domain(self) -> IntColumn:
-        """By domain; the last entry, of no domain, is 0. To be read only."""
+        """The count for each domain; the last entry, for nodes without a domain, is 0. Read-only."""
         self._sync()
         return self._by_domain
 
@@ -73,9 +76,9 @@ class PodsNear:
         return [nodes.node(int(row)).metadata.labels[self.key] for row in rows[first]]
 
     def counts(self, nodes: NodeView) -> IntColumn:
-        """In the domain of each node of the view; 0 where a node is in none. To be read only.
+        """The count in the domain of each node of the view; 0 for nodes without a domain. Read-only.
 
-        On virtual rows what runs on the node itself counts: right where no two nodes share a domain.
+        On virtual rows only pods on the node itself count, which is exact if no two nodes share a domain.
         """
         if nodes.rows is None:
             self._sync()

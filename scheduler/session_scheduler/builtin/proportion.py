@@ -1,7 +1,7 @@
-"""Queues share the cluster: whose turn it is, and what no queue may go beyond. KAI-Scheduler's plugin of this name.
+"""The Proportion plugin: orders queues by their fair shares and enforces their limits, like KAI-Scheduler's proportion.
 
-Without queues it registers nothing. What queues have is counted by the cache (`session.queues`), placements of the
-session and their undo included, so a limit holds at every moment, for a gang as a whole.
+Without queues it registers no callbacks. The cache counts what each queue has allocated (`session.queues`), with the
+session's placements and their undo, so that a queue never exceeds its limit, not even within a gang.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from session_scheduler.model.queues import IN_THOUSANDTHS, PODS, QUEUE_LABEL, Am
 from session_scheduler.state.queue_use import QueueUse
 
 _OF_PODS = ("allocated", "pending")
-"""The metrics that queues have, too, which only pods name."""
+"""The metrics that also cover queues without a Queue object, which only pods name."""
 _REMEMBERED = 10_000
-"""Classes, and queues of each, of which it is known why they were refused; of others every end is taken to help."""
+"""How many classes, and queues for each, keep a reason for their rejection. Any deleted pod requeues the others."""
 
 
 class Proportion(WithoutArguments):
-    """Orders queues by their shares; refuses what is beyond a limit, and what would stay beyond what is deserved."""
+    """Orders queues by their shares. Rejects pods above a limit, and non-preemptible pods above the deserved amount."""
 
     name = "Proportion"
 
@@ -39,13 +39,13 @@ class Proportion(WithoutArguments):
         self._session: Session | None = None
         self._shares: QueueShares | None = None
         self._refused: dict[TaskClass, dict[str, int]] = {}
-        """By class, the queues that had too little left, and how often something of them had ended by then."""
+        """By class, the full queues, each with the value of its `freed` counter at the rejection."""
 
     # ------------------------------------------------------------------ a session
 
     @hookimpl
     def on_session_open(self, session: Session) -> None:
-        """Only where there are queues."""
+        """Register the callbacks if there are queues."""
         use = self._use = session.queues
         self._session = session
         if use.active:
@@ -57,14 +57,14 @@ class Proportion(WithoutArguments):
             session.add_queue_fair_share(shares.fair.get)
             reclaiming = Reclaiming(session, shares)
             session.add_preemptable(_may_preempt, alike=True)
-            session.add_preempt_validator(reclaiming.beyond_bounds, alike=True)
+            session.add_preempt_validator(reclaiming.exceeded_bound, alike=True)
             session.add_can_reclaim(reclaiming.refusal)
-            session.add_reclaimable(reclaiming.may_end, alike=reclaiming.alike)
+            session.add_reclaimable(reclaiming.is_reclaimable, alike=reclaiming.alike)
             session.add_reclaim_validator(reclaiming.objection, alike=True)
 
     @hookimpl
     def on_session_close(self) -> None:
-        """Let go of it."""
+        """Drop the reference to the session."""
         self._session = None
 
     def _over_capacity(self, group: Group, tasks: Sequence[Task]) -> Sequence[str | None]:
@@ -78,25 +78,25 @@ class Proportion(WithoutArguments):
         bounds = list(_bounds(use, group))
         if not bounds or not tasks:
             return [None] * len(tasks)
-        coming = (
+        nominated = (
             []
             if self._session is None
-            else [task for there in self._session.yields_to(tasks).values() for task in there if use.concerns(task)]
+            else [one for some in self._session.yields_to(tasks).values() for one in some if use.concerns(one)]
         )
-        for bound in bounds if coming else ():
-            bound.keep_for(coming, use)
+        for bound in bounds if nominated else ():
+            bound.add_nominated(nominated, use)
         more: Amounts = {}
-        return [self._beyond(task, bounds, more) for task in tasks]
+        return [self._exceeded(task, bounds, more) for task in tasks]
 
-    def _beyond(self, task: Task, bounds: Sequence[_Bound], more: Amounts) -> str | None:
-        """Why a task may not have what it requests beside `more`, which it is added to where it may."""
+    def _exceeded(self, task: Task, bounds: Sequence[_Bound], more: Amounts) -> str | None:
+        """The reason if a task exceeds a bound in addition to `more`; else adds the task's requests to `more`."""
         needs = _needs(task)
         for bound in bounds:
             for resource, most in bound.most.items():
-                need, had = needs.get(resource, 0), bound.has.get(resource, 0) + more.get(resource, 0)
-                if need and had + need > most:
+                need, allocated = needs.get(resource, 0), bound.allocated.get(resource, 0) + more.get(resource, 0)
+                if need and allocated + need > most:
                     self._note((task,), bound.queue, bound.freed)
-                    return bound.reason(resource, had, need)
+                    return bound.reason(resource, allocated, need)
         for resource, need in needs.items():
             more[resource] = more.get(resource, 0) + need
         return None
@@ -108,11 +108,11 @@ class Proportion(WithoutArguments):
             if len(self._refused) > _REMEMBERED or len(known) > _REMEMBERED:
                 self._refused.clear()
 
-    # ------------------------------------------------------------------ what is measured
+    # ------------------------------------------------------------------ metrics
 
     @hookimpl
     def metrics(self) -> Iterable[Any]:
-        """By queue and resource; nothing where there are no queues."""
+        """The gauges by queue and resource; none without queues."""
         use, shares = self._use, self._shares
         if use is None or shares is None:
             return ()
@@ -120,11 +120,11 @@ class Proportion(WithoutArguments):
 
         specs = use.tree.specs
         families: tuple[tuple[str, str, Callable[[str], Mapping[str, int]]], ...] = (
-            ("allocated", "What queues have on nodes", lambda name: use.counts(name).held),
-            ("pending", "What queues' waiting pods ask for", lambda name: use.counts(name).pending),
-            ("deserved", "What queues may always have", lambda name: specs[name].deserved),
-            ("limit", "What queues never exceed", lambda name: specs[name].limit),
-            ("fair_share", "What queues should have, as of the last session", lambda name: shares.fair.get(name, {})),
+            ("allocated", "Resources allocated to the queue's pods", lambda name: use.counts(name).held),
+            ("pending", "Requests of the queue's pending pods", lambda name: use.counts(name).pending),
+            ("deserved", "Deserved resources of the queue", lambda name: specs[name].deserved),
+            ("limit", "Resource limit of the queue", lambda name: specs[name].limit),
+            ("fair_share", "Fair share of the queue in the last session", lambda name: shares.fair.get(name, {})),
         )
         found = []
         for what, text, amounts in families:
@@ -135,98 +135,105 @@ class Proportion(WithoutArguments):
             found.append(family)
         return found
 
-    # ------------------------------------------------------------------ what requeues
+    # ------------------------------------------------------------------ queueing hints
 
     @hookimpl
     def events_to_register(self) -> Iterable[ClusterEventWithHint]:
-        """Something of a queue that refused them ends; queues change; a pod or group goes to another queue."""
+        """Requeue when a pod of a full queue is deleted, queues change, or a pod or group changes its queue."""
         return [
-            ClusterEventWithHint(Pod, ActionType.DELETE, self._ended),
-            ClusterEventWithHint(Pod, ActionType.UPDATE_POD_LABEL, _goes_elsewhere),
+            ClusterEventWithHint(Pod, ActionType.DELETE, self._frees),
+            ClusterEventWithHint(Pod, ActionType.UPDATE_POD_LABEL, _changes_queue),
             ClusterEventWithHint(Pod, ActionType.UPDATE_POD_SCALE_DOWN),
-            ClusterEventWithHint(PodGroup, ActionType.UPDATE | ActionType.DELETE, _goes_elsewhere),
-            ClusterEventWithHint(Queue, ActionType.ALL, _is_another),
+            ClusterEventWithHint(PodGroup, ActionType.UPDATE | ActionType.DELETE, _changes_queue),
+            ClusterEventWithHint(Queue, ActionType.ALL, _changes_spec),
         ]
 
-    def _ended(self, cls: TaskClass, _: ClusterEvent) -> bool:
+    def _frees(self, cls: TaskClass, _: ClusterEvent) -> bool:
         use, refused = self._use, self._refused.get(cls)
         if use is None or refused is None:
             return True
         return any(
-            freed == _BY_PLACES_KEPT or (freed >= 0 and use.counts(queue).freed != freed)
+            freed == _BY_NOMINATIONS or (freed >= 0 and use.counts(queue).freed != freed)
             for queue, freed in refused.items()
         )
 
 
 def _may_preempt(group: Group, victim: Group) -> bool:
-    """Priorities rank the pods of one queue: between queues shares decide, but for what the cluster cannot do without.
+    """Within a queue priorities decide, between queues shares. System-critical pods may preempt in every queue.
 
-    Else what one queue is given back by its share would be taken from it by another's priority, again and again.
+    Otherwise a queue could reclaim its share and lose it to another queue's priority, again and again.
     """
     return group.queue == victim.queue or group.priority >= SYSTEM_CRITICAL
 
 
-_BY_PLACES_KEPT = -2
-"""In place of how often something has ended: what is kept for others may be given up without any end."""
+_BY_NOMINATIONS = -2
+"""In place of a `freed` counter: nominated pods fill the queue, and their nominations can end without a deletion."""
 
 
 class _Bound:
-    """What one queue on the way to the top must not go beyond."""
+    """The limit or deserved amounts of one queue on the path to the root."""
 
     def __init__(
-        self, queue: str, what: str, most: Mapping[str, int], has: Mapping[str, int], freed: int, *, kept: bool = False
+        self,
+        queue: str,
+        name: str,
+        most: Mapping[str, int],
+        allocated: Mapping[str, int],
+        freed: int,
+        *,
+        non_preemptible: bool = False,
     ) -> None:
-        """`kept`: only what is not preemptible counts."""
+        """`name`: "limit" or "deserved". `non_preemptible`: only non-preemptible pods count."""
         self.queue = queue
-        self.kept = kept
-        self.what = what
+        self.name = name
         self.most = most
-        self.has = has
+        self.allocated = allocated
         self.freed = freed
+        self.non_preemptible = non_preemptible
 
-    def keep_for(self, coming: Iterable[Task], use: QueueUse) -> None:
-        """Count what is to come to this queue, and those below it, in places that are kept for it."""
-        has = dict(self.has)
-        for task in coming:
-            if self.queue in use.tree.path(task.group.queue) and not (self.kept and task.group.preemptible):
+    def add_nominated(self, nominated: Iterable[Task], use: QueueUse) -> None:
+        """Count the tasks that are nominated in this queue and those below it."""
+        allocated = dict(self.allocated)
+        for task in nominated:
+            if self.queue in use.tree.path(task.group.queue) and not (self.non_preemptible and task.group.preemptible):
                 for name, amount in _needs(task).items():
-                    has[name] = has.get(name, 0) + amount
-        self.has, self.freed = has, _BY_PLACES_KEPT
+                    allocated[name] = allocated.get(name, 0) + amount
+        self.allocated, self.freed = allocated, _BY_NOMINATIONS
 
-    def reason(self, resource: str, had: int, need: int) -> str:
-        """The queue, the resource, its bound, what is allocated, and what is needed."""
-        most, had_, need_ = (shown_amount(resource, amount) for amount in (self.most[resource], had, need))
-        return f"queue {self.queue!r} {self.what} {resource}: {most}, {had_} allocated, {need_} needed"
+    def reason(self, resource: str, allocated: int, need: int) -> str:
+        """The message with the queue, the resource, the bound, and the allocated and requested amounts."""
+        texts = [shown_amount(resource, amount) for amount in (self.most[resource], allocated, need)]
+        what = f"deserved {resource} for non-preemptible pods" if self.non_preemptible else f"limit of {resource}"
+        amounts = f"{self.name} {texts[0]}, allocated {texts[1]}, requested {texts[2]}"
+        return f"queue {self.queue!r} has reached its {what}: {amounts}"
 
 
 def _needs(task: Task) -> Amounts:
-    """What counts of a task: its requests, parts of GPUs, and itself."""
+    """The amounts that a task counts with: its requests, GPU shares, and one pod."""
     return {**task.cls.requests, **task.cls.gpu_amounts, PODS: 1}
 
 
 def _bounds(use: QueueUse, group: Group) -> Iterator[_Bound]:
-    """Of the queue and those above it, what concerns the group."""
-    kept = not group.preemptible
+    """The bounds that apply to the group in its queue and those above it."""
     for name in use.tree.path(group.queue):
         spec, counts = use.tree.specs[name], use.counts(name)
         if spec.limit:
-            yield _Bound(name, "has reached its limit of", spec.limit, counts.held, counts.freed)
-        if kept and spec.deserved:
-            what = "gives pods that are not preemptible no more than it deserves of"
-            yield _Bound(name, what, spec.deserved, counts.held_kept, counts.freed, kept=True)
+            yield _Bound(name, "limit", spec.limit, counts.held, counts.freed)
+        if spec.deserved and not group.preemptible:
+            yield _Bound(name, "deserved", spec.deserved, counts.held_kept, counts.freed, non_preemptible=True)
 
 
-def _goes_elsewhere(_: TaskClass, event: ClusterEvent) -> bool:
-    return event.own or event.new is None or _counts_as(event.old) != _counts_as(event.new)
+def _changes_queue(_: TaskClass, event: ClusterEvent) -> bool:
+    return event.own or event.new is None or _queue_traits(event.old) != _queue_traits(event.new)
 
 
-def _counts_as(obj: Any) -> tuple[object, ...]:
-    """What decides how a pod, or a group's, counts in queues."""
+def _queue_traits(obj: Any) -> tuple[object, ...]:
+    """What decides how a pod, or a group's pods, count in queues."""
     labels: Mapping[str, str] = obj.metadata.labels
     priority = obj.spec.priority if isinstance(obj, PodGroup) else None
     return labels.get(QUEUE_LABEL), labels.get(PREEMPTIBILITY_LABEL), priority
 
 
-def _is_another(_: TaskClass, event: ClusterEvent) -> bool:
-    """Not where only its status was written."""
+def _changes_spec(_: TaskClass, event: ClusterEvent) -> bool:
+    """Whether more than the queue's status changed."""
     return event.old is None or event.new is None or event.old.spec != event.new.spec

@@ -1,8 +1,7 @@
-"""The victims of reclaiming, which end so that a queue gets its share: `Proportion`'s answers to the reclaim action.
+"""Reclaiming: Proportion's callbacks for the reclaim action. They decide which pods of other queues a group may evict.
 
-Queues are compared as they will be once all is done that was decided before: pods that were made to end for others
-count no more, and pods that are to have their places count already. So several decisions of one session, and those of
-sessions before whose victims still end, take no more together than is to be taken.
+It compares queues as if all earlier decisions were complete: evicted pods no longer count, and nominated pods count
+already. So decisions together, also those of earlier sessions whose victims still terminate, evict no more than needed.
 """
 
 from __future__ import annotations
@@ -16,54 +15,54 @@ from session_scheduler.model.queue_shares import Change, Giving, QueueShares, be
 from session_scheduler.model.queues import PODS, Amounts
 
 _Usage = tuple[tuple[int, int], ...]
-"""What a task has, by number of the resource."""
+"""A task's amounts by number of the resource."""
 _Kind = tuple[str, _Usage]
-"""Of a running task: its queue, and what it has."""
+"""The queue and the amounts of a running task."""
 
 
 class Reclaiming:
-    """Of one session."""
+    """The reclaim callbacks of one session."""
 
     def __init__(self, session: Session, shares: QueueShares) -> None:
-        """`shares` are those of when the session opened: what it moves changes what queues have, not their shares."""
+        """`shares`: as of the session's opening. Placements change what queues have, not their fair shares."""
         self._session = session
         self._shares = self._as_decided = shares
-        self._of: tuple[object, ...] = ()
-        """What the rest was worked out for."""
+        self._key: tuple[object, ...] = ()
+        """What the attributes below were computed for."""
         self._needs: Amounts = {}
         self._refusal: str | None = None
-        """Why the group may take nothing."""
-        self._within = ""
-        """The lowest queue above the group's whose limit is in the way: only what ends there helps."""
+        """Why the group may reclaim nothing."""
+        self._limiting = ""
+        """The lowest queue on the group's path whose limit the group exceeds: only victims in that queue help."""
         self._beyond: dict[str, bool] = {}
-        """By queue, from the group's own to the top: whether it would have more than its share if no pod ended."""
+        """By queue on the group's path: whether the group would put it above its share if no pod were evicted."""
         self._taker = ""
         """The group's queue."""
         self._open: dict[str, bool] = {}
-        """By queue: whether the end of its pods helps at all."""
+        """By queue: whether evicting its pods helps the group."""
         self._kinds: dict[_Kind, Amounts] = {}
-        """What pods have that run, as the session began: only these may end."""
+        """The amounts of the running pods when the session began; only these pods are reclaimable."""
         self._answers: dict[_Kind, bool] = {}
-        """Whether they may end for the group."""
+        """By kind: whether the group may evict such pods."""
         self._others: list[Group] | None = None
-        """The running groups that may end at all, those that matter least first."""
+        """The running preemptible groups, the least important first."""
         self._capped: dict[Group, bool] = {}
-        """For what may end all over the cluster, as for a gang: the groups of which all may end together."""
+        """If victims may be on all nodes, as for a gang: whether all pods of a group may be evicted together."""
 
     def refusal(self, group: Group) -> str | None:
-        """Why a group may take nothing back, whoever ends; None where it may."""
+        """Why a group may reclaim nothing, whatever the victims; None if it may."""
         self._update(group)
         return self._refusal
 
     def alike(self, group: Group) -> Hashable:
-        """What `may_end` depends on beside the victims' queues and classes: all its answers."""
+        """What the answers of `is_reclaimable` depend on besides the victims' queues and classes."""
         self._update(group)
         if self._capped or len(self._answers) > len(self._kinds):
-            return self._of
-        return frozenset(kind for kind, may_end in self._answers.items() if may_end)
+            return self._key
+        return frozenset(kind for kind, answer in self._answers.items() if answer)
 
-    def may_end(self, group: Group, victim: Group) -> bool:
-        """Whether tasks of the victim may end for the group."""
+    def is_reclaimable(self, group: Group, victim: Group) -> bool:
+        """Whether the group may evict tasks of the victim."""
         self._update(group)
         if victim in self._capped:
             return self._capped[victim]
@@ -72,9 +71,9 @@ class Reclaiming:
         return all(self._session.queues.concerns(task) and self._answer(task) for task in _running(victim))
 
     def objection(self, scenario: Scenario) -> str | None:
-        """Why all of this must not be done: what each queue would have then.
+        """Why the scenario would give queues the wrong shares; None if it would not.
 
-        It is evaluated as if the victims ran and the tasks waited, whatever is tried out just now.
+        It evaluates the scenario from a state with the victims running and the tasks pending, whatever the trial does.
         """
         group = scenario.group
         self._update(group)
@@ -85,26 +84,26 @@ class Reclaiming:
         shares, needs, preemptible = self._as_decided, _total(scenario.nominated), group.preemptible
         why = shares.tree.why_not(group.queue)
         if why is None and not all(map(shares.tree.usable, victims)):
-            why = "pods that are in no queue keep what they have"
+            why = "pods outside of the queues are not reclaimed"
         why = why or may_reclaim(shares, group.queue, needs, preemptible=preemptible)
         return why or reclaimable(shares, group.queue, needs, victims, preemptible=preemptible)
 
-    def beyond_bounds(self, scenario: Scenario) -> str | None:
-        """Why the tasks could not be placed, even once all that is to end has ended and all that is to come has come.
+    def exceeded_bound(self, scenario: Scenario) -> str | None:
+        """Why the tasks would exceed a bound of their queue after all evictions and nominations are complete.
 
-        Several that make others end in one session would else each pass their queue's bounds alone.
+        Without this check several preemptors of one session would each stay within the bound on their own.
         """
         group, session = scenario.group, self._session
         if not self._shares.tree.usable(group.queue):
             return None
         self._update(group)
-        going = [task for task in scenario.victims if not session.leaves(task) and session.queues.concerns(task)]
-        coming = filter(session.nominations.comes_next, scenario.nominated)
-        shares = self._after([_change(task, -1) for task in (*going, *coming)], self._as_decided)
+        victims = [task for task in scenario.victims if not session.leaves(task) and session.queues.concerns(task)]
+        counted = filter(session.nominations.comes_next, scenario.nominated)
+        shares = self._after([_change(task, -1) for task in (*victims, *counted)], self._as_decided)
         needs = _total(scenario.nominated)
         for name in shares.tree.path(group.queue):
             if _over_limit(shares, name, needs) or (not group.preemptible and _over_deserved(shares, name, needs)):
-                return f"queue {name!r} has given what it may have to pods that are to come"
+                return f"queue {name!r} reserves the rest of its quota for nominated pods"
         return None
 
     # ------------------------------------------------------------------ inside
@@ -112,24 +111,24 @@ class Reclaiming:
     def _answer(self, task: Task) -> bool:
         kind = task.group.queue, task.cls.usage
         if kind not in self._answers:
-            self._answers[kind] = self._ask(task.group.queue, _amounts(task))
+            self._answers[kind] = self._may_evict_one(task.group.queue, _amounts(task))
         return self._answers[kind]
 
-    def _ask(self, queue: str, has: Amounts) -> bool:
-        """Whether one pod that has this may end for the group."""
+    def _may_evict_one(self, queue: str, amounts: Amounts) -> bool:
+        """Whether the group may evict one pod with these amounts."""
         if self._refusal is not None or not self._is_open(queue):
             return False
-        return self._giving(queue).why_not([has]) is None
+        return self._giving(queue).why_not([amounts]) is None
 
     def _is_open(self, queue: str) -> bool:
-        """Whether the end of a queue's pods helps the group's, and all above it, to stay within what they may have.
+        """Whether evicting a queue's pods helps the queues on the group's path to stay within limits and shares.
 
-        How much of it is needed where a queue above both of them has its share is for `objection` to say.
+        `objection` decides how much must be evicted if a common parent is at its share.
         """
         if queue not in self._open:
             tree = self._as_decided.tree
             path = tree.path(queue)
-            within = not self._within or self._within in path
+            within = not self._limiting or self._limiting in path
             beyond = any(self._beyond[above] for above in tree.path(self._taker) if above not in path)
             self._open[queue] = tree.usable(queue) and within and not beyond
         return self._open[queue]
@@ -138,36 +137,36 @@ class Reclaiming:
         return Giving(self._as_decided, self._taker, queue, self._needs, left)
 
     def _update(self, group: Group) -> None:
-        """Update from the session; what is tried out for the group changes nothing of it."""
+        """Compute the attributes for a group. The trial's own changes do not affect them."""
         session, asked = self._session, self._session.asked_for
         cls = asked.cls if asked is not None else None
         key = group, cls, session.ledger.committed, session.nominations.version, len(session.ledger.to_end)
-        if self._of == key:
+        if self._key == key:
             return
-        self._of = key
+        self._key = key
         self._as_decided = self._after(self._simulated(), self._shares.as_decided())
-        tasks = self._together(group) if asked is None else [asked]
+        tasks = self._required_tasks(group) if asked is None else [asked]
         self._needs = _total(tasks)
         self._taker = group.queue
-        self._refusal = self._refused(group)
+        self._refusal = self._check(group)
         if not self._kinds:
             self._kinds = {(queue, cls.usage): {**cls.requests, PODS: 1} for queue, cls in session.queues.kinds}
         may = self._refusal is None
-        self._answers = {kind: kind[0] != group.queue and self._ask(kind[0], has)
-                         for kind, has in self._kinds.items()} if may else {}  # fmt: skip
+        self._answers = {kind: kind[0] != group.queue and self._may_evict_one(kind[0], amounts)
+                         for kind, amounts in self._kinds.items()} if may else {}  # fmt: skip
         self._capped.clear()
-        if (len(tasks) > 1 or self._within) and self._refusal is None:
+        if (len(tasks) > 1 or self._limiting) and self._refusal is None:
             self._cap(group)
 
-    def _together(self, group: Group) -> list[Task]:
+    def _required_tasks(self, group: Group) -> list[Task]:
         """The tasks that must be placed together."""
         lacks = group.lacks
         pending = sorted(group.in_phase(Phase.PENDING), key=self._session.runner.task_key)
         pending.sort(key=lambda task: task.sub_group not in lacks)
         return pending[: group.needed]
 
-    def _refused(self, group: Group) -> str | None:
-        """Why it may take nothing; else it is noted from where it may."""
+    def _check(self, group: Group) -> str | None:
+        """Why the group may reclaim nothing; else sets which queues it may reclaim from."""
         shares, needs, preemptible = self._as_decided, self._needs, group.preemptible
         self._open.clear()
         why = shares.tree.why_not(group.queue) or may_reclaim(shares, group.queue, needs, preemptible=preemptible)
@@ -179,33 +178,33 @@ class Reclaiming:
             why = self._over_gpus(group)
         if why is None:
             path = shares.tree.path(group.queue)
-            self._within = next((name for name in path if _over_limit(shares, name, needs)), "")
+            self._limiting = next((name for name in path if _over_limit(shares, name, needs)), "")
             self._beyond = {name: beyond(shares, name, needs, preemptible=preemptible) is not None for name in path}
         return why
 
     def _over_gpus(self, group: Group) -> str | None:
-        """Parts of GPUs are held to limits, and are no part of shares: they are not taken back."""
+        """The reason if the group exceeds a limit on shared GPUs: fair shares and reclaim do not cover them."""
         asked = self._session.asked_for
         needs = _gpus(group.in_phase(Phase.PENDING) if asked is None else [asked])
         for name in self._as_decided.tree.path(group.queue) if needs else ():
             if _is_beyond(self._as_decided.tree.specs[name].limit, self._session.queues.counts(name).gpus, needs):
-                return f"queue {name!r} has reached a limit of parts of GPUs, which are not taken back"
+                return f"queue {name!r} has reached a limit on shared GPUs, which cannot be reclaimed"
         return None
 
     def _simulated(self) -> list[Change]:
-        """What differs just now from what was decided: tasks whose removal is simulated, and what is being decided."""
+        """The changes from the decided state: tasks with a simulated removal, and victims chosen in this attempt."""
         session = self._session
         tasks = (session.snapshot.cache.tasks.get(uid) for uid in session.ledger.to_end)
-        ending = [task for task in tasks if task is not None and task.uid not in session.snapshot.cache.preempted]
-        back = [task for task in session.ledger.away if not session.leaves(task)]
-        changes = [(task, -1) for task in ending if task not in session.ledger.away] + [(task, 1) for task in back]
+        victims = [task for task in tasks if task is not None and task.uid not in session.snapshot.cache.preempted]
+        removed = [task for task in session.ledger.away if not session.leaves(task)]
+        changes = [(task, -1) for task in victims if task not in session.ledger.away] + [(task, 1) for task in removed]
         return [_change(task, sign) for task, sign in changes if session.queues.concerns(task)]
 
     def _after(self, changes: Iterable[Change], shares: QueueShares) -> QueueShares:
         return shares.with_more(one for one in changes if shares.tree.usable(one.queue))
 
     def _cap(self, group: Group) -> None:
-        """Let only so many groups end, of all together, that each queue keeps its share whichever of them do."""
+        """Choose the groups that may be evicted, so few that each queue keeps its share even if all of them are."""
         givings: dict[str, Giving] = {}
         left: dict[str, Amounts] = {}
         for one in self._candidates():
@@ -237,13 +236,12 @@ def _over_limit(shares: QueueShares, queue: str, needs: Mapping[str, int]) -> bo
 
 
 def _over_deserved(shares: QueueShares, queue: str, needs: Mapping[str, int]) -> str | None:
-    """Of what is not preemptible."""
     over = _is_beyond(shares.tree.specs[queue].deserved, shares.has[queue].kept, needs)
-    return f"queue {queue!r} has all that it deserves for pods that are not preemptible" if over else None
+    return f"queue {queue!r} has reached its deserved amount for non-preemptible pods" if over else None
 
 
-def _is_beyond(most: Mapping[str, int], had: Mapping[str, int], needs: Mapping[str, int]) -> bool:
-    return any(had.get(one, 0) + needs.get(one, 0) > most[one] for one in most if needs.get(one))
+def _is_beyond(most: Mapping[str, int], allocated: Mapping[str, int], needs: Mapping[str, int]) -> bool:
+    return any(allocated.get(one, 0) + needs.get(one, 0) > most[one] for one in most if needs.get(one))
 
 
 def _running(group: Group) -> list[Task]:
@@ -259,9 +257,9 @@ def _amounts(task: Task) -> Amounts:
 
 
 def _gpus(tasks: Iterable[Task]) -> Amounts:
-    """The least parts of GPUs that any of the tasks asks for."""
-    asked = [task.cls.gpu_amounts for task in tasks]
-    return {name: min(one.get(name, 0) for one in asked) for name in asked[0]} if asked else {}
+    """The smallest GPU share that any of the tasks requests."""
+    amounts = [task.cls.gpu_amounts for task in tasks]
+    return {name: min(one.get(name, 0) for one in amounts) for name in amounts[0]} if amounts else {}
 
 
 def _total(tasks: Iterable[Task]) -> Amounts:

@@ -1,4 +1,7 @@
-"""Pods with scheduling gates wait. The core keeps them out of sessions; this says why to whoever asks."""
+"""The SchedulingGates plugin: rejects pods with scheduling gates.
+
+The queue keeps gated pods out of sessions. The refusal here is for `explain`.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +15,25 @@ from session_scheduler.model.objects import Pod
 
 
 class SchedulingGates(WithoutArguments):
-    """Refuses a pod as a whole while `spec.schedulingGates` names a gate."""
+    """Rejects a pod on all nodes while `spec.schedulingGates` names a gate."""
 
     name = "SchedulingGates"
 
     @hookimpl
     def events_to_register(self) -> Iterable[ClusterEventWithHint]:
-        """The pod loses its last gate."""
+        """Requeue when the pod's last gate is removed."""
         return [
             ClusterEventWithHint(Pod, ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED, lambda _, event: event.own)
         ]
 
     @hookimpl
     def class_key(self, pod: Pod) -> tuple[str, ...]:
-        """Gated pods are of another class than the same pods without their gates."""
+        """The gates: pods that differ only in their gates are in different classes."""
         return _gates(pod)
 
     @hookimpl
     def prepare(self, cls: TaskClass) -> Refusal | None:
-        """The gates, in kube-scheduler's wording."""
+        """The refusal that lists the gates, in kube-scheduler's words."""
         gates = _gates(cls.pod)
         return Refusal(f"waiting for scheduling gates: [{' '.join(gates)}]") if gates else None
 

@@ -1,4 +1,4 @@
-"""What the two resource scores share: which resources count, by arguments and by what the pod requests."""
+"""The resources that count in the scores of NodeResourcesFit and NodeResourcesBalancedAllocation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from session_scheduler.model.requests import is_scalar
 
 
 class ResourceWeight(PluginArguments):
-    """A resource that counts in a score, and how much."""
+    """A resource of a score, and its weight."""
 
     name: Annotated[str, Field(min_length=1)]
     weight: Annotated[int, Field(ge=1, le=100)] = 1
@@ -27,7 +27,7 @@ DEFAULT_RESOURCES: Final = (ResourceWeight(name="cpu"), ResourceWeight(name="mem
 
 @dataclass(frozen=True, slots=True)
 class ScoredResource:
-    """A resource of a score with what the pod asks of it."""
+    """A resource of a score, with its weight and the pod's request."""
 
     name: str
     weight: int
@@ -35,7 +35,7 @@ class ScoredResource:
 
 
 def scored_resources(resources: Sequence[ResourceWeight], requests: Mapping[str, int]) -> tuple[ScoredResource, ...]:
-    """The resources that count for a pod: extended ones only where it requests them."""
+    """The resources that count for a pod: extended ones only if the pod requests them."""
     return tuple(
         ScoredResource(resource.name, resource.weight, requests.get(resource.name, 0))
         for resource in resources
@@ -44,5 +44,5 @@ def scored_resources(resources: Sequence[ResourceWeight], requests: Mapping[str,
 
 
 def on_every_node(capacity: IntColumn) -> bool:
-    """Whether no node lacks the resource; for few rows and for many this is the cheapest way to ask."""
+    """Whether every node has the resource. This is the fastest check for few rows and for many."""
     return int(np.count_nonzero(capacity)) == len(capacity)

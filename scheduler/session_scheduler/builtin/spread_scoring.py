@@ -1,4 +1,4 @@
-"""PodTopologySpread's score: its soft constraints weighed over the nodes that fit, in floating point."""
+"""The score of PodTopologySpread: weighs the ScheduleAnyway constraints over the feasible nodes, in floating point."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class SoftConstraint:
-    """One constraint that is to hold as far as it can: what is counted, and for which nodes."""
+    """One ScheduleAnyway constraint, with the counts of the matching pods."""
 
     def __init__(self, session: Session, key: str, query: PodQuery, max_skew: int, where: BoolColumn) -> None:
         """`where`: the rows whose pods count."""
@@ -30,7 +30,7 @@ class SoftConstraint:
         self.domains = table.domains(key)
         self._everywhere = bool(self.domains.present.all())
         self._near = None if self.by_node else PodsNear(session, key, [(1, query)], where)
-        # where not every label is needed, nodes without it stand together as those whose value is empty
+        # if nodes may lack the label, they share a domain with the nodes whose label is empty
         self._empty = table.label_values.get("") if not self.by_node else -1
         self._unlabelled = None
         if self._empty >= 0 and (self._values == self._empty).any():
@@ -38,7 +38,7 @@ class SoftConstraint:
         self._column = table.pods.column(query)
 
     def size(self, rows: BoolColumn) -> int:
-        """How many domains these rows are in; nodes without the label are in one, with those whose value is empty."""
+        """The number of domains of these rows. Nodes without the label share one with those whose label is empty."""
         if self.by_node:
             return int(np.count_nonzero(rows))
         found = self.domains.inhabited(rows)
@@ -48,7 +48,7 @@ class SoftConstraint:
         return int(np.count_nonzero(found)) + outside
 
     def add_points(self, points: _Floats, nodes: NodeView, weight: float) -> None:
-        """Add what the pods in each node's domain are worth to `points`, in place."""
+        """Add the points for the pods in each node's domain to `points`, in place."""
         if self._near is None:
             own = nodes.pods(self._query) * weight
             own += self._skew
@@ -58,13 +58,13 @@ class SoftConstraint:
         by_domain += self._skew
         by_domain[-1] = 0.0
         points += by_domain.take(self.domains.numbers)
-        if self._unlabelled is not None:  # a node whose value is empty shares its domain with those without the label
+        if self._unlabelled is not None:  # pods on nodes without the label count for nodes whose label is empty
             outside = int(self._column.counts[: len(points)][self._unlabelled].sum())
             points[self._values == self._empty] += outside * weight
 
 
 class SpreadScoring:
-    """The constraints of a class. `labelled`: the rows that are scored at all; others get 0."""
+    """The soft constraints of a class. `labelled`: the rows to score; the others get 0."""
 
     def __init__(self, constraints: Sequence[SoftConstraint], labelled: BoolColumn) -> None:
         self._constraints = constraints
@@ -72,7 +72,7 @@ class SpreadScoring:
         self._mask: BoolColumn | None = None
 
     def score(self, nodes: NodeView, mask: BoolColumn) -> IntColumn:
-        """0 to 100 for each row of the table; `mask` is which of them fit."""
+        """0 to 100 for each row of the table; `mask` has the feasible rows."""
         if self._mask is None or not np.array_equal(mask, self._mask):
             self._weigh(mask)
         points = np.zeros(len(nodes), np.float64)
@@ -81,7 +81,7 @@ class SpreadScoring:
         return self._normalised(_rounded(points))
 
     def _weigh(self, mask: BoolColumn) -> None:
-        """Keep which rows count while these fit, and what a pod in each constraint's domain weighs then."""
+        """Compute, for these feasible rows, which rows count and the weight of each constraint."""
         self._mask = mask.copy()
         self._counting = mask & self._labelled
         self._all_count = bool(self._counting.all())
@@ -94,7 +94,7 @@ class SpreadScoring:
         low, high = int(counting.min()), int(counting.max())
         if not high:
             return np.where(self._counting, 100, 0)
-        if high <= len(raw):  # looking up is cheaper than dividing
+        if high <= len(raw):  # a lookup is cheaper than a division
             points = (100 * (high + low - np.arange(high + 1)) // high).take(raw, mode="clip")
         else:
             points = 100 * (high + low - raw) // high
@@ -104,7 +104,7 @@ class SpreadScoring:
 
 
 def _rounded(values: _Floats) -> IntColumn:
-    """To the nearest integer, halves away from zero; none is negative."""
+    """The nearest integers of non-negative values; halves round up."""
     whole = np.floor(values)
     whole += values - whole >= 0.5
     return whole.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Taints keep pods away, or make their nodes the last choice."""
+"""The TaintToleration plugin: rejects nodes with untolerated taints, and prefers nodes with fewer soft ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REFUSING: Final = ("NoSchedule", "NoExecute")
 
 
 class TaintToleration(WithoutArguments):
-    """Refuses nodes with untolerated NoSchedule and NoExecute taints; the fewer PreferNoSchedule ones, the better."""
+    """Rejects nodes with untolerated NoSchedule or NoExecute taints; scores the number of PreferNoSchedule taints."""
 
     name = "TaintToleration"
     weight = 3
@@ -29,21 +29,21 @@ class TaintToleration(WithoutArguments):
 
     @hookimpl
     def events_to_register(self) -> Iterable[ClusterEventWithHint]:
-        """A node comes without untolerated taints, or loses the last of them; the pod comes to tolerate more."""
+        """Requeue when a node has no untolerated taints any longer, or the pod's tolerations change."""
         return [
-            ClusterEventWithHint(Node, ActionType.ADD | ActionType.UPDATE_NODE_TAINT, _free_of_taints_now),
+            ClusterEventWithHint(Node, ActionType.ADD | ActionType.UPDATE_NODE_TAINT, _is_tolerated_now),
             ClusterEventWithHint(Pod, ActionType.UPDATE_POD_TOLERATION, lambda _, event: event.own),
         ]
 
     @hookimpl
     def filter(self, cls: TaskClass, nodes: NodeView, mask: BoolColumn) -> None:
-        """Clear the nodes that carry an untolerated taint."""
+        """Clear the nodes with an untolerated taint."""
         for carriers in untolerated_taints(nodes, cls.pod.spec.tolerations, _REFUSING):
             np.greater(mask, carriers, out=mask)
 
     @hookimpl
     def score(self, cls: TaskClass, nodes: NodeView) -> IntColumn:
-        """How many untolerated PreferNoSchedule taints each node carries."""
+        """The number of untolerated PreferNoSchedule taints of each node."""
         count = np.zeros(len(nodes), np.int64)
         for carriers in untolerated_taints(nodes, cls.pod.spec.tolerations, ("PreferNoSchedule",)):
             count += carriers
@@ -51,16 +51,16 @@ class TaintToleration(WithoutArguments):
 
     @hookimpl
     def why(self, nodes: NodeView) -> Sequence[Sequence[str]]:
-        """kube-scheduler's text."""
+        """kube-scheduler's message."""
         return [["node(s) had untolerated taint(s)"]] * len(nodes)
 
     @hookimpl
     def fits_if(self, cls: TaskClass, nodes: NodeView) -> Sequence[Sequence[str]]:
-        """Each taint tolerated, or gone."""
+        """Each taint tolerated, or removed from the node."""
         tolerations = cls.pod.spec.tolerations
         return [
             [
-                f"the taint {_written(taint)} were tolerated, or not on {node.metadata.name}"
+                f"the taint {_taint_text(taint)} were tolerated, or not on {node.metadata.name}"
                 for taint in node.spec.taints
                 if taint.effect in _REFUSING and not tolerated(tolerations, (taint.key, taint.value, taint.effect))
             ]
@@ -68,13 +68,13 @@ class TaintToleration(WithoutArguments):
         ]
 
 
-def _written(taint: Taint) -> str:
+def _taint_text(taint: Taint) -> str:
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
-def _free_of_taints_now(cls: TaskClass, event: ClusterEvent) -> bool:
-    return not _refused(cls, event.after) and (event.old is None or _refused(cls, event.before))
+def _is_tolerated_now(cls: TaskClass, event: ClusterEvent) -> bool:
+    return not _is_refused(cls, event.after) and (event.old is None or _is_refused(cls, event.before))
 
 
-def _refused(cls: TaskClass, node: NodeView) -> bool:
+def _is_refused(cls: TaskClass, node: NodeView) -> bool:
     return any(True for _ in untolerated_taints(node, cls.pod.spec.tolerations, _REFUSING))

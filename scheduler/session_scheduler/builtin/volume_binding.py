@@ -1,7 +1,8 @@
-"""A pod's claims must be had on its node: bound ones reached, the others bound to a volume or made there.
+"""The VolumeBinding plugin: rejects nodes where a pod's volume claims cannot be satisfied, and binds unbound claims.
 
-What a pod's node decides about its claims is *assumed*: held from the moment the pod is placed in a session, undone
-with it, and written before the pod is bound.
+A node must reach the volumes of bound claims; for each other claim it needs an available volume or a provisioner. A
+session that places the pod *assumes* volumes for its claims, and releases them when it undoes the placement. `prebind`
+writes them to the API server before the pod is bound.
 """
 
 from __future__ import annotations
@@ -33,44 +34,44 @@ from session_scheduler.model.quantity import QuantityError
 from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
 
 _WRITING_SECONDS: Final = 30
-"""What the requests themselves may take beside the wait for the volume controller."""
+"""Seconds for the requests themselves, in addition to the wait for the volume controller."""
 
 
 class VolumeBindingArguments(PluginArguments):
-    """kube-scheduler's VolumeBindingArgs, without the shape of a score that is behind a feature gate."""
+    """kube-scheduler's VolumeBindingArgs, without the score's shape, which is behind a feature gate."""
 
     bind_timeout_seconds: int = Field(default=600, ge=0, le=86_400)
-    """How long a pod waits for its volumes once its node is decided."""
+    """How long a pod waits for its volumes after the scheduler chose its node."""
 
 
 @dataclass(slots=True)
 class VolumeState:
-    """A class's claims in a session, and what the nodes say of them."""
+    """A class's claims in a session, evaluated for all nodes."""
 
     unreached: BoolColumn
-    """Rows from which a bound volume cannot be reached."""
+    """Rows that cannot reach a bound volume."""
     missing: BoolColumn
-    """Rows refused because a bound claim's volume does not exist."""
+    """Rows rejected because a bound claim's volume does not exist."""
     bound: tuple[PersistentVolumeClaim, ...]
     matcher: Matcher | None
-    """Of the claims that wait for a node, where there are any."""
+    """For the claims that wait for a node; None without any."""
     matched: Matching | None = None
     version: int = -1
-    """Of what was assumed when `matched` was computed."""
+    """The version of the assumed volumes that `matched` was computed with."""
 
 
 @dataclass(slots=True)
 class _Opened:
-    """What belongs to one session."""
+    """The state of one session."""
 
     session: Session | None = None
     states: dict[TaskClass, VolumeState] = field(default_factory=dict)
     volumes: dict[str, list[PersistentVolume]] | None = None
-    """By StorageClass, once they are asked for."""
+    """By StorageClass, after the first use."""
 
 
 class VolumeBinding:
-    """Refuses nodes on which one of the pod's claims cannot be had; binds claims that wait for a node."""
+    """Rejects nodes that do not satisfy the pod's claims; binds claims with volumeBindingMode WaitForFirstConsumer."""
 
     Arguments = VolumeBindingArguments
     name = "VolumeBinding"
@@ -94,15 +95,15 @@ class VolumeBinding:
 
     @hookimpl
     def on_session_open(self, session: Session) -> None:
-        """Follow what the session places and takes back."""
+        """Assume volumes when the session places a task, and release them when it undoes that."""
         self._opened = _Opened(session)
-        session.add_event_handler(self._placed, lambda event: self._assumed.drop(event.task.uid))
+        session.add_event_handler(self._assume, lambda event: self._assumed.drop(event.task.uid))
 
     @hookimpl
     def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | Prepared:
-        """The claims as they are; a refusal where one cannot be had on any node, skipped for pods without.
+        """The claims' state; a refusal if no node can satisfy one of them. Skips pods without claims.
 
-        Where all are bound nothing that a session does changes what the nodes say of them.
+        If all claims are bound, the session's placements do not change the answers.
         """
         found = pod_claims(session, cls.pod)
         if isinstance(found, Refusal):
@@ -115,7 +116,7 @@ class VolumeBinding:
         try:
             state = self._state(session, found)
         except QuantityError as error:
-            return Refusal(f"spec.resources.requests.storage of a claim: {error}")
+            return Refusal(f"a claim's spec.resources.requests.storage: {error}")
         if isinstance(state, Refusal):
             return state
         self._opened.states[cls] = state
@@ -153,7 +154,7 @@ class VolumeBinding:
 
     @hookimpl
     def filter(self, nodes: NodeView, mask: BoolColumn, state: VolumeState) -> None:
-        """Clear the nodes on which a claim cannot be had."""
+        """Clear the nodes that do not satisfy a claim."""
         refused = state.unreached | state.missing
         matched = self._matched(state)
         if matched is not None:
@@ -162,7 +163,7 @@ class VolumeBinding:
 
     @hookimpl
     def why(self, nodes: NodeView, state: VolumeState) -> Sequence[Sequence[str]]:
-        """kube-scheduler's texts, all that hold."""
+        """All of kube-scheduler's messages that apply."""
         matched = self._matched(state)
         found = [
             ("node(s) didn't match PersistentVolume's node affinity", state.unreached),
@@ -176,7 +177,7 @@ class VolumeBinding:
 
     @hookimpl
     def unresolvable(self, nodes: NodeView) -> BoolColumn:
-        """Everywhere: volumes are no freer when pods end."""
+        """All nodes: evicting pods frees no volumes."""
         return np.ones(len(nodes), np.bool_)
 
     @hookimpl
@@ -190,39 +191,39 @@ class VolumeBinding:
             said += delayed_changes(session.table.all_rows(), state.matcher, matched, self._assumed)
         return changes(nodes, said)
 
-    # ------------------------------------------------------------------ what is assumed
+    # ------------------------------------------------------------------ assumed volumes
 
-    def _placed(self, event: Event) -> None:
-        """Hold what the task's node decides about its claims."""
+    def _assume(self, event: Event) -> None:
+        """Assume the volumes that the task's node offers its claims."""
         task = event.task
         state = self._opened.states.get(task.cls)
         matched = self._matched(state) if state is not None else None
         if matched is None or task.phase is not Phase.ASSUMED or task.row < 0:
             return
         if matched.conflict[task.row] or matched.short[task.row]:
-            return  # whoever placed it did not ask: there is nothing to hold
-        kept, made = [], []
+            return  # the task was placed without this filter
+        static, provisioned = [], []
         for claim, chosen in zip(matched.claims, matched.chosen, strict=True):
-            place = int(chosen[task.row])
-            if place < 0:
-                made.append(claim.key)
+            index = int(chosen[task.row])
+            if index < 0:
+                provisioned.append(claim.key)
             else:
-                kept.append((matched.volumes[place].key, claim.key))
-        self._assumed.put(task.uid, PodVolumes(event.node, tuple(kept), tuple(made)))
+                static.append((matched.volumes[index].key, claim.key))
+        self._assumed.put(task.uid, PodVolumes(event.node, tuple(static), tuple(provisioned)))
 
     @hookimpl
     def prebind_needed(self, binding: Binding) -> bool:
-        """Not where all the pod's claims are bound, or it has none."""
+        """Whether any of the pod's claims is unbound."""
         return self._assumed.of(binding.task.uid) is not None
 
     @hookimpl
     async def prebind(self, binding: Binding) -> None:
-        """Write which volumes the pod's claims are to have, and wait until they do. Raises VolumeError."""
+        """Write the volumes chosen for the pod's claims, and wait until the claims are bound. Raises VolumeError."""
         volumes = self._assumed.of(binding.task.uid)
         if volumes is not None:
             await bind_volumes(binding, volumes, float(self._timeout))
 
     @hookimpl
     async def cancel(self, allocation: Allocation) -> None:
-        """The pod has ended, or was never bound: its volumes are what the cluster says they are."""
+        """Release the assumed volumes of a pod that ended or was never bound."""
         self._assumed.drop(allocation.uid)

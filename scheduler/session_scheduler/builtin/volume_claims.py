@@ -1,4 +1,7 @@
-"""What the claims of a pod are: bound, to be bound for a node, or not to be had; and kube-scheduler's words for it."""
+"""The state of a pod's volume claims: bound, to be bound on a node, or unusable with kube-scheduler's message.
+
+The volume plugins use it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ _NOUN: Final[Mapping[type[Any], str]] = {
 
 
 def not_found(kind: type[Any], name: str) -> Refusal:
-    """The refusal for an object that does not exist, as the API server words it."""
+    """The refusal for an object that does not exist, in the API server's words."""
     return Refusal(f'{_RESOURCE[kind]} "{name}" not found', fits_if=(f"{_NOUN[kind]} {name} existed",))
 
 
@@ -38,13 +41,13 @@ class PodClaims:
 
     bound: list[PersistentVolumeClaim] = field(default_factory=list)
     delayed: list[PersistentVolumeClaim] = field(default_factory=list)
-    """Not bound, of a class that waits for a pod's node."""
+    """Unbound, of a class with volumeBindingMode WaitForFirstConsumer."""
     immediate: list[PersistentVolumeClaim] = field(default_factory=list)
-    """Not bound, to be bound by the volume controller whatever the node."""
+    """Unbound; the volume controller binds them without a node."""
 
 
 def pod_claims(session: Session, pod: Pod) -> PodClaims | Refusal:
-    """The pod's claims as they are, or why the pod must wait for one."""
+    """The pod's claims by state, or the refusal if the pod must wait for one of them."""
     claims = []
     for use in claims_of(pod):
         claim = _claim(session, pod, use)

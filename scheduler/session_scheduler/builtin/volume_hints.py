@@ -1,4 +1,4 @@
-"""Which events can help pods that a plugin for volumes refused: claims, volumes, classes and drivers that change."""
+"""The queueing hints of the volume plugins: the events of claims, volumes, classes and drivers that can help a pod."""
 
 from __future__ import annotations
 
@@ -24,51 +24,51 @@ from session_scheduler.model.storage import (
 from session_scheduler.model.volumes import CLAIM, EPHEMERAL, VolumeKey
 
 ZONE_LABELS: Final = (BETA_ZONE, BETA_REGION, ZONE, REGION)
-"""Of a volume: from where it can be reached."""
+"""The labels of a volume that name its topology."""
 _ADD: Final = ActionType.ADD
 _CHANGE: Final = ActionType.ADD | ActionType.UPDATE
 _NODE: Final = ActionType.ADD | ActionType.UPDATE_NODE_LABEL
 
 
 def binding_events() -> Sequence[ClusterEventWithHint]:
-    """VolumeBinding's."""
+    """The hints of VolumeBinding."""
     return [
         ClusterEventWithHint(StorageClass, _CHANGE, _class_allows_more),
         ClusterEventWithHint(PersistentVolumeClaim, _CHANGE, _own_claim),
         ClusterEventWithHint(PersistentVolume, _CHANGE),
         ClusterEventWithHint(Node, _NODE),
-        ClusterEventWithHint(CSINode, _CHANGE, _migrates_otherwise),
-        ClusterEventWithHint(CSIDriver, ActionType.UPDATE | ActionType.DELETE, _asks_for_no_capacity),
-        ClusterEventWithHint(CSIStorageCapacity, _CHANGE, _offers_more),
-        # a volume that was kept for a pod is free again where the pod is not bound: no volume's event shows it
+        ClusterEventWithHint(CSINode, _CHANGE, _changes_migration),
+        ClusterEventWithHint(CSIDriver, ActionType.UPDATE | ActionType.DELETE, _stops_checking_capacity),
+        ClusterEventWithHint(CSIStorageCapacity, _CHANGE, _has_more_capacity),
+        # if a pod is not bound its assumed volumes are free again, and no event of a volume reports that
         ClusterEventWithHint(Pod, ActionType.DELETE, _had_claims),
     ]
 
 
 def zone_events() -> Sequence[ClusterEventWithHint]:
-    """VolumeZone's."""
+    """The hints of VolumeZone."""
     return [
         ClusterEventWithHint(StorageClass, _ADD, _waits_for_consumers),
         ClusterEventWithHint(Node, _NODE),
         ClusterEventWithHint(PersistentVolumeClaim, _CHANGE, _own_claim),
-        ClusterEventWithHint(PersistentVolume, _CHANGE, _in_other_zones),
+        ClusterEventWithHint(PersistentVolume, _CHANGE, _changes_zones),
     ]
 
 
 def limit_events() -> Sequence[ClusterEventWithHint]:
-    """NodeVolumeLimits'. A node that comes has no limits until its CSINode does, and none where that goes."""
+    """The hints of NodeVolumeLimits. A node without a CSINode has no limits."""
     return [
         ClusterEventWithHint(CSINode, ActionType.ADD | ActionType.DELETE),
-        ClusterEventWithHint(CSINode, ActionType.UPDATE, _limits_more),
+        ClusterEventWithHint(CSINode, ActionType.UPDATE, _raises_limit),
         ClusterEventWithHint(Node, _ADD),
         ClusterEventWithHint(Pod, ActionType.DELETE, _had_volumes),
         ClusterEventWithHint(PersistentVolumeClaim, _CHANGE, _own_claim),
-        ClusterEventWithHint(VolumeAttachment, ActionType.DELETE, _of_a_driver),
+        ClusterEventWithHint(VolumeAttachment, ActionType.DELETE, _may_be_of_same_driver),
     ]
 
 
 def restriction_events(frees: QueueingHint) -> Sequence[ClusterEventWithHint]:
-    """VolumeRestrictions'; `frees` tells whether a pod that is gone had what one of the class wants for itself."""
+    """The hints of VolumeRestrictions. `frees`: whether a deleted pod used an exclusive volume of the class."""
     return [
         ClusterEventWithHint(Pod, ActionType.DELETE, frees),
         ClusterEventWithHint(Node, _ADD),
@@ -80,13 +80,13 @@ def restriction_events(frees: QueueingHint) -> Sequence[ClusterEventWithHint]:
 
 
 def _own_claim(cls: TaskClass, event: ClusterEvent) -> bool:
-    """The claim is one of the pod's."""
+    """Whether the claim is one of the pod's."""
     metadata = event.new.metadata
     return any((kind, metadata.namespace, metadata.name) in cls.volumes for kind in (CLAIM, EPHEMERAL))
 
 
 def claims_among(volumes: Iterable[VolumeKey]) -> set[VolumeKey]:
-    """Namespace and name of the claims among them."""
+    """The namespaces and names of the claims among these volumes."""
     return {key[1:] for key in volumes if key[0] in (CLAIM, EPHEMERAL)}
 
 
@@ -98,8 +98,8 @@ def _waits_for_consumers(_: TaskClass, event: ClusterEvent) -> bool:
     return bool(event.new.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER)
 
 
-def _in_other_zones(_: TaskClass, event: ClusterEvent) -> bool:
-    """These labels alone decide in which zones a volume is."""
+def _changes_zones(_: TaskClass, event: ClusterEvent) -> bool:
+    """Whether the labels that decide a volume's zones changed."""
     return event.old is None or any(
         event.old.metadata.labels.get(key) != event.new.metadata.labels.get(key) for key in ZONE_LABELS
     )
@@ -108,30 +108,30 @@ def _in_other_zones(_: TaskClass, event: ClusterEvent) -> bool:
 # ------------------------------------------------------------------ drivers
 
 
-def _migrates_otherwise(_: TaskClass, event: ClusterEvent) -> bool:
+def _changes_migration(_: TaskClass, event: ClusterEvent) -> bool:
     if event.old is None:
         return True
     before, after = event.old.metadata.annotations, event.new.metadata.annotations
     return bool(before.get(MIGRATED_PLUGINS) != after.get(MIGRATED_PLUGINS))
 
 
-def _asks_for_no_capacity(_: TaskClass, event: ClusterEvent) -> bool:
-    """What the driver has room for is looked at no more."""
+def _stops_checking_capacity(_: TaskClass, event: ClusterEvent) -> bool:
+    """Whether the driver's storage capacity is no longer checked."""
     return bool(event.old.spec.storage_capacity) and not (event.new is not None and event.new.spec.storage_capacity)
 
 
-def _offers_more(_: TaskClass, event: ClusterEvent) -> bool:
+def _has_more_capacity(_: TaskClass, event: ClusterEvent) -> bool:
     return event.old is None or volume_limit(event.new) > volume_limit(event.old)
 
 
-def _limits_more(_: TaskClass, event: ClusterEvent) -> bool:
-    """The node takes more volumes of a driver, or as many as there are."""
+def _raises_limit(_: TaskClass, event: ClusterEvent) -> bool:
+    """Whether the limit of a driver on the node was raised or removed."""
     before, after = limits_of(event.old), limits_of(event.new)
     return any(driver not in after or after[driver] > limit for driver, limit in before.items())
 
 
 def limits_of(node: CSINode) -> dict[str, int]:
-    """By driver, how many of its volumes a node takes, where its CSINode says so."""
+    """By driver, the limit of its volumes in the node's CSINode, if it has one."""
     return {
         driver.name: driver.allocatable.count
         for driver in node.spec.drivers or ()
@@ -139,15 +139,15 @@ def limits_of(node: CSINode) -> dict[str, int]:
     }
 
 
-def _of_a_driver(cls: TaskClass, event: ClusterEvent) -> bool:
-    """The pod has claims, which may be of any driver, or a disk that this one serves."""
+def _may_be_of_same_driver(cls: TaskClass, event: ClusterEvent) -> bool:
+    """Whether the pod has claims, which may be of any driver, or a disk of the attachment's driver."""
     inline = (attached_inline(key) for key in cls.volumes if key[0] not in (CLAIM, EPHEMERAL))
     return bool(claims_among(cls.volumes)) or any(
         found is not None and found[0] == event.old.spec.attacher for found in inline
     )
 
 
-# ------------------------------------------------------------------ pods that end
+# ------------------------------------------------------------------ deleted pods
 
 
 def _volumes_of(event: ClusterEvent) -> tuple[VolumeKey, ...]:

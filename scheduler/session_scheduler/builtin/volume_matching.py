@@ -1,6 +1,7 @@
-"""Which volume each claim gets on each node: the smallest that fits, or one that the node's driver makes.
+"""Volume matching: the volume for each claim on each node, for VolumeBinding.
 
-All nodes at once. A volume that several nodes reach is offered to all of them; only one pod takes it in the end.
+A claim gets the smallest volume that fits, or a provisioned one. The computation covers all nodes at once. It offers a
+volume to every node that reaches it; the first pod placed assumes the volume.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _NONE = -1
 
 
 class Reach:
-    """From which nodes volumes can be reached: a mask over all rows for each, kept while nodes and CSINodes stay."""
+    """The nodes that reach each volume, as masks over all rows, cached until nodes or CSINodes change."""
 
     def __init__(self, session: Session) -> None:
         self.version = _version(session)
@@ -46,28 +47,28 @@ class Reach:
         self._migrated: dict[str, BoolColumn] = {}
 
     def holds(self, session: Session) -> bool:
-        """Whether nothing has changed that this was computed from."""
+        """Whether the nodes and CSINodes are unchanged."""
         return self.version == _version(session)
 
     def of(self, volume: PersistentVolume) -> BoolColumn:
-        """The nodes that reach a volume as it is, in the CSI driver's labels where a node says that one serves it."""
+        """The nodes that reach a bound volume, by the CSI driver's labels on nodes that migrated its in-tree plugin."""
         mask = self.selected(_by_labels(volume.required))
         driver = driver_of(volume)
         if driver is None or not driver.topology:
             return mask
         migrated = self._migrated.get(driver.plugin)
         if migrated is None:
-            migrated = self._migrated[driver.plugin] = self._where_migrated(driver.plugin)
+            migrated = self._migrated[driver.plugin] = self._migrated_nodes(driver.plugin)
         if not migrated.any():
             return mask
         return np.where(migrated, self.selected(_by_labels(migrated_affinity(volume, driver))), mask)
 
     def as_written(self, volume: PersistentVolume) -> BoolColumn:
-        """The nodes that a volume's own labels select, for a volume that is bound to nothing yet."""
+        """The nodes that an unbound volume's own node affinity selects."""
         return self.selected(_by_labels(volume.required))
 
     def rows_as_written(self, volume: PersistentVolume) -> RowIndex:
-        """The same as rows: many volumes are reached from one node, of thousands."""
+        """The same as rows: with thousands of nodes many volumes are local to one of them."""
         required = volume.required
         found = self._rows.get(required)
         if found is None:
@@ -75,7 +76,7 @@ class Reach:
         return found
 
     def selected(self, selector: NodeSelector | None) -> BoolColumn:
-        """The nodes that a selector picks; all for None. To be read only."""
+        """The nodes that a selector selects; all for None. Read-only."""
         found = self._masks.get(selector)
         if found is None:
             every = np.ones(len(self._nodes), np.bool_)
@@ -83,7 +84,7 @@ class Reach:
             self._masks[selector] = found
         return found
 
-    def _where_migrated(self, plugin: str) -> BoolColumn:
+    def _migrated_nodes(self, plugin: str) -> BoolColumn:
         mask = np.zeros(len(self._nodes), np.bool_)
         for name, node in self._csi_nodes.items():
             row = self._nodes.row_of(name)
@@ -98,7 +99,7 @@ def _version(session: Session) -> tuple[object, ...]:
 
 
 def _by_labels(selector: NodeSelector | None) -> NodeSelector | None:
-    """A volume's affinity without fields, which only a node's name could fit: it is compared with labels alone."""
+    """A volume's affinity without its terms on fields (a node's name): like Kubernetes, compare it with labels only."""
     if selector is None or not any(term.match_fields for term in selector.node_selector_terms):
         return selector
     return NodeSelector(node_selector_terms=tuple(
@@ -109,12 +110,12 @@ def _by_labels(selector: NodeSelector | None) -> NodeSelector | None:
 
 
 def size_of(amounts: Mapping[str, str | int | float]) -> int:
-    """The storage in bytes; 0 where none is named. Raises QuantityError."""
+    """The storage in bytes; 0 if it is absent. Raises QuantityError."""
     return parse_quantity(amounts.get("storage", 0))
 
 
 def as_terms(selector: LabelSelector) -> NodeSelector | None:
-    """A selector of labels as one of nodes; None where it is empty, which selects all."""
+    """A label selector as a node selector; None for an empty one, which selects all nodes."""
     labels = [LabelSelectorRequirement(key=k, operator="In", values=(v,)) for k, v in selector.match_labels.items()]
     expressions = (*labels, *selector.match_expressions)
     return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=expressions),)) if expressions else None
@@ -122,7 +123,7 @@ def as_terms(selector: LabelSelector) -> NodeSelector | None:
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """The volumes that a claim could have: by size and name, each with whether it is reserved for this very claim."""
+    """The volumes that match a claim, by size and name: those reserved for it, and the free ones."""
 
     claim: PersistentVolumeClaim
     reserved: tuple[PersistentVolume, ...]
@@ -130,17 +131,17 @@ class Offers:
 
 
 def offers(claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> Offers:
-    """What a claim could have of its class's volumes, on any node. Raises QuantityError, SelectorError."""
+    """The volumes of a claim's class that match it, on any node. Raises QuantityError, SelectorError."""
     wanted = size_of(claim.spec.resources.requests)
     reserved, free = [], []
     for volume in volumes:
         size = _size(volume)
-        if size is None or size < wanted or not _alike(claim, volume):
+        if size is None or size < wanted or not _is_compatible(claim, volume):
             continue
         if volume.spec.claim_ref is not None:
             if volume.is_for(claim):
                 reserved.append((0, volume.key, volume))
-        elif _available(claim, volume):
+        elif _is_available(claim, volume):
             free.append((size, volume.key, volume))
     return Offers(claim, _in_order(reserved), _in_order(free))
 
@@ -156,14 +157,14 @@ def _size(volume: PersistentVolume) -> int | None:
         return None
 
 
-def _alike(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
-    """Whether mode and attributes are the same, and the volume stays."""
+def _is_compatible(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
+    """Whether volume mode and attributes class match, and the volume is not being deleted."""
     modes = (claim.spec.volume_mode or "Filesystem", volume.spec.volume_mode or "Filesystem")
     attributes = (claim.spec.volume_attributes_class_name or "", volume.spec.volume_attributes_class_name or "")
     return modes[0] == modes[1] and attributes[0] == attributes[1] and volume.metadata.deletion_timestamp is None
 
 
-def _available(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
+def _is_available(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
     selector = claim.spec.selector
     return (
         volume.status.phase == "Available"
@@ -177,38 +178,38 @@ def _available(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
 
 @dataclass(slots=True)
 class Matching:
-    """What all nodes answer for a pod's claims, arrays over all rows."""
+    """The result for a pod's claims on all nodes, as arrays over all rows."""
 
     conflict: BoolColumn
-    """No volume is to be had for one of the claims."""
+    """Rows without a volume or provisioner for one of the claims."""
     short: BoolColumn
-    """The driver has not enough storage left for one of them."""
+    """Rows where the driver has too little storage for one of them."""
     claims: list[PersistentVolumeClaim] = field(default_factory=list)
     chosen: list[IntColumn] = field(default_factory=list)
-    """For each claim, the place of the volume in `volumes`, or -1 where one is to be made."""
+    """For each claim, the index of its volume in `volumes`, or -1 to provision one."""
     volumes: list[PersistentVolume] = field(default_factory=list)
-    places: dict[str, list[int]] = field(default_factory=dict)
-    """By volume, where it is in `volumes`."""
+    indices: dict[str, list[int]] = field(default_factory=dict)
+    """By volume, its indices in `volumes`."""
 
     def add(self, volume: PersistentVolume) -> int:
-        """A new place for a volume."""
+        """Append a volume and return its index."""
         self.volumes.append(volume)
-        self.places.setdefault(volume.key, []).append(len(self.volumes) - 1)
+        self.indices.setdefault(volume.key, []).append(len(self.volumes) - 1)
         return len(self.volumes) - 1
 
     def used_before(self, volume: PersistentVolume, rows: RowIndex) -> BoolColumn | None:
-        """On which of these rows another claim of the pod has this volume; None for no such row."""
-        places = self.places.get(volume.key)
-        if places is None:
+        """The mask of these rows where another claim of the pod uses the volume; None if it is all False."""
+        indices = self.indices.get(volume.key)
+        if indices is None:
             return None
-        taken = np.zeros(len(rows), np.bool_)
+        used = np.zeros(len(rows), np.bool_)
         for chosen in self.chosen:
-            taken |= np.isin(chosen[rows], places)
-        return taken if taken.any() else None
+            used |= np.isin(chosen[rows], indices)
+        return used if used.any() else None
 
 
 class Matcher:
-    """The claims of one class that wait for a node, and what they could have, for one session."""
+    """The delayed claims of one class and the volumes that match them, for one session."""
 
     def __init__(self, session: Session, claims: Sequence[PersistentVolumeClaim], reach: Reach,
                  volumes: Mapping[str, Sequence[PersistentVolume]]) -> None:  # fmt: skip
@@ -217,10 +218,10 @@ class Matcher:
         self._reach = reach
         sized = sorted(claims, key=lambda claim: size_of(claim.spec.resources.requests))
         self.offers = [offers(claim, volumes.get(claim.storage_class, ())) for claim in sized]
-        self._made: dict[str, tuple[BoolColumn, BoolColumn]] = {}
+        self._provisionable: dict[str, tuple[BoolColumn, BoolColumn]] = {}
 
     def match(self, assumed: AssumedVolumes) -> Matching:
-        """What each node answers, with what was decided for others being theirs."""
+        """The result for all nodes, without volumes that are assumed for other claims."""
         size = self._session.table.size
         found = Matching(np.zeros(size, np.bool_), np.zeros(size, np.bool_))
         selected, wanted = [], []
@@ -239,23 +240,23 @@ class Matcher:
             found.claims.append(offer.claim)
             found.chosen.append(chosen)
         for claim, chosen in zip(found.claims, found.chosen, strict=True):
-            self._make(claim, found, (chosen == _NONE) & ~found.conflict & ~found.short)
+            self._check_provisioning(claim, found, (chosen == _NONE) & ~found.conflict & ~found.short)
         return found
 
     @staticmethod
     def selected(offer: Offers, assumed: AssumedVolumes) -> str | None:
-        """The node that was decided for a claim already."""
+        """The node that is already selected for a claim, if any."""
         return assumed.node_of(offer.claim.key) or offer.claim.metadata.annotations.get(SELECTED_NODE)
 
     @staticmethod
     def reserved(offer: Offers, assumed: AssumedVolumes) -> list[PersistentVolume]:
-        """The volumes that are the claim's and no other's: the first of them is the only one that it can have."""
+        """The volumes reserved or assumed for the claim. It can use only the first of them."""
         return [*offer.reserved, *(one for one in offer.free if assumed.claim_of(one.key) == offer.claim.key)]
 
     def _choose(self, offer: Offers, assumed: AssumedVolumes, found: Matching) -> IntColumn:
-        """The volume for a claim on each node; none that the claims before it have there."""
+        """The volume for a claim on each node, without volumes that the pod's earlier claims use there."""
         chosen = np.full(self._session.table.size, _NONE, np.int64)
-        for volume in self.reserved(offer, assumed):  # where it is not reached nothing else is looked for
+        for volume in self.reserved(offer, assumed):  # the other nodes have no volume for this claim
             chosen[self._reach.as_written(volume)] = found.add(volume)
             return chosen
         served: set[NodeSelector | None] = set()
@@ -266,11 +267,11 @@ class Matcher:
                 continue
             rows = self._reach.rows_as_written(volume)
             rows = rows[chosen[rows] == _NONE]
-            elsewhere = found.used_before(volume, rows)
-            if elsewhere is None:
+            used = found.used_before(volume, rows)
+            if used is None:
                 served.add(required)
             else:
-                rows = rows[~elsewhere]
+                rows = rows[~used]
             if len(rows):
                 chosen[rows] = found.add(volume)
                 left -= len(rows)
@@ -278,22 +279,22 @@ class Matcher:
                 break
         return chosen
 
-    def _make(self, claim: PersistentVolumeClaim, found: Matching, needed: BoolColumn) -> None:
-        """Evaluate the nodes on which a claim's volume is to be made."""
+    def _check_provisioning(self, claim: PersistentVolumeClaim, found: Matching, needed: BoolColumn) -> None:
+        """Evaluate the nodes that must provision the claim's volume."""
         if not needed.any():
             return
-        allowed, enough = self.makeable(claim)
+        allowed, enough = self.provisionable(claim)
         found.conflict |= needed & ~allowed
         found.short |= needed & allowed & ~enough
 
-    def makeable(self, claim: PersistentVolumeClaim) -> tuple[BoolColumn, BoolColumn]:
-        """Where a volume may be made for a claim, and where there is storage for it. To be read only."""
-        made = self._made.get(claim.key)
-        if made is None:
-            made = self._made[claim.key] = self._makeable(claim)
-        return made
+    def provisionable(self, claim: PersistentVolumeClaim) -> tuple[BoolColumn, BoolColumn]:
+        """The nodes that may provision a volume for the claim, and those with enough storage for it. Read-only."""
+        known = self._provisionable.get(claim.key)
+        if known is None:
+            known = self._provisionable[claim.key] = self._find_provisionable(claim)
+        return known
 
-    def _makeable(self, claim: PersistentVolumeClaim) -> tuple[BoolColumn, BoolColumn]:
+    def _find_provisionable(self, claim: PersistentVolumeClaim) -> tuple[BoolColumn, BoolColumn]:
         every = self._reach.selected(None)
         storage_class = self._session.objects(StorageClass).get(claim.storage_class)
         if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER):
@@ -323,7 +324,7 @@ class Matcher:
 
 
 def volume_limit(capacity: CSIStorageCapacity) -> int:
-    """The largest volume that can be made of it; -1 where it does not say."""
+    """The largest volume that the storage capacity allows; -1 if it is unknown."""
     limit = capacity.maximum_volume_size if capacity.maximum_volume_size is not None else capacity.capacity
     try:
         return parse_quantity(limit) if limit is not None else -1
@@ -334,7 +335,7 @@ def volume_limit(capacity: CSIStorageCapacity) -> int:
 def bound_nodes(
     nodes: NodeView, claims: Sequence[PersistentVolumeClaim], volumes: Mapping[str, PersistentVolume], reach: Reach
 ) -> tuple[BoolColumn, BoolColumn]:
-    """Where a bound claim's volume cannot be reached, and where one does not exist, whichever comes first."""
+    """The rows that do not reach a bound claim's volume, and all rows if a volume does not exist. It stops there."""
     unreached = np.zeros(len(nodes), np.bool_)
     for claim in claims:
         volume = volumes.get(claim.spec.volume_name)

@@ -1,4 +1,4 @@
-"""A claim that one pod at a time may use, and disks that no two pods may have on one node."""
+"""The VolumeRestrictions plugin: rejects a pod whose exclusive claim or disk another pod uses."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _SHARED_BY_READERS: Final = frozenset({"gcePersistentDisk", "iscsi", "rbd"})
 
 @dataclass(frozen=True, slots=True)
 class Restrictions:
-    """What must not be in use: these disks on the same node, these claims anywhere."""
+    """The volumes that must not be in use: disks on the same node, claims on any node."""
 
     disks: tuple[VolumeKey, ...]
     claims: tuple[VolumeKey, ...]
 
 
 class VolumeRestrictions(WithoutArguments):
-    """Refuses nodes where a pod has the same disk, and all where a ReadWriteOncePod claim is in use."""
+    """Rejects nodes where a pod uses a conflicting disk, and all nodes while a ReadWriteOncePod claim is in use."""
 
     name = "VolumeRestrictions"
     filter_scope = Scope.ANY
@@ -42,8 +42,8 @@ class VolumeRestrictions(WithoutArguments):
 
     @hookimpl
     def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | Restrictions:
-        """Skipped for pods with neither; a claim that does not exist is a refusal."""
-        alone = []
+        """The restricted volumes; a refusal if a claim does not exist. Skips pods without such volumes."""
+        exclusive = []
         for use in claims_of(cls.pod):
             if use.ephemeral:
                 continue
@@ -51,13 +51,13 @@ class VolumeRestrictions(WithoutArguments):
             if claim is None:
                 return not_found(PersistentVolumeClaim, use.name)
             if READ_WRITE_ONCE_POD in claim.spec.access_modes:
-                alone.append((CLAIM, cls.namespace, use.name))
+                exclusive.append((CLAIM, cls.namespace, use.name))
         disks = tuple(dict.fromkeys(other for key in cls.volumes for other in _conflicts(key)))
-        return Restrictions(disks, tuple(alone)) if disks or alone else SKIP
+        return Restrictions(disks, tuple(exclusive)) if disks or exclusive else SKIP
 
     @hookimpl
     def filter(self, session: Session, nodes: NodeView, mask: BoolColumn, state: Restrictions) -> None:
-        """Clear the nodes with one of the disks; all of them where a claim is in use."""
+        """Clear the nodes with one of the disks, or all nodes if a claim is in use."""
         if any(session.volume_use.nodes_of(key) for key in state.claims):
             mask[:] = False
             return
@@ -67,12 +67,12 @@ class VolumeRestrictions(WithoutArguments):
 
     @hookimpl
     def why(self, session: Session, nodes: NodeView, state: Restrictions) -> Sequence[Sequence[str]]:
-        """kube-scheduler's text for the first of the two that holds."""
+        """kube-scheduler's message for the disk, else for the claim."""
         return [[self._reason(session, nodes.node(index).metadata.name, state)] for index in range(len(nodes))]
 
     @hookimpl
     def fits_if(self, session: Session, nodes: NodeView, state: Restrictions) -> Sequence[Sequence[str]]:
-        """Every claim that is in use, and every disk that is on the node."""
+        """The claims in use, and the conflicting disks on each node."""
         used = [f"no other pod used claim {name}" for key in state.claims if session.volume_use.nodes_of(key)
                 for name in key[-1:]]  # fmt: skip
         found = []
@@ -93,7 +93,7 @@ class VolumeRestrictions(WithoutArguments):
 
 
 def _conflicts(key: VolumeKey) -> Iterator[VolumeKey]:
-    """The disks that a pod with this one cannot have beside it."""
+    """The disks that conflict with this one on the same node."""
     if key[0] == "awsElasticBlockStore":
         yield key
     elif key[0] in _SHARED_BY_READERS:
@@ -103,7 +103,7 @@ def _conflicts(key: VolumeKey) -> Iterator[VolumeKey]:
 
 
 def _frees(cls: TaskClass, event: ClusterEvent) -> bool:
-    """The pod that is gone had a claim of the class's, or a disk that its pods cannot have beside it."""
+    """Whether the deleted pod used a claim of the class, or a disk that conflicts with one of the class."""
     had = event.old_class.volumes if event.old_class is not None else ()
     if not volume_hints.claims_among(cls.volumes).isdisjoint(volume_hints.claims_among(had)):
         return True

@@ -1,4 +1,4 @@
-"""A volume that is labelled with zones or regions can only be reached from nodes in them."""
+"""The VolumeZone plugin: rejects nodes outside the zones and regions in the labels of a pod's volumes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from session_scheduler.model.storage import (
 )
 from session_scheduler.model.volumes import claims_of
 
-_TODAY: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION}
+_STABLE: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION}
 Wanted = tuple[str, tuple[str, ...]]
-"""A label, and the values of which a node must carry one."""
+"""A label, and the values that a node may have for it."""
 
 
 class VolumeZone(WithoutArguments):
-    """Refuses nodes outside the zones and regions of the pod's bound volumes; nodes without such labels are let be."""
+    """Rejects nodes outside the zones and regions of the pod's bound volumes. Nodes without such labels pass."""
 
     name = "VolumeZone"
     filter_scope = Scope.STATIC
@@ -44,7 +44,7 @@ class VolumeZone(WithoutArguments):
 
     @hookimpl
     def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | tuple[Wanted, ...]:
-        """What the volumes' labels ask of a node; a refusal where a claim cannot be followed to its volume."""
+        """The labels that the volumes require of a node; a refusal if a claim's volume cannot be determined."""
         found: list[Wanted] = []
         for use in claims_of(cls.pod):
             if use.ephemeral:
@@ -58,31 +58,31 @@ class VolumeZone(WithoutArguments):
 
     @hookimpl
     def filter(self, nodes: NodeView, mask: BoolColumn, state: Sequence[Wanted]) -> None:
-        """Clear the nodes that carry another value, or none although they carry one of these labels."""
-        placed = np.zeros(len(nodes), np.bool_)
+        """Clear the nodes that have some zone or region label but not the required values."""
+        labelled = np.zeros(len(nodes), np.bool_)
         for key in volume_hints.ZONE_LABELS:
-            placed |= nodes.label(key) != ABSENT
+            labelled |= nodes.label(key) != ABSENT
         fits = np.ones(len(nodes), np.bool_)
         for key, values in state:
-            there = nodes_with(nodes, key, values)
-            if key in _TODAY:
-                there |= (nodes.label(key) == ABSENT) & nodes_with(nodes, _TODAY[key], values)
-            fits &= there
-        np.logical_and(mask, ~placed | fits, out=mask)
+            matching = nodes_with(nodes, key, values)
+            if key in _STABLE:
+                matching |= (nodes.label(key) == ABSENT) & nodes_with(nodes, _STABLE[key], values)
+            fits &= matching
+        np.logical_and(mask, ~labelled | fits, out=mask)
 
     @hookimpl
     def why(self, nodes: NodeView) -> Sequence[Sequence[str]]:
-        """kube-scheduler's text."""
+        """kube-scheduler's message."""
         return [["node(s) had no available volume zone"]] * len(nodes)
 
     @hookimpl
     def fits_if(self, nodes: NodeView, state: Sequence[Wanted]) -> Sequence[Sequence[str] | None]:
-        """The zones and regions of the volumes."""
+        """The zone and region labels that each node lacks."""
         return zone_changes(nodes, state)
 
 
 def _volume_of(session: Session, namespace: str, name: str) -> PersistentVolume | Refusal | None:
-    """The volume of a claim; None where it is to be found for the pod's node."""
+    """The volume of a claim; None if VolumeBinding chooses it with the pod's node."""
     if not name:
         return Refusal("PersistentVolumeClaim had no name")
     claim = session.objects(PersistentVolumeClaim).get(f"{namespace}/{name}")
@@ -102,7 +102,7 @@ def _volume_of(session: Session, namespace: str, name: str) -> PersistentVolume 
 
 
 def _wanted(volume: PersistentVolume) -> Iterator[Wanted]:
-    """What a volume's labels ask for; several zones are joined by two underscores, and an empty one spoils them all."""
+    """The labels that a volume requires. Two underscores separate zones; a label with an empty zone is ignored."""
     for key in volume_hints.ZONE_LABELS:
         if key in volume.metadata.labels:
             values = [part.strip() for part in volume.metadata.labels[key].split(ZONES_SEPARATOR)]

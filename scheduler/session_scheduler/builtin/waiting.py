@@ -1,4 +1,4 @@
-"""The wait, before a pod is bound, for what was written to come about: asked of what is watched, ever less often."""
+"""The wait of a `prebind` for other controllers: checks the watched objects at growing intervals, up to a timeout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST_PAUSE: Final = 1.0
 
 
 async def wait_for_all(waiting: Mapping[str, _T], is_done: Callable[[_T], bool], seconds: float) -> list[_T]:
-    """Wait until all are done; those that are not within so many seconds. Raises what `is_done` raises."""
+    """Wait until all are done, at most `seconds`. Returns those that are not done. Raises what `is_done` raises."""
     pause = _FIRST_PAUSE
     try:
         async with asyncio.timeout(seconds):

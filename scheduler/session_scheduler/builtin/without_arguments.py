@@ -1,4 +1,4 @@
-"""The base of plugins that take no arguments."""
+"""The base class of plugins without arguments."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import ClassVar
 
 
 class WithoutArguments:
-    """Built with None, like every plugin without an `Arguments` model."""
+    """A plugin without an `Arguments` model: the registry calls it with None."""
 
     Arguments: ClassVar[None] = None
     weight: ClassVar[int] = 1
 
     def __init__(self, arguments: None = None) -> None:
-        """Takes `arguments` as every plugin does; there are none."""
+        """`arguments` is always None."""

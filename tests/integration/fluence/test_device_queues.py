@@ -51,7 +51,9 @@ def test_a_queue_never_has_more_devices_than_its_limit(tmp_path: Path, text: str
     settled(cluster)
     assert on_nodes(cluster, "a") == 3
     waiting = next(name for name, node in found(cluster).items() if not node)
-    cluster.assert_pending(waiting, reason=f"queue 'a' has reached its limit of {QPU}: 3, 3 allocated, 1 needed")
+    cluster.assert_pending(
+        waiting, reason=f"queue 'a' has reached its limit of {QPU}: limit 3, allocated 3, requested 1"
+    )
     cluster.end(next(name for name, node in found(cluster).items() if node))
     settled(cluster)
     cluster.assert_bound(waiting)

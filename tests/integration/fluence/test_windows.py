@@ -222,4 +222,4 @@ def test_a_gang_of_two_classes_is_kept_what_it_needs_between_windows(tmp_path: P
     starts = set(cluster.scheduler.cache.nominations.starts.values())
     assert starts == {FIRST + 3 * HOUR}, "one node alone does not suffice, and the other is closed"
     reason = cluster.reasons("g-0")
-    assert reason.endswith(f"where it can start at {at(3 * HOUR)}")
+    assert reason.endswith(f"and it can start at {at(3 * HOUR)}")

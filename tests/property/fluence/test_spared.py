@@ -87,7 +87,7 @@ def victims(world: Any) -> tuple[set[str], dict[str, str]]:
 def test_fewer_trials_choose_the_same_victims_and_places(world: Any) -> None:
     found = victims(world)
     with (
-        patch.object(default_preemption, "_enough_away", all_away),
-        patch.object(default_preemption, "_not_spared", one_by_one),
+        patch.object(default_preemption, "_remove_enough", all_away),
+        patch.object(default_preemption, "_reprieve", one_by_one),
     ):
         assert found == victims(world)

@@ -1,15 +1,15 @@
-"""A plugin whose pods hold something that no two may hold: what must be right after every crash."""
+"""A plugin whose pods hold exclusive slots, to check that nothing is held twice after a crash."""
 
 from __future__ import annotations
 
 from session_scheduler import Refusal, hookimpl
 
 SLOTS = 2
-"""Exclusive slots of a node: fewer than the pods that its cpu would take."""
+"""Exclusive slots of a node: fewer than the pods that fit by cpu."""
 
 
 class Taken:
-    """Slots that were taken for some tasks."""
+    """Slots reserved for some tasks."""
 
     def __init__(self, plugin, slots):
         self._plugin, self._slots = plugin, slots
@@ -37,7 +37,7 @@ class Taken:
 
 
 class Slots:
-    """Each pod holds one numbered slot of its node, and no other pod holds it at the same time."""
+    """Each pod holds one numbered slot of its node exclusively."""
 
     name = "slots"
 

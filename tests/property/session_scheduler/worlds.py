@@ -17,7 +17,7 @@ LABELS = ("a", "b", "c")
 
 
 class LabelScore:
-    """Static: a number by the node's label and the pod's label, negative ones too."""
+    """Static: a number, maybe negative, by the node's label and the pod's label."""
 
     name = "label-score"
     score_scope = Scope.STATIC
@@ -32,14 +32,14 @@ class LabelScore:
     @hookimpl
     def score(self, cls, nodes, mask):
         raw = np.zeros(len(nodes), np.int64)
-        for index in np.flatnonzero(mask):  # rows with a cleared mask do not count, so nothing is said of them
+        for index in np.flatnonzero(mask):  # rows with a cleared mask do not count
             label = nodes.node(int(index)).metadata.labels.get("kind", "a")
             raw[index] = self._worth[(LABELS.index(label) + len(cls.pod.metadata.labels.get("taste", ""))) % 3]
         return raw
 
 
 class FullScore:
-    """By what runs on the node itself, as it is or normalised over the nodes that fit."""
+    """By the pods on the node itself, raw or normalised over the feasible nodes."""
 
     name = "full-score"
     score_scope = Scope.NODE
@@ -53,7 +53,7 @@ class FullScore:
 
 
 class AtMost:
-    """At most so many pods of a label on a node: looks at the node alone."""
+    """At most a number of pods with a label on a node: reads the node alone."""
 
     name = "at-most"
     filter_scope = Scope.NODE
@@ -71,7 +71,7 @@ class AtMost:
 
 
 class Level:
-    """Keeps the number of pods on nodes with one label near that on the others: looks at every node."""
+    """Keeps the number of pods on nodes with one label near that on the others: reads every node."""
 
     name = "level"
 
@@ -97,7 +97,7 @@ class Level:
 
 
 class Callbacks:
-    """A predicate and a node order of some scope, with fractions that binary floats cannot hold."""
+    """A predicate and a node order of some scope, with fractions that binary floats cannot represent."""
 
     name = "callbacks"
 
@@ -134,7 +134,7 @@ class Zones:
 
 
 class Banned:
-    """Refuses groups as a whole by name."""
+    """Rejects groups by name."""
 
     name = "banned"
 
@@ -145,7 +145,7 @@ class Banned:
 
 @dataclass(frozen=True)
 class Plugins:
-    """What builds the same plugins several times: each scheduler needs its own."""
+    """Builds the same plugins several times, because each scheduler needs its own."""
 
     choice: tuple[tuple[type, tuple[Any, ...]], ...]
 
@@ -159,7 +159,7 @@ WEIGHTS = st.integers(1, 5)
 
 @st.composite
 def plugins(draw: st.DrawFn, *, beyond: bool = True, subsets: bool = True) -> Plugins:
-    """Some of the plugins above; without `beyond` none looks at more than one node."""
+    """Some of the plugins above; without `beyond` none reads more than one node."""
     chosen: list[tuple[type, tuple[Any, ...]]] = []
     if draw(st.booleans()):
         worth = tuple(draw(st.lists(st.integers(-50, 100), min_size=3, max_size=3)))
@@ -245,7 +245,7 @@ def _selector(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def _affinity(draw: st.DrawFn) -> Affinity:
-    """Terms of every kind; those that must hold, more seldom."""
+    """Terms of every kind; required ones are less frequent."""
     lists: list[dict[str, Any]] = []
     for _ in range(2):
         found: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Devices for claims, as kube-scheduler's structured parameters give them: what there is, what is taken, what fits.
+"""Dynamic resource allocation with structured parameters, for DynamicResources: inventory, usage and allocation.
 
-Source: k8s.io/dynamic-resource-allocation 0.36, with the features that are on by default in Kubernetes 1.36.
+Source: k8s.io/dynamic-resource-allocation 0.36, with the features that Kubernetes 1.36 enables by default.
 """

@@ -1,6 +1,6 @@
-"""How much of a device's capacities a request consumes, by the policy of each, and whether so much is left.
+"""The consumable capacities of devices: how much a request consumes by each capacity's policy, and whether it is free.
 
-Amounts are kept as they are written, and compared in billionths.
+Quantities keep their spelling and are compared in billionths. `search` uses this module.
 """
 
 from __future__ import annotations
@@ -14,52 +14,52 @@ from session_scheduler.model.quantity import billionths
 _UNIT = 10**9
 
 
-def consumption(asked: CapacityRequirements | None, device: Device) -> dict[str, Quantity]:
-    """What a request takes of each capacity of a device."""
-    requests = asked.requests if asked is not None else {}
+def consumption(required: CapacityRequirements | None, device: Device) -> dict[str, Quantity]:
+    """The amount that a request consumes of each capacity of a device."""
+    requests = required.requests if required is not None else {}
     return {name: _consumed(requests.get(name), capacity) for name, capacity in device.capacity.items()}
 
 
 def fits(
-    asked: CapacityRequirements | None, device: Device, consumed: Mapping[str, int], more: Mapping[str, int]
+    required: CapacityRequirements | None, device: Device, consumed: Mapping[str, int], more: Mapping[str, int]
 ) -> bool:
-    """Whether a device has so much beside what is consumed of it, and what is more of it in this allocation.
+    """Whether a device has enough free capacity, given what is consumed and what this allocation consumes in addition.
 
-    Raises QuantityError for an amount that is none.
+    Raises QuantityError for an invalid quantity.
     """
-    if asked is not None and not asked.requests.keys() <= device.capacity.keys():
+    if required is not None and not required.requests.keys() <= device.capacity.keys():
         return False
-    for name, quantity in consumption(asked, device).items():
+    for name, quantity in consumption(required, device).items():
         capacity = device.capacity[name]
         amount = billionths(quantity)
-        if _against(amount, capacity.request_policy):
+        if _violates(amount, capacity.request_policy):
             return False
         if consumed.get(name, 0) + amount + more.get(name, 0) > billionths(capacity.value):
             return False
     return True
 
 
-def _consumed(asked: Quantity | None, capacity: DeviceCapacity) -> Quantity:
+def _consumed(requested: Quantity | None, capacity: DeviceCapacity) -> Quantity:
     policy = capacity.request_policy
-    if asked is None:
+    if requested is None:
         return policy.default if policy is not None and policy.default is not None else capacity.value
     if policy is None:
-        return asked
+        return requested
     limits = policy.valid_range
     if limits is None or limits.min is None:
-        enough = (value for value in policy.valid_values if billionths(value) >= billionths(asked))
-        return next(enough, asked)
-    # rounded up to the least, or to a step above it
-    if billionths(asked) < billionths(limits.min):
+        enough = (value for value in policy.valid_values if billionths(value) >= billionths(requested))
+        return next(enough, requested)
+    # round up to the minimum, or to a step above it
+    if billionths(requested) < billionths(limits.min):
         return limits.min
     if limits.step is None:
-        return asked
+        return requested
     least, step = _whole(limits.min), max(1, _whole(limits.step))
-    return str(least + -(-(_whole(asked) - least) // step) * step)
+    return str(least + -(-(_whole(requested) - least) // step) * step)
 
 
-def _against(amount: int, policy: RequestPolicy | None) -> bool:
-    """Whether the policy has no such share."""
+def _violates(amount: int, policy: RequestPolicy | None) -> bool:
+    """Whether the policy does not allow this amount."""
     if policy is None or (policy.default is not None and billionths(policy.default) == amount):
         return False
     limits = policy.valid_range

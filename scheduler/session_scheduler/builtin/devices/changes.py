@@ -1,4 +1,4 @@
-"""What would have to change for a pod's claims for devices to be had on a node."""
+"""The `fits_if` texts of DynamicResources: the changes that would let a node satisfy a pod's claims."""
 
 from __future__ import annotations
 
@@ -14,35 +14,34 @@ from session_scheduler.model.devices import (
 )
 from session_scheduler.model.selectors import terms_text
 
-Said = tuple[BoolColumn, list[str] | None]
-"""Over some rows where something is wanting; and what, with {} for the node's name. None where it cannot be said."""
+Change = tuple[BoolColumn, list[str] | None]
+"""The rows that need changes, and the texts with {} for the node's name. None: the changes are unknown."""
 
 
-def changes(nodes: NodeView, fits: BoolColumn, said: Sequence[Said]) -> list[list[str] | None]:
-    """For each row all that is wanting there, nothing where it fits."""
+def changes(nodes: NodeView, fits: BoolColumn, needed: Sequence[Change]) -> list[list[str] | None]:
+    """For each row the texts of all changes that it needs; none if it fits."""
     found: list[list[str] | None] = []
     for index in range(len(nodes)):
         name = nodes.node(index).metadata.name
-        wanting = [texts for rows, texts in said if rows[index] and not fits[index]]
-        known = [text.replace("{}", name) for texts in wanting for text in texts or ()]
-        found.append(None if None in wanting else known)
+        wanted = [texts for rows, texts in needed if rows[index] and not fits[index]]
+        known = [text.replace("{}", name) for texts in wanted for text in texts or ()]
+        found.append(None if None in wanted else known)
     return found
 
 
 def free_devices(
     claims: Sequence[ResourceClaim], special: ResourceClaimSpec, extended: Mapping[str, DeviceClass]
 ) -> list[str] | None:
-    """The devices that would do, {} standing for the node: those of claims, and of the one for extended resources.
+    """The free devices that the claims need, `special` being the one for extended resources; {} stands for the node.
 
-    None where it is not said: where a claim restricts them by each other, asks for all that there are or has
-    alternatives.
+    None if the text would be too complex: a claim has constraints, requests all devices, or has alternatives.
     """
     specs = [*((claim.metadata.name, claim.spec) for claim in claims), ("", special)]
     if any(spec.devices.constraints for _, spec in specs):
         return None
     requests = [(name, request) for name, spec in specs for request in spec.devices.requests]
     resources = {one.metadata.name: resource for resource, one in extended.items()}
-    alone = " for it alone" if len(requests) > 1 else ""
+    more = ", in addition to the other requests' devices" if len(requests) > 1 else ""
     found = []
     for name, request in requests:
         exact = request.exactly
@@ -50,13 +49,13 @@ def free_devices(
             return None
         count, of_class = max(1, exact.count or 1), exact.device_class_name
         wanted = f"{count} device{'' if count == 1 else 's'} of class {of_class}"
-        asking = f"request {request.name} of claim {name}" if name else f"the resource {resources[of_class]}"
-        found.append(f"{wanted} such as {asking} asks for were free on {{}}{alone}")
+        purpose = f"request {request.name} of claim {name}" if name else f"the resource {resources[of_class]}"
+        found.append(f"{wanted} for {purpose} were free on {{}}{more}")
     return found
 
 
-def elsewhere(claim: ResourceClaim, allocation: Allocation) -> list[str] | None:
-    """Where the devices of a claim can be used; None where that is not said by labels."""
+def matching_labels(claim: ResourceClaim, allocation: Allocation) -> list[str] | None:
+    """The node selector of a claim's devices as a text; None if it selects by more than labels."""
     selector = allocation.node_selector
     if selector is None or any(term.match_fields for term in selector.node_selector_terms):
         return None

@@ -1,4 +1,4 @@
-"""The claims of a pod: which they are, why one is not to be had, and where one that is allocated can be used."""
+"""The claims of a pod for devices, and the reasons why one of them is not usable, in kube-scheduler's words."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from session_scheduler.model.objects import Pod
 
 
 def claim_names(pod: Pod) -> list[tuple[str, bool]] | Refusal:
-    """(name, whether it was made for the pod) of each claim; without those that need not exist."""
+    """(name, whether it was generated for the pod) for each claim, without templates that need no claim."""
     found: list[tuple[str, bool]] = []
     for entry in pod.spec.resource_claims:
         named = entry.get("resourceClaimName")
@@ -39,33 +39,33 @@ def claim_names(pod: Pod) -> list[tuple[str, bool]] | Refusal:
 
 
 def pod_claims(pod: Pod, known: Mapping[str, ResourceClaim]) -> list[ResourceClaim] | Gate:
-    """The pod's claims as they are seen, or why the pod must wait for one, and for which."""
+    """The pod's claims as watched, or a gate with the claim that the pod must wait for."""
     names = claim_names(pod)
     if isinstance(names, Refusal):
         return Gate(names.reason)
     found = []
-    for name, made in names:
+    for name, generated in names:
         key = f"{pod.metadata.namespace}/{name}"
         claim = known.get(key)
-        reason = f'could not find ResourceClaim "{key}"' if claim is None else _not_usable(claim, pod, made=made)
+        reason = f'could not find ResourceClaim "{key}"' if claim is None else _problem(claim, pod, generated=generated)
         if claim is None or reason is not None:
             return Gate(reason or "", (ResourceClaim, key))
         found.append(claim)
     return found
 
 
-def _not_usable(claim: ResourceClaim, pod: Pod, *, made: bool) -> str | None:
-    """Why a claim is not one for the pod; `made`: for it alone."""
+def _problem(claim: ResourceClaim, pod: Pod, *, generated: bool) -> str | None:
+    """Why the pod cannot use the claim; None if it can. `generated`: the claim is generated for the pod."""
     if claim.metadata.deletion_timestamp is not None:
         return f'resourceclaim "{claim.metadata.name}" is being deleted'
     owners = claim.metadata.owner_references
-    if made and not any(owner.controller and owner.uid == pod.metadata.uid for owner in owners):
+    if generated and not any(owner.controller and owner.uid == pod.metadata.uid for owner in owners):
         return f"ResourceClaim {claim.key} was not created for Pod {pod.key} (Pod is not owner)"
     return None
 
 
 def unknown_class(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Refusal | None:
-    """Why a claim's requests are none that could be allocated; None where they are. Raises AttemptError."""
+    """Why a claim's requests cannot be allocated on any node; None if they may. Raises AttemptError."""
     for request in claim.spec.devices.requests:
         asks: list[tuple[str, Any]] = [(f"{request.name}/{one.name}", one) for one in request.first_available]
         if request.exactly is not None:
@@ -82,7 +82,7 @@ def unknown_class(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> R
 
 
 def unusable(claim: ResourceClaim, allocation: Allocation, pod: Pod) -> Refusal | None:
-    """Why a pod cannot use what a claim has; None where it can, somewhere. Raises AttemptError."""
+    """Why a pod cannot use an allocated claim on any node; None if it may. Raises AttemptError."""
     if len(claim.status.reserved_for) >= CONSUMERS_LIMIT and not claim.reserved_by(pod.metadata.uid):
         return Refusal("resourceclaim in use")
     for number, term in enumerate(allocation.node_selector.node_selector_terms if allocation.node_selector else ()):
@@ -94,7 +94,7 @@ def unusable(claim: ResourceClaim, allocation: Allocation, pod: Pod) -> Refusal 
 
 
 def ready(claim: ResourceClaim, allocation: Allocation) -> bool | str:
-    """Whether all devices' binding conditions hold; why binding has failed, where one says so."""
+    """Whether the binding conditions of all devices are met; the reason if the binding of one failed."""
     for result in allocation.devices.results:
         if not result.binding_conditions:
             continue
@@ -115,7 +115,7 @@ def ready(claim: ResourceClaim, allocation: Allocation) -> bool | str:
 
 
 def made_by_owner(claims: Iterable[ResourceClaim]) -> dict[str, list[ResourceClaim]]:
-    """The claims with devices that a scheduler made for pods' extended resources, by the pod's uid."""
+    """The allocated claims that a scheduler created for pods' extended resources, by the pod's uid."""
     found: dict[str, list[ResourceClaim]] = {}
     for claim in claims:
         if EXTENDED_CLAIM in claim.metadata.annotations and claim.status.allocation is not None:
@@ -125,5 +125,5 @@ def made_by_owner(claims: Iterable[ResourceClaim]) -> dict[str, list[ResourceCla
 
 
 def waits_for_conditions(allocation: Allocation) -> bool:
-    """Whether a device becomes usable only after conditions."""
+    """Whether a device has binding conditions."""
     return any(result.binding_conditions for result in allocation.devices.results)

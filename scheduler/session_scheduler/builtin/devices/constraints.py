@@ -1,4 +1,4 @@
-"""Attributes that the devices of a claim must share, or in which they must differ; kept as devices come and go."""
+"""The constraints of a claim: attributes that its devices must share, or must differ in. `search` keeps their state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _Value = tuple[str, int | bool | str]
 
 
 def attribute_of(device: Device, driver: str, name: str) -> DeviceAttribute | None:
-    """An attribute by its whole name; the driver's own may be without the domain."""
+    """An attribute by its qualified name; the driver's own attributes may omit the domain."""
     found = device.attributes.get(name)
     if found is None:
         domain, slash, short = name.partition("/")
@@ -19,7 +19,7 @@ def attribute_of(device: Device, driver: str, name: str) -> DeviceAttribute | No
 
 
 class Constraint(ABC):
-    """Of one attempt. For every `add` that said yes there is one `remove` with the same arguments."""
+    """The constraint in one attempt. Each `add` that returned True is undone by a `remove` with the same request."""
 
     def __init__(self, attribute: str, requests: tuple[str, ...]) -> None:
         self._attribute = attribute
@@ -27,7 +27,7 @@ class Constraint(ABC):
         self._devices = 0
 
     def add(self, request: str, full: str, device: Device, driver: str) -> bool:
-        """Whether the device may be allocated too; `full` is the subrequest's name after its parent's."""
+        """Add a device; False if it violates the constraint. `full` is the subrequest's name after its parent's."""
         if not self._concerns(request, full):
             return True
         attribute = attribute_of(device, driver, self._attribute)
@@ -37,7 +37,7 @@ class Constraint(ABC):
         return True
 
     def remove(self, request: str, full: str) -> None:
-        """The device is allocated no more."""
+        """Remove a device."""
         self._devices -= self._concerns(request, full)
 
     def _concerns(self, request: str, full: str) -> bool:
@@ -45,11 +45,11 @@ class Constraint(ABC):
 
     @abstractmethod
     def _allows(self, request: str, value: _Value | None) -> bool:
-        """Whether a device with this value may be allocated too; if so, the value is remembered."""
+        """Whether a device with this value satisfies the constraint; if so, remembers the value."""
 
 
 class Shared(Constraint):
-    """matchAttribute: all devices have one value."""
+    """matchAttribute: all devices have the same value."""
 
     _value: _Value | None = None
 
@@ -61,7 +61,7 @@ class Shared(Constraint):
 
 
 class Distinct(Constraint):
-    """distinctAttribute: no two have the same value. As kube-scheduler it remembers one value for each request."""
+    """distinctAttribute: no two devices have the same value. Like kube-scheduler it remembers one value per request."""
 
     def __init__(self, attribute: str, requests: tuple[str, ...]) -> None:
         super().__init__(attribute, requests)
@@ -81,7 +81,7 @@ class Distinct(Constraint):
 
 
 def started(constraint: DeviceConstraint) -> Constraint | None:
-    """The constraint at the start of an attempt; None for a kind that is not known."""
+    """The constraint at the start of an attempt; None for an unknown kind."""
     if constraint.match_attribute is not None:
         return Shared(constraint.match_attribute, constraint.requests)
     if constraint.distinct_attribute is not None:

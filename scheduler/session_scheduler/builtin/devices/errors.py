@@ -1,21 +1,21 @@
-"""Why devices cannot be allocated for a reason that no other node would change."""
+"""The error of an allocation that fails on every node, and the placeholder for the claim in its message."""
 
 from __future__ import annotations
 
 from session_scheduler.errors import FluenceError
 
 CLAIM = "\N{OBJECT REPLACEMENT CHARACTER}"
-"""Stands in a text for the claim that it is about: what was found for one claim holds for others that are equal."""
+"""The placeholder for the claim's name in a message, so that equal claims can share a cached error."""
 
 
 class AllocationError(FluenceError):
-    """Something is wrong with a claim, a class or what a node offers: the pod cannot be placed for now."""
+    """A claim, a class or a resource slice is invalid: the attempt to place the pod fails."""
 
     def __init__(self, text: str, claim: int = -1) -> None:
         super().__init__(text)
         self.claim = claim
-        """Which of the claims that are allocated together the text is about; -1 for none."""
+        """The index of the claim in the message among those allocated together; -1 for none."""
 
     def text_for(self, claims: list[str]) -> str:
-        """The text with the claim's name in it."""
+        """The message with the claim's name."""
         return str(self).replace(CLAIM, claims[self.claim]) if self.claim >= 0 else str(self)

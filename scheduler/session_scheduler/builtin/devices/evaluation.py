@@ -1,4 +1,4 @@
-"""The evaluation of nodes by their devices: once for all nodes that are alike, within a budget of work."""
+"""The evaluation of nodes by their devices, for DynamicResources: once for each shape, within limits on work."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _encoder: Final = msgspec.json.Encoder(order="sorted")
 
 @dataclass(frozen=True, slots=True)
 class ShapeAnswer:
-    """What nodes of one shape answer."""
+    """The result for all nodes of one shape."""
 
     fits: bool
     reason: str = ""
     rank: int = 0
-    """How early the chosen alternatives come in their lists."""
+    """The higher, the earlier the chosen alternatives come in their lists."""
 
 
 class DeviceEvaluator:
-    """Kept over sessions: what was found out holds while the slices' contents and the classes are the same."""
+    """Evaluates claims on nodes. It caches results over sessions until the slices' contents or the classes change."""
 
     def __init__(self, holdings: Holdings, steps: int, cost: int) -> None:
         self._holdings = holdings
@@ -62,7 +62,7 @@ class DeviceEvaluator:
         self._selected: dict[NodeSelector, BoolColumn] = {}
 
     def start(self, session: Session) -> None:
-        """Look at the slices, classes and nodes as they are in this session."""
+        """Use the slices, classes and nodes of this session."""
         table = session.table
         cache = id(session.snapshot.cache)
         classes = (cache, session.objects_version(DeviceClass))
@@ -80,7 +80,7 @@ class DeviceEvaluator:
             self._selected = {}
 
     def selected(self, selector: NodeSelector) -> BoolColumn:
-        """The rows that a selector picks."""
+        """The rows that a selector selects."""
         found = self._selected.get(selector)
         if found is None:
             if len(self._selected) >= _MOST_SPECS:
@@ -89,26 +89,26 @@ class DeviceEvaluator:
         return found
 
     def open(self) -> None:
-        """A session begins: selectors may cost so much in it, whoever wrote them."""
+        """Reset the CEL cost limit, at the beginning of a session."""
         self._matching.left = self._cost
 
     def attempt(self) -> None:
-        """A pod is tried: so many choices may be looked at for it."""
+        """Reset the limit of search steps, at the beginning of a pod's attempt."""
         self._left = self._steps
 
     def outcomes(self, specs: Sequence[ResourceClaimSpec], rows: RowIndex) -> tuple[list[ShapeAnswer], RowIndex]:
-        """What the rows answer to claims that are allocated together: different answers, and which each row gives.
+        """The distinct results for claims that are allocated together, and the index of each row's result.
 
-        Raises AllocationError where something is wrong that no other node would change.
+        Raises AllocationError for an error that is the same on every node.
         """
         if not specs or not len(rows):
             return [ShapeAnswer(fits=True)], np.zeros(len(rows), np.int64)
         known = self._of_specs(specs)
         numbers = self._shapes.of(rows, self._holdings.usage)
-        shapes, firsts, places = np.unique(numbers, return_index=True, return_inverse=True)
+        shapes, firsts, indices = np.unique(numbers, return_index=True, return_inverse=True)
         found = [self._outcome(known, shape, specs, int(rows[first]))
                  for shape, first in zip(shapes.tolist(), firsts.tolist(), strict=True)]  # fmt: skip
-        return found, places
+        return found, indices
 
     def _of_specs(self, specs: Sequence[ResourceClaimSpec]) -> dict[int, ShapeAnswer | AllocationError]:
         key = _encoder.encode(specs)
@@ -126,10 +126,10 @@ class DeviceEvaluator:
         found = known.get(shape)
         if found is None:
             try:
-                found = self._searched(specs, row)
+                found = self._evaluate(specs, row)
             except AllocationError as error:
                 found = error
-            except OutOfWorkError:  # what was found out is kept, so that the next attempt gets further
+            except OutOfWorkError:  # the results so far stay cached, so that the next attempt gets further
                 node = self._inventory.name_of(row)
                 raise AllocationError(f"node {node}: timed out trying to allocate devices") from None
             known[shape] = found
@@ -137,7 +137,7 @@ class DeviceEvaluator:
             raise found
         return found
 
-    def _searched(self, specs: Sequence[ResourceClaimSpec], row: int) -> ShapeAnswer:
+    def _evaluate(self, specs: Sequence[ResourceClaimSpec], row: int) -> ShapeAnswer:
         chosen = self._search(specs, row)
         if chosen is not None:
             rank = sum(rank_of(spec, {one.ask.full for one in own}) for spec, own in zip(specs, chosen, strict=True))
@@ -156,7 +156,7 @@ class DeviceEvaluator:
     def allocated(
         self, claims: Sequence[ResourceClaim], row: int, node: str, classes: Mapping[str, DeviceClass]
     ) -> list[Allocation] | None:
-        """What the claims get on a node; None where they get nothing there."""
+        """The allocations of the claims on a node; None if there are none."""
         self.attempt()
         try:
             chosen = self._search([claim.spec for claim in claims], row)
@@ -168,10 +168,10 @@ class DeviceEvaluator:
 
 
 def rank_of(spec: ResourceClaimSpec, names: Collection[str]) -> int:
-    """How early the alternatives of these names come in their lists."""
+    """The rank of the alternatives with these names: the higher, the earlier they come in their lists."""
     return sum(
-        FIRST_AVAILABLE_LIMIT - place
+        FIRST_AVAILABLE_LIMIT - index
         for request in spec.devices.requests
-        for place, one in enumerate(request.first_available)
+        for index, one in enumerate(request.first_available)
         if f"{request.name}/{one.name}" in names
     )

@@ -1,7 +1,7 @@
-"""Extended resources that device classes stand for: the requests of a claim that a pod gets for them.
+"""Extended resources that device classes map to devices, and the device requests of the claim that a pod gets for them.
 
-A node that offers the resource itself, by a device plugin, keeps doing so; elsewhere devices of the class are
-allocated.
+If a node offers the resource itself, through a device plugin, the pod uses that; on other nodes DynamicResources
+allocates devices of the class.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from session_scheduler.model.requests import is_scalar
 
 
 class ExtendedResources:
-    """Which extended resources device classes stand for; kept while the classes stay as they are."""
+    """The device class of each mapped extended resource, cached until the classes change."""
 
     def __init__(self) -> None:
         self._version: object = None
         self._classes: dict[str, DeviceClass] = {}
 
     def __contains__(self, name: str) -> bool:
-        """Whether a class stood for the resource when they were last looked at."""
+        """Whether a class mapped the resource at the last `refresh`."""
         return name in self._classes and is_extended(name)
 
     def refresh(self, session: Session) -> None:
-        """See the classes as they are in a session."""
+        """Read the classes of a session."""
         version = (id(session.snapshot.cache), session.objects_version(DeviceClass))
         if version != self._version:
             self._version, self._classes = version, _by_resource(session.objects(DeviceClass))
 
     def among(self, requests: Iterable[str]) -> dict[str, DeviceClass]:
-        """The class for each of the requested resources that one stands for."""
+        """The device class of each requested resource that has one."""
         if not self._classes:
             return {}
         return {name: self._classes[name] for name in requests if name in self}
 
 
 def is_extended(name: str) -> bool:
-    """Whether devices could be allocated for a resource of this name."""
+    """Whether a device class can map a resource of this name."""
     return name.startswith(CLASS_PREFIX) or (
         is_scalar(name) and "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
     )
 
 
 def _by_resource(classes: Mapping[str, DeviceClass]) -> dict[str, DeviceClass]:
-    """By resource; where several classes name one, the youngest has it, and of equal ones the first by name."""
+    """The class of each resource; among several the youngest, then the first by name."""
     found: dict[str, DeviceClass] = {f"{CLASS_PREFIX}{name}": one for name, one in classes.items()}
     for one in sorted(classes.values(), key=lambda one: one.metadata.name, reverse=True):
         name = one.spec.extended_resource_name
@@ -67,7 +67,7 @@ def _by_resource(classes: Mapping[str, DeviceClass]) -> dict[str, DeviceClass]:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one container needs: a request of its own, and which requests it uses."""
+    """A container's own request, if it needs one, and the requests that it uses."""
 
     request: DeviceRequest | None
     mappings: tuple[RequestMapping, ...]
@@ -79,9 +79,9 @@ _NOTHING = _Part(None, ())
 def requests_for(
     pod: Pod, classes: Mapping[str, DeviceClass]
 ) -> tuple[tuple[DeviceRequest, ...], tuple[RequestMapping, ...]]:
-    """The requests for these resources of the pod's containers, and which container uses which of them.
+    """The device requests for these resources of the pod's containers, and the mapping of containers to requests.
 
-    Init containers that end use the devices of the containers after them before they get any of their own.
+    Init containers that are not sidecars reuse the devices of later containers before they get their own.
     """
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     firsts = len(pod.spec.init_containers)
@@ -111,18 +111,18 @@ def _count(request: DeviceRequest) -> int:
 
 
 def _part(number: int, container: Container, resource: str, name: str, reusable: Iterable[DeviceRequest]) -> _Part:
-    """What a container needs of a resource, beside the requests that it may use."""
-    asked = container.resources.requests
-    amount = thousandths(asked.get(resource, 0))
+    """A container's part for a resource, given the requests that it can reuse."""
+    amounts = container.resources.requests
+    amount = thousandths(amounts.get(resource, 0))
     if amount % 1000 or not amount:
         return _NOTHING
-    count, had, mappings = amount // 1000, 0, []
+    count, reused, mappings = amount // 1000, 0, []
     for one in reusable:
-        had += _count(one)
+        reused += _count(one)
         mappings.append(RequestMapping(container_name=container.name, resource_name=resource, request_name=one.name))
-        if had >= count:
+        if reused >= count:
             return _Part(None, tuple(mappings))
-    own = f"container-{number}-request-{sorted(asked).index(resource)}"
-    exactly = ExactRequest(device_class_name=name, count=count - had)
+    own = f"container-{number}-request-{sorted(amounts).index(resource)}"
+    exactly = ExactRequest(device_class_name=name, count=count - reused)
     mappings.append(RequestMapping(container_name=container.name, resource_name=resource, request_name=own))
     return _Part(DeviceRequest(name=own, exactly=exactly), tuple(mappings))

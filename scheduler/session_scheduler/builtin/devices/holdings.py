@@ -1,8 +1,8 @@
-"""Allocations that were decided on and are not seen in the cluster yet: whose they are, so that no other claim gets
-them.
+"""Held allocations: allocations that the scheduler decided and that the watch does not show yet.
 
-Pods that share a claim share its allocation, which is free when the last of them lets go before it was written. What
-was written counts until the cluster shows a claim that is as new, or is as new without the claim.
+DynamicResources keeps them, so that it gives no device to two claims. Pods that share a claim share its allocation. An
+unwritten allocation is free after the last pod's `release`. A written one counts until the watch shows the claim at
+least as new, or shows that it was deleted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Held:
     """One claim's allocation."""
 
     claim: ResourceClaim
-    """As it was when this was decided, or as it was written."""
+    """The claim at the time of the decision, or as written."""
     allocation: Allocation
     pods: set[str] = field(default_factory=set)
     """Uids."""
@@ -27,28 +27,28 @@ class Held:
 
 
 class Holdings:
-    """All of them, by the claim's uid, and what all claims use together."""
+    """The held allocations by the claim's uid, and the usage of all claims together."""
 
     def __init__(self) -> None:
         self.usage = Usage()
         self.version = 0
-        """Moves with every change of what is allocated."""
+        """Increases with every change of an allocation."""
         self._held: dict[str, Held] = {}
         self._of_pod: dict[str, list[str]] = {}
         self._counted: dict[str, Allocation] = {}
         self._elsewhere: dict[str, Allocation] = {}
-        """What claims were given by others while something else was decided for them here."""
+        """Allocations that another client wrote for claims with a different decision here."""
         self._seen: dict[str, ResourceClaim] = {}
         self._seen_version = -1
         self._unseen: dict[str, ResourceClaim] = {}
-        """What was written of claims that are not, or not any more, in the cluster as it is seen."""
+        """Written claims that the watch does not show yet, or no longer shows."""
 
-    # ------------------------------------------------------------------ what is seen
+    # ------------------------------------------------------------------ watched claims
 
     def see(self, claims: Mapping[str, ResourceClaim], version: int, newest: int = 0) -> None:
-        """Update from the claims of the cluster, if they are not those that were seen last.
+        """Update from the watched claims if `version` changed.
 
-        `newest` is the highest resourceVersion that was seen: what is older and not there is gone.
+        `newest` is the highest resourceVersion watched: an older written claim that is absent was deleted.
         """
         for uid, written in list(self._unseen.items()):
             seen = claims.get(written.key)
@@ -82,12 +82,12 @@ class Holdings:
             self._count_elsewhere(uid, claim.status.allocation)
 
     def _count(self, uid: str, allocation: Allocation | None) -> None:
-        """What a claim has, as far as it is known; no other client has given it anything else."""
+        """Set a claim's allocation, without a different one by another client."""
         self._count_in(self._elsewhere, uid, None)
         self._count_in(self._counted, uid, allocation)
 
     def _count_elsewhere(self, uid: str, allocation: Allocation | None) -> None:
-        """What another client gave a claim: taken, too, until what was decided here is given up."""
+        """Set the allocation that another client wrote. It counts in addition until the decision here is released."""
         decided = self._counted.get(uid)
         same = allocation is None or (decided is not None and allocation.devices == decided.devices)
         self._count_in(self._elsewhere, uid, None if same else allocation)
@@ -104,24 +104,24 @@ class Holdings:
             counted[uid] = allocation
         self.version += 1
 
-    # ------------------------------------------------------------------ what is decided
+    # ------------------------------------------------------------------ decisions
 
     def now(self, claim: ResourceClaim) -> ResourceClaim:
-        """The claim as it is by now: what was written of it may not be seen yet."""
+        """The newest version of the claim: as written, if the watch does not show that yet."""
         held = self._held.get(claim.metadata.uid)
         return held.claim if held is not None and held.written and not newer(claim, held.claim) else claim
 
     def of(self, claim: ResourceClaim) -> Allocation | None:
-        """What was decided for a claim."""
+        """The allocation decided for a claim."""
         held = self._held.get(claim.metadata.uid)
         return held.allocation if held is not None else None
 
     def of_pod(self, uid: str) -> list[Held]:
-        """What was decided for a pod's claims."""
+        """The allocations decided for a pod's claims."""
         return [self._held[claim] for claim in self._of_pod.get(uid, ()) if claim in self._held]
 
     def hold(self, pod: str, claim: ResourceClaim, allocation: Allocation) -> None:
-        """Keep an allocation for a pod; the one that other pods hold already where they share the claim."""
+        """Hold an allocation for a pod. A pod that shares the claim joins the allocation held for the others."""
         uid = claim.metadata.uid
         held = self._held.get(uid)
         if held is None:
@@ -131,7 +131,7 @@ class Holdings:
         self._of_pod.setdefault(pod, []).append(uid)
 
     def release(self, pod: str) -> None:
-        """Let go of what was decided for a pod. What was written stays until something newer is seen."""
+        """Release the decisions for a pod. Written allocations stay until the watch shows a newer claim."""
         for uid in self._of_pod.pop(pod, ()):
             held = self._held.get(uid)
             if held is None:
@@ -144,7 +144,7 @@ class Holdings:
                 self._count(uid, seen.status.allocation if seen is not None and same else None)
 
     def wrote(self, claim: ResourceClaim) -> None:
-        """The claim was written, and is so."""
+        """Note that the claim was written."""
         held = self._held.get(claim.metadata.uid)
         allocation = claim.status.allocation
         seen = self._seen.get(claim.key)
@@ -160,7 +160,7 @@ class Holdings:
             self._count(claim.metadata.uid, allocation)
 
     def forget(self, uid: str) -> None:
-        """What was decided for a claim is another's now."""
+        """Drop everything that is known of a claim: its written form replaces it, or it was deleted."""
         self._forget(uid)
         self._count(uid, None)
 
@@ -170,6 +170,6 @@ class Holdings:
 
 
 def newer(claim: ResourceClaim, than: ResourceClaim) -> bool:
-    """Whether a claim is at least as new: its resourceVersions are numbers that grow (Kubernetes 1.35 and later)."""
+    """Whether a claim is at least as new: resourceVersions are increasing numbers (Kubernetes 1.35 and later)."""
     one, other = claim.metadata.resource_version, than.metadata.resource_version
     return int(one) >= int(other) if one.isdecimal() and other.isdecimal() else True

@@ -1,7 +1,7 @@
-"""Which pools of devices each node has, from the slices that drivers publish.
+"""The inventory of devices: the pools of each node, from the ResourceSlices that drivers publish.
 
-Slices of an older generation than their pool's newest are obsolete; a pool is incomplete while slices of its
-generation are missing, and invalid where its slices contradict each other.
+Slices of an older generation than their pool's newest are obsolete. A pool is incomplete while slices of its
+generation are missing, and invalid if its slices contradict each other.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ class Pool:
     incomplete: bool = False
     invalid: bool = False
     slices: tuple[ResourceSlice, ...] = ()
-    """Those with devices for the node, by name."""
+    """The slices with devices for the node, by name."""
     elsewhere: tuple[ResourceSlice, ...] = ()
     """The other slices of the same generation, whose devices share its counters."""
     counters: Counters | None = None
     local: bool = False
-    """Whether all of it belongs to the one node: then its name is of no account to what fits."""
+    """Whether the whole pool belongs to one node: then its name does not affect the result."""
 
     @property
     def binds_with_conditions(self) -> bool:
-        """Whether a device becomes usable only after conditions: such pools come last."""
+        """Whether a device has binding conditions: such pools come last."""
         return any(device.binding_conditions for part in self.slices for device in part.spec.devices)
 
 
 @dataclass(slots=True)
 class NodePools:
-    """What one node has, in the order in which it is tried."""
+    """The pools of one node in the order of the search."""
 
     pools: tuple[Pool, ...]
     shape: tuple[object, ...]
-    """Equal for nodes whose pools are alike, as long as nothing of them is allocated."""
+    """Equal for nodes with equal pools, regardless of usage."""
 
 
 class Inventory:
-    """All slices, looked at from nodes. Kept while slices and nodes stay as they are."""
+    """The pools of all nodes. It is valid until slices or nodes change."""
 
     def __init__(self, slices: Iterable[ResourceSlice], view: NodeView) -> None:
         self._view = view
@@ -75,15 +75,15 @@ class Inventory:
                 self._shared.append(part)
 
     def of(self, row: int) -> NodePools:
-        """What the node in a row has."""
+        """The pools of the node in a row."""
         found = self._found.get(row)
         if found is None:
             pools = self._gathered(row)
             found = self._found[row] = NodePools(pools, tuple(self._shape(pool, row) for pool in pools))
         return found
 
-    def met(self, row: int) -> bool:
-        """Whether `of` was asked for the row before."""
+    def has_computed(self, row: int) -> bool:
+        """Whether `of` was called for the row before."""
         return row in self._found
 
     def name_of(self, row: int) -> str:
@@ -120,7 +120,7 @@ class Inventory:
     def reached(
         self, row: int, name: str, node: str | None, all_nodes: bool | None, selector: NodeSelector | None
     ) -> bool:
-        """Whether what says so much of its nodes can be had from this one."""
+        """Whether devices with this node name, flag and selector are available on this node."""
         if node:
             return node == name
         if all_nodes or selector is None:
@@ -131,7 +131,7 @@ class Inventory:
         return bool(mask[row])
 
     def _pool(self, id_: PoolId, parts: list[ResourceSlice], node: str) -> Pool | None:
-        """The pool with these slices for the node; None where a newer generation has none for it."""
+        """The pool with these slices for the node; None if a newer generation has no slice for the node."""
         generation, count = parts[0].spec.pool.generation, parts[0].spec.pool.resource_slice_count
         local = all(part.spec.node_name == node for part in parts)
         if len(parts) == count:
@@ -157,7 +157,7 @@ class Inventory:
         return (*flags, pool.id[1], counters, slices, tuple(map(self._content, pool.elsewhere)), own)
 
     def _content(self, part: ResourceSlice) -> bytes:
-        """What a slice says of its devices and counters, but not of where it is."""
+        """The devices, counters and node binding of a slice, without its own node and pool name."""
         found = self._contents.get(part.metadata.name)
         if found is None:
             spec = part.spec
@@ -196,7 +196,7 @@ def _is_amount(value: Quantity) -> bool:
 
 
 def _counter_sets(parts: Iterable[ResourceSlice]) -> Counters | None:
-    """All counter sets; None where a name is there twice, or an amount is none."""
+    """All counter sets; None for a duplicate name or an invalid quantity."""
     found: Counters = {}
     for part in parts:
         for one in part.spec.shared_counters:

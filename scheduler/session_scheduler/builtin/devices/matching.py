@@ -1,4 +1,7 @@
-"""Which devices selectors pick: each expression compiled once, and evaluated once for all devices that are alike."""
+"""The evaluation of CEL device selectors, with caches: compiles each expression once, evaluates it once per content.
+
+`search` uses it to match devices.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,11 @@ _encoder: Final = msgspec.json.Encoder(order="sorted")
 
 
 class OutOfWorkError(Exception):
-    """What an attempt, or a session, may cost is used up; what was found out is kept for the next one."""
+    """An attempt used up its search steps, or a session its CEL cost. The cached results help the next attempt."""
 
 
 class Matching:
-    """Answers for (expression, device's content), which hold whatever the session."""
+    """The answers by expression and device content, cached over sessions."""
 
     def __init__(self) -> None:
         self._programs: dict[str, Program | CompileError] = {}
@@ -30,20 +33,20 @@ class Matching:
         self._contents: dict[tuple[str, bytes], int] = {}
         self._ids: dict[int, tuple[Device, str, int]] = {}
         self.left = 0
-        """The cost that evaluations may have yet, in this session."""
+        """The remaining CEL cost in this session."""
 
-    def picks(self, device: Device, driver: str, selectors: Iterable[DeviceSelector], of: str, claim: int) -> bool:
-        """Whether a device is all that the selectors want; `of` says whose they are, in errors.
+    def matches(self, device: Device, driver: str, selectors: Iterable[DeviceSelector], owner: str, claim: int) -> bool:
+        """Whether a device matches all of the selectors; `owner` names their owner in errors.
 
-        Raises AllocationError where an expression has no answer, and OutOfWorkError.
+        Raises AllocationError if an expression fails, and OutOfWorkError.
         """
         for number, selector in enumerate(selectors):
             text = selector.cel.expression if selector.cel is not None else ""
             answer = self._answer(text, device, driver)
             if isinstance(answer, CompileError):
-                raise AllocationError(f"{of}: selector #{number}: CEL compile error: {answer}", claim)
+                raise AllocationError(f"{owner}: selector #{number}: CEL compile error: {answer}", claim)
             if isinstance(answer, EvaluationError):
-                raise AllocationError(f"{of}: selector #{number}: CEL runtime error: {answer}", claim)
+                raise AllocationError(f"{owner}: selector #{number}: CEL runtime error: {answer}", claim)
             if not answer:
                 return False
         return True
@@ -59,7 +62,7 @@ class Matching:
                 raise OutOfWorkError
             if len(self._answers) >= _MOST_ANSWERS:
                 self._answers.clear()
-            answer, cost = _evaluated(program, device, driver)
+            answer, cost = _evaluate(program, device, driver)
             self.left -= cost
             self._answers[key] = answer
         return answer
@@ -77,7 +80,7 @@ class Matching:
         return found
 
     def _content(self, device: Device, driver: str) -> int:
-        """A number for what selectors can read of a device."""
+        """A number for the parts of a device that selectors can read."""
         known = self._ids.get(id(device))
         if known is not None and known[0] is device and known[1] == driver:
             return known[2]
@@ -85,13 +88,13 @@ class Matching:
         if len(self._ids) >= _MOST_ANSWERS or len(self._contents) >= _MOST_ANSWERS:
             self._ids.clear()
             self._contents.clear()
-            self._answers.clear()  # they go by the contents' numbers
+            self._answers.clear()  # their keys contain the numbers
         number = self._contents.setdefault((driver, _encoder.encode(read)), len(self._contents))
         self._ids[id(device)] = (device, driver, number)
         return number
 
 
-def _evaluated(program: Program, device: Device, driver: str) -> tuple[bool | EvaluationError, int]:
+def _evaluate(program: Program, device: Device, driver: str) -> tuple[bool | EvaluationError, int]:
     try:
         names = {"device": device_variable(device, driver)}
     except EvaluationError as error:

@@ -1,4 +1,4 @@
-"""Claims that keep a pod from every node although no other pod uses them: they lose their devices, and get others.
+"""The deallocation of claims that keep a pod from all nodes and that no other pod uses, so that they get other devices.
 
 Source: kube-scheduler's plugin DynamicResources (PostFilter).
 """
@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Repairs:
-    """What sessions found, carried out by a task of the plugin's own: sessions write nothing."""
+    """The claims to deallocate. Sessions note them, and a background task writes them, because sessions do no I/O."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, ResourceClaim] = {}
@@ -36,9 +36,8 @@ class Repairs:
         unavailable: Mapping[TaskClass, Mapping[str, ResourceClaim]],
         extended: Collection[TaskClass],
     ) -> None:
-        """Of each pod that a session could not place, one claim that cannot be used where the pod could go.
-
-        Or, of a class with extended resources, one that was made for an attempt that came to nothing.
+        """Note one claim of each pod that the session could not place: an unusable one that is otherwise unused, or,
+        for a class with extended resources, the claim of a failed attempt.
         """
         if not unavailable and not extended:
             return
@@ -59,7 +58,7 @@ class Repairs:
 
     @asynccontextmanager
     async def serve(self, runtime: Runtime) -> AsyncGenerator[None]:
-        """Carry out what is noted, for as long as this is entered."""
+        """Deallocate noted claims while this context is entered."""
         self._noted = asyncio.Event()
         async with alongside(self._run(runtime, self._noted)):
             yield
@@ -74,6 +73,6 @@ class Repairs:
                     continue
                 try:
                     await runtime.cluster.allocate_claim(claim, ResourceClaimStatus())
-                    _log.info("a claim was deallocated: it kept a pod from every node", claim=claim.key)
-                except FluenceError as error:  # it has changed: the next session looks at it again
-                    _log.info("a claim was not deallocated", claim=claim.key, error=str(error))
+                    _log.info("deallocated a claim that kept a pod from all nodes", claim=claim.key)
+                except FluenceError as error:  # the claim changed: the next session checks it again
+                    _log.info("failed to deallocate a claim", claim=claim.key, error=str(error))

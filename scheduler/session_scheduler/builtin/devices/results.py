@@ -1,4 +1,4 @@
-"""What is written of a claim's devices: the results, the drivers' configuration, and from which nodes they are had."""
+"""The allocation to write for a claim: the results, the drivers' configuration and the node selector."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def allocation(
 
 def _result(claim: ResourceClaim, number: int, one: Chosen) -> AllocatedDevice:
     driver, pool, device = one.of.id
-    seed = f"{claim.metadata.uid}/{number}/{driver}/{pool}/{device}"  # no chance: equal sessions write equal bytes
+    seed = f"{claim.metadata.uid}/{number}/{driver}/{pool}/{device}"  # deterministic: equal sessions write equal bytes
     return AllocatedDevice(
         request=one.ask.full,
         driver=driver,
@@ -51,7 +51,7 @@ def _result(claim: ResourceClaim, number: int, one: Chosen) -> AllocatedDevice:
 def _of_classes(
     claim: ResourceClaim, chosen: Sequence[Chosen], classes: Mapping[str, DeviceClass]
 ) -> list[AllocatedConfig]:
-    """Each class' configuration once, for all requests that have devices of the class."""
+    """The configuration of each class, once for all requests with devices of the class."""
     names: dict[str, list[str]] = {}
     for request in claim.spec.devices.requests:
         asks = [one.ask for one in chosen if request.name in (one.ask.parent or one.ask.name,)]
@@ -66,7 +66,7 @@ def _of_classes(
 
 
 def _own(claim: ResourceClaim, chosen: Sequence[Chosen]) -> list[AllocatedConfig]:
-    """The claim's own configuration, as far as it concerns what was chosen."""
+    """The claim's own configuration for the chosen alternatives."""
     selected = {one.ask.parent: one.ask.full for one in chosen if one.ask.parent}
     found = []
     for config in claim.spec.devices.config:
@@ -81,7 +81,7 @@ def _own(claim: ResourceClaim, chosen: Sequence[Chosen]) -> list[AllocatedConfig
 
 
 def _nodes(chosen: Sequence[Chosen], node: str) -> NodeSelector | None:
-    """The node where a device belongs to one, else what all devices' selectors have in common."""
+    """The node's name if a device is local to it, else the combined selectors of all devices."""
     expressions: list[LabelSelectorRequirement] = []
     fields: list[LabelSelectorRequirement] = []
     for one in chosen:

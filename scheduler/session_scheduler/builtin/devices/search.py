@@ -1,7 +1,7 @@
-"""Devices for the claims of one pod on one node: the first combination that satisfies all requests, in order.
+"""The search for the devices of one pod's claims on one node: the first combination that satisfies all requests.
 
-One device after the other is chosen for each request of each claim; where it goes no further, the last choice is
-undone. Pools, slices and devices are tried in order, so the answer is the same every time.
+It is a depth-first search with backtracking: it chooses one device after the other for each request of each claim. It
+tries pools, slices and devices in a fixed order, so the result is deterministic. `evaluation` runs it for each shape.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BLOCKING: Final = ("NoSchedule", "NoExecute")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A device, and where it is from."""
+    """A device with its slice and pool."""
 
     id: DeviceId
     device: Device
@@ -44,7 +44,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class Ask:
-    """A request, or one of its alternatives, as it is tried on the node."""
+    """A request, or one of its alternatives, on the node."""
 
     name: str
     parent: str
@@ -52,7 +52,7 @@ class Ask:
     of_class: DeviceClass
     count: int = 0
     all_devices: tuple[Candidate, ...] | None = None
-    """For the mode All: which they are."""
+    """For the allocation mode All: all matching devices."""
 
     @property
     def full(self) -> str:
@@ -61,13 +61,13 @@ class Ask:
 
     @property
     def admin(self) -> bool:
-        """Whether it looks at devices without taking them."""
+        """Whether the request has admin access, which does not allocate devices."""
         return not self.parent and bool(self.exact.admin_access)
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """One device of the answer."""
+    """One device of the result."""
 
     ask: Ask
     of: Candidate
@@ -84,11 +84,11 @@ class _Claim:
 
 
 class _TooManyError(Exception):
-    """The claim would have more devices than it may; other devices for what came before would not help."""
+    """The claim would have more devices than allowed; other choices for its earlier requests do not help."""
 
 
 class Search:
-    """One attempt for one node."""
+    """One search on one node."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Search:
         self._name = inventory.name_of(node)
         self._usable = [one for pool in pools if not pool.incomplete and not pool.invalid
                         for one in self._candidates(pool)]  # fmt: skip
-        """The devices that there are, in the order in which they are tried."""
+        """The node's devices in the order of the search."""
         self._claims: list[_Claim] = []
         self._asks: dict[tuple[int, int, DeviceId], bool] = {}
         self._allocating: dict[DeviceId, set[int]] = {}
@@ -118,10 +118,10 @@ class Search:
         self._available: dict[PoolId, Counters] = {}
         self._spent: dict[PoolId, dict[tuple[str, str], int]] = {}
         self.steps = steps
-        """How many more choices may be looked at."""
+        """How many more choices may be tried."""
 
     def run(self, claims: Sequence[ResourceClaimSpec]) -> list[list[Chosen]] | None:
-        """The devices of each claim, None where there are none. Raises AllocationError, OutOfWorkError."""
+        """The devices of each claim; None if there are none. Raises AllocationError, OutOfWorkError."""
         for index, claim in enumerate(claims):
             self._claims.append(self._checked(claim, index))
         try:
@@ -132,7 +132,7 @@ class Search:
             raise AllocationError("too many devices for one pod") from None
         return [claim.chosen for claim in self._claims] if found else None
 
-    # ------------------------------------------------------------------ what is asked for
+    # ------------------------------------------------------------------ validation of requests
 
     def _checked(self, spec: ResourceClaimSpec, index: int) -> _Claim:
         requests, least = [], 0
@@ -190,18 +190,18 @@ class Search:
     # ------------------------------------------------------------------ choosing
 
     def _claim(self, index: int) -> bool:
-        """Whether this claim and those after it can be had."""
+        """Whether this claim and those after it can be satisfied."""
         if index >= len(self._claims):
             return True
         try:
             return self._request(index, 0)
         except _TooManyError:
-            if index:  # another choice for the claims before may leave room
+            if index:  # another choice for an earlier claim may help
                 return False
             raise
 
     def _request(self, claim: int, index: int) -> bool:
-        """Whether this request and those after it can be had: by the first of its alternatives that lets them."""
+        """Whether this request, by its first possible alternative, and those after it can be satisfied."""
         requests = self._claims[claim].requests
         if index >= len(requests):
             return self._claim(claim + 1)
@@ -221,7 +221,7 @@ class Search:
         return False
 
     def _device(self, claim: int, request: int, ask: Ask, number: int, start: int) -> bool:
-        """Whether the request's further devices, from this one on, can be had; `start`: of those in order."""
+        """Whether the request's devices from `number` on can be chosen; `start`: the index of the next candidate."""
         self.steps -= 1
         if self.steps < 0:
             raise OutOfWorkError
@@ -233,19 +233,19 @@ class Search:
             raise _TooManyError
         if ask.all_devices is not None:
             return self._try(claim, request, ask, number, ask.all_devices[number], 0, must=True)
-        for at, one in enumerate(self._usable[start:], start + 1):
-            taken = claim in self._allocating.get(one.id, ()) if ask.admin else self._in_use(one.id)
-            if taken or not self._selectable(ask, one, claim) or not self._fits(ask, one):
+        for following, one in enumerate(self._usable[start:], start + 1):
+            used = claim in self._allocating.get(one.id, ()) if ask.admin else self._in_use(one.id)
+            if used or not self._selectable(ask, one, claim) or not self._fits(ask, one):
                 continue
-            if self._try(claim, request, ask, number, one, at):
+            if self._try(claim, request, ask, number, one, following):
                 return True
         return False
 
-    # more than five parameters: called for each choice of a device, up to `steps` times a pod; an object costs more
+    # more than five parameters: this runs for each choice of a device, up to `steps` times a pod; an object is slower
     def _try(
         self, claim: int, request: int, ask: Ask, number: int, one: Candidate, start: int, *, must: bool = False
     ) -> bool:
-        """Choose a device and go on; undone where that leads nowhere."""
+        """Choose a device and continue; undo the choice if that fails."""
         undo = self._choose(claim, ask, one, must=must)
         if undo is None:
             return False
@@ -264,10 +264,10 @@ class Search:
         key = (id(ask), claim, one.id)
         found = self._asks.get(key)
         if found is None:
-            driver, device, of_class, picks = one.id[0], one.device, ask.of_class, self._matching.picks
+            driver, device, of_class, matches = one.id[0], one.device, ask.of_class, self._matching.matches
             found = (
-                picks(device, driver, of_class.spec.selectors, f"class {of_class.metadata.name}", -1)
-                and picks(device, driver, ask.exact.selectors, f"claim {CLAIM}", claim)
+                matches(device, driver, of_class.spec.selectors, f"class {of_class.metadata.name}", -1)
+                and matches(device, driver, ask.exact.selectors, f"claim {CLAIM}", claim)
                 and (not one.part.spec.per_device_node_selection or self._inventory.reached(
                     self._row, self._name, device.node_name, device.all_nodes, device.node_selector))
             )  # fmt: skip
@@ -285,13 +285,13 @@ class Search:
     # ------------------------------------------------------------------ one choice
 
     def _choose(self, claim: int, ask: Ask, one: Candidate, *, must: bool) -> int | None:
-        """Take the device; how many constraints count it, None where it cannot be had."""
+        """Choose the device. Returns 1 if it consumes counters, else 0; None if it cannot be chosen."""
         shared = bool(one.device.allow_multiple_allocations)
         if not shared and ask.admin and claim in self._allocating.get(one.id, ()):
             return None
         if not ask.admin and self._in_use(one.id):
             return None
-        paid = shared and (self._usage.consumed(one.id) or one.id in self._sharing)  # with the first share of it
+        paid = shared and (self._usage.consumed(one.id) or one.id in self._sharing)  # by the first share of the device
         counted = bool(one.device.consumes_counters) and not paid
         if counted and not self._count(one):
             return None
@@ -299,7 +299,7 @@ class Search:
             if counted:
                 self._spend(one, -1)
             return None
-        if must and not self._fits(ask, one):  # something of it was given away since it was looked at
+        if must and not self._fits(ask, one):  # an earlier choice consumed some of its capacity
             for constraint in self._claims[claim].constraints:
                 constraint.remove(ask.parent or ask.name, ask.full)
             if counted:
@@ -349,10 +349,10 @@ class Search:
             return False
         return True
 
-    # ------------------------------------------------------------------ counters that devices share
+    # ------------------------------------------------------------------ shared counters
 
     def _count(self, one: Candidate) -> bool:
-        """Whether what the device consumes is left of its pool's counters; then it is spent."""
+        """Consume the device's counters from its pool; False if too little is left."""
         available = self._available.get(one.pool.id)
         if available is None:
             available = self._available[one.pool.id] = self._left(one.pool)
@@ -387,7 +387,7 @@ class Search:
 
 
 def _repelled(device: Device, exact: ExactRequest) -> bool:
-    """Whether one of the device's taints keeps the request away."""
+    """Whether the request does not tolerate one of the device's taints."""
     return any(
         taint.effect in _BLOCKING and not any(toleration.tolerates(taint) for toleration in exact.tolerations)
         for taint in device.taints

@@ -1,4 +1,4 @@
-"""Nodes whose devices are alike and taken alike, so that what one of them answers holds for all: kept as numbers."""
+"""Shapes: numbers for nodes with equal devices in the same state, so that one evaluation answers for all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST: Final = 200_000
 
 
 class Shapes:
-    """A number for each row; equal numbers are equal answers. Numbers outlive the inventory they were made for."""
+    """A number for each row; rows with equal numbers get equal answers. Numbers stay valid for later inventories."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[object, ...], int] = {}
@@ -26,11 +26,11 @@ class Shapes:
 
     @property
     def full(self) -> bool:
-        """Whether so many were met that all that hangs on them had better be forgotten."""
+        """Whether there are so many numbers that the caller should drop them and everything cached by them."""
         return len(self._numbers) > _MOST
 
     def start(self, inventory: Inventory, rows: int) -> None:
-        """From now on rows are those of this inventory."""
+        """Use the rows of this inventory from now on."""
         self._inventory = inventory
         self._rows_of = {}
         self._of = np.full(rows, _UNKNOWN, np.int64)
@@ -49,9 +49,9 @@ class Shapes:
 
     def _number(self, row: int, usage: Usage) -> int:
         assert self._inventory is not None  # noqa: S101 (the caller started it)
-        met = self._inventory.met(row)
+        known = self._inventory.has_computed(row)
         found = self._inventory.of(row)
-        if not met:
+        if not known:
             for pool in found.pools:
                 self._rows_of.setdefault(pool.id, []).append(row)
         kind = self._kinds.setdefault(found.shape, len(self._kinds))

@@ -1,4 +1,4 @@
-"""Which devices are taken, and how much of those that several claims may share."""
+"""Device usage: which devices are allocated, and the consumed capacity of devices that several claims share."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _NOTHING: Final[dict[str, int]] = {}
 
 
 class Usage:
-    """What all allocations take together; kept by adding and removing them."""
+    """The usage of all allocations together, updated by adding and removing them."""
 
     def __init__(self) -> None:
-        self._taken: dict[PoolId, Counter[str]] = {}
+        self._exclusive: dict[PoolId, Counter[str]] = {}
         self._shares: dict[PoolId, Counter[str]] = {}
         self._consumed: dict[DeviceId, dict[str, int]] = {}
         self._changed: dict[PoolId, None] = {}
         self._tokens: dict[PoolId, object] = {}
 
     def add(self, allocation: Allocation, sign: int = 1) -> None:
-        """Count an allocation (`sign` 1), or no more (-1). What admins look at is not taken."""
+        """Add (`sign` 1) or remove (-1) an allocation. Admin access does not count."""
         for result in allocation.devices.results:
             if result.admin_access:
                 continue
@@ -33,7 +33,7 @@ class Usage:
             self._tokens.pop(pool, None)
             self._changed[pool] = None
             if result.share_id is None:
-                _count(self._taken.setdefault(pool, Counter()), result.device, sign)
+                _count(self._exclusive.setdefault(pool, Counter()), result.device, sign)
             else:
                 _count(self._shares.setdefault(pool, Counter()), result.device, sign)
                 self._consume((*pool, result.device), result, sign)
@@ -46,40 +46,40 @@ class Usage:
             try:
                 of_device[name] = of_device.get(name, 0) + sign * billionths(quantity)
             except QuantityError:
-                continue  # the API server lets none through
+                continue  # the API server admits only valid quantities
         if not any(of_device.values()):
             del self._consumed[device]
 
     def changed(self) -> list[PoolId]:
-        """The pools of which something was taken or given back since this was last asked."""
+        """The pools whose usage changed since the last call."""
         found, self._changed = list(self._changed), {}
         return found
 
     # ------------------------------------------------------------------ reading
 
     def is_exclusive(self, device: DeviceId) -> bool:
-        """Whether a claim has the device for itself."""
-        taken = self._taken.get(device[:2])
-        return taken is not None and device[2] in taken
+        """Whether a claim has the device exclusively."""
+        exclusive = self._exclusive.get(device[:2])
+        return exclusive is not None and device[2] in exclusive
 
     def consumed(self, device: DeviceId) -> dict[str, int]:
-        """What of a shared device's capacities is consumed, in billionths."""
+        """The consumed capacities of a shared device, in billionths."""
         return self._consumed.get(device, _NOTHING)
 
     def is_allocated(self, device: DeviceId) -> bool:
-        """Whether a claim has the device, or a share of it."""
+        """Whether a claim has the device or a share of it."""
         shares = self._shares.get(device[:2])
         return self.is_exclusive(device) or (shares is not None and device[2] in shares)
 
     def token(self, pool: PoolId) -> object:
-        """Equal for pools of which the devices of the same names are taken alike; None for nothing."""
+        """Equal for pools with equal usage of devices with the same names; None for an unused pool."""
         if pool in self._tokens:
             return self._tokens[pool]
-        taken, shares = self._taken.get(pool), self._shares.get(pool)
+        exclusive, shares = self._exclusive.get(pool), self._shares.get(pool)
         token: object = None
-        if taken or shares:
+        if exclusive or shares:
             consumed = [(name, tuple(sorted(self.consumed((*pool, name)).items()))) for name in sorted(shares or ())]
-            token = (tuple(sorted(taken or ())), tuple(consumed))
+            token = (tuple(sorted(exclusive or ())), tuple(consumed))
         self._tokens[pool] = token
         return token
 

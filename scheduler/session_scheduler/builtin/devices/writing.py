@@ -1,7 +1,7 @@
-"""Before a pod is bound: its claims are given their devices and that the pod uses them, and devices become usable.
+"""The `prebind` of DynamicResources: writes allocations and reservations of a pod's claims, and waits for the devices.
 
-Source: kube-scheduler's plugin DynamicResources (PreBind). Raises ClaimError where a claim is not any more what was
-decided, or its devices do not become usable in time.
+It raises ClaimError if a claim differs from the decision, or its devices are not usable in time. Source:
+kube-scheduler's plugin DynamicResources (PreBind).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from session_scheduler.model.objects import Pod, RequestMapping
 from session_scheduler.model.times import time_text
 
 _TRIES: Final = 5
-"""How often a claim is written that another client writes at the same time."""
+"""How often a write of a claim is retried after conflicts with other clients."""
 _SEEN_SECONDS: Final = 5.0
-"""How long it may take until a change is seen that a write has run into."""
+"""How long to wait until the watch shows the change that a write conflicted with."""
 
 
 class ClaimError(AttemptError):
-    """A claim is not what was decided, or its devices were not usable in time."""
+    """A claim differs from the decision, or its devices were not usable in time."""
 
 
 @dataclass(slots=True)
 class Special:
-    """The claim that a pod gets for its extended resources, before it exists."""
+    """The claim for a pod's extended resources, before it is created."""
 
     claim: ResourceClaim
     mappings: tuple[RequestMapping, ...]
@@ -44,25 +44,25 @@ class Special:
 
 
 class Writer:
-    """Writes what was decided for pods."""
+    """Writes the allocations of pods' claims."""
 
     def __init__(self, holdings: Holdings, timeout: float) -> None:
         self._holdings = holdings
         self._timeout = timeout
 
     def is_late(self, allocation: Allocation) -> bool:
-        """Whether devices that become usable only after conditions had long enough."""
+        """Whether the timeout for the devices' binding conditions is over."""
         since = allocation.allocation_timestamp
         if since is None or not waits_for_conditions(allocation):
             return False
         try:
             began = datetime.fromisoformat(since)
             return (datetime.now(UTC) - began).total_seconds() > self._timeout
-        except (ValueError, TypeError):  # a time that is none, or is one of no zone: then it says nothing
+        except (ValueError, TypeError):  # not a time, or a time without a zone
             return False
 
     async def write(self, binding: Binding, special: Special | None) -> None:
-        """All claims of a pod, one after the other. Raises ClaimError, ClusterError."""
+        """Write all claims of a pod, one after the other. Raises ClaimError, ClusterError."""
         held = {one.claim.metadata.uid: one.allocation for one in self._holdings.of_pod(binding.task.uid)}
         names = claim_names(binding.pod)
         if isinstance(names, Refusal):
@@ -75,22 +75,22 @@ class Writer:
                 raise ClaimError(f"claim {claim.key}: claim allocation not found for node {binding.node}")
             written.append(await self._reserve(binding, claim, decided))
         if special is not None and special.allocation is not None:
-            written.append(await self._make(binding, special, special.allocation))
-        await self._usable(binding, written)
+            written.append(await self._create(binding, special, special.allocation))
+        await self._wait_until_usable(binding, written)
 
     def _known(self, binding: Binding, name: str) -> ResourceClaim:
-        """A claim as it was seen or written last."""
+        """A claim as it was last watched or written."""
         key = f"{binding.pod.metadata.namespace}/{name}"
         claim = binding.objects(ResourceClaim).get(key)
         if claim is None:
-            raise ClaimError(f"claim {key} is gone")
+            raise ClaimError(f"claim {key} was deleted")
         return self._holdings.now(claim)
 
     async def _reserve(self, binding: Binding, claim: ResourceClaim, decided: Allocation | None) -> ResourceClaim:
-        """Write the allocation, unless it is there, and that the pod uses it."""
-        for tried in range(_TRIES):
-            if tried:
-                claim = await self._changed(binding, claim)
+        """Write the claim's allocation, unless it is written, and reserve the claim for the pod."""
+        for attempt in range(_TRIES):
+            if attempt:
+                claim = await self._wait_for_change(binding, claim)
             status = self._status(binding.pod, claim, decided)
             if status is None:
                 return claim
@@ -100,22 +100,22 @@ class Writer:
                 continue
             self._holdings.wrote(claim)
             return claim
-        raise ClaimError(f"claim {claim.key} is written by others all the time")
+        raise ClaimError(f"claim {claim.key}: too many conflicts with other writers")
 
-    async def _changed(self, binding: Binding, was: ResourceClaim) -> ResourceClaim:
-        """The claim once it is seen as another client wrote it."""
+    async def _wait_for_change(self, binding: Binding, was: ResourceClaim) -> ResourceClaim:
+        """Wait until the watch shows the claim as another client wrote it."""
         name = was.metadata.name
         if await wait_for_all(
             {name: was}, lambda _: self._known(binding, name).metadata != was.metadata, _SEEN_SECONDS
         ):
-            raise ClaimError(f"claim {was.key} was changed by another writer")
+            raise ClaimError(f"claim {was.key}: conflict with another writer")
         claim = self._known(binding, name)
         if claim.metadata.uid != was.metadata.uid:
-            raise ClaimError(f"claim {was.key} was made anew in the meantime")
+            raise ClaimError(f"claim {was.key} got recreated in the meantime")
         return claim
 
     def _status(self, pod: Pod, claim: ResourceClaim, decided: Allocation | None) -> ResourceClaimStatus | None:
-        """What the status is to be; None where it is so."""
+        """The status to write; None if the claim has it already."""
         if claim.metadata.deletion_timestamp is not None:
             raise ClaimError(f"claim {claim.key} got deleted in the meantime")
         allocation = claim.status.allocation
@@ -131,10 +131,10 @@ class Writer:
         others = tuple(one for one in claim.status.reserved_for if one.uid != consumer.uid)
         return replace(claim.status, allocation=allocation, reserved_for=(*others, consumer))
 
-    async def _make(self, binding: Binding, special: Special, allocation: Allocation) -> ResourceClaim:
-        """Create the claim for extended resources, and let the pod name it.
+    async def _create(self, binding: Binding, special: Special, allocation: Allocation) -> ResourceClaim:
+        """Create the claim for extended resources, and set it in the pod's status.
 
-        One that was made for an earlier attempt loses its devices; it ends with its pod.
+        It deallocates a claim of an earlier attempt, which is deleted with its pod.
         """
         synthetic = special.claim
         for claim in made_by_owner(binding.objects(ResourceClaim).values()).get(binding.task.uid, ()):
@@ -150,8 +150,8 @@ class Writer:
             raise
         return claim
 
-    async def _usable(self, binding: Binding, claims: list[ResourceClaim]) -> None:
-        """Wait for the conditions of the claims' devices."""
+    async def _wait_until_usable(self, binding: Binding, claims: list[ResourceClaim]) -> None:
+        """Wait for the binding conditions of the claims' devices."""
         allocated = ((claim, claim.status.allocation) for claim in claims)
         waiting = {claim.key: claim for claim, found in allocated if found is not None and waits_for_conditions(found)}
         if waiting:
@@ -164,7 +164,7 @@ class Writer:
     def _is_usable(self, binding: Binding, was: ResourceClaim) -> bool:
         claim = binding.objects(ResourceClaim).get(was.key, was)
         if claim.metadata.uid != was.metadata.uid:
-            raise ClaimError(f"claim {was.key} is gone")
+            raise ClaimError(f"claim {was.key} was deleted")
         claim = self._holdings.now(claim)
         allocation = claim.status.allocation
         state = ready(claim, allocation) if allocation is not None else False
@@ -174,7 +174,7 @@ class Writer:
 
 
 def _same(one: Allocation, other: Allocation) -> bool:
-    """Whether both are of the same devices."""
+    """Whether both allocations have the same devices."""
     return [(r.request, r.driver, r.pool, r.device) for r in one.devices.results] == [
         (r.request, r.driver, r.pool, r.device) for r in other.devices.results
     ]

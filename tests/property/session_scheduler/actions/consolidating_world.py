@@ -1,4 +1,4 @@
-"""Random clusters in pieces, with pods and gangs that fit only where others are moved, and controllers."""
+"""Random fragmented clusters with controllers, and pods and gangs that fit only after other pods move."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ APPS = ("x", "y", "z")
 
 
 class World:
-    """Nodes that are full in part, and pods and gangs that need more than any node, or few of them, have left."""
+    """Partly full nodes, and pods and gangs that need more than most nodes have free."""
 
     def __init__(self, seed: int, prepare: Callable[[FakeCluster], object] | None = None) -> None:
-        """`prepare` adds plugins to a cluster in which whatever runs is placed by them; without, all runs already."""
+        """`prepare` adds plugins, which then place the initial pods; without it these pods are bound already."""
         self.chance = chance = random.Random(seed)
         config = SchedulerConfig(bindings_in_flight=1_000, actions=("allocate", "consolidate"), seed=seed)
         self.cluster = FakeCluster(config=config).without("DefaultPreemption")
@@ -32,7 +32,7 @@ class World:
         self.nodes = {f"n{number}": chance.choice([4, 6, 8]) for number in range(chance.randint(2, 6))}
         self.cluster.add(node(name, cpu=cpu) for name, cpu in self.nodes.items())
         self.ran: set[str] = set()
-        """Pods that ran at the beginning, under the name with which they began."""
+        """The names of the initial pods."""
         for name, cpu in self.nodes.items():
             self._fill(name, cpu)
         self.budgets = {app: chance.randint(0, 3) for app in APPS}
@@ -63,7 +63,7 @@ class World:
                 yield from gang(f"w{number}", size, cpu=cpu, priority=priority)
 
     def turn(self) -> None:
-        """A cycle; some of what is ending ends. What ended comes anew before, as it ends, or later."""
+        """Run a cycle, finish some deletions, and recreate some evicted pods: before, with or after their deletion."""
         self.cluster.run()
         leaving = [one for one in self.pods() if one.metadata.deletion_timestamp]
         new = [one for one in leaving if one.metadata.uid not in {known.metadata.uid for known in self.moved}]
@@ -93,7 +93,7 @@ def budget(app: str, allowed: int) -> PodDisruptionBudget:
 
 
 def check_that_all_run_again(world: World) -> int:
-    """Let what waits come, and cycles go by. Whatever was moved runs again, for groups that run; how many were."""
+    """Add pending pods and run cycles. Check that moved pods run again and their groups run; returns their number."""
     cluster = world.cluster
     cluster.run()
     before = world.runs()
@@ -102,7 +102,7 @@ def check_that_all_run_again(world: World) -> int:
     cluster.add(world.waiting())
     for _ in range(25):
         world.turn()
-    assert not [one for one in world.pods() if one.metadata.deletion_timestamp], "it comes to rest"
+    assert not [one for one in world.pods() if one.metadata.deletion_timestamp], "no pods move any longer"
     assert {name.rstrip("+") for name in world.runs()} >= before
     assert bool(moved_for) == bool(world.moved)
     assert all(group.started >= group.min_count for group in moved_for)

@@ -1,4 +1,4 @@
-"""On any cluster: only who is less important ends, nobody too many, groups whole, budgets where there is a choice."""
+"""Preemption in random clusters: victims are less important, as few as possible, whole groups, and respect budgets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ....tools.examples import examples
 
 GUARDED = {"guarded": "yes"}
 SPEC = PodDisruptionBudgetSpec(selector=LabelSelector(match_labels=GUARDED))
-ROOM = 4
+CPUS = 4
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Running:
 
 @dataclass(frozen=True)
 class World:
-    """Nodes of 4 cores, what runs there, and who comes: a pod, or a gang of so many."""
+    """Nodes of 4 cores, their running pods, and the preemptor: a pod, or a gang of `size` pods."""
 
     nodes: int
     running: tuple[Running, ...]
@@ -43,17 +43,17 @@ class World:
     size: int
 
     def units(self) -> list[frozenset[str]]:
-        """Names that end together."""
+        """The names of pods that are evicted together."""
         groups = {one.group for one in self.running if one.group}
         return [frozenset(o.name for o in self.running if o.group == group) for group in sorted(groups)] + [
             frozenset([one.name]) for one in self.running if not one.group
         ]
 
     def free(self, where: int, gone: frozenset[str]) -> int:
-        return ROOM - sum(one.cpu for one in self.running if one.node == where and one.name not in gone)
+        return CPUS - sum(one.cpu for one in self.running if one.node == where and one.name not in gone)
 
     def fits(self, gone: frozenset[str], where: int | None = None) -> bool:
-        """Whether the pod fits (on that node), or all of the gang, when these are gone."""
+        """Whether the preemptor fits (on that node) without these pods."""
         nodes = range(self.nodes) if where is None else [where]
         return sum(max(0, self.free(n, gone)) // self.cpu for n in nodes) >= max(1, self.size)
 
@@ -70,7 +70,7 @@ def worlds(draw: st.DrawFn) -> World:
     running: list[Running] = []
     groups = {name: draw(st.integers(1, 3)) for name in ("", "g1", "g2")}
     for where in range(nodes):
-        free = ROOM
+        free = CPUS
         while free and draw(st.integers(0, 5)):
             cpu = draw(st.integers(1, free))
             free -= cpu
@@ -81,10 +81,10 @@ def worlds(draw: st.DrawFn) -> World:
     return World(nodes, tuple(running), draw(st.integers(1, 4)), draw(st.integers(2, 5)), draw(st.integers(0, 3)))
 
 
-def carried_out(world: World) -> tuple[frozenset[str], dict[str, int]]:
-    """The victims, and the nodes for which who came is nominated."""
+def preempt(world: World) -> tuple[frozenset[str], dict[str, int]]:
+    """The victims, and the nominated nodes of the preemptor."""
     cluster = FakeCluster()
-    cluster.add(*(node(f"n{number}", cpu=str(ROOM)) for number in range(world.nodes)))
+    cluster.add(*(node(f"n{number}", cpu=str(CPUS)) for number in range(world.nodes)))
     for group in sorted({one.group for one in world.running if one.group}):
         members = [one for one in world.running if one.group == group]
         cluster.add(pod_group(group, len(members), disruption_mode="PodGroup"))
@@ -95,8 +95,8 @@ def carried_out(world: World) -> tuple[frozenset[str], dict[str, int]]:
                    labels=GUARDED if one.guarded else {}, group=one.group)  # fmt: skip
         started = PodStatus(phase="Running", start_time=f"2026-01-01T00:00:{one.since:02}Z")
         cluster.add(replace(made, status=started))
-    asked: dict[str, Any] = {"cpu": str(world.cpu), "memory": "1Mi", "priority": world.priority}
-    cluster.add(gang("new", world.size, **asked) if world.size else pod("new", **asked))
+    requests: dict[str, Any] = {"cpu": str(world.cpu), "memory": "1Mi", "priority": world.priority}
+    cluster.add(gang("new", world.size, **requests) if world.size else pod("new", **requests))
     cluster.run()
     pods = cluster.memory.objects(Pod)
     nominated = {p.metadata.name: int(p.status.nominated_node_name[1:]) for p in pods if p.status.nominated_node_name}
@@ -112,10 +112,10 @@ ONE_GROUP = World(2, (Running("r0", 0, 4, 1, 0, False, "g1"), Running("r1", 1, 4
 @settings(max_examples=examples(150))
 @given(worlds())
 @example(ONE_GROUP)
-def test_victims_are_less_important_and_no_more_than_needed_and_whole(world: World) -> None:
-    victims, nominated = carried_out(world)
+def test_victims_are_less_important_as_few_as_possible_and_whole_groups(world: World) -> None:
+    victims, nominated = preempt(world)
     units = [unit for unit in world.units() if unit & victims]
-    assert all(unit <= victims for unit in units), "a group ends in part"
+    assert all(unit <= victims for unit in units), "a group is evicted in part"
     assert all(world.priority_of(unit) < world.priority for unit in units)
     lower = frozenset().union(*(unit for unit in world.units() if world.priority_of(unit) < world.priority))
     if not victims:
@@ -127,13 +127,13 @@ def test_victims_are_less_important_and_no_more_than_needed_and_whole(world: Wor
     assert len(nominated) == max(1, world.size)
     assert world.fits(victims, where)
     for unit in units:
-        assert not world.fits(victims - unit, where), f"{unit} need not end"
+        assert not world.fits(victims - unit, where), f"{unit} need not be evicted"
 
 
 @settings(max_examples=examples(150))
 @given(worlds())
-def test_no_budget_is_violated_where_there_is_another_choice(world: World) -> None:
-    victims, _ = carried_out(world)
+def test_no_budget_is_violated_if_other_victims_suffice(world: World) -> None:
+    victims, _ = preempt(world)
     units = world.units()
     if not any(world.is_guarded(unit) for unit in units if unit & victims):
         return
@@ -149,4 +149,4 @@ def test_no_budget_is_violated_where_there_is_another_choice(world: World) -> No
 @settings(max_examples=examples(30))
 @given(worlds())
 def test_equal_clusters_have_equal_victims(world: World) -> None:
-    assert carried_out(world) == carried_out(world)
+    assert preempt(world) == preempt(world)

@@ -1,4 +1,4 @@
-"""A gang with sub-groups starts with the minimum of each, wherever a search through every assignment finds a place."""
+"""A gang starts with the minima of its sub-groups if and only if a search through all assignments finds one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def suffice(members, least, minima, taken):
 
 
 def fits(nodes, members, least, minima, one_zone):
-    """Whether enough members can be placed, by trying every assignment; -1 leaves a member out."""
+    """Whether any assignment places enough members; -1 leaves a member out."""
     for zone in sorted({zone for *_, zone in nodes}) if one_zone else [None]:
         rows = [index for index, one in enumerate(nodes) if zone in (None, one[2])]
         for rows_of in product([-1, *rows], repeat=len(members)):
@@ -71,7 +71,7 @@ def placed(cluster, members):
 
 @settings(max_examples=examples(150))
 @given(clusters())
-def test_a_gang_with_sub_groups_starts_wherever_their_minima_fit_and_only_there(case):
+def test_a_gang_with_sub_groups_starts_if_and_only_if_their_minima_fit(case):
     _, members, least, minima, _ = case
     taken = tried_once(a_cluster(*case), members)
     assert any(taken) == fits(*case)
@@ -80,7 +80,7 @@ def test_a_gang_with_sub_groups_starts_wherever_their_minima_fit_and_only_there(
 
 @settings(max_examples=examples(100))
 @given(clusters(), st.sampled_from(["first", "worst"]), st.sampled_from([1, 2, 9]), st.booleans())
-def test_so_it_does_where_a_plugin_places_badly(case, how, most, whole):
+def test_the_same_holds_with_a_plugin_that_places_badly(case, how, most, whole):
     _, members, least, minima, _ = case
     cluster = a_cluster(*case)
     cluster.start(FromRoom(how, most, whole))
@@ -91,7 +91,7 @@ def test_so_it_does_where_a_plugin_places_badly(case, how, most, whole):
 
 @settings(max_examples=examples(60))
 @given(clusters())
-def test_the_matcher_starts_no_gang_without_the_minimum_of_a_sub_group(case):
+def test_the_matcher_starts_no_gang_below_a_sub_groups_minimum(case):
     _, members, least, minima, _ = case
     taken = tried_once(a_cluster(*case).use("fluence"), members)
     assert not any(taken) or (suffice(members, least, minima, taken) and fits(*case))
@@ -99,8 +99,8 @@ def test_the_matcher_starts_no_gang_without_the_minimum_of_a_sub_group(case):
 
 @settings(max_examples=examples(60))
 @given(clusters(), st.data())
-def test_whatever_room_comes_later_lets_a_gang_start_with_its_minima_or_not_at_all(case, data):
-    """The invariants, minima among them, are checked after each cycle."""
+def test_a_gang_starts_with_its_minima_or_not_at_all_when_nodes_are_added(case, data):
+    """FakeCluster checks the invariants, including the minima, after each cycle."""
     _, members, least, minima, _ = case
     cluster = a_cluster(*case).schedule()
     for number in range(data.draw(st.integers(1, 3))):
@@ -111,7 +111,7 @@ def test_whatever_room_comes_later_lets_a_gang_start_with_its_minima_or_not_at_a
 
 
 @pytest.mark.parametrize("evaluation", ["naive", "board", "heap"])
-def test_each_way_of_evaluation_decides_alike(evaluation):
+def test_all_evaluation_modes_decide_the_same(evaluation):
     members = [(1, 0, "", name) for name in ("a", "a", "b", "b", "")]
     cluster = a_cluster([("n0", 2, "z0"), ("n1", 2, "z1")], members, 1, {"a": 1, "b": 2}, False, evaluation)
     assert tried_once(cluster, members) == [True, True, True, True, False]

@@ -1,4 +1,4 @@
-"""Pods with parts of GPUs, and with whole ones, come and go: no GPU is given beyond what it has."""
+"""GpuSharing in random clusters with sharers and whole GPUs: no GPU is overcommitted."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def live(cluster: FakeCluster) -> list[Pod]:
 
 
 def check(cluster: FakeCluster) -> None:
-    """By plain arithmetic on what the annotations say."""
+    """Check the usage of GPUs by the annotations of bound pods."""
     parts: Counter[tuple[str, str]] = Counter()
     kinds: dict[str, set[bool]] = {}
     for one in live(cluster):
@@ -64,7 +64,7 @@ def check(cluster: FakeCluster) -> None:
 
 
 @given(STEPS)
-def test_no_gpu_is_given_beyond_what_it_has_and_no_node_has_both_kinds(steps: list[tuple[str, object, int]]) -> None:
+def test_no_gpu_is_overcommitted_and_no_node_mixes_whole_and_shared_gpus(steps: list[tuple[str, object, int]]) -> None:
     cluster = FakeCluster()
     for name, count in COUNTS.items():
         labels = {f"{NVIDIA}.memory": str(MEMORIES[name])} if MEMORIES[name] else {}
@@ -93,7 +93,7 @@ BATCHES = st.lists(st.tuples(SHARES, st.integers(1, 6), st.sampled_from([0, 0, 9
 
 
 def decided(evaluation: str, batches: list[tuple[dict[str, str], int, int]], *, ordered: bool) -> dict[str, object]:
-    """By pod its node and GPUs, with several nodes of each kind."""
+    """By pod: its node and GPUs."""
     cluster = FakeCluster(evaluation=evaluation)
     for name, count in COUNTS.items():
         labels = {f"{NVIDIA}.memory": str(MEMORIES[name])} if MEMORIES[name] else {}
@@ -113,7 +113,7 @@ def decided(evaluation: str, batches: list[tuple[dict[str, str], int, int]], *, 
 
 
 class LastFirst:
-    """A gpu order: the last one first."""
+    """A GPU order: the last one first."""
 
     name = "last-first"
 
@@ -126,7 +126,7 @@ class LastFirst:
 
 
 @given(BATCHES, st.booleans())
-def test_however_it_is_evaluated_pods_get_the_same_nodes_and_gpus(
+def test_all_evaluation_modes_choose_the_same_nodes_and_gpus(
     batches: list[tuple[dict[str, str], int, int]], ordered: bool
 ) -> None:
     found = [decided(evaluation, batches, ordered=ordered) for evaluation in ("naive", "board", "heap")]

@@ -1,4 +1,4 @@
-"""With volumes, too, batching never changes a decision, no volume is given twice, and a gang is whole or not at all."""
+"""Volumes in random clusters: batching changes no decision, each volume has one claim, and gangs are all-or-nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NODES = ("n1", "n2", "n3")
 
 @st.composite
 def volume_worlds(draw):
-    """Nodes with limits, volumes on some, claims that wait for a node, and pods alone and in gangs with any."""
+    """Nodes with volume limits, volumes, unbound claims, and single pods and gangs that use them."""
     limits = [csi_node(name, **{"csi.example.com": draw(st.integers(0, 2))}) for name in NODES]
     reached = st.sampled_from([*NODES, NODES[:2], ()])
     volumes = [volume(f"v{i}", draw(SIZES), on=draw(reached)) for i in range(draw(st.integers(0, 5)))]
@@ -41,7 +41,7 @@ def volume_worlds(draw):
 
 @settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(volume_worlds())
-def test_three_evaluations_place_alike_and_bind_each_volume_to_one_claim(objects) -> None:
+def test_all_evaluation_modes_place_the_same_and_bind_each_volume_to_one_claim(objects) -> None:
     answers = []
     for mode in MODES:
         cluster = FakeCluster(evaluation=mode)

@@ -1,4 +1,4 @@
-"""However requests of the replicas fail, no two of them lead at once, and one leads in the end."""
+"""Leader election with random failures of requests: no two replicas lead at once, and one leads eventually."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ....unit.session_scheduler.cluster.election_time import Replica, Time, chec
 
 
 @pytest.mark.parametrize("seed", first(range(8)))
-async def test_never_do_two_lead_whatever_fails(seed: int) -> None:
+async def test_no_two_replicas_lead_at_once_whatever_requests_fail(seed: int) -> None:
     chance, cluster, time = random.Random(seed), MemoryCluster(), Time()
     replicas = [Replica(f"replica-{number}", cluster, time).start() for number in range(4)]
     time.each.append(lambda: check_one_leads(*replicas))

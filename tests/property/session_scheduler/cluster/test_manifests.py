@@ -1,4 +1,4 @@
-"""Manifests of any shape."""
+"""Random manifests are loaded or rejected with an error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TREES = st.recursive(
     st.sampled_from(["Pod", "Node", "PodGroup", "Deployment", "Job", "DaemonSet"]),
     st.dictionaries(_KEYS, _TREES, max_size=4),
 )
-def test_any_shape_is_loaded_or_refused_in_one_line(kind: str, fields: dict[str, Any]) -> None:
+def test_any_manifest_is_loaded_or_rejected_with_a_one_line_error(kind: str, fields: dict[str, Any]) -> None:
     versions = {"Deployment": "apps/v1", "DaemonSet": "apps/v1", "Job": "batch/v1",
                 "PodGroup": "scheduling.k8s.io/v1alpha2"}  # fmt: skip
     manifest = {"metadata": {"name": "x"}, **fields, "kind": kind, "apiVersion": versions.get(kind, "v1")}

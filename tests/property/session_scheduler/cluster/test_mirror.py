@@ -1,4 +1,4 @@
-"""Whatever happens to a cluster and its watches, what was told of it adds up to what there is."""
+"""The mirror with random faults of lists and watches: the delivered changes add up to the cluster's state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAULTS: tuple[ClusterError, ...] = (Unavailable("503"), Forbidden("403"), TooMan
 
 
 def an_object(chance: random.Random) -> KubeObject:
-    """One of few, so that names are often used again; its labels differ each time."""
+    """An object with one of few names, so that names repeat, and with new labels each time."""
     number = chance.randrange(5)
     metadata = ObjectMeta(name=f"o{number}", namespace="ns", labels={"random": str(chance.random())})
     objects: list[KubeObject] = [
@@ -30,8 +30,8 @@ def an_object(chance: random.Random) -> KubeObject:
     return chance.choice(objects)
 
 
-async def something_happens(cluster: Faulty, chance: random.Random) -> None:
-    """One step of a random life."""
+async def change_something(cluster: Faulty, chance: random.Random) -> None:
+    """Create, change or delete an object."""
     step = chance.random()
     if step < 0.5:
         cluster.put(an_object(chance))
@@ -41,14 +41,14 @@ async def something_happens(cluster: Faulty, chance: random.Random) -> None:
         if items:
             ended = chance.choice(items)
             await cluster.delete(ended)
-            if chance.random() < 0.5:  # another of that name, before anybody may have seen that the first is gone
+            if chance.random() < 0.5:  # create one with the same name before a watch may have shown the deletion
                 cluster.put(an_object(chance))
     elif step < 0.87:
         cluster.end_watches()
     elif step < 0.92:
         cluster.end_watches()
         for _ in range(3):
-            await something_happens(cluster, chance)
+            await change_something(cluster, chance)
         cluster.forget_history()
     else:
         cluster.send_bookmarks()
@@ -56,7 +56,7 @@ async def something_happens(cluster: Faulty, chance: random.Random) -> None:
 
 @pytest.mark.parametrize("loss", [0.0, 0.1])
 @pytest.mark.parametrize("seed", first(range(12)))
-async def test_in_a_random_life_what_is_told_adds_up_to_what_there_is(seed: int, loss: float) -> None:
+async def test_the_delivered_changes_add_up_to_the_clusters_state(seed: int, loss: float) -> None:
     chance = random.Random(seed)
     world = World(*(an_object(chance) for _ in range(4)), kinds=KINDS, seed=seed)
     cluster = world.cluster
@@ -76,12 +76,12 @@ async def test_in_a_random_life_what_is_told_adds_up_to_what_there_is(seed: int,
         cluster.seconds = seconds
         for _ in range(150):
             for _ in range(chance.randrange(4)):
-                await something_happens(cluster, chance)
+                await change_something(cluster, chance)
             await world.time.advance(chance.choice([0.0, 0.02, 0.1, 1.0, 5.0, 20.0]))
         cluster.list_error = cluster.watch_error = lambda: None
         cluster.loses = lambda event: False
         cluster.seconds = lambda: 0.0
-        # Without losses the longest pause is enough, of a watch and of the list after it; with them, a comparison.
+        # Without lost events the longest backoff of a watch and its list is enough; else the comparison must run.
         await world.time.advance(30.0 if loss == 0.0 else 100.0)
         await world.is_mirrored()
     assert world.meter.lists

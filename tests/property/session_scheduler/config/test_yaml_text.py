@@ -1,4 +1,4 @@
-"""What JSON and PyYAML write is read back as it was, and any bytes are read or refused with a reason."""
+"""YAML and JSON texts: written values are read back unchanged, and any bytes are read or rejected with a reason."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def values(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
 
 
 @given(values(_TEXT))
-def test_what_json_says_is_read_as_json_reads_it(value: Any) -> None:
+def test_json_is_read_like_the_json_module_reads_it(value: Any) -> None:
     assert list(read_documents(json.dumps(value, ensure_ascii=False).encode())) == [value]
 
 
 @given(values(_NO_DIGITS))  # PyYAML leaves 08 and 1e3 without quotes, which Kubernetes reads as numbers
-def test_what_pyyaml_writes_is_read_back(value: Any) -> None:
+def test_text_written_by_pyyaml_is_read_back(value: Any) -> None:
     assert list(read_documents(yaml.dump(value, Dumper=yaml.CSafeDumper, allow_unicode=True).encode())) == [value]
 
 
@@ -42,13 +42,13 @@ def test_json_means_the_same_with_and_without_the_json_module(value: Any, scalar
 
 
 @given(values(_TEXT))
-def test_texts_read_as_written_are_alike_in_json_and_yaml(value: Any) -> None:
+def test_json_and_yaml_texts_have_the_same_value(value: Any) -> None:
     text = json.dumps(value, ensure_ascii=False)
     assert read_value("---\n" + text, "text") == read_value(text, "text")
 
 
 @given(st.binary(max_size=80))
-def test_any_bytes_are_documents_or_a_yaml_error(text: bytes) -> None:
+def test_any_bytes_are_documents_or_raise_a_yaml_error(text: bytes) -> None:
     reason = "none is needed"
     try:
         list(read_documents(text))

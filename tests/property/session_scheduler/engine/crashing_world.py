@@ -1,8 +1,7 @@
-"""Replicas of the scheduler over one cluster, with a network between them that loses, delays and reorders.
+"""Replicas of the scheduler on one cluster, with a network that loses, delays and reorders requests.
 
-Everything happens in one event loop and in the order that one random source says. A write of a replica is done, is lost
-before or after it was done, waits in the network and is done later (whether its sender still lives or not), or is the
-last thing that the replica does.
+Everything runs in one event loop in an order from one random source. A replica's write succeeds, is lost before or
+after it is done, is delayed in the network (its sender may be dead by then), or is the replica's last action.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Watched(MemoryCluster):
-    """Remembers every change in order, and looks at each for what must never happen.
+    """Records every change in order, and checks each for violations.
 
-    `alone`: whether pods come to a gang that has started by themselves, by no plan.
+    `alone`: whether pods may join a started gang on their own, without a plan.
     """
 
     def __init__(self, *, alone=False):
@@ -47,7 +46,7 @@ class Watched(MemoryCluster):
         self.log = []
         self.wrong = []
         self.veterans = set()
-        """Pods (uids) of gangs that were whole since they were bound."""
+        """Pods (uids) whose gang has been complete since they were bound."""
         super().__init__(now=self._tick)
 
     def _tick(self):
@@ -101,7 +100,7 @@ class Watched(MemoryCluster):
 
 
 def enough(group, bound):
-    """Whether these pods of a gang are as many as it needs, of each sub-group, too."""
+    """Whether these pods reach the gang's minCount and the minima of its sub-groups."""
     there = Counter(one.metadata.labels.get(SUB_GROUP_LABEL, "") for one in bound)
     return len(bound) >= group.min_count and all(there[name] >= least for name, least in minima_of_group(group).items())
 
@@ -113,7 +112,7 @@ def held_by(one):
 
 
 def mixed(group, bound):
-    """What shows that these pods of a gang were not bound by its plan, nor are taken over in it as bound before."""
+    """The pods of a gang that its plan did not bind and does not list as bound before."""
     plan = plan_here(group)
     if plan is None:
         return [f"{one.key} is bound without a plan" for one in bound]
@@ -122,16 +121,16 @@ def mixed(group, bound):
         planned = plan.pods.get(one.metadata.uid)
         attempt = one.metadata.annotations.get(ATTEMPT_ANNOTATION)
         if planned is None or planned.node != one.spec.node_name:
-            found.append(f"{one.key} is bound, and the plan {plan.attempt} of its gang knows nothing of that")
+            found.append(f"{one.key} is bound, but the plan {plan.attempt} of its gang does not list it")
         elif attempt != plan.attempt and not planned.bound:
             found.append(f"{one.key} is bound by {attempt}, the plan of its gang is {plan.attempt}")
     return found
 
 
 class Telling(Observer):
-    """What a replica says of its gangs: whom it has seen bound in one that it calls scheduled was in a whole one.
+    """Checks what a replica reports: a gang that it reports as scheduled has enough bound members in its cache.
 
-    Not all of them need have been bound at the same moment: a replica learns of an end later than it comes.
+    The members need not have been bound at the same moment, because a replica sees deletions later.
     """
 
     def __init__(self, replica, cluster):
@@ -141,12 +140,12 @@ class Telling(Observer):
         group = self._replica.scheduler.cache.groups[f"PodGroup {pod_group.key}"]
         bound = group.in_phase(Phase.BOUND)
         if not enough(pod_group, [task.pod for task in bound]):
-            self._cluster.wrong.append(f"{group.key} is called scheduled with {bound}")
+            self._cluster.wrong.append(f"{group.key} is reported as scheduled with {bound}")
         self._cluster.veterans.update(task.uid for task in bound)
 
 
 class Replica:
-    """One scheduler, what it has seen of the changes, and its way to the cluster."""
+    """One scheduler with its position in the change log and its connection to the cluster."""
 
     def __init__(self, world: World):
         self._world = world
@@ -193,7 +192,7 @@ class Replica:
         await self.scheduler.start()
 
     async def see(self, count):
-        """Take in the next changes, so many of them."""
+        """Apply the next changes, at most `count`."""
         news = self._world.cluster.log[self.seen :][:count]
         self.seen += len(news)
         for change, obj in news:
@@ -201,7 +200,7 @@ class Replica:
                 await self.scheduler.event_handlers.apply(change, obj)
 
     async def turn(self):
-        """As the live loop does it."""
+        """Run one turn like the live loop."""
         await self.scheduler.complete_finished()
         self.scheduler.unknown_binds.start_checks(self.scheduler.completion.resolve)
         await self.scheduler.decide()
@@ -210,17 +209,17 @@ class Replica:
 
 
 def is_alone(request):
-    """Whether a request binds a pod by no plan: none of a dead leader's arrives once its lease is over."""
+    """Whether a request binds a pod without a plan. Such requests of a dead leader arrive only within its lease."""
     return ATTEMPT_ANNOTATION not in request.keywords.get("annotations", {ATTEMPT_ANNOTATION: ""})
 
 
 class World:
-    """A cluster, gangs and the pods that their controller makes, and the replicas that live."""
+    """A cluster with gangs, their controller, and the running replicas."""
 
     def __init__(self, random, *, gangs=2, nodes=4, faults=1.0, extra=0, topology=None, led=False):
-        """`extra` is how many pods a gang has over its minCount; `topology` may be "zone", of which there are two.
+        """`extra`: the pods of a gang above its minCount. `topology`: None, or "zone" with two zones.
 
-        With `led` the first pod of each gang is a leader, without which the others are of no use.
+        `led`: the first pod of each gang is a required leader.
         """
         self.random = random
         self.config = SchedulerConfig(gang_bind_timeout_seconds=20.0)
@@ -229,7 +228,7 @@ class World:
         self.faults = faults
         self.started = 0
         self.network = []
-        """Requests on their way, with whoever still waits for the answer."""
+        """Requests in flight, each with the future of its sender if that still waits."""
         self.replicas = []
         self._sizes = {f"g{number}": random.randint(2, 4) for number in range(gangs)}
         self._nodes, self._extra, self._topology, self._led = nodes, extra, topology, led
@@ -252,7 +251,7 @@ class World:
         return self.random.choice(fates)
 
     async def pass_on(self, *, lose=False):
-        """One request that is on its way arrives, or never does."""
+        """Deliver or lose one request in flight."""
         if not self.network:
             return
         request, answered = self.network.pop(self.random.randrange(len(self.network)))
@@ -269,10 +268,10 @@ class World:
         if answered is not None and not answered.done():
             answered.set_result(answer)
 
-    # ------------------------------------------------------------------ what others do
+    # ------------------------------------------------------------------ controllers and users
 
     def control(self):
-        """What the controllers do: groups and pods that are missing are made; pods on no node end."""
+        """Act as the controllers: create missing groups and pods, delete pods on missing nodes."""
         names = {one.metadata.name for one in self.cluster.all(Node)}
         for one in self.cluster.bound():
             if one.spec.node_name not in names:
@@ -290,7 +289,7 @@ class World:
                     self.cluster.put(pod(f"{name}-{index}", group=name, sub_group=part, cpu="1"))
 
     async def disturb(self):
-        """A pod or a node goes, or a node comes back, or a pod is changed by somebody."""
+        """Delete a pod or a node, add a node again, cordon one, or change a pod."""
         what = self.random.choice(["pod", "pod", "node", "back", "label", "cordon"])
         if what == "pod":
             self.cluster._remove(self.random.choice(self.cluster.all(Pod)))
@@ -303,7 +302,7 @@ class World:
             self._put_node(number, unschedulable=closed)
         elif what == "label":
             one = self.random.choice(self.cluster.all(Pod))
-            await self.cluster.patch_metadata(one, annotations={"somebody": str(self.cluster.ticks)})
+            await self.cluster.patch_metadata(one, annotations={"touched": str(self.cluster.ticks)})
         if self.random.random() < 0.7:
             self.control()
 
@@ -346,7 +345,7 @@ class World:
             await self.kill(replica)
 
     async def become_quiet(self):
-        """No more faults; what is on its way arrives, and one replica that lives has all the time that it wants."""
+        """Stop the faults, deliver all requests, and run one replica until nothing changes."""
         self.faults = 0.0
         for replica in [one for one in self.replicas if one.dying]:
             await self.kill(replica)

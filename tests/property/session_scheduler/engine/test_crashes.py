@@ -1,4 +1,4 @@
-"""Gangs stay whole and nothing is held twice, whatever becomes of writes, answers and replicas."""
+"""Crash safety: gangs stay complete and nothing is held twice if writes, answers and replicas fail."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .crashing_world import World, enough, held_by
 
 @pytest.fixture(autouse=True)
 def same_attempts(monkeypatch: pytest.MonkeyPatch):
-    """Attempts have the same names in every run."""
+    """Make the names of attempts the same in every run."""
     source = Random(5)
     monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=source.getrandbits(128), version=4))
 
 
-def not_whole(world: World):
-    """Gangs that were never whole and are bound in part. What runs since its gang was whole runs on."""
+def incomplete(world: World):
+    """Partially bound gangs that were never complete. Pods of a gang that was complete may keep running."""
     found = []
     for group in world.cluster.all(PodGroup):
         bound = world.cluster.bound(group.metadata.name)
@@ -34,27 +34,27 @@ def not_whole(world: World):
     return found
 
 
-def torn(world: World):
-    """Gangs that are bound in several zones."""
+def in_several_zones(world: World):
+    """Gangs with bound pods in several zones."""
     zones = {group.metadata.name: set() for group in world.cluster.all(PodGroup)}
     for one in world.cluster.bound():
         zones[one.spec.scheduling_group.pod_group_name].add(int(one.spec.node_name[1:]) % 2)
     return [name for name, found in zones.items() if len(found) > 1]
 
 
-def unsettled(replica):
+def leftovers(replica):
     scheduler = replica.scheduler
     found = [f"{task!r} is assumed" for task in scheduler.cache.tasks.values() if task.phase is Phase.ASSUMED]
     if len(scheduler.in_flight) or scheduler.unknown_binds:
-        found.append(f"{len(scheduler.in_flight)} works, {len(scheduler.unknown_binds)} doubts")
+        found.append(f"{len(scheduler.in_flight)} tasks in flight, {len(scheduler.unknown_binds)} ambiguous binds")
     live = {one.metadata.uid: held_by(one) for one in scheduler.cluster._world.cluster.bound()}
     if replica.plugin.held != live:
         found.append(f"held is {replica.plugin.held}, bound pods hold {live}")
     return found
 
 
-async def end_everything(world: World, replica):
-    """All pods end, and none comes again: no plan may be left."""
+async def delete_all_pods(world: World, replica):
+    """Delete all pods for good, and return the groups that still have a plan."""
     world._sizes.clear()
     for one in world.cluster.all(Pod):
         world.cluster._remove(one)
@@ -67,23 +67,23 @@ async def life(seed, *, most, steps=70, topology=None, led=False):
     world = World(Random(seed), extra=seed % 2 or int(led), topology=topology, led=led)
     for _ in range(steps):
         await world.step(most)
-        assert topology is None or torn(world) == []
+        assert topology is None or in_several_zones(world) == []
         if most == 1:
             assert world.cluster.held_twice() == []
         assert world.cluster.wrong == []
     replica = await world.become_quiet()
     assert world.cluster.wrong == []
-    assert not_whole(world) == []
+    assert incomplete(world) == []
     if most == 1:
         assert world.cluster.held_twice() == []
-        assert unsettled(replica) == []
-    assert await end_everything(world, replica) == []
+        assert leftovers(replica) == []
+    assert await delete_all_pods(world, replica) == []
     await replica.scheduler.in_flight.abandon()
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 @pytest.mark.parametrize("seed", first(range(48)))
-def test_with_one_replica_at_a_time_gangs_are_whole_and_nothing_is_held_twice(seed):
+def test_with_one_replica_at_a_time_gangs_are_complete_and_nothing_is_held_twice(seed):
     asyncio.run(life(seed, most=1))
 
 
@@ -98,5 +98,5 @@ def test_a_gang_with_a_topology_constraint_is_in_one_domain_at_every_moment(seed
 
 
 @pytest.mark.parametrize("seed", first(range(24)))
-def test_no_gang_is_left_without_its_leader_however_many_workers_are_bound(seed):
+def test_no_gang_stays_without_its_leader_whatever_the_number_of_bound_workers(seed):
     asyncio.run(life(seed, most=1 + 2 * (seed % 3 == 0), led=True))

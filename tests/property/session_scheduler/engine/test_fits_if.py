@@ -1,4 +1,4 @@
-"""What `explain` says would help helps: in random clusters it is made so, and the plugin lets the pod in."""
+"""`fits_if` in random clusters: after the changes that `explain` reports the plugin accepts the node."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ZONE, HOST = "zone", "kubernetes.io/hostname"
 APPS = ("web", "db")
 Choose = random.Random
 
-_LABEL = re.compile(r"(\S+) had the label ([^ =,]+)(?:=(\S+)|, with a value of its own)?")
+_LABEL = re.compile(r"(\S+) had the label ([^ =,]+)(?:=(\S+)| with a unique value)?")
 _NEAR = re.compile(r"a pod matching app=(\w+) ran (.+)")
 _NONE_NEAR = re.compile(r"no pod matching app=(\w+) ran (.+)")
-_NO_HATER = re.compile(r"no pod with anti-affinity to this one ran (.+)")
+_NO_ANTI_AFFINITY = re.compile(r"no pod with anti-affinity to this one ran (.+)")
 _FEWER = re.compile(r"at most (\d+) pods? matching app=(\w+) ran (.+) \((\d+) now\)")
 
 
@@ -32,7 +32,7 @@ def terms(choose: Choose) -> list[dict[str, Any]]:
 
 
 def near(choose: Choose) -> dict[str, Any]:
-    """Affinity of one kind or both, of which the terms of one may pick what the other does."""
+    """Affinity, anti-affinity or both; their terms may match the same pods."""
     wanted = choose.choice(("pod_affinity", "pod_anti_affinity", "both"))
     kinds = ("pod_affinity", "pod_anti_affinity") if wanted == "both" else (wanted,)
     wants: dict[str, Any] = {kind: {REQUIRED: terms(choose)} for kind in kinds}
@@ -52,7 +52,7 @@ WANTS: Mapping[str, Callable[[Choose], dict[str, Any]]] = {"InterPodAffinity": n
 
 
 class World:
-    """Nodes and running pods by name, and the pod that waits."""
+    """Nodes and running pods by name, and a pending pod."""
 
     def __init__(self, choose: Choose, wants: dict[str, Any]) -> None:
         self.nodes = {name: node(name, cpu="64", labels=choose.choice(({}, {ZONE: "a"}, {ZONE: "b"})))
@@ -68,17 +68,17 @@ class World:
         self.runs[name] = pod(name, labels={"app": app}, bound_to=on, **options)
 
     def refusals(self, plugin: str) -> dict[str, list[str] | None]:
-        """By node what the plugin that refuses it says would help."""
+        """By node that the plugin rejects: the changes that it reports."""
         cluster = FakeCluster()
         cluster.add(*self.nodes.values(), *self.runs.values(), self.waits)
-        (told,) = explain_pending(cluster.start())["pods"]
-        return {name: change["changes"] for name, verdict in told["nodes"].items() if not verdict["fits"]
+        (pending,) = explain_pending(cluster.start())["pods"]
+        return {name: change["changes"] for name, verdict in pending["nodes"].items() if not verdict["fits"]
                 for change in verdict["fitsIf"] if change["plugin"] == plugin}  # fmt: skip
 
-    # -------------------------------------------------------------- making it so
+    # -------------------------------------------------------------- applying changes
 
     def make(self, text: str, name: str, choose: Choose) -> None:
-        """Make true what was said of a node. Raises AssertionError where nobody would understand it."""
+        """Apply a reported change of a node. Raises AssertionError for an unknown text."""
         if match := _LABEL.fullmatch(text):
             self.label(match[1], match[2], match[3] or "of-its-own")
         elif match := _NEAR.fullmatch(text):
@@ -87,7 +87,7 @@ class World:
         elif match := _NONE_NEAR.fullmatch(text):
             app = match[1]
             self.end(match[2], name, lambda one: one.metadata.labels["app"] == app)
-        elif match := _NO_HATER.fullmatch(text):
+        elif match := _NO_ANTI_AFFINITY.fullmatch(text):
             self.end(match[1], name, lambda one: one.spec.affinity is not None)
         else:
             match = _FEWER.fullmatch(text)
@@ -121,7 +121,7 @@ class World:
 
 
 @pytest.mark.parametrize("plugin", WANTS)
-def test_what_would_help_is_made_so_and_the_plugin_lets_the_pod_in(plugin: str) -> None:
+def test_the_plugin_accepts_the_node_after_the_reported_changes(plugin: str) -> None:
     choose = random.Random(plugin)
     made = 0
     for seed in range(150):
@@ -139,5 +139,5 @@ def test_what_would_help_is_made_so_and_the_plugin_lets_the_pod_in(plugin: str) 
 
 
 def is_conditional(text: str) -> bool:
-    """Whether it asks that something else stays so, which no single change makes true."""
-    return text.endswith(("still ran there", "held then")) or "need not be away from" in text
+    """Whether the change is a condition on other pods, which `make` cannot apply."""
+    return text.endswith(("still ran there", "still held")) or "does not exclude" in text

@@ -1,4 +1,4 @@
-"""Batching never changes a decision: naive, board and heap choose the same nodes, for the same reasons."""
+"""Batching changes no decision: the modes naive, board and heap choose the same nodes and give the same reasons."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def started(objects: Sequence[KubeObject], chosen: Plugins, mode: str) -> FakeCl
 
 @settings(max_examples=examples(40), deadline=None, derandomize=True)
 @given(nodes(), pods(), plugins())
-def test_three_evaluations_place_alike(some_nodes, some_pods, chosen):
+def test_all_evaluation_modes_place_the_same(some_nodes, some_pods, chosen):
     answers = []
     for mode in MODES:
         cluster = started([*some_nodes, *some_pods], chosen, mode)
@@ -51,7 +51,7 @@ def bound(session: Session) -> list[Task]:
 
 
 class Player:
-    """Plays moves in a session of one evaluation mode and notes what it saw."""
+    """Plays moves in a session of one evaluation mode and records the results."""
 
     def __init__(self, objects: Sequence[KubeObject], chosen: Plugins, mode: str, stack: ExitStack) -> None:
         cluster = started(objects, chosen, mode)
@@ -113,7 +113,7 @@ MOVES = st.lists(
 
 @settings(max_examples=examples(80), deadline=None, derandomize=True)
 @given(nodes(most=6), pods(most=6), plugins(subsets=False), MOVES)
-def test_three_evaluations_agree_while_others_place_evict_and_undo(some_nodes, some_pods, chosen, moves):
+def test_all_evaluation_modes_agree_while_placements_are_made_evicted_and_undone(some_nodes, some_pods, chosen, moves):
     placed = [pod(f"old-{index}", cpu="200m", bound_to=f"n{index % len(some_nodes)}") for index in range(4)]
     with ExitStack() as stack:
         players = [Player([*some_nodes, *some_pods, *placed], chosen, mode, stack) for mode in MODES]
@@ -125,8 +125,8 @@ def test_three_evaluations_agree_while_others_place_evict_and_undo(some_nodes, s
 
 @settings(max_examples=examples(6), deadline=None, derandomize=True)
 @given(st.integers(70, 160), st.integers(1, 3), plugins(beyond=False, subsets=False), st.integers(0, 5))
-def test_a_heap_of_part_of_the_rows_is_as_good_as_all_of_them(count, runs, chosen, offset):
-    """More nodes than the heap starts with, classes in turns, gangs that fail and are undone in between."""
+def test_a_heap_of_some_rows_chooses_like_all_rows(count, runs, chosen, offset):
+    """More nodes than the heap's initial size, alternating classes, and gangs that fail and are undone."""
     kinds = ("a", "b", "c")
     objects: list[KubeObject] = [
         node(f"n{index}", cpu=("1", "2", "500m")[(index + offset) % 3], pods=4, labels={"kind": kinds[index % 3]})

@@ -1,4 +1,4 @@
-"""Fair shares against a calculation by rounds, which knows nothing of sorting or of water levels."""
+"""Fair shares, compared with a simple division in rounds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def hierarchies(draw: st.DrawFn) -> tuple[QueueTree, dict[str, Amounts]]:
         specs.append(QueueSpec(name, parent, deserved, limit, draw(st.integers(0, 4)), draw(st.integers(0, 2))))
         requested[name] = draw(AMOUNTS)
     tree = QueueTree(specs)
-    for name in reversed(names):  # what a queue has includes what those below it have
+    for name in reversed(names):  # a queue's amounts include those of its children
         parent = tree.specs[name].parent
         if parent:
             for key, amount in requested[name].items():
@@ -70,9 +70,7 @@ def by_rounds(tree: QueueTree, total: Mapping[str, int], requested: Mapping[str,
 
 
 @given(hierarchies(), AMOUNTS)
-def test_shares_are_those_that_filling_round_by_round_comes_to(
-    world: tuple[QueueTree, dict[str, Amounts]], total: Amounts
-) -> None:
+def test_shares_equal_a_division_in_rounds(world: tuple[QueueTree, dict[str, Amounts]], total: Amounts) -> None:
     tree, requested = world
     found = fair_shares(tree, total, requested)
     for resource in RESOURCES:
@@ -81,7 +79,7 @@ def test_shares_are_those_that_filling_round_by_round_comes_to(
 
 
 @given(hierarchies(), AMOUNTS)
-def test_no_share_is_more_than_asked_for_or_allowed_and_nothing_is_given_twice(
+def test_no_share_exceeds_requests_or_limits_and_shares_do_not_exceed_the_total(
     world: tuple[QueueTree, dict[str, Amounts]], total: Amounts
 ) -> None:
     tree, requested = world

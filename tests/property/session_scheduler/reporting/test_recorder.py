@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: a bound pod is never said to be unscheduled, and in the end the truth is told."""
+"""The recorder with random orders and faults: bound pods never become unscheduled, and conditions become correct."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PODS = 6
 
 
 class Life:
-    """Pods that are touched, bound, deleted and reported on, from readings that may be old, by writes that may fail."""
+    """Pods that are changed, bound and reported, from reads that may be stale and with writes that may fail."""
 
     def __init__(self, seed):
         self.chance = random.Random(seed)
@@ -32,10 +32,10 @@ class Life:
 
     async def step(self):
         name = self.chance.choice(sorted(self.read))
-        act = self.chance.choices((self.tell, self.touch, self.bind, self.wait, self.hold), (8, 2, 0.3, 4, 1))[0]
+        act = self.chance.choices((self.report, self.touch, self.bind, self.wait, self.hold), (8, 2, 0.3, 4, 1))[0]
         await act(name)
 
-    async def tell(self, name):
+    async def report(self, name):
         known = self.chance.choice(self.read[name][-3:])
         self.world.cluster.done_but_lost = self.chance.random() < 0.5
         for kind in ("condition", "event", "repeat"):
@@ -73,7 +73,7 @@ class Life:
         return self.read[name][-1]
 
     async def status(self, name):
-        """Without reading it for the recorder."""
+        """The pod's condition, read without adding to the recorder's reads."""
         conditions = (await self.world.cluster.get(Pod, "default", name)).status.conditions
         return [(c.status, c.message) for c in conditions if c.type == "PodScheduled"]
 
@@ -87,7 +87,7 @@ class Life:
 
 
 @pytest.mark.parametrize("seed", first(range(40)))
-async def test_a_bound_pod_keeps_its_condition_and_the_others_get_theirs(seed):
+async def test_bound_pods_keep_their_condition_and_pending_pods_get_theirs(seed):
     life = Life(seed)
     await life.start()
     async with life.world.running():
@@ -107,7 +107,7 @@ async def test_a_bound_pod_keeps_its_condition_and_the_others_get_theirs(seed):
 
 
 @pytest.mark.parametrize("seed", first(range(10)))
-async def test_every_occurrence_is_counted_in_the_end(seed):
+async def test_every_event_is_counted_eventually(seed):
     chance = random.Random(seed)
     world = World(in_flight=2)
     pods = [world.cluster.put(pod(f"pod-{number}")) for number in range(4)]

@@ -1,4 +1,4 @@
-"""No queue ever has more than its limit, not within a session either; and what is counted is what there is."""
+"""Queue limits hold at every moment of a session, and incremental counts are correct."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WORK = st.tuples(
 
 
 class Watcher:
-    """Looks after every placement, simulated ones included, and counts for itself."""
+    """Counts every placement itself, simulated ones included, and checks the limits."""
 
     name = "watcher"
 
@@ -60,7 +60,9 @@ def _queue(name: str, limit: dict[str, int], **more: Any) -> QueueConfig:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(LIMITS, min_size=4, max_size=4), st.lists(WORK, min_size=1, max_size=14))
-def test_limits_hold_after_every_placement(limits: list[dict[str, int]], work: list[tuple[str, str, int, int]]) -> None:
+def test_queues_stay_within_their_limits_after_every_placement(
+    limits: list[dict[str, int]], work: list[tuple[str, str, int, int]]
+) -> None:
     queues = (_queue("top", limits[3]), _queue("a", limits[0], parent="top"), _queue("b", limits[1], parent="top"),
               _queue("c", limits[2]))  # fmt: skip
     cluster = FakeCluster(config=SchedulerConfig(bindings_in_flight=1_000, queues=queues))
@@ -89,7 +91,7 @@ def test_limits_hold_after_every_placement(limits: list[dict[str, int]], work: l
 
 @settings(max_examples=examples(40), deadline=None)
 @given(st.lists(WORK, min_size=1, max_size=12))
-def test_what_is_counted_pod_by_pod_is_what_adding_all_of_it_up_comes_to(work: list[tuple[str, str, int, int]]) -> None:
+def test_incremental_counts_equal_a_count_from_scratch(work: list[tuple[str, str, int, int]]) -> None:
     queues = (_queue("top", {}), _queue("a", {"pods": 5}, parent="top"), _queue("b", {}, parent="top"),
               _queue("c", {"cpu": 4}))  # fmt: skip
     cluster = FakeCluster(config=SchedulerConfig(bindings_in_flight=1_000, queues=queues))

@@ -1,4 +1,4 @@
-"""The backfill action: nodes are kept for a gang that waits, and what ends in time uses them meanwhile."""
+"""The backfill action: a pending gang reserves nodes, and pods that end before it starts use them."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ def placed(cluster: FakeCluster) -> set[str]:
     return {name.partition("/")[2] for name, node in cluster.placements().items() if node}
 
 
-def begun(cluster: FakeCluster, *pods: Pod) -> FakeCluster:
-    """Pods that run already; then their times are known."""
+def running(cluster: FakeCluster, *pods: Pod) -> FakeCluster:
+    """Add running pods, so that their ends are known."""
     cluster.add(*pods)
     assert placed(cluster) >= {one.metadata.name for one in pods}
     return cluster
 
 
-def test_a_gang_that_waits_keeps_the_nodes_on_which_it_can_start_first() -> None:
-    cluster = begun(cluster_of(3), lasting("soon", 1000, bound_to="n1"), lasting("late", 9000, bound_to="n2"))
+def test_a_gang_reserves_the_nodes_where_it_can_start_the_earliest() -> None:
+    cluster = running(cluster_of(3), lasting("soon", 1000, bound_to="n1"), lasting("late", 9000, bound_to="n2"))
     cluster.add(*gang("g", 2, cpu="4"), pod("endless", cpu="1"))
     assert placed(cluster) == {"soon", "late"}
     assert {cluster.scheduler.cache.nominations.node_of(task) for task in tasks(cluster, "g-")} == {"n1", "n3"}
-    assert "nodes are kept for it" in cluster.reasons("g-0")
+    assert "nodes are reserved for it" in cluster.reasons("g-0")
 
 
-def test_a_gang_is_told_at_what_time_it_can_start_and_the_same_at_each_try() -> None:
-    cluster = begun(cluster_of(2), lasting("first", 1000, bound_to="n1"))
+def test_the_condition_names_the_start_and_stays_the_same_on_each_retry() -> None:
+    cluster = running(cluster_of(2), lasting("first", 1000, bound_to="n1"))
     cluster.add(*gang("g", 2, cpu="4"))
     cluster.run()
     said = cluster.find(Pod, "g-0").status.conditions[0].message
     start = next(iter(cluster.scheduler.cache.nominations.starts.values()))
     assert said.endswith(
-        f"nodes are kept for it, where it can start at {time_text(datetime.fromtimestamp(start, UTC))}"
+        f"nodes are reserved for it, and it can start at {time_text(datetime.fromtimestamp(start, UTC))}"
     )
     cluster.advance(500)
     cluster.scheduler.queue.activate("PodGroup default/g", cluster.clock.now())
@@ -68,39 +68,39 @@ def tasks(cluster: FakeCluster, prefix: str) -> list[Any]:
     return [task for task in cluster.scheduler.cache.tasks.values() if task.name.startswith(prefix)]
 
 
-def test_without_the_action_nothing_is_kept() -> None:
-    cluster = begun(cluster_of(2, actions=("allocate", "preempt")), lasting("soon", 1000, bound_to="n1"))
+def test_without_the_action_nothing_is_reserved() -> None:
+    cluster = running(cluster_of(2, actions=("allocate", "preempt")), lasting("soon", 1000, bound_to="n1"))
     cluster.add(*gang("g", 2, cpu="4"), pod("endless", cpu="1"))
     assert placed(cluster) == {"soon", "endless"}
 
 
-def test_what_ends_before_the_gang_can_start_uses_its_nodes_and_nothing_else_does() -> None:
-    cluster = begun(cluster_of(2), lasting("first", 1000, bound_to="n1"))
+def test_only_pods_that_end_before_the_gang_starts_use_its_nodes() -> None:
+    cluster = running(cluster_of(2), lasting("first", 1000, bound_to="n1"))
     cluster.add(*gang("g", 2, cpu="4"), lasting("short", 500, cpu="1"), lasting("long", 2000, cpu="1"),
                 pod("endless", cpu="1"))  # fmt: skip
     assert placed(cluster) == {"first", "short"}
 
 
-def test_a_deadline_tells_the_end_as_the_annotation_does() -> None:
-    cluster = begun(cluster_of(2), pod("first", cpu="4", bound_to="n1", active_deadline_seconds=1000))
+def test_active_deadline_seconds_is_a_known_end_like_the_annotation() -> None:
+    cluster = running(cluster_of(2), pod("first", cpu="4", bound_to="n1", active_deadline_seconds=1000))
     cluster.add(*gang("g", 2, cpu="4"), pod("short", cpu="1", active_deadline_seconds=500))
     assert placed(cluster) == {"first", "short"}
 
 
-def test_a_gang_whose_members_end_in_time_is_backfilled_whole() -> None:
-    cluster = begun(cluster_of(3), lasting("first", 1000, bound_to="n1"))
+def test_a_gang_whose_members_end_in_time_is_backfilled_all_or_nothing() -> None:
+    cluster = running(cluster_of(3), lasting("first", 1000, bound_to="n1"))
     cluster.add(*gang("g", 3, cpu="4"), *gang("small", 2, cpu="3", annotations={DURATION: "500"}))
     assert placed(cluster) == {"first", "small-0", "small-1"}
 
 
-def test_what_leaves_the_gang_its_room_is_placed_however_long_it_takes() -> None:
-    cluster = begun(cluster_of(2, cpu="8"), lasting("first", 1000, cpu="6", bound_to="n1"))
+def test_pods_that_leave_the_reserved_capacity_free_are_placed_whatever_their_duration() -> None:
+    cluster = running(cluster_of(2, cpu="8"), lasting("first", 1000, cpu="6", bound_to="n1"))
     cluster.add(*gang("g", 2, cpu="6"), pod("beside", cpu="2"), pod("also", cpu="2"), pod("too-much", cpu="1"))
     assert placed(cluster) == {"first", "beside", "also"}
 
 
-def test_the_gang_starts_on_its_nodes_when_the_others_have_ended() -> None:
-    cluster = begun(cluster_of(2), lasting("first", 1000, bound_to="n1"))
+def test_the_gang_starts_on_its_nodes_after_the_other_pods_end() -> None:
+    cluster = running(cluster_of(2), lasting("first", 1000, bound_to="n1"))
     cluster.add(*gang("g", 2, cpu="4"), lasting("short", 500, cpu="1"))
     placed(cluster)
     cluster.end("short")
@@ -112,8 +112,8 @@ def test_the_gang_starts_on_its_nodes_when_the_others_have_ended() -> None:
     assert not cluster.scheduler.cache.nominations.starts
 
 
-def test_a_gang_of_higher_priority_is_kept_nodes_beside_one_that_has_them() -> None:
-    cluster = begun(cluster_of(2), lasting("first", 1000, priority=9, bound_to="n1"))
+def test_a_gang_of_higher_priority_gets_a_reservation_in_addition_to_a_lower_one() -> None:
+    cluster = running(cluster_of(2), lasting("first", 1000, priority=9, bound_to="n1"))
     cluster.add(*gang("low", 2, cpu="4"))
     placed(cluster)
     cluster.add(*gang("other", 2, cpu="4"), *gang("high", 2, cpu="4", priority=5))
@@ -122,17 +122,19 @@ def test_a_gang_of_higher_priority_is_kept_nodes_beside_one_that_has_them() -> N
     assert starts == {"low", "high"}
 
 
-def test_nodes_are_kept_for_as_many_gangs_as_the_configuration_says() -> None:
+def test_the_configuration_limits_the_number_of_reservations() -> None:
     for number in (1, 2):
         there = [lasting(f"p{i}", 1000, bound_to=f"n{i}") for i in range(1, 5)]
-        cluster = begun(cluster_of(4, reservations=number), *there)
+        cluster = running(cluster_of(4, reservations=number), *there)
         cluster.add(*gang("a", 2, cpu="4"), *gang("b", 2, cpu="4"), *gang("c", 2, cpu="4"))
         placed(cluster)
         assert len({task.group.name for task in cluster.scheduler.cache.nominations.starts}) == number
 
 
-def test_where_no_end_is_known_nothing_is_kept() -> None:
-    cluster = begun(cluster_of(2), pod("endless", cpu="4", bound_to="n1"), lasting("late", 100, cpu="1", bound_to="n2"))
+def test_nothing_is_reserved_without_known_ends() -> None:
+    cluster = running(
+        cluster_of(2), pod("endless", cpu="4", bound_to="n1"), lasting("late", 100, cpu="1", bound_to="n2")
+    )
     cluster.add(*gang("g", 2, cpu="4"), pod("other", cpu="1"))
     assert "other" in placed(cluster)
     assert not cluster.scheduler.cache.nominations
@@ -144,36 +146,38 @@ def test_pods_that_this_session_places_count_with_their_durations() -> None:
     assert placed(cluster) == {"first"}
 
 
-def test_a_pod_that_is_late_may_end_at_any_moment_so_nothing_is_filled_in_any_more() -> None:
-    cluster = begun(cluster_of(2), lasting("first", 1000, bound_to="n1"))
+def test_nothing_is_backfilled_beside_a_pod_that_exceeds_its_duration() -> None:
+    cluster = running(cluster_of(2), lasting("first", 1000, bound_to="n1"))
     cluster.advance(5000)
     cluster.add(*gang("g", 2, cpu="4"), lasting("short", 10, cpu="1"))
     assert placed(cluster) == {"first"}
     assert {cluster.scheduler.cache.nominations.node_of(task) for task in tasks(cluster, "g-")} == {"n1", "n2"}
 
 
-def test_of_pods_that_stand_for_themselves_the_rest_is_filled_in_where_some_found_room_elsewhere() -> None:
-    cluster = begun(cluster_of(2).node("n3", cpu="3"), lasting("first", 1000, bound_to="n1"))
+def test_the_remaining_pods_of_a_basic_group_are_backfilled_if_others_fit_elsewhere() -> None:
+    cluster = running(cluster_of(2).node("n3", cpu="3"), lasting("first", 1000, bound_to="n1"))
     cluster.add(*gang("g", 2, cpu="4"))
     cluster.run()
     cluster.add(*gang("b", 2, min_count=1, cpu="3", annotations={DURATION: "500"}))
     assert placed(cluster) == {"first", "b-0", "b-1"}
 
 
-def test_what_ends_in_time_uses_what_its_queue_may_have_until_the_gang_starts() -> None:
+def test_backfilled_pods_use_their_queues_quota_until_the_gang_starts() -> None:
     cluster = cluster_of(3, queues=(QueueConfig(name="a", limit={"cpu": 9}),))
-    begun(cluster, *(lasting(f"p{number}", 1000, bound_to=f"n{number}") for number in (1, 2)))
+    running(cluster, *(lasting(f"p{number}", 1000, bound_to=f"n{number}") for number in (1, 2)))
     cluster.add(*gang("g", 2, cpu="4", queue="a"))
     cluster.run()
     cluster.add(lasting("short", 500, cpu="2", queue="a"), lasting("long", 2000, cpu="2", queue="a"))
     assert placed(cluster) == {"p1", "p2", "short"}
 
 
-def test_what_is_kept_for_later_takes_from_no_queue_what_it_may_have_now() -> None:
+def test_a_reservation_does_not_reduce_the_current_share_of_any_queue() -> None:
     for also in ((), gang("g", 2, cpu="4", queue="a")):
         queues = tuple(QueueConfig(name=name, deserved={"cpu": cpu}) for name, cpu in (("a", 4), ("b", 4)))
         cluster = cluster_of(2, actions=(*BACKFILL, "reclaim"), queues=queues)
-        begun(cluster, lasting("own", 9000, bound_to="n1", queue="a"), lasting("theirs", 9000, cpu="3", bound_to="n2"))
+        running(
+            cluster, lasting("own", 9000, bound_to="n1", queue="a"), lasting("theirs", 9000, cpu="3", bound_to="n2")
+        )
         cluster.add(also)
         cluster.run()
         assert bool(cluster.scheduler.cache.nominations) is bool(also)
@@ -182,11 +186,11 @@ def test_what_is_kept_for_later_takes_from_no_queue_what_it_may_have_now() -> No
         assert not any(task.pod.metadata.deletion_timestamp for task in tasks(cluster, "own"))
 
 
-def test_nodes_that_are_kept_for_a_gang_are_for_queues_that_go_before_its_own_and_nobody_ends_for_these() -> None:
+def test_a_queue_that_comes_first_uses_nodes_reserved_for_another_queues_gang_without_evictions() -> None:
     for share, bound in ((6, "n2"), (0, None)):
         queues = QueueConfig(name="a", deserved={"cpu": 2}), QueueConfig(name="b", deserved={"cpu": share})
         cluster = cluster_of(2, actions=(*BACKFILL, "reclaim"), queues=queues)
-        begun(cluster, lasting("own", 9000, bound_to="n1", queue="a" if share else "b"))
+        running(cluster, lasting("own", 9000, bound_to="n1", queue="a" if share else "b"))
         cluster.add(gang("g", 2, cpu="4", queue="a"))
         cluster.run()
         cluster.add(pod("waits", cpu="4", queue="b"))
@@ -195,7 +199,7 @@ def test_nodes_that_are_kept_for_a_gang_are_for_queues_that_go_before_its_own_an
         assert not any(task.pod.metadata.deletion_timestamp for task in tasks(cluster, "own"))
 
 
-def test_what_places_groups_by_a_state_of_its_own_leaves_room_for_as_long_as_the_longest_of_a_gang_runs() -> None:
+def test_a_plugin_that_places_groups_yields_to_reservations_for_the_longest_duration_of_a_gang() -> None:
     left: list[set[str]] = []
 
     class Places:
@@ -208,7 +212,7 @@ def test_what_places_groups_by_a_state_of_its_own_leaves_room_for_as_long_as_the
 
     cluster = cluster_of(2, cpu="5", reservations=2)
     cluster.use(Places())
-    begun(cluster, lasting("soon", 1000, bound_to="n1"), lasting("late", 5000, bound_to="n2"))
+    running(cluster, lasting("soon", 1000, bound_to="n1"), lasting("late", 5000, bound_to="n2"))
     cluster.add(*gang("a", 2, cpu="2500m"), *gang("b", 2, cpu="2500m"))
     cluster.run()
     starts = cluster.scheduler.cache.nominations.starts
@@ -219,8 +223,8 @@ def test_what_places_groups_by_a_state_of_its_own_leaves_room_for_as_long_as_the
     assert all("a" in names for names in left)
 
 
-def test_what_is_kept_is_given_up_when_the_gang_goes() -> None:
-    cluster = begun(cluster_of(2), lasting("first", 1000, bound_to="n1"))
+def test_a_reservation_is_given_up_when_the_gang_is_deleted() -> None:
+    cluster = running(cluster_of(2), lasting("first", 1000, bound_to="n1"))
     cluster.add(*gang("g", 2, cpu="4"), pod("endless", cpu="1"))
     assert placed(cluster) == {"first"}
     cluster.delete_pod("g-0")
@@ -229,8 +233,8 @@ def test_what_is_kept_is_given_up_when_the_gang_goes() -> None:
     assert placed(cluster) == {"first", "endless"}
 
 
-def test_a_successor_keeps_the_nodes_that_its_predecessor_kept() -> None:
-    cluster = begun(cluster_of(2), lasting("first", 1000, bound_to="n1"))
+def test_a_new_leader_keeps_the_reservation_of_the_old_one() -> None:
+    cluster = running(cluster_of(2), lasting("first", 1000, bound_to="n1"))
     cluster.add(*gang("g", 2, cpu="4"))
     placed(cluster)
     cluster.restart()
@@ -239,7 +243,7 @@ def test_a_successor_keeps_the_nodes_that_its_predecessor_kept() -> None:
 
 
 class _Elsewhere:
-    """Says itself when and where gangs are to start."""
+    """Answers `reservation` for all gangs."""
 
     name = "elsewhere"
     start = 700.0
@@ -249,10 +253,10 @@ class _Elsewhere:
         return Reservation(dict.fromkeys(trial.tasks, "n2"), session.wall + self.start)
 
 
-def test_a_plugin_says_instead_of_the_core_when_and_where_a_gang_is_to_start() -> None:
+def test_a_plugin_can_decide_a_gangs_reservation_instead_of_the_core() -> None:
     cluster = cluster_of(3)
     cluster.use(_Elsewhere())
-    begun(cluster, *(lasting(f"p{number}", 1000, bound_to=f"n{number}", cpu="3") for number in range(1, 4)))
+    running(cluster, *(lasting(f"p{number}", 1000, bound_to=f"n{number}", cpu="3") for number in range(1, 4)))
     cluster.add(*gang("g", 2, cpu="4"), lasting("short", 600, cpu="1"), lasting("long", 800, cpu="1"))
     cluster.run()
     assert {cluster.scheduler.cache.nominations.node_of(task) for task in tasks(cluster, "g-")} == {"n2"}
@@ -270,7 +274,7 @@ def test_a_plugin_says_instead_of_the_core_when_and_where_a_gang_is_to_start() -
         lambda session, trial: Reservation(dict.fromkeys([*trial.tasks, "other"], "n1"), session.wall + 1),  # type: ignore[list-item]
     ],
 )
-def test_a_plugin_that_answers_something_else_fails_the_gang_with_its_name(answer: Any) -> None:
+def test_an_invalid_reservation_fails_the_gang_with_the_plugins_name(answer: Any) -> None:
     class Wrong(_Elsewhere):
         @hookimpl
         def reservation(self, session: Any, trial: Any) -> Any:
@@ -281,4 +285,4 @@ def test_a_plugin_that_answers_something_else_fails_the_gang_with_its_name(answe
     cluster.add(*gang("g", 2, cpu="4"), pod("other", cpu="1"))
     assert placed(cluster) == {"other"}
     assert "elsewhere" in cluster.reasons("g-0")
-    assert "is no reservation" in cluster.reasons("g-0")
+    assert "expected None, or a Reservation of the trial's tasks" in cluster.reasons("g-0")

@@ -1,4 +1,4 @@
-"""The consolidate action: pods are moved only where with it a group fits, and what is moved fits elsewhere."""
+"""The consolidate action: pods move only if a group fits then and the moved pods fit on other nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = ("DaemonSet", "Node")
 
 
 def cluster_of(*nodes: str, actions: Any = ("allocate", "consolidate"), **options: Any) -> FakeCluster:
-    """Nodes with so many CPUs each."""
+    """A cluster of nodes with these numbers of CPUs."""
     cluster = FakeCluster(config=SchedulerConfig(bindings_in_flight=1_000, actions=actions, **options))
     for number, cpu in enumerate(nodes, 1):
         cluster.node(f"n{number}", cpu=cpu)
@@ -35,15 +35,15 @@ def on(name: str, node: str, cpu: str = "1", **options: Any) -> Pod:
     return of_controller(pod(name, cpu=cpu, bound_to=node, **options))
 
 
-def in_pieces(**options: Any) -> FakeCluster:
-    """Two nodes of four CPUs, of each of which half is free."""
+def fragmented(**options: Any) -> FakeCluster:
+    """Two nodes of four CPUs; half of each is free."""
     cluster = cluster_of("4", "4", **options)
     cluster.add(on("a", "n1", "2"), on("b", "n2", "2"))
     return cluster
 
 
-def settle(cluster: FakeCluster, cycles: int = 4) -> None:
-    """Let what is moved end and come anew, cycle after cycle."""
+def finish_moves(cluster: FakeCluster, cycles: int = 4) -> None:
+    """Run cycles in which moved pods terminate and their controllers recreate them."""
     for _ in range(cycles):
         cluster.run()
         replace_ended(cluster)
@@ -51,12 +51,12 @@ def settle(cluster: FakeCluster, cycles: int = 4) -> None:
     cluster.run()
 
 
-def test_a_pod_fits_after_a_move_and_what_was_moved_runs_elsewhere() -> None:
-    cluster = in_pieces()
+def test_a_pod_fits_after_a_move_and_the_moved_pod_runs_on_another_node() -> None:
+    cluster = fragmented()
     cluster.add(pod("big", cpu="4"))
     cluster.run()
     assert len(ending(cluster)) == 1
-    settle(cluster)
+    finish_moves(cluster)
     cluster.assert_all_bound()
     assert {cluster.node_of("big")} == {"n1", "n2"} - {cluster.node_of("a+") or cluster.node_of("b+")}
 
@@ -65,23 +65,23 @@ def test_a_gang_fits_after_moves_and_all_of_it_runs() -> None:
     cluster = cluster_of("4", "4", "4", "4")
     cluster.add(on(name, f"n{number}", "2") for number, name in enumerate("abcd", 1))
     cluster.add(*gang("g", 2, cpu="3"))
-    settle(cluster)
+    finish_moves(cluster)
     cluster.assert_all_bound()
     assert len([name for name in cluster.placements() if name.endswith("+")]) == 2
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_moved_goes_out_of_the_way_of_the_other_members_where_scores_would_not_have_it_so(seed: int) -> None:
+def test_moved_pods_avoid_the_nodes_that_other_members_need_whatever_the_scores(seed: int) -> None:
     cluster = cluster_of("4", "4", "2", "2", seed=seed)
     cluster.add(on("a", "n1", "2"), on("b", "n2", "2"), *gang("g", 2, cpu="3"))
-    settle(cluster)
+    finish_moves(cluster)
     cluster.assert_all_bound()
 
 
-def test_nothing_is_moved_where_only_a_part_of_the_gang_would_fit() -> None:
-    cluster = in_pieces()
+def test_nothing_is_moved_if_only_a_part_of_the_gang_would_fit() -> None:
+    cluster = fragmented()
     cluster.add(*gang("g", 2, cpu="3"))
-    settle(cluster)
+    finish_moves(cluster)
     cluster.assert_bound("a", "n1").assert_bound("b", "n2")
     assert "consolidation" not in cluster.reasons("g-0")
 
@@ -92,7 +92,7 @@ def test_pods_are_moved_for_the_sub_group_that_a_gang_lacks() -> None:
     cluster.group("g", 2, sub_groups="leader=1,worker=1")
     cluster.add(pods("w", 4, cpu="1", group="g", sub_group="worker"))
     cluster.pod("leader", cpu="4", group="g", sub_group="leader")
-    settle(cluster)
+    finish_moves(cluster)
     cluster.assert_bound("leader").assert_bound("w-0")
     assert len([name for name in cluster.placements() if name.endswith("+")]) == 1
 
@@ -105,21 +105,21 @@ def test_nothing_is_moved_for_members_beyond_those_that_a_gang_needs() -> None:
     assert len(ending(cluster)) == 2
 
 
-def test_nothing_is_moved_for_which_there_is_no_room_elsewhere() -> None:
+def test_nothing_is_moved_that_fits_on_no_other_node() -> None:
     cluster = cluster_of("4", "4")
     cluster.add(on("a", "n1", "3"), on("b", "n2", "2"), pod("big", cpu="4"))
-    settle(cluster)
+    finish_moves(cluster)
     cluster.assert_bound("a", "n1").assert_bound("b", "n2").assert_pending("big")
 
 
 def test_without_the_action_nothing_is_moved() -> None:
-    cluster = in_pieces(actions=("allocate", "reclaim"))
+    cluster = fragmented(actions=("allocate", "reclaim"))
     cluster.add(pod("big", cpu="4"))
     cluster.run(cycles=2)
     assert not ending(cluster)
 
 
-def test_the_fewest_pods_are_moved_and_of_these_the_least_important() -> None:
+def test_the_fewest_and_least_important_pods_are_moved() -> None:
     cluster = cluster_of("4", "4", "4")
     cluster.add(on("a1", "n1"), on("a2", "n1"), on("b", "n2", "2", priority=5), on("c", "n3", "2"))
     cluster.add(pod("big", cpu="4", priority=5))
@@ -129,14 +129,14 @@ def test_the_fewest_pods_are_moved_and_of_these_the_least_important() -> None:
 
 
 @pytest.mark.parametrize(("most", "moved"), [(1, 0), (2, 2)])
-def test_no_more_pods_are_moved_for_a_group_than_is_allowed(most: int, moved: int) -> None:
+def test_no_more_than_max_moves_pods_are_moved_for_a_group(most: int, moved: int) -> None:
     cluster = cluster_of("4", "4", "2", "2", consolidation=ConsolidationConfig(max_moves=most))
     cluster.add(on("a", "n1", "2"), on("b", "n2", "2"), *gang("g", 2, cpu="4"))
     cluster.run()
     assert len(ending(cluster)) == moved
 
 
-def test_who_can_stay_beside_it_stays() -> None:
+def test_pods_beside_which_the_group_fits_stay() -> None:
     cluster = cluster_of("4", "4")
     cluster.add(on("a1", "n1", priority=1), on("a2", "n1", priority=2), on("a3", "n1", priority=3))
     cluster.add(on("b", "n2", "3", priority=9))
@@ -160,7 +160,7 @@ def test_some_pods_are_never_moved(why: str) -> None:
 
 
 def test_members_of_gangs_are_never_moved() -> None:
-    cluster = in_pieces()
+    cluster = fragmented()
     cluster.add(*gang("old", 2, cpu="2"))
     cluster.run()
     cluster.delete_pod("a").delete_pod("b")
@@ -178,7 +178,7 @@ def budget(allowed: int) -> PodDisruptionBudget:
 
 
 @pytest.mark.parametrize(("allowed", "moved"), [(0, 0), (1, 0), (2, 2)])
-def test_a_move_keeps_within_budgets(allowed: int, moved: int) -> None:
+def test_moves_respect_disruption_budgets(allowed: int, moved: int) -> None:
     cluster = cluster_of("4", "2", "2", "2", "2")
     cluster.add(budget(allowed), *(on(name, "n1", "2", labels={"app": "x"}) for name in "ab"))
     cluster.add(*(on(name, f"n{number}", "1", priority=5) for number, name in enumerate("wxyz", 2)))
@@ -188,7 +188,7 @@ def test_a_move_keeps_within_budgets(allowed: int, moved: int) -> None:
     assert len(ending(cluster)) == moved
 
 
-def test_preemption_counts_what_a_move_uses_of_a_budget_in_the_same_session() -> None:
+def test_preemption_counts_the_budget_that_moves_use_in_the_same_session() -> None:
     cluster = cluster_of(actions=("allocate", "consolidate", "preempt"))
     for number, of in enumerate("xxyy", 1):
         cluster.node(f"n{number}", cpu="4", labels={"of": of})
@@ -197,47 +197,47 @@ def test_preemption_counts_what_a_move_uses_of_a_budget_in_the_same_session() ->
     cluster.pod("moves", cpu="4", priority=100, node_selector={"of": "x"})
     cluster.pod("preempts", cpu="4", priority=50, node_selector={"of": "y"})
     cluster.run()
-    assert ending(cluster) == {"a", "d"}, "c matters less than d, and its budget is used up"
+    assert ending(cluster) == {"a", "d"}, "c is less important than d, but its budget is used up"
 
 
-def test_what_the_api_server_does_not_let_go_leaves_its_place_to_nobody() -> None:
-    cluster = in_pieces()
+def test_moves_whose_evictions_the_api_server_rejects_are_retried_later() -> None:
+    cluster = fragmented()
     cluster.memory._may_evict = lambda _: False
     cluster.add(pod("big", cpu="4"))
     cluster.run(cycles=3)
     assert not ending(cluster)
     cluster.memory._may_evict = lambda _: True
     cluster.advance(400.0)
-    settle(cluster)
+    finish_moves(cluster)
     cluster.assert_all_bound()
 
 
-def test_a_controllers_pods_are_left_alone_after_one_was_moved() -> None:
+def test_a_controllers_pods_are_not_moved_again_within_rest_seconds() -> None:
     cluster = cluster_of("2", "2", "2", consolidation=ConsolidationConfig(rest_seconds=100))
     cluster.add(*(of_controller(pod(f"w{number}", cpu="1", bound_to=f"n{number}"), "w") for number in (1, 2, 3)))
     cluster.add(pod("big", cpu="2"))
-    settle(cluster)
+    finish_moves(cluster)
     cluster.assert_bound("big")
     cluster.add(pod("bigger", cpu="2"))
     cluster.delete_pod(next(name for name in cluster.placements() if name.endswith("+")))
-    settle(cluster, 2)
+    finish_moves(cluster, 2)
     cluster.assert_pending("bigger")
     cluster.advance(500.0)
-    settle(cluster)
+    finish_moves(cluster)
     cluster.assert_bound("bigger")
 
 
-def test_the_room_is_kept_for_whom_pods_are_moved() -> None:
-    cluster = in_pieces()
+def test_the_freed_capacity_is_reserved_for_the_group() -> None:
+    cluster = fragmented()
     cluster.add(pod("big", cpu="4"))
     cluster.run()
     cluster.add(pod("thief", cpu="2"), pod("late", cpu="1"))
-    settle(cluster)
+    finish_moves(cluster)
     cluster.assert_bound("big")
 
 
-def test_what_comes_in_a_moved_pods_place_goes_where_that_was_to_go() -> None:
-    """Left to itself the smaller one would take the only node that has room for the larger one."""
+def test_the_replacement_of_a_moved_pod_goes_to_the_node_found_for_it() -> None:
+    """Without that, the smaller one would use the only node that fits the larger one."""
     cluster = cluster_of("4", "3", "1")
     cluster.add(on("large", "n1", "3"), on("small", "n1", "1"), pod("big", cpu="4"))
     cluster.run()
@@ -249,17 +249,17 @@ def test_what_comes_in_a_moved_pods_place_goes_where_that_was_to_go() -> None:
     cluster.assert_bound("large+", "n2")
 
 
-def test_the_next_group_is_looked_at_when_what_was_moved_has_come_again() -> None:
+def test_the_next_group_gets_moves_after_the_moved_pods_are_replaced() -> None:
     cluster = cluster_of("4", "4", "4", "4")
     cluster.add(on(name, f"n{number}", "2") for number, name in enumerate("abcd", 1))
     cluster.add(pod("one", cpu="4"), pod("two", cpu="4"))
     cluster.run()
-    assert len(ending(cluster)) == 1, "both would count on the same room"
-    settle(cluster)
+    assert len(ending(cluster)) == 1, "both groups would use the same free capacity"
+    finish_moves(cluster)
     cluster.assert_all_bound()
 
 
-def test_what_is_awaited_in_vain_holds_nobody_up_for_ever() -> None:
+def test_missing_replacements_delay_other_moves_for_a_limited_time() -> None:
     cluster = cluster_of("4", "4", "4", "4")
     cluster.add(on(name, f"n{number}", "2") for number, name in enumerate("abcd", 1))
     cluster.add(pod("one", cpu="4"), pod("two", cpu="4"))
@@ -272,8 +272,8 @@ def test_what_is_awaited_in_vain_holds_nobody_up_for_ever() -> None:
     assert len(ending(cluster)) == 1
 
 
-def test_places_are_kept_where_the_profile_preempts_nobody() -> None:
-    cluster = in_pieces().without("DefaultPreemption")
+def test_nominations_are_kept_without_the_preemption_plugin() -> None:
+    cluster = fragmented().without("DefaultPreemption")
     cluster.add(pod("big", cpu="4"))
     cluster.run()
     node = cluster.find(Pod, "big").status.nominated_node_name
@@ -282,36 +282,36 @@ def test_places_are_kept_where_the_profile_preempts_nobody() -> None:
     cluster.run(cycles=2)
     assert node
     assert cluster.find(Pod, "big").status.nominated_node_name == node
-    settle(cluster)
+    finish_moves(cluster)
     cluster.assert_bound("big", node)
 
 
-def test_after_a_restart_the_place_is_kept_until_the_moved_pods_have_left() -> None:
-    cluster = in_pieces()
+def test_after_a_restart_the_nomination_is_kept_until_the_moved_pods_have_left() -> None:
+    cluster = fragmented()
     cluster.add(pod("big", cpu="4"))
     cluster.run()
     node = cluster.find(Pod, "big").status.nominated_node_name
     cluster.restart()
     cluster.run(cycles=2)
     assert cluster.find(Pod, "big").status.nominated_node_name == node
-    assert "pods that are moved are still on" in cluster.reasons("big")
-    settle(cluster)
+    assert "pods that move to other nodes are still on" in cluster.reasons("big")
+    finish_moves(cluster)
     cluster.assert_bound("big", node)
 
 
-def test_who_is_moved_and_who_waits_are_told_why() -> None:
-    cluster = in_pieces()
+def test_the_conditions_of_the_moved_and_the_waiting_pod_name_the_reason() -> None:
+    cluster = fragmented()
     cluster.add(pod("big", cpu="4"))
     cluster.run()
     (name,) = ending(cluster)
-    (told,) = cluster.find(Pod, name).status.conditions
-    assert (told.type, told.reason) == ("DisruptionTarget", "ConsolidationByScheduler")
-    assert told.message == "fluence: moved so that a pod fits"
+    (condition,) = cluster.find(Pod, name).status.conditions
+    assert (condition.type, condition.reason) == ("DisruptionTarget", "ConsolidationByScheduler")
+    assert condition.message == "fluence: moved so that a pod fits"
     reason = cluster.find(Pod, "big").status.conditions[0].message
-    assert reason.endswith(f". consolidation: pods are moved to other nodes for it: default/{name}.")
+    assert reason.endswith(f". consolidation: pods move to other nodes for it: default/{name}.")
 
 
-def test_a_plugin_can_keep_pods_where_they_are() -> None:
+def test_a_plugin_can_veto_moves() -> None:
     class Keeps:
         name = "keeps"
 
@@ -320,41 +320,41 @@ def test_a_plugin_can_keep_pods_where_they_are() -> None:
             session.add_preemptable(lambda _, victim: victim.name != "a")
             session.add_preempt_validator(lambda scenario: "no" if "b" in {t.name for t in scenario.victims} else None)
 
-    cluster = in_pieces()
+    cluster = fragmented()
     cluster.start(Keeps())
     cluster.add(pod("big", cpu="4"))
     cluster.run(cycles=2)
     assert not ending(cluster)
 
 
-def test_a_pod_that_preempts_nobody_has_nobody_moved() -> None:
-    cluster = in_pieces()
+def test_no_pods_are_moved_for_a_pod_with_preemption_policy_never() -> None:
+    cluster = fragmented()
     cluster.add(pod("big", cpu="4", preemption_policy="Never"))
     cluster.run(cycles=2)
     assert not ending(cluster)
 
 
-def test_pods_of_a_queue_are_not_moved_beyond_its_limit() -> None:
+def test_no_pods_are_moved_for_a_pod_above_its_queues_limit() -> None:
     queues = (QueueConfig(name="q", limit={"cpu": 7}),)
-    cluster = in_pieces(queues=queues)
+    cluster = fragmented(queues=queues)
     cluster.add(pod("big", cpu="4", queue="q"))
     cluster.run(cycles=2)
-    assert not ending(cluster), "those of other queues stay, too"
+    assert not ending(cluster), "pods of other queues stay, too"
 
 
-def test_a_plugin_that_fails_while_it_is_tried_fails_the_group_and_all_is_as_it_was() -> None:
+def test_a_plugin_that_fails_during_the_simulation_fails_the_group_and_changes_nothing() -> None:
     class Fails:
         name = "fails"
 
         @hookimpl
         def on_session_open(self, session: Any) -> None:
-            session.add_event_handler(deallocate=self._told)
+            session.add_event_handler(deallocate=self._deallocated)
 
-        def _told(self, event: Any) -> None:
+        def _deallocated(self, event: Any) -> None:
             if event.task.name in ("a", "b"):
                 raise RuntimeError("no")
 
-    cluster = in_pieces()
+    cluster = fragmented()
     cluster.start(Fails())
     cluster.add(pod("big", cpu="4"))
     cluster.run()

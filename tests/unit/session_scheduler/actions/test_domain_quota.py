@@ -1,4 +1,4 @@
-"""Gangs with a hard spread and a plugin that places: it is asked for one domain's share after the other."""
+"""Gangs with a hard spread and a plugin that places groups: the core calls it for one domain's share at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ZONE = "zone"
 
 
 class Greedy:
-    """Fills the first rows that have room; notes what it was asked for. Knows nothing of spread."""
+    """Fills the first rows with free capacity and ignores the spread; records its calls."""
 
     name = "greedy"
 
@@ -72,26 +72,26 @@ def world(size, zones, *constraints, plugin=None, there=(), minimum=None):
     return plugin, placed
 
 
-def test_each_domain_is_asked_once_for_its_share():
+def test_the_plugin_is_called_once_for_the_share_of_each_domain():
     plugin, placed = world(9, {"a": [8, 8], "b": [8, 8], "c": [8, 8]}, spread())
     assert placed == {"a": 3, "b": 3, "c": 3}
     assert plugin.asked == [(3, "a"), (3, "b"), (3, "c")]
 
 
-def test_shares_level_what_is_there_already():
+def test_shares_even_out_the_pods_already_there():
     plugin, placed = world(4, {"a": [8], "b": [8, 8], "c": [8, 8]}, spread(), there=["a1", "a1", "b1"])
     assert placed == {"a": 1, "b": 1, "c": 2}
     assert plugin.asked == [(2, "c"), (1, "b"), (1, "a")]
 
 
-def test_what_a_full_domain_cannot_take_goes_elsewhere_as_far_as_the_skew_allows():
+def test_the_share_of_a_full_domain_goes_to_others_within_the_skew():
     _, placed = world(6, {"a": [1, 1], "b": [8, 8]}, spread(skew=2))
     assert placed == {"a": 2, "b": 4}
     _, placed = world(6, {"a": [1, 1], "b": [8, 8]}, spread(skew=1))
     assert placed == {}
 
 
-def test_with_fewer_domains_than_wanted_each_takes_no_more_than_the_skew():
+def test_with_fewer_than_min_domains_each_gets_at_most_the_skew():
     _, placed = world(5, {"a": [8, 8], "b": [8, 8]}, spread(skew=2, minDomains=3), minimum=4)
     assert placed == {"a": 2, "b": 2}
 
@@ -103,7 +103,7 @@ def test_a_spread_over_nodes_is_left_to_the_filter():
 
 
 class Quota:
-    """Says of its own what domains may take."""
+    """Answers `domain_quota`."""
 
     name = "quota"
 
@@ -126,8 +126,8 @@ class Quota:
         lambda session, n: [(np.ones(session.table.size, np.bool_), "all")],
     ],
 )
-def test_an_answer_that_is_no_quota_fails_the_group_alone(answer):
-    constraint = spread(key="kubernetes.io/hostname")  # PodTopologySpread has no opinion of these
+def test_an_invalid_quota_fails_its_group_only(answer):
+    constraint = spread(key="kubernetes.io/hostname")  # PodTopologySpread answers None for it
     cluster = FakeCluster()
     cluster.add(node("a1", labels={ZONE: "a"}), node("b1", labels={ZONE: "b"}), pod_group("g", 2), pod("other"))
     cluster.add(

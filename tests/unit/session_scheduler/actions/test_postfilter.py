@@ -1,4 +1,4 @@
-"""Preemption from end to end on a cluster in memory: victims, nominations, waiting, and what people are told."""
+"""Preemption from end to end on a cluster in memory: victims, nominations, waiting, and conditions."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def cluster() -> FakeCluster:
     return FakeCluster(checked=False)
 
 
-def test_a_pod_takes_the_place_of_one_of_lower_priority(cluster: FakeCluster) -> None:
+def test_a_pod_preempts_one_of_lower_priority(cluster: FakeCluster) -> None:
     cluster.add(node("n1", cpu="1"), pod("low", cpu="1", priority=1, bound_to="n1"))
     cluster.add(pod("high", cpu="1", priority=10))
     cluster.run()
     assert ended(cluster) == ["low"]
     high, low = get(cluster, "high"), get(cluster, "low")
     assert high.status.nominated_node_name == "n1"
-    told = condition(high, "PodScheduled")
-    assert (told.status, told.reason) == ("False", "Unschedulable")
-    assert told.message == "0/1 nodes are available: 1 Insufficient cpu."
+    scheduled = condition(high, "PodScheduled")
+    assert (scheduled.status, scheduled.reason) == ("False", "Unschedulable")
+    assert scheduled.message == "0/1 nodes are available: 1 Insufficient cpu."
     target = condition(low, "DisruptionTarget")
     assert (target.status, target.reason) == ("True", "PreemptionByScheduler")
     assert target.message == "fluence: preempting to accommodate a higher priority pod"
@@ -53,7 +53,7 @@ def test_a_pod_takes_the_place_of_one_of_lower_priority(cluster: FakeCluster) ->
     assert get(cluster, "high").status.nominated_node_name == ""
 
 
-def test_after_each_pod_that_preempts_what_is_under_way_has_its_turn(cluster: FakeCluster) -> None:
+def test_the_cycle_yields_to_the_event_loop_after_each_preemption(cluster: FakeCluster) -> None:
     turns = [0]
 
     class Notes:
@@ -85,7 +85,7 @@ def test_after_each_pod_that_preempts_what_is_under_way_has_its_turn(cluster: Fa
     assert len(set(notes.turns)) == 3
 
 
-def test_while_its_victims_end_a_pod_preempts_nobody_else(cluster: FakeCluster) -> None:
+def test_a_pod_preempts_no_more_pods_while_its_victims_terminate(cluster: FakeCluster) -> None:
     for number in (1, 2):
         cluster.add(node(f"n{number}", cpu="1"), pod(f"low{number}", cpu="1", priority=1, bound_to=f"n{number}"))
     cluster.add(pod("high", cpu="1", priority=10))
@@ -102,7 +102,7 @@ def test_while_its_victims_end_a_pod_preempts_nobody_else(cluster: FakeCluster) 
     )  # fmt: skip
 
 
-def test_a_pod_whose_policy_is_never_waits(cluster: FakeCluster) -> None:
+def test_a_pod_with_preemption_policy_never_waits(cluster: FakeCluster) -> None:
     cluster.add(node("n1", cpu="1"), pod("low", cpu="1", priority=1, bound_to="n1"))
     cluster.add(pod("high", cpu="1", priority=10, preemption_policy="Never"))
     cluster.run()
@@ -112,7 +112,9 @@ def test_a_pod_whose_policy_is_never_waits(cluster: FakeCluster) -> None:
     )
 
 
-def test_a_pod_is_told_where_there_are_no_victims_and_where_none_would_help(cluster: FakeCluster) -> None:
+def test_the_condition_counts_nodes_without_victims_and_nodes_where_preemption_cannot_help(
+    cluster: FakeCluster,
+) -> None:
     cluster.add(node("n1", cpu="1"), pod("same", cpu="1", priority=10, bound_to="n1"))
     cluster.add(node("n2", cpu="1", unschedulable=True), pod("low", cpu="1", priority=1, bound_to="n2"))
     cluster.add(node("n3", cpu="500m"), pod("small", cpu="500m", priority=1, bound_to="n3"))
@@ -125,16 +127,14 @@ def test_a_pod_is_told_where_there_are_no_victims_and_where_none_would_help(clus
     )  # fmt: skip
 
 
-def expected(name: str, where: str, **options: Any) -> Pod:
-    """A pod that waits for something else and is to come to a node."""
+def nominated_pod(name: str, where: str, **options: Any) -> Pod:
+    """A gated pod that is nominated for a node."""
     return replace(pod(name, gates=["later"], **options), status=PodStatus(nominated_node_name=where))
 
 
 @pytest.mark.parametrize(("priority", "bound"), [(9, False), (10, False), (11, True)])
-def test_what_is_kept_for_a_pod_is_free_for_those_of_higher_priority_only(
-    cluster: FakeCluster, priority: int, bound: bool
-) -> None:
-    cluster.add(node("n1", cpu="2"), expected("waits", "n1", cpu="2", priority=10))
+def test_only_pods_of_higher_priority_use_a_nominated_node(cluster: FakeCluster, priority: int, bound: bool) -> None:
+    cluster.add(node("n1", cpu="2"), nominated_pod("waits", "n1", cpu="2", priority=10))
     cluster.add(pod("other", cpu="1", priority=priority))
     cluster.run()
     assert (cluster.node_of("other") == "n1") is bound
@@ -142,14 +142,14 @@ def test_what_is_kept_for_a_pod_is_free_for_those_of_higher_priority_only(
         cluster.assert_pending("other", "0/1 nodes are available: 1 Insufficient cpu.")
 
 
-def test_one_that_fits_beside_a_nominated_pod_is_bound(cluster: FakeCluster) -> None:
-    cluster.add(node("n1", cpu="2"), expected("waits", "n1", cpu="1", priority=10))
+def test_a_pod_that_fits_beside_a_nominated_pod_is_bound(cluster: FakeCluster) -> None:
+    cluster.add(node("n1", cpu="2"), nominated_pod("waits", "n1", cpu="1", priority=10))
     cluster.add(*(pod(f"p{number}", cpu="500m") for number in range(3)))
     cluster.run()
     assert sorted(cluster.node_of(f"p{number}") or "" for number in range(3)) == ["", "n1", "n1"]
 
 
-def test_a_higher_pod_that_takes_the_place_ends_the_nomination(cluster: FakeCluster) -> None:
+def test_a_pod_of_higher_priority_takes_over_the_nominated_node(cluster: FakeCluster) -> None:
     cluster.add(node("n1", cpu="1"), pod("low", cpu="1", priority=1, bound_to="n1"))
     cluster.add(pod("high", cpu="1", priority=10))
     cluster.run()
@@ -166,7 +166,7 @@ OF_NO_CLASS = msgspec.convert(
 )  # fmt: skip
 
 
-def test_a_pod_that_no_node_takes_any_more_gives_up_its_place(cluster: FakeCluster) -> None:
+def test_a_pod_that_fits_on_no_node_loses_its_nomination(cluster: FakeCluster) -> None:
     claim = {"name": "gpu", "resourceClaimName": "wrong"}
     high = pod("high", cpu="1", priority=10)
     cluster.add(OF_NO_CLASS)
@@ -176,11 +176,11 @@ def test_a_pod_that_no_node_takes_any_more_gives_up_its_place(cluster: FakeClust
     cluster.run()
     cluster.assert_bound("low", "n1")
     assert get(cluster, "high").status.nominated_node_name == ""
-    told = "0/1 nodes are available: request r: device class none does not exist. preemption: 0/1 nodes are available: "
-    cluster.assert_pending("high", f"{told}1 Preemption is not helpful for scheduling.")
+    why = "0/1 nodes are available: request r: device class none does not exist. preemption: 0/1 nodes are available: "
+    cluster.assert_pending("high", f"{why}1 Preemption is not helpful for scheduling.")
 
 
-def test_members_of_a_gang_that_no_node_takes_any_more_give_up_their_places(cluster: FakeCluster) -> None:
+def test_members_of_a_gang_that_fit_on_no_node_lose_their_nominations(cluster: FakeCluster) -> None:
     claim = {"name": "gpu", "resourceClaimName": "wrong"}
     cluster.add(OF_NO_CLASS)
     cluster.add(node("n1", cpu="1"), pod("low", cpu="1", priority=1))
@@ -195,7 +195,7 @@ def test_members_of_a_gang_that_no_node_takes_any_more_give_up_their_places(clus
     assert get(cluster, "high-0").status.nominated_node_name == ""
 
 
-def test_what_a_plugin_says_ends_before_what_preemption_says(cluster: FakeCluster) -> None:
+def test_a_full_stop_separates_the_reasons_of_a_plugin_and_of_preemption(cluster: FakeCluster) -> None:
     class Refuses:
         name = "refuses"
 
@@ -208,7 +208,7 @@ def test_what_a_plugin_says_ends_before_what_preemption_says(cluster: FakeCluste
     cluster.assert_pending("one-0", "there is no such thing. preemption: No preemption victims found")
 
 
-def test_a_node_that_goes_ends_the_nomination(cluster: FakeCluster) -> None:
+def test_the_deletion_of_the_node_ends_the_nomination(cluster: FakeCluster) -> None:
     cluster.add(node("n1", cpu="1"), pod("low", cpu="1", priority=1, bound_to="n1"))
     cluster.add(pod("high", cpu="1", priority=10))
     cluster.run()
@@ -233,7 +233,7 @@ def test_a_nomination_is_read_back_after_a_restart(cluster: FakeCluster) -> None
     cluster.assert_pending("equal")
 
 
-def test_a_gang_preempts_whole_or_not_at_all(cluster: FakeCluster) -> None:
+def test_a_gang_preempts_all_or_nothing(cluster: FakeCluster) -> None:
     cluster.add(node("n1", cpu="1"), node("n2", cpu="1"), node("n3", cpu="1"))
     cluster.add(*(pod(f"low{number}", cpu="1", priority=1, bound_to=f"n{number}") for number in (1, 2)))
     cluster.add(pod("same", cpu="1", priority=10, bound_to="n3"))
@@ -254,7 +254,7 @@ def test_a_gang_preempts_whole_or_not_at_all(cluster: FakeCluster) -> None:
 
 
 @pytest.mark.parametrize("mode", ["Pod", "PodGroup", None])
-def test_a_gang_ends_whole_where_it_says_so(cluster: FakeCluster, mode: str | None) -> None:
+def test_a_gang_with_disruption_mode_pod_group_is_preempted_as_a_whole(cluster: FakeCluster, mode: str | None) -> None:
     cluster.add(node("n1", cpu="1"), node("n2", cpu="1"))
     cluster.add(pod_group("old", 2, disruption_mode=mode))
     cluster.add(*(pod(f"old-{n}", group="old", cpu="1", priority=1, bound_to=f"n{n}") for n in (1, 2)))
@@ -263,7 +263,7 @@ def test_a_gang_ends_whole_where_it_says_so(cluster: FakeCluster, mode: str | No
     assert len(ended(cluster)) == (2 if mode == "PodGroup" else 1)
 
 
-def test_without_the_plugin_nobody_is_preempted() -> None:
+def test_without_the_plugin_no_pods_are_preempted() -> None:
     off = (PluginConfig(name="DefaultPreemption", enabled=False),)
     config = SchedulerConfig(profiles=(Profile(plugins=off),))
     cluster = FakeCluster(checked=False)
@@ -279,7 +279,7 @@ def test_without_the_plugin_nobody_is_preempted() -> None:
     assert ended(cluster) == []
 
 
-def test_of_victims_the_ones_that_started_last_end() -> None:
+def test_of_equal_pods_the_one_that_started_last_is_the_victim() -> None:
     cluster = FakeCluster(checked=False)
     cluster.add(node("n1", cpu="2"))
     for name, hour in (("old", "01"), ("new", "02")):

@@ -1,5 +1,5 @@
-"""What goes wrong with preemption concerns as little as it can: a node whose trial fails, a nomination that is not
-written, a gang that lost a member.
+"""Failures in preemption stay local: a node whose dry run fails, a nomination that is not written, a gang that is
+nominated in part.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ....tools.preempting import OneLoop, ended
 
 
 class FailsOn:
-    """A filter that fails where nothing runs on some nodes any more, which only a trial shows."""
+    """A filter that fails on some nodes without running pods, which happens only in a trial."""
 
     name = "fails-on"
 
@@ -42,9 +42,9 @@ class FailsOn:
                 raise RuntimeError(f"{nodes.node(place).metadata.name} is empty")
 
 
-def tried(failing: set[str], scope: Scope) -> FakeCluster:
+def preempting_with_failures(failing: set[str], scope: Scope) -> FakeCluster:
     """The pods on n1 are the best victims, then those on n2."""
-    cluster = FakeCluster()  # checks after each cycle what is counted on each node
+    cluster = FakeCluster()  # checks the counted usage of each node after each cycle
     cluster.add(node(f"n{n}", cpu="1") for n in (1, 2, 3))
     cluster.add(pod(f"low{n}", cpu="1", priority=n, bound_to=f"n{n}") for n in (1, 2, 3))
     cluster.add(pod("high", cpu="1", priority=10))
@@ -54,23 +54,23 @@ def tried(failing: set[str], scope: Scope) -> FakeCluster:
 
 @pytest.mark.parametrize("scope", [Scope.NODE, Scope.ANY])
 @pytest.mark.parametrize(("failing", "victims"), [(set(), "low1"), ({"n1"}, "low2"), ({"n1", "n2"}, "low3")])
-def test_where_a_plugin_fails_in_the_trial_of_a_node_another_node_is_taken(
+def test_preemption_uses_another_node_if_a_plugin_fails_in_a_nodes_dry_run(
     failing: set[str], victims: str, scope: Scope
 ) -> None:
-    cluster = tried(failing, scope)
+    cluster = preempting_with_failures(failing, scope)
     assert ended(cluster) == [victims]
     cluster.assert_pending("high", "Insufficient cpu")
 
 
 @pytest.mark.parametrize("scope", [Scope.NODE, Scope.ANY])
-def test_its_failure_is_told_where_no_node_is_left(scope: Scope) -> None:
-    cluster = tried({"n1", "n2", "n3"}, scope)
+def test_the_failure_is_reported_if_no_other_node_is_left(scope: Scope) -> None:
+    cluster = preempting_with_failures({"n1", "n2", "n3"}, scope)
     assert ended(cluster) == []
     cluster.assert_pending("high", "is empty")
 
 
 class Loses:
-    """Follows trials, and fails when a pod is thought away, or when it comes back."""
+    """Follows trials, and fails when a pod is removed, or when it is put back."""
 
     name = "loses"
 
@@ -79,19 +79,19 @@ class Loses:
 
     @hookimpl
     def on_session_open(self, session):
-        session.add_trial_handler(self._does("away"), self._does("back"))
+        session.add_trial_handler(self._handler("removed"), self._handler("put back"))
 
-    def _does(self, when: str) -> Any:
-        def told(event):
+    def _handler(self, when: str) -> Any:
+        def handle(event):
             if when == self._when and event.task.name == "low1":
                 raise RuntimeError("low1 is not there")
 
-        return told
+        return handle
 
 
-@pytest.mark.parametrize(("when", "victims"), [("away", ["low2"]), ("back", [])])
-def test_a_plugin_that_did_not_follow_what_came_back_is_asked_no_more(when: str, victims: list[str]) -> None:
-    """One that could not think a pod away was told that it is there again: what it has is right."""
+@pytest.mark.parametrize(("when", "victims"), [("removed", ["low2"]), ("put back", [])])
+def test_a_plugin_that_fails_when_a_pod_is_put_back_ends_the_attempt(when: str, victims: list[str]) -> None:
+    """A plugin that failed at the removal gets the pod back, so its state is correct."""
     cluster = FakeCluster()
     cluster.add(node(f"n{n}", cpu="1") for n in (1, 2))
     cluster.add(pod(f"low{n}", cpu="1", priority=n, bound_to=f"n{n}") for n in (1, 2))
@@ -112,7 +112,7 @@ def cluster() -> Iterator[OneLoop]:
 
 
 def lose(cluster: OneLoop, name: str, node: str, *, done: bool = False) -> None:
-    """No request is answered that says for which node a pod is nominated."""
+    """Fail the requests that nominate the pod for the node; with `done` only their answers are lost."""
     real = cluster.memory.patch_status
 
     async def lost(one: Any, **options: Any) -> Any:
@@ -131,7 +131,7 @@ def known(cluster: FakeCluster, name: str) -> str | None:
     return cluster.scheduler.cache.nominations.node_of(task)
 
 
-def test_a_nomination_that_is_not_written_keeps_no_place(cluster: OneLoop) -> None:
+def test_a_nomination_that_is_not_written_reserves_nothing(cluster: OneLoop) -> None:
     cluster.start()
     lose(cluster, "high", "n1")
     cluster.add(pod("high", cpu="1", priority=10), pod("waits", cpu="1", priority=10, preemption_policy="Never"))
@@ -142,7 +142,7 @@ def test_a_nomination_that_is_not_written_keeps_no_place(cluster: OneLoop) -> No
     assert cluster.get("waits").spec.node_name or cluster.get("high").spec.node_name
 
 
-def test_one_that_is_written_though_the_answer_was_lost_stays(cluster: OneLoop) -> None:
+def test_a_written_nomination_stays_although_the_answer_was_lost(cluster: OneLoop) -> None:
     cluster.start()
     lose(cluster, "high", "n1", done=True)
     cluster.add(pod("high", cpu="1", priority=10))
@@ -150,8 +150,8 @@ def test_one_that_is_written_though_the_answer_was_lost_stays(cluster: OneLoop) 
     assert known(cluster, "high") == "n1"
 
 
-def test_of_a_pod_alone_nothing_is_taken_back(cluster: OneLoop) -> None:
-    """A nomination that was written although the answer was lost is not undone before it is heard of."""
+def test_a_single_pods_nomination_is_not_reverted(cluster: OneLoop) -> None:
+    """The write may have happened although the answer was lost, and the watch will show it."""
     cluster.start()
     lose(cluster, "high", "n1")
     real, asked = cluster.memory.patch_status, list[Any]()
@@ -166,7 +166,7 @@ def test_of_a_pod_alone_nothing_is_taken_back(cluster: OneLoop) -> None:
     assert set(asked) == {"n1"}
 
 
-def test_one_whose_end_is_not_written_holds_as_its_pod_says(cluster: OneLoop) -> None:
+def test_a_nomination_stays_if_its_removal_is_not_written(cluster: OneLoop) -> None:
     cluster.start()
     cluster.add(pod("high", cpu="1", priority=10))
     cluster.turn(2)
@@ -180,8 +180,8 @@ def test_one_whose_end_is_not_written_holds_as_its_pod_says(cluster: OneLoop) ->
 
 
 @pytest.mark.parametrize("done", [False, True])
-def test_a_gang_keeps_its_places_only_where_all_are_written(cluster: OneLoop, done: bool) -> None:
-    """Or enough of them that it can start; and where they are, though an answer was lost."""
+def test_a_gang_keeps_its_nominations_only_if_all_are_written(cluster: OneLoop, done: bool) -> None:
+    """Lost answers do not matter if the nominations are written."""
     cluster.add(node("n2", cpu="1"), pod("low2", cpu="1", priority=1, bound_to="n2"))
     cluster.start()
     lose(cluster, "high-1", "n1", done=done)
@@ -194,7 +194,7 @@ def test_a_gang_keeps_its_places_only_where_all_are_written(cluster: OneLoop, do
     assert cluster.ending() == []
 
 
-def test_a_part_that_cannot_be_taken_back_keeps_no_place_and_is_written_later(cluster: OneLoop) -> None:
+def test_a_partial_nomination_that_cannot_be_reverted_reserves_nothing_and_is_removed_later(cluster: OneLoop) -> None:
     cluster.add(node("n2", cpu="1"), pod("low2", cpu="1", priority=1, bound_to="n2"))
     cluster.start()
     real = cluster.memory.patch_status
@@ -212,7 +212,9 @@ def test_a_part_that_cannot_be_taken_back_keeps_no_place_and_is_written_later(cl
 
 
 @pytest.mark.parametrize("when", ["before its answer", "after its answer"])
-def test_a_part_that_is_heard_of_after_it_was_taken_back_keeps_no_place(cluster: OneLoop, when: str) -> None:
+def test_a_partial_nomination_that_the_watch_shows_after_its_revert_reserves_nothing(
+    cluster: OneLoop, when: str
+) -> None:
     cluster.add(node("n2", cpu="1"), pod("low2", cpu="1", priority=1, bound_to="n2"))
     cluster.start()
     for name, place in (("high-1", "n1"), ("high-1", "n2")):
@@ -237,7 +239,7 @@ def test_a_part_that_is_heard_of_after_it_was_taken_back_keeps_no_place(cluster:
 
 
 def restarted(nominated: int, *others: Pod) -> FakeCluster:
-    """What a scheduler finds where so many of a gang's three pods are nominated, of which two must start together."""
+    """A cluster at the start of a scheduler: a gang of three with minCount 2, some of its pods nominated."""
     cluster = FakeCluster()
     cluster.add(node(f"n{n}", cpu="1") for n in range(3))
     cluster.add(pod("there", cpu="1", priority=20, bound_to="n2"), *others)
@@ -249,7 +251,7 @@ def restarted(nominated: int, *others: Pod) -> FakeCluster:
 
 
 @pytest.mark.parametrize(("nominated", "kept"), [(1, False), (2, True), (3, True)])
-def test_after_a_restart_a_gang_keeps_the_places_that_it_can_start_in(nominated: int, kept: bool) -> None:
+def test_after_a_restart_a_gang_keeps_nominations_only_if_they_suffice_to_start(nominated: int, kept: bool) -> None:
     cluster = restarted(nominated)
     cluster.start()
     names = [f"high-{n}" for n in range(nominated)]
@@ -260,7 +262,7 @@ def test_after_a_restart_a_gang_keeps_the_places_that_it_can_start_in(nominated:
     assert all(written)
 
 
-def test_after_a_restart_a_gang_is_tried_at_once_though_it_keeps_only_some_places() -> None:
+def test_after_a_restart_a_partially_nominated_gang_is_attempted_at_once() -> None:
     cluster, config = restarted(1, pod("low", cpu="1")), SchedulerConfig()
     scheduler = Scheduler(cluster.memory, config, Registry(BUILTIN).load_calls(config), cluster.clock)
 
@@ -271,7 +273,7 @@ def test_after_a_restart_a_gang_is_tried_at_once_though_it_keeps_only_some_place
     assert sorted(asyncio.run(first_cycle())) == ["high-0", "high-1"]
 
 
-def test_after_a_restart_a_gang_that_cannot_start_is_written_to_keep_no_place() -> None:
+def test_after_a_restart_a_gang_that_cannot_start_loses_its_nominations() -> None:
     cluster = restarted(1, pod("also-there", cpu="1", priority=20, bound_to="n1"))
     cluster.run()
     assert cluster.find(Pod, "high-0").status.nominated_node_name == ""

@@ -1,4 +1,4 @@
-"""Gangs as victims while they start, and trials in which a plugin fails."""
+"""Preemption of gangs that are starting, by members of started gangs, and with plugins that fail in a trial."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def cluster() -> FakeCluster:
 
 
 def bound_in_part(cluster: FakeCluster) -> None:
-    """Two members of three are bound, on nodes that are full with them."""
+    """Two of three members are bound and fill their nodes."""
     cluster.add(node("n1", cpu="1"), node("n2", cpu="1"), pod_group("g", 3))
     cluster.add(pod(f"g-{n}", group="g", cpu="1", priority=1, bound_to=f"n{n}") for n in (1, 2))
     cluster.add(pod("g-3", group="g", cpu="1", priority=1, gates=["later"]))
 
 
-def test_a_gang_that_never_ran_ends_whole_whatever_its_mode(cluster: FakeCluster) -> None:
+def test_a_gang_that_never_ran_is_preempted_as_a_whole_whatever_its_mode(cluster: FakeCluster) -> None:
     bound_in_part(cluster)
     cluster.add(pod("high", cpu="1", priority=10))
     cluster.run()
     assert ended(cluster) == ["g-1", "g-2"]
 
 
-def test_a_gang_that_ran_and_lost_a_member_ends_one_by_one(cluster: FakeCluster) -> None:
+def test_a_gang_that_ran_and_lost_a_member_is_preempted_pod_by_pod(cluster: FakeCluster) -> None:
     bound_in_part(cluster)
     group = cluster.find(PodGroup, "g")
     ran = PodGroupStatus(conditions=(PodCondition("PodGroupScheduled", "True", "Scheduled", ""),))
@@ -41,7 +41,7 @@ def test_a_gang_that_ran_and_lost_a_member_ends_one_by_one(cluster: FakeCluster)
 
 
 class Forgetful:
-    """Follows trials, and fails when the first task comes back."""
+    """Follows trials, and fails when the first task is put back."""
 
     name = "forgetful"
 
@@ -59,7 +59,7 @@ class Forgetful:
 
 
 def test_a_plugin_that_fails_in_a_trial_does_not_keep_running_pods_off_their_nodes() -> None:
-    cluster, plugin = FakeCluster(), Forgetful()  # checks after each cycle what is counted on each node
+    cluster, plugin = FakeCluster(), Forgetful()  # checks the counted usage of each node after each cycle
     cluster.add(node("n1", cpu="3"))
     cluster.add(pod(f"low{n}", cpu="1", priority=n, bound_to="n1") for n in (1, 2, 3))
     cluster.add(pod("high", cpu="1", priority=10))
@@ -71,7 +71,7 @@ def test_a_plugin_that_fails_in_a_trial_does_not_keep_running_pods_off_their_nod
 
 
 class FailsFor:
-    """Follows trials, and fails when somebody of this name is thought away."""
+    """Follows trials, and fails when the task with this name is removed."""
 
     name = "fails-for"
 
@@ -84,14 +84,12 @@ class FailsFor:
 
     def _remove(self, event):
         if event.task.name == self.victim:
-            raise RuntimeError("it cannot be thought away")
+            raise RuntimeError("it cannot be removed")
 
 
 @pytest.mark.parametrize(("there", "before"), [(20, "n1"), (1, "")])
-def test_where_a_plugin_fails_nominations_stay_as_they_were_written(
-    cluster: FakeCluster, there: int, before: str
-) -> None:
-    """The first of two members is nominated no more, or anew; then a plugin fails for the second."""
+def test_nominations_stay_as_written_if_a_plugin_fails(cluster: FakeCluster, there: int, before: str) -> None:
+    """The first of two members loses or gets a nomination; then a plugin fails for the second."""
     for number in (1, 2, 3):
         cluster.add(node(f"n{number}", cpu="1", labels={"of": f"n{number}"}))
     cluster.add(pod("there", cpu="1", priority=there, bound_to="n1"), pod("low", cpu="1", priority=1, bound_to="n2"))
@@ -100,7 +98,7 @@ def test_where_a_plugin_fails_nominations_stay_as_they_were_written(
     cluster.add(replace(first, status=PodStatus(nominated_node_name=before)))
     cluster.add(pod("g-2", group="g", cpu="1", priority=10, node_selector={"of": "n2"}))
     cluster.run(FailsFor("low"))
-    cluster.assert_pending("g-1", "it cannot be thought away")
+    cluster.assert_pending("g-1", "it cannot be removed")
     assert ended(cluster) == []
     written = cluster.find(Pod, "g-1").status.nominated_node_name
     task = cluster.scheduler.cache.tasks[cluster.find(Pod, "g-1").metadata.uid]
@@ -108,14 +106,14 @@ def test_where_a_plugin_fails_nominations_stay_as_they_were_written(
 
 
 def started_gang(cluster: FakeCluster, group: int, own: int) -> None:
-    """A gang of two that runs, and a third member that is tried alone."""
+    """A running gang of two, and an additional third member."""
     cluster.add(node("n1", cpu="1"), node("n2", cpu="1"), node("n3", cpu="1"), pod_group("g", 2, priority=group))
     cluster.add(pod(f"g-{n}", group="g", cpu="1", priority=own, bound_to=f"n{n}") for n in (1, 2))
     cluster.add(pod("g-3", group="g", cpu="1", priority=own))
 
 
 @pytest.mark.parametrize(("group", "own", "ends"), [(10, 1, True), (1, 10, False)])
-def test_a_member_that_is_tried_alone_preempts_with_its_groups_priority(
+def test_an_additional_member_preempts_with_its_groups_priority(
     cluster: FakeCluster, group: int, own: int, ends: bool
 ) -> None:
     started_gang(cluster, group, own)
@@ -125,7 +123,7 @@ def test_a_member_that_is_tried_alone_preempts_with_its_groups_priority(
 
 
 @pytest.mark.parametrize(("group", "own", "bound"), [(10, 1, True), (1, 10, False)])
-def test_a_member_that_is_tried_alone_yields_to_nominated_pods_of_its_groups_priority_or_more(
+def test_an_additional_member_yields_to_nominated_pods_of_its_groups_priority_or_higher(
     cluster: FakeCluster, group: int, own: int, bound: bool
 ) -> None:
     started_gang(cluster, group, own)
@@ -135,10 +133,10 @@ def test_a_member_that_is_tried_alone_yields_to_nominated_pods_of_its_groups_pri
     assert bool(cluster.node_of("g-3")) is bound
 
 
-def test_what_nobody_can_do_who_yields_to_a_gang_its_own_members_may(
+def test_members_of_a_nominated_gang_do_not_reuse_the_refusal_of_other_pods_of_their_class(
     cluster: FakeCluster,
 ) -> None:
-    """Two of one class, the first of another gang: it is refused, and what was found out for it is remembered."""
+    """Two pods of one class; the first is of another gang, is refused, and its result is cached."""
     cluster.add(node("n1", cpu="1"), node("n2", cpu="1"), node("n3", cpu="1"), node("n4", cpu="1"), node("n5", cpu="1"))
     for number, name in enumerate(("b", "a")):
         cluster.add(pod_group(name, 2))

@@ -1,4 +1,4 @@
-"""When preemption is asked: in each group's try, later as an action of its own, or never."""
+"""The preempt action: in each group's attempt, later as an action of its own, or not configured."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ def ending(cluster: FakeCluster) -> set[str]:
         (["allocate"], set()),
     ],
 )
-def test_pods_end_for_others_of_higher_priority_only_where_preempt_is_an_action(
-    actions: list[str], ends: set[str]
-) -> None:
+def test_pods_are_preempted_only_with_the_preempt_action(actions: list[str], ends: set[str]) -> None:
     cluster = cluster_of(*actions)
     cluster.add(pod("low", cpu="4", priority=1))
     cluster.run()
@@ -44,7 +42,7 @@ def test_pods_end_for_others_of_higher_priority_only_where_preempt_is_an_action(
         cluster.assert_nominated("high", "n1")
 
 
-def test_right_after_allocate_the_place_that_is_made_is_kept_from_the_groups_that_come_later() -> None:
+def test_right_after_allocate_later_groups_respect_the_nominations_of_preemption() -> None:
     for actions, bound in ((["allocate", "preempt"], False), (["allocate", "reclaim", "preempt"], True)):
         cluster = cluster_of(*actions)
         cluster.add(pod("low", cpu="3", priority=1))
@@ -54,7 +52,7 @@ def test_right_after_allocate_the_place_that_is_made_is_kept_from_the_groups_tha
         assert bool(cluster.node_of("small")) is bound
 
 
-def test_after_reclaim_nobody_is_preempted_for_what_gets_its_share() -> None:
+def test_after_reclaim_a_group_that_got_its_share_preempts_no_pods() -> None:
     queues = tuple(QueueConfig(name=name, deserved={"cpu": 2}) for name in "ab")
     cluster = cluster_of("allocate", "reclaim", "preempt", queues=queues)
     cluster.add(pod("own", cpu="1", queue="b", priority=1),
@@ -66,7 +64,7 @@ def test_after_reclaim_nobody_is_preempted_for_what_gets_its_share() -> None:
     assert "own" not in ending(cluster)
 
 
-def test_a_place_for_which_nobody_ends_is_not_kept_where_preempt_is_no_action() -> None:
+def test_without_the_preempt_action_a_nomination_without_victims_is_removed() -> None:
     cluster = cluster_of("allocate")
     waits = pod("waits", cpu="2")
     cluster.add(pod("there", cpu="4", bound_to="n1"), replace(waits, status=PodStatus(nominated_node_name="n1")))
@@ -82,7 +80,7 @@ def test_a_place_for_which_nobody_ends_is_not_kept_where_preempt_is_no_action() 
         ("allocate", "reclaim", "preempt", "backfill"),
     ],
 )
-def test_pods_of_lower_priority_end_for_a_gang_for_which_nodes_are_kept_for_later_and_no_others(actions: Any) -> None:
+def test_a_gang_with_a_reservation_preempts_only_pods_of_lower_priority(actions: Any) -> None:
     for priority, ends in ((9, {"there"}), (0, set())):
         cluster = cluster_of(*actions).node("n2", cpu="4")
         cluster.add(pod("there", cpu="4", bound_to="n1", active_deadline_seconds=9000, priority=0))

@@ -1,4 +1,4 @@
-"""The reclaim action with Proportion: a queue gets its share in one cycle, and nothing goes to and fro."""
+"""The reclaim action with Proportion: a queue gets its share in one cycle, and pods are not evicted back and forth."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def of(name: str, queue: str, **options: Any) -> Pod:
 
 
 def running(cluster: FakeCluster, queue: str) -> list[str]:
-    """The pods of a queue that are bound and not asked to end."""
+    """The bound pods of a queue that are not terminating."""
     return sorted(
         task.name for task in cluster.scheduler.cache.bound_tasks()
         if task.group.queue == queue and task.pod.metadata.deletion_timestamp is None
@@ -68,7 +68,7 @@ def test_an_under_served_queue_gets_its_share_in_one_cycle_and_no_more() -> None
     assert (len(running(cluster, "a")), len(running(cluster, "b"))) == (4, 4)
 
 
-def test_without_the_action_nobody_ends() -> None:
+def test_without_the_action_no_pods_are_evicted() -> None:
     cluster = cluster_of(*TWO, actions=("allocate", "preempt"))
     full_of("a", cluster)
     cluster.add(of("b0", "b"))
@@ -76,7 +76,7 @@ def test_without_the_action_nobody_ends() -> None:
     assert not ending(cluster)
 
 
-def test_what_a_queue_does_not_have_beyond_its_share_is_not_taken() -> None:
+def test_a_queue_within_its_share_loses_nothing() -> None:
     cluster = cluster_of({"name": "a", "deserved": {"cpu": 6}}, {"name": "b", "deserved": {"cpu": 2}})
     full_of("a", cluster, 6)
     full_of("b", cluster, 2)
@@ -85,7 +85,7 @@ def test_what_a_queue_does_not_have_beyond_its_share_is_not_taken() -> None:
     assert not ending(cluster)
 
 
-def test_pods_that_are_not_preemptible_do_not_end_for_a_share() -> None:
+def test_non_preemptible_pods_are_not_reclaimed() -> None:
     cluster = cluster_of({"name": "a", "deserved": {"cpu": 8}}, {"name": "b", "deserved": {"cpu": 4}})
     full_of("a", cluster, labels=KEPT)
     cluster.add(of("b0", "b"))
@@ -93,7 +93,7 @@ def test_pods_that_are_not_preemptible_do_not_end_for_a_share() -> None:
     assert not ending(cluster)
 
 
-def test_the_priority_of_who_has_too_much_does_not_save_it_but_decides_who_goes_first() -> None:
+def test_priorities_in_the_other_queue_only_decide_the_order_of_victims() -> None:
     cluster = cluster_of(*TWO)
     cluster.add(*(of(f"a{number}", "a", priority=50 if number < 6 else 10) for number in range(8)))
     cluster.run()
@@ -102,7 +102,7 @@ def test_the_priority_of_who_has_too_much_does_not_save_it_but_decides_who_goes_
     assert ending(cluster) == {"a6", "a7"}
 
 
-def test_a_gang_gets_its_queues_share_whole_or_not_at_all() -> None:
+def test_a_gang_reclaims_its_queues_share_all_or_nothing() -> None:
     cluster = cluster_of(*TWO)
     full_of("a", cluster)
     cluster.add(*gang("g", 5, cpu="1", labels={LABEL: "b"}), *gang("h", 4, cpu="1", labels={LABEL: "b"}))
@@ -114,8 +114,8 @@ def test_a_gang_gets_its_queues_share_whole_or_not_at_all() -> None:
     assert len(running(cluster, "b")) == 4
 
 
-def test_a_gang_takes_from_each_queue_only_what_that_has_too_much() -> None:
-    """The pods of c matter least, but c has only one too many."""
+def test_a_gang_takes_from_each_queue_only_its_surplus() -> None:
+    """The pods of c are the least important, but c has only one above its share."""
     queues = ({"name": name, "deserved": {"cpu": 4}} for name in "abc")
     cluster = cluster_of(*queues, nodes=3)
     cluster.add(
@@ -127,8 +127,8 @@ def test_a_gang_takes_from_each_queue_only_what_that_has_too_much() -> None:
     assert sorted(name[0] for name in ending(cluster)) == ["a", "a", "a", "c"]
 
 
-def test_a_gang_takes_from_queues_below_one_together_only_what_that_one_has_too_much() -> None:
-    """Each of a1 and a2 could give two, the queue above them only two in all."""
+def test_a_gang_takes_from_child_queues_together_only_their_parents_surplus() -> None:
+    """Each of a1 and a2 could give up two pods, but their parent only two in all."""
     queues = ({"name": "a"}, {"name": "a1", "parent": "a"}, {"name": "a2", "parent": "a"}, {"name": "b"}, {"name": "c"})
     cluster = cluster_of(*queues, nodes=3)
     cluster.add(*(of(f"{queue}-{number}", queue) for queue in ("a1", "a2") for number in range(3)))
@@ -140,8 +140,8 @@ def test_a_gang_takes_from_queues_below_one_together_only_what_that_one_has_too_
 
 
 @pytest.mark.parametrize("names", [("p1-big", "p2-small"), ("p1-small", "p2-big")])
-def test_of_pods_that_need_not_start_together_each_takes_what_it_needs_itself(names: tuple[str, str]) -> None:
-    """The big one would be more than the queue's share, whether it comes before the small one or after it."""
+def test_each_pod_of_a_basic_group_reclaims_for_itself(names: tuple[str, str]) -> None:
+    """The big one exceeds the queue's share, whether it comes before the small one or after it."""
     cluster = cluster_of(*TWO)
     full_of("a", cluster)
     cluster.add(pod_group("g", labels={LABEL: "b"}))
@@ -152,7 +152,7 @@ def test_of_pods_that_need_not_start_together_each_takes_what_it_needs_itself(na
     assert all(nominated)
 
 
-def test_others_do_not_get_the_room_while_victims_end() -> None:
+def test_other_pods_do_not_get_the_freed_capacity_while_victims_terminate() -> None:
     cluster = cluster_of(*TWO, nodes=1, cpu="8")
     full_of("a", cluster)
     cluster.add(*gang("g", 4, cpu="1", labels={LABEL: "b"}), *(of(f"more{number}", "a") for number in range(4)))
@@ -162,14 +162,14 @@ def test_others_do_not_get_the_room_while_victims_end() -> None:
     for name in victims:
         cluster.delete(Pod, name)
         cluster.run()
-        assert len(ending(cluster)) == len([one for one in victims if one > name]), "nobody else is made to end"
+        assert len(ending(cluster)) == len([one for one in victims if one > name]), "no other pod is evicted"
     cluster.run(cycles=2)
     assert len(running(cluster, "b")) == 4
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_two_opposite_queues_under_load_come_to_rest(size: int) -> None:
-    """Whatever ends comes anew, as a controller would have it: from some cycle on nobody is made to end any more."""
+def test_two_competing_queues_under_load_reach_a_stable_state(size: int) -> None:
+    """A controller recreates evicted pods. From some cycle on no pods are evicted."""
     cluster = cluster_of(*TWO, nodes=3, cpu="3")
     names = iter(range(1000))
 
@@ -201,7 +201,7 @@ def test_two_opposite_queues_under_load_come_to_rest(size: int) -> None:
         assert min(len(running(cluster, "a")), len(running(cluster, "b"))) == 4
 
 
-def test_a_plugin_can_spare_whom_it_will() -> None:
+def test_a_plugin_can_spare_pods() -> None:
     class Spares:
         name = "spares"
 
@@ -218,7 +218,7 @@ def test_a_plugin_can_spare_whom_it_will() -> None:
     assert "a0" not in ending(cluster)
 
 
-def test_pods_that_another_scheduler_placed_are_nobodys_share() -> None:
+def test_pods_of_another_scheduler_count_in_no_queue() -> None:
     cluster = cluster_of({"name": "b", "deserved": {"cpu": 8}})
     cluster.add(*(pod(f"x{number}", cpu="1", scheduler="other", bound_to="n1") for number in range(4)))
     full_of("b", cluster, 4)
@@ -227,8 +227,8 @@ def test_pods_that_another_scheduler_placed_are_nobodys_share() -> None:
     assert not ending(cluster)
 
 
-def test_the_limit_of_who_waits_for_victims_is_kept_for_it() -> None:
-    """Else a smaller pod of its own queue takes the limit on another node, and the victims have ended for nothing."""
+def test_the_limit_includes_pods_that_wait_for_victims() -> None:
+    """Otherwise a smaller pod of its queue would use up the limit on another node after the evictions."""
     cluster = cluster_of({"name": "a"}, {"name": "b", "deserved": {"cpu": 2}, "limit": {"cpu": 2}}, nodes=1)
     full_of("a", cluster, 4)
     cluster.add(of("b0", "b", cpu="2"))
@@ -237,13 +237,13 @@ def test_the_limit_of_who_waits_for_victims_is_kept_for_it() -> None:
     cluster.nodes(1, prefix="m", cpu="1")
     cluster.add(of("b1", "b"))
     cluster.run(cycles=2)
-    cluster.assert_pending("b1", "queue 'b' has reached its limit of cpu: 2, 2 allocated, 1 needed")
+    cluster.assert_pending("b1", "queue 'b' has reached its limit of cpu: limit 2, allocated 2, requested 1")
     cluster.finish_deletions()
     cluster.run(cycles=2)
     cluster.assert_bound("b0")
 
 
-def test_of_several_that_preempt_in_one_cycle_no_more_are_let_than_the_queue_may_have() -> None:
+def test_several_preemptors_of_one_cycle_stay_within_their_queues_quota() -> None:
     cluster = cluster_of({"name": "a", "deserved": {"cpu": 2}}, nodes=1)
     full_of("a", cluster, 4)
     cluster.add(*(of(f"high{number}", "a", priority=1000) for number in range(4)))
@@ -254,7 +254,7 @@ def test_of_several_that_preempt_in_one_cycle_no_more_are_let_than_the_queue_may
     assert len([name for name in running(cluster, "a") if name.startswith("high")]) == 2
 
 
-# ------------------------------------------------------------------ under a full limit of the queue above
+# ------------------------------------------------------------------ under a full limit of the parent queue
 
 UNDER = (
     {"name": "p", "limit": {"cpu": 8}},
@@ -264,8 +264,8 @@ UNDER = (
 )
 
 
-def test_what_a_queue_deserves_comes_back_from_a_sibling_that_fills_the_limit_above_both() -> None:
-    """There is room on nodes: only pods below the full queue help."""
+def test_a_queue_reclaims_its_deserved_share_from_a_sibling_that_fills_the_parents_limit() -> None:
+    """The nodes have free capacity: only victims below the full queue help."""
     cluster = cluster_of(*UNDER, nodes=4)
     full_of("a", cluster)
     full_of("other", cluster, 4)
@@ -277,7 +277,7 @@ def test_what_a_queue_deserves_comes_back_from_a_sibling_that_fills_the_limit_ab
     assert [len(running(cluster, queue)) for queue in ("a", "b", "other")] == [4, 4, 4]
 
 
-def test_a_pod_that_waits_for_room_below_a_limit_keeps_its_place_when_it_is_tried_again() -> None:
+def test_a_pod_that_waits_under_a_full_limit_keeps_its_nomination_when_it_is_retried() -> None:
     cluster = cluster_of(*UNDER, nodes=4)
     full_of("a", cluster)
     cluster.add(of("b0", "b", cpu="2"))
@@ -291,7 +291,7 @@ def test_a_pod_that_waits_for_room_below_a_limit_keeps_its_place_when_it_is_trie
     assert (cluster.scheduler.cache.nominations.node_of(task), ending(cluster)) == (place, before)
 
 
-def test_a_gang_takes_what_its_queue_deserves_from_under_a_full_limit_whole() -> None:
+def test_a_gang_reclaims_its_deserved_share_under_a_full_limit() -> None:
     cluster = cluster_of(*UNDER, nodes=4)
     full_of("a", cluster)
     cluster.add(*gang("g", 4, cpu="1", labels={LABEL: "b"}))
@@ -302,7 +302,7 @@ def test_a_gang_takes_what_its_queue_deserves_from_under_a_full_limit_whole() ->
     assert (len(running(cluster, "a")), len(running(cluster, "b"))) == (4, 4)
 
 
-def test_nobody_ends_where_the_queues_own_limit_is_in_the_way() -> None:
+def test_no_pods_are_evicted_if_the_queues_own_limit_is_full() -> None:
     cluster = cluster_of(
         {"name": "a", "deserved": {"cpu": 4}}, {"name": "b", "deserved": {"cpu": 2}, "limit": {"cpu": 2}}
     )
@@ -313,8 +313,8 @@ def test_nobody_ends_where_the_queues_own_limit_is_in_the_way() -> None:
     assert not ending(cluster)
 
 
-def test_a_pod_that_needs_more_than_one_victim_takes_them_from_beside_it_below_one_queue() -> None:
-    """The queue above both has its share: only all of the victims together make room in it."""
+def test_a_pod_takes_several_victims_from_a_sibling_queue() -> None:
+    """The parent queue is at its share: only all of the victims together bring it below."""
     queues = ({"name": "p", "deserved": {"cpu": 8}}, *UNDER[1:3])
     cluster = cluster_of(*queues)
     full_of("a", cluster)
@@ -323,8 +323,8 @@ def test_a_pod_that_needs_more_than_one_victim_takes_them_from_beside_it_below_o
     assert len(ending(cluster)) == 3
 
 
-def test_who_deserves_nothing_keeps_nothing_from_who_has_less_than_it_deserves() -> None:
-    """Fair shares are 5 and 3; a place of 5 CPUs costs pods of 6."""
+def test_a_queue_that_deserves_nothing_yields_to_one_below_its_deserved_share() -> None:
+    """The fair shares are 5 and 3; freeing 5 CPUs evicts pods with 6."""
     cluster = cluster_of({"name": "a"}, {"name": "b", "deserved": {"cpu": 5}}, nodes=0)
     cluster.nodes(1, cpu="6")
     cluster.add(node("small", cpu="2"))
@@ -339,8 +339,8 @@ def test_who_deserves_nothing_keeps_nothing_from_who_has_less_than_it_deserves()
     assert running(cluster, "b") == ["b0"]
 
 
-def test_what_a_node_costs_is_looked_at_again_once_a_budget_is_used_up() -> None:
-    """The two that are alike matter least, but only one of them may end."""
+def test_candidates_are_ranked_again_after_a_budget_is_used_up() -> None:
+    """The two equal pods are the least important, but the budget allows the eviction of one."""
     cluster = cluster_of({"name": "a", "deserved": {"cpu": 2}}, {"name": "b", "deserved": {"cpu": 4}}, nodes=3, cpu="2")
     for number in range(3):
         more = {"priority": 50} if number == 2 else {"labels": {"guarded": "yes"}}
@@ -359,7 +359,7 @@ def test_what_a_node_costs_is_looked_at_again_once_a_budget_is_used_up() -> None
     assert "a2" in ending(cluster)
 
 
-def test_a_plugin_that_says_that_a_group_may_take_nothing_back_is_asked_first() -> None:
+def test_can_reclaim_runs_before_the_reclaimable_callbacks() -> None:
     asked: set[str] = set()
 
     def may_end(group: Group, _: Group) -> bool:
@@ -382,8 +382,8 @@ def test_a_plugin_that_says_that_a_group_may_take_nothing_back_is_asked_first() 
     assert (len(ending(cluster)), asked) == (1, {"b1"})
 
 
-def test_what_a_node_costs_is_looked_at_again_once_a_queue_has_no_more_to_give() -> None:
-    """On each node a pod of `a` goes first, until `a` has its share; from then on those of `c` do."""
+def test_candidates_are_ranked_again_after_a_queue_has_no_surplus_left() -> None:
+    """On each node the pod of `a` is the victim until `a` is down to its share; then those of `c` are."""
     shares = {"a": 4, "b": 6, "c": 2}
     cluster = cluster_of(*({"name": name, "deserved": {"cpu": cpu}} for name, cpu in shares.items()), nodes=6, cpu="2")
     for number in range(1, 7):
@@ -394,15 +394,15 @@ def test_what_a_node_costs_is_looked_at_again_once_a_queue_has_no_more_to_give()
     assert sorted(name[0] for name in ending(cluster)) == ["a", "a", "c", "c", "c", "c"]
 
 
-def test_a_share_that_was_kept_for_a_pod_that_fits_nowhere_goes_to_others_once_that_pod_is_gone() -> None:
-    """What c asks for is its share as long as it asks for it: b has none of it until then, and is told."""
+def test_the_share_of_an_unschedulable_pod_is_free_after_the_pod_is_deleted() -> None:
+    """As long as c requests its share, b gets none of it."""
     cluster = cluster_of({"name": "a"}, {"name": "b", "deserved": {"cpu": 2}}, {"name": "c", "deserved": {"cpu": 6}})
     full_of("a", cluster, labels={"fluence.flux-framework.org/preemptibility": "preemptible"})
     cluster.add(of("huge", "c", cpu="6"))
     cluster.run()
     cluster.add(*(of(f"b{number}", "b", cpu="2") for number in range(2)))
     cluster.run()
-    assert len(ending(cluster)) == 2, "b has what it deserves, and no fair share beyond"
+    assert len(ending(cluster)) == 2, "b gets what it deserves, and no fair share beyond"
     cluster.finish_deletions()
     cluster.run(cycles=2)
     assert len(ending(cluster)) == 0

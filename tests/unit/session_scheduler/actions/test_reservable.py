@@ -1,4 +1,4 @@
-"""Preemption beside a plugin that places groups and says of each node what would come of it there."""
+"""Preemption with a plugin that places groups and answers `reservable` for each node."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ....tools.preempting import ended
 
 
 class Rooms:
-    """Lets so many pods run on each node; notes what it is asked."""
+    """Allows `most` pods on each node; records its calls."""
 
     name = "rooms"
 
-    def __init__(self, most=1, tells=True):
-        self.most, self.tells = most, tells
+    def __init__(self, most=1, answers=True):
+        self.most, self.answers = most, answers
         self.asked = []
         self.followed = Counter()
 
@@ -37,7 +37,7 @@ class Rooms:
     @hookimpl
     def reservable(self, session, nodes, gone):
         self.asked.append(("reservable", *nodes))
-        if not self.tells:
+        if not self.answers:
             return None
         tasks_on = session.snapshot.cache.tasks_on
         running = {name: sum(task not in gone for task in tasks_on(name)) for name in nodes}
@@ -45,7 +45,7 @@ class Rooms:
 
 
 class Follower:
-    """Follows what is thought away, and says nothing of nodes."""
+    """Follows trials, and has no `reservable`."""
 
     name = "follower"
 
@@ -55,7 +55,7 @@ class Follower:
 
 
 def full(nodes=2, each=3):
-    """Nodes full of pods, the later ones of each the less important."""
+    """Nodes full of pods; on each node the later pods are less important."""
     cluster = FakeCluster(checked=False)
     for name in [f"n{number}" for number in range(1, nodes + 1)]:
         cluster.add(node(name, cpu=str(each)))
@@ -63,7 +63,7 @@ def full(nodes=2, each=3):
     return cluster
 
 
-def test_as_many_end_as_the_plugin_says_and_nothing_is_tried_out():
+def test_the_victims_follow_the_answers_of_reservable_without_a_placement():
     cluster, plugin = full(nodes=1), Rooms(most=2)
     cluster.add(pod("high", cpu="1", priority=10))
     cluster.run(plugin)
@@ -72,26 +72,26 @@ def test_as_many_end_as_the_plugin_says_and_nothing_is_tried_out():
     assert "place_group" not in plugin.asked
 
 
-def test_only_nodes_that_pass_the_filters_are_asked_for():
+def test_reservable_is_called_only_for_nodes_that_pass_the_filters():
     cluster, plugin = full(nodes=1), Rooms(most=3)
     cluster.add(pod("high", cpu="2", priority=10))
     cluster.run(plugin)
     assert ended(cluster) == ["n1-1", "n1-2"]
-    # whether it answers at all; when all are gone; with the first of them back; filters refuse the others' return
+    # whether it answers at all; without all pods; with the first one back; the filters reject the return of the others
     assert plugin.asked == [("reservable",), ("reservable", "n1"), ("reservable", "n1")]
 
 
-def test_who_comes_later_asks_only_for_nodes_on_which_something_was_done():
+def test_later_pods_call_reservable_only_for_changed_nodes():
     cluster, plugin = full(nodes=3), Rooms(most=3)
     cluster.add(*(pod(f"high{number}", cpu="1", priority=10) for number in range(3)))
     cluster.run(plugin)
     assert len(ended(cluster)) == 3
     asked = Counter(name for entry in plugin.asked if "reservable" in entry for name in entry[1:])
-    # the first one asks three times for each node; after it two nodes are asked for twice more, beside who is nominated
+    # three calls for each node by the first pod; two more calls for each node that has a nominated pod
     assert sorted(asked.values()) == [3, 5, 5]
 
 
-def test_a_node_that_the_plugin_refuses_is_told_with_its_reason():
+def test_the_message_includes_the_plugins_reason_for_a_node():
     cluster, plugin = full(nodes=2), Rooms(most=0)
     cluster.add(pod("high", cpu="1", priority=10))
     cluster.run(plugin)
@@ -99,18 +99,18 @@ def test_a_node_that_the_plugin_refuses_is_told_with_its_reason():
     cluster.assert_pending("high", "preemption: 0/2 nodes are available: 2 0 run there.")
 
 
-@pytest.mark.parametrize("others", [[Rooms(tells=False)], [Rooms(most=2), Follower()]], ids=["tells not", "follower"])
-def test_where_a_plugin_cannot_tell_pods_are_thought_away(others):
+@pytest.mark.parametrize("others", [[Rooms(answers=False)], [Rooms(most=2), Follower()]], ids=["no answer", "follower"])
+def test_without_an_answer_of_reservable_the_removal_is_simulated(others):
     cluster = full(nodes=1)
     cluster.add(pod("high", cpu="1", priority=10))
     cluster.run(*others)
-    assert ended(cluster) == []  # it refuses whatever is asked of it then
+    assert ended(cluster) == []  # its place_group refuses everything
     assert others[0].followed == {"removed": 3, "put back": 3}
     assert "place_group" in others[0].asked
 
 
 @pytest.mark.parametrize("wrong", [["full"], [1, 2], [None] * 3, "ab", 5], ids=str)
-def test_an_answer_that_is_none_fails_the_pod_with_the_plugins_name(wrong):
+def test_an_invalid_answer_fails_the_pod_with_the_plugins_name(wrong):
     class Wrong(Rooms):
         @hookimpl
         def reservable(self, nodes):  # type: ignore[override]
@@ -121,5 +121,5 @@ def test_an_answer_that_is_none_fails_the_pod_with_the_plugins_name(wrong):
     cluster.run(Wrong())
     assert ended(cluster) == []
     cluster.assert_pending(
-        "high", "plugin rooms failed in reservable: it returned no reason or None for each of 2 nodes"
+        "high", "plugin rooms failed in reservable: expected a list with a reason or None for each of 2 nodes"
     )

@@ -1,4 +1,4 @@
-"""Pods alone and a plugin that takes a share of the node that the core has picked."""
+"""Single pods with a plugin that reserves a share of the node that the core picks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from session_scheduler.testing import FakeCluster, node, pod, pod_group
 
 
 class Shares:
-    """Takes a share of any node but those in `full`; notes what it was asked by which hook."""
+    """Reserves a share of any node except those in `full`; records its calls."""
 
     name = "shares"
 
@@ -67,7 +67,7 @@ def cluster_of(**cpus):
     return cluster
 
 
-def test_a_pod_alone_gets_its_share_of_the_best_node():
+def test_a_single_pod_gets_its_share_of_the_best_node():
     cluster, plugin = cluster_of(small=2, large=8), Shares()
     cluster.add(pod("p", cpu="1"))
     cluster.run(plugin)
@@ -83,14 +83,14 @@ def test_a_nominated_pod_gets_its_share_of_that_node():
     assert plugin.asked == [("reserve", "small")]
 
 
-def test_pods_alone_are_spread_by_what_those_before_took():
+def test_single_pods_are_spread_by_the_shares_of_earlier_pods():
     cluster, plugin = cluster_of(a=4, b=4), Shares(order=["a", "b"])
     cluster.add(pod(f"p{index}", cpu="1") for index in range(4))
     cluster.run(plugin)
     assert plugin.asked == [("reserve", name) for name in "abab"]
 
 
-def test_where_the_best_node_is_refused_the_plugin_chooses():
+def test_the_plugin_chooses_a_node_if_it_refuses_the_best_one():
     cluster, plugin = cluster_of(small=2, large=8), Shares(full=("large",))
     cluster.add(pod("p", cpu="1"))
     cluster.run(plugin)
@@ -98,7 +98,7 @@ def test_where_the_best_node_is_refused_the_plugin_chooses():
     assert plugin.asked == [("reserve", "large"), ("place_group", 1)]
 
 
-def test_a_pod_that_fits_nowhere_is_told_the_placing_hooks_reason():
+def test_a_pod_that_fits_on_no_node_reports_the_reason_of_place_group():
     cluster, plugin = cluster_of(a=2), Shares(full=("a",))
     cluster.add(pod("p", cpu="1"))
     cluster.run(plugin)
@@ -115,14 +115,14 @@ def test_a_gang_is_placed_together():
 
 
 @pytest.mark.parametrize("order", [["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a"]])
-def test_of_equal_nodes_the_first_in_a_plugins_order_is_taken(order):
+def test_a_plugins_tie_break_orders_equal_nodes(order):
     cluster, plugin = cluster_of(a=4, b=4, c=4), Shares(order=order)
     cluster.add(pod(f"p{index}", cpu="1") for index in range(3))
     cluster.run(plugin)
     assert [where for _, where in plugin.asked] == order
 
 
-def test_a_plugin_that_places_and_does_not_reserve_is_asked_for_pods_alone_too():
+def test_a_plugin_without_reserve_places_single_pods_too():
     class Places(Shares):
         name = "places"
         reserve = None  # type: ignore[assignment]
@@ -134,7 +134,7 @@ def test_a_plugin_that_places_and_does_not_reserve_is_asked_for_pods_alone_too()
     assert other.asked == []
 
 
-def test_an_order_that_is_no_number_for_each_row_fails_the_session():
+def test_an_invalid_tie_break_fails_the_session():
     class Floats:
         name = "floats"
 

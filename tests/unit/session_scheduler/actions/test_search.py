@@ -10,7 +10,7 @@ from session_scheduler.testing import FakeCluster, node, pod, pod_group
 
 
 class Follow:
-    """A follower goes only where a leader is in its zone: an affinity, which looks at every node."""
+    """A follower fits only in the zone of a leader: an affinity, which reads every node."""
 
     name = "follow"
 
@@ -38,7 +38,7 @@ def gang_of(*members):
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
-def test_a_member_that_needs_another_one_is_placed_after_it_whatever_their_order(names):
+def test_a_member_is_placed_after_the_one_that_it_needs_whatever_their_order(names):
     follower, leader = names
     cluster = gang_of((follower, "1", "follower"), (leader, "1", "leader"))
     cluster.add(node("n1", labels={"zone": "x"}))
@@ -57,8 +57,8 @@ def test_a_leader_moves_to_the_zone_where_its_followers_fit():
     assert {cluster.node_of("one"), cluster.node_of("two")} == {"n1", "n2"}
 
 
-def test_a_gang_that_fits_only_in_an_order_of_its_own_is_packed():
-    """4+3 and 3+2+2 fill two nodes of 7: greedily, most room first, they do not."""
+def test_the_search_packs_a_gang_that_fits_in_no_fixed_order():
+    """4+3 and 3+2+2 fill two nodes of 7; a greedy placement on the emptiest node does not fit them."""
     cluster = gang_of(*((f"p{index}", str(cpu), "any") for index, cpu in enumerate((2, 2, 3, 3, 4))))
     cluster.add(node("n1", cpu="7"), node("n2", cpu="7"))
     cluster.run(Follow())

@@ -1,4 +1,4 @@
-"""The stale-gang-eviction action: a gang that lost members it needs ends, and starts anew whole."""
+"""The stale-gang-eviction action: a gang that lost required members is evicted, and starts again."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ def later(cluster: FakeCluster, seconds: float = 61) -> set[str]:
     return ending(cluster)
 
 
-def test_what_is_left_of_a_gang_that_lost_a_member_ends_after_the_time_that_it_has() -> None:
+def test_the_remaining_members_of_a_stale_gang_are_evicted_after_the_timeout() -> None:
     cluster = running()
     lose(cluster, "g-1")
     assert later(cluster, 59) == set()
     assert later(cluster, 2) == {"g-0", "g-2"}
 
 
-def test_without_the_action_the_others_run_on() -> None:
+def test_without_the_action_the_other_members_keep_running() -> None:
     cluster = running(actions=("allocate",))
     lose(cluster, "g-1")
     assert later(cluster, 1000) == set()
 
 
-def test_a_gang_that_is_whole_again_in_time_runs_on() -> None:
+def test_a_gang_that_is_complete_again_in_time_keeps_running() -> None:
     cluster = running()
     lose(cluster, "g-1")
     cluster.add(pod("g-1-again", cpu="4", group="g"))
@@ -66,7 +66,7 @@ def test_a_gang_that_is_whole_again_in_time_runs_on() -> None:
     assert later(cluster, 1000) == set()
 
 
-def test_the_gang_starts_anew_when_its_members_have_ended_and_were_made_again() -> None:
+def test_the_gang_starts_again_after_its_members_terminated_and_were_recreated() -> None:
     cluster = running()
     lose(cluster, "g-1")
     assert later(cluster) == {"g-0", "g-2"}
@@ -89,14 +89,14 @@ def test_a_member_that_succeeded_is_not_lost() -> None:
     assert later(cluster, 1000) == set()
 
 
-def test_beside_members_that_succeeded_one_that_failed_is_lost_all_the_same() -> None:
+def test_a_failed_member_is_lost_although_others_succeeded() -> None:
     cluster = running()
     lose(cluster, "g-0", succeeded=True)
     lose(cluster, "g-1")
     assert later(cluster) == {"g-2"}
 
 
-def test_an_elastic_gang_may_lose_what_it_has_beyond_its_minimum() -> None:
+def test_an_elastic_gang_may_lose_members_above_its_minimum() -> None:
     cluster = running(3, 2)
     lose(cluster, "g-1")
     assert later(cluster, 1000) == set()
@@ -105,7 +105,7 @@ def test_an_elastic_gang_may_lose_what_it_has_beyond_its_minimum() -> None:
 
 
 def crew(minima: str) -> FakeCluster:
-    """A leader and four workers that run."""
+    """A running leader with four workers."""
     cluster = cluster_of(5)
     cluster.group("g", 2, sub_groups=minima).pod("leader", cpu="4", group="g", sub_group="leader")
     cluster.pods(4, prefix="worker", cpu="4", group="g", sub_group="worker")
@@ -113,13 +113,13 @@ def crew(minima: str) -> FakeCluster:
     return cluster.assert_all_bound()
 
 
-def test_workers_that_lost_their_leader_end_however_many_they_are() -> None:
+def test_workers_that_lost_their_leader_are_evicted_whatever_their_number() -> None:
     cluster = crew("leader=1,worker=2")
     lose(cluster, "leader")
     assert later(cluster) == {f"worker-{number}" for number in range(4)}
 
 
-def test_a_sub_group_may_lose_what_it_has_beyond_its_minimum() -> None:
+def test_a_sub_group_may_lose_members_above_its_minimum() -> None:
     cluster = crew("leader=1,worker=2")
     lose(cluster, "worker-0")
     lose(cluster, "worker-1")
@@ -138,13 +138,13 @@ def test_a_leader_that_succeeded_is_not_lost_whichever_worker_is() -> None:
     assert later(cluster) == {"worker-3"}
 
 
-def test_workers_without_a_minimum_end_too_when_their_leader_is_lost() -> None:
+def test_workers_without_a_minimum_are_evicted_when_their_leader_is_lost() -> None:
     cluster = crew("leader=1")
     lose(cluster, "leader")
     assert len(later(cluster)) == 4
 
 
-def test_members_that_are_deleted_one_after_the_other_make_a_gang_stale_too() -> None:
+def test_a_gang_whose_members_are_deleted_one_after_the_other_becomes_stale() -> None:
     cluster = running(3)
     for name in ("g-0", "g-1"):
         cluster.delete_pod(name)
@@ -154,7 +154,7 @@ def test_members_that_are_deleted_one_after_the_other_make_a_gang_stale_too() ->
     assert later(cluster) == {"g-2"}
 
 
-def test_groups_without_a_minimum_and_pods_alone_are_left_alone() -> None:
+def test_basic_groups_and_single_pods_never_become_stale() -> None:
     cluster = cluster_of()
     cluster.add(*gang("basic", 2, min_count=1, cpu="1"), pod("alone", cpu="1"))
     cluster.run()
@@ -162,7 +162,7 @@ def test_groups_without_a_minimum_and_pods_alone_are_left_alone() -> None:
     assert later(cluster, 1000) == set()
 
 
-def test_a_gang_that_runs_no_more_is_another_start_when_it_comes_again() -> None:
+def test_a_gang_without_running_members_starts_again() -> None:
     cluster = running(2, nodes=2)
     cluster.add(pod("waits", cpu="4", group="g"))
     cluster.run()
@@ -176,10 +176,10 @@ def test_a_gang_that_runs_no_more_is_another_start_when_it_comes_again() -> None
     assert ending(cluster) == set()
 
 
-def test_what_a_predecessor_saw_lost_ends_nobody_after_a_restart() -> None:
+def test_a_loss_before_a_restart_evicts_no_pods() -> None:
     cluster = running()
     group = cluster.find(PodGroup, "g")
-    plan = group.metadata.annotations[PLAN_ANNOTATION]  # its attempt is what the condition is to name
+    plan = group.metadata.annotations[PLAN_ANNOTATION]  # the condition must name its attempt
     started = PodGroupStatus(conditions=(PodCondition(SCHEDULED, "True", "Scheduled", plan),))
     cluster.add(replace(group, status=started))
     lose(cluster, "g-1")
@@ -187,7 +187,7 @@ def test_what_a_predecessor_saw_lost_ends_nobody_after_a_restart() -> None:
     assert later(cluster, 1000) == set()
 
 
-def test_a_plugin_that_fails_when_members_are_tried_to_end_keeps_them_and_others_end_all_the_same() -> None:
+def test_a_plugin_that_fails_for_one_stale_gang_does_not_keep_others() -> None:
     class Guard:
         name = "guard"
 
@@ -208,7 +208,7 @@ def test_a_plugin_that_fails_when_members_are_tried_to_end_keeps_them_and_others
     assert later(cluster) == {"h-0"}
 
 
-def test_members_whose_eviction_is_refused_are_deleted_then() -> None:
+def test_members_whose_eviction_is_rejected_are_deleted() -> None:
     cluster = running()
     memory: Any = cluster.memory
 
@@ -221,21 +221,21 @@ def test_members_whose_eviction_is_refused_are_deleted_then() -> None:
     assert later(cluster, 6) == {"g-0", "g-2"}
 
 
-def test_a_gang_that_was_whole_again_has_all_its_time_when_it_loses_another_member() -> None:
+def test_the_timeout_starts_again_when_a_complete_gang_loses_another_member() -> None:
     cluster = running()
     lose(cluster, "g-1")
     taken = {cluster.node_of("g-0"), cluster.node_of("g-2")}
     free = next(node for node in ("n1", "n2", "n3") if node not in taken)
     cluster.advance(50)
     cluster.add(pod("again", cpu="4", group="g", bound_to=free))
-    cluster.assert_invariants()  # it is heard of, and no session comes between
+    cluster.assert_invariants()  # applies the event without a session
     cluster.advance(50)
     cluster.end("again", succeeded=False)
     assert later(cluster, 1) == set()
     assert later(cluster, 60) == {"g-0", "g-2"}
 
 
-def test_a_broken_gang_that_a_successor_finds_is_stale_once_it_loses_another_member() -> None:
+def test_after_a_restart_an_incomplete_gang_becomes_stale_when_it_loses_another_member() -> None:
     cluster = running(4, nodes=4)
     group = cluster.find(PodGroup, "g")
     plan = group.metadata.annotations[PLAN_ANNOTATION]
@@ -249,8 +249,8 @@ def test_a_broken_gang_that_a_successor_finds_is_stale_once_it_loses_another_mem
     assert later(cluster, 2) == {"g-0", "g-3"}
 
 
-def test_a_gang_of_which_another_scheduler_placed_a_member_ends_whichever_of_them_came_first() -> None:
-    for number in (11, 12):  # by uid the first of all, and not
+def test_a_stale_gang_with_a_member_of_another_scheduler_is_evicted() -> None:
+    for number in (11, 12):  # its uid is the first of all, or not
         cluster = cluster_of(4)
         cluster.add(pod(f"theirs{number}", cpu="4", group="g", scheduler="other", bound_to="n4"))
         cluster.add(*gang("g", 3, min_count=4, cpu="4"))
@@ -259,7 +259,7 @@ def test_a_gang_of_which_another_scheduler_placed_a_member_ends_whichever_of_the
         assert later(cluster) == {f"theirs{number}", "g-0", "g-2"}
 
 
-def test_no_session_is_opened_for_a_broken_gang_of_which_all_that_is_left_ends_already() -> None:
+def test_no_session_opens_for_a_stale_gang_whose_members_all_terminate() -> None:
     opened = []
 
     class Counts:

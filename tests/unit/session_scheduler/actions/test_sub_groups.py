@@ -1,4 +1,4 @@
-"""Gangs with sub-groups: each has a minimum, without which nothing of the gang starts."""
+"""Gangs with sub-groups: nothing of a gang starts without the minimum of each sub-group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from session_scheduler.testing import FakeCluster
 def crew(
     cluster: FakeCluster, minima: str, *, minimum: int = 1, cpu: str = "1", group: str = "crew", **counts: int
 ) -> FakeCluster:
-    """A gang with so many pods of each sub-group, `<sub-group>-0` and so on."""
+    """A gang with this number of pods in each sub-group, named `<sub-group>-0` and so on."""
     cluster.group(group, minimum, sub_groups=minima)
     for name, count in counts.items():
         cluster.pods(count, prefix=name, group=group, sub_group=name, cpu=cpu)
@@ -54,18 +54,18 @@ def test_an_annotation_names_sub_groups_with_their_minima_in_order() -> None:
         (",".join(f"s{number}=1" for number in range(65)), "names more than 64 sub-groups: write at most 64"),
     ],
 )
-def test_a_text_that_names_no_sub_groups_is_refused_with_what_to_write(text: str, says: str) -> None:
+def test_an_invalid_annotation_is_rejected_with_the_remedy(text: str, says: str) -> None:
     with pytest.raises(SubGroupsError, match=r"write") as caught:
         minima_of(text)
     assert says in str(caught.value)
     assert len(str(caught.value)) < 400
 
 
-def test_as_many_sub_groups_as_there_may_be_are_read() -> None:
+def test_the_maximum_number_of_sub_groups_is_accepted() -> None:
     assert len(minima_of(",".join(f"s{number}=1" for number in range(64)))) == 64
 
 
-def test_a_group_with_a_wrong_annotation_is_refused_by_its_name_the_field_and_what_to_write() -> None:
+def test_a_group_with_an_invalid_annotation_is_rejected_with_name_field_and_remedy() -> None:
     cluster = crew(FakeCluster(), "worker=three", worker=1).nodes(1).schedule()
     begin = f"PodGroup default/crew: metadata.annotations[{SUB_GROUPS_ANNOTATION}] has the invalid entry 'worker=three'"
     cluster.assert_pending("worker-0", begin).assert_pending("worker-0", "write name=minimum")
@@ -85,30 +85,28 @@ def test_a_gang_waits_for_the_minimum_of_each_sub_group_however_many_pods_it_has
     assert len(bound(cluster)) == 6
 
 
-def test_the_refusal_tells_of_every_sub_group_that_is_short_and_of_pods_that_name_none() -> None:
+def test_the_message_names_every_incomplete_sub_group_and_pods_without_one() -> None:
     cluster = crew(FakeCluster(), "leader=1,worker=2", wroker=2).nodes(1).schedule()
     cluster.assert_pending(
         "wroker-0",
         "needs 1 pod of sub-group leader to start and has 0, and 2 pods of sub-group worker to start and has 0; 2 of "
-        f"its pods name none of its sub-groups (label {SUB_GROUP_LABEL})",
+        f"its pods do not name one of its sub-groups (label {SUB_GROUP_LABEL})",
     )
 
 
-def test_nothing_starts_where_a_sub_group_finds_too_little_room_though_min_count_does() -> None:
+def test_nothing_starts_if_a_sub_group_does_not_fit_although_min_count_does() -> None:
     cluster = FakeCluster().node("n1", cpu="4")
     crew(cluster, "leader=1,worker=3", minimum=2, leader=2).pods(3, prefix="worker", group="crew", sub_group="worker",
                                                                   cpu="1500m").schedule()  # fmt: skip
     assert not bound(cluster)
-    waits = (
-        "waiting for minCount pods from a gang to be scheduled, and 1 of sub-group worker for which there is no place"
-    )
+    waits = "waiting for minCount pods from a gang to be scheduled, and lacks nodes for 1 of sub-group worker"
     cluster.assert_pending("leader-0", f"{waits}: 0/1 nodes are available: 1 Insufficient cpu")
     cluster.node("n2", cpu="2").schedule()
     assert {name for name in bound(cluster) if name.startswith("worker")} == {"worker-0", "worker-1", "worker-2"}
     assert "leader-0" in bound(cluster)
 
 
-def test_where_not_all_fit_the_minima_do_before_the_others() -> None:
+def test_the_minima_are_placed_first_if_not_all_pods_fit() -> None:
     cluster = crew(FakeCluster().node("n1", cpu="4"), "leader=1,worker=3", leader=4, worker=5).schedule()
     names = sorted(name.partition("-")[0] for name in bound(cluster))
     assert names == ["leader", "worker", "worker", "worker"]
@@ -122,14 +120,14 @@ def test_a_sub_groups_minimum_is_met_by_whichever_of_its_pods_fits() -> None:
     assert bound(cluster) == {"leader-1", "worker-0", "worker-1"}
 
 
-def test_min_count_counts_where_it_is_more_than_the_minima() -> None:
+def test_min_count_applies_if_it_exceeds_the_minima() -> None:
     cluster = crew(FakeCluster().node("n1", cpu="3"), "leader=1", minimum=4, leader=1, worker=3).schedule()
     assert not bound(cluster)
     cluster.node("n1", cpu="4").advance(60).schedule()
     assert len(bound(cluster)) == 4
 
 
-def test_pods_of_no_sub_group_start_beside_the_others_and_count_in_none() -> None:
+def test_pods_without_a_sub_group_start_with_the_others_and_count_in_none() -> None:
     cluster = crew(FakeCluster().node("n1", cpu="3"), "worker=2", worker=2)
     cluster.pods(2, prefix="helper", group="crew", cpu="1").schedule()
     assert {"worker-0", "worker-1"} < bound(cluster)
@@ -137,7 +135,7 @@ def test_pods_of_no_sub_group_start_beside_the_others_and_count_in_none() -> Non
 
 
 @pytest.mark.parametrize("how", [{"coscheduling": True}, {}])
-def test_both_apis_of_pod_groups_take_the_annotation(how: dict[str, Any]) -> None:
+def test_both_pod_group_apis_support_the_annotation(how: dict[str, Any]) -> None:
     cluster = FakeCluster().node("n1", cpu="4").group("crew", 1, sub_groups="leader=1,worker=2", **how)
     label = {"scheduling.x-k8s.io/pod-group": "crew"} if how else {}
     named = {} if how else {"group": "crew"}
@@ -154,14 +152,14 @@ def test_a_basic_group_with_sub_groups_starts_as_a_gang() -> None:
     assert not bound(cluster)
 
 
-def test_a_pod_whose_sub_group_is_written_later_lets_its_gang_start() -> None:
+def test_a_gang_starts_when_a_pods_sub_group_label_is_fixed() -> None:
     cluster = crew(FakeCluster().nodes(1), "leader=1,worker=1", leader=1, wroker=1).schedule()
     assert not bound(cluster)
     cluster.pod("wroker-0", group="crew", sub_group="worker", cpu="1").schedule()
     assert bound(cluster) == {"leader-0", "wroker-0"}
 
 
-def test_minima_that_are_lowered_let_a_gang_start() -> None:
+def test_a_gang_starts_when_its_minima_are_lowered() -> None:
     cluster = crew(FakeCluster().nodes(1), "leader=1,worker=2", leader=1, worker=1).schedule()
     assert not bound(cluster)
     cluster.group("crew", 1, sub_groups="leader=1,worker=1").schedule()
@@ -171,7 +169,7 @@ def test_minima_that_are_lowered_let_a_gang_start() -> None:
 # ---------------------------------------------------------------------- after the start
 
 
-def test_a_started_gang_takes_the_others_one_by_one_as_room_comes() -> None:
+def test_a_started_gang_gets_its_other_pods_one_by_one() -> None:
     cluster = crew(FakeCluster().node("n1", cpu="2"), "leader=1,worker=1", leader=1, worker=3).schedule()
     assert len(bound(cluster)) == 2
     cluster.node("n2", cpu="1").schedule()
@@ -180,7 +178,7 @@ def test_a_started_gang_takes_the_others_one_by_one_as_room_comes() -> None:
     assert len(bound(cluster)) == 4
 
 
-def test_what_a_started_gang_takes_later_costs_no_look_at_all_of_it_for_each_pod(
+def test_additional_pods_of_a_started_gang_do_not_each_scan_the_whole_gang(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked = []
@@ -197,7 +195,7 @@ def test_what_a_started_gang_takes_later_costs_no_look_at_all_of_it_for_each_pod
     assert counts[0] == counts[1]
 
 
-def test_to_look_for_moves_costs_no_look_at_all_of_the_gang_for_each_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulation_of_moves_does_not_scan_the_whole_gang_for_each_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     short_of = Group.short_of
     monkeypatch.setattr(Group, "short_of", lambda group, tasks: asked.append(group) or short_of(group, tasks))
@@ -212,7 +210,7 @@ def test_to_look_for_moves_costs_no_look_at_all_of_the_gang_for_each_pod(monkeyp
     assert counts[0] == counts[1]
 
 
-def test_a_gang_that_lost_its_leader_takes_no_more_workers_until_a_leader_can_be_placed() -> None:
+def test_a_gang_without_its_leader_gets_no_workers_until_a_leader_is_placed() -> None:
     cluster = crew(FakeCluster().node("n1", cpu="3"), "leader=1,worker=1", leader=1, worker=2).schedule()
     assert len(bound(cluster)) == 3
     cluster.delete_pod("leader-0").pod("worker-2", group="crew", sub_group="worker", cpu="1").schedule()
@@ -223,7 +221,7 @@ def test_a_gang_that_lost_its_leader_takes_no_more_workers_until_a_leader_can_be
     cluster.assert_pending("worker-2", "Insufficient cpu")
 
 
-def test_a_running_gang_whose_leader_finds_no_place_takes_no_further_worker_though_there_is_room_for_one() -> None:
+def test_a_running_gang_whose_leader_fits_on_no_node_gets_no_more_workers() -> None:
     cluster = crew(FakeCluster().node("n1", cpu="3"), "leader=1,worker=1", leader=1, worker=1).schedule()
     cluster.delete_pod("leader-0").pod("leader-1", group="crew", sub_group="leader", cpu="9")
     cluster.pod("worker-1", group="crew", sub_group="worker", cpu="1").schedule()
@@ -232,7 +230,7 @@ def test_a_running_gang_whose_leader_finds_no_place_takes_no_further_worker_thou
     assert bound(cluster) == {"leader-1", "worker-0", "worker-1"}
 
 
-def test_a_queues_limit_lets_a_gang_have_the_minima_of_its_sub_groups_first() -> None:
+def test_within_a_queues_limit_the_minima_of_sub_groups_come_first() -> None:
     cluster = FakeCluster().node("n1", cpu="9").queue("team", limit={"cpu": 3})
     cluster.group("crew", 1, sub_groups="leader=1,worker=2")
     for name, count in (("leader", 4), ("worker", 2)):
@@ -241,8 +239,8 @@ def test_a_queues_limit_lets_a_gang_have_the_minima_of_its_sub_groups_first() ->
     assert bound(cluster) == {"leader-0", "worker-0", "worker-1"}
 
 
-def test_a_pod_beyond_its_queues_limit_is_replaced_by_the_next_of_its_sub_group() -> None:
-    """So are more pods than are searched through: the minima are the first ones, whom the limit leaves, too."""
+def test_the_next_pod_of_a_sub_group_replaces_one_above_the_queues_limit() -> None:
+    """Also for gangs too large for the search: the minima come first among the pods within the limit, too."""
     cluster = FakeCluster().node("n1", cpu="202", memory="1Ti", pods=1000).queue("default", limit={"cpu": 205})
     cluster.group("crew", 1, sub_groups="aide=200,worker=2")
     cluster.pods(1, prefix="worker-large", group="crew", sub_group="worker", cpu="300")
@@ -263,7 +261,7 @@ def test_a_queues_limit_below_the_minima_starts_nothing() -> None:
     cluster.assert_pending("leader-0", "queue 'team' has reached its limit")
 
 
-def test_preemption_makes_room_for_the_sub_group_that_is_short() -> None:
+def test_a_gang_preempts_for_its_incomplete_sub_group() -> None:
     cluster = FakeCluster().node("n1", cpu="3").pod("low", cpu="1", priority=1).schedule()
     cluster.group("crew", 1, sub_groups="leader=1,worker=2", priority=9)
     for name, count in (("leader", 3), ("worker", 2)):
@@ -272,7 +270,7 @@ def test_preemption_makes_room_for_the_sub_group_that_is_short() -> None:
     assert bound(cluster) == {"leader-0", "worker-0", "worker-1"}
 
 
-# ---------------------------------------------------------------------- what is told
+# ---------------------------------------------------------------------- reports
 
 
 def explained(cluster: FakeCluster) -> dict[str, Any]:
@@ -280,37 +278,37 @@ def explained(cluster: FakeCluster) -> dict[str, Any]:
     return dict(group)
 
 
-def test_explain_says_of_the_best_part_which_sub_group_is_short(capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_reports_the_incomplete_sub_group_of_the_best_part(capsys: pytest.CaptureFixture[str]) -> None:
     cluster = crew(FakeCluster().node("n1", cpu="4"), "leader=1,worker=3", leader=3)
     cluster.pods(3, prefix="worker", group="crew", sub_group="worker", cpu="1500m").schedule()
-    told = explained(cluster)
-    assert told["subGroups"] == {
+    group = explained(cluster)
+    assert group["subGroups"] == {
         "leader": {"minimum": 1, "started": 0, "placeable": 1},
         "worker": {"minimum": 3, "started": 0, "placeable": 2},
     }
-    assert set(told["placement"]) == {"leader-0", "worker-0", "worker-1"}
+    assert set(group["placement"]) == {"leader-0", "worker-0", "worker-1"}
     print_tables(explain_pending(cluster.scheduler))
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert "sub-group worker: 2 can be placed now, 0 of at least 3 are running; 1 missing" in lines
     assert "sub-group leader: 1 can be placed now, 0 of at least 1 are running" in lines
 
 
-def test_of_a_gang_without_sub_groups_explain_says_nothing_of_them() -> None:
+def test_explain_omits_sub_groups_for_a_gang_without_them() -> None:
     cluster = FakeCluster().node("n1", cpu="1").gang("g", 2, cpu="1").schedule()
     assert "subGroups" not in explained(cluster)
 
 
-def test_the_refusal_of_the_group_says_which_sub_group_found_no_place() -> None:
+def test_the_refusal_names_the_sub_group_that_does_not_fit() -> None:
     cluster = crew(FakeCluster().node("n1", cpu="2"), "leader=1,worker=2", leader=1, worker=2).schedule()
     refusal = cluster.scheduler.outcomes["PodGroup default/crew"].refusal
     assert refusal is not None
-    assert "and 1 of sub-group worker for which there is no place" in refusal.reason
+    assert "and lacks nodes for 1 of sub-group worker" in refusal.reason
 
 
 # ---------------------------------------------------------------------- binds that fail, and crashes
 
 
-def test_a_gang_whose_leader_is_not_bound_has_not_started_though_min_count_pods_are() -> None:
+def test_a_gang_has_not_started_without_its_leader_although_min_count_pods_are_bound() -> None:
     cluster = crew(FakeCluster().node("n1", cpu="8"), "leader=1,worker=2", leader=1, worker=4)
     cluster.fail_binds("leader-0").schedule()
     assert bound(cluster) == {f"worker-{number}" for number in range(4)}
@@ -335,7 +333,7 @@ def test_a_crash_between_binds_leaves_no_gang_without_a_sub_groups_minimum(alive
     assert bound(cluster) == set(names)
 
 
-def test_a_restart_finds_a_gang_without_its_leader_not_started_and_ends_it_in_time() -> None:
+def test_after_a_restart_a_gang_without_its_leader_is_evicted_after_the_timeout() -> None:
     cluster = crew(FakeCluster().node("n1", cpu="8"), "leader=1,worker=2", leader=1, worker=3)
     cluster.fail_binds("leader-0").schedule()
     cluster.restart().schedule()
@@ -361,7 +359,7 @@ class WorkersFirst:
         return sub_group != "worker"
 
 
-def test_the_order_of_sub_groups_decides_who_has_the_room_beyond_the_minima() -> None:
+def test_the_order_of_sub_groups_decides_which_pods_above_the_minima_are_placed() -> None:
     def left(*plugins: object) -> set[str]:
         cluster = FakeCluster().node("n1", cpu="4")
         for plugin in plugins:

@@ -1,6 +1,6 @@
-"""Groups that must stay in one topology domain: where they go, what is tried, and what is said where none fits.
+"""Groups that must stay in one topology domain: the choice of the domain, and the reasons if none fits.
 
-The order of the domains' scores is kube-scheduler's: PodGroupPodsCount, and NodeResourcesFit by what is allocated.
+The domains' scores are kube-scheduler's: PodGroupPodsCount, and NodeResourcesFit by allocated resources.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def zones_of(cluster, name, size):
     return {where[0] if where else None for where in nodes}
 
 
-def test_a_gang_goes_into_the_one_domain_that_holds_it():
+def test_a_gang_goes_to_a_domain_that_fits_it():
     cluster = world(gang("g", 3, cpu="2", topology=ZONE), a=[2, 2], b=[2, 2, 2], c=[8, 1])
     cluster.run()
     assert zones_of(cluster, "g", 3) in ({"b"}, {"c"})
@@ -52,7 +52,7 @@ def test_a_gang_without_a_constraint_is_spread_over_domains():
     assert zones_of(cluster, "g", 3) == {"a", "b"}
 
 
-def test_a_gang_that_no_domain_holds_waits_whole_and_is_told_of_the_first_domain():
+def test_a_gang_that_fits_in_no_domain_waits_with_the_reasons_of_the_first_domain():
     cluster = world(gang("g", 3, cpu="2", topology=ZONE), a=[2, 2, 1], b=[2], c=[1])
     cluster.run()
     assert zones_of(cluster, "g", 3) == {None}
@@ -69,7 +69,7 @@ def test_a_gang_that_no_domain_holds_waits_whole_and_is_told_of_the_first_domain
     assert zones_of(cluster, "g", 3) == {"c"}
 
 
-def test_the_domain_that_takes_more_of_the_pods_is_preferred_though_fewer_would_do():
+def test_the_domain_that_fits_more_of_the_pods_wins():
     """zone a would be fuller."""
     for zones in ({"a": [4], "b": [9]}, {"a": [9], "b": [4]}):
         cluster = world(gang("g", 3, min_count=2, cpu="2", topology=ZONE), **zones)
@@ -77,7 +77,7 @@ def test_the_domain_that_takes_more_of_the_pods_is_preferred_though_fewer_would_
         assert zones_of(cluster, "g", 3) == {max(zones, key=lambda zone: zones[zone])}
 
 
-def test_among_domains_that_take_all_the_fuller_one_is_preferred():
+def test_among_domains_that_fit_all_pods_the_fuller_one_wins():
     """Over all its nodes: the emptiest node is in the fuller domain."""
     there = pod("there", cpu="6", bound_to="b1")
     cluster = world(there, gang("g", 2, cpu="1", topology=ZONE), a=[8, 8], b=[8, 8])
@@ -85,7 +85,7 @@ def test_among_domains_that_take_all_the_fuller_one_is_preferred():
     assert zones_of(cluster, "g", 2) == {"b"}
 
 
-def test_between_equal_domains_the_seed_decides_and_always_alike():
+def test_the_seed_decides_between_equal_domains():
     chosen = {}
     for seed in range(12):
         for _ in range(2):
@@ -109,7 +109,7 @@ def test_a_basic_group_stays_together_as_far_as_it_fits():
     cluster.assert_pending("g-3", "0/3 nodes are available: 3 Insufficient cpu.")
 
 
-def test_what_comes_later_goes_where_the_group_is():
+def test_later_pods_go_to_the_domain_of_the_group():
     cluster = world(gang("g", 2, cpu="2", topology=ZONE), a=[4, 4], b=[2, 2])
     cluster.run()
     assert zones_of(cluster, "g", 2) == {"b"}
@@ -122,7 +122,7 @@ def test_what_comes_later_goes_where_the_group_is():
     cluster.assert_bound("g-2", "b3")
 
 
-def test_members_that_others_bound_pin_the_domain_of_the_rest():
+def test_members_bound_by_other_schedulers_pin_the_domain():
     members = [pod(f"g-{index}", cpu="2", group="g") for index in range(3)]
     bound = replace(members[0], spec=replace(members[0].spec, node_name="a1"))
     cluster = world(pod_group("g", 3, topology=ZONE), bound, *members[1:], a=[4, 2], b=[64])
@@ -135,10 +135,10 @@ def test_members_that_others_bound_pin_the_domain_of_the_rest():
     [
         ({"g-0": "a1", "g-1": "b1"}, "more than 1 domain found for pod group: a, b"),
         ({"g-0": "bare"}, "no topology domain found for pod default/g-0"),
-        ({"g-0": "gone"}, "getting node for pod default/g-0: node 'gone' is not known"),
+        ({"g-0": "gone"}, "getting node for pod default/g-0: node 'gone' not found"),
     ],
 )
-def test_where_the_domain_of_the_bound_members_cannot_be_told_that_is_an_error_of_the_group_alone(nodes, reason):
+def test_bound_members_without_a_common_domain_are_an_error_of_their_group_only(nodes, reason):
     members = [pod(f"g-{index}", group="g", bound_to=nodes.get(f"g-{index}", "")) for index in range(3)]
     cluster = world(pod_group("g", 3, topology=ZONE), members, pod("other"), checked=False, a=[4], b=[4])
     cluster.add(node("bare"))
@@ -151,7 +151,7 @@ def test_where_the_domain_of_the_bound_members_cannot_be_told_that_is_an_error_o
 
 
 @pytest.mark.parametrize("key", ["rack", "", "no key at all!"])
-def test_a_label_that_no_node_has_fails_the_group_alone(key):
+def test_a_label_that_no_node_has_rejects_its_group_only(key):
     cluster = world(gang("g", 2, topology=key), pod("other"), a=[4])
     cluster.run()
     cluster.assert_pending("g-0", f"no feasible placements found: no node has the label {key!r}")
@@ -168,7 +168,7 @@ def test_nodes_without_the_label_are_in_no_domain():
     assert zones_of(cluster, "g", 2) == {"a"}
 
 
-def test_the_members_that_end_still_pin_the_domain():
+def test_terminating_members_still_pin_the_domain():
     """A member that is being deleted still runs beside the others."""
     cluster = world(gang("g", 2, cpu="2", topology=ZONE), a=[2, 2], b=[1])
     cluster.run()
@@ -183,7 +183,7 @@ def test_the_members_that_end_still_pin_the_domain():
 
 
 class Offers:
-    """Every other node."""
+    """Offers single nodes."""
 
     name = "offers"
 
@@ -196,18 +196,18 @@ class Offers:
         return [view.named(name) for name in self._names]
 
 
-def test_a_domain_is_tried_with_each_of_the_sets_that_a_plugin_offers():
+def test_each_domain_is_combined_with_each_set_that_a_plugin_offers():
     cluster = world(gang("g", 2, topology=ZONE), pod("p"), a=[4, 4], b=[4, 4])
     cluster.run(Offers("b2"))
     assert [cluster.node_of(f"g-{index}") for index in range(2)] == ["b2", "b2"]
     cluster = world(gang("g", 2, topology=ZONE), a=[4, 4])
     cluster.add(node("bare"))
     cluster.run(Offers("bare"))
-    cluster.assert_pending("g-0", "no feasible placements found: plugins offer the group no node that has its label")
+    cluster.assert_pending("g-0", "no feasible placements found: plugins offer the group no node with the label 'zone'")
 
 
 class Likes:
-    """Another opinion about domains."""
+    """Scores domains."""
 
     name = "likes"
     weight = 1000
@@ -220,7 +220,7 @@ class Likes:
         return self._answer(tasks, [nodes.node(index).metadata.labels[ZONE] for index in range(len(nodes))])
 
 
-def test_a_plugins_weight_and_normaliser_hold_for_domains_too():
+def test_a_plugins_weight_and_normaliser_apply_to_domains():
     for liked in ("a", "b"):
         likes = Likes(lambda tasks, zones, liked=liked: 5 if zones[0] == liked else 4, Normalise.SPREAD)
         cluster = world(gang("g", 3, cpu="2", topology=ZONE), a=[8], b=[8, 8])
@@ -229,21 +229,21 @@ def test_a_plugins_weight_and_normaliser_hold_for_domains_too():
 
 
 @pytest.mark.parametrize("answer", ["much", -1, 101, 2**80, True, 0.5])
-def test_a_plugin_that_answers_with_no_score_fails_the_group_and_nothing_else(answer):
+def test_an_invalid_score_of_a_domain_fails_its_group_only(answer):
     cluster = world(gang("g", 2, topology=ZONE), pod("other"), a=[8], b=[8])
     cluster.run(Likes(lambda *_: answer))
     cluster.assert_pending("g-0", "plugin likes failed in score_placement:")
     cluster.assert_bound("other")
 
 
-def test_no_opinion_of_a_domain_is_worth_nothing():
+def test_a_missing_score_of_a_domain_counts_as_zero():
     cluster = world(gang("g", 2, topology=ZONE), a=[8], b=[8])
     cluster.run(Likes(lambda *_: None))
     assert len(zones_of(cluster, "g", 2)) == 1
 
 
 class Placer:
-    """Places wherever it is let, and remembers where that was."""
+    """Places tasks on the first nodes with free capacity, and records its calls."""
 
     name = "placer"
 
@@ -280,7 +280,7 @@ class Share:
             del self._book[task]
 
 
-def test_a_plugin_that_places_is_given_room_in_one_domain_at_a_time():
+def test_a_plugin_that_places_groups_gets_the_capacity_of_one_domain_at_a_time():
     placer = Placer(2)
     cluster = world(gang("g", 2, cpu="1", topology=ZONE), a=[1], b=[1, 1], c=[1, 1])
     cluster.run(placer)
@@ -291,7 +291,7 @@ def test_a_plugin_that_places_is_given_room_in_one_domain_at_a_time():
     }
 
 
-def test_what_a_placing_plugin_refuses_in_every_domain_is_told():
+def test_the_refusal_of_a_plugin_in_every_domain_is_reported():
     cluster = world(gang("g", 2, cpu="1", topology=ZONE), a=[9], b=[9])
     cluster.run(Placer(5))
     cluster.assert_pending("g-0", "the graph is full")

@@ -1,4 +1,4 @@
-"""A few nodes, and what one plugin says of them for one pod."""
+"""A world of a few nodes to call the hooks of one plugin for one pod."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from session_scheduler.model.objects import Node, Pod
 
 
 class World:
-    """Nodes as columns; plugins are asked as the core asks them, hooks by the arguments that they name."""
+    """Nodes as columns. It calls the hooks as the core does, with the arguments that they name."""
 
     def __init__(self) -> None:
         self.table = NodeTable()
@@ -46,7 +46,7 @@ class World:
         return ClassTable(self.table, footprints=[footprint] if footprint else []).of(pod)
 
     def run(self, plugin: Any, node: str, pod: Pod, count: int = 1) -> None:
-        """Let so many such pods run on the node already."""
+        """Add this many running pods to the node."""
         for _ in range(count):
             self.table.add_usage(self.table.row_of[node], self.cls(plugin, pod), 1)
 
@@ -54,7 +54,7 @@ class World:
         return call(plugin, "prepare", cls=self.cls(plugin, pod))
 
     def fitting(self, plugin: Any, pod: Pod) -> list[str]:
-        """The nodes that the plugin leaves, sorted."""
+        """The nodes that pass the plugin's filter, sorted."""
         cls = self.cls(plugin, pod)
         nodes, mask = self.table.all_rows(), self.table.valid()
         state = call(plugin, "prepare", cls=cls)
@@ -72,14 +72,14 @@ class World:
         return {name: int(raw[row]) for name, row in self.table.row_of.items()}
 
     def reasons(self, plugin: Any, pod: Pod, *names: str) -> list[list[str]]:
-        """Why the plugin refuses these nodes."""
+        """Why the plugin rejects these nodes."""
         cls = self.cls(plugin, pod)
         rows = np.array([self.table.row_of[name] for name in names])
         state = call(plugin, "prepare", cls=cls)
         return call(plugin, "why", cls=cls, nodes=NodeView(self.table, rows), state=state)
 
     def how_many_more(self, plugin: Any, pod: Pod, node: str, most: int = 8) -> int:
-        """How many more such pods the node takes, asked by virtual rows."""
+        """How many more such pods fit on the node, by virtual rows."""
         cls = self.cls(plugin, pod)
         rows = np.full(most, self.table.row_of[node])
         nodes, mask = NodeView(self.table, rows, cls, np.arange(most)), np.ones(most, np.bool_)
@@ -89,7 +89,7 @@ class World:
 
 
 def call(plugin: Any, name: str, **given: Any) -> Any:
-    """The answer of a hook that takes some of what is given; None where the plugin has no such hook."""
+    """The answer of a hook, called with the arguments that it names; None if the plugin has no such hook."""
     hook = getattr(plugin, name, None)
     if hook is None:
         return None

@@ -30,7 +30,7 @@ def test_weights_and_order_are_kube_schedulers() -> None:
 
 
 @pytest.mark.parametrize("name", DECLARED)
-def test_hooks_are_as_specified_and_declare_what_they_depend_on(name: str) -> None:
+def test_hooks_match_their_specification_and_declare_their_scopes(name: str) -> None:
     calls = hook_calls([(name, BUILTIN[name](None), None)]).plugins[0]
     filtering, scoring = calls.filter, calls.score
     assert (

@@ -1,4 +1,4 @@
-"""What kube-scheduler's tests of DefaultPreemption and of its preemption package cover, on whole cycles in memory."""
+"""The cases of kube-scheduler's tests of DefaultPreemption and its preemption package, as full cycles in memory."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def budget(
     )
 
 
-def tried(*objects: Any, nodes: int = 2, arguments: DefaultPreemptionArguments | None = None) -> FakeCluster:
+def run_cycle(*objects: Any, nodes: int = 2, arguments: DefaultPreemptionArguments | None = None) -> FakeCluster:
     """One cycle over nodes n1, n2 and so on with half a core each."""
     cluster = FakeCluster(checked=False)
     cluster.add(*(node(f"n{number}", cpu=ALL, labels={ZONE: f"z{number % 2}"}) for number in range(1, nodes + 1)))
@@ -60,7 +60,7 @@ def tried(*objects: Any, nodes: int = 2, arguments: DefaultPreemptionArguments |
 
 @dataclass
 class Case:
-    """Pods that run on nodes of half a core, and who ends for a pod with this request and priority."""
+    """Running pods on nodes of half a core, and the victims for a pod with this request and priority."""
 
     running: list[Pod]
     victims: list[str]
@@ -76,18 +76,18 @@ CHOICES: Final = {
     "a higher priority makes it fit": Case([running("a", "n1", ALL), running("b", "n2", ALL, HIGHEST)], ["a"]),
     "an equal priority does not": Case([running("a", "n1", ALL, HIGH), running("b", "n2", ALL, HIGH)], []),
     "more than a node has": Case([running("a", "n1"), running("b", "n2")], [], cpu="600m"),
-    "what stays is of higher priority and too much": Case(
+    "pods of higher priority leave too little": Case(
         [running("a", "n1"), running("b", "n1", LARGE, HIGHEST), running("c", "n2", LARGE, HIGHEST)], [], cpu=LARGE
     ),
     "the small one of lowest priority stays": Case(
         [running("a", "n1", SMALL, LOW), running("b", "n1", LARGE, MID), running("c", "n2", LARGE, HIGH)], ["b"],
         cpu=LARGE,
     ),
-    "several of mixed priorities end": Case(
+    "several victims of mixed priorities": Case(
         [running("a", "n1", SMALL, MID), running("b", "n1", SMALL, LOW), running("c", "n1", MEDIUM, MID),
          running("d", "n1", SMALL, HIGH), running("e", "n2", LARGE, HIGH)], ["b", "c"], cpu=LARGE,
     ),
-    "of equal ones those that started later end": Case(
+    "of equal ones those that started later": Case(
         [running("a", "n1", SMALL, LOW, 5), running("b", "n1", SMALL, LOW, 4), running("c", "n1", MEDIUM, MID, 3),
          running("d", "n1", SMALL, HIGH, 2), running("e", "n2", LARGE, HIGH, 1)], ["a", "c"], cpu=LARGE,
     ),
@@ -114,7 +114,7 @@ CHOICES: Final = {
         [running("a", "n1", SMALL, LOW, host_port=80), running("b", "n2", SMALL, HIGH, host_port=80)], ["a"],
         cpu=SMALL, pod={"host_port": 80},
     ),
-    "both of a budget that lets one go": Case(
+    "two pods of a budget that allows one disruption": Case(
         [running("a", "n1", MEDIUM, MID, labels=X), running("b", "n1", MEDIUM, MID, labels=X),
          running("c", "n2", ALL, HIGH)], ["a", "b"], cpu="400m", budgets=[budget("x", 1, X)],
     ),
@@ -122,7 +122,7 @@ CHOICES: Final = {
         [running("a", "n1", LARGE, LOW, labels=X), running("b", "n1", MEDIUM, MID), running("c", "n2", ALL, HIGH)],
         ["b"], cpu=MEDIUM, budgets=[budget("x", 0, X)],
     ),
-    "a budget's pod that goes already violates nothing": Case(
+    "a budget's terminating pod violates nothing": Case(
         [running("a", "n1", MEDIUM, LOW, labels=X), running("b", "n1", MEDIUM, MID), running("c", "n2", ALL, HIGH)],
         ["a"], cpu=MEDIUM, budgets=[budget("x", 0, X, gone=("a",))],
     ),
@@ -133,7 +133,7 @@ CHOICES: Final = {
         [running("a", "n1", MEDIUM, LOW, labels=X), running("b", "n1", LARGE, LOW, labels=X),
          running("c", "n2", ALL, MID, labels=X)], ["c"], budgets=[budget("x", 0, X)],
     ),
-    "a budget that lets it go": Case(
+    "a budget that allows the disruption": Case(
         [running("a", "n1", ALL, LOW, labels=X), running("b", "n2", ALL, MID)], ["a"], budgets=[budget("x", 1, X)]
     ),
     "as many violations: the lowest highest priority": Case(
@@ -144,15 +144,15 @@ CHOICES: Final = {
         [running("a", "n1", ALL, LOW, labels=X | {"tier": "1"}), running("b", "n2", ALL, MID)], ["b"],
         budgets=[budget("x", 5, X), budget("tier", 0, {"tier": "1"})],
     ),
-    "a budget without a selector is about nobody": Case(
+    "a budget without a selector matches no pod": Case(
         [running("a", "n1", ALL, LOW, labels=X), running("b", "n2", ALL, MID)], ["a"],
         budgets=[budget("none", 0, None), budget("empty", 0, {})],
     ),
-    "a budget of another namespace is about nobody here": Case(
+    "a budget of another namespace matches no pod": Case(
         [running("a", "n1", ALL, LOW, labels=X), running("b", "n2", ALL, MID)], ["a"],
         budgets=[budget("x", 0, X, namespace="other")],
     ),
-    "a budget whose selector is wrong is about nobody": Case(
+    "a budget with an invalid selector matches no pod": Case(
         [running("a", "n1", ALL, LOW, labels=X), running("b", "n2", ALL, MID)], ["a"],
         budgets=[replace(budget("x", 0, X), spec=PodDisruptionBudgetSpec(selector=LabelSelector(
             match_expressions=(LabelSelectorRequirement(key="app", operator="Odd"),))))],
@@ -199,10 +199,10 @@ CHOICES: Final = {
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_who_ends_for_a_pod(name: str) -> None:
+def test_a_pod_preempts_the_right_victims(name: str) -> None:
     case = CHOICES[name]
     new = pod("new", cpu=case.cpu, memory="1Mi", priority=case.priority, **case.pod)
-    cluster = tried(*case.running, *case.budgets, new, nodes=case.nodes)
+    cluster = run_cycle(*case.running, *case.budgets, new, nodes=case.nodes)
     assert ended(cluster) == case.victims
     nodes = {one.spec.node_name for one in case.running if one.metadata.name in case.victims}
     nominated = asyncio.run(cluster.memory.get(Pod, "default", "new")).status.nominated_node_name
@@ -212,50 +212,57 @@ def test_who_ends_for_a_pod(name: str) -> None:
 # ---------------------------------------------------------------------- candidates
 
 
-def priced(nodes: int) -> list[Pod]:
-    """On each node a victim, the dearer the higher the node's number."""
+def victims_on(nodes: int) -> list[Pod]:
+    """A pod on each node; its priority is the node's number."""
     return [running(f"r{number}", f"n{number}", ALL, number) for number in range(1, nodes + 1)]
 
 
 def one_for_each_offset(nodes: int) -> list[str]:
-    """Names of pods; of each the nodes are looked at from another one on."""
+    """Names of pods, each with a different first node for its dry run."""
     names = {tie_break(0, f"default/{number}") % nodes: str(number) for number in range(20 * nodes)}
     assert len(names) == nodes
     return list(names.values())
 
 
-@pytest.mark.parametrize(("absolute", "percentage", "looked_at"), [(2, 0, 2), (0, 40, 4), (100, 10, 10), (1, 10, 1)])
-def test_only_so_many_candidates_are_worked_out(absolute: int, percentage: int, looked_at: int) -> None:
+@pytest.mark.parametrize(("absolute", "percentage", "candidates"), [(2, 0, 2), (0, 40, 4), (100, 10, 10), (1, 10, 1)])
+def test_the_dry_run_stops_after_the_configured_number_of_candidates(
+    absolute: int, percentage: int, candidates: int
+) -> None:
     arguments = DefaultPreemptionArguments(
         min_candidate_nodes_absolute=absolute, min_candidate_nodes_percentage=percentage
     )
     chosen = set()
     for name in one_for_each_offset(10):
-        cluster = tried(*priced(10), pod(name, cpu=ALL, priority=HIGH), nodes=10, arguments=arguments)
+        cluster = run_cycle(*victims_on(10), pod(name, cpu=ALL, priority=HIGH), nodes=10, arguments=arguments)
         chosen.update(ended(cluster))
-    assert len(chosen) <= 11 - looked_at
-    assert (len(chosen) == 1) is (looked_at == 10)
+    assert len(chosen) <= 11 - candidates
+    assert (len(chosen) == 1) is (candidates == 10)
     assert "r1" in chosen
 
 
-def test_a_candidate_without_a_violation_is_looked_for_until_there_is_one() -> None:
+def test_the_dry_run_continues_until_a_candidate_violates_no_budget() -> None:
     arguments = DefaultPreemptionArguments(min_candidate_nodes_absolute=1, min_candidate_nodes_percentage=0)
-    guarded = [replace(one, metadata=replace(one.metadata, labels=X)) for one in priced(5)[:4]]
+    guarded = [replace(one, metadata=replace(one.metadata, labels=X)) for one in victims_on(5)[:4]]
     for name in map(str, range(5)):
-        cluster = tried(
-            *guarded, priced(5)[4], budget("x", 0, X), pod(name, cpu=ALL, priority=HIGH), nodes=5, arguments=arguments
+        cluster = run_cycle(
+            *guarded,
+            victims_on(5)[4],
+            budget("x", 0, X),
+            pod(name, cpu=ALL, priority=HIGH),
+            nodes=5,
+            arguments=arguments,
         )
         assert ended(cluster) == ["r5"]
 
 
 def test_equal_pods_choose_the_same_in_every_run() -> None:
     equal = [running(f"r{number}", f"n{number}", ALL, LOW) for number in range(1, 6)]
-    runs = [ended(tried(*equal, pod("new", cpu=ALL, priority=HIGH), nodes=5)) for _ in range(2)]
+    runs = [ended(run_cycle(*equal, pod("new", cpu=ALL, priority=HIGH), nodes=5)) for _ in range(2)]
     assert runs[0] == runs[1]
     assert len(runs[0]) == 1
 
 
-def test_one_of_the_two_numbers_of_candidates_must_not_be_0() -> None:
+def test_the_two_numbers_of_candidates_must_not_both_be_0() -> None:
     with pytest.raises(InputError, match="minCandidateNodesAbsolute"):
         validated(
             DefaultPreemptionArguments,
@@ -271,7 +278,7 @@ def test_one_of_the_two_numbers_of_candidates_must_not_be_0() -> None:
         ({"cpu": "200m"}, "1 Insufficient cpu"),
     ],
 )
-def test_a_node_that_refuses_for_good_is_no_candidate(unschedulable: dict[str, Any], text: str) -> None:
+def test_a_node_where_preemption_cannot_help_is_not_a_candidate(unschedulable: dict[str, Any], text: str) -> None:
     cluster = FakeCluster(checked=False)
     cluster.add(node("n1", **unschedulable), running("a", "n1", "200m"), pod("new", cpu="300m", priority=HIGH))
     cluster.run()
@@ -282,20 +289,20 @@ def test_a_node_that_refuses_for_good_is_no_candidate(unschedulable: dict[str, A
     )  # fmt: skip
 
 
-def test_each_node_says_why_it_is_no_candidate() -> None:
+def test_the_message_counts_the_reasons_of_nodes_without_a_candidate() -> None:
     there = [running("a", "n1", ALL, HIGH), running("b", "n2", SMALL), running("c", "n2", LARGE, HIGHEST)]
-    cluster = tried(*there, running("d", "n3", ALL, HIGH), pod("new", cpu=LARGE, priority=HIGH), nodes=3)
+    cluster = run_cycle(*there, running("d", "n3", ALL, HIGH), pod("new", cpu=LARGE, priority=HIGH), nodes=3)
     cluster.assert_pending(
         "new",
         "preemption: 0/3 nodes are available: 1 Insufficient cpu, 2 No preemption victims found for incoming pod.",
     )
 
 
-# ---------------------------------------------------------------------- who may
+# ---------------------------------------------------------------------- nominations
 
 
-def test_a_pod_whose_node_takes_it_no_more_preempts_elsewhere() -> None:
-    cluster = tried(running("a", "n1", ALL), running("b", "n2", ALL, MID), pod("new", cpu=ALL, priority=HIGH))
+def test_a_pod_that_no_longer_fits_its_nominated_node_preempts_on_another() -> None:
+    cluster = run_cycle(running("a", "n1", ALL), running("b", "n2", ALL, MID), pod("new", cpu=ALL, priority=HIGH))
     assert ended(cluster) == ["a"]
     tainted = asyncio.run(cluster.memory.get(Node, "", "n1"))
     cluster.add(replace(tainted, spec=replace(tainted.spec, unschedulable=True)))
@@ -304,18 +311,18 @@ def test_a_pod_whose_node_takes_it_no_more_preempts_elsewhere() -> None:
     assert ended(cluster) == ["a", "b"]
 
 
-def test_one_whose_node_has_pods_that_end_for_themselves_may_preempt() -> None:
+def test_a_pod_stays_nominated_while_a_pod_on_its_node_terminates_by_itself() -> None:
     ending = running("a", "n1", ALL)
     ending = replace(ending, metadata=replace(ending.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
     new = replace(pod("new", cpu=ALL, priority=HIGH), status=PodStatus(nominated_node_name="n1"))
-    cluster = tried(ending, new, nodes=1)
+    cluster = run_cycle(ending, new, nodes=1)
     assert asyncio.run(cluster.memory.get(Pod, "default", "new")).status.nominated_node_name == "n1"
     assert "preemption" not in cluster.reasons("new")
 
 
-def test_the_nomination_ends_where_nothing_can_be_done() -> None:
+def test_a_pod_without_victims_loses_its_nomination() -> None:
     new = replace(pod("new", cpu=ALL, priority=HIGH), status=PodStatus(nominated_node_name="n1"))
-    cluster = tried(running("a", "n1", ALL, HIGH), new, nodes=1)
+    cluster = run_cycle(running("a", "n1", ALL, HIGH), new, nodes=1)
     assert asyncio.run(cluster.memory.get(Pod, "default", "new")).status.nominated_node_name == ""
 
 
@@ -351,22 +358,22 @@ GANGS: Final = {
         [grouped("a", "each", "n1", labels=X), grouped("b", "each", "n2")], ["b"], budgets=[budget("x", 0, X)]),
     "members of a group rather than a pod of a higher priority": Case(
         [grouped("a", "each", "n1"), running("b", "n2", ALL, MID)], ["a"]),
-    "a whole group that a budget lets go": Case(
+    "a whole group within its budget": Case(
         [grouped("a", "whole", "n1", "250m", labels=X), grouped("b", "whole", "n1", "250m", labels=X),
          running("c", "n2", ALL, MID)], ["a", "b"], budgets=[budget("x", 2, X)]),
-    "no whole group of which a budget lets one go": Case(
+    "no whole group if a budget allows one disruption": Case(
         [grouped("a", "whole", "n1", "250m", labels=X), grouped("b", "whole", "n1", "250m", labels=X),
          running("c", "n2", ALL, MID)], ["c"], budgets=[budget("x", 1, X)]),
-    "nobody where nobody runs": Case([], [], cpu="600m"),
+    "no victims without running pods": Case([], [], cpu="600m"),
     "a budget of one member counts for all": Case(
         [grouped("a", "whole", "n1", labels=X), grouped("b", "whole", "n3", SMALL), running("c", "n2", ALL, MID)],
         ["c"], budgets=[budget("x", 0, X)], nodes=3, cpu="450m"),
-    "nobody of a higher priority": Case([running("a", "n1", ALL, HIGHEST), running("b", "n2", ALL, HIGHEST)], []),
+    "no victim of a higher priority": Case([running("a", "n1", ALL, HIGHEST), running("b", "n2", ALL, HIGHEST)], []),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", GANGS)
-def test_who_ends_for_a_gang(name: str) -> None:
+def test_a_gang_preempts_the_right_victims(name: str) -> None:
     case = GANGS[name]
     groups = [
         pod_group("whole", 1, disruption_mode=WHOLE), pod_group("other", 1, disruption_mode=WHOLE),
@@ -375,16 +382,16 @@ def test_who_ends_for_a_gang(name: str) -> None:
     extra = [running("full", "n3", "400m", HIGHEST)] if case.nodes == 3 else []
     new = gang("new", 1, cpu=case.cpu, memory="1Mi", priority=case.priority)
     two = [replace(new[0], spec=replace(new[0].spec, priority=case.priority)), *new[1:]]
-    cluster = tried(*groups, *case.running, *extra, *case.budgets, *two, nodes=case.nodes)
+    cluster = run_cycle(*groups, *case.running, *extra, *case.budgets, *two, nodes=case.nodes)
     assert ended(cluster) == case.victims
 
 
-def test_a_gang_of_three_ends_the_three_least_important_wherever_they_are() -> None:
+def test_a_gang_of_three_preempts_the_three_least_important_pods_of_the_cluster() -> None:
     there = [
         grouped("a", "one", "n1", since=3), grouped("b", "one", "n2", since=2), grouped("c", "two", "n3", since=1),
         running("d", "n4", ALL, MID), grouped("e", "three", "n5", priority=HIGH),
     ]  # fmt: skip
-    cluster = tried(
+    cluster = run_cycle(
         *(pod_group(name, 1) for name in ("one", "two", "three")), *there, pod_group("new", 3, priority=HIGH),
         *(pod(f"new-{number}", group="new", cpu=ALL, memory="1Mi", priority=HIGH) for number in range(3)), nodes=5,
     )  # fmt: skip
@@ -392,52 +399,52 @@ def test_a_gang_of_three_ends_the_three_least_important_wherever_they_are() -> N
 
 
 @pytest.mark.parametrize(("group", "own", "preempts"), [(HIGH, LOW, True), (LOW, HIGH, False)])
-def test_a_gangs_priority_is_its_groups(group: int, own: int, preempts: bool) -> None:
+def test_a_gang_preempts_with_the_priority_of_its_pod_group(group: int, own: int, preempts: bool) -> None:
     made = gang("new", 2, cpu=ALL, memory="1Mi", priority=own)
     made[0] = replace(made[0], spec=replace(made[0].spec, priority=group))
-    cluster = tried(running("a", "n1", ALL, MID), running("b", "n2", ALL, MID), *made)
+    cluster = run_cycle(running("a", "n1", ALL, MID), running("b", "n2", ALL, MID), *made)
     assert bool(ended(cluster)) is preempts
 
 
 @pytest.mark.parametrize(("group", "own", "ends"), [(LOW, HIGHEST, True), (HIGHEST, LOW, False)])
-def test_the_priority_of_a_group_that_ends_whole_is_the_groups(group: int, own: int, ends: bool) -> None:
+def test_a_group_preempted_as_a_whole_has_the_priority_of_its_pod_group(group: int, own: int, ends: bool) -> None:
     old = pod_group("old", 2, priority=group, disruption_mode=WHOLE)
     members = [grouped("a", "old", "n1", ALL, own), grouped("b", "old", "n2", ALL, own)]
     for new in (gang("new", 2, cpu=ALL, memory="1Mi", priority=HIGH), [pod("new", cpu=ALL, priority=HIGH)]):
-        cluster = tried(old, *members, *new)
+        cluster = run_cycle(old, *members, *new)
         assert ended(cluster) == (["a", "b"] if ends else [])
 
 
 @pytest.mark.parametrize(
     ("group", "own", "ends"), [(HIGH, LOW, False), (LOW, HIGH, False), (LOW, LOW, True), (None, LOW, True)]
 )
-def test_the_member_of_a_group_ends_for_who_exceeds_its_own_priority_and_its_groups(
+def test_a_preemptor_must_exceed_the_priorities_of_a_member_and_its_group(
     group: int | None, own: int, ends: bool
 ) -> None:
     old = pod_group("old", 2, priority=group)
     members = [grouped(f"o{number}", "old", f"n{number}", priority=own) for number in (1, 2)]
-    cluster = tried(old, *members, pod("new", cpu=ALL, priority=HIGH))
+    cluster = run_cycle(old, *members, pod("new", cpu=ALL, priority=HIGH))
     assert bool(ended(cluster)) is ends
 
 
 def test_a_gang_with_a_member_that_must_not_preempt_waits() -> None:
     made = gang("new", 2, cpu=ALL, memory="1Mi", priority=HIGH)
     made[1] = replace(made[1], spec=replace(made[1].spec, preemption_policy="Never"))
-    cluster = tried(running("a", "n1", ALL), running("b", "n2", ALL), *made)
+    cluster = run_cycle(running("a", "n1", ALL), running("b", "n2", ALL), *made)
     assert ended(cluster) == []
     cluster.assert_pending("new-0", "preemption: not eligible due to preemptionPolicy=Never.")
 
 
-def test_a_gang_that_is_being_bound_is_left_alone() -> None:
-    """Its members are assumed in the same cycle in which another looks for room."""
+def test_a_gang_whose_bind_is_in_flight_is_not_preempted() -> None:
+    """The cycle that assumes its members also looks for victims for another pod."""
     first = gang("first", 2, cpu=ALL, memory="1Mi", priority=HIGH)
-    cluster = tried(*first, pod("late", cpu=ALL, priority=HIGH))
+    cluster = run_cycle(*first, pod("late", cpu=ALL, priority=HIGH))
     assert ended(cluster) == []
     assert {cluster.node_of("first-0"), cluster.node_of("first-1")} == {"n1", "n2"}
 
 
-def test_budgets_are_matched_once_for_all_pods_that_they_cannot_tell_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not 1,000 pods times 50 budgets: of the labels the budgets read only one, which has 5 values."""
+def test_budgets_are_matched_once_for_pods_with_equal_relevant_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not 1,000 pods times 50 budgets: the budgets read only one label, which has 5 values."""
     budgets = {f"default/b{number}": budget(f"b{number}", number, {"app": str(number % 5)}) for number in range(50)}
     group = Group(GroupRef("default", "x", kind="Pod"))
     labels = [{"app": str(number % 5), "pod-name": f"p{number}"} for number in range(1000)]
@@ -453,11 +460,11 @@ def test_budgets_are_matched_once_for_all_pods_that_they_cannot_tell_apart(monke
     assert len(evaluated) == 5 * 50
 
 
-def test_budgets_are_read_anew_only_when_one_of_them_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_budgets_are_parsed_again_only_after_one_of_them_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Any] = []
     real = budget_counts.Budgets
     monkeypatch.setattr(budget_counts, "Budgets", lambda *budgets: read.append(1) or real(*budgets))
-    cluster = tried(running("a", "n1", ALL, LOW, labels=X), pod("new", cpu=ALL, priority=HIGH), nodes=1)
+    cluster = run_cycle(running("a", "n1", ALL, LOW, labels=X), pod("new", cpu=ALL, priority=HIGH), nodes=1)
     assert len(read) == 1
     cluster.add(pod("more", cpu=ALL, priority=HIGH), pod("most", cpu=ALL, priority=HIGHEST))
     cluster.run()

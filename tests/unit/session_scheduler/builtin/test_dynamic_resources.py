@@ -1,8 +1,8 @@
-"""Claims in a cluster in memory: what is held, written, shared, freed and repaired.
+"""Claims in a cluster in memory: allocations that are held, written, shared, freed and repaired.
 
-Which nodes fit, and what is allocated there, is compared with kube-scheduler in tests/conformance/filters. Left out of
-kube-scheduler's own tests: what is behind gates that are off by default (taint rules, list attributes, node allocatable
-resources, claims of pod groups), its caches and metrics, and time limits, which are budgets of work here.
+tests/conformance/filters compares filters and allocations with kube-scheduler. Not covered of kube-scheduler's own
+tests: features behind gates that are off by default (taint rules, list attributes, node allocatable resources, claims
+of pod groups), its caches and metrics, and time limits, which are work limits here.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def test_a_gang_shares_a_claim_that_is_allocated_with_its_first_member() -> None
     assert users_of(cluster, "c") == ["g-0", "g-1", "g-2"]
 
 
-def test_a_gang_that_lacks_a_device_leaves_none_held() -> None:
+def test_a_gang_that_lacks_a_device_holds_none() -> None:
     entries = [({"name": "e", "resourceClaimName": f"c{n}"},) for n in range(3)]
     members = gang("g", 3)
     pods = [one for one in members if isinstance(one, Pod)]
@@ -142,7 +142,7 @@ def test_a_gang_that_lacks_a_device_leaves_none_held() -> None:
     cluster.assert_bound("after", "n1")
 
 
-def test_devices_of_a_claim_that_lost_them_are_given_to_a_pod_that_waits() -> None:
+def test_devices_of_a_deallocated_claim_go_to_a_pending_pod() -> None:
     cluster = world(claim("c0"), claim("c1"), user("p0", "c0"), devices=("a",))
     cluster.run()
     cluster.add(user("p1", "c1"))
@@ -157,7 +157,7 @@ def test_devices_of_a_claim_that_lost_them_are_given_to_a_pod_that_waits() -> No
 
 
 @pytest.mark.parametrize("arrives", [claim("c"), device_class("other"), slice_of("n2", "x")], ids=lambda o: o.key)
-def test_what_a_pod_waits_for_wakes_it_and_nothing_else_does(arrives: Any) -> None:
+def test_only_the_object_that_a_pod_waits_for_requeues_it(arrives: Any) -> None:
     objects = [one for one in (claim("c"), device_class("other"), slice_of("n2", "x")) if one.key != arrives.key]
     cluster = world(*objects, user("p", "c"), devices=())
     if arrives.key != "default/c":
@@ -171,7 +171,7 @@ def test_what_a_pod_waits_for_wakes_it_and_nothing_else_does(arrives: Any) -> No
     cluster.run()
     cluster.assert_pending("p")
     task = cluster.scheduler.cache.tasks[_uid(cluster, "p")]
-    gated = arrives.key == "default/c"  # nothing is tried of which a claim is missing
+    gated = arrives.key == "default/c"  # a pod with a missing claim is gated
     assert cluster.scheduler.queue.is_unschedulable(task.group.key) is not gated
     assert (task.phase is Phase.GATED) is gated
     cluster.add(arrives)
@@ -219,7 +219,7 @@ ERRORS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", ERRORS)
-def test_an_error_in_a_claim_ends_the_attempt_as_kube_schedulers_does_and_is_tried_again(case: str) -> None:
+def test_an_error_in_a_claim_fails_the_attempt_like_kube_scheduler_and_the_pod_is_retried(case: str) -> None:
     wrong, problem = ERRORS[case]
     cluster = world(claim("c", **wrong), claim("d"), user("p", "c"), user("q", "d"))
     cluster.run()
@@ -228,7 +228,7 @@ def test_an_error_in_a_claim_ends_the_attempt_as_kube_schedulers_does_and_is_tri
     key = cluster.scheduler.cache.tasks[_uid(cluster, "p")].group.key
     refusal = cluster.scheduler.outcomes[key].refusal
     assert refusal is not None
-    assert refusal.failed  # told as SchedulerError
+    assert refusal.failed  # reported as SchedulerError
     assert not cluster.scheduler.queue.is_unschedulable(key)
     cluster.add(claim("c"))
     cluster.advance(20)
@@ -236,13 +236,13 @@ def test_an_error_in_a_claim_ends_the_attempt_as_kube_schedulers_does_and_is_tri
     cluster.assert_bound("p", "n1")
 
 
-def test_a_claim_whose_class_has_no_name_ends_the_attempt_before_a_node_is_looked_at() -> None:
+def test_a_claim_without_a_class_name_fails_the_attempt_before_the_filters() -> None:
     cluster = world(claim("c", deviceClassName=""), user("p", "c"))
     cluster.run()
     cluster.assert_pending("p", 'running PreFilter plugin "DynamicResources": request r: unsupported request type')
 
 
-def test_a_claim_that_as_many_pods_use_as_may_is_waited_for() -> None:
+def test_a_pod_waits_for_a_claim_with_the_maximum_number_of_consumers() -> None:
     consumers = tuple(Consumer(resource="pods", name=f"p{n}", uid=f"u{n}") for n in range(CONSUMERS_LIMIT))
     full = allocated_to(claim("c"), "n1", "a")
     cluster = world(replace(full, status=replace(full.status, reserved_for=consumers)), user("p", "c"))
@@ -250,7 +250,7 @@ def test_a_claim_that_as_many_pods_use_as_may_is_waited_for() -> None:
     cluster.assert_pending("p", "resourceclaim in use")
 
 
-def test_a_claim_that_is_allocated_for_nodes_that_nothing_can_pick_ends_the_attempt_and_keeps_its_devices() -> None:
+def test_an_allocation_with_an_invalid_node_selector_fails_the_attempt_and_keeps_its_devices() -> None:
     terms = [{"matchExpressions": [{"key": "zone", "operator": "Near", "values": ["a"]}]}]
     status = {"allocation": {"nodeSelector": {"nodeSelectorTerms": terms}}}
     cluster = world(replace(claim("c"), status=msgspec.convert(status, ResourceClaimStatus)), user("p", "c"))
@@ -260,7 +260,7 @@ def test_a_claim_that_is_allocated_for_nodes_that_nothing_can_pick_ends_the_atte
     assert not plugin_of(cluster.scheduler)._repairs.waiting
 
 
-def test_a_pool_with_amounts_that_are_none_is_invalid_and_others_serve() -> None:
+def test_a_pool_with_invalid_quantities_is_invalid_and_other_pools_still_work() -> None:
     counters = made(ResourceSlice, "counters", spec={
         "driver": DRIVER, "nodeName": "n1", "pool": {"name": "bad", "generation": 1, "resourceSliceCount": 2},
         "sharedCounters": [{"name": "whole", "counters": {"memory": {"value": "4"}}}]})  # fmt: skip
@@ -273,7 +273,7 @@ def test_a_pool_with_amounts_that_are_none_is_invalid_and_others_serve() -> None
 
 
 @pytest.mark.parametrize("since", ["yesterday", "2026-01-01T00:00:00"])
-def test_devices_are_not_late_by_a_time_that_is_none(since: str) -> None:
+def test_an_invalid_allocation_timestamp_does_not_time_out_devices(since: str) -> None:
     result = {"request": "r", "driver": DRIVER, "pool": "n1", "device": "a", "bindingConditions": ["ready"]}
     told = {"allocation": {"devices": {"results": [result]}, "allocationTimestamp": since}}
     cluster = world(replace(claim("c"), status=msgspec.convert(told, ResourceClaimStatus)), user("p", "c"))
@@ -283,7 +283,9 @@ def test_devices_are_not_late_by_a_time_that_is_none(since: str) -> None:
     cluster.assert_pending("p", "device binding timeout: claim=c")
 
 
-def test_a_claim_that_somebody_else_allocated_meanwhile_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_that_another_client_allocated_in_the_meantime_keeps_its_allocation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = world(claim("c"), user("p", "c"))
     write = cluster.memory.allocate_claim
 
@@ -304,7 +306,7 @@ def test_a_claim_that_somebody_else_allocated_meanwhile_is_left_alone(monkeypatc
     assert devices_of(cluster, "c") == ["b"]
 
 
-def test_what_could_not_be_written_is_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_are_free_again_after_a_failed_write(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = world(claim("c"), claim("d"), user("p", "c"), devices=("a",))
 
     async def refused(*_: Any) -> Any:
@@ -320,7 +322,7 @@ def test_what_could_not_be_written_is_free_again(monkeypatch: pytest.MonkeyPatch
     cluster.assert_bound("q", "n1")
 
 
-def test_a_claim_that_keeps_its_only_user_from_every_node_is_allocated_anew() -> None:
+def test_a_claim_that_keeps_its_only_user_from_all_nodes_is_deallocated() -> None:
     stuck = claim("c")
     cluster = world(stuck, user("p", "c"))
     plugin = DynamicResources()
@@ -343,7 +345,7 @@ def test_a_claim_that_keeps_its_only_user_from_every_node_is_allocated_anew() ->
     assert asyncio.run(repaired()).status == ResourceClaimStatus()
 
 
-def test_devices_that_failed_to_bind_are_noted_to_be_allocated_anew() -> None:
+def test_a_claim_whose_devices_failed_to_bind_is_noted_for_deallocation() -> None:
     cluster = world(claim("c"), devices=("a",), bindingConditions=["ready"], bindingFailureConditions=["broken"])
     stored = asyncio.run(cluster.memory.get(ResourceClaim, "default", "c"))
     result = {"request": "r", "driver": DRIVER, "pool": "n1", "device": "a", "bindingConditions": ["ready"],
@@ -374,7 +376,7 @@ def test_a_pod_is_bound_only_once_its_devices_are_usable() -> None:
 
 
 def allocated_to(one: ResourceClaim, node: str, device: str) -> ResourceClaim:
-    """The claim with a device that can be used on one node only."""
+    """The claim allocated with a device of one node."""
     only = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     result = {"request": "r", "driver": DRIVER, "pool": node, "device": device}
     told = {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [only]}}
@@ -388,7 +390,7 @@ def test_a_claim_that_is_usable_where_the_pod_may_go_keeps_its_devices() -> None
     assert not plugin_of(cluster.scheduler)._repairs.waiting
 
 
-def test_devices_that_somebody_else_gave_a_claim_are_taken_though_others_were_decided_on() -> None:
+def test_an_allocation_by_another_client_counts_in_addition_to_the_held_one() -> None:
     holdings, free = Holdings(), claim("c")
     free = replace(free, metadata=replace(free.metadata, uid="u", resource_version="1"))
     ours, theirs = (allocated_to(free, "n1", device) for device in ("a", "b"))
@@ -404,7 +406,7 @@ def test_devices_that_somebody_else_gave_a_claim_are_taken_though_others_were_de
     assert not holdings.usage.is_exclusive((DRIVER, "n1", "b"))
 
 
-def test_what_a_claim_had_that_went_before_its_write_was_answered_is_free() -> None:
+def test_devices_of_a_claim_deleted_before_its_write_was_answered_are_free() -> None:
     holdings, free = Holdings(), claim("c")
     free = replace(free, metadata=replace(free.metadata, uid="u", resource_version="1"))
     ours = allocated_to(free, "n1", "a")
@@ -420,7 +422,7 @@ def test_what_a_claim_had_that_went_before_its_write_was_answered_is_free() -> N
     assert not holdings.usage.is_exclusive((DRIVER, "n1", "a"))
 
 
-def test_devices_of_a_pod_with_extended_resources_are_free_once_its_claim_is_gone() -> None:
+def test_devices_for_extended_resources_are_free_after_the_claim_is_deleted() -> None:
     cluster = FakeCluster()
     cluster.nodes(1)
     cluster.add(device_class(extendedResourceName="example.com/gpu"), slice_of("n1", "a"))
@@ -435,7 +437,7 @@ def test_devices_of_a_pod_with_extended_resources_are_free_once_its_claim_is_gon
         cluster.delete(ResourceClaim, made_for_it.metadata.name)
 
 
-def test_extended_resources_are_had_as_devices_where_a_node_offers_none() -> None:
+def test_extended_resources_become_devices_on_nodes_that_do_not_offer_them() -> None:
     cluster = FakeCluster()
     cluster.nodes(1)
     cluster.add(device_class(extendedResourceName="example.com/gpu"), slice_of("n1", "a", "b"))
@@ -448,7 +450,7 @@ def test_extended_resources_are_had_as_devices_where_a_node_offers_none() -> Non
     assert users_of(cluster, named.resource_claim_name) == [bound.removeprefix("default/")]
 
 
-def test_too_much_work_ends_an_attempt_and_the_next_one_gets_further() -> None:
+def test_an_attempt_stops_at_its_work_limit_and_the_next_one_gets_further() -> None:
     plugin = DynamicResources(DynamicResourcesArguments(selector_cost=30))
     expression = f'device.attributes["{DRIVER}"].n == 0 || [1, 2, 3].all(x, x > 0)'
     cluster = FakeCluster()
@@ -466,7 +468,7 @@ def test_too_much_work_ends_an_attempt_and_the_next_one_gets_further() -> None:
     assert cluster.node_of("p") is not None
 
 
-def test_what_selectors_cost_is_bounded_for_all_pods_of_a_session_together() -> None:
+def test_the_selector_cost_limit_applies_to_all_pods_of_a_session_together() -> None:
     expressions = [f"[{n}, 2, 3].all(x, x >= 0)" for n in range(4)]
     claims = [claim(f"c{n}", selectors=[{"cel": {"expression": one}}]) for n, one in enumerate(expressions)]
     users = [user(f"p{n}", f"c{n}") for n in range(4)]
@@ -483,7 +485,7 @@ def test_what_selectors_cost_is_bounded_for_all_pods_of_a_session_together() -> 
     assert [cluster.node_of(f"p{n}") for n in range(4)] == ["n1"] * 4
 
 
-def test_a_write_of_a_claim_is_guarded_and_bounded() -> None:
+def test_a_claim_write_checks_the_resource_version_and_the_number_of_consumers() -> None:
     async def run() -> None:
         cluster = MemoryCluster([claim("c")])
         read = await cluster.get(ResourceClaim, "default", "c")

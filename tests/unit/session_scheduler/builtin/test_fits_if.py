@@ -1,4 +1,4 @@
-"""What would have to be so for volumes and devices to be had: said, then made so, and the plugin lets the pod in."""
+"""`fits_if` of the volume plugins and DynamicResources: after the reported change the plugin accepts the node."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def verdicts(*objects: Any) -> Any:
 
 
 def changes(*objects: Any, on: str = "n1") -> dict[str, Any]:
-    """By plugin that refuses the node what would help."""
+    """By plugin that rejects the node: the changes that would help."""
     (told,) = verdicts(*objects)
     assert told["reason"] is None
     return {one["plugin"]: one["changes"] for one in told["nodes"][on].get("fitsIf", ())}
@@ -41,7 +41,7 @@ N1, N2 = node("n1"), node("n2", labels={"disk": "ssd"})
 # ---------------------------------------------------------------------- volumes
 
 
-def test_a_volume_that_is_reached_from_other_nodes_alone_is_told_with_what_it_requires() -> None:
+def test_a_volume_of_other_nodes_is_reported_with_its_node_affinity() -> None:
     there = (claim("data", volume="v"), volume("v", on=("n2", "n3")), P)
     assert changes(N1, *there) == {
         "VolumeBinding": ["n1 matched kubernetes.io/hostname In (n2, n3), as volume v of claim data requires"]
@@ -49,18 +49,20 @@ def test_a_volume_that_is_reached_from_other_nodes_alone_is_told_with_what_it_re
     assert changes(node("n1", labels={"kubernetes.io/hostname": "n3"}), *there) == {}
 
 
-def test_a_volume_that_is_gone_is_told_by_name() -> None:
+def test_a_missing_volume_is_reported_by_name() -> None:
     (told,) = verdicts(N1, claim("data", volume="v"), P)
     assert (told["reason"], told["fitsIf"]) == ('persistentvolume "v" not found', ["volume v existed"])
     assert told["nodes"]["n1"]["fitsIf"] == [
         {"plugin": "VolumeBinding", "changes": [
-            "volume v, to which claim data is bound, existed and were reached from n1"]}
+            "volume v of claim data existed and were reachable from n1"]}
     ]  # fmt: skip
 
 
 def test_a_claim_that_waits_for_a_node_needs_a_volume_there() -> None:
     waits = (LOCAL, claim("data", "5Gi"), P)
-    assert changes(N1, *waits) == {"VolumeBinding": ["a volume of class local and 5Gi were there for claim data on n1"]}
+    assert changes(N1, *waits) == {
+        "VolumeBinding": ["a volume of class local and 5Gi were available to claim data on n1"]
+    }
     ref = {"namespace": "default", "name": "data"}
     assert changes(N1, *waits, volume("new", "5Gi", on="n1", claimRef=ref)) == {}
 
@@ -69,31 +71,29 @@ def test_each_of_several_claims_needs_a_volume_of_its_own() -> None:
     both = pod("p", volumes=using("small", "large"))
     waits = (LOCAL, claim("small", "1Gi"), claim("large", "5Gi"), volume("v", "3Gi", on="n1"), both)
     assert changes(N1, *waits) == {
-        "VolumeBinding": ["a volume of class local and 5Gi were there for claim large on n1"]
+        "VolumeBinding": ["a volume of class local and 5Gi were available to claim large on n1"]
     }
     ref = {"namespace": "default", "name": "large"}
     assert changes(N1, *waits, volume("new", "5Gi", on="n1", claimRef=ref)) == {}
 
 
-def test_a_volume_that_is_reserved_for_the_claim_elsewhere_is_the_one_that_counts() -> None:
+def test_a_volume_reserved_for_the_claim_on_another_node_is_reported() -> None:
     ref = {"namespace": "default", "name": "data"}
     waits = (LOCAL, claim("data"), volume("v", on="n2", claimRef=ref), volume("free", on="n1"), P)
     assert changes(N1, *waits) == {
-        "VolumeBinding": [
-            "n1 matched kubernetes.io/hostname In (n2), as volume v requires, which is reserved for claim data"
-        ]
+        "VolumeBinding": ["n1 matched kubernetes.io/hostname In (n2), as volume v, reserved for claim data, requires"]
     }
 
 
-def test_a_claim_for_which_another_node_is_selected_is_told_so() -> None:
+def test_a_claim_with_another_selected_node_is_reported() -> None:
     waits = (storage_class("made", "csi.example.com"), P)
     assert changes(N1, *waits, claim("data", of="made", annotations={SELECTED_NODE: "n2"})) == {
-        "VolumeBinding": ["claim data, for which n2 is selected, had n1 selected"]
+        "VolumeBinding": ["claim data had the selected node n1 instead of n2"]
     }
     assert changes(N1, *waits, claim("data", of="made", annotations={SELECTED_NODE: "n1"})) == {}
 
 
-def test_storage_that_a_driver_has_not_left_is_told() -> None:
+def test_missing_storage_capacity_is_reported() -> None:
     capacity = {"kind": "CSIStorageCapacity", "metadata": {"name": "c", "namespace": "default"}, "nodeTopology": {},
                 "storageClassName": "made"}  # fmt: skip
     waits = (storage_class("made", "csi.example.com"), CAPACITY_DRIVER, claim("data", "5Gi", of="made"), P)
@@ -102,7 +102,7 @@ def test_storage_that_a_driver_has_not_left_is_told() -> None:
     assert changes(N1, *waits, enough) == {}
 
 
-def test_a_node_in_another_zone_than_the_volume_is_told_which_one_it_would_have_to_be_in() -> None:
+def test_a_node_outside_the_volumes_zones_is_reported_with_the_zones() -> None:
     there = (claim("data", volume="v"), volume("v", labels={ZONE: "a__b"}), P)
     assert changes(node("n1", labels={ZONE: "c"}), *there) == {
         "VolumeZone": [f"n1 had the label {ZONE}=a or b, as a volume of the pod has"]
@@ -110,21 +110,21 @@ def test_a_node_in_another_zone_than_the_volume_is_told_which_one_it_would_have_
     assert changes(node("n1", labels={ZONE: "b"}), *there) == {}
 
 
-def test_volumes_in_different_zones_let_nobody_say_what_would_help() -> None:
+def test_no_change_is_known_for_volumes_in_different_zones() -> None:
     both = pod("p", volumes=using("data", "more"))
     there = (claim("data", volume="v"), volume("v", labels={ZONE: "a"}), claim("more", volume="w"),
              volume("w", labels={ZONE: "b"}), both)  # fmt: skip
     assert changes(node("n1", labels={ZONE: "a"}), *there) == {"VolumeZone": None}
 
 
-def test_a_claim_for_one_pod_alone_is_told_to_be_in_use() -> None:
+def test_an_exclusive_claim_in_use_is_reported() -> None:
     there = (claim("data", volume="v", accessModes=["ReadWriteOncePod"]), volume("v"))
     used = pod("r", volumes=using("data"), bound_to="n2")
     assert changes(N1, N2, *there, used, P) == {"VolumeRestrictions": ["no other pod used claim data"]}
     assert changes(N1, N2, *there, P) == {}
 
 
-def test_a_disk_that_another_pod_has_on_the_node_is_told() -> None:
+def test_a_disk_that_another_pod_on_the_node_uses_is_reported() -> None:
     disk = ({"name": "d", "gcePersistentDisk": {"pdName": "data"}},)
     assert changes(N1, N2, pod("r", volumes=disk, bound_to="n1"), pod("p", volumes=disk)) == {
         "VolumeRestrictions": ["no other pod on n1 had gcePersistentDisk data"]
@@ -133,9 +133,9 @@ def test_a_disk_that_another_pod_has_on_the_node_is_told() -> None:
 
 
 @pytest.mark.parametrize(("limit", "wanted"), [
-    (0, {"NodeVolumeLimits": ["n1 took 1 volumes of csi.example.com (0 now)"]}), (1, {}),
+    (0, {"NodeVolumeLimits": ["n1 allowed 1 volumes of csi.example.com (0 now)"]}), (1, {}),
 ])  # fmt: skip
-def test_how_many_volumes_a_node_would_have_to_take_is_told(limit: int, wanted: Any) -> None:
+def test_the_volume_limit_that_a_node_needs_is_reported(limit: int, wanted: Any) -> None:
     csi = {"driver": "csi.example.com", "volumeHandle": "h"}
     there = (claim("data", volume="v"), volume("v", csi=csi), csi_node("n1", **{"csi.example.com": limit}), P)
     assert changes(N1, *there) == wanted
@@ -145,18 +145,18 @@ def test_how_many_volumes_a_node_would_have_to_take_is_told(limit: int, wanted: 
 
 
 def whole(*objects: Any) -> tuple[str | None, list[str]]:
-    """Why the pod is refused as a whole, and what would help."""
+    """Why the pod is rejected on all nodes, and the changes that would help."""
     (told,) = verdicts(N1, *objects)
     return told["reason"], told.get("fitsIf", [])
 
 
-def test_a_claim_that_does_not_exist_is_told_of_the_whole_pod() -> None:
+def test_a_missing_claim_is_reported_for_the_whole_pod() -> None:
     assert whole(P) == (
         'persistentvolumeclaim "data" not found', ["claim data existed"]
     )  # fmt: skip
 
 
-def test_a_claim_that_is_not_bound_and_waits_for_nobody_is_to_be_bound() -> None:
+def test_an_unbound_immediate_claim_must_be_bound() -> None:
     now = storage_class("now", waits=False)
     assert whole(now, claim("data", of="now"), P) == (
         "pod has unbound immediate PersistentVolumeClaims", ["claim data were bound"]
@@ -164,7 +164,7 @@ def test_a_claim_that_is_not_bound_and_waits_for_nobody_is_to_be_bound() -> None
     assert whole(now, claim("data", of="now", volume="v"), volume("v"), P) == (None, [])
 
 
-def test_a_claim_for_devices_that_is_not_there_is_told_of_the_whole_pod() -> None:
+def test_a_missing_resource_claim_is_reported_for_the_whole_pod() -> None:
     waits = pod("p", resource_claims=({"name": "e", "resourceClaimName": "g"},))
     reason, said = whole(waits)
     assert reason == 'could not find ResourceClaim "default/g"'
@@ -194,18 +194,19 @@ GPU = made(DeviceClass, "gpu", spec={})
 USER = pod("p", resource_claims=({"name": "e", "resourceClaimName": "g"},))
 
 
-def test_devices_that_are_not_free_are_told_by_number_class_and_request() -> None:
+def test_missing_devices_are_reported_by_number_class_and_request() -> None:
     assert changes(N1, GPU, devices("a"), asks(2), USER) == {
-        "DynamicResources": ["2 devices of class gpu such as request r0 of claim g asks for were free on n1"]
+        "DynamicResources": ["2 devices of class gpu for request r0 of claim g were free on n1"]
     }
     assert changes(N1, GPU, devices("a", "b"), asks(2), USER) == {}
 
 
-def test_each_request_needs_devices_for_itself_alone() -> None:
+def test_each_request_needs_its_own_devices() -> None:
     assert changes(N1, GPU, devices("a"), asks(1, requests=2), USER) == {
         "DynamicResources": [
-            "1 device of class gpu such as request r0 of claim g asks for were free on n1 for it alone",
-            "1 device of class gpu such as request r1 of claim g asks for were free on n1 for it alone",
+            f"1 device of class gpu for request {request} of claim g were free on n1, "
+            "in addition to the other requests' devices"
+            for request in ("r0", "r1")
         ]
     }
     assert changes(N1, GPU, devices("a", "b"), asks(1, requests=2), USER) == {}
@@ -215,11 +216,11 @@ def test_each_request_needs_devices_for_itself_alone() -> None:
     {"count": 1, "allocationMode": "All"},
     {"count": 2, "constraints": [{"matchAttribute": "d.example.com/model"}]},
 ], ids=str)  # fmt: skip
-def test_what_more_devices_need_not_mend_is_not_said(odd: Any) -> None:
+def test_no_change_is_known_if_more_free_devices_may_not_help(odd: Any) -> None:
     assert changes(N1, GPU, asks(**odd), USER) == {"DynamicResources": None}
 
 
-def test_devices_of_a_claim_that_are_elsewhere_are_told_with_what_they_require() -> None:
+def test_devices_on_other_nodes_are_reported_with_their_node_selector() -> None:
     term = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
     result = {"request": "r0", "driver": "d.example.com", "pool": "n2", "device": "a"}
     allocation = {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [term]}}
@@ -230,10 +231,10 @@ def test_devices_of_a_claim_that_are_elsewhere_are_told_with_what_they_require()
     assert changes(N1, N2, GPU, devices("a", on="n2"), has, USER, on="n2") == {}
 
 
-def test_a_resource_that_a_class_of_devices_stands_for_is_told_by_its_name() -> None:
+def test_an_extended_resource_of_a_device_class_is_reported_by_name() -> None:
     named = made(DeviceClass, "gpu", spec={"extendedResourceName": "example.com/gpu"})
     wants = pod("p", requests={"example.com/gpu": 2})
     assert changes(N1, named, devices("a"), wants)["DynamicResources"] == [
-        "2 devices of class gpu such as the resource example.com/gpu asks for were free on n1"
+        "2 devices of class gpu for the resource example.com/gpu were free on n1"
     ]
     assert changes(N1, named, devices("a", "b"), wants) == {}

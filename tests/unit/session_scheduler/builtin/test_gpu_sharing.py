@@ -46,7 +46,7 @@ def given(cluster: FakeCluster, *names: str) -> list[str | None]:
 
 
 def used(cluster: FakeCluster, node: str) -> dict[tuple[int, bool], int]:
-    """By GPU, and whether in MiB: what is counted on a node; EVERY, -1, is on each of them."""
+    """By GPU, and whether in MiB: the counted usage of a node; EVERY, -1, counts on every GPU."""
     table = cluster.scheduler.cache.table
     row = table.row_of[node]
     keys = [(gpu, in_mib) for gpu in range(-1, MOST_GPUS) for in_mib in (False, True)]
@@ -54,8 +54,8 @@ def used(cluster: FakeCluster, node: str) -> dict[tuple[int, bool], int]:
     return {key: amount for key, amount in found.items() if amount}
 
 
-def told(cluster: FakeCluster, name: str, node: str) -> list[str]:
-    """What would let a waiting pod in, as `fluence explain` tells it."""
+def changes_for(cluster: FakeCluster, name: str, node: str) -> list[str]:
+    """The changes that `fluence explain` reports for a pending pod."""
     (found,) = (one for one in explain_pending(cluster.scheduler)["pods"] if one["name"] == name)
     return [change for one in found["nodes"][node]["fitsIf"] for change in one["changes"]]
 
@@ -73,10 +73,10 @@ class Prefers:
         session.add_gpu_order(self._worth)
 
 
-# ------------------------------------------------------------------ room, and which GPUs
+# ------------------------------------------------------------------ which GPUs a pod gets
 
 
-def test_pods_are_given_the_fullest_gpu_that_has_room_and_that_is_written_with_the_binding() -> None:
+def test_pods_get_the_fullest_gpu_that_fits_and_the_binding_writes_it() -> None:
     cluster = gpus(2)
     for name, fraction in (("a", "0.5"), ("b", "0.6"), ("c", "0.4"), ("d", "0.5"), ("e", "0.1")):
         cluster.add(part(name, fraction))
@@ -108,7 +108,7 @@ def test_memory_fits_to_the_last_mib_and_counts_beside_fractions() -> None:
     assert given(other, "half", "rest") == ["0", "0"]
 
 
-def test_several_gpus_are_different_ones_and_each_is_shared_alike() -> None:
+def test_a_pod_with_several_gpus_gets_different_ones_with_the_same_share_of_each() -> None:
     cluster = gpus(3)
     cluster.add(part("two", "0.6", count="2"))
     cluster.run()
@@ -130,7 +130,7 @@ def test_nodes_that_are_shared_already_are_preferred_so_that_others_keep_whole_g
     cluster.assert_all_bound()
 
 
-def test_other_resources_are_gpus_where_the_configuration_says_so() -> None:
+def test_the_configuration_can_name_other_gpu_resources() -> None:
     cluster = FakeCluster()
     cluster.use(GpuSharing, {"resources": [NVIDIA, "amd.com/gpu"]})
     cluster.node("amd", offers={"amd.com/gpu": 1}, labels={"amd.com/gpu.memory": "65536"})
@@ -139,19 +139,19 @@ def test_other_resources_are_gpus_where_the_configuration_says_so() -> None:
     assert given(cluster, "p") == ["0"]
 
 
-# ------------------------------------------------------------------ whole ones
+# ------------------------------------------------------------------ whole GPUs
 
 
-def test_a_node_with_sharers_takes_no_whole_gpus_until_the_last_one_ends() -> None:
+def test_a_node_with_shared_gpus_fits_no_whole_gpus_until_the_last_sharer_ends() -> None:
     cluster = gpus(4)
     cluster.add(part("a", "0.1"), part("b", "0.1"))
     cluster.run()
     cluster.add(whole("w"))
     cluster.run()
-    cluster.assert_pending("w", "node(s) had GPUs that other pods share")
+    cluster.assert_pending("w", "node(s) had GPUs shared by other pods")
     cluster.end("a")
     cluster.run()
-    cluster.assert_pending("w", "node(s) had GPUs that other pods share")
+    cluster.assert_pending("w", "node(s) had GPUs shared by other pods")
     cluster.end("b")
     cluster.run()
     cluster.assert_bound("w")
@@ -163,7 +163,7 @@ def test_a_node_with_whole_gpus_in_use_is_not_shared_until_they_are_free() -> No
     cluster.run()
     cluster.add(part("a", "0.1"))
     cluster.run()
-    cluster.assert_pending("a", "node(s) had GPUs that other pods have whole")
+    cluster.assert_pending("a", "node(s) had GPUs allocated whole to other pods")
     cluster.end("w")
     cluster.run()
     assert given(cluster, "a") == ["0"]
@@ -177,7 +177,7 @@ def test_both_kinds_in_one_cycle_do_not_meet_on_a_node() -> None:
     assert {cluster.node_of(f"p{i}") for i in range(3)}.isdisjoint({cluster.node_of(f"w{i}") for i in range(2)})
 
 
-# ------------------------------------------------------------------ who is refused, and why
+# ------------------------------------------------------------------ rejected pods
 
 
 @pytest.mark.parametrize(("annotations", "why"), [
@@ -197,34 +197,32 @@ def test_both_kinds_in_one_cycle_do_not_meet_on_a_node() -> None:
     ({GPU_FRACTION: "0.5", GPU_COUNT: "65"}, "from 1 to 64"),
     ({GPU_COUNT: "2"}, f"annotation {GPU_COUNT} needs a share of each GPU: add {GPU_FRACTION} or {GPU_MEMORY}"),
 ])  # fmt: skip
-def test_what_is_no_share_is_refused_with_the_annotation_and_the_remedy(annotations: dict[str, str], why: str) -> None:
+def test_an_invalid_share_is_rejected_with_the_annotation_and_the_remedy(annotations: dict[str, str], why: str) -> None:
     cluster = gpus(1, memory=1024)
     cluster.add(pod("p", annotations=annotations))
     cluster.run()
     cluster.assert_pending("p", why)
 
 
-def test_a_pod_has_parts_of_gpus_or_whole_ones() -> None:
+def test_a_pod_uses_either_whole_gpus_or_shares() -> None:
     cluster = gpus(2)
     cluster.add(whole("p", annotations={GPU_FRACTION: "0.5"}))
     cluster.run()
-    cluster.assert_pending("p", f"annotation {GPU_FRACTION}: the pod requests {NVIDIA} as well: remove one of the two")
+    cluster.assert_pending("p", f"annotation {GPU_FRACTION}: the pod also requests {NVIDIA}: remove one of the two")
 
 
-def test_nodes_without_gpus_or_without_their_memory_or_with_too_little_are_refused_for_that() -> None:
+def test_nodes_without_gpus_or_enough_known_memory_are_rejected_with_the_reason() -> None:
     cluster = FakeCluster()
     cluster.node("none").node("unlabelled", offers={NVIDIA: 1})
     cluster.node("small", offers={NVIDIA: 1}, labels={MEMORY: "2048"})
     cluster.add(part("p", memory="4Gi"))
     cluster.run()
     cluster.assert_refused("p", "none", by="GpuSharing", reason="node(s) had no GPUs to share")
-    cluster.assert_refused(
-        "p", "unlabelled", by="GpuSharing", reason="node(s) did not say how much memory their GPUs have"
-    )
-    cluster.assert_refused("p", "small", by="GpuSharing", reason="node(s) had GPUs with less memory than that")
+    cluster.assert_refused("p", "unlabelled", by="GpuSharing", reason="node(s) did not report the memory of their GPUs")
+    cluster.assert_refused("p", "small", by="GpuSharing", reason="node(s) had GPUs with too little memory")
 
 
-def test_a_wrong_annotation_that_is_mended_is_tried_again() -> None:
+def test_a_pod_with_a_fixed_annotation_is_retried() -> None:
     cluster = gpus(1)
     cluster.add(part("p", "2"))
     cluster.run()
@@ -236,20 +234,20 @@ def test_a_wrong_annotation_that_is_mended_is_tried_again() -> None:
     assert given(cluster, "p") == ["0"]
 
 
-# ------------------------------------------------------------------ what is told, and woken
+# ------------------------------------------------------------------ queueing hints
 
 
-def test_only_what_had_gpus_wakes_a_sharer_by_its_end() -> None:
+def test_only_the_deletion_of_a_pod_with_gpus_requeues_a_sharer() -> None:
     cluster = gpus(1)
     cluster.add(part("a", "0.7"), pod("plain"))
     cluster.run()
     cluster.add(part("b", "0.7"))
     cluster.run()
-    asleep = cluster.scheduler.queue.is_unschedulable
-    assert asleep("Pod default/b")
+    is_unschedulable = cluster.scheduler.queue.is_unschedulable
+    assert is_unschedulable("Pod default/b")
     cluster.delete(Pod, "plain")
     cluster.run()
-    assert asleep("Pod default/b")
+    assert is_unschedulable("Pod default/b")
     cluster.delete(Pod, "a")
     cluster.run()
     cluster.assert_bound("b")
@@ -268,7 +266,7 @@ def test_a_sharer_waits_for_a_node_with_gpus() -> None:
     cluster.assert_bound("a", "gpu")
 
 
-# ------------------------------------------------------------------ what people see
+# ------------------------------------------------------------------ reports
 
 
 @pytest.mark.parametrize(("asked", "would"), [
@@ -276,25 +274,25 @@ def test_a_sharer_waits_for_a_node_with_gpus() -> None:
     ({"memory": "500", "count": "2"},
      "500 MiB of each of 2 GPUs were free on n1 (300 MiB of GPU 0, 200 MiB of GPU 1 now)"),
 ])  # fmt: skip
-def test_it_is_told_how_much_of_which_gpu_is_free(asked: dict[str, str], would: str) -> None:
+def test_explain_reports_the_free_amount_of_each_gpu(asked: dict[str, str], would: str) -> None:
     cluster = gpus(2, memory=1000)
     cluster.add(part("a", "0.7", gpu="0", bound_to="n1"), part("b", memory="800", gpu="1", bound_to="n1"))
     cluster.add(part("waits", asked.get("fraction", ""), memory=asked.get("memory", ""), count=asked.get("count", "")))
     cluster.run()
-    assert told(cluster, "waits", "n1") == [would]
+    assert changes_for(cluster, "waits", "n1") == [would]
 
 
-def test_it_is_told_what_else_would_help() -> None:
+def test_explain_reports_other_changes_that_would_help() -> None:
     cluster = gpus(2).node("busy", offers={NVIDIA: 1}, labels={MEMORY: "1000"})
     cluster.add(part("a", "0.1", gpu="0", bound_to="n1"), whole("w", bound_to="busy"))
     cluster.add(part("waits", memory="500"), whole("waits-too"))
     cluster.run()
-    assert told(cluster, "waits", "n1") == [f"n1 had the label {MEMORY}, the MiB of one GPU"]
-    assert told(cluster, "waits", "busy") == ["no pod had whole GPUs on busy"]
-    assert told(cluster, "waits-too", "n1") == ["no pod shared a GPU of n1"]
+    assert changes_for(cluster, "waits", "n1") == [f"n1 had the label {MEMORY} (MiB of one GPU)"]
+    assert changes_for(cluster, "waits", "busy") == ["no pod used whole GPUs on busy"]
+    assert changes_for(cluster, "waits-too", "n1") == ["no pod shared a GPU of n1"]
 
 
-def test_status_shows_the_gpus_that_pods_share_and_nothing_goes_wrong_for_others() -> None:
+def test_status_shows_the_shared_gpus_of_pods_and_none_for_others() -> None:
     cluster = gpus(2)
     cluster.add(part("a", "0.7", gpu="0,1", count="2", bound_to="n1"), pod("plain", bound_to="n1"))
     cluster.run()
@@ -306,7 +304,7 @@ def test_status_shows_the_gpus_that_pods_share_and_nothing_goes_wrong_for_others
 # ------------------------------------------------------------------ order of GPUs
 
 
-def test_a_gpu_order_decides_which_of_those_with_room() -> None:
+def test_a_gpu_order_chooses_among_the_gpus_that_fit() -> None:
     cluster = gpus(4)
     cluster.add(part("a", "0.9"), part("b", "0.9"), part("c", "0.2", count="2"))
     cluster.run(Prefers(lambda _task, _node, gpu: int(gpu)))
@@ -330,7 +328,7 @@ def test_a_gpu_order_that_fails_fails_the_pod_with_its_name() -> None:
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_each_evaluation_decides_alike(ordered: bool) -> None:
+def test_all_evaluation_modes_decide_the_same(ordered: bool) -> None:
     def scenario(cluster: FakeCluster) -> None:
         for index, count in enumerate((1, 2, 3, 4, 8)):
             cluster.node(f"n{index}", cpu="64", offers={NVIDIA: count}, labels={MEMORY: str(1000 * count)})
@@ -345,7 +343,7 @@ def test_each_evaluation_decides_alike(ordered: bool) -> None:
 # ------------------------------------------------------------------ gangs and preemption
 
 
-def test_a_gang_of_sharers_starts_whole_or_not_and_leaves_nothing_behind() -> None:
+def test_a_gang_of_sharers_starts_all_or_nothing_and_leaves_nothing_counted() -> None:
     cluster = gpus(2)
     cluster.add(part("a", "0.5"))
     cluster.run()
@@ -359,7 +357,7 @@ def test_a_gang_of_sharers_starts_whole_or_not_and_leaves_nothing_behind() -> No
     assert all(cluster.node_of(f"g-{i}") is None for i in range(4))
 
 
-def test_a_sharer_of_higher_priority_ends_a_lower_one_that_is_in_its_way() -> None:
+def test_a_sharer_preempts_one_of_lower_priority() -> None:
     cluster = gpus(2)
     cluster.add(part("low", "0.6", priority=1), part("high", "0.6", priority=9))
     cluster.run()
@@ -373,7 +371,7 @@ def test_a_sharer_of_higher_priority_ends_a_lower_one_that_is_in_its_way() -> No
         cluster.find(Pod, name).metadata.uid for name in ("high", "mid")}  # fmt: skip
 
 
-def test_a_pod_for_whole_gpus_ends_sharers_and_a_sharer_ends_one_with_whole_gpus() -> None:
+def test_pods_with_whole_gpus_and_sharers_preempt_each_other() -> None:
     cluster = gpus(2)
     cluster.add(part("a", "0.1", priority=1), part("b", "0.1", priority=1))
     cluster.run()
@@ -389,7 +387,7 @@ def test_a_pod_for_whole_gpus_ends_sharers_and_a_sharer_ends_one_with_whole_gpus
     assert given(cluster, "c") == ["0"]
 
 
-def test_what_is_kept_for_a_nominated_sharer_is_not_given_to_a_lower_one() -> None:
+def test_a_pod_of_lower_priority_does_not_get_the_gpu_of_a_nominated_sharer() -> None:
     cluster = gpus(2)
     cluster.add(part("victim", "0.9", priority=1), part("high", "0.9", priority=9))
     cluster.run()
@@ -404,10 +402,10 @@ def test_what_is_kept_for_a_nominated_sharer_is_not_given_to_a_lower_one() -> No
     cluster.assert_bound("small")
 
 
-# ------------------------------------------------------------------ what is read back
+# ------------------------------------------------------------------ annotations of bound pods
 
 
-def test_a_new_start_reads_the_same_from_the_annotations() -> None:
+def test_a_restart_reads_the_same_usage_from_the_annotations() -> None:
     cluster = gpus(2, memory=1000)
     cluster.add(part("a", "0.4"), part("b", memory="700"), part("c", "0.1", count="2"))
     cluster.run()
@@ -424,17 +422,17 @@ def test_a_new_start_reads_the_same_from_the_annotations() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "0,1", "00", "1,", "-1", "99", "0" * 500])
-def test_a_bound_pod_that_does_not_say_which_gpu_counts_on_each_and_people_are_told(text: str) -> None:
+def test_a_bound_pod_with_unknown_gpus_counts_on_every_gpu(text: str) -> None:
     cluster = gpus(2)
     cluster.add(part("odd", "0.6", gpu=text, bound_to="n1"))
     cluster.add(part("a", "0.5"), part("b", "0.4"), part("c", "0.4"), whole("w"))
     cluster.run()
     cluster.assert_pending("a", "Insufficient shared GPU")
     assert sorted(str(one) for one in given(cluster, "b", "c")) == ["0", "1"]
-    cluster.assert_pending("w", "node(s) had GPUs that other pods share")
+    cluster.assert_pending("w", "node(s) had GPUs shared by other pods")
 
 
-def test_people_are_told_of_bound_pods_that_do_not_say_which_gpus_they_have() -> None:
+def test_bound_pods_with_unknown_gpus_are_reported() -> None:
     cluster = gpus(2)
     cluster.add(part("none", "0.6", bound_to="n1"), part("odd", "0.1", gpu="7,7", bound_to="n1"))
     cluster.add(part("fine", "0.1", gpu="1", bound_to="n1"), pod("plain", bound_to="n1"))
@@ -442,21 +440,21 @@ def test_people_are_told_of_bound_pods_that_do_not_say_which_gpus_they_have() ->
     tasks = cluster.scheduler.cache.tasks.values()
     lost = cluster.plugin("GpuSharing").recover([Holding(task, "n1", None, {}) for task in tasks])
     why = {cluster.scheduler.cache.tasks[uid].name: text for uid, text in lost.items()}
-    each = "is kept for it of each GPU of its node, whichever it uses"
+    reserves = "the scheduler reserves {} of a GPU for it on every GPU of its node"
     assert why == {
-        "none": f"it has no annotation {GPU}: 0.6 of a GPU {each}",
-        "odd": f"its annotation {GPU} says nothing that can be, '7,7': 0.1 of a GPU {each}",
+        "none": f"it has no annotation {GPU}; {reserves.format('0.6')}",
+        "odd": f"its annotation {GPU} is invalid: '7,7'; {reserves.format('0.1')}",
     }
 
 
-def test_a_running_pod_whose_annotations_are_wrong_counts_as_whole_gpus() -> None:
+def test_a_running_pod_with_invalid_annotations_counts_as_a_whole_gpu() -> None:
     cluster = gpus(2)
     cluster.add(part("odd", "much", gpu="1", bound_to="n1"), part("a", "0.9"), part("b", "0.1"))
     cluster.run()
     assert given(cluster, "a", "b") == ["0", "0"]
 
 
-def test_a_gpu_that_a_node_has_no_more_counts_on_each_that_is_left() -> None:
+def test_a_pod_on_a_gpu_that_the_node_lost_counts_on_every_remaining_gpu() -> None:
     cluster = gpus(3)
     cluster.add(part("odd", "0.6", gpu="2", bound_to="n1"))
     cluster.run()
@@ -467,14 +465,14 @@ def test_a_gpu_that_a_node_has_no_more_counts_on_each_that_is_left() -> None:
     assert given(cluster, "b") == ["0"]
 
 
-def test_an_annotation_that_came_with_a_pod_is_replaced_by_what_it_was_given() -> None:
+def test_the_binding_overwrites_a_gpu_annotation_that_the_pod_was_created_with() -> None:
     cluster = gpus(2)
     cluster.add(part("a", "0.5", gpu="1"))
     cluster.run()
     assert given(cluster, "a") == ["0"]
 
 
-def test_one_that_was_bound_with_other_gpus_meanwhile_has_those(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pod_that_another_replica_bound_counts_on_the_gpus_of_that_binding(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = gpus(2)
     bind = cluster.memory.bind
 
@@ -492,7 +490,7 @@ def test_one_that_was_bound_with_other_gpus_meanwhile_has_those(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("edited", [{GPU: "0"}, {GPU_FRACTION: "0.1"}])
-def test_what_is_written_of_a_running_pod_later_changes_nothing(edited: dict[str, str]) -> None:
+def test_edited_annotations_of_a_running_pod_do_not_change_its_usage(edited: dict[str, str]) -> None:
     cluster = gpus(2)
     cluster.add(part("a", "0.9", gpu="1", bound_to="n1"), part("b", "0.6"))
     cluster.run()
@@ -506,7 +504,7 @@ def test_what_is_written_of_a_running_pod_later_changes_nothing(edited: dict[str
 
 
 @pytest.mark.parametrize("left", [{}, {GPU_FRACTION: "0.001"}, {GPU_COUNT: "2"}])
-def test_a_running_pod_shares_what_it_was_given_whatever_becomes_of_its_annotations(left: dict[str, str]) -> None:
+def test_a_running_pod_keeps_its_share_if_its_annotations_are_removed_or_invalid(left: dict[str, str]) -> None:
     queue = QueueConfig(name="default", limit={GPU_FRACTION: 1})
     cluster = gpus(2, nodes=2, config=SchedulerConfig(queues=(queue,)))
     cluster.add(part("a", "0.9"))
@@ -519,7 +517,7 @@ def test_a_running_pod_shares_what_it_was_given_whatever_becomes_of_its_annotati
     cluster.assert_pending("b", "limit")
 
 
-def test_a_pod_that_is_moved_in_thought_only_has_its_own_gpu_still() -> None:
+def test_a_simulated_move_leaves_a_pod_its_gpu() -> None:
     cluster = gpus(0, nodes=0, config=SchedulerConfig(actions=("allocate", "consolidate")))
     cluster.node("n1", cpu="4", offers={NVIDIA: 2}).node("n2", cpu="4", offers={NVIDIA: 2})
     running = (part("a", "0.5", gpu="1", bound_to="n1", cpu="2"), part("b", "0.9", gpu="1", bound_to="n2", cpu="2"))
@@ -541,10 +539,10 @@ def test_a_failed_bind_gives_the_gpu_back() -> None:
     assert given(cluster, "b") == ["0"]
 
 
-# ------------------------------------------------------------------ what it costs
+# ------------------------------------------------------------------ without sharers
 
 
-def test_where_nobody_shares_nothing_is_asked_or_registered() -> None:
+def test_without_sharers_the_plugin_does_nothing() -> None:
     cluster = gpus(2)
     cluster.add(whole("w"), pod("p"))
     cluster.run()
@@ -563,7 +561,7 @@ def in_queues(*queues: QueueConfig) -> FakeCluster:
     return cluster.nodes(2, cpu="64", offers={NVIDIA: 4}, labels={MEMORY: "16384"})
 
 
-def test_a_queues_limit_of_parts_of_gpus_holds_for_all_gpus_of_a_pod_together() -> None:
+def test_a_queue_limit_on_gpu_shares_counts_all_gpus_of_a_pod() -> None:
     cluster = in_queues(QueueConfig(name="a", limit={GPU_FRACTION: "1.5", GPU_MEMORY: "8Gi"}))
     cluster.add(part("one", "0.3", count="4", queue="a"))
     cluster.run()
@@ -572,14 +570,14 @@ def test_a_queues_limit_of_parts_of_gpus_holds_for_all_gpus_of_a_pod_together() 
     cluster.run(cycles=2)
     assert all(cluster.node_of(name) for name in ("one", "three", "free", "four"))
     reached = "queue 'a' has reached its limit of"
-    cluster.assert_pending("two", f"{reached} {GPU_FRACTION}: 1500m, 1200m allocated, 400m needed")
-    cluster.assert_pending("five", f"{reached} {GPU_MEMORY}: 8Gi, 8Gi allocated, 1Mi needed")
+    cluster.assert_pending("two", f"{reached} {GPU_FRACTION}: limit 1500m, allocated 1200m, requested 400m")
+    cluster.assert_pending("five", f"{reached} {GPU_MEMORY}: limit 8Gi, allocated 8Gi, requested 1Mi")
     cluster.delete_pod("one")
     cluster.run()
     cluster.assert_bound("two")
 
 
-def test_parts_of_gpus_that_a_queue_has_do_not_move_its_turn_or_have_it_give_anything_back() -> None:
+def test_gpu_shares_affect_neither_the_queue_order_nor_reclaim() -> None:
     cluster = in_queues(QueueConfig(name="a"), QueueConfig(name="b"))
     cluster.add(*(part(f"a{index}", "0.5", queue="a") for index in range(4)))
     cluster.run()

@@ -68,34 +68,34 @@ def nodes(world: Any) -> Any:
         (name("Exists"), ""),
     ],
 )
-def test_a_required_term_picks_nodes_by_labels_and_name(nodes: Any, term: Any, fitting: str) -> None:
+def test_a_required_term_selects_nodes_by_labels_and_name(nodes: Any, term: Any, fitting: str) -> None:
     assert nodes.fitting(PLUGIN, nodes.pod(affinity=required(term))) == list(fitting)
 
 
 @pytest.mark.parametrize(
     ("selector", "fitting"), [({"disk": "ssd"}, "a"), ({"disk": "ssd", "gen": "12"}, ""), ({"disk": "unseen"}, "")]
 )
-def test_a_node_selector_wants_every_label(nodes: Any, selector: Any, fitting: str) -> None:
+def test_a_node_selector_requires_every_label(nodes: Any, selector: Any, fitting: str) -> None:
     assert nodes.fitting(PLUGIN, nodes.pod(nodeSelector=selector)) == list(fitting)
 
 
-def test_one_of_the_terms_is_enough_and_the_selector_holds_beside_them(nodes: Any) -> None:
+def test_a_node_must_match_one_of_the_terms_and_the_selector(nodes: Any) -> None:
     affinity = required(label("disk", "In", "hdd"), name("In", "a"))
     assert nodes.fitting(PLUGIN, nodes.pod(affinity=affinity)) == ["a", "b"]
     assert nodes.fitting(PLUGIN, nodes.pod(affinity=affinity, nodeSelector={"gen": "12"})) == ["b"]
 
 
-def test_pods_without_selector_or_affinity_are_not_asked_for(nodes: Any) -> None:
+def test_pods_without_selector_or_affinity_are_skipped(nodes: Any) -> None:
     assert nodes.prepared(PLUGIN, nodes.pod()) is SKIP
     assert nodes.prepared(PLUGIN, nodes.pod(nodeSelector={}, affinity={"nodeAffinity": {}})) is SKIP
 
 
-def test_terms_that_contradict_each_other_refuse_the_pod_as_a_whole(nodes: Any) -> None:
+def test_contradictory_terms_reject_the_pod_on_all_nodes(nodes: Any) -> None:
     both = {"matchFields": name("In", "a")["matchFields"] + name("In", "b")["matchFields"]}
     assert nodes.prepared(PLUGIN, nodes.pod(affinity=required(both))) == Refusal("pod affinity terms conflict")
 
 
-def test_nodes_outside_the_named_ones_get_kube_schedulers_other_text(nodes: Any) -> None:
+def test_nodes_with_other_names_get_kube_schedulers_other_message(nodes: Any) -> None:
     affinity = required({**name("In", "b"), **label("disk", "In", "ssd")})
     assert nodes.reasons(PLUGIN, nodes.pod(affinity=affinity), "a", "b") == [
         ["node(s) didn't satisfy plugin(s) [NodeAffinity]"],
@@ -110,12 +110,12 @@ def test_preferred_terms_add_their_weights(nodes: Any) -> None:
     assert nodes.fitting(PLUGIN, pod) == ["a", "b", "c"]
 
 
-def test_a_malformed_preference_is_none(nodes: Any) -> None:
+def test_a_malformed_preference_is_ignored(nodes: Any) -> None:
     pod = nodes.pod(affinity=preferred((5, label("gen", "Gt", "x")), (2, name("In", "a"))))
     assert nodes.scores(PLUGIN, pod) == {"a": 2, "b": 0, "c": 0}
 
 
-def test_added_affinity_holds_for_every_pod(nodes: Any) -> None:
+def test_added_affinity_applies_to_every_pod(nodes: Any) -> None:
     added = {
         REQUIRED: {"nodeSelectorTerms": [label("disk", "Exists")]},
         PREFERRED: [{"weight": 3, "preference": name("In", "b")}],
@@ -139,11 +139,11 @@ def test_added_affinity_holds_for_every_pod(nodes: Any) -> None:
         ),
         ({PREFERRED: [{"weight": 1, "preference": name("In", "a", "b")}]}, "[0].preference.matchFields[0].values"),
         ({PREFERRED: [{"preference": {}}]}, "weight"),
-        ({"requiredDuringScheduling": {}}, "'requiredDuringScheduling' is unknown"),
+        ({"requiredDuringScheduling": {}}, "unknown field 'requiredDuringScheduling'"),
         ({REQUIRED: 3}, REQUIRED),
     ],
 )
-def test_a_malformed_added_affinity_is_refused_with_its_path(added: Any, words: str) -> None:
+def test_a_malformed_added_affinity_is_rejected_with_its_path(added: Any, words: str) -> None:
     with pytest.raises(InputError) as caught:
         validated(NodeAffinity.Arguments, {"addedAffinity": added}, "conf.yaml", "profiles[0].plugins[0].args")
     assert "conf.yaml: profiles[0].plugins[0].args.addedAffinity" in str(caught.value)

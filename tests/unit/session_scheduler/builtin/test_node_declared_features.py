@@ -1,4 +1,4 @@
-"""What kube-scheduler's own tests of the plugin cover, but for its feature gate and a registry of made-up features."""
+"""The cases of kube-scheduler's own tests of the plugin, without its feature gate and its registry of test features."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def declares(world: Any, name: str, *features: str) -> None:
 
 
 @pytest.mark.parametrize("case", NEEDS)
-def test_a_node_fits_that_declares_what_the_pod_needs(world: Any, case: str) -> None:
+def test_a_node_fits_if_it_declares_the_features_that_the_pod_needs(world: Any, case: str) -> None:
     spec, needed = NEEDS[case]
     declares(world, "none")
     declares(world, "users", USERS, "Another")
@@ -54,7 +54,7 @@ def test_a_node_fits_that_declares_what_the_pod_needs(world: Any, case: str) -> 
     assert (world.prepared(PLUGIN, pod) is SKIP) == (not needed)
 
 
-def test_the_refusal_is_worded_as_kube_schedulers(world: Any) -> None:
+def test_the_message_is_kube_schedulers(world: Any) -> None:
     declares(world, "none")
     pod = world.pod(hostNetwork=True, hostUsers=False)
     assert world.reasons(PLUGIN, pod, "none") == [["node(s) didn't match Pod's required features"]]

@@ -29,5 +29,5 @@ def test_every_virtual_row_of_the_named_node_fits(world: Any) -> None:
     assert mask.tolist() == [True, False, True]
 
 
-def test_pods_that_name_no_node_are_not_asked_for(world: Any) -> None:
+def test_pods_that_name_no_node_are_skipped(world: Any) -> None:
     assert world.prepared(PLUGIN, world.pod()) is SKIP

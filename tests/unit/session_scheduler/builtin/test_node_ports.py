@@ -28,13 +28,13 @@ def containers(*ports: dict[str, Any]) -> list[dict[str, Any]]:
         ({"containerPort": 80}, {"hostPort": 80}, True),
     ],
 )
-def test_a_port_is_taken_on_its_address_or_on_all(world: Any, taken: Any, wanted: Any, fits: bool) -> None:
+def test_a_port_conflicts_on_its_address_or_on_all(world: Any, taken: Any, wanted: Any, fits: bool) -> None:
     world.node("n")
     world.run(PLUGIN, "n", world.pod(containers=containers(taken)))
     assert world.fitting(PLUGIN, world.pod(containers=containers(wanted))) == (["n"] if fits else [])
 
 
-def test_a_port_is_free_again_when_the_last_pod_with_it_is_gone(world: Any) -> None:
+def test_a_port_is_free_again_after_its_last_pod_is_removed(world: Any) -> None:
     world.node("n")
     pod = world.pod(containers=containers({"hostPort": 80}, {"hostPort": 80, "hostIP": "10.0.0.1"}))
     world.run(PLUGIN, "n", pod, 2)
@@ -43,7 +43,7 @@ def test_a_port_is_free_again_when_the_last_pod_with_it_is_gone(world: Any) -> N
         assert world.fitting(PLUGIN, pod) == (["n"] if left == 0 else [])
 
 
-def test_sidecars_ports_count_and_other_init_containers_do_not(world: Any) -> None:
+def test_ports_of_sidecars_count_and_those_of_other_init_containers_do_not(world: Any) -> None:
     world.node("n")
     init = {"name": "i", "ports": [{"hostPort": 80}]}
     assert world.prepared(PLUGIN, world.pod(initContainers=[init])) is SKIP
@@ -51,7 +51,7 @@ def test_sidecars_ports_count_and_other_init_containers_do_not(world: Any) -> No
     assert world.fitting(PLUGIN, world.pod(containers=containers({"hostPort": 80}))) == []
 
 
-def test_a_node_takes_one_more_pod_with_a_port(world: Any) -> None:
+def test_one_pod_with_a_port_fits_on_a_node(world: Any) -> None:
     world.node("n")
     pod = world.pod(containers=containers({"hostPort": 80}))
     assert world.how_many_more(PLUGIN, pod, "n") == 1

@@ -30,7 +30,7 @@ def test_a_pod_that_uses_a_node_evenly_changes_nothing(world: Any) -> None:
     assert world.scores(PLUGIN, world.pod({"cpu": "1", "memory": "2Gi"})) == {"n": 75}
 
 
-def test_balance_that_is_lost_counts_down_and_balance_that_is_won_counts_up(world: Any) -> None:
+def test_a_worse_balance_lowers_the_score_and_a_better_one_raises_it(world: Any) -> None:
     world.node("even", cpu="4", memory="8Gi")
     world.node("uneven", cpu="4", memory="8Gi")
     world.run(PLUGIN, "uneven", world.pod({"memory": "8Gi"}))
@@ -40,7 +40,7 @@ def test_balance_that_is_lost_counts_down_and_balance_that_is_won_counts_up(worl
     assert world.scores(PLUGIN, pod) == {"even": down, "uneven": up} == {"even": 50, "uneven": 100}
 
 
-def test_more_than_a_node_has_counts_as_all_of_it(world: Any) -> None:
+def test_usage_above_the_capacity_counts_as_full(world: Any) -> None:
     world.node("n", cpu="1", memory="8Gi")
     world.run(PLUGIN, "n", world.pod({"cpu": "5", "memory": "8Gi"}))
     assert world.scores(PLUGIN, world.pod({"cpu": "1"})) == {"n": 75}
@@ -52,7 +52,7 @@ def test_a_node_with_one_of_the_resources_is_always_balanced(world: Any) -> None
     assert world.scores(PLUGIN, world.pod({"cpu": "2"})) == {"n": 75, "m": 50 + (50 + 75 - 100) // 2}
 
 
-def test_three_resources_deviate_from_their_mean(world: Any) -> None:
+def test_the_deviation_of_three_resources_is_from_their_mean(world: Any) -> None:
     world.node("three", cpu="4", memory="8Gi", example__gpu="4")
     world.node("two", cpu="4", memory="8Gi")
     plugin = balanced("cpu", "memory", "example/gpu")
@@ -71,7 +71,7 @@ def test_extended_resources_that_the_pod_does_not_request_do_not_count(world: An
 
 
 @pytest.mark.parametrize("requests", [{}, {"cpu": "0"}, {"example/gpu": "1"}])
-def test_pods_that_request_none_of_the_resources_are_not_scored(world: Any, requests: Any) -> None:
+def test_pods_that_request_none_of_the_resources_are_skipped(world: Any, requests: Any) -> None:
     assert world.prepared(PLUGIN, world.pod(requests)) is SKIP
 
 
@@ -82,7 +82,7 @@ def test_pods_that_request_none_of_the_resources_are_not_scored(world: Any, requ
         ([{"name": "cpu"}, {"name": "cpu"}], "resources[1].name"),
     ],
 )
-def test_wrong_arguments_are_refused_with_their_path(resources: Any, line: str) -> None:
+def test_invalid_arguments_are_rejected_with_their_path(resources: Any, line: str) -> None:
     with pytest.raises(InputError) as caught:
         validated(Balanced.Arguments, {"resources": resources}, "conf.yaml", "args")
     assert f"conf.yaml: args.{line}" in str(caught.value)

@@ -15,7 +15,7 @@ def fit(**args: Any) -> Any:
     return Fit(validated(Fit.Arguments, args, "conf.yaml", "args"))
 
 
-def test_nodes_without_room_are_refused(world: Any) -> None:
+def test_nodes_without_enough_free_resources_are_rejected(world: Any) -> None:
     world.node("small", cpu="1")
     world.node("large", cpu="2")
     assert world.fitting(PLUGIN, world.pod({"cpu": "1001m"})) == ["large"]
@@ -24,7 +24,7 @@ def test_nodes_without_room_are_refused(world: Any) -> None:
     assert world.fitting(PLUGIN, world.pod({"cpu": "1001m"})) == []
 
 
-def test_every_short_resource_is_told_in_kube_schedulers_words(world: Any) -> None:
+def test_every_insufficient_resource_is_reported_in_kube_schedulers_words(world: Any) -> None:
     world.node("full", cpu="1", memory="1Gi", pods="0", example__gpu="1")
     world.node("busy", cpu="1", memory="9Gi")
     requests = {"example/gpu": "2", "memory": "2Gi", "ephemeral-storage": "1Gi", "cpu": "2"}
@@ -37,7 +37,7 @@ def test_every_short_resource_is_told_in_kube_schedulers_words(world: Any) -> No
     ]  # fmt: skip
 
 
-def test_an_overcommitted_node_takes_pods_that_request_nothing(world: Any) -> None:
+def test_pods_without_requests_fit_on_an_overcommitted_node(world: Any) -> None:
     world.node("n", cpu="1")
     world.run(PLUGIN, "n", world.pod({"cpu": "1"}), 3)
     assert world.fitting(PLUGIN, world.pod()) == ["n"]
@@ -45,14 +45,14 @@ def test_an_overcommitted_node_takes_pods_that_request_nothing(world: Any) -> No
     assert world.fitting(PLUGIN, world.pod({"cpu": "1m"})) == []
 
 
-def test_virtual_rows_tell_how_many_more_fit(world: Any) -> None:
+def test_virtual_rows_count_how_many_more_pods_fit(world: Any) -> None:
     world.node("n", cpu="4", pods="7")
     world.run(PLUGIN, "n", world.pod({"cpu": "1"}))
     assert world.how_many_more(PLUGIN, world.pod({"cpu": "1"}), "n") == 3
     assert world.how_many_more(PLUGIN, world.pod({"cpu": "10m"}), "n") == 6
 
 
-def test_ignored_extended_resources_are_left_to_others(world: Any) -> None:
+def test_ignored_extended_resources_are_not_compared(world: Any) -> None:
     world.node("n")
     pod = world.pod({"example.com/a": "1"})
     assert world.fitting(PLUGIN, pod) == []
@@ -72,14 +72,14 @@ def test_the_emptier_node_scores_higher_and_least_allocated_is_the_default(world
     assert world.scores(most, pod) == {"half": (75 + 62) // 2, "empty": (25 + 12) // 2}
 
 
-def test_containers_that_request_nothing_count_a_little_in_scores(world: Any) -> None:
+def test_containers_without_requests_count_with_a_default_in_scores(world: Any) -> None:
     world.node("n", cpu="1", memory="1000Mi")
     assert world.scores(PLUGIN, world.pod()) == {"n": (90 + 80) // 2}
     world.run(PLUGIN, "n", world.pod(), 2)
     assert world.scores(PLUGIN, world.pod()) == {"n": (70 + 40) // 2}
 
 
-def test_what_the_pod_as_a_whole_requests_counts_once_it_runs_and_not_before(world: Any) -> None:
+def test_pod_level_requests_count_for_running_pods_only(world: Any) -> None:
     world.node("n", cpu="4", memory="1000Mi")
     pod = world.pod(resources={"requests": {"cpu": "2", "memory": "500Mi"}})
     assert world.scores(PLUGIN, pod) == {"n": (97 + 80) // 2}
@@ -95,7 +95,7 @@ def test_a_resource_that_a_node_lacks_does_not_count_there(world: Any) -> None:
     assert scores == {"both": (75 + 50) // 2, "no-memory": 75, "neither": 0}
 
 
-def test_extended_resources_count_by_weight_where_the_pod_requests_them(world: Any) -> None:
+def test_extended_resources_count_by_weight_if_the_pod_requests_them(world: Any) -> None:
     world.node("n", cpu="4", example__gpu="4")
     resources = [{"name": "cpu"}, {"name": "example/gpu", "weight": 3}]
     plugin = fit(scoringStrategy={"type": "MostAllocated", "resources": resources})
@@ -116,7 +116,7 @@ def test_extended_resources_count_by_weight_where_the_pod_requests_them(world: A
         ({"ignored": 1}, "args.ignored"),
     ],
 )
-def test_wrong_arguments_are_refused_with_their_path(args: Any, line: str) -> None:
+def test_invalid_arguments_are_rejected_with_their_path(args: Any, line: str) -> None:
     with pytest.raises(InputError) as caught:
         fit(**args)
     assert line in str(caught.value)

@@ -11,7 +11,7 @@ PLUGIN = BUILTIN["NodeUnschedulable"](None)
 KEY = "node.kubernetes.io/unschedulable"
 
 
-def test_cordoned_nodes_are_refused(world: Any) -> None:
+def test_cordoned_nodes_are_rejected(world: Any) -> None:
     world.node("open")
     world.node("cordoned", cordoned=True)
     assert world.fitting(PLUGIN, world.pod()) == ["open"]
@@ -30,5 +30,5 @@ def test_cordoned_nodes_are_refused(world: Any) -> None:
         ({"key": "other", "operator": "Exists"}, False),
     ],
 )
-def test_pods_that_tolerate_the_cordon_are_not_asked_for(world: Any, toleration: Any, skipped: bool) -> None:
+def test_pods_that_tolerate_the_taint_are_skipped(world: Any, toleration: Any, skipped: bool) -> None:
     assert (world.prepared(PLUGIN, world.pod(tolerations=[toleration])) is SKIP) == skipped

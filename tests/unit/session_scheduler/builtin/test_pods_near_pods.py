@@ -1,4 +1,4 @@
-"""What pods want of other pods, in sessions: reasons, symmetry, what changes the classes, and what is undone."""
+"""InterPodAffinity and PodTopologySpread in sessions: messages, symmetry, classes and undo."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def zones(*names: str, **options: Any) -> FakeCluster:
         ),
     ],
 )
-def test_the_reason_is_kube_schedulers(wants: dict[str, Any], text: str) -> None:
+def test_the_message_is_kube_schedulers(wants: dict[str, Any], text: str) -> None:
     cluster = zones("a")
     hating = away(term(ZONE, {"matchLabels": {"app": "hated"}}))
     cluster.add(pod("there", labels={"app": "web"}, bound_to="n0", affinity=hating))
@@ -73,7 +73,7 @@ def test_the_reason_is_kube_schedulers(wants: dict[str, Any], text: str) -> None
 
 
 @pytest.mark.parametrize("operator", ["Odd", "Gt"])
-def test_a_selector_that_is_none_fails_its_own_pod_and_no_other(operator: str) -> None:
+def test_an_invalid_selector_rejects_its_own_pod_only(operator: str) -> None:
     wrong = {"matchExpressions": [{"key": "app", "operator": operator, "values": ["1"]}]}
     cluster = zones("a")
     cluster.add(pod("near", affinity=near(term(selector=wrong))))
@@ -90,7 +90,7 @@ def test_a_selector_that_is_none_fails_its_own_pod_and_no_other(operator: str) -
 # ---------------------------------------------------------------------- within a session
 
 
-def test_what_was_placed_a_moment_ago_counts() -> None:
+def test_pods_placed_earlier_in_the_session_count() -> None:
     cluster = zones("a", "b", "c")
     cluster.add(pod(f"p{i}", labels={"app": "web", "index": str(i)}, affinity=away(term(ZONE))) for i in range(4))
     cluster.run()
@@ -98,7 +98,7 @@ def test_what_was_placed_a_moment_ago_counts() -> None:
     assert sorted(placed) == ["n0", "n1", "n2"]
 
 
-def test_a_pod_without_terms_keeps_away_from_what_another_class_has_just_placed() -> None:
+def test_a_pod_without_terms_avoids_pods_with_anti_affinity_placed_in_the_same_session() -> None:
     cluster = zones("a", "a", "b")
     cluster.add(pod("1-hates-web", affinity=away(term(ZONE)), priority=2))
     cluster.add(pod("2-web", labels={"app": "web"}, priority=1))
@@ -107,7 +107,7 @@ def test_a_pod_without_terms_keeps_away_from_what_another_class_has_just_placed(
     assert {first, second} in ({"n0", "n2"}, {"n1", "n2"})
 
 
-def test_the_first_of_pods_that_want_each_other_goes_anywhere_and_the_others_follow() -> None:
+def test_the_first_of_pods_with_affinity_to_each_other_fits_anywhere_and_the_others_follow() -> None:
     cluster = zones("a", "b", "c", "", cpu="2")
     cluster.add(gang("g", 2, cpu="1", labels={"app": "web"}, affinity=near(term(ZONE))))
     cluster.add(pod("alone", labels={"app": "db"}, affinity=near(term(ZONE, {"matchLabels": {"app": "none"}}))))
@@ -118,7 +118,7 @@ def test_the_first_of_pods_that_want_each_other_goes_anywhere_and_the_others_fol
     cluster.assert_pending("alone", "didn't match pod affinity rules")
 
 
-def test_a_gang_spread_evenly_stands_whole_or_leaves_nothing() -> None:
+def test_a_gang_with_a_spread_is_placed_all_or_nothing() -> None:
     cluster = zones("a", "b", "b", cpu="2")
     constraints = evenly(selector={"matchLabels": {"app": "g"}})
     cluster.add(gang("fits", 4, cpu="500m", labels={"app": "g"}, topology_spread_constraints=constraints))
@@ -133,10 +133,10 @@ def test_a_gang_spread_evenly_stands_whole_or_leaves_nothing() -> None:
     check_invariants(scheduler)
 
 
-# ---------------------------------------------------------------------- what changes meanwhile
+# ---------------------------------------------------------------------- changed objects
 
 
-def test_a_class_is_told_apart_from_the_moment_that_a_selector_reads_its_labels() -> None:
+def test_pods_are_in_different_classes_once_a_selector_reads_their_labels() -> None:
     cluster = zones("a", unschedulable=True)
     cluster.add(pod("web", labels={"app": "web"}), pod("db", labels={"app": "db"}))
     scheduler = cluster.start()
@@ -147,7 +147,7 @@ def test_a_class_is_told_apart_from_the_moment_that_a_selector_reads_its_labels(
     assert tasks["web"].cls is not tasks["db"].cls
 
 
-def test_a_labelled_pod_counts_by_its_labels_as_they_are_now() -> None:
+def test_a_pod_counts_by_its_current_labels() -> None:
     cluster = zones("a")
     cluster.add(pod("there", labels={"app": "web"}, bound_to="n0"), pod("p", affinity=away(term(ZONE))))
     cluster.run()
@@ -158,7 +158,7 @@ def test_a_labelled_pod_counts_by_its_labels_as_they_are_now() -> None:
     cluster.assert_bound("p")
 
 
-def test_a_namespace_selector_reads_the_namespaces_labels_as_they_are_now() -> None:
+def test_a_namespace_selector_reads_the_current_labels_of_namespaces() -> None:
     cluster = zones("a", "b")
     cluster.add(Namespace(metadata=ObjectMeta(name="shop", labels={"team": "x"})))
     cluster.add(pod("there", namespace="shop", labels={"app": "web"}, bound_to="n0"))
@@ -172,7 +172,7 @@ def test_a_namespace_selector_reads_the_namespaces_labels_as_they_are_now() -> N
     cluster.assert_bound("p", "n0")
 
 
-def test_a_node_that_comes_back_has_its_pods_counted_again() -> None:
+def test_pods_on_a_deleted_node_count_again_after_it_is_added_again() -> None:
     cluster = zones("a", "b")
     cluster.add(pod("there", labels={"app": "web"}, bound_to="n0"), pod("p", affinity=away(term(ZONE))))
     scheduler = cluster.start()
@@ -215,7 +215,7 @@ def test_pods_of_a_service_or_controller_are_spread_over_zones_by_default(relate
     assert answers[1] in ("n2", "n3")
 
 
-def test_a_service_that_comes_later_makes_classes_of_the_pods_that_wait() -> None:
+def test_a_new_service_puts_pending_pods_into_other_classes() -> None:
     cluster = zones("a", unschedulable=True)
     cluster.add(of_set("web"), pod("other", labels={"app": "db"}))
     scheduler = cluster.start()
@@ -233,22 +233,22 @@ def test_a_service_that_comes_later_makes_classes_of_the_pods_that_wait() -> Non
     ("arguments", "problem"),
     [
         ({"defaultConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}]},
-         "args.defaultConstraints: constraints go with defaultingType List"),
+         "args.defaultConstraints: require defaultingType List"),
         ({"defaultingType": "Odd"}, "args.defaultingType"),
         ({"defaultingType": "List", "defaultConstraints": [{"maxSkew": 0, "topologyKey": "z",
                                                             "whenUnsatisfiable": "DoNotSchedule"}]}, "maxSkew"),
         ({"defaultingType": "List", "defaultConstraints": 2 * [{"maxSkew": 1, "topologyKey": "z",
                                                                 "whenUnsatisfiable": "DoNotSchedule"}]},
-         "args.defaultConstraints[1]: 'z' with DoNotSchedule is there already"),
+         "args.defaultConstraints[1]: duplicate of 'z' with DoNotSchedule"),
     ],
 )  # fmt: skip
-def test_default_constraints_that_cannot_be_are_refused_with_their_field(arguments: Any, problem: str) -> None:
+def test_invalid_default_constraints_are_rejected_with_their_field(arguments: Any, problem: str) -> None:
     with pytest.raises(InputError) as error:
         validated(PodTopologySpreadArguments, arguments, "f", "args")
     assert problem in str(error.value)
 
 
-def test_listed_default_constraints_take_the_place_of_the_systems() -> None:
+def test_listed_default_constraints_replace_the_system_defaults() -> None:
     listed = {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
     plugin = PodTopologySpread(
         validated(PodTopologySpreadArguments, {"defaultingType": "List", "defaultConstraints": [listed]}, "f")

@@ -37,24 +37,24 @@ def bound(cluster: FakeCluster) -> set[str]:
     return {task.name for task in cluster.scheduler.cache.tasks.values() if task.node is not None}
 
 
-def test_a_limit_holds_and_its_refusal_names_queue_resource_limit_and_amounts() -> None:
+def test_the_message_of_a_limit_names_queue_resource_and_amounts() -> None:
     cluster = configured({"name": "a", "limit": {"cpu": "2500m"}})
     cluster.add(of("p1", "a"), of("p2", "a"), of("p3", "a"), pod("free", cpu="1"))
     cluster.run(cycles=2)
     assert bound(cluster) == {"p1", "p2", "free"}
-    cluster.assert_pending("p3", "queue 'a' has reached its limit of cpu: 2500m, 2 allocated, 1 needed")
+    cluster.assert_pending("p3", "queue 'a' has reached its limit of cpu: limit 2500m, allocated 2, requested 1")
 
 
-def test_a_limit_above_holds_for_all_below_it_together() -> None:
+def test_a_parents_limit_applies_to_all_of_its_children_together() -> None:
     cluster = configured({"name": "top", "limit": {"pods": 3}}, {"name": "a", "parent": "top"},
                          {"name": "b", "parent": "top"})  # fmt: skip
     cluster.add(*(of(f"a{i}", "a") for i in range(3)), *(of(f"b{i}", "b") for i in range(3)))
     cluster.run(cycles=2)
     assert len(bound(cluster)) == 3
-    assert {name[0] for name in bound(cluster)} == {"a", "b"}, "who has less goes first"
+    assert {name[0] for name in bound(cluster)} == {"a", "b"}, "the queue with the smaller share is first"
 
 
-def test_what_ends_in_the_queue_wakes_who_waits_for_it_and_what_ends_elsewhere_does_not() -> None:
+def test_only_the_deletion_of_a_pod_in_the_queue_requeues_its_pods() -> None:
     cluster = configured({"name": "a", "limit": {"cpu": 1}}, {"name": "b"})
     cluster.add(of("p1", "a"), of("other", "b"))
     cluster.run()
@@ -70,7 +70,7 @@ def test_what_ends_in_the_queue_wakes_who_waits_for_it_and_what_ends_elsewhere_d
     cluster.assert_bound("p2")
 
 
-def test_pods_of_a_queue_that_is_not_there_wait_until_it_comes() -> None:
+def test_pods_of_a_missing_queue_wait_until_it_is_created() -> None:
     cluster = FakeCluster()
     cluster.nodes(1)
     cluster.add(of("p", "late"), pod("plain"))
@@ -91,7 +91,7 @@ def test_pods_of_a_queue_that_is_not_there_wait_until_it_comes() -> None:
     ([queue("q", limit={"cpu": "much"})], "q", "limit.cpu: 'much' is not a valid quantity"),
     ([queue("q", limit={"cpu": 1}, deserved={"cpu": 2})], "q", "deserved.cpu: 2 is more than the limit of 1"),
 ])  # fmt: skip
-def test_a_queue_that_cannot_be_used_takes_no_pods_and_others_go_on(objects: list[Queue], name: str, why: str) -> None:
+def test_an_invalid_queue_rejects_its_own_pods_only(objects: list[Queue], name: str, why: str) -> None:
     cluster = FakeCluster()
     cluster.nodes(1)
     cluster.add(*objects, of("p", name), pod("plain"))
@@ -100,7 +100,7 @@ def test_a_queue_that_cannot_be_used_takes_no_pods_and_others_go_on(objects: lis
     cluster.assert_pending("p", why)
 
 
-def test_a_gang_that_exceeds_its_limit_starts_not_at_all_and_one_that_may_start_smaller_does() -> None:
+def test_a_gang_above_its_limit_does_not_start_unless_min_count_fits() -> None:
     cluster = configured({"name": "a", "limit": {"cpu": 3}}, {"name": "b", "limit": {"cpu": 3}})
     cluster.add(gang("whole", 4, cpu="1", labels={LABEL: "a"}), gang("part", 4, min_count=2, cpu="1",
                                                                      labels={LABEL: "b"}))  # fmt: skip
@@ -108,10 +108,10 @@ def test_a_gang_that_exceeds_its_limit_starts_not_at_all_and_one_that_may_start_
     names = bound(cluster)
     assert len(names) == 3
     assert all(name.startswith("part") for name in names)
-    cluster.assert_pending("whole-0", "queue 'a' has reached its limit of cpu: 3, 3 allocated, 1 needed")
+    cluster.assert_pending("whole-0", "queue 'a' has reached its limit of cpu: limit 3, allocated 3, requested 1")
 
 
-def test_the_pod_groups_label_counts_before_its_pods() -> None:
+def test_the_pod_groups_label_overrides_its_pods_labels() -> None:
     cluster = configured({"name": "a"}, {"name": "b"})
     group, *pods = gang("g", 2, labels={LABEL: "b"})
     assert isinstance(group, PodGroup)
@@ -129,17 +129,17 @@ def _labelled(group: PodGroup, queue: str) -> PodGroup:
     return msgspec.structs.replace(group, metadata=metadata)
 
 
-def test_what_is_not_preemptible_stays_within_what_is_deserved_and_the_rest_may_have_more() -> None:
+def test_non_preemptible_pods_stay_within_the_deserved_amount_and_others_may_exceed_it() -> None:
     cluster = configured({"name": "a", "deserved": {"cpu": 1}})
     cluster.add(of("k1", "a", labels=KEPT), of("k2", "a", labels=KEPT), of("p1", "a"), of("p2", "a"))
     cluster.run(cycles=2)
     assert len(bound(cluster) & {"k1", "k2"}) == 1
     assert bound(cluster) >= {"p1", "p2"}
     (waits,) = {"k1", "k2"} - bound(cluster)
-    cluster.assert_pending(waits, "no more than it deserves of cpu: 1, 1 allocated, 1 needed")
+    cluster.assert_pending(waits, "its deserved cpu for non-preemptible pods: deserved 1, allocated 1, requested 1")
 
 
-def test_nobody_is_asked_to_end_for_a_pod_beyond_its_queues_limit() -> None:
+def test_a_pod_above_its_queues_limit_preempts_no_pods() -> None:
     cluster = configured({"name": "a", "limit": {"cpu": 1}}, nodes=1, cpu="2")
     cluster.add(of("p1", "a"), pod("low", cpu="1", priority=-5))
     cluster.run()
@@ -149,7 +149,7 @@ def test_nobody_is_asked_to_end_for_a_pod_beyond_its_queues_limit() -> None:
     assert not cluster.scheduler.cache.preempted
 
 
-def test_of_a_basic_group_each_pod_that_fits_the_limit_is_placed_whatever_comes_before_it() -> None:
+def test_each_pod_of_a_basic_group_that_fits_the_limit_is_placed() -> None:
     cluster = configured({"name": "a", "limit": {"cpu": 4}}, nodes=1, cpu="2")
     group, *_ = gang("g", 2, min_count=1, labels={LABEL: "a"})
     cluster.add(group, of("big", "a", cpu="4", group="g"), of("small", "a", cpu="1", group="g"))
@@ -157,14 +157,14 @@ def test_of_a_basic_group_each_pod_that_fits_the_limit_is_placed_whatever_comes_
     assert bound(cluster) == {"small"}
 
 
-def test_queues_take_turns_by_share_and_the_one_with_the_higher_priority_is_first() -> None:
+def test_queues_take_turns_by_share_after_the_one_with_the_highest_priority() -> None:
     cluster = configured({"name": "a"}, {"name": "b"}, {"name": "vip", "priority": 5}, nodes=1, cpu="3")
     cluster.add(*(of(f"a{i}", "a") for i in range(3)), *(of(f"b{i}", "b") for i in range(3)), of("v", "vip"))
     cluster.run(cycles=2)
     assert bound(cluster) == {"v", "a0", "b0"}
 
 
-def test_counts_follow_pods_as_they_come_end_and_change_their_queue() -> None:
+def test_counts_follow_pods_that_are_added_deleted_or_change_their_queue() -> None:
     cluster = configured({"name": "a"}, {"name": "b"}, nodes=1, cpu="2")
     cluster.add(*(of(f"p{i}", "a") for i in range(3)))
     cluster.run()
@@ -193,7 +193,7 @@ def test_without_queues_nothing_is_registered_and_nothing_is_counted() -> None:
     assert use.counts("default").allocated == {}
 
 
-def test_what_queues_have_is_measured_and_nothing_without_queues() -> None:
+def test_the_metrics_report_queues_and_are_empty_without_queues() -> None:
     cluster = configured({"name": "a", "limit": {"cpu": 2}, "deserved": {"cpu": "500m"}})
     cluster.add(of("p", "a", cpu="1500m"))
     cluster.run()
@@ -213,7 +213,7 @@ def _measured(cluster: FakeCluster) -> dict[tuple[str, ...], float]:
     return {(sample.name, *sample.labels.values()): sample.value for family in call() for sample in family.samples}
 
 
-def test_plugins_are_told_the_shares_of_queues() -> None:
+def test_plugins_can_read_the_shares_of_queues() -> None:
     cluster = configured({"name": "a", "deserved": {"cpu": 2}}, {"name": "b"}, nodes=1)
     cluster.add(*(of(f"a{i}", "a") for i in range(3)), *(of(f"b{i}", "b") for i in range(3)))
     asked = Asked()
@@ -234,7 +234,7 @@ class Asked:
             self.shares = (session.queue_allocated("a"), session.queue_deserved("a"), session.queue_fair_share("a"))
 
 
-def test_nothing_is_kept_of_queues_that_are_not_there_once_their_pods_are_gone() -> None:
+def test_counts_of_missing_queues_are_dropped_with_their_last_pod() -> None:
     cluster = configured({"name": "a"})
     cluster.add(*(of(f"p{number}", f"unknown-{number}") for number in range(3)), of("p", "a"))
     cluster.run()
@@ -246,7 +246,7 @@ def test_nothing_is_kept_of_queues_that_are_not_there_once_their_pods_are_gone()
     assert set(use._counts) <= {"a", "default"}
 
 
-def test_what_there_is_to_share_stays_the_same_when_queues_come_and_others_pods_count_against_it() -> None:
+def test_the_total_to_share_excludes_pods_of_other_schedulers_and_survives_new_queues() -> None:
     cluster = configured({"name": "a"}, nodes=1)
     cluster.add(of("p", "a"), of("waits", "a", cpu="9"), pod("other", cpu="1", bound_to="n1", scheduler="other"))
     cluster.run()

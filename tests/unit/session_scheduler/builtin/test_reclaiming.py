@@ -15,7 +15,7 @@ LABEL = "fluence.flux-framework.org/queue"
 
 
 class World:
-    """Queue `a` has all four cores, `b` wants two of them."""
+    """Queue `a` uses all four cores; the fair share of `b` is two of them."""
 
     def __init__(self, *queues: dict[str, Any], kept: bool = False) -> None:
         configured = tuple(QueueConfig(**queue) for queue in queues or ({"name": "a"}, {"name": "b"}))
@@ -40,14 +40,14 @@ class World:
         return refusal.reason if refusal is not None else None
 
 
-def test_a_queue_takes_its_share_back_and_no_more() -> None:
+def test_a_queue_reclaims_its_share_and_no_more() -> None:
     world = World()
     assert world.why_not("b0", "a0") is None
     assert world.why_not("b0", "a0", "a1") is None
     assert "would have less than its share" in str(world.why_not("b0", "a0", "a1", "a2"))
 
 
-def test_it_is_judged_as_if_victims_that_are_thought_away_still_ran() -> None:
+def test_a_scenario_is_evaluated_as_if_removed_victims_still_ran() -> None:
     world = World()
     victims = [world.task("a0"), world.task("a1")]
     for task in victims:
@@ -59,15 +59,15 @@ def test_it_is_judged_as_if_victims_that_are_thought_away_still_ran() -> None:
     assert world.why_not("b0", "a0", "a1") is None
 
 
-def test_nothing_is_taken_beyond_what_the_other_deserves_or_for_a_queue_that_may_have_none() -> None:
+def test_nothing_is_reclaimed_from_deserved_resources_or_for_a_queue_without_over_quota_weight() -> None:
     assert World({"name": "a", "deserved": {"cpu": 4}}, {"name": "b"}).why_not("b0", "a0") is not None
     assert World({"name": "a"}, {"name": "b", "overQuotaWeight": 0}).why_not("b0", "a0") is not None
     assert World({"name": "a", "priority": 1}, {"name": "b", "deserved": {"cpu": 2}}).why_not("b0", "a0") is None
 
 
 @pytest.mark.parametrize(("kept", "names"), [(False, ["a0", "a1"]), (True, [])])
-def test_only_preemptible_pods_of_other_queues_may_end(kept: bool, names: list[str]) -> None:
+def test_only_preemptible_pods_of_other_queues_are_reclaimable(kept: bool, names: list[str]) -> None:
     world = World(kept=kept)
     taker = world.task("b0")
-    asked = [world.task("a0"), world.task("a1"), world.task("b1")]
-    assert [task.name for task in world.session.reclaimable(taker.group, asked)] == names
+    running = [world.task("a0"), world.task("a1"), world.task("b1")]
+    assert [task.name for task in world.session.reclaimable(taker.group, running)] == names

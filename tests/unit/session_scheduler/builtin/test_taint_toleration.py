@@ -29,19 +29,19 @@ def taint(key: str, effect: str, value: str = "") -> dict[str, str]:
         ({"key": "k", "operator": "Odd", "value": "5"}, False),
     ],
 )
-def test_a_toleration_covers_a_taint_by_key_value_and_effect(world: Any, toleration: Any, tolerated: bool) -> None:
+def test_a_toleration_matches_a_taint_by_key_value_and_effect(world: Any, toleration: Any, tolerated: bool) -> None:
     world.node("n", taints=[taint("k", "NoSchedule", "5")])
     assert world.fitting(PLUGIN, world.pod(tolerations=[toleration])) == (["n"] if tolerated else [])
 
 
-def test_noschedule_and_noexecute_refuse_and_prefernoschedule_does_not(world: Any) -> None:
+def test_noschedule_and_noexecute_reject_and_prefernoschedule_does_not(world: Any) -> None:
     for effect in ("NoSchedule", "NoExecute", "PreferNoSchedule"):
         world.node(effect, taints=[taint("k", effect)])
     assert world.fitting(PLUGIN, world.pod()) == ["PreferNoSchedule"]
     assert world.reasons(PLUGIN, world.pod(), "NoExecute") == [["node(s) had untolerated taint(s)"]]
 
 
-def test_every_untolerated_preference_of_a_node_counts(world: Any) -> None:
+def test_every_untolerated_prefernoschedule_taint_counts(world: Any) -> None:
     world.node("none")
     world.node("two", taints=[taint("a", "PreferNoSchedule"), taint("b", "PreferNoSchedule")])
     world.node("hard", taints=[taint("a", "NoSchedule")])

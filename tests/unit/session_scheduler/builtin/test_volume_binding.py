@@ -1,4 +1,4 @@
-"""Claims that wait for a node: which volume they get, whose it is meanwhile, what is written before the bind."""
+"""Claims that wait for a node: the volume that they get, assumed volumes, and the writes before the bind."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def volume_now(cluster, name):
 # ---------------------------------------------------------------------- which volume
 
 
-def test_a_claim_gets_a_volume_on_the_pods_node_which_is_kept_for_it_and_bound() -> None:
+def test_a_claim_gets_a_volume_on_the_pods_node_that_is_reserved_and_bound() -> None:
     cluster = a_cluster(volume("v", on="n2"), claim("c"), pod("p", volumes=using("c")))
     cluster.run()
     cluster.assert_bound("p", "n2")
@@ -54,14 +54,14 @@ def test_a_claim_gets_a_volume_on_the_pods_node_which_is_kept_for_it_and_bound()
     assert volume_now(cluster, "v").metadata.annotations == {BOUND_BY_CONTROLLER: "yes"}
 
 
-def test_the_smallest_volume_that_fits_is_taken() -> None:
+def test_a_claim_gets_the_smallest_volume_that_fits() -> None:
     volumes = [volume("large", "9Gi", on="n1"), volume("fits", "3Gi", on="n1"), volume("small", "1Gi", on="n1")]
     cluster = a_cluster(*volumes, claim("c", "2Gi"), pod("p", volumes=using("c")))
     cluster.run()
     assert claim_now(cluster, "c").spec.volume_name == "fits"
 
 
-def test_a_volume_that_people_reserved_for_the_claim_is_taken_before_a_smaller_one() -> None:
+def test_a_volume_that_a_user_reserved_for_the_claim_wins_over_a_smaller_one() -> None:
     ref = {"namespace": "default", "name": "c"}
     cluster = a_cluster(volume("small", on="n1"), volume("reserved", "9Gi", on="n2", claimRef=ref), claim("c"),
                         pod("p", volumes=using("c")))  # fmt: skip
@@ -75,7 +75,7 @@ def test_a_volume_that_people_reserved_for_the_claim_is_taken_before_a_smaller_o
     {"labels": {"tier": "tin"}}, {"phase": "Released"}, {"claimRef": {"namespace": "default", "name": "another"}},
     {"volumeAttributesClassName": "fast"}, {"capacity": {"storage": "much"}}, {"on": "n9"},
 ], ids=str)  # fmt: skip
-def test_what_does_not_fit_is_not_taken(unfit) -> None:
+def test_a_volume_that_does_not_match_is_not_used(unfit) -> None:
     only = volume("v", **{"storage": "1Gi", "labels": {"tier": "gold"}, "on": "n1", **unfit})
     wants = claim("c", selector={"matchLabels": {"tier": "gold"}})
     cluster = a_cluster(only, wants, pod("p", volumes=using("c")))
@@ -92,13 +92,13 @@ def test_two_claims_of_a_pod_never_get_the_same_volume() -> None:
     assert {claim_now(cluster, name).spec.volume_name for name in "xy"} == {"b", "c"}
 
 
-def test_a_claim_that_a_pod_names_twice_is_one() -> None:
+def test_a_claim_that_a_pod_names_twice_counts_once() -> None:
     cluster = a_cluster(volume("v", on="n1"), claim("c"), pod("p", volumes=using("c", "c")))
     cluster.run()
     cluster.assert_bound("p", "n1")
 
 
-# ---------------------------------------------------------------------- pods beside each other
+# ---------------------------------------------------------------------- several pods
 
 
 def test_members_of_a_gang_never_get_the_same_volume() -> None:
@@ -113,7 +113,7 @@ def test_members_of_a_gang_never_get_the_same_volume() -> None:
     assert {claim_now(cluster, f"c{number}").spec.volume_name for number in range(3)} == {"v1", "v2", "v3"}
 
 
-def test_a_gang_that_lacks_one_volume_takes_none() -> None:
+def test_a_gang_that_lacks_one_volume_assumes_none() -> None:
     group, *pods = gang("g", 2)
     members = [msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, volumes=using(f"c{number}")))
                for number, one in enumerate(pods)]  # fmt: skip
@@ -131,7 +131,7 @@ def test_pods_that_share_a_claim_follow_each_other_to_its_node() -> None:
     assert set(cluster.placements().values()) == {"n3"}
 
 
-def test_pods_that_share_a_claim_to_be_made_go_to_the_node_that_the_first_of_them_chose() -> None:
+def test_pods_that_share_a_claim_to_provision_go_to_the_node_of_the_first_one() -> None:
     pods = [pod(f"p{number}", cpu="1", volumes=using("c")) for number in range(3)]
     cluster = a_cluster(claim("c", of="made"), *pods)
     cluster.run()
@@ -139,10 +139,10 @@ def test_pods_that_share_a_claim_to_be_made_go_to_the_node_that_the_first_of_the
     assert claim_now(cluster, "c").metadata.annotations[SELECTED_NODE] == chosen
 
 
-# ---------------------------------------------------------------------- volumes that are made
+# ---------------------------------------------------------------------- provisioned volumes
 
 
-def test_a_claim_whose_class_makes_volumes_is_told_the_node() -> None:
+def test_a_claim_to_provision_gets_the_selected_node() -> None:
     cluster = a_cluster(
         claim("c", of="made"), pod("p", volumes=using("c"), node_selector={"kubernetes.io/hostname": "n2"})
     )
@@ -152,13 +152,13 @@ def test_a_claim_whose_class_makes_volumes_is_told_the_node() -> None:
     assert claim_now(cluster, "c").bound
 
 
-def test_a_claim_that_names_a_node_already_is_had_on_no_other() -> None:
+def test_a_claim_with_a_selected_node_fits_on_that_node_only() -> None:
     cluster = a_cluster(claim("c", of="made", annotations={SELECTED_NODE: "n2"}), pod("p", volumes=using("c")))
     cluster.run()
     cluster.assert_bound("p", "n2")
 
 
-# ---------------------------------------------------------------------- claims that cannot be had
+# ---------------------------------------------------------------------- unusable claims
 
 
 @pytest.mark.parametrize(("objects", "reason"), [
@@ -172,7 +172,7 @@ def test_a_claim_that_names_a_node_already_is_had_on_no_other() -> None:
      "error creating internal label selector for claim: default/c"),
     ([claim("c", "much")], "'much' is not a valid quantity"),
 ])  # fmt: skip
-def test_a_claim_that_cannot_be_had_refuses_its_pod_alone(objects, reason) -> None:
+def test_an_unusable_claim_rejects_its_own_pod_only(objects, reason) -> None:
     cluster = a_cluster(*objects, pod("p", volumes=using("c")), pod("other"))
     cluster.run()
     cluster.assert_pending("p", reason)
@@ -187,7 +187,7 @@ def test_a_claim_that_is_being_deleted_is_not_used() -> None:
     cluster.assert_pending("p", 'persistentvolumeclaim "c" is being deleted')
 
 
-def test_a_claim_made_for_the_pod_is_waited_for_and_another_pods_is_not_taken() -> None:
+def test_a_pod_waits_for_its_own_ephemeral_claim() -> None:
     own = ({"name": "data", "ephemeral": {"volumeClaimTemplate": {}}},)
     cluster = a_cluster(volume("v", on="n1"), pod("p", volumes=own))
     cluster.run()
@@ -205,7 +205,7 @@ def test_a_claim_made_for_the_pod_is_waited_for_and_another_pods_is_not_taken() 
 
 
 def waiting_cluster(timeout, *objects):
-    """A cluster that binds no volume by itself."""
+    """A cluster without a volume controller."""
     cluster = a_cluster(*objects)
     cluster.memory._binds_volumes = False
     calls = cluster.start().profiles["fluence"]
@@ -214,7 +214,7 @@ def waiting_cluster(timeout, *objects):
     return cluster
 
 
-def test_a_pod_whose_volume_is_not_bound_in_time_waits_and_says_so_and_its_volume_is_had_by_its_claim_alone() -> None:
+def test_a_pod_whose_volume_is_not_bound_in_time_waits_and_keeps_the_volume_reserved() -> None:
     cluster = waiting_cluster(0.05, volume("v", on="n1"), claim("c"), claim("d"), pod("p", volumes=using("c")))
     cluster.run()
     cluster.assert_pending("p", "binding volumes: not bound within 0.05 s: default/c")
@@ -229,12 +229,12 @@ def test_a_pod_whose_volume_is_not_bound_in_time_waits_and_says_so_and_its_volum
     cluster.assert_bound("p", "n1")
 
 
-def test_the_bind_follows_as_soon_as_the_controller_was_seen_to_have_bound_the_claim() -> None:
+def test_the_pod_is_bound_once_the_watch_shows_the_claim_bound() -> None:
     cluster = waiting_cluster(20, volume("v", on="n1"), claim("c"), pod("p", volumes=using("c")))
 
     async def cycle() -> None:
         running = asyncio.create_task(cluster.scheduler.cycle())
-        while volume_now(cluster, "v").spec.claim_ref is None:  # noqa: ASYNC110 (it is not ours to change)
+        while volume_now(cluster, "v").spec.claim_ref is None:  # noqa: ASYNC110 (the cluster in memory has no event for this)
             await asyncio.sleep(0)
         assert not running.done()
         uid = cluster.find(PersistentVolumeClaim, "c").metadata.uid
@@ -247,28 +247,26 @@ def test_the_bind_follows_as_soon_as_the_controller_was_seen_to_have_bound_the_c
     cluster.assert_bound("p", "n1")
 
 
-def test_a_volume_that_was_taken_meanwhile_fails_the_group_and_another_is_found() -> None:
+def test_a_volume_reserved_by_another_claim_fails_the_attempt_and_the_retry_finds_another() -> None:
     cluster = waiting_cluster(20, volume("v", on="n1"), volume("w", "2Gi", on="n2"), claim("c"),
                               pod("p", volumes=using("c")))  # fmt: skip
     taken = volume("v", on="n1", claimRef={"namespace": "default", "name": "other", "uid": "u"})
     cluster.memory._binds_volumes = True
-    cluster.memory.put(taken)  # the scheduler has not heard of it
+    cluster.memory.put(taken)  # the scheduler's watch has not shown it yet
 
     async def once() -> None:
         await cluster.scheduler.cycle()
         await complete_in_flight(cluster.scheduler)
 
     asyncio.run(once())
-    cluster.assert_pending("p", "volume v was taken by claim default/other meanwhile")
+    cluster.assert_pending("p", "volume v is already reserved for claim default/other")
     cluster.advance(60)
     cluster.run()
     cluster.assert_bound("p", "n2")
 
 
 @pytest.mark.parametrize("error", [Forbidden("403: cannot patch"), Conflict("it moved")])
-def test_a_write_that_is_refused_makes_the_group_wait_and_frees_the_volume(
-    error, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_makes_the_group_wait_and_frees_the_volume(error, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = a_cluster(volume("v", on="n1"), claim("c"), claim("d"), pod("p", volumes=using("c")))
     cluster.start()
 
@@ -285,14 +283,14 @@ def test_a_write_that_is_refused_makes_the_group_wait_and_frees_the_volume(
     cluster.assert_bound("q", "n1")
 
 
-def test_how_long_is_waited_is_configured() -> None:
+def test_the_bind_timeout_is_configurable() -> None:
     plugin = VolumeBinding(VolumeBindingArguments(bind_timeout_seconds=120))
     assert plugin.prebind_seconds == 150
     assert VolumeBinding().prebind_seconds == 630
     assert list(BUILTIN)[7:11] == ["VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone"]
 
 
-def test_what_was_assumed_is_undone_with_the_statement() -> None:
+def test_assumed_volumes_are_undone_with_the_statement() -> None:
     cluster = a_cluster(volume("v", on="n1"), claim("c"), pod("p", volumes=using("c")))
     scheduler = cluster.start()
     (calls,) = scheduler.profiles.values()
@@ -312,7 +310,7 @@ def test_what_was_assumed_is_undone_with_the_statement() -> None:
 
 
 @pytest.mark.parametrize(("bound", "scope"), [("v", Scope.STATIC), ("", Scope.ANY)])
-def test_only_claims_that_wait_for_a_node_are_judged_anew_after_each_placement(bound: str, scope: Scope) -> None:
+def test_only_unbound_claims_are_evaluated_again_after_each_placement(bound: str, scope: Scope) -> None:
     cluster = a_cluster(volume("v", on="n1"), claim("c", volume=bound), pod("p", volumes=using("c")))
     scheduler = cluster.start()
     (calls,) = scheduler.profiles.values()
@@ -324,7 +322,7 @@ def test_only_claims_that_wait_for_a_node_are_judged_anew_after_each_placement(b
 # ---------------------------------------------------------------------- limits and restrictions in a session
 
 
-def test_members_of_a_gang_count_against_each_others_limits() -> None:
+def test_members_of_a_gang_count_towards_the_same_volume_limits() -> None:
     group, *pods = gang("g", 3)
     members = [msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, volumes=using(f"c{number}")))
                for number, one in enumerate(pods)]  # fmt: skip
@@ -338,7 +336,7 @@ def test_members_of_a_gang_count_against_each_others_limits() -> None:
     cluster.assert_pending("late", "3 node(s) exceed max volume count")
 
 
-def test_a_claim_for_one_pod_at_a_time_is_given_to_one_of_a_session() -> None:
+def test_only_one_pod_of_a_session_gets_a_read_write_once_pod_claim() -> None:
     alone = claim("c", accessModes=["ReadWriteOncePod"])
     cluster = a_cluster(volume("v", on="n1", accessModes=["ReadWriteOncePod"]), alone,
                         pod("a", volumes=using("c")), pod("b", volumes=using("c")))  # fmt: skip
@@ -348,7 +346,7 @@ def test_a_claim_for_one_pod_at_a_time_is_given_to_one_of_a_session() -> None:
     cluster.assert_pending(waiting, "ReadWriteOncePod access mode already in-use by another pod")
 
 
-def test_pods_with_the_same_disk_are_parted_unless_all_only_read_it() -> None:
+def test_pods_with_the_same_disk_go_to_different_nodes_unless_all_mount_it_read_only() -> None:
     def disk(**more):
         return ({"name": "d", "gcePersistentDisk": {"pdName": "disk", **more}},)
 
@@ -363,7 +361,7 @@ def test_pods_with_the_same_disk_are_parted_unless_all_only_read_it() -> None:
     assert set(readers.placements().values()) == {"n1"}
 
 
-def test_a_zone_of_a_bound_volume_is_the_pods() -> None:
+def test_a_pod_goes_to_the_zone_of_its_bound_volume() -> None:
     zone = "topology.kubernetes.io/zone"
     cluster = FakeCluster()
     cluster.add(node("a", labels={zone: "za"}), node("b", labels={zone: "zb"}),

@@ -128,8 +128,13 @@ HUGE: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("case", "problem"), [("affinity", "weight: -9223372036854775808 is out of range"),
-                                               ("maxSkew", "maxSkew: 9223372036854775808 is none")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("case", "problem"),
+    [
+        ("affinity", "weight: -9223372036854775808 is out of range"),
+        ("maxSkew", "maxSkew: expected a 32-bit integer of 1 or more, got 9223372036854775808"),
+    ],
+)
 def test_a_number_that_no_column_holds_concerns_its_own_pod(case: str, problem: str) -> None:
     runs = pod("runs", bound_to="n1", **HUGE[case])
     cluster, _ = world(runs, pod("waits", **HUGE[case]), pod("other"))

@@ -85,7 +85,7 @@ def test_what_is_short_is_told_as_people_write_it_with_what_there_is() -> None:
         "NodeResourcesFit": ["2500m cpu were free on n1 (1500m of 2 now)", "2Gi memory were free on n1 (1Gi now)"]
     }
     assert changes(node("n1", pods="0"), pod("p")) == {
-        "NodeResourcesFit": ["n1 took more than 0 pods, or one fewer ran there"]
+        "NodeResourcesFit": ["n1 allowed more than 0 pods, or ran one pod fewer"]
     }
 
 
@@ -179,10 +179,10 @@ def test_pods_that_must_be_away_are_told_by_whoever_wants_it() -> None:
 def test_a_pod_that_must_be_near_others_of_which_it_must_be_away_from_some_is_told_so() -> None:
     both = Affinity(pod_affinity=near(ZONE, "web"), pod_anti_affinity=near(HOST, "web"))
     assert changes(node("n1", labels=IN_A), pod("p", affinity=both)) == {
-        "InterPodAffinity": ["a pod matching app=web, of those that this one need not be away from, ran in zone=a"]
+        "InterPodAffinity": ["a pod matching app=web that its anti-affinity does not exclude ran in zone=a"]
     }
     assert changes(node("n1", labels=IN_A), pod("r", labels=WEB, bound_to="n1"), pod("p", affinity=both)) == {
-        "InterPodAffinity": ["no pod matching app=web ran on n1", "the pods that it must be near still ran there"]
+        "InterPodAffinity": ["no pod matching app=web ran on n1", "the pods for its affinity still ran there"]
     }
 
 
@@ -197,7 +197,7 @@ def test_how_many_pods_may_be_in_a_full_domain_is_told() -> None:
         "PodTopologySpread": [
             "at most 0 pods matching app=web ran in zone=a (3 now)",
             "at most 0 pods matching app=web ran on n1 (3 now)",
-            "its other spread constraints held then",
+            "the pod's other spread constraints still held",
         ]
     }
 
@@ -206,7 +206,7 @@ def test_a_node_without_the_label_of_a_spread_is_told_which_one_would_do() -> No
     wants = pod("p", labels=WEB, topology_spread_constraints=(spread(ZONE),))
     others = (node("n2", labels=IN_A), node("n3", labels={ZONE: "b"}), pod("r", labels=WEB, bound_to="n2"))
     assert changes(node("n1"), *others, wants) == {"PodTopologySpread": ["n1 had the label zone=b"]}
-    assert changes(node("n1"), wants) == {"PodTopologySpread": ["n1 had the label zone, with a value of its own"]}
+    assert changes(node("n1"), wants) == {"PodTopologySpread": ["n1 had the label zone with a unique value"]}
     assert changes(node("n1"), pod("r", labels=WEB, bound_to="n1"), wants) == {"PodTopologySpread": None}
 
 
@@ -331,10 +331,10 @@ def test_a_queue_that_has_reached_its_limit_is_the_reason_and_of_a_gang_the_part
     cluster.add(node("n1", cpu="8"), pod("runs", cpu="1", labels=team, bound_to="n1"), *waiting)
     answer = explain_pending(cluster.start())
     reasons = {one["name"]: one["reason"] for one in answer["pods"]}
-    limit = "queue 'team' has reached its limit of cpu: 2, 1 allocated, 2 needed"
+    limit = "queue 'team' has reached its limit of cpu: limit 2, allocated 1, requested 2"
     assert reasons["alone"] == limit
     assert reasons["g-0"] == reasons["g-1"] != ""
-    assert reasons["g-0"].startswith("pod group is unschedulable: queue 'team' has reached its limit of cpu: 2")
+    assert reasons["g-0"].startswith("pod group is unschedulable: queue 'team' has reached its limit of cpu: limit 2")
     (group,) = answer["groups"]
     assert (group["placeable"], list(group["refused"])) == (1, ["g-1"])
 

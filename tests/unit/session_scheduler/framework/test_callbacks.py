@@ -123,7 +123,7 @@ def test_topology_domains_are_divided() -> None:
 def test_a_group_without_offered_nodes_gets_a_reason() -> None:
     cluster = cluster_of(pod("p"), nodes=1)
     cluster.run(Plugin(lambda session: session.add_subset_nodes(lambda *_: [])))
-    cluster.assert_pending("p", "no set of nodes is left to the group")
+    cluster.assert_pending("p", "plugins offer the group no nodes")
 
 
 def test_no_pod_is_preempted_on_nodes_that_are_not_offered() -> None:

@@ -166,24 +166,35 @@ CASES = {
     "prepare refuses without text": (prepare_hook(lambda: Refusal(5)), "expected a text as the reason"),  # type: ignore[arg-type]
     "prefilter raises": (hook("prefilter", lambda self, group: boom() if bad_group(group) else None), "prefilter"),
     "prefilter answers a text": (
-        hook("prefilter", lambda self, group: "no" if bad_group(group) else None), "return a Refusal",
+        hook("prefilter", lambda self, group: "no" if bad_group(group) else None),
+        "expected a Refusal or None, got 'no'",
     ),
     "place_group raises": (place_hook(boom), "place_group"),
-    "place_group answers a text": (place_hook(lambda *_: "no"), "str is no Placement"),
-    "placement of strangers": (place_hook(stranger), "not asked for"),
-    "placement on no node": (place_hook(lambda s, tasks: PlacementStub({tasks[0]: "n99"})), "'n99', which is no node"),
-    "placement on a number": (place_hook(lambda s, tasks: PlacementStub({tasks[0]: 7})), "which is no node"),
+    "place_group answers a text": (place_hook(lambda *_: "no"), "expected a Placement, a Refusal or None, got str"),
+    "placement of strangers": (place_hook(stranger), "placements of the requested tasks only"),
+    "placement on no node": (
+        place_hook(lambda s, tasks: PlacementStub({tasks[0]: "n99"})),
+        "expected a node's name for default/bad, got 'n99'",
+    ),
+    "placement on a number": (
+        place_hook(lambda s, tasks: PlacementStub({tasks[0]: 7})), "expected a node's name for default/bad, got 7",
+    ),
     "placement that cannot be read": (place_hook(raising_nodes), "boom"),
     "placement of a list": (place_hook(lambda s, tasks: PlacementStub([1, 2])), "place_group"),
     "reserve raises": (reserve_hook(boom), "reserve"),
-    "reserve answers a text": (reserve_hook(lambda *_: "no"), "str is no Placement"),
-    "share of strangers": (reserve_hook(stranger), "in place of"),
-    "share on another node": (reserve_hook(lambda s, tasks: PlacementStub({tasks[0]: "n99"})), "in place of"),
+    "reserve answers a text": (reserve_hook(lambda *_: "no"), "expected a Placement, a Refusal or None, got str"),
+    "share of strangers": (reserve_hook(stranger), "expected a placement of"),
+    "share on another node": (
+        reserve_hook(lambda s, tasks: PlacementStub({tasks[0]: "n99"})),
+        "expected a placement of default/bad on 'n1', got",
+    ),
     "subsets raise": (subsets_hook(boom), "node_subsets"),
     "subsets raise on the way": (subsets_hook(raising_subsets), "node_subsets"),
     "subsets are none": (subsets_hook(lambda session: 5), "node_subsets"),
-    "a subset is no mask": (subsets_hook(lambda session: [np.ones(1, np.int64)]), "no mask"),
-    "a subset of numbers": (subsets_hook(lambda session: [session.table.valid().astype(np.int64)]), "no mask of bools"),
+    "a subset is no mask": (subsets_hook(lambda session: [np.ones(1, np.int64)]), "expected each subset to be a mask"),
+    "a subset of numbers": (
+        subsets_hook(lambda session: [session.table.valid().astype(np.int64)]), "expected each subset to be a mask",
+    ),
     "predicate raises": (callback(lambda s: s.add_predicate(for_bad(boom))), "predicate"),
     "predicate answers False": (callback(lambda s: s.add_predicate(for_bad(lambda *_: False))), "expected a text or"),
     "pre-predicate answers False": (
@@ -379,5 +390,5 @@ def test_a_placement_is_undone_when_the_rest_of_its_plugin_fails():
     cluster.nodes(1)
     cluster.add(gang("g", 2, labels={BAD: "1"}))
     cluster.run(place_hook(answer))
-    cluster.assert_pending("g-0", "which is no node")
+    cluster.assert_pending("g-0", "expected a node's name for default/g-1, got 'n99'")
     assert [stub.undone for stub in taken] == [1]

@@ -110,7 +110,7 @@ def test_what_a_queue_refuses_is_told_of_its_own_pods_alone() -> None:
     team = {"fluence.flux-framework.org/queue": "team"}
     cluster.add(node("n1"), pod("theirs", cpu="2", labels=team), pod("ours", cpu="2"))
     reasons = {one["name"]: one["reason"] for one in status_of(cluster.start())["waiting"]}
-    assert reasons["theirs"].startswith("queue 'team' has reached its limit of cpu: 1")
+    assert reasons["theirs"].startswith("queue 'team' has reached its limit of cpu: limit 1")
     assert reasons["ours"] == "not tried yet: the pod fits 1 of 1 nodes"
 
 

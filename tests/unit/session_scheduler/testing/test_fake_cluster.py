@@ -145,7 +145,7 @@ def test_a_gang_may_run_in_part_where_the_test_ended_a_member_and_until_it_is_wh
 def test_a_queue_limits_what_names_it_until_it_is_changed():
     cluster = FakeCluster().queue("a", limit={"pods": 2}).nodes(4).gang("g", 2, queue="a").schedule().assert_all_bound()
     cluster.pod("more", queue="a").pod("free").schedule()
-    cluster.assert_bound("free").assert_pending("more", reason="queue 'a' has reached its limit of pods: 2")
+    cluster.assert_bound("free").assert_pending("more", reason="queue 'a' has reached its limit of pods: limit 2")
     cluster.queue("a", limit={"pods": 3}).advance(10).schedule().assert_bound("more")
 
 

@@ -1,4 +1,4 @@
-"""What a gang that is bound in part gave back, because a bind failed, is kept for it until it is placed again."""
+"""A partially bound gang keeps the nodes of its members whose binds failed until they are placed again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIMEOUT = 60
 
 
 def part_bound(times: int | None = 1, **options: Any) -> FakeCluster:
-    """A gang of two on two nodes with room for one pod each, of which g-1 is not bound; and a pod that came later."""
+    """A gang of two on two nodes that fit one pod each; the bind of g-1 fails. A third pod was created later."""
     cluster = FakeCluster(**options)
     cluster.nodes(2, cpu="1")
     return cluster.gang("g", 2, **ROOM).fail_binds("g-1", times=times).pod("late", **ROOM)
@@ -32,7 +32,7 @@ def bound(cluster: FakeCluster) -> set[str]:
     return {key.partition("/")[2] for key, on in cluster.placements().items() if on}
 
 
-def test_nobody_takes_the_place_of_a_member_whose_bind_failed() -> None:
+def test_other_pods_do_not_use_the_node_of_a_member_whose_bind_failed() -> None:
     cluster = part_bound()
     cluster.run(cycles=4)
     assert bound(cluster) == {"g-0"}
@@ -41,21 +41,21 @@ def test_nobody_takes_the_place_of_a_member_whose_bind_failed() -> None:
     assert not cluster.scheduler.cache.nominations.kept
 
 
-def test_nobody_takes_it_after_a_restart_either() -> None:
+def test_the_node_stays_reserved_after_a_restart() -> None:
     cluster = part_bound()
     cluster.run(cycles=2)
     cluster.restart().schedule()
     assert bound(cluster) == {"g-0", "g-1"}
 
 
-def test_who_is_of_a_higher_priority_takes_it() -> None:
+def test_a_pod_of_higher_priority_can_use_the_node() -> None:
     cluster = part_bound()
     cluster.run(cycles=2)
     cluster.pod("vip", **ROOM, priority=1000).run()
     assert bound(cluster) == {"g-0", "vip"}
 
 
-def test_when_the_gangs_time_is_over_it_is_anybodys() -> None:
+def test_the_node_is_free_after_the_gangs_timeout() -> None:
     cluster = part_bound(times=None)
     run(cluster, TIMEOUT - 5)
     assert bound(cluster) == {"g-0"}
@@ -64,8 +64,8 @@ def test_when_the_gangs_time_is_over_it_is_anybodys() -> None:
     assert cluster.find(Pod, "g-0").metadata.deletion_timestamp is not None
 
 
-def test_it_is_kept_though_the_gang_is_refused() -> None:
-    """Its node takes nobody for a while: when it does again, the gang goes first."""
+def test_the_node_stays_reserved_while_the_gang_is_rejected() -> None:
+    """Its node is cordoned for a while; when it is schedulable again, the gang comes first."""
     cluster = part_bound()
     cluster.run()
     away = next(name for name in ("n1", "n2") if name != cluster.node_of("g-0"))
@@ -77,7 +77,7 @@ def test_it_is_kept_though_the_gang_is_refused() -> None:
 
 
 class FailsOnce:
-    """A filter that fails when it is asked for the gang again."""
+    """A prefilter that fails on the second attempt of the gang."""
 
     name = "fails-once"
     left = 2
@@ -90,15 +90,15 @@ class FailsOnce:
                 raise RuntimeError("it fails")
 
 
-def test_it_is_kept_though_a_plugin_fails() -> None:
+def test_the_node_stays_reserved_when_a_plugin_fails() -> None:
     cluster = part_bound()
     cluster.start(FailsOnce())
     run(cluster, 10)
     assert bound(cluster) == {"g-0", "g-1"}
 
 
-def test_while_it_is_in_doubt_whether_a_gang_has_begun_it_keeps_what_others_gave_back() -> None:
-    """g-0 may be bound, or not. As soon as it is known that it is not, all is anybody's."""
+def test_a_gang_with_an_ambiguous_bind_keeps_the_nodes_of_failed_binds() -> None:
+    """The outcome of g-0's bind is unknown. Once the scheduler knows that it failed, all nodes are free."""
     cluster = part_bound(checked=False).fail_binds("g-0", answer=Answer.LOST)
     memory = cluster.memory
     patch = memory.patch_metadata
@@ -121,7 +121,7 @@ def test_while_it_is_in_doubt_whether_a_gang_has_begun_it_keeps_what_others_gave
     assert "late" in bound(cluster)
 
 
-def test_a_gang_of_which_nothing_is_bound_keeps_nothing() -> None:
+def test_a_gang_without_bound_members_keeps_no_nodes() -> None:
     cluster = part_bound()
     cluster.fail_binds("g-0", times=1)
     cluster.run(cycles=2)
@@ -129,7 +129,7 @@ def test_a_gang_of_which_nothing_is_bound_keeps_nothing() -> None:
     assert not cluster.scheduler.cache.nominations
 
 
-def test_a_node_that_goes_is_kept_for_nobody() -> None:
+def test_a_deleted_node_is_no_longer_reserved() -> None:
     cluster = part_bound(times=None)
     cluster.run()
     away = next(name for name in ("n1", "n2") if name != cluster.node_of("g-0"))
@@ -141,7 +141,7 @@ def test_a_node_that_goes_is_kept_for_nobody() -> None:
 
 
 @pytest.mark.parametrize("members", [3, 40])
-def test_every_member_keeps_its_own(members: int) -> None:
+def test_every_member_keeps_its_own_node(members: int) -> None:
     cluster = FakeCluster()
     cluster.nodes(members, cpu="1")
     names = [f"g-{number}" for number in range(1, members)]

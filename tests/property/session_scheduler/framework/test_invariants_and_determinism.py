@@ -1,4 +1,4 @@
-"""On any cluster, with any plugins: nothing overcommitted, gangs whole, undone without a trace, repeatable."""
+"""Sessions in random clusters with random plugins: no overcommitment, complete gangs, clean undo, determinism."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..worlds import nodes, plugins, pods
 
 
 class Watching:
-    """Where its handlers believe every task to be."""
+    """Tracks the node of every task by its event handlers."""
 
     name = "watching"
 
@@ -47,7 +47,7 @@ CHANGES = st.lists(st.tuples(st.sampled_from(["pods", "end", "wait", "node"]), s
 @settings(max_examples=examples(50))
 @given(nodes(), st.lists(pods(most=3), min_size=1, max_size=3), plugins(), CHANGES)
 def test_no_cycle_overcommits_a_node_or_splits_a_gang(some_nodes, waves, chosen, changes):
-    """FakeCluster checks the invariants after each cycle; what ends in between frees its share."""
+    """FakeCluster checks the invariants after each cycle."""
     cluster = FakeCluster()
     cluster.add(some_nodes)
     cluster.start(*chosen.build())
@@ -88,7 +88,7 @@ def state_of(scheduler):
 
 @settings(max_examples=examples(60))
 @given(nodes(most=5), pods(most=4), plugins(), st.sampled_from(["first", "worst"]), st.integers(1, 4), st.booleans())
-def test_a_statement_undone_leaves_no_trace_and_redone_is_as_it_was(some_nodes, some_pods, chosen, how, most, places):
+def test_rollback_leaves_no_trace_and_redo_restores_the_state(some_nodes, some_pods, chosen, how, most, places):
     watching, placing = Watching(), FromRoom(how, most, False)
     cluster = FakeCluster()
     cluster.add(some_nodes, some_pods)
