@@ -17,7 +17,7 @@ setup(
             language="c++",
             extra_compile_args=["-O2", "-std=c++17", *DEBUG],
         ),
-        # Pickling methods that nothing calls would be half of the generated code: they convert every C++ type of a class.
+        # Nothing pickles these classes, and the methods for it would be half of the generated code.
         compiler_directives={"language_level": 3, "auto_pickle": False},
         nthreads=os.cpu_count() or 1,
     ),

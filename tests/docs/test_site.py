@@ -93,7 +93,7 @@ def test_search_finds(words: str) -> None:
 
 
 def test_the_api_s_pages_have_docstrings() -> None:
-    assert "Every hook of the session core" in pages()["reference/api/hookspecs.html"]
+    assert "Specifications of all plugin hooks" in pages()["reference/api/hookspecs.html"]
     assert 'id="session_scheduler.hookspecs.filter"' in pages()["reference/api/hookspecs.html"]
     assert 'href="api/hookspecs.html#session_scheduler.hookspecs.filter"' in pages()["reference/public-names.html"]
 
