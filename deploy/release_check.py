@@ -1,6 +1,6 @@
-"""Builds all of a release that one machine can, and lists what it cannot: `python -m deploy.release_check`.
+"""Builds and checks the parts of a release that one machine can build, and lists the others.
 
-What is built is left in dist/. Exit status 1 where something is wrong.
+Run it with `python -m deploy.release_check`. It leaves the artifacts in dist/. Exit status 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ ELSEWHERE = (
     ("images", "on Docker's base images, and for arm64; SBOM and provenance: buildx, in the release workflow"),
     ("pushing", "wheels to PyPI, images and chart to ghcr.io: the release workflow, for a tag"),
 )
-"""What one machine cannot do."""
+"""The parts of a release that one machine cannot build."""
 
 
 class CheckError(Exception):
-    """Something is wrong with the release; the text says what."""
+    """A check failed; the text is the reason."""
 
 
 class ElsewhereError(Exception):
-    """This machine cannot do it; the text says why."""
+    """This machine cannot run a check; the text is the reason."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one check."""
+    """The result of a check."""
 
     name: str
     result: str
@@ -61,11 +61,11 @@ class Row:
     detail: str
 
 
-# ------------------------------------------------------------------ the checks: each returns what it found
+# ------------------------------------------------------------------ the checks: each returns a summary
 
 
 def versions(_: Path) -> str:
-    """All that has a version has that of pyproject.toml."""
+    """All versions equal the one in pyproject.toml."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     found = {"pyproject.toml": _project()["version"], "Chart.yaml, version": chart["version"]}
     found["fluxion_cy/pyproject.toml"] = _project("fluxion_cy")["version"]
@@ -82,7 +82,7 @@ def versions(_: Path) -> str:
 
 
 def fluxion_cy(into: Path) -> str:
-    """The sdist of fluxion-cy, and from it a wheel."""
+    """Builds the sdist of fluxion-cy, and a wheel from it."""
     _clear(into, "fluxion_cy-*")
     scratch = into / "build"
     scratch.mkdir(exist_ok=True)
@@ -94,17 +94,17 @@ def fluxion_cy(into: Path) -> str:
 
 
 def fluence_scheduler(into: Path) -> str:
-    """The sdist of fluence-scheduler, and from it a wheel."""
+    """Builds the sdist of fluence-scheduler, and a wheel from it."""
     _clear(into, "fluence_scheduler-*")
     _run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", into)
     return _wheel_of(into, "fluence_scheduler")
 
 
 def metadata(into: Path) -> str:
-    """What the index refuses or shows badly: invalid fields, empty ones, classifiers that are unknown."""
+    """Finds metadata that PyPI rejects or shows badly: invalid or missing fields, unknown classifiers."""
     archives = sorted([*into.glob("*.tar.gz"), *into.glob("*.whl")])
     if not archives:
-        raise CheckError("no sdist and no wheel was built")
+        raise CheckError("found no sdist and no wheel")
     wrong = [f"{archive.name}: {fault}" for archive in archives for fault in _faults(_metadata_of(archive))]
     if wrong:
         raise CheckError("; ".join(wrong))
@@ -112,7 +112,7 @@ def metadata(into: Path) -> str:
 
 
 def chart(into: Path) -> str:
-    """The chart's package, without a fault that helm finds."""
+    """Lints the chart and packages it."""
     helm = find("helm")["helm"]
     _run(helm, "lint", "--strict", CHART)
     _clear(into, "fluence-*.tgz")
@@ -122,25 +122,25 @@ def chart(into: Path) -> str:
 
 
 def image(_: Path) -> str:
-    """The image by the Dockerfile's steps, on a root file system of Debian's packages."""
+    """Builds the image with the Dockerfile's steps, on a root file system of Debian packages."""
     if os.geteuid() != 0 or not shutil.which("apt-get"):
-        raise ElsewhereError("an image is built in chroots of Debian's packages: run this as root, on a Debian")
-    said = _run(sys.executable, "-m", "tests.e2e.image_build")
-    path = Path(said.strip().splitlines()[-1].partition(" (")[0])
+        raise ElsewhereError("the image is built in chroots of Debian packages: run this as root on Debian")
+    output = _run(sys.executable, "-m", "tests.e2e.image_build")
+    path = Path(output.strip().splitlines()[-1].partition(" (")[0])
     return _described(path)
 
 
 def dockerfile(_: Path) -> str:
-    """What hadolint finds."""
+    """Lints the Dockerfile with hadolint."""
     _run(Path(sys.executable).parent / "hadolint", "--no-color", "--failure-threshold", "style", "deploy/Dockerfile")
-    return "hadolint finds no fault"
+    return "hadolint found no problems"
 
 
 def workflows(_: Path) -> str:
-    """What actionlint finds."""
+    """Lints the workflows with actionlint."""
     files = sorted((ROOT / ".github" / "workflows").iterdir())
     _run(find("actionlint")["actionlint"], "-no-color", "-shellcheck=", "-pyflakes=", *files)
-    return f"actionlint finds no fault in {', '.join(file.name for file in files)}"
+    return f"actionlint found no problems in {', '.join(file.name for file in files)}"
 
 
 CHECKS: dict[str, Callable[[Path], str]] = {
@@ -149,7 +149,7 @@ CHECKS: dict[str, Callable[[Path], str]] = {
 }  # fmt: skip
 
 
-# ------------------------------------------------------------------ what they share
+# ------------------------------------------------------------------ helpers
 
 
 def _project(folder: str = ".") -> dict[str, str]:
@@ -158,7 +158,7 @@ def _project(folder: str = ".") -> dict[str, str]:
 
 
 def _run(*command: str | Path, at: Path = ROOT) -> str:
-    """What a command prints. Raises: CheckError with the end of it, where it fails."""
+    """The output of a command. Raises CheckError with the end of the output if the command fails."""
     done = subprocess.run(command, cwd=at, text=True, stdout=subprocess.PIPE,  # noqa: S603
                           stderr=subprocess.STDOUT, timeout=_SECONDS, check=False)  # fmt: skip
     if done.returncode != 0:
@@ -212,7 +212,7 @@ def _faults(text: bytes) -> Iterator[str]:
 
 
 def check(names: list[str], into: Path) -> Iterator[Row]:
-    """Carry out these checks, and list what is done elsewhere."""
+    """Run these checks, and list the parts that are built elsewhere."""
     for name in names:
         try:
             yield Row(name, "ok", CHECKS[name](into))
@@ -224,11 +224,11 @@ def check(names: list[str], into: Path) -> Iterator[Row]:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Report every check; 1 where one failed."""
+    """Report all checks. Returns 1 if one failed."""
     parser = argparse.ArgumentParser(prog="release_check", description=__doc__)
     parser.add_argument("--only", choices=CHECKS, nargs="+", default=list(CHECKS), help="these checks (default: all)")
-    parser.add_argument("--into", type=Path, default=ROOT / "dist", help="the folder to build into (default: dist/)")
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="how to report")
+    parser.add_argument("--into", type=Path, default=ROOT / "dist", help="the directory to build into (default: dist/)")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="the format of the report")
     options = parser.parse_args(words)
     into = options.into.resolve()
     into.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""Writes the flat manifests of deploy/ from the sources beside it: `python deploy/render.py`, or `make manifests`.
+"""Renders the flat manifests of deploy/ from deploy/kustomize: `python deploy/render.py`, or `make manifests`.
 
-What is rendered is checked in, so that `kubectl apply -f` needs no tool; a test renders again and compares.
+The rendered files are checked in, so that users need only kubectl. A test renders them again and compares.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ SOURCES = {
     "options/monitoring.yaml": "options/monitoring",
     "options/slurm-bridge.yaml": "options/slurm-bridge",
 }
-"""Each flat file, and the folder in kustomize/ that it is rendered from."""
+"""Each flat file, with its source directory in kustomize/."""
 WHOLE = {"options/slurm-bridge.yaml"}
-"""Options that change objects of fluence.yaml, and have all of them: of these the chart has templates."""
+"""Options that contain all objects of fluence.yaml, with changes. The chart has templates for these."""
 CHART_FILES = "chart/fluence/files"
-"""The chart takes the options as they are; only the namespace is put in."""
+"""The chart includes the rendered options, and only sets their namespace."""
 _HEADER = """\
 # {title}
 #
@@ -37,14 +37,14 @@ _SECONDS = 60
 
 
 def title(source: str) -> str:
-    """The comment at the head of a kustomization: what its objects are for."""
+    """The comment at the start of a kustomization, which describes its objects."""
     lines = (DEPLOY / "kustomize" / source / "kustomization.yaml").read_text().splitlines()
     comment = lines[: next(i for i, line in enumerate(lines) if not line.startswith("#"))]
     return "\n".join(comment).removeprefix("# ")
 
 
 def render(name: str, kustomize: str) -> str:
-    """The text of a flat file. Raises CalledProcessError where kustomize fails."""
+    """The text of a flat file. Raises CalledProcessError if kustomize fails."""
     source = SOURCES[name]
     command = [kustomize, "build", str(DEPLOY / "kustomize" / source)]
     objects = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE, timeout=_SECONDS).stdout  # noqa: S603
@@ -52,16 +52,16 @@ def render(name: str, kustomize: str) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file, with the folders above it."""
+    """Write a file, and create its parent directories."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
 
 
 def main() -> None:
-    """Render every file."""
+    """Render all files."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kustomize", default="kustomize", help="the program (default: the one on the PATH)")
-    parser.add_argument("--into", type=Path, default=DEPLOY, help="the folder to write to (default: deploy/)")
+    parser.add_argument("--into", type=Path, default=DEPLOY, help="the directory to write to (default: deploy/)")
     options = parser.parse_args()
     for name in SOURCES:
         text = render(name, options.kustomize)

@@ -17,8 +17,8 @@ from .harness import DEPLOY, ControlPlane
 PATH = "/apis/vk.io/v1/masterqueues"
 DRY = f"{PATH}?dryRun=All&fieldValidation=Strict"
 Manifest = dict[str, Any]
-RESOURCE = "no such resource: name one of cpu, memory, pods, nvidia.com/gpu"
-LABEL = "use at most 63 of a-z, 0-9 and -, neither first nor last a -"
+RESOURCE = "unknown resource: use one of cpu, memory, pods, nvidia.com/gpu"
+LABEL = "use at most 63 of a-z, 0-9 and -, and no - at the start or end"
 NAME = "use at most 253 of a-z, 0-9, - and ., and begin and end with a letter or digit"
 
 
@@ -93,10 +93,10 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
         with_template(preemption={"borrowWithinCohort": {"policy": "LowerPriority"}}),
         "borrowWithinCohort needs reclaimWithinCohort: write LowerPriority or Any there, or policy Never here",
     ),
-    "both kinds": (with_flavor(localFlavor={}), "natsFlavor, localFlavor: write exactly one of them"),
+    "both kinds": (with_flavor(localFlavor={}), "natsFlavor, localFlavor: set exactly one of them"),
     "neither kind": (
         sample() | {"spec": {"template": {"cohort": "c"}, "flavors": [{"name": "a"}]}},
-        "spec.flavors[0]: Invalid value: natsFlavor, localFlavor: write exactly one of them",
+        "spec.flavors[0]: Invalid value: natsFlavor, localFlavor: set exactly one of them",
     ),
     "dot in a natsFlavor": (with_flavor(name="a.b"), f"a part of its pools' names: {LABEL}"),
     "flavor's name": (with_flavor(name="A"), f'spec.flavors[0].name: Invalid value: "A": {NAME}'),
@@ -106,16 +106,16 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
     "long connector": (sample(natsConnector="n" * 2049), "may not be more than 2048"),
     "no subject": (sample(natsSubject=None), "natsSubject: Required value"),
     "no virtualNode": (sample(virtualNode=None), "virtualNode: Required value"),
-    "virtualNode": (sample(virtualNode="-a"), "is no host name of a node: write what its label says"),
-    "both ways": (sample(pools=["a"]), "natsFlavor: Invalid value: pools, poolRegExp: write exactly one of them"),
-    "neither way": (sample(poolRegExp=None), "pools, poolRegExp: write exactly one of them"),
+    "virtualNode": (sample(virtualNode="-a"), "is not a valid host name: write the value of the node's label"),
+    "both ways": (sample(pools=["a"]), "natsFlavor: Invalid value: pools, poolRegExp: set exactly one of them"),
+    "neither way": (sample(poolRegExp=None), "pools, poolRegExp: set exactly one of them"),
     "empty pools": (sample(poolRegExp=None, pools=[]), "at least 1 items"),
     "too many pools": (sample(poolRegExp=None, pools=[f"p{n}" for n in range(33)]), "must have at most 32 items"),
-    "pool's name": (sample(poolRegExp=None, pools=["a", "B"]), f"cannot be a pool's name: {LABEL}"),
+    "pool's name": (sample(poolRegExp=None, pools=["a", "B"]), f"is not a valid pool name: {LABEL}"),
     "one pool twice": (sample(poolRegExp=None, pools=["a", "a"]), "pools[1]: Duplicate value"),
     "pool of two flavors": (two({"pools": ["a", "b"]}, {"pools": ["b"]}), "two flavors: name each pool once"),
     "long poolRegExp": (sample(poolRegExp="a" * 257), "may not be more than 256"),
-    "open poolRegExp": (sample(poolRegExp="("), "is no regular expression of RE2: close what is open"),
+    "open poolRegExp": (sample(poolRegExp="("), "is not a valid RE2 expression: close all groups"),
     "look-ahead": (sample(poolRegExp="(?=a)a"), "use no look-around"),
     "short poolTimeout": (sample(poolTimeout=0), "greater than or equal to 1"),
     "long poolTimeout": (sample(poolTimeout=604801), "less than or equal to 604800"),
@@ -137,7 +137,7 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
 for subject in ("", "a.", ".a", "a..b", "a.*", "a.>", "a b", "a\tb"):
     REFUSED[f"subject {subject!r}"] = (
         sample(natsSubject=subject),
-        "is no subject: write words with a . between, without * and >",
+        "is not a valid subject: write words separated by ., without * and >",
     )
 
 

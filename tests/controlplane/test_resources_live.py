@@ -85,7 +85,7 @@ def test_a_file_that_cannot_be_used_changes_nothing_until_it_is_mended(scenario:
     scheduler = start(scenario, TWO)
     write(scenario, scheduler, "resources: [{type: qpu, name: a}, {type: qpu, name: a}]\n")
     assert scheduler.metrics()["fluence_resources_last_load_successful"] == 0
-    assert "the resources stay as they were" in scheduler.log.read_text()
+    assert "cannot reload the resources, keeping the old ones" in scheduler.log.read_text()
     scenario.create_pod("first", device=True)
     scenario.wait_bound("first")
     write(scenario, scheduler, TWO)
@@ -203,5 +203,5 @@ def test_a_backend_is_drained_and_resumed_in_the_config_map(scenario: Scenario) 
     scenario.wait_bound("first", "second")
     status, said = backend(scenario, "drain", "c")
     assert (status, said.count("\n")) == (2, 1)
-    assert "no resource is named 'c'; those with a name are a, b" in said
+    assert "no resource has the name 'c'; the names are a, b" in said
     scenario.check()

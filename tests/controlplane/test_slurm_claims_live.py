@@ -162,7 +162,7 @@ async def test_where_slurm_gives_another_node_the_claim_moves_there(scenario: Sc
     (found,) = await claimer.claims()
     assert devices_of(found) == [(nodes[1], "gpu-1")]
     create(scenario, "q", gpu_nvidia_com=1)
-    with pytest.raises(AttemptError, match=f"gpu-1 is allocated to ResourceClaim {found.key}"):
+    with pytest.raises(AttemptError, match=f"gpu-1 is still allocated to ResourceClaim {found.key}"):
         await claimer.claim("q", nodes[1], gave((indexed(NVIDIA, (1,)),)))
     await claimer.claim("q", nodes[0], gave((indexed(NVIDIA, (0,)),)))
 
@@ -179,7 +179,8 @@ async def test_cpus_are_those_of_slurms_cores(scenario: Scenario, claimer: Claim
     (found,) = await claimer.claims()
     assert devices_of(found) == [(node, f"cpu-{n}") for n in (1, 2, 5, 6)]
     create(scenario, "many", dra_cpu=5)
-    with pytest.raises(AttemptError, match=f"4 of 5 devices of class {CPU} can be had on node {node}"):
+    why = f"only 4 of 5 devices of class {CPU} that Slurm allocated on node {node} are available"
+    with pytest.raises(AttemptError, match=why):
         await claimer.claim("many", node, gave(cores=(1, 2)))
 
 

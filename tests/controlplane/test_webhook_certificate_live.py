@@ -183,7 +183,7 @@ def test_a_secret_of_somebody_else_is_left_alone(world: World) -> None:
     assert status == HTTPStatus.CREATED, made
     with world.replica() as replica:
         replica.start()
-        until(lambda: replica.log.exists() and "is not the webhook's" in replica.log.read_text())
+        until(lambda: replica.log.exists() and "does not belong to the webhook" in replica.log.read_text())
         status, text = replica.get("/readyz")
         assert (status, "lacks the label app.kubernetes.io/name: fluence-webhook" in text) == (503, True), text
         assert world.shared.secret() == made
@@ -203,7 +203,7 @@ def test_a_configuration_that_comes_later_is_trusted_and_one_that_lost_its_bundl
     with world.replica() as replica:
         replica.start()
         replica.wait_ready()
-        assert "is not there; apply it" in replica.log.read_text()
+        assert "does not exist: apply it" in replica.log.read_text()
         assert replica.metrics()["fluence_webhook_trusted"] == 0
         world.shared.configure(replica.tls_port)
         until(world.is_patched)

@@ -169,7 +169,7 @@ def test_nobody_makes_a_pod_with_a_mark(
 ) -> None:
     status, answer = managed.ask(scheduler, MARKS[mark])
     assert status == HTTPStatus.FORBIDDEN
-    assert "slurm-bridge-scheduler marks the pods that Slurm has placed: create the pod without" in answer["message"]
+    assert "only slurm-bridge-scheduler sets these fields: create the pod without them" in answer["message"]
 
 
 # ---------------------------------------------------------------------- marks
@@ -187,7 +187,7 @@ def test_nobody_but_the_scheduler_makes_changes_or_removes_a_mark(
         status, why = anywhere.change(pod, change, through=through)
         assert status == HTTPStatus.FORBIDDEN
         assert f"metadata.{next(iter(change))}[" in why
-        assert "only slurm-bridge-scheduler changes the marks of its pods" in why
+        assert "only slurm-bridge-scheduler may change these fields of its pods" in why
         assert anywhere.change(pod, change, SCHEDULER, "/status") == (HTTPStatus.OK, "")
 
 

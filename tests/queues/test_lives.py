@@ -245,7 +245,13 @@ def test_bad_messages_and_bad_parts_are_dropped_counted_and_shown(
         assert [one["key"] for one in flavor["spec"]["nodeTaints"]][1:] == ["t"]
         plane.until(MASTER_QUEUES, lambda found: len(found["masterqueue"]["status"].get("problems", ())) == 5)
         told = "\n".join(status(plane)["problems"])
-        for pool, word in (("b", "no JSON"), ("c", "quotas"), ("UPPER", "name"), ("d", "1048576"), ("e", "no JSON")):
+        for pool, word in (
+            ("b", "not valid JSON"),
+            ("c", "quotas"),
+            ("UPPER", "pool name"),
+            ("d", "1048576"),
+            ("e", "not valid JSON"),
+        ):
             assert any(f"'{pool}'" in line and word in line for line in told.splitlines()), told
         (first,) = (pool for pool in status(plane)["pools"] if pool["name"] == "a")
         assert len(first["problems"]) == 5
@@ -266,7 +272,7 @@ def test_another_owners_queue_is_left_alone_and_said(plane: QueuesPlane, nats: N
             MASTER_QUEUES,
             lambda found: (
                 found["second"].get("status", {}).get("problems")
-                == ["ClusterQueue group1: is not this MasterQueue's: name another"]
+                == ["ClusterQueue group1: has another owner: choose another name"]
             ),
         )
         assert plane.items(CLUSTER_QUEUES)["group1"] == made

@@ -19,7 +19,7 @@ CHANGES = 40
 
 
 def halves(nats: NatsServer) -> list[dict[str, Any]]:
-    """Two MasterQueues of fifty pools each: a queue of Kueue takes 64 flavors."""
+    """Two MasterQueues of fifty pools each: a queue of Kueue can have 64 flavors."""
     found = []
     for name in ("a", "b"):
         master = master_queue(nats.url)

@@ -27,7 +27,7 @@ from .nats_peer import Auth, NatsServer
 
 _SECONDS = 30.0
 _UNTRUSTED = "certificate is not trusted"
-_NOT_LET_IN = "does not take these credentials, or wants some: Authorization Violation$"
+_NOT_LET_IN = "rejects these credentials, or requires some: Authorization Violation$"
 
 
 class Configured(NatsServer):
@@ -84,9 +84,7 @@ async def refused(found: ConnectorSettings, why: str) -> None:
 async def test_addresses_with_user_or_token_let_in(nats: NatsServer) -> None:
     await carries(settings(nats.url))
     if nats.auth is not Auth.NONE:
-        await refused(
-            settings(nats.bare_url), "does not take these credentials, or wants some: Authorization Violation$"
-        )
+        await refused(settings(nats.bare_url), "rejects these credentials, or requires some: Authorization Violation$")
         wrong = nats.url.replace(nats.password if nats.auth is Auth.PASSWORD else nats.token, "wrong")
         await refused(settings(wrong), _NOT_LET_IN)
 
@@ -136,7 +134,7 @@ async def test_tls_is_verified_by_the_name(tls_nats: NatsServer) -> None:
 
 
 async def test_a_server_without_tls_is_refused_where_tls_is_wanted(nats: NatsServer) -> None:
-    await refused(settings(nats.url.replace("nats://", "tls://")), "the server offers no TLS, which is demanded")
+    await refused(settings(nats.url.replace("nats://", "tls://")), "the server offers no TLS, but TLS is required")
 
 
 async def test_tls_is_used_where_the_server_does_not_require_it(tmp_path: Path) -> None:
@@ -157,7 +155,9 @@ async def test_a_client_shows_its_own_certificate(tmp_path: Path) -> None:
         strange = {"certFile": str(other), "keyFile": str(other.with_name("tls.key"))}
         await refused(settings(nats.bare_url, tls=tls | strange), "certFile")
         swapped = {"certFile": str(own), "keyFile": str(other.with_name("tls.key"))}
-        await refused(settings(nats.bare_url, tls=tls | swapped), "tls.certFile .*no certificate with its key")
+        await refused(
+            settings(nats.bare_url, tls=tls | swapped), "tls.certFile .*cannot read the certificate and its key"
+        )
 
 
 async def test_web_sockets_carry_too(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ async def test_subjects_that_a_user_may_not_have_are_told_and_the_others_heard(t
         world = World(settings(nats.bare_url.replace("://", "://u:p@")))
         async with world.following("a", "B"):
             await until(lambda: world.heard.count("lost"), _SECONDS)
-            why = "the server does not permit subscribing to 'B.*': permit it there to this user"
+            why = "the server does not permit subscribing to 'B.*': permit it to this user on the server"
             assert world.connections.problem("pools") == why
             client = await connect(settings(nats.bare_url.replace("://", "://u:p@")))
             await client.publish("a.pool", b"1")

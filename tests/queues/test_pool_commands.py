@@ -156,7 +156,7 @@ async def test_it_goes_on_where_the_server_was_away(nats: NatsServer, tmp_path: 
             await asyncio.wait_for(messages.get(), SECONDS)
         with nats.away():
             await asyncio.to_thread(
-                program.wait_until, lambda: "until that is mended" in program.log.read_text(), SECONDS
+                program.wait_until, lambda: "publishing stops until this is fixed" in program.log.read_text(), SECONDS
             )
         async with heard(connector(nats)) as messages:
             await asyncio.wait_for(messages.get(), SECONDS)
@@ -191,7 +191,7 @@ def test_a_cluster_gives_what_its_nodes_have_less_what_others_pods_request(plane
     assert (quotas["cpu"], quotas["memory"]) == ("2", "32Gi")
     ended = run(*dry[:-1], "a b")
     assert ended.returncode == 2
-    assert ended.stderr.startswith("fluence: --selector: 'a b' is no label selector")
+    assert ended.stderr.startswith("fluence: --selector: 'a b' is not a valid label selector")
     assert len(ended.stderr.splitlines()) == 1
 
 
@@ -243,5 +243,5 @@ def _admitted(workload: dict[str, Any]) -> bool:
 def test_without_a_controller_the_list_says_so(plane: QueuesPlane, nats: NatsServer) -> None:
     plane.create(master_queue(nats.url))
     table = said(*FLUENCE, "pool", "list", "--kubeconfig", plane.kubeconfig(ADMIN))
-    assert "masterqueue: nobody keeps it: start `fluence master-queue`" in table
+    assert "masterqueue: no controller reconciles it: start `fluence master-queue`" in table
     assert nats.password not in table

@@ -140,7 +140,7 @@ def test_what_cannot_be_is_said_on_the_pod_and_not_asked_again_and_again(
     world.create_job("bad", annotations)
     pod = world.pod_of("bad")
     said = world.wait_refused(pod, why)
-    assert "a Slurm job is being made" not in said
+    assert "a Slurm job for it is being submitted" not in said
     before = scheduler.metrics().get('fluence_slurm_requests_total{request="submit",result="error"}', 0)
     time.sleep(2)  # as long as anything could go on asking
     after = scheduler.metrics().get('fluence_slurm_requests_total{request="submit",result="error"}', 0)
@@ -184,7 +184,7 @@ def test_while_slurmrestd_is_away_nothing_is_lost(world: BridgeWorld) -> None:
         began = time.monotonic()
         world.end("done")
         world.bridged("new", device=False)
-        world.wait_refused("new", "Slurm cannot be asked")
+        world.wait_refused("new", "Slurm is unavailable")
         world.until("the end of the outage", lambda: time.monotonic() - began > OUTAGE, 2 * OUTAGE)
         assert world.node_of("runs"), "it runs on"
         assert world.marks("done")[2], "its job was not told yet"
@@ -220,7 +220,7 @@ def test_a_token_that_has_expired_is_told_and_its_successor_is_used(world: Bridg
     world.run()
     world.peer.write_token(-10)
     world.bridged("one", device=False)
-    said = world.wait_refused("one", "Slurm cannot be asked")
+    said = world.wait_refused("one", "Slurm is unavailable")
     assert str(world.peer.token_file) in said
     assert world.peer.token_file.read_text().strip() not in said
     world.peer.write_token()

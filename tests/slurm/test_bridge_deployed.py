@@ -145,7 +145,7 @@ def test_in_a_managed_namespace_slurm_places_the_pods_of_the_default_scheduler(w
     world.check_agrees()
     status, answer = world.plane.request("PATCH", f"/api/v1/namespaces/{world.namespace}/pods/plain",
                                          {"metadata": {"finalizers": None}})  # fmt: skip
-    assert (status, "only slurm-bridge-scheduler changes the marks" in answer["message"]) == (403, True)
+    assert (status, "only slurm-bridge-scheduler may change these fields" in answer["message"]) == (403, True)
     world.end("plain")
     world.wait_no_jobs()
 

@@ -97,8 +97,8 @@ def test_a_pod_says_which_of_its_owners_must_not_be_read(world: BridgeWorld, pla
         world.run()
         pod = OWNERS[str(given)](world)
         right = f"{given.resource}.{given.group}"
-        said = world.wait_refused(pod, "must not be read")
-        assert f"let the scheduler's service account {given.verb} {right}" in said
+        said = world.wait_refused(pod, "cannot read ")
+        assert f"allow the scheduler's service account to {given.verb} {right}" in said
         assert given.refusal in said
         assert world.jobs() == []
     world.wait_bound(pod)
@@ -110,7 +110,7 @@ def test_without_a_name_for_the_cluster_nothing_is_asked_of_slurm(world: BridgeW
     with Roles(plane, "fluence", FILE).without(given):
         world.run(settings)
         world.bridged("one")
-        assert given.refusal in world.wait_refused("one", "the cluster has no name in Slurm yet")
+        assert given.refusal in world.wait_refused("one", "the cluster's identity in Slurm is unknown")
         assert world.jobs() == []
     world.wait_bound("one")
 

@@ -121,7 +121,7 @@ def test_a_job_of_a_job_set_asks_for_nothing_before_all_of_its_pods_are_there(wo
     make(world, "batch/v1", "Job", "sim-a-0", {"parallelism": 2, "completions": 2, "template": template}, owner,
          labels=labels)  # fmt: skip
     first = world.pod_of("sim-a-0")
-    assert "1 of the 2 pods of JobSet" in world.wait_refused(first, "pods of")
+    assert "JobSet" in world.wait_refused(first, "has 1 of the 2 pods that start together")
     assert world.jobs() == []
     world.plane.request("DELETE", path)
     pods = [pod["metadata"]["name"] for pod in world.until("both pods", lambda: _so_many(world.pods(), 2))]
@@ -143,7 +143,7 @@ def test_a_group_of_a_leader_worker_set_is_one_job_with_its_leader_on_the_first_
     world.run()
     make_leader_worker_set(world, "llm", size=3)
     world.until("the leader", lambda: "spec" in world.pod("llm-0"))
-    assert "1 of the 3 pods of LeaderWorkerSet" in world.wait_refused("llm-0", "pods of")
+    assert "LeaderWorkerSet" in world.wait_refused("llm-0", "has 1 of the 3 pods that start together")
     assert [job["job_id"] for job in world.jobs()] == [other]
     make_workers(world, "llm", 3)
     job = world.until("a job", lambda: next(iter(world.jobs("PENDING")), None))

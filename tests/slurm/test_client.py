@@ -242,7 +242,7 @@ async def test_the_names_of_many_pods_come_back(peer: SlurmPeer, slurm: SlurmCli
     job = await slurm.job(number)
     assert job is not None
     assert job.comment == JobComment(pods, "tests")
-    with pytest.raises(InvalidRequestError, match=f"a job's comment has {COMMENT_CHARACTERS}"):
+    with pytest.raises(InvalidRequestError, match=f"the limit is {COMMENT_CHARACTERS}"):
         await slurm.submit(replace(ONE, pods=pods * 2), FIXED, FOUR[:1])
 
 
@@ -376,7 +376,7 @@ async def test_a_version_that_slurmrestd_does_not_serve_is_told(peer: SlurmPeer)
     try:
         peer.start_rest()
         async with SlurmClient(connection(peer, "v0.0.42")) as slurm:
-            with pytest.raises(UnavailableError, match=r"does not serve this in v0\.0\.42"):
+            with pytest.raises(UnavailableError, match=r"does not serve this path in v0\.0\.42"):
                 await slurm.jobs()
     finally:
         peer.stop_rest()

@@ -72,7 +72,7 @@ async def test_a_call_outlasts_a_restart_of_slurmctld(peer: SlurmPeer) -> None:
 async def test_without_slurmrestd_nothing_is_sent_and_later_all_is_as_before(peer: SlurmPeer) -> None:
     async with SlurmClient(connection(peer, retries=1)) as slurm:
         with peer.without_rest():
-            with pytest.raises(UnavailableError, match="was not reached") as failed:
+            with pytest.raises(UnavailableError, match="cannot connect to slurmrestd") as failed:
                 await slurm.submit(ONE, FIXED, ())
             assert not failed.value.sent
         await slurm.ping()

@@ -73,5 +73,5 @@ class Stored:
         self.asked.append(f"{kind} {namespace}/{name}")
         wanted = kind_of(api_version, kind)
         if wanted in self._forbidden:
-            raise NotAllowedError(f"{kind} {namespace}/{name} must not be read: let get {wanted}")
+            raise NotAllowedError(f"{kind} {namespace}/{name} cannot be read: allow the scheduler to get {wanted}")
         return self._workloads.get((*wanted, namespace, name))

@@ -1,5 +1,5 @@
-"""`fluence device-plugin`: tells each node's kubelet the types of virtual resources that its pods may ask for.
+"""The device plugin, `fluence device-plugin`: advertises the types of virtual resources to a node's kubelet.
 
-The counts are quotas: which backend a pod gets is the scheduler's decision, and no device of the node is behind a unit.
-Nothing is imported here: the command's module is imported for every `--help`.
+The counts are quotas: the scheduler decides which backend a pod gets, and no device of the node belongs to a unit. This
+package imports nothing here, because every `--help` imports the command's module.
 """

@@ -1,4 +1,4 @@
-"""The process that the command `fluence device-plugin` becomes: its one argument has the options, as JSON.
+"""The process of the command `fluence device-plugin`. Its argument contains the options as JSON.
 
 Exit statuses and errors are those of the other commands.
 """
@@ -24,8 +24,8 @@ TERMINATED: Final = 143
 
 
 def main() -> int:
-    """Run until SIGTERM; the exit status."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # else the first process of a container ignores it
+    """Run until SIGTERM. Returns the exit status."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # a container's first process ignores it by default
     options = json.loads(sys.argv[1])
     log_to_stderr(LogLevel(options.pop("log_level")), LogFormat(options.pop("log_format")))
     try:

@@ -1,9 +1,9 @@
-"""One type's life beside the kubelet: a socket of its own, registered, watched; again whenever one of these is lost.
+"""Advertises one type to the kubelet: serves a socket, registers it, and repeats both when the kubelet loses it.
 
-`look` says cheaply, once a second, whether something is to be done; `run` does it. What is lost and how it shows:
-the kubelet was started anew (another kubelet.sock; it has removed every socket in the folder, ours too), or it dropped
-the plugin without that (the ListAndWatch stream ended: it does so too when a predecessor, whom it knows under the same
-resource, ends after this process has registered).
+`check`, called once a second, detects what is due; `run` does it. A registration is lost if the kubelet restarts (it
+creates a new kubelet.sock and deletes all sockets in its directory, ours included), or if the kubelet drops the plugin
+(the ListAndWatch stream ends). The latter also happens if a predecessor with the same resource ends after this process
+has registered.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from fluence_plugins.resources.names import resource_name
 FIRST_WAIT: Final = 1.0
 LONGEST_WAIT: Final = 30.0
 STREAM_SECONDS: Final = 5.0
-"""How long after an answer to Register the kubelet may take to open its stream."""
+"""How long the kubelet may take to open its stream after it has answered Register."""
 STEADY_SECONDS: Final = 10.0
-"""A registration that has held for so long is no failure when it ends."""
+"""The end of a registration that lasted this long is not a failure."""
 
 log = logging.getLogger(__name__)
 
 
 class Advertisement:
-    """One type, offered to the kubelet until `close`."""
+    """Advertises one type until `close`."""
 
     def __init__(
         self, devices: Devices, folder: Path, kubelet: Kubelet, metrics: Metrics, clock: Callable[[], float]
@@ -46,7 +46,7 @@ class Advertisement:
         self._socket = OwnSocket(folder, socket_name(devices.type))
         self._server: DevicePluginServer | None = None
         self._began = False
-        """Whether the name was ours once: who takes it after that is a successor."""
+        """Whether the path has been ours: another process that takes it later is a successor."""
         self._due = asyncio.Event()
         self._observed: Identity | None = None
         self._registered: Identity | None = None
@@ -56,12 +56,12 @@ class Advertisement:
         self._not_before = 0.0
         self._failure: str | None = None
 
-    # ------------------------------------------------------------------ what is asked once a second
+    # ------------------------------------------------------------------ checks, once a second
 
     def check(self, kubelet: Identity | None) -> None:
-        """Let `run` act if something is due. `kubelet`: its socket, if there is one."""
+        """Trigger `run` if something is due. `kubelet`: the identity of its socket, if it exists."""
         now = self._clock()
-        if kubelet != self._observed:  # another one: what an earlier one answered does not matter
+        if kubelet != self._observed:  # a new kubelet: forget the backoff
             self._observed = kubelet
             self._wait, self._not_before = FIRST_WAIT, now
         elif self._is_watched() and now - self._registered_at >= STEADY_SECONDS:
@@ -83,7 +83,7 @@ class Advertisement:
         return self._server is not None and self._server.opened > self._opened_before
 
     def state(self) -> TypeState:
-        """What metrics and probes show."""
+        """The state for metrics and probes."""
         streams = self._server.streams if self._server else 0
         return TypeState(self._devices.type, self._devices.capacity, streams, self._problem())
 
@@ -91,15 +91,15 @@ class Advertisement:
         if self._failure:
             return self._failure
         if self._observed is None:
-            return "the kubelet's socket is not there"
+            return "the kubelet's socket does not exist"
         if self._registered != self._observed:
             return "not registered yet"
-        return None if self._is_watched() else "registered, but the kubelet does not watch its devices"
+        return None if self._is_watched() else "registered, but the kubelet does not watch the devices"
 
-    # ------------------------------------------------------------------ what is done
+    # ------------------------------------------------------------------ actions
 
     async def run(self) -> None:
-        """Do what `check` finds, one thing after the other, until cancelled."""
+        """Do what `check` found, one action at a time, until cancelled."""
         while True:
             await self._due.wait()
             self._due.clear()
@@ -109,9 +109,9 @@ class Advertisement:
                 await self._register(self._server)
 
     async def _bound(self) -> bool:
-        """Serve at a new socket. A predecessor's is replaced; a successor's, while it is served, is left alone."""
+        """Serve at a new socket. A predecessor's socket is replaced; a successor's stays if it is served."""
         if self._began and self._socket.place() is Place.TAKEN:
-            self._failed(f"another process serves {self._socket.path} now")
+            self._failed(f"another process now serves {self._socket.path}")
             return False
         await self._stop_server()
         server = DevicePluginServer(self._devices, self._metrics)
@@ -125,7 +125,7 @@ class Advertisement:
                 bound.unlink()
             if not isinstance(error, OSError):
                 raise
-            self._failed(f"{self._socket.path} cannot be served: {error.strerror or error}")
+            self._failed(f"cannot serve {self._socket.path}: {error.strerror or error}")
             return False
         self._server, self._registered, self._failure = server, None, None
         self._began = True
@@ -133,24 +133,24 @@ class Advertisement:
 
     async def _register(self, server: DevicePluginServer) -> None:
         kubelet, name = self._observed, resource_name(self._devices.type)
-        self._opened_before = server.opened  # before the call: the stream may open before the answer is here
+        self._opened_before = server.opened  # before the call: the stream may open before it returns
         try:
             await self._kubelet.register(name, self._socket.path.name)
         except UnavailableError as error:
             self._metrics.registered(self._devices.type, "unavailable")
-            self._failed(f"the kubelet cannot be reached: {error}")
+            self._failed(f"cannot reach the kubelet: {error}")
             return
         except RefusedError as error:
             self._metrics.registered(self._devices.type, "refused")
-            self._failed(f"the kubelet refused it: {error}")
+            self._failed(f"the kubelet refused the registration: {error}")
             return
         self._metrics.registered(self._devices.type, "ok")
         self._registered, self._registered_at, self._failure = kubelet, self._clock(), None
         self._delay()
-        log.info("%s: %d registered with the kubelet", name, self._devices.capacity)
+        log.info("%s: registered %d devices with the kubelet", name, self._devices.capacity)
 
     def _failed(self, why: str) -> None:
-        if why != self._failure:  # once, not with every try
+        if why != self._failure:  # log it only once
             log.warning("%s: %s", resource_name(self._devices.type), why)
         self._failure = why
         self._registered = None
@@ -160,12 +160,12 @@ class Advertisement:
         self._not_before = self._clock() + self._wait
         self._wait = min(2 * self._wait, LONGEST_WAIT)
 
-    # ------------------------------------------------------------------ the end
+    # ------------------------------------------------------------------ shutdown
 
     async def close(self, *, withdraw: bool) -> None:
-        """Stop serving and remove the socket. `withdraw`: tell the kubelet first that there are no devices any more.
+        """Stop serving and remove the socket. `withdraw`: first send the kubelet an empty device list.
 
-        For use once `run` has ended. Idempotent; cut short, it still removes the socket.
+        Call it after `run` has ended. Idempotent; if it is cancelled, it still removes the socket.
         """
         try:
             if withdraw and self._server is not None:

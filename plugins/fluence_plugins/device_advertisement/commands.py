@@ -1,4 +1,4 @@
-"""The command `fluence device-plugin`: its options. What they are for runs in `__main__`."""
+"""The command `fluence device-plugin`: its options. `__main__` uses them."""
 
 from __future__ import annotations
 
@@ -16,25 +16,28 @@ def device_plugin(
     *,
     resources: Annotated[
         str | None,
-        typer.Option("--resources", metavar="FILE", help="The file of virtual resources; else FLUENCE_RESOURCES."),
+        typer.Option("--resources", metavar="FILE", help="The file of virtual resources. Default: FLUENCE_RESOURCES."),
     ] = None,
     capacity: Annotated[
         int | None,
-        typer.Option("--capacity", metavar="N", help="Units of each type; else FLUENCE_RESOURCE_CAPACITY, else 1000."),
+        typer.Option(
+            "--capacity", metavar="N", help="Units of each type. Default: FLUENCE_RESOURCE_CAPACITY, or 1000."
+        ),
     ] = None,
     kubelet_dir: Annotated[
-        str, typer.Option("--kubelet-dir", metavar="DIR", help="Where the kubelet has its kubelet.sock.")
+        str, typer.Option("--kubelet-dir", metavar="DIR", help="The directory of kubelet.sock.")
     ] = KUBELET_DIR,
     host: Annotated[
-        str, typer.Option("--host", metavar="ADDRESS", help="Where /metrics, /healthz, /livez and /readyz are.")
-    ] = "0.0.0.0",  # noqa: S104 (a pod's only address; what is shown there holds no secrets)
-    port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Its port; 0 is any.")] = 8080,
-    log_level: Annotated[LogLevel, typer.Option("--log-level", help="From which level on to log.")] = LogLevel.INFO,
+        str, typer.Option("--host", metavar="ADDRESS", help="The address of /metrics, /healthz, /livez and /readyz.")
+    ] = "0.0.0.0",  # noqa: S104 (a pod's only address; it serves no secrets)
+    port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port; 0 for any.")] = 8080,
+    log_level: Annotated[LogLevel, typer.Option("--log-level", help="The lowest level to log.")] = LogLevel.INFO,
     log_format: Annotated[
-        LogFormat | None, typer.Option("--log-format", help="How to log; else as people read it on a terminal.")
+        LogFormat | None,
+        typer.Option("--log-format", help="The log format. Default: console on a terminal, else json."),
     ] = None,
 ) -> None:
-    """Offer device types to this node's kubelet, until SIGTERM. SIGUSR1 writes its stacks to standard error.
+    """Advertise device types to this node's kubelet, until SIGTERM. SIGUSR1 writes its stacks to standard error.
 
     Examples:
       fluence device-plugin --resources resources.yaml
@@ -55,5 +58,6 @@ def device_plugin(
         "log_level": log_level.value,
         "log_format": form.value,
     }
-    # In place of this process: a command line's libraries would keep a sixth of the memory of one that runs for years.
+    # Replace this process: the command line's libraries would keep a sixth of the memory of a process that runs for
+    # years.
     os.execv(sys.executable, [sys.executable, "-P", "-m", __package__, json.dumps(options)])  # noqa: S606

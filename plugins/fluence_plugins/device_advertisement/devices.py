@@ -1,4 +1,4 @@
-"""One type's devices, and the kubelet's questions about them as messages: plain functions, no I/O."""
+"""The devices of one type, and the responses to the kubelet's requests about them. No I/O."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from fluence_plugins.device_advertisement.naming import DEVICES_ENV, TYPE_ENV, d
 
 HEALTHY: Final = "Healthy"
 NO_DEVICES: Final = api.ListAndWatchResponse().SerializeToString()
-"""The list of a type that is not offered any more."""
+"""The empty list of a type that is no longer offered."""
 MOST_ENV_BYTES: Final = 64 << 10
-"""The kernel starts no program with a variable of 128 KiB or more."""
+"""The limit of a variable: the kernel starts no program with a variable of 128 KiB or more."""
 
 log = logging.getLogger(__name__)
 
 
 class BadRequestError(ValueError):
-    """The kubelet asks for what there is not. The message names it."""
+    """The kubelet requests devices that do not exist. The message names them."""
 
 
 class Devices:
-    """`capacity` devices of a type, numbered from 0 on; they differ in nothing."""
+    """`capacity` equal devices of a type, numbered from 0."""
 
     def __init__(self, resource_type: str, capacity: int) -> None:
         self.type = resource_type
@@ -31,7 +31,7 @@ class Devices:
         self._prefix = device_prefix(resource_type)
         self._suffix = env_suffix(resource_type)
         self.list: Final = self._list()
-        """All devices as a ListAndWatchResponse in bytes: made once, sent on every stream."""
+        """The encoded ListAndWatchResponse with all devices, which every stream sends."""
 
     def _list(self) -> bytes:
         ids = (f"{self._prefix}{number}" for number in range(self.capacity))
@@ -40,19 +40,19 @@ class Devices:
         ).SerializeToString()
 
     def number(self, device: str) -> int:
-        """A device's number. Raises BadRequestError."""
+        """The number of a device. Raises BadRequestError."""
         digits = device.removeprefix(self._prefix)
         if device.startswith(self._prefix) and digits.isascii() and digits.isdecimal() and len(digits) < 10:
             number = int(digits)
             if number < self.capacity and str(number) == digits:
                 return number
         raise BadRequestError(
-            f"{device[:80]!r} is no device of type {self.type}: they are {self._prefix}0 to "
+            f"{device[:80]!r} is not a device of type {self.type}: use {self._prefix}0 to "
             f"{self._prefix}{self.capacity - 1}"
         )
 
     def allocate(self, request: api.AllocateRequest) -> api.AllocateResponse:
-        """What each container gets: its devices and their type, in its environment. Raises BadRequestError."""
+        """The environment of each container: its devices and their type. Raises BadRequestError."""
         return api.AllocateResponse(
             container_responses=[
                 api.ContainerAllocateResponse(envs=self._env(each.devices_ids)) for each in request.container_requests
@@ -69,7 +69,7 @@ class Devices:
         return env
 
     def prefer(self, request: api.PreferredAllocationRequest) -> api.PreferredAllocationResponse:
-        """What must be included, then the lowest numbers that are free. Raises BadRequestError."""
+        """Prefer the devices that must be included, then the lowest free numbers. Raises BadRequestError."""
         return api.PreferredAllocationResponse(
             container_responses=[
                 api.ContainerPreferredAllocationResponse(deviceIDs=self._preferred(each))
@@ -83,8 +83,8 @@ class Devices:
         more = request.allocation_size - len(included)
         if not 0 <= more <= len(free):
             raise BadRequestError(
-                f"{request.allocation_size} devices of type {self.type} are asked for, {len(included)} of them by "
-                f"name, and {len(free)} others are free"
+                f"cannot prefer {request.allocation_size} devices of type {self.type}: "
+                f"{len(included)} must be included, and {len(free)} others are free"
             )
         return included + free[:more]
 

@@ -1,7 +1,7 @@
-"""/metrics, /healthz, /livez and /readyz over plain HTTP, read only: what probes and Prometheus need of HTTP/1.1.
+"""A minimal HTTP/1.1 server for /metrics, /healthz, /livez and /readyz.
 
-One request a connection, bounded in bytes and time, answered from memory on the loop itself: so a probe that gets no
-answer means a stuck loop. aiohttp would take a sixth of the memory that this process may have (ADR 9).
+Each connection serves one request, with limits on bytes and time. Responses come from memory on the event loop, so a
+probe without a response means a stuck loop. aiohttp would need a sixth of this process's memory limit (ADR 9).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from session_scheduler.sdk.sockets import bound
 CONNECTION_SECONDS: Final = 10.0
 MOST_CONNECTIONS: Final = 32
 _MOST_BYTES: Final = 8 << 10
-"""Of a request's line and headers."""
+"""The most bytes of request line and headers."""
 _QUEUE: Final = 128
 _TEXT: Final = "text/plain; charset=utf-8"
 _REASONS: Final = {
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Answer(NamedTuple):
-    """A status, a body and its type."""
+    """A status, a body and its content type."""
 
     status: int
     body: bytes
@@ -38,7 +38,9 @@ class Answer(NamedTuple):
 
 
 class Endpoints:
-    """An HTTP server over three callables, asked at each request; none may wait. `start` once, then `stop`."""
+    """An HTTP server for three functions, called at each request; they must not block. Call `start`
+    once, then `stop`.
+    """
 
     def __init__(
         self,
@@ -48,16 +50,16 @@ class Endpoints:
         ready: Callable[[], Mapping[str, str | None]],
         connection_seconds: float = CONNECTION_SECONDS,
     ) -> None:
-        """metrics: body and content type, by the Accept header. health, ready: by check, None or what is wrong."""
+        """metrics: body and content type for an Accept header. health, ready: the problem of each check, or None."""
         self._metrics = metrics
         self._checks = {"/healthz": health, "/livez": health, "/readyz": ready}
         self._seconds = connection_seconds
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
-        """Those that are open, the oldest first."""
+        """Open connections, the oldest first."""
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Serve. Returns the address that is really bound. Raises InputError where it cannot be."""
+        """Serve. Returns the address that was bound. Raises InputError if it cannot be bound."""
         listening = bound(host, port, queue=_QUEUE)
         try:
             self._server = await asyncio.start_server(self._connected, sock=listening, limit=_MOST_BYTES)
@@ -73,7 +75,7 @@ class Endpoints:
         if self._server is not None:
             self._server.close()
         connections = list(self._connections)
-        for writer in self._connections.values():  # a cancelled task would be told as an error by the event loop
+        for writer in self._connections.values():  # the event loop would log a cancelled task as an error
             writer.transport.abort()
         await asyncio.gather(*connections, return_exceptions=True)
 
@@ -81,16 +83,16 @@ class Endpoints:
         task = cast("asyncio.Task[None]", asyncio.current_task())
         self._connections[task] = writer
         still_open = [each.transport for each in self._connections.values() if not each.transport.is_closing()]
-        for transport in still_open[:-MOST_CONNECTIONS]:  # whoever holds many open must not keep a probe out
+        for transport in still_open[:-MOST_CONNECTIONS]:  # a client with many connections must not block probes
             transport.abort()
         try:
             async with asyncio.timeout(self._seconds):
                 await self._serve(reader, writer)
         except (OSError, TimeoutError, EOFError):
-            pass  # the other side went away, or said nothing
+            pass  # the client disconnected, or sent nothing
         finally:
             del self._connections[task]
-            if writer.transport.get_write_buffer_size():  # the other side does not read: closing would wait for it
+            if writer.transport.get_write_buffer_size():  # the client does not read: close() would wait for it
                 writer.transport.abort()
             else:
                 writer.close()
@@ -105,9 +107,9 @@ class Endpoints:
             answer = self._answer(method, rest, head[1:])
         writer.write(_encoded(answer, with_body=method != "HEAD"))
         await writer.drain()
-        with suppress(OSError):  # the other side may have closed it by now
+        with suppress(OSError):  # the client may have disconnected
             writer.write_eof()
-        while await reader.read(_MOST_BYTES):  # until it closes: closing first, with bytes unread, loses the answer
+        while await reader.read(_MOST_BYTES):  # closing with unread bytes would lose the response
             pass
 
     def _answer(self, method: str, rest: str, headers: list[str]) -> Answer:
@@ -122,14 +124,16 @@ class Endpoints:
                 return Answer(200, *self._metrics(_header(headers, "accept")))
             if path in self._checks:
                 return _checked(path[1:], self._checks[path](), verbose="verbose" in parse_qs(query, True))
-        except Exception:  # (it is logged; whatever it is, the server goes on)
+        except Exception:  # no error may stop the server
             log.exception("a request failed: %s", path)
             return _text(500, "internal error: see the logs")
         return _text(404, "not found")
 
 
 def _checked(name: str, checks: Mapping[str, str | None], *, verbose: bool) -> Answer:
-    """As the API server answers: `ok`, or a line for each check where one fails or `?verbose` asks for them."""
+    """A response in the API server's format: `ok`, or a line for each check if one fails or the
+    client sets `?verbose`.
+    """
     failed = any(problem is not None for problem in checks.values())
     if not failed and not verbose:
         return _text(200, "ok")

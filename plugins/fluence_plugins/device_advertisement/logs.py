@@ -1,6 +1,6 @@
-"""Logs to standard error as the other commands write them, by `logging` alone.
+"""Logs to standard error in the format of the other commands, with only `logging`.
 
-The core's own set-up brings structlog, and with it rich where that is installed: a tenth of this process's memory.
+The core's setup imports structlog, and rich if it is installed: a tenth of this process's memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from session_scheduler.sdk.commands import LogFormat, LogLevel
 
 
 def log_to_stderr(level: LogLevel, form: LogFormat) -> None:
-    """Send this process's logs of `level` and above to standard error, one line each."""
+    """Write this process's logs of `level` and above to standard error, one line each."""
     number = logging.getLevelNamesMapping()[level.name]
     handler = logging.StreamHandler(sys.stderr)
     as_json = form is LogFormat.JSON
@@ -26,7 +26,7 @@ def log_to_stderr(level: LogLevel, form: LogFormat) -> None:
 
 
 class _JsonFormatter(logging.Formatter):
-    """A record as one line of ASCII, with the fields that the other commands' lines have."""
+    """A record as one line of ASCII, with the fields of the other commands' lines."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, without its end."""

@@ -1,4 +1,4 @@
-"""What the device plugin measures, for a scrape."""
+"""The metrics of the device plugin."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RESULTS: Final = {"registrations": ("ok", "refused", "unavailable"), "allocatio
 
 @dataclass(frozen=True, slots=True)
 class TypeState:
-    """One type at a moment. `problem`: what it lacks, None where the kubelet watches its devices."""
+    """The state of one type. `problem`: None if the kubelet watches its devices."""
 
     type: str
     devices: int
@@ -29,65 +29,67 @@ class TypeState:
 
 
 class Metrics:
-    """The registry of one process."""
+    """The registry of a process."""
 
     def __init__(self, version: str) -> None:
         """`version` is the product's."""
         disable_created_metrics()
         registry = self._registry = CollectorRegistry()
         ProcessCollector(namespace=PREFIX.rstrip("_"), registry=registry)
-        build = Gauge(PREFIX + "build_info", "1; what runs.", ("version", "python"), registry=registry)
+        build = Gauge(PREFIX + "build_info", "1; the versions in use.", ("version", "python"), registry=registry)
         build.labels(version, platform.python_version()).set(1)
         self._counters = {
             "registrations": Counter(
-                PREFIX + "registrations", "Tries to register a type.", ("type", "result"), registry=registry
+                PREFIX + "registrations", "Attempts to register a type.", ("type", "result"), registry=registry
             ),
             "allocations": Counter(
                 PREFIX + "allocations", "Requests for a container's devices.", ("type", "result"), registry=registry
             ),
         }
         self._loaded = Gauge(
-            PREFIX + "config_last_load_successful", "1 where the resources file could be used.", registry=registry
+            PREFIX + "config_last_load_successful",
+            "1 if the last load of the resources file succeeded.",
+            registry=registry,
         )
         self._loaded.set(1)
 
     def follow(self, states: Callable[[], Iterable[TypeState]]) -> None:
-        """Show these, asked at each scrape."""
+        """Expose these states, which are read at each scrape."""
         self._registry.register(_Types(states))
 
     def add_type(self, resource_type: str) -> None:
-        """Show its counters, from 0 on."""
+        """Expose a type's counters, from 0."""
         for name, counter in self._counters.items():
             for result in _RESULTS[name]:
                 counter.labels(resource_type, result)
 
     def remove_type(self, resource_type: str) -> None:
-        """Do not show its counters any more: types come and go."""
+        """Stop exposing a type's counters: types come and go."""
         for name, counter in self._counters.items():
             for result in _RESULTS[name]:
                 counter.remove(resource_type, result)
 
     def registered(self, resource_type: str, result: Literal["ok", "refused", "unavailable"]) -> None:
-        """A try to register ended so."""
+        """Count an attempt to register."""
         self._counters["registrations"].labels(resource_type, result).inc()
 
     def allocated(self, resource_type: str, result: Literal["ok", "refused"]) -> None:
-        """A request of the kubelet for a container's devices was answered so."""
+        """Count a request of the kubelet for a container's devices."""
         self._counters["allocations"].labels(resource_type, result).inc()
 
     def config_loaded(self, successful: bool) -> None:
-        """Whether the resources file, as it is now, could be used."""
+        """Set whether the last load of the resources file succeeded."""
         self._loaded.set(successful)
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
-        """The answer to a scrape and its content type, for the request's Accept header."""
+        """The response to a scrape and its content type, for the request's Accept header."""
         if "application/openmetrics-text" in accept:
             return generate_openmetrics(self._registry), OPENMETRICS
         return generate_latest(self._registry), TEXT
 
 
 class _Types:
-    """Gauges of the types that are offered, taken when they are asked for."""
+    """The gauges of the offered types, read at each scrape."""
 
     def __init__(self, states: Callable[[], Iterable[TypeState]]) -> None:
         self._states = states
@@ -99,10 +101,10 @@ class _Types:
         return self._families(list(self._states()))
 
     def _families(self, states: list[TypeState]) -> Iterator[Metric]:
-        yield _gauge("devices", "Devices that are offered.", {each.type: each.devices for each in states})
+        yield _gauge("devices", "Advertised devices.", {each.type: each.devices for each in states})
         yield _gauge("streams", "Open ListAndWatch streams.", {each.type: each.streams for each in states})
         yield _gauge(
-            "advertised", "1 where the kubelet watches them.", {each.type: each.problem is None for each in states}
+            "advertised", "1 if the kubelet watches the devices.", {each.type: each.problem is None for each in states}
         )
 
 

@@ -1,4 +1,4 @@
-"""The device plugin as a whole: which types are offered, and the one tick by which all of them notice what changed."""
+"""The device plugin: which types it offers, and the loop that checks all of them once a second."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class DevicePlugin:
-    """Offers types to the kubelet whose folder this is, `capacity` devices each."""
+    """Offers types to the kubelet of a directory, `capacity` devices each."""
 
     def __init__(
         self,
@@ -49,18 +49,18 @@ class DevicePlugin:
         metrics.follow(self.states)
 
     def states(self) -> list[TypeState]:
-        """Every type that is offered, sorted."""
+        """The states of all offered types, sorted."""
         return [self._offered[each][0].state() for each in sorted(self._offered)]
 
     def health(self) -> str | None:
-        """None while the loop makes progress."""
+        """None while the loop makes progress; else the problem."""
         silent = self._clock() - self._ticked
-        return None if silent < STUCK_SECONDS else f"nothing was looked at for {silent:.0f} s"
+        return None if silent < STUCK_SECONDS else f"the loop has not run for {silent:.0f} s"
 
     async def run(self, types: Sequence[str], resources: ResourcesFile | None, stop: asyncio.Event) -> None:
-        """Offer the types, and later those that the file has then, until `stop`. Leaves no socket behind."""
+        """Offer the types, and later those of the changed file, until `stop`. Removes all of its sockets at the end."""
         for name in remove_stale(self._folder):
-            log.info("removed %s, which nobody served any more", name)
+            log.info("removed the stale socket %s", name)
         try:
             async with asyncio.TaskGroup() as tasks:
                 await self._offer(types, tasks)
@@ -68,19 +68,19 @@ class DevicePlugin:
                 if resources is not None:
                     running.append(tasks.create_task(self._follow(resources, tasks)))
                 await stop.wait()
-                log.info("ending: the kubelet counts no devices until another one registers")
+                log.info("shutting down: the kubelet has no devices until another device plugin registers")
                 for task in (*running, *(task for _, task in self._offered.values())):
                     task.cancel()
         finally:
             await self._close()
 
     async def _watch_kubelet(self) -> None:
-        told = False
+        reported = False
         while True:
             kubelet = self._kubelet.identity()
-            if kubelet is None and not told:
-                log.warning("there is no kubelet in %s: waiting for one", self._folder)
-            told = kubelet is None
+            if kubelet is None and not reported:
+                log.warning("waiting for the kubelet in %s", self._folder)
+            reported = kubelet is None
             for advertisement, _ in self._offered.values():
                 advertisement.check(kubelet)
             self._ticked = self._clock()
@@ -95,7 +95,7 @@ class DevicePlugin:
             await self._offer(resource_types(config), tasks)
 
     async def _offer(self, types: Sequence[str], tasks: asyncio.TaskGroup) -> None:
-        """Offer these and no others: those that left are withdrawn first, all at once."""
+        """Offer exactly these types; first withdraw those that are gone, concurrently."""
         left = sorted(set(self._offered) - set(types))
         new = sorted(set(types) - set(self._offered))
         await asyncio.gather(*map(self._withdraw, left))
@@ -115,12 +115,12 @@ class DevicePlugin:
         await advertisement.close(withdraw=True)
         self._leaving.discard(advertisement)
         self._metrics.remove_type(resource_type)
-        log.info("%s is not in the configuration any more: withdrawn", resource_type)
+        log.info("withdrew %s, which the configuration no longer contains", resource_type)
 
     async def _close(self) -> None:
-        all_of_them = [*self._leaving, *(advertisement for advertisement, _ in self._offered.values())]
+        advertisements = [*self._leaving, *(advertisement for advertisement, _ in self._offered.values())]
         try:
             async with asyncio.timeout(_END_SECONDS):
-                await asyncio.gather(*(advertisement.close(withdraw=False) for advertisement in all_of_them))
-        except TimeoutError:  # the sockets are gone: that comes first
-            log.warning("servers did not stop within %.0f s: ending without them", _END_SECONDS)
+                await asyncio.gather(*(advertisement.close(withdraw=False) for advertisement in advertisements))
+        except TimeoutError:  # the sockets are already removed
+            log.warning("servers did not stop within %.0f s: exiting without them", _END_SECONDS)

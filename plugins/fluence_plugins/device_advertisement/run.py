@@ -1,4 +1,4 @@
-"""What the command runs: reads its settings, serves its endpoints, offers the types, ends on SIGTERM."""
+"""The main function of the device plugin: reads settings, serves the endpoints, offers the types, ends on SIGTERM."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what its C core writes is neither in our format nor of use
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's C core writes logs in a format of its own
 
 from fluence_plugins.device_advertisement.endpoints import Endpoints
 from fluence_plugins.device_advertisement.metrics import Metrics
@@ -24,7 +24,7 @@ from session_scheduler.sdk.signals import stop_on_signals
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The command's options as they were given."""
+    """The command's options as given."""
 
     resources: str | None
     capacity: int | None
@@ -34,7 +34,7 @@ class Settings:
 
 
 async def run(settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT. Raises InputError and its kind for what is wrong with the settings."""
+    """Run until SIGTERM or SIGINT. Raises InputError for wrong settings."""
     folder = _folder(settings.kubelet_dir)
     capacity = _capacity(settings.capacity)
     resources = ResourcesFile.configured(settings.resources)
@@ -66,5 +66,5 @@ def _folder(option: str) -> Path:
 def _capacity(option: int | None) -> int:
     name, units = ("--capacity", option) if option is not None else (CAPACITY_ENV, capacity_of_environment())
     if not 1 <= units <= MOST_DEVICES:
-        raise InputError(f"{name}: {units}: use a whole number from 1 to {MOST_DEVICES}: the kubelet takes no more")
+        raise InputError(f"{name}: {units}: use a whole number from 1 to {MOST_DEVICES}, the kubelet's limit")
     return units

@@ -1,4 +1,4 @@
-"""The gRPC service DevicePlugin of one type, at a socket of its own: ListAndWatch does not say which type is meant."""
+"""The gRPC service DevicePlugin of one type. Each type needs its own socket, because ListAndWatch names no type."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fluence_plugins.device_advertisement.metrics import Metrics
 
 SERVICE: Final = "v1beta1.DevicePlugin"
 OPTIONS: Final = api.DevicePluginOptions()
-"""Nothing is to be asked before a container starts, nor which devices are preferred: they are all the same."""
+"""The kubelet need not call PreStartContainer or GetPreferredAllocation: all devices are equal."""
 _WITHDRAW_SECONDS: Final = 2.0
 _MOST_CALLS: Final = 32
 _MOST_BYTES: Final = 4 << 20
@@ -28,13 +28,13 @@ _CHANNEL: Final = (
 
 
 class DevicePluginServer:
-    """`start`, then `stop` or `withdraw`, once each."""
+    """Call `start`, then `stop` or `withdraw`, once each."""
 
     def __init__(self, devices: Devices, metrics: Metrics) -> None:
         self.streams = 0
-        """How many ListAndWatch streams are open."""
+        """The number of open ListAndWatch streams."""
         self.opened = 0
-        """How many there were, those that ended too."""
+        """The number of all streams so far."""
         self._devices = devices
         self._metrics = metrics
         self._withdrawn = asyncio.Event()
@@ -42,24 +42,24 @@ class DevicePluginServer:
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, self._handlers()),))
 
     async def start(self, path: Path) -> None:
-        """Serve there. Raises OSError."""
+        """Serve at this path. Raises OSError."""
         try:
             self._server.add_insecure_port(f"unix:{path}")
-        except RuntimeError as error:  # what the library makes of it, without its reason
+        except RuntimeError as error:  # gRPC hides the reason
             raise OSError("it cannot be bound") from error
         starting = asyncio.create_task(self._server.start())
         try:
             await asyncio.shield(starting)
         except asyncio.CancelledError:
-            await asyncio.wait((starting,))  # a server of the library that has half begun cannot be stopped
+            await asyncio.wait((starting,))  # gRPC cannot stop a server that is still starting
             raise
 
     async def stop(self) -> None:
-        """End every call and stop, at once."""
+        """Cancel all calls and stop immediately."""
         await self._server.stop(None)
 
     async def withdraw(self) -> None:
-        """Tell every stream that there are no devices any more, let it end, and stop; takes two seconds at most."""
+        """Send every stream an empty device list, let it end, and stop; takes at most two seconds."""
         self._withdrawn.set()
         await self._server.stop(_WITHDRAW_SECONDS)
 

@@ -1,8 +1,8 @@
-"""Sockets in the kubelet's folder: put there whole, known again by inode, and removed only where they are still ours.
+"""Sockets in the kubelet's directory: created atomically, recognised by inode, and removed only if they are still ours.
 
-A server is bound under a temporary name, which is then renamed to the type's: so the name always leads to a server that
-listens, a successor replaces what is there in one step, and what the gRPC library removes when a server stops, the
-temporary name, is gone long since. Every call here is a system call or two.
+A server binds a temporary path, which is then renamed to the type's path. So the path always leads to a listening
+server, and a successor replaces it in one step. gRPC removes the bound path when a server stops; that is the temporary
+one, which no longer exists. Every function here makes a few system calls.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from fluence_plugins.device_advertisement.naming import (
 from session_scheduler.errors import InputError
 
 Identity = tuple[int, int, int]
-"""Device, inode and time of creation, in nanoseconds: an inode's number is soon used again."""
+"""Device, inode and creation time in nanoseconds, because inode numbers are reused soon."""
 _TEMPORARY: Final = f"{SOCKET_PREFIX}~"
-"""No type's name begins so."""
+"""No type's socket starts with it."""
 
 
 def identity(path: Path) -> Identity | None:
-    """What tells the socket of this name from another one that takes its place; None where there is no socket."""
+    """The identity of the socket at a path; None if there is no socket."""
     try:
         found = path.lstat()
     except OSError:
@@ -40,30 +40,32 @@ def identity(path: Path) -> Identity | None:
 
 
 def is_served(path: Path) -> bool:
-    """Whether a process listens there. A socket that a killed one left behind refuses."""
+    """Whether a process listens there. A socket left behind by a killed process refuses connections."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
         try:
             probe.connect(str(path))
         except (ConnectionRefusedError, FileNotFoundError):
             return False
-        except OSError:  # so many wait already that it must be listened to; or it is not for us to say
+        except OSError:  # a full backlog means a listener; other errors are inconclusive
             return True
     return True
 
 
 def check_folder(folder: Path) -> None:
-    """Raise InputError unless sockets can be put there."""
+    """Raise InputError unless sockets can be created there."""
     if not folder.is_dir():
-        raise InputError(f"--kubelet-dir: {folder}: no such folder: name that of the kubelet's kubelet.sock")
+        raise InputError(
+            f"--kubelet-dir: {folder}: no such directory: name the directory of the kubelet's kubelet.sock"
+        )
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"--kubelet-dir: {folder}: cannot be written: run as the user who may, root as a rule")
+        raise InputError(f"--kubelet-dir: {folder}: not writable: run as a user with write permission, usually root")
     most = LONGEST_SOCKET_PATH - 1 - LONGEST_SOCKET_NAME
     if len(os.fsencode(folder)) > most:
-        raise InputError(f"--kubelet-dir: {folder}: too long for paths of sockets: at most {most} bytes")
+        raise InputError(f"--kubelet-dir: {folder}: too long for socket paths: use at most {most} bytes")
 
 
 def remove_stale(folder: Path) -> list[str]:
-    """Remove sockets of ours that nobody serves, as a kill leaves them. Returns their names."""
+    """Remove our sockets that no process serves, left behind by a kill. Returns their names."""
     removed = []
     for path in sorted(folder.glob(f"{SOCKET_PREFIX}*{SOCKET_SUFFIX}")):
         found = identity(path)
@@ -75,46 +77,46 @@ def remove_stale(folder: Path) -> list[str]:
 
 
 class Place(Enum):
-    """What is at the name of our socket."""
+    """What is at the path of our socket."""
 
     OURS = "ours"
     FREE = "free"
-    """Nothing, or nothing that is served."""
+    """Nothing, or a socket that no process serves."""
     TAKEN = "taken"
     """A socket that another process serves."""
 
 
 class OwnSocket:
-    """A name in the folder, and the socket that we put there."""
+    """A path in the directory, and the socket that we created there."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.path = folder / name
         self._ours: Identity | None = None
 
     def temporary(self) -> Path:
-        """A new path to bind; it is as short as the name that it will have."""
+        """A new path to bind; it is no longer than the final one."""
         return self.path.with_name(f"{_TEMPORARY}{secrets.token_hex(6)}{SOCKET_SUFFIX}")
 
     def put(self, bound: Path) -> None:
-        """Give the socket its name, whatever has it now; only this user may connect. Raises OSError."""
+        """Move the socket to its path, replacing what is there; only this user may connect. Raises OSError."""
         bound.chmod(0o600)
         bound.rename(self.path)
         self._ours = identity(self.path)
 
     def place(self) -> Place:
-        """What the name leads to now."""
+        """What the path leads to now."""
         found = identity(self.path)
         if found and found == self._ours:
             return Place.OURS
         return Place.TAKEN if found and is_served(self.path) else Place.FREE
 
     def is_ours(self) -> bool:
-        """Whether the name leads to our socket: one system call."""
+        """Whether the path leads to our socket, with one system call."""
         return self._ours is not None and identity(self.path) == self._ours
 
     def remove(self) -> None:
-        """Remove the socket where it is still ours. Idempotent."""
+        """Remove the socket if it is still ours. Idempotent."""
         if self.is_ours():
-            with suppress(OSError):  # the folder is gone, or not ours to write any more
+            with suppress(OSError):  # the directory is gone or no longer writable
                 self.path.unlink()
         self._ours = None

@@ -1,5 +1,7 @@
-"""`fluence webhook`: mutating admission, which gives pods the environment that a placement fills in later.
+"""The mutating admission webhook, `fluence webhook`: injects environment variables whose values the scheduler writes
+later.
 
-A container's environment is fixed when its pod is created, but the match happens after that. So pods get variables
-that read the annotations which the scheduler writes when it binds. `handlers` is for those who add another handler.
+A container's environment is fixed when its pod is created, but the match happens later. So the webhook injects
+variables that read annotations, and the scheduler writes these annotations before it binds the pod. Authors of further
+handlers import `handlers`.
 """

@@ -1,7 +1,7 @@
-"""Admission reviews, in and out: bytes to an answer, without I/O.
+"""Decodes an AdmissionReview, calls the handler, and encodes the response. No I/O.
 
-Source: k8s.io/api/admission/v1. A review that is not one is told in one line (`MalformedError`); a well-formed one of
-something that the handler does not decide on is allowed as it is.
+Source: k8s.io/api/admission/v1. Invalid reviews raise `MalformedError`. Reviews of objects that do not concern the
+handler are allowed unchanged.
 """
 
 import base64
@@ -20,11 +20,11 @@ Result = Literal["patched", "unchanged", "refused"]
 _LONGEST_UID: Final = 256
 _NULL: Final = msgspec.Raw(b"null")
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeError, RecursionError, ValueError)
-"""What the decoder raises, of whatever bytes."""
+"""The errors that the decoder raises for arbitrary bytes."""
 
 
 class MalformedError(FluenceError):
-    """A request is no admission review. Its text is one line."""
+    """A request is not a valid AdmissionReview. The text is one line."""
 
 
 class _Kind(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ _decoder: Final = msgspec.json.Decoder(_Review)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a request, and the review to send back."""
+    """The result of a request, and the encoded response."""
 
     result: Result
     body: bytes
@@ -86,19 +86,19 @@ def _decoded(body: bytes) -> _Review:
         review = _decoder.decode(body)
         review.request.uid.encode()
     except _UNREADABLE as error:
-        raise MalformedError(f"this is no {KIND}: {_error_text(error)}") from None
+        raise MalformedError(f"expected an {KIND}: {_error_text(error)}") from None
     if (review.api_version, review.kind) != (API_VERSION, KIND):
-        raise MalformedError(f"this is no {KIND} of {API_VERSION}: let admissionReviewVersions be [v1]")
+        raise MalformedError(f"expected an {KIND} of {API_VERSION}: set admissionReviewVersions to [v1]")
     if not 0 < len(review.request.uid) <= _LONGEST_UID:
-        raise MalformedError(f"request.uid has to have 1 to {_LONGEST_UID} characters")
+        raise MalformedError(f"request.uid must have 1 to {_LONGEST_UID} characters")
     return review
 
 
 def _decision(request: _Request, handler: Handler) -> Sequence[Operation] | Refusal:
     kind = (request.kind.group, request.kind.kind)
-    concerned = kind in getattr(handler, "kinds", PODS)
-    through = (request.sub_resource or "") in getattr(handler, "sub_resources", WHOLE)
-    if not concerned or not through or request.operation not in handler.operations:
+    known_kind = kind in getattr(handler, "kinds", PODS)
+    known_sub_resource = (request.sub_resource or "") in getattr(handler, "sub_resources", WHOLE)
+    if not known_kind or not known_sub_resource or request.operation not in handler.operations:
         return []
     pod = _object(request.object, "object")
     if pod is None:
@@ -118,18 +118,18 @@ def _decision(request: _Request, handler: Handler) -> Sequence[Operation] | Refu
 
 
 def _object(raw: msgspec.Raw, field: str) -> dict[str, Any] | None:
-    """The JSON object that a field of the request is; None where it is something else. Raises MalformedError."""
+    """A field of the request as a JSON object; None if it is another value. Raises MalformedError."""
     try:
         found = msgspec.json.decode(raw)
     except _UNREADABLE as error:
-        raise MalformedError(f"request.{field} is no JSON: {_error_text(error)}") from None
+        raise MalformedError(f"request.{field} is not valid JSON: {_error_text(error)}") from None
     return found if isinstance(found, dict) else None
 
 
 def _error_text(error: Exception) -> str:
-    """What is wrong, without what was sent."""
+    """The problem, without the data that was sent."""
     if isinstance(error, RecursionError):
-        return "it is nested too deep"
+        return "it is nested too deeply"
     if isinstance(error, UnicodeError):
         return "it is not UTF-8"
     return " ".join(str(error).split())

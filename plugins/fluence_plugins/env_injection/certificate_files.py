@@ -1,4 +1,6 @@
-"""A certificate that another controller issues, such as cert-manager: read from files, and again when they change."""
+"""Serves a certificate that another controller, such as cert-manager, writes to files. Reloads the files when they
+change.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,7 +14,7 @@ from session_scheduler.errors import InputError
 
 
 class CertificateFiles:
-    """Serves the files. `run` is its task."""
+    """Loads the certificate from files. `run` is its task."""
 
     def __init__(
         self,
@@ -23,7 +25,7 @@ class CertificateFiles:
         metrics: WebhookMetrics,
         now: Callable[[], datetime],
     ) -> None:
-        """`serve` is called with certificate and key (PEM). Raises InputError where they cannot be used now."""
+        """`serve` is called with certificate and key (PEM). Raises InputError if they are unusable."""
         self._certificate = Path(certificate)
         self._key = Path(key)
         self._serve = serve
@@ -36,19 +38,19 @@ class CertificateFiles:
         self.check()
 
     async def run(self, every: float, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        """Check the files every so many seconds, without end; what was served goes on where they cannot be used."""
+        """Check the files at this interval, forever. If they become unusable, the last certificate stays in use."""
         while True:
             await sleep(every)
             try:
                 self.check()
             except InputError as error:
                 self._metrics.checked("failed")
-                if str(error) != self._problem:  # else it would be said every minute
-                    log.error("the certificate stays as it was: %s", error)
+                if str(error) != self._problem:  # log it only once
+                    log.error("cannot reload the certificate, keeping the old one: %s", error)
                 self._problem = str(error)
 
     def check(self) -> None:
-        """Serve what the files hold where that is something else. Raises InputError."""
+        """Load the files if they have changed. Raises InputError."""
         try:
             certificate, key = self._certificate.read_bytes(), self._key.read_bytes()
         except OSError as error:
@@ -60,16 +62,16 @@ class CertificateFiles:
                 self._serve(chain)
             except (DamagedError, OSError):
                 raise InputError(
-                    f"{self._certificate} and {self._key}: no certificate with its key: name files in PEM, the key "
-                    "without a pass phrase"
+                    f"{self._certificate} and {self._key}: not a certificate and its key: name PEM files, the key "
+                    "without a passphrase"
                 ) from None
             self._chain, self._expiry = chain, until
             self._metrics.serves(until)
-            log.info("a certificate is served that ends %s", until.isoformat())
+            log.info("serving a certificate that expires %s", until.isoformat())
         self._metrics.checked("ok")
         self._problem = None
 
     def problems(self) -> dict[str, str | None]:
-        """By check, what is missing."""
+        """The problem of each check, or None."""
         over = self._now() >= self._expiry
-        return {"certificate": f"it has expired: renew {self._certificate}" if over else None}
+        return {"certificate": f"the certificate has expired: renew {self._certificate}" if over else None}

@@ -1,9 +1,10 @@
-"""Reconciles the certificate: shared through the Secret, renewed before it expires, trusted by the configuration.
+"""Reconciles the certificate: stores it in a Secret, renews it before it expires, and sets it in the webhook
+configuration.
 
-Every replica does the same at every check, and none leads: the first creates or replaces the Secret (guarded by its
-resourceVersion), and the others use what they find there. The order matters when the CA changes: first the
-configuration trusts the new CA, and from the next check on its certificate is served, as API servers see a changed
-configuration a moment later. For the same reason a replica is ready when a check found it trusted already.
+All replicas do the same at each check, without a leader. The first one creates or replaces the Secret (guarded by its
+resourceVersion), and the others use it. When the CA changes, the order matters: first the configuration trusts the new
+CA, and only from the next check on, the replicas serve its certificate, because API servers see a changed configuration
+with a delay. For the same reason a replica is ready only when a check has found its CA already trusted.
 """
 
 import asyncio
@@ -22,54 +23,54 @@ from session_scheduler.sdk.dynamic_client import ClusterError, Conflict, Forbidd
 
 CHECK_SECONDS: Final = 60.0
 _FIRST_PAUSE: Final = 1.0
-"""After a check that failed; doubled each time, up to the ordinary time between checks."""
+"""The pause after a failed check; doubled each time, up to the normal interval."""
 _TRIES: Final = 5
-"""Attempts at a Secret that others change at the same time."""
+"""How often a write of the Secret is attempted while other replicas change it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SecretPlace:
-    """Where the Secret is."""
+    """The location of the Secret."""
 
     namespace: str
     name: str
 
     @property
     def collection(self) -> str:
-        """The path at which it is created."""
+        """The API path at which it is created."""
         return f"/api/v1/namespaces/{self.namespace}/secrets"
 
     @property
     def path(self) -> str:
-        """Its own path."""
+        """Its API path."""
         return f"{self.collection}/{self.name}"
 
 
 @dataclass(eq=False)
 class CertificateReconciler:
-    """One replica's part. `run` is its task; `check` reconciles everything once."""
+    """The reconciler of one replica. `run` is its task; `check` reconciles everything once."""
 
     api: KubeApi
     place: SecretPlace
     configuration: Configuration
     names: Sequence[str]
     serve: Callable[[Material], None]
-    """Called whenever other material is to be served from now on."""
+    """Called when other material must be served from now on."""
     metrics: WebhookMetrics
     now: Callable[[], datetime]
 
     def __post_init__(self) -> None:
         self._served: Material | None = None
         self._stored: Material | None = None
-        self._problem: str | None = "the Secret was not read yet"
+        self._problem: str | None = "the Secret has not been read yet"
         self._failing = False
         self._trusted = False
-        """Whether API servers trust what is served: a check found that the configuration did already."""
+        """Whether API servers trust the served certificate: a check found that the configuration already did."""
 
     async def run(
         self, every: float = CHECK_SECONDS, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
-        """Check every so many seconds, sooner where it failed; without end."""
+        """Check at this interval, or sooner after a failure; forever."""
         pause = _FIRST_PAUSE
         while True:
             try:
@@ -86,32 +87,34 @@ class CertificateReconciler:
         problem = str(error)
         if isinstance(error, Forbidden):
             problem += (
-                f": let the ServiceAccount create Secrets, get and update Secret {self.place.name}, and get and patch "
-                f"MutatingWebhookConfiguration {self.configuration.name}"
+                f": allow the ServiceAccount to create Secrets, get and update Secret {self.place.name}, "
+                f"and get and patch MutatingWebhookConfiguration {self.configuration.name}"
             )
-        if problem != self._problem:  # else it would be said every minute
-            log.error("the certificate could not be checked: %s", problem)
+        if problem != self._problem:  # log it only once
+            log.error("cannot check the certificate: %s", problem)
         self._problem, self._failing = problem, True
 
     def problems(self) -> dict[str, str | None]:
-        """By check, what keeps this replica from being of use; None where nothing does."""
+        """The problem of each check that makes this replica unusable, or None."""
         if self._served is None:
             return {"certificate": self._problem}
         over = self.now() >= expiry(self._served.certificate)
         return {
-            "certificate": f"it has expired; {self._problem or 'it will be renewed soon'}" if over else None,
-            "configuration": None if self._trusted else f"{self.configuration.name} was not seen to trust it yet",
+            "certificate": f"the certificate has expired: {self._problem or 'it will be renewed soon'}"
+            if over
+            else None,
+            "configuration": None if self._trusted else f"{self.configuration.name} does not trust the certificate yet",
         }
 
     # ------------------------------------------------------------------ one check
 
     async def check(self) -> None:
-        """Read or make the Secret, let the configuration trust it, serve it. Raises FluenceError."""
+        """Read or create the Secret, make the configuration trust it, and serve it. Raises FluenceError."""
         material = self._stored = await self._reconcile_secret()
         try:
             before = await self.configuration.trust(material.authorities)
         except ClusterError:
-            # Nobody knows what it trusts, other than what was served until now.
+            # The configuration's CAs are unknown, except the one that has been served until now.
             self._serve_if_trusted(
                 material, frozenset({signer(self._served)} if self._served and self._trusted else ())
             )
@@ -119,7 +122,7 @@ class CertificateReconciler:
         self._serve_if_trusted(material, before)
         self.metrics.checked("ok")
         if self._failing:
-            log.info("the certificate could be checked again")
+            log.info("the certificate check succeeds again")
         self._problem, self._failing = None, False
 
     def _serve_if_trusted(self, material: Material, trusted_before: frozenset[bytes] | None) -> None:
@@ -129,13 +132,13 @@ class CertificateReconciler:
             self._served = material
             until = expiry(material.certificate)
             self.metrics.serves(until)
-            log.info("a certificate is served that ends %s", until.isoformat())
+            log.info("serving a certificate that expires %s", until.isoformat())
         by = signer(self._served or material)
         self._trusted = trusted_before is None or by in trusted_before
         self.metrics.trusted(self.configuration.trusts(by))
 
     def _may_serve(self, material: Material, trusted_before: frozenset[bytes] | None) -> bool:
-        """Whether API servers trust the material by now, or what is served is of no use to them in any case."""
+        """Whether API servers already trust the material, or do not trust the served one anyway."""
         if self._served is None or trusted_before is None or signer(material) in trusted_before:
             return True
         return self.now() >= expiry(self._served.certificate) or signer(self._served) not in trusted_before
@@ -143,11 +146,11 @@ class CertificateReconciler:
     # ------------------------------------------------------------------ the Secret
 
     async def _reconcile_secret(self) -> Material:
-        """What the Secret holds after this replica did its part."""
+        """The Secret's material after this replica's update."""
         for _ in range(_TRIES - 1):
             try:
                 return await self._try_reconcile_secret()
-            except (Conflict, NotFound):  # another replica, or whoever deleted it, was first: look again
+            except (Conflict, NotFound):  # another client changed or deleted it: read it again
                 continue
         return await self._try_reconcile_secret()
 
@@ -165,28 +168,28 @@ class CertificateReconciler:
                 return material
             await self.api.replace(place.path, with_material(secret, material))
         self.metrics.written()
-        log.info("Secret %s/%s is written: %s", place.namespace, place.name, why)
+        log.info("wrote Secret %s/%s: %s", place.namespace, place.name, why)
         return material
 
     def _wanted(self, secret: Mapping[str, Any], now: datetime) -> tuple[Material, str | None]:
-        """What the Secret is to hold, and why it is to be written; None where it holds just that."""
+        """The material that the Secret must contain, and why it must be written; None if it contains just that."""
         try:
             found = material_of(secret)
             if found is None:
-                return self._new_keys(now, "it was empty; there are new keys")
+                return self._new_keys(now, "it was empty: created new keys")
             return renewed(found, self.names, now) or (found, None)
         except DamagedError as error:
-            log.error("Secret %s/%s cannot be used: %s", self.place.namespace, self.place.name, error)
+            log.error("Secret %s/%s is unusable: %s", self.place.namespace, self.place.name, error)
             return self._stored_or_new(now)
 
     def _stored_or_new(self, now: datetime) -> tuple[Material, str]:
-        """What was stored before, so that nothing changes for API servers and other replicas; else new keys."""
+        """The material stored earlier, so that nothing changes for API servers and other replicas; else new keys."""
         if self._stored is None:
-            return self._new_keys(now, "there are new keys")
+            return self._new_keys(now, "created new keys")
         due = renewed(self._stored, self.names, now)
-        return due or (self._stored, "the keys in use are stored again")
+        return due or (self._stored, "restored the keys in use")
 
     def _new_keys(self, now: datetime, why: str) -> tuple[Material, str]:
-        """New keys; other replicas serve the old ones for a little while, so these stay trusted."""
+        """New keys. The old ones stay trusted, because other replicas serve them a little longer."""
         trusted = b"" if self._stored is None else self._stored.authorities
         return make(self.names, now, trusted=trusted), why

@@ -1,4 +1,4 @@
-"""The Secret in which replicas share the CA and the certificate. A Secret without the label is never overwritten."""
+"""The Secret in which replicas share CA and certificate. The webhook never overwrites a Secret without its label."""
 
 import base64
 import binascii
@@ -10,23 +10,23 @@ from session_scheduler.errors import FluenceError
 
 LABEL: Final = "app.kubernetes.io/name"
 OWNER: Final = "fluence-webhook"
-"""The label's value on Secrets that are the webhook's."""
+"""The value of the label on the webhook's Secrets."""
 _KEYS: Final = {"ca.crt": "authorities", "ca.key": "authority_key", "tls.crt": "certificate", "tls.key": "key"}
 
 
 class ForeignSecretError(FluenceError):
-    """The Secret is not the webhook's."""
+    """The Secret does not belong to the webhook."""
 
 
 def new_secret(name: str, namespace: str, material: Material) -> dict[str, Any]:
-    """The Secret as it is created."""
+    """The Secret to create."""
     metadata = {"name": name, "namespace": namespace, "labels": {LABEL: OWNER}}
     data = _data(material)
     return {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata, "data": data}
 
 
 def with_material(secret: Mapping[str, Any], material: Material) -> dict[str, Any]:
-    """A Secret that was read, with other material: its resourceVersion guards the write."""
+    """An existing Secret with other material; its resourceVersion guards the write."""
     metadata = dict(secret["metadata"])
     metadata["labels"] = {**(metadata.get("labels") or {}), LABEL: OWNER}
     metadata.pop("managedFields", None)
@@ -34,9 +34,9 @@ def with_material(secret: Mapping[str, Any], material: Material) -> dict[str, An
 
 
 def material_of(secret: Mapping[str, Any]) -> Material | None:
-    """What the Secret holds; None where it is empty, as an administrator leaves it who wants new keys.
+    """The Secret's material; None if it is empty, for example because an administrator wants new keys.
 
-    Raises ForeignSecretError where it is not the webhook's, DamagedError where it cannot be used.
+    Raises ForeignSecretError if it does not belong to the webhook, DamagedError if it is unusable.
     """
     data = secret.get("data") or {}
     if not any(data.values()):
@@ -44,8 +44,8 @@ def material_of(secret: Mapping[str, Any]) -> Material | None:
     metadata = secret.get("metadata") or {}
     if (metadata.get("labels") or {}).get(LABEL) != OWNER:
         raise ForeignSecretError(
-            f"Secret {metadata.get('namespace')}/{metadata.get('name')} is not the webhook's: it lacks the label "
-            f"{LABEL}: {OWNER}; name another with --secret, or delete it if nobody uses it"
+            f"Secret {metadata.get('namespace')}/{metadata.get('name')} does not belong to the webhook: "
+            f"it lacks the label {LABEL}: {OWNER}; choose another with --secret, or delete it if it is unused"
         )
     material = Material(**{field: _decoded(data, key) for key, field in _KEYS.items()})
     check(material)

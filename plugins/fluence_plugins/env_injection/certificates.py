@@ -1,8 +1,8 @@
-"""The webhook's own CA and serving certificate: made, checked and renewed. Pure functions of what is given and a time.
+"""Creates, validates and renews the webhook's own CA and serving certificate. Pure functions of their input and a time.
 
-The serving certificate is renewed after two thirds of its life, and so is the CA. A new CA is trusted beside the old
-one for a while (`Lifetimes.overlap`), in which every replica comes to serve a certificate of the new one: ca.crt is at
-any time what a client has to trust.
+The serving certificate and the CA are each renewed after two thirds of their lifetime. A new CA is trusted beside the
+old one for a while (`Lifetimes.overlap`), until every replica serves a certificate of the new CA. ca.crt always
+contains the CAs that a client must trust.
 """
 
 import ipaddress
@@ -21,21 +21,21 @@ from session_scheduler.errors import FluenceError
 
 _DUE: Final = 2 / 3
 _MOST_NAMES: Final = 32
-"""Names that a certificate takes over from the one before it, besides the wanted ones, are as many at most."""
+"""The most names that a renewed certificate keeps from the old one, besides the wanted names."""
 
 
 class DamagedError(FluenceError):
-    """Keys and certificates that do not go together, or are none. Its text holds nothing of them."""
+    """Keys and certificates are invalid or do not match. The text contains no part of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """How long what is made here lasts."""
+    """The lifetimes of certificates."""
 
     authority: timedelta = timedelta(days=3650)
     serving: timedelta = timedelta(days=365)
     backdated: timedelta = timedelta(hours=1)
-    """Before now, when it begins: clocks differ."""
+    """How long before now a certificate becomes valid, because clocks differ."""
     overlap: timedelta = timedelta(hours=1)
     """How long an old CA is trusted beside a new one."""
 
@@ -45,7 +45,9 @@ LIFETIMES: Final = Lifetimes()
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What replicas share, each in PEM. `authorities` are the CA and, after it, older ones that are still trusted."""
+    """The material that replicas share, in PEM. `authorities` contains the CA, then older CAs that
+    are still trusted.
+    """
 
     authorities: bytes
     authority_key: bytes = field(repr=False)
@@ -66,22 +68,22 @@ class _Opened:
 
 
 def service_names(service: str, namespace: str, further: Iterable[str] = ()) -> list[str]:
-    """The names by which an API server, and others, reach the Service, then further host names and IP addresses."""
+    """The names by which API servers and others reach the Service, and further host names and IP addresses."""
     local = f"{service}.{namespace}"
     return list(dict.fromkeys([f"{local}.svc", f"{local}.svc.cluster.local", local, *map(_plain, further)]))
 
 
 def _plain(name: str) -> str:
-    """The name as a certificate gives it back."""
+    """The name in the form that a certificate returns."""
     general = _general(name)
     return str(general.value)
 
 
-# ------------------------------------------------------------------ making
+# ------------------------------------------------------------------ creation
 
 
 def make(names: Sequence[str], now: datetime, *, trusted: bytes = b"", lifetimes: Lifetimes = LIFETIMES) -> Material:
-    """A new CA and its certificate for `names`; `trusted` are older CAs (PEM) that stay trusted for a while."""
+    """A new CA and its certificate for `names`. `trusted`: older CAs (PEM) that stay trusted for a while."""
     key = ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"fluence-webhook CA {serial % 16**8:08x}")])
@@ -91,7 +93,7 @@ def make(names: Sequence[str], now: datetime, *, trusted: bytes = b"", lifetimes
         key_agreement=False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
     )  # fmt: skip
     authority = (
-        _begun(name, name, serial, now, lifetimes.authority, lifetimes)
+        _builder(name, name, serial, now, lifetimes.authority, lifetimes)
         .public_key(key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
@@ -114,7 +116,7 @@ def _with_certificate(
     serial = x509.random_serial_number()
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
     certificate = (
-        _begun(subject, authority.subject, serial, now, lifetimes.serving, lifetimes)
+        _builder(subject, authority.subject, serial, now, lifetimes.serving, lifetimes)
         .public_key(key.public_key())
         .add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -126,7 +128,7 @@ def _with_certificate(
     return Material(authorities, _key_pem(authority_key), _pem(certificate), _key_pem(key))
 
 
-def _begun(
+def _builder(
     subject: x509.Name, issuer: x509.Name, serial: int, now: datetime, life: timedelta, lifetimes: Lifetimes
 ) -> x509.CertificateBuilder:
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).serial_number(serial)
@@ -150,11 +152,11 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-# ------------------------------------------------------------------ checking
+# ------------------------------------------------------------------ validation
 
 
 def check(material: Material) -> None:
-    """Raises DamagedError unless keys and certificates go together."""
+    """Raise DamagedError unless keys and certificates match."""
     _opened(material)
 
 
@@ -177,28 +179,28 @@ def _certificates(pem: bytes, what: str) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError:
-        raise DamagedError(f"{what} holds no certificate") from None
+        raise DamagedError(f"{what} contains no certificate") from None
 
 
 def _public(certificate: x509.Certificate, what: str) -> object:
     try:
         return certificate.public_key()
     except (ValueError, UnsupportedAlgorithm):
-        raise DamagedError(f"{what} holds no usable certificate") from None
+        raise DamagedError(f"{what} contains no usable certificate") from None
 
 
 def _private(pem: bytes, what: str) -> ec.EllipticCurvePrivateKey:
     try:
         key = serialization.load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):  # a TypeError where it wants a password
-        raise DamagedError(f"{what} holds no usable key") from None
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: the key has a password
+        raise DamagedError(f"{what} contains no usable key") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise DamagedError(f"{what} holds no key of an elliptic curve")
+        raise DamagedError(f"{what} contains no elliptic-curve key")
     return key
 
 
 def signers(pem: bytes) -> frozenset[bytes]:
-    """The certificates in a bundle, each in its binary form; none where it is no bundle."""
+    """The certificates in a bundle, in DER; empty if it is not a valid bundle."""
     try:
         return frozenset(each.public_bytes(serialization.Encoding.DER) for each in x509.load_pem_x509_certificates(pem))
     except ValueError:
@@ -206,43 +208,43 @@ def signers(pem: bytes) -> frozenset[bytes]:
 
 
 def bundle_of(authorities: Iterable[bytes]) -> bytes:
-    """A bundle (PEM) of certificates in their binary form, always in the same order."""
+    """A bundle (PEM) of certificates in DER, always in the same order."""
     return b"".join(_pem(x509.load_der_x509_certificate(each)) for each in sorted(authorities))
 
 
 def signer(material: Material) -> bytes:
-    """The CA of the serving certificate, in its binary form."""
+    """The CA of the serving certificate, in DER."""
     return _certificates(material.authorities, "ca.crt")[0].public_bytes(serialization.Encoding.DER)
 
 
 def expiry(certificate: bytes) -> datetime:
-    """When the first certificate of a PEM ends. Raises DamagedError."""
+    """When the first certificate of a PEM expires. Raises DamagedError."""
     return _certificates(certificate, "tls.crt")[0].not_valid_after_utc
 
 
-# ------------------------------------------------------------------ renewing
+# ------------------------------------------------------------------ renewal
 
 
 def renewed(
     material: Material, names: Sequence[str], now: datetime, lifetimes: Lifetimes = LIFETIMES
 ) -> tuple[Material, str] | None:
-    """What is to replace the material now, and why; None where nothing is due. Raises DamagedError."""
+    """The replacement for the material, and the reason; None if nothing is due. Raises DamagedError."""
     opened = _opened(material)
     authority, *older = opened.authorities
     if _due(authority, now):
         trusted = b"".join(_pem(each) for each in opened.authorities if now < each.not_valid_after_utc)
-        return make(names, now, trusted=trusted, lifetimes=lifetimes), "the CA is renewed"
+        return make(names, now, trusted=trusted, lifetimes=lifetimes), "renewed the CA"
     over = now >= authority.not_valid_before_utc + lifetimes.backdated + lifetimes.overlap
     bundle = _pem(authority) if over else material.authorities
     theirs = _names(opened.certificate)
     missing = [name for name in names if name not in theirs]
     if missing or _due(opened.certificate, now):
-        why = f"the certificate lacks {missing[0]}" if missing else "the certificate is renewed"
+        why = f"the certificate lacks {missing[0]}" if missing else "renewed the certificate"
         kept = [name for name in theirs if name not in names][:_MOST_NAMES]
         covered = list(names) + kept
         return _with_certificate(bundle, opened.authority_key, authority, covered, now, lifetimes), why
     if older and over:
-        return replace(material, authorities=bundle), "the older CA is trusted no more"
+        return replace(material, authorities=bundle), "removed the older CA"
     return None
 
 

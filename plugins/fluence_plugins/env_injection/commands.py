@@ -18,11 +18,13 @@ _DNS_NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*")
 def webhook(
     *,
     handlers: Annotated[
-        str, typer.Option("--handlers", metavar="NAMES", help="What decides on pods, with commas between.")
+        str, typer.Option("--handlers", metavar="NAMES", help="The handlers, separated by commas.")
     ] = "fluxion",
     scheduler_names: Annotated[
         list[str] | None,
-        typer.Option("--scheduler-name", metavar="NAME", help="Whose pods these are; may be repeated. [fluence]"),
+        typer.Option(
+            "--scheduler-name", metavar="NAME", help="Mutate the pods of this scheduler; may be repeated. [fluence]"
+        ),
     ] = None,
     resources: Annotated[
         str | None,
@@ -30,7 +32,7 @@ def webhook(
     ] = None,
     sidecar_image: Annotated[
         str | None,
-        typer.Option("--sidecar-image", metavar="IMAGE", help="Of the container for pods with the label observe."),
+        typer.Option("--sidecar-image", metavar="IMAGE", help="The sidecar's image, for pods with the label observe."),
     ] = None,
     slurm_scheduler_name: Annotated[
         str, typer.Option("--slurm-scheduler-name", metavar="NAME", help="The schedulerName of pods that Slurm places.")
@@ -40,39 +42,51 @@ def webhook(
         typer.Option(
             "--managed-namespace",
             metavar="NAME",
-            help="Slurm places the default scheduler's pods here; may be repeated. [all that are sent]",
+            help="Slurm places the default scheduler's pods of this namespace; may be repeated. [all]",
         ),
     ] = None,
     scheduler_users: Annotated[
         list[str] | None,
-        typer.Option("--scheduler-user", metavar="USER", help="Who marks pods that Slurm has placed; may be repeated."),
+        typer.Option(
+            "--scheduler-user", metavar="USER", help="A user that may mark pods placed by Slurm; may be repeated."
+        ),
     ] = None,
-    host: Annotated[str, typer.Option("--host", help="The address to serve on.")] = "0.0.0.0",  # noqa: S104
-    tls_port: Annotated[int, typer.Option("--tls-port", min=0, max=65535, help="For API servers; 0 is any.")] = 8443,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="For metrics and probes; 0 is any.")] = 8080,
-    service: Annotated[str, typer.Option("--service", help="The Service that leads here.")] = "fluence-webhook",
-    namespace: Annotated[str, typer.Option("--namespace", help="Of the Service and the Secret.")] = "kube-system",
-    secret: Annotated[str, typer.Option("--secret", help="Where CA and certificate are.")] = "fluence-webhook-tls",  # noqa: S107
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "0.0.0.0",  # noqa: S104
+    tls_port: Annotated[
+        int, typer.Option("--tls-port", min=0, max=65535, help="The port for API servers; 0 for any.")
+    ] = 8443,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="The port for metrics and probes; 0 for any.")
+    ] = 8080,
+    service: Annotated[str, typer.Option("--service", help="The Service of this webhook.")] = "fluence-webhook",
+    namespace: Annotated[
+        str, typer.Option("--namespace", help="The namespace of the Service and the Secret.")
+    ] = "kube-system",
+    secret: Annotated[
+        str, typer.Option("--secret", help="The Secret with CA and certificate.")
+    ] = "fluence-webhook-tls",  # noqa: S107
     configuration: Annotated[
-        str, typer.Option("--configuration", help="The MutatingWebhookConfiguration whose caBundle is patched.")
+        str, typer.Option("--configuration", help="The MutatingWebhookConfiguration to patch.")
     ] = "fluence-webhook",
     dns_names: Annotated[
         list[str] | None,
-        typer.Option("--dns-name", metavar="NAME", help="A further host or IP of the certificate; may be repeated."),
+        typer.Option("--dns-name", metavar="NAME", help="A further host or IP for the certificate; may be repeated."),
     ] = None,
     check_interval: Annotated[
-        float, typer.Option("--check-interval", min=0.1, max=86400, help="Seconds between looks at the certificate.")
+        float, typer.Option("--check-interval", min=0.1, max=86400, help="Seconds between checks of the certificate.")
     ] = 60.0,
     tls_cert: Annotated[
-        str | None, typer.Option("--tls-cert", metavar="FILE", help="Serve this certificate; make and patch none.")
+        str | None, typer.Option("--tls-cert", metavar="FILE", help="Serve this certificate; create and patch none.")
     ] = None,
-    tls_key: Annotated[str | None, typer.Option("--tls-key", metavar="FILE", help="Its key.")] = None,
+    tls_key: Annotated[
+        str | None, typer.Option("--tls-key", metavar="FILE", help="The key of that certificate.")
+    ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     log_level: LogLevelOption = LogLevel.INFO,
     log_format: LogFormatOption = None,
 ) -> int:
-    """Put the device environment into new pods, until SIGTERM. SIGUSR1 writes its stacks to standard error.
+    """Inject the device environment into new pods, until SIGTERM. SIGUSR1 writes its stacks to standard error.
 
     Examples:
       fluence webhook --resources resources.yaml
@@ -120,7 +134,9 @@ def _checked(option: str, name: str) -> str:
         ipaddress.ip_address(name)
     except ValueError:
         if not _DNS_NAME.fullmatch(name):
-            raise InputError(f"{option}: {name!r} is no name of DNS: use lower-case letters, digits, - and .") from None
+            raise InputError(
+                f"{option}: {name!r} is not a valid DNS name: use lower-case letters, digits, - and ."
+            ) from None
     return name
 
 
@@ -128,5 +144,5 @@ def _files(certificate: str | None, key: str | None) -> tuple[str, str] | None:
     if certificate and key:
         return certificate, key
     if certificate or key:
-        raise InputError("--tls-cert and --tls-key: give both, or neither")
+        raise InputError("--tls-cert and --tls-key: set both or neither")
     return None

@@ -1,9 +1,9 @@
-"""The handler `fluxion`: downward-API variables for what a pod will be matched with.
+"""The handler `fluxion`: injects environment variables for the result of a pod's match.
 
-`FLUXION_BACKEND` and one `FLUXION_<KEY>` for each attribute key of the resources file, in every container and init
-container of every pod for our schedulers. Each reads an annotation that the scheduler writes when it binds the pod;
-without that annotation it is empty. Those of a pod that shares GPUs get `NVIDIA_VISIBLE_DEVICES`, too. Ephemeral
-containers are added by another subresource, and are left alone.
+Every container and init container of our schedulers' pods gets `FLUXION_BACKEND`, and one `FLUXION_<KEY>` for each
+attribute key of the resources file. Each variable reads an annotation that the scheduler writes when it binds the pod;
+without the annotation it is empty. Pods that share GPUs also get `NVIDIA_VISIBLE_DEVICES`. Ephemeral containers are
+added through another subresource and stay unchanged.
 """
 
 import asyncio
@@ -28,22 +28,24 @@ from fluence_plugins.resources.names import BACKEND_ENV
 from session_scheduler.model.gpu_shares import GPU, GPU_FRACTION, GPU_MEMORY
 
 GPUS_ENV: Final = "NVIDIA_VISIBLE_DEVICES"
-"""By this NVIDIA's container runtime knows which GPUs a container is to see."""
+"""NVIDIA's container runtime reads from it which GPUs a container sees."""
 MOST_VARIABLES: Final = 10_000
-"""In one pod: with more it is larger than what etcd takes by default, 1.5 MiB."""
+"""The most variables in one pod: with more, the pod exceeds etcd's default limit of 1.5 MiB."""
 
 
 class FluxionHandler:
-    """Injects the variables of a resources file that is followed; without a file there is the backend alone."""
+    """Injects the variables of a resources file, and reloads the file when it changes. Without a file: only the
+    backend.
+    """
 
-    operations: Collection[str] = frozenset({"CREATE"})  # a pod's environment cannot be changed later
+    operations: Collection[str] = frozenset({"CREATE"})  # a pod's environment is immutable
 
     def __init__(self, settings: HandlerSettings) -> None:
-        """Raises InputError where the resources file cannot be used."""
+        """Raises InputError if the resources file is unusable."""
         self._scheduler_names = settings.scheduler_names
         self._loaded = Gauge(
             "fluence_webhook_config_last_load_successful",
-            "1 where the resources file was usable when it was last read.",
+            "1 if the last load of the resources file succeeded.",
             registry=settings.registry,
         )
         self._file = ResourcesFile.configured(settings.resources)
@@ -55,7 +57,7 @@ class FluxionHandler:
         self._loaded.set(1)
 
     def contract(self) -> str:
-        """Each variable and its annotation."""
+        """The variables and their annotations, in one line for the log."""
         pairs = ", ".join(f"{env} <- annotation {annotation}" for env, annotation in self._contract.items())
         return f"environment contract: {pairs}"
 
@@ -64,9 +66,9 @@ class FluxionHandler:
         pod: Mapping[str, Any],
         request: AdmissionRequest,  # noqa: ARG002
     ) -> Sequence[Operation] | Refusal:
-        """Add what is missing; nothing where the pod is another scheduler's, or malformed.
+        """Add missing variables. Pods of other schedulers and malformed pods stay unchanged.
 
-        One that would be too large to be stored is refused where it asks for devices, and else left as it is.
+        A pod that would become too large is refused if it requests devices; otherwise it stays unchanged.
         """
         spec = pod.get("spec")
         if not isinstance(spec, dict):
@@ -80,8 +82,8 @@ class FluxionHandler:
         variables = self._variables_of(pod)
         count = sum(len(listed) for listed in containers.values())
         if count * len(variables) > MOST_VARIABLES:
-            asks = any(True for listed in containers.values() for each in listed for _ in devices_of(each))
-            return _too_many(count, len(variables)) if asks else []
+            has_devices = any(True for listed in containers.values() for each in listed for _ in devices_of(each))
+            return _too_many(count, len(variables)) if has_devices else []
         if not all(container.get("env") is None or are_objects(container["env"])
                    for listed in containers.values() for container in listed):  # fmt: skip
             return []
@@ -98,7 +100,7 @@ class FluxionHandler:
         return self._variables
 
     async def run(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        """Follow the resources file; the contract stays as it was while the file cannot be used."""
+        """Watch the resources file. If it is unusable, the last contract stays in use."""
         if self._file is None:
             return
         async for config in self._file.changes(failed=lambda _: self._loaded.set(0), sleep=sleep):
@@ -111,6 +113,6 @@ class FluxionHandler:
 def _too_many(containers: int, variables: int) -> Refusal:
     return Refusal(
         f"its {containers} containers would get {variables} environment variables each "
-        f"({BACKEND_ENV} and one for each attribute key of the resources file), {MOST_VARIABLES} at most are added "
-        "to a pod: use fewer containers, or have fewer attribute keys"
+        f"({BACKEND_ENV} and one for each attribute key of the resources file), but a pod can have at most "
+        f"{MOST_VARIABLES}: use fewer containers, or fewer attribute keys"
     )

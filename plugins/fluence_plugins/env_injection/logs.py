@@ -1,4 +1,4 @@
-"""What the webhook logs: every line of it begins with its name, as administrators search for it."""
+"""The webhook's logger: every line starts with the webhook's name, for which administrators can search."""
 
 import logging
 from collections.abc import MutableMapping
@@ -14,4 +14,4 @@ class _Prefixed(logging.LoggerAdapter[logging.Logger]):
 
 log: Final = _Prefixed(logging.getLogger(__package__))
 SILENT: Final = logging.Logger("fluence-webhook-http", logging.CRITICAL)
-"""What an HTTP server would log of malformed requests, with a traceback each: anybody could fill the logs."""
+"""Drops the HTTP server's logs of malformed requests: with a traceback for each, any client could fill the logs."""

@@ -1,4 +1,4 @@
-"""What the webhook measures, in a registry of its own. `docs/reference/webhook.md` is the list for administrators."""
+"""The webhook's metrics, in a registry of their own. `docs/reference/webhook.md` lists them for administrators."""
 
 import math
 import platform
@@ -18,68 +18,68 @@ CheckResult = Literal["ok", "failed"]
 
 
 class WebhookMetrics:
-    """One webhook's metrics. `exposition` is the answer to a scrape."""
+    """The metrics of one webhook. `exposition` is the response to a scrape."""
 
     def __init__(self, version: str = "") -> None:
         disable_created_metrics()
         registry = self.registry = CollectorRegistry()
         ProcessCollector(namespace=PREFIX.rstrip("_"), registry=registry)
-        build = Gauge(PREFIX + "build_info", "1; what runs.", ("version", "python"), registry=registry)
+        build = Gauge(PREFIX + "build_info", "1; the versions in use.", ("version", "python"), registry=registry)
         build.labels(version, platform.python_version()).set(1)
         self._requests = Counter(
-            PREFIX + "requests", "Admission reviews, by what became of them.", ("handler", "result"), registry=registry
+            PREFIX + "requests", "Admission reviews, by handler and result.", ("handler", "result"), registry=registry
         )
         self._seconds = Histogram(
-            PREFIX + "request_seconds", "From a request's headers to its answer.", ("handler",), buckets=SECONDS,
-            registry=registry,
+            PREFIX + "request_seconds", "Seconds from a request's headers to its response.", ("handler",),
+            buckets=SECONDS, registry=registry,
         )  # fmt: skip
         self._expiry = Gauge(
-            PREFIX + "certificate_expiry_timestamp_seconds", "When the certificate that is served ends.",
+            PREFIX + "certificate_expiry_timestamp_seconds", "When the served certificate expires.",
             registry=registry,
         )  # fmt: skip
         self._written = Counter(
-            PREFIX + "certificate_writes", "Times that this replica made, renewed or restored what the Secret holds.",
+            PREFIX + "certificate_writes", "How often this replica wrote the Secret: created, renewed or restored it.",
             registry=registry,
         )  # fmt: skip
         self._checks = Counter(
-            PREFIX + "certificate_checks", "Looks at the Secret and the configuration.", ("result",), registry=registry
+            PREFIX + "certificate_checks", "Checks of the Secret and the configuration.", ("result",), registry=registry
         )
         for result in get_args(CheckResult):
             self._checks.labels(result)
         self._trusted = Gauge(
-            PREFIX + "trusted", "1 where the configuration is there and trusts the certificate that is served.",
+            PREFIX + "trusted", "1 if the configuration exists and trusts the served certificate.",
             registry=registry,
         )  # fmt: skip
 
     def show_handler(self, name: str) -> None:
-        """Show a handler's series from the start, at 0."""
+        """Expose a handler's series from the start, with 0."""
         for result in get_args(RequestResult):
             self._requests.labels(name, result)
         self._seconds.labels(name)
 
     def request(self, handler: str, result: RequestResult, seconds: float) -> None:
-        """A request was answered so, after so long."""
+        """Count and time a request."""
         self._requests.labels(handler, result).inc()
         self._seconds.labels(handler).observe(seconds)
 
     def serves(self, until: datetime) -> None:
-        """Another certificate is served, which ends then."""
+        """Set the expiry of the newly served certificate."""
         self._expiry.set(until.timestamp())
 
     def written(self) -> None:
-        """This replica made, renewed or restored what the Secret holds."""
+        """Count a write of the Secret by this replica."""
         self._written.inc()
 
     def checked(self, result: CheckResult) -> None:
-        """Secret and configuration were looked at."""
+        """Count a check of the Secret and the configuration."""
         self._checks.labels(result).inc()
 
     def trusted(self, trusted: bool | None) -> None:
-        """Whether the configuration is there and trusts what is served; None where nobody here knows."""
+        """Set whether the configuration exists and trusts the served certificate; None if this is unknown."""
         self._trusted.set(math.nan if trusted is None else trusted)
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
-        """The answer to a scrape and its content type, for the request's Accept header."""
+        """The response to a scrape and its content type, for the request's Accept header."""
         if "application/openmetrics-text" in accept:
             return generate_openmetrics(self.registry), OPENMETRICS
         return generate_latest(self.registry), TEXT

@@ -1,4 +1,4 @@
-"""What handlers make their patches of: looks at objects that anybody may have sent, and JSON operations (RFC 6902)."""
+"""Builds JSON patches (RFC 6902), and reads untrusted objects safely. For handlers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeGuard
@@ -12,17 +12,17 @@ _AMOUNTS: Final = ("requests", "limits")
 
 
 def are_objects(listed: Any) -> TypeGuard[list[Object]]:
-    """Whether it is a list of JSON objects."""
+    """Whether a value is a list of JSON objects."""
     return isinstance(listed, list) and all(isinstance(each, dict) for each in listed)
 
 
 def objects_of(listed: Any) -> list[Object]:
-    """The list, where it is one of JSON objects; else an empty one."""
+    """The list if it contains only JSON objects; else an empty list."""
     return listed if are_objects(listed) else []
 
 
 def spec_of(template: Mapping[str, Any]) -> Object | None:
-    """The spec of a pod or of a template; None where its containers are not what containers can be."""
+    """The spec of a pod or template; None if its containers are malformed."""
     spec = template.get("spec")
     if not isinstance(spec, dict) or not all(are_objects(spec.get(field) or []) for field in LISTS):
         return None
@@ -30,7 +30,7 @@ def spec_of(template: Mapping[str, Any]) -> Object | None:
 
 
 def texts_of(owner: Mapping[str, Any], field: str) -> dict[str, str] | None:
-    """`metadata.labels` or `metadata.annotations`, empty where there are none; None where they are something else."""
+    """`metadata.labels` or `metadata.annotations`; empty if missing, None if malformed."""
     metadata = owner.get("metadata", {})
     found = metadata.get(field) if isinstance(metadata, dict) else metadata
     if found is None and metadata is not None:
@@ -41,7 +41,7 @@ def texts_of(owner: Mapping[str, Any], field: str) -> dict[str, str] | None:
 
 
 def controller_of(pod: Mapping[str, Any]) -> tuple[str, str]:
-    """Kind and name of what made the pod; empty where nothing did."""
+    """Kind and name of the pod's controller; empty if there is none."""
     metadata = pod.get("metadata")
     owners = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
     for owner in objects_of(owners):
@@ -52,12 +52,12 @@ def controller_of(pod: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def escaped(key: str) -> str:
-    """The key as a part of a JSON pointer (RFC 6901)."""
+    """The key as a segment of a JSON pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")
 
 
 def written(owner: Mapping[str, Any], path: str, field: str, texts: Mapping[str, str]) -> list[Operation]:
-    """The operations after which `metadata.<field>` of what lies at `path` says these texts, besides its own."""
+    """The operations that add these texts to `metadata.<field>` of the object at `path`."""
     known = texts_of(owner, field)
     missing = {key: text for key, text in texts.items() if known is None or known.get(key) != text}
     if not missing:
@@ -73,7 +73,9 @@ def written(owner: Mapping[str, Any], path: str, field: str, texts: Mapping[str,
 
 
 def variable(name: str, path: str) -> Object:
-    """A variable from a field of the pod, as the API server would complete it, so that nothing differs later."""
+    """A variable that reads a field of the pod. It has the API server's defaults, so a later comparison finds no
+    difference.
+    """
     return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
 
 
@@ -85,25 +87,26 @@ def annotation_variable(name: str, annotation: str) -> Object:
 def with_variables(container: Object, path: str, variables: Mapping[str, Object]) -> list[Operation]:
     """The operations for one container's env, at `path`.
 
-    Ours go before the user's own, which can then say $(FLUXION_BACKEND): only earlier variables are expanded.
+    Our variables go before the user's own, so that those can use $(FLUXION_BACKEND): only earlier variables are
+    expanded.
     """
     env = container.get("env")
     if env is None:
         return [{"op": "add", "path": path, "value": list(variables.values())}]
-    theirs = {name for each in env if isinstance(name := each.get("name"), str)}
-    missing = [value for name, value in variables.items() if name not in theirs]
+    existing = {name for each in env if isinstance(name := each.get("name"), str)}
+    missing = [value for name, value in variables.items() if name not in existing]
     return [{"op": "add", "path": f"{path}/{position}", "value": value} for position, value in enumerate(missing)]
 
 
 def each_container(spec: Mapping[str, Any]) -> Iterator[tuple[str, Object]]:
-    """The path of each init container and container of a pod's spec, and what it is."""
+    """The path and value of each init container and container in a pod's spec."""
     for field in LISTS:
         for index, container in enumerate(spec.get(field) or []):
             yield f"/spec/{field}/{index}", container
 
 
 def devices_of(container: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each device that the container asks for: `requests` or `limits`, and the resource's name."""
+    """The devices that the container requests: `requests` or `limits`, and the resource's name."""
     resources = container.get("resources")
     for field in _AMOUNTS:
         amounts = resources.get(field) if isinstance(resources, dict) else None
@@ -111,13 +114,13 @@ def devices_of(container: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield from ((field, name) for name in amounts if requested_type(name) is not None)
 
 
-def asks_for_device(spec: Mapping[str, Any]) -> bool:
-    """Whether some container of the spec asks for a device."""
+def requests_device(spec: Mapping[str, Any]) -> bool:
+    """Whether a container of the spec requests a device."""
     return any(True for _, container in each_container(spec) for _ in devices_of(container))
 
 
 def without_devices(spec: Mapping[str, Any]) -> list[Operation]:
-    """The operations after which no container asks for a device."""
+    """The operations that remove all device requests."""
     return [
         {"op": "remove", "path": f"{path}/resources/{field}/{escaped(name)}"}
         for path, container in each_container(spec) for field, name in devices_of(container)
@@ -131,7 +134,7 @@ def ours(spec: Mapping[str, Any], names: frozenset[str]) -> bool:
 
 
 def add_all(path: str, existing: Any, values: Sequence[Any]) -> list[Operation]:
-    """The operations that put values at the end of the list at `path`, which there may not be yet."""
+    """The operations that append values to the list at `path`, which may not exist yet."""
     if not existing:
         return [{"op": "add", "path": path, "value": list(values)}]
     return [{"op": "add", "path": f"{path}/-", "value": value} for value in values]

@@ -1,9 +1,9 @@
-"""The handler `quantum`: pods that share what one of them has done on a device, or that work each on its own.
+"""The handler `quantum`: splits the pods of a Job into a producer with a device and consumers that use its results.
 
-With the annotation `coordination: shared` the pod of completion index 0 becomes the producer, in a group of its own.
-The others become consumers: gated, without a device, told by annotations who is to run first. The scheduler opens the
-gate. `independent`, which is also what holds without the annotation, changes nothing. What is done to a pod follows
-from that pod alone; the group's size is written into a Job's template, before there are pods.
+With the annotation `coordination: shared`, the pod with completion index 0 becomes the producer, in a group of its own.
+The others become consumers: gated, without a device, and with annotations that name the producer. The scheduler removes
+the gate. `independent`, the default, changes nothing. The patch of a pod depends on that pod alone; the group's size is
+set in the Job's template before pods exist.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -22,29 +22,29 @@ ROLE_ENV: Final = "FLUENCE_COORDINATION_ROLE"
 JOB_ID_ENV: Final = "FLUENCE_QUANTUM_JOB_ID"
 GANG_GROUP_ENV: Final = "FLUENCE_GANG_GROUP"
 LONGEST_GROUP: Final = 63 - len(words.PRODUCER_SUFFIX)
-"""Characters that leave room for the producer's group in a label."""
+"""The most characters of a group, so that the producer's group fits into a label."""
 _DEPLOYMENT: Final = ("apps", "Deployment")
 _SHARED: Final = f"{words.COORDINATION}: {words.SHARED}"
 
 
 class QuantumHandler:
-    """Splits the pods of a Job into a producer and its consumers, and adds the sidecar where it is asked for."""
+    """Splits the pods of a Job into a producer and its consumers, and adds the sidecar on request."""
 
     operations: Collection[str] = frozenset({"CREATE"})
     kinds: Collection[tuple[str, str]] = (*PODS, JOB, _DEPLOYMENT)
 
     def __init__(self, settings: HandlerSettings) -> None:
-        """Raises InputError where the sidecar's image cannot be used."""
+        """Raises InputError if the sidecar's image is invalid."""
         self._scheduler_names = settings.scheduler_names
         self._image = checked_image(settings.sidecar_image) if settings.sidecar_image else None
 
     def contract(self) -> str:
-        """What is split, and what the sidecar is."""
-        image = self._image or f"none ({OPTION} is not given)"
+        """What the handler splits, and the sidecar's image, in one line for the log."""
+        image = self._image or f"none ({OPTION} is not set)"
         return f"coordination: pods with {_SHARED} become a producer and its consumers; sidecar: {image}"
 
     def mutate(self, pod: Mapping[str, Any], request: AdmissionRequest) -> Sequence[Operation] | Refusal:
-        """Split, where that is asked for; refuse what cannot be split, naming the field."""
+        """Split the pods on request; refuse those that cannot be split, and name the field."""
         if request.kind != "Pod":
             return self._workload(pod, request.kind)
         spec = patches.spec_of(pod)
@@ -53,19 +53,19 @@ class QuantumHandler:
         labels, annotations = patches.texts_of(pod, "labels"), patches.texts_of(pod, "annotations")
         if labels is None or annotations is None:
             return []
-        asked = _wrong(labels, annotations, "metadata")
-        if asked is not None:
-            return asked
+        wrong = _wrong(labels, annotations, "metadata")
+        if wrong is not None:
+            return wrong
         if words.ROLE in annotations:
-            return _unlike_its_role(annotations, spec) or []
+            return _wrong_role(annotations, spec) or []
         if annotations.get(words.COORDINATION) == words.SHARED:
             return self._member(pod, spec, labels, annotations)
         return self._observed(spec, labels, {})
 
     async def run(self) -> None:
-        """Nothing to follow."""
+        """Return at once: the handler watches nothing."""
 
-    # ------------------------------------------------------------------ who makes pods
+    # ------------------------------------------------------------------ workloads
 
     def _workload(self, workload: Mapping[str, Any], kind: str) -> Sequence[Operation] | Refusal:
         template = template_of(workload, self._scheduler_names)
@@ -73,25 +73,25 @@ class QuantumHandler:
         annotations = patches.texts_of(template, "annotations") if template is not None else None
         if template is None or labels is None or annotations is None:
             return []
-        asked = _wrong(labels, annotations, "spec.template.metadata")
-        if asked is not None or annotations.get(words.COORDINATION) != words.SHARED:
-            return asked or []
+        wrong = _wrong(labels, annotations, "spec.template.metadata")
+        if wrong is not None or annotations.get(words.COORDINATION) != words.SHARED:
+            return wrong or []
         if kind != JOB[1]:
             return Refusal(
-                f"{_SHARED}: the pods of a {kind} are all alike, and none of them is the producer: use a Job with "
+                f"{_SHARED}: all pods of a {kind} are equal, and none of them can be the producer: use a Job with "
                 "spec.completionMode Indexed"
             )
         spec = workload["spec"]
         refused = _unshareable(workload, spec, labels)
         if refused is not None:
             return refused
-        said, size = annotations.get(GROUP_SIZE_ANNOTATION), pods_at_once(spec, kind)
-        if said is None:
+        text, size = annotations.get(GROUP_SIZE_ANNOTATION), pods_at_once(spec, kind)
+        if text is None:
             return patches.written(template, TEMPLATE, "annotations", {GROUP_SIZE_ANNOTATION: str(size)})
         where = f"spec.template.metadata.annotations[{GROUP_SIZE_ANNOTATION}]"
-        wrong = wrong_size(said, where)
-        if wrong is None and int(said) > size:
-            wrong = Refusal(f"{where}: {said} pods are to start together, and spec.parallelism is {size}: remove it")
+        wrong = wrong_size(text, where)
+        if wrong is None and int(text) > size:
+            wrong = Refusal(f"{where} is {text}, but spec.parallelism is {size}: remove the annotation")
         return wrong or []
 
     # ------------------------------------------------------------------ pods
@@ -134,64 +134,67 @@ class QuantumHandler:
     def _observed(
         self, spec: Mapping[str, Any], labels: Mapping[str, str], variables: Mapping[str, str]
     ) -> Sequence[Operation] | Refusal:
-        """The sidecar, where the pod asks for it."""
+        """The operations that add the sidecar, if the pod requests it."""
         if labels.get(words.OBSERVE_LABEL) != "true":
             return []
         where = f"metadata.labels[{words.OBSERVE_LABEL}]"
         if self._image is None:
-            return Refusal(f"{where}: the webhook has no image for {CONTAINER}: give it {OPTION}, or remove the label")
-        if not patches.asks_for_device(spec):
+            return Refusal(f"{where}: the webhook has no image for {CONTAINER}: set {OPTION}, or remove the label")
+        if not patches.requests_device(spec):
             return Refusal(
-                f"{where}: the pod asks for no {REQUEST_PREFIX}…, and there is nothing to observe: remove the label"
+                f"{where}: the pod requests no {REQUEST_PREFIX}…, so there is nothing to observe: remove the label"
             )
         return with_sidecar(spec, self._image, variables)
 
 
 def _wrong(labels: Mapping[str, str], annotations: Mapping[str, str], where: str) -> Refusal | None:
-    """The refusal of a value that says nothing."""
-    said = (
+    """The refusal of an unknown value; None if all are valid."""
+    values = (
         (labels, "labels", words.OBSERVE_LABEL, ("true", "false")),
         (annotations, "annotations", words.COORDINATION, (words.SHARED, words.INDEPENDENT)),
         (annotations, "annotations", words.DEPENDS_KIND, words.KINDS),
         (annotations, "annotations", words.ROLE, (words.PRODUCER, words.CONSUMER)),
     )
-    for texts, field, key, known in said:
+    for texts, field, key, known in values:
         if key in texts and texts[key] not in known:
             return Refusal(
-                f"{where}.{field}[{key}]: {shown(texts[key])} is not one of {', '.join(known)}: correct or remove it"
+                f"{where}.{field}[{key}]: expected one of {', '.join(known)}, got {shown(texts[key])}: "
+                "correct or remove it"
             )
     return None
 
 
-def _unlike_its_role(annotations: Mapping[str, str], spec: Mapping[str, Any]) -> Refusal | None:
-    """The refusal of a pod that says what only this handler says, without what goes with it."""
+def _wrong_role(annotations: Mapping[str, str], spec: Mapping[str, Any]) -> Refusal | None:
+    """The refusal of a pod whose role annotation does not match its gates; None if it matches."""
     gated = any(gate.get("name") == words.GATE for gate in patches.objects_of(spec.get("schedulingGates")))
     consumes = annotations[words.ROLE] == words.CONSUMER
     if annotations.get(words.COORDINATION) == words.SHARED and gated == consumes:
         return None
     return Refusal(
-        f"metadata.annotations[{words.ROLE}]: the webhook gives pods their roles: create it without that annotation"
+        f"metadata.annotations[{words.ROLE}]: only the webhook sets this annotation: create the pod without it"
     )
 
 
 def _unshareable(workload: Mapping[str, Any], spec: Mapping[str, Any], labels: Mapping[str, str]) -> Refusal | None:
-    """Why a Job's pods cannot be a producer and its consumers."""
+    """The refusal of a Job whose pods cannot be a producer and its consumers; None if they can."""
     parallelism = spec.get("parallelism", 1)
     inner = spec["template"]["spec"]
     metadata = workload.get("metadata")
     name = labels.get(GROUP_LABEL) or (metadata.get("name") if isinstance(metadata, dict) else None) or ""
     if spec.get("completionMode") != "Indexed":
-        why = "spec.completionMode: the pod of index 0 is the producer, and without Indexed there is none"
+        why = "spec.completionMode: the producer is the pod with index 0: set Indexed"
     elif spec.get("completions") != parallelism or not isinstance(parallelism, int) or not 1 <= parallelism <= LARGEST:
-        why = "spec.completions: is not spec.parallelism: all pods are to be there at once"
+        why = "spec.completions: all pods must run at once: set it equal to spec.parallelism"
     elif "backoffLimitPerIndex" in spec and spec["backoffLimitPerIndex"] is not None:
-        why = "spec.backoffLimitPerIndex: the producer could fail for good, and its consumers wait: use backoffLimit"
+        why = "spec.backoffLimitPerIndex: the producer could fail while its consumers wait: use backoffLimit"
     elif "schedulingGroup" in inner:
         why = "spec.template.spec.schedulingGroup: a PodGroup cannot be split: remove it"
-    elif not patches.asks_for_device(inner):
-        why = f"spec.template.spec.containers: none asks for a {REQUEST_PREFIX}…, and there is nothing to share"
+    elif not patches.requests_device(inner):
+        why = f"spec.template.spec.containers: none requests a {REQUEST_PREFIX}…, so there is nothing to share"
     elif isinstance(name, str) and len(name) > LONGEST_GROUP:
-        why = f"its group {shown(name)} has more than {LONGEST_GROUP} characters: give its pods the label {GROUP_LABEL}"
+        why = (
+            f"its group {shown(name)} has more than {LONGEST_GROUP} characters: add the label {GROUP_LABEL} to its pods"
+        )
     else:
         return None
     return Refusal(f"{_SHARED}: {why}")
@@ -200,27 +203,25 @@ def _unshareable(workload: Mapping[str, Any], spec: Mapping[str, Any], labels: M
 def _no_member(
     group: str, size: int | None, spec: Mapping[str, Any], annotations: Mapping[str, str], *, of_job: bool
 ) -> Refusal | None:
-    """Why a pod can be neither producer nor consumer."""
+    """The refusal of a pod that can be neither producer nor consumer; None if it can."""
     index = annotations.get(words.INDEX, "")
     if not (index.isascii() and index.isdigit()):
-        why = f"metadata.annotations[{words.INDEX}]: tells the producer, 0, from its consumers: use an Indexed Job"
+        why = f"metadata.annotations[{words.INDEX}]: the producer is the pod with index 0: use an Indexed Job"
     elif not group:
-        why = f"metadata.labels[{GROUP_LABEL}]: is missing, and no Job made the pod: give it"
+        why = f"metadata.labels[{GROUP_LABEL}]: is missing, and no Job owns the pod: add the label"
     elif len(group) > LONGEST_GROUP:
-        why = (
-            f"its group {shown(group)} has more than {LONGEST_GROUP} characters: give it a shorter label {GROUP_LABEL}"
-        )
+        why = f"its group {shown(group)} has more than {LONGEST_GROUP} characters: use a shorter label {GROUP_LABEL}"
     elif size is None:
         why = (
-            f"metadata.annotations[{GROUP_SIZE_ANNOTATION}]: is no number of pods from 1 to {LARGEST}: give it, or let "
-            "the webhook see the Job when that is created"
+            f"metadata.annotations[{GROUP_SIZE_ANNOTATION}]: expected a number of pods from 1 to {LARGEST}: set it, or "
+            "send the Job's creation to the webhook"
         )
     elif "schedulingGroup" in spec and not of_job:
         why = "spec.schedulingGroup: a PodGroup cannot be split: remove it"
-    elif not patches.asks_for_device(spec):
-        why = f"spec.containers: none asks for a {REQUEST_PREFIX}…, and there is nothing to share"
+    elif not patches.requests_device(spec):
+        why = f"spec.containers: none requests a {REQUEST_PREFIX}…, so there is nothing to share"
     elif not all(patches.are_objects(container.get("env") or []) for _, container in patches.each_container(spec)):
-        return Refusal(f"{_SHARED}: spec.containers: env is no list of variables")
+        return Refusal(f"{_SHARED}: spec.containers: env is not a list of variables")
     else:
         return None
     return Refusal(f"{_SHARED}: {why}")
@@ -234,7 +235,7 @@ def _texts(pod: Mapping[str, Any], group: str, annotations: Mapping[str, str]) -
 
 
 def _roles(spec: Mapping[str, Any], variables: Mapping[str, Any]) -> list[Operation]:
-    """The role in every container that is not the sidecar; what the user gave stays."""
+    """The operations that add the role to all containers except the sidecar; the user's own variables stay."""
     return [
         operation for path, container in patches.each_container(spec) if container.get("name") != CONTAINER
         for operation in patches.with_variables(container, f"{path}/env", variables)

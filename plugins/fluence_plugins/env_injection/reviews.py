@@ -1,7 +1,7 @@
-"""The HTTP side of admission: `POST /mutate/<handler>`, within its limits.
+"""The HTTP side of admission: serves `POST /mutate/<handler>`, within limits.
 
-A request's time counts from its headers on and includes its body. What clients send is answered 200 or 4xx, the latter
-with one line of text; 503 says that too many requests are under way, 500 that a handler failed.
+The deadline of a request starts with its headers and includes its body. The status is 200, or 4xx with one line of text
+for invalid requests, 503 if too many requests are in flight, and 500 if a handler failed.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from fluence_plugins.env_injection.logs import log
 from fluence_plugins.env_injection.metrics import RequestResult, WebhookMetrics
 
 DEADLINE_SECONDS: Final = 5.0
-"""For a whole request; the configuration's timeoutSeconds is the same."""
+"""The deadline of a request; equal to the configuration's timeoutSeconds."""
 MAX_BODY: Final = 3 << 20
-"""Bytes of a review: twice the largest object that etcd stores by default, as there may be an old and a new one."""
+"""The most bytes of a review: twice the largest object that etcd stores by default, for the old and the new object."""
 SMALL_BODY: Final = 128 << 10
-"""Bytes of a review that is read whatever else is under way: of nearly every one."""
+"""A review of at most this many bytes is read at once, however many requests are in flight; nearly all are smaller."""
 MOST_REQUESTS: Final = 24
-"""Larger requests that are read at once; further ones wait. With bodies of the largest size they are 72 MiB."""
+"""The most larger requests that are read at the same time; others wait. With the largest bodies they need 72 MiB."""
 _JSON: Final = "application/json"
 _HEADERS: Final = {"Server": "fluence", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
@@ -36,7 +36,7 @@ class _Outcome(NamedTuple):
 
 
 class Reviews:
-    """Answers reviews. `application` is what an HTTP server serves."""
+    """Answers reviews. An HTTP server serves its `application`."""
 
     def __init__(
         self,
@@ -51,16 +51,16 @@ class Reviews:
         self._deadline = deadline
         self._slots = asyncio.Semaphore(most_requests)
         self.draining = False
-        """Whether connections are to be closed after their next answer."""
+        """Whether connections are closed after their next response."""
         self.answered = 0
-        """How many requests have had an answer."""
+        """The number of responses so far."""
         self.answered_at: WeakKeyDictionary[asyncio.BaseTransport, int] = WeakKeyDictionary()
-        """By connection that has asked for something, how many requests had an answer when it last asked or got one."""
+        """By connection with a request: the number of responses when it last sent a request or got a response."""
         for name in handlers:
             metrics.show_handler(name)
 
     def application(self) -> web.Application:
-        """A new application, without logs."""
+        """A new application, without access logs."""
         application = web.Application(client_max_size=MAX_BODY)
         application.router.add_post("/mutate/{handler}", self._post)
         application.on_response_prepare.append(self._prepare)
@@ -76,8 +76,8 @@ class Reviews:
         name = request.match_info["handler"]
         handler = self._handlers.get(name)
         if handler is None:
-            return _line(404, f"there is no such handler: this webhook has {', '.join(self._handlers)}")
-        if request.transport is not None:  # it has asked: what it waits for is bounded by the deadline
+            return _line(404, f"unknown handler: this webhook has {', '.join(self._handlers)}")
+        if request.transport is not None:  # the deadline limits how long it waits
             self.answered_at[request.transport] = self.answered
         started = perf_counter()
         outcome = await self._outcome(request, name, handler)
@@ -97,21 +97,21 @@ class Reviews:
                 return _decided(await request.read(), name, handler)
         except TimeoutError:
             if began:
-                return _Outcome("late", _line(408, "the review did not arrive in time"))
-            return _Outcome("busy", _line(503, "too many reviews are under way"))
+                return _Outcome("late", _line(408, "the request body did not arrive in time"))
+            return _Outcome("busy", _line(503, "too many reviews are in flight"))
         except web.HTTPRequestEntityTooLarge:
             return _too_large()
         except web.RequestPayloadError:
-            return _Outcome("malformed", _line(400, "the body is broken off, or wrongly encoded"))
+            return _Outcome("malformed", _line(400, "the body is incomplete, or wrongly encoded"))
 
     def _slot(self, request: web.Request) -> AbstractAsyncContextManager[None]:
-        """What a request must have to be read."""
+        """The slot that a request needs before its body is read."""
         length = request.content_length
         return nullcontext() if length is not None and length <= SMALL_BODY else self._slots
 
 
 def _refused(request: web.Request) -> _Outcome | None:
-    """What can be said by the headers alone."""
+    """The response to a request that is invalid by its headers alone; None if they are valid."""
     if request.content_type != _JSON or request.headers.get("Content-Encoding", "identity") != "identity":
         return _Outcome("malformed", _line(415, f"send {_JSON}, not compressed"))
     if (request.content_length or 0) > MAX_BODY:
@@ -120,7 +120,7 @@ def _refused(request: web.Request) -> _Outcome | None:
 
 
 def _too_large() -> _Outcome:
-    response = _line(413, f"a review may have {MAX_BODY} bytes")
+    response = _line(413, f"a review may have at most {MAX_BODY} bytes")
     response.force_close()
     return _Outcome("malformed", response)
 
@@ -130,7 +130,7 @@ def _decided(body: bytes, name: str, handler: Handler) -> _Outcome:
         decided = answer(body, handler)
     except MalformedError as error:
         return _Outcome("malformed", _line(400, str(error)))
-    except Exception:  # noqa: BLE001 (it is logged; whatever it is, the API server goes by its failurePolicy)
+    except Exception:  # noqa: BLE001 (after any error the API server applies its failurePolicy)
         log.exception("handler %s failed", name)
         return _Outcome("failed", _line(500, "internal error: see the webhook's log"))
     return _Outcome(decided.result, web.Response(body=decided.body, content_type=_JSON))

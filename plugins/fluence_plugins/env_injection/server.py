@@ -1,7 +1,6 @@
-"""The HTTPS server: connections, within their limits, for an HTTP application.
+"""The HTTPS server: accepts connections, within limits, and serves an HTTP application on them.
 
-Connections are accepted here and not by asyncio's own server, which bounds neither them nor those whose TLS handshake
-is under way.
+asyncio's own server limits neither connections nor TLS handshakes in flight, so this module accepts connections itself.
 """
 
 import asyncio
@@ -17,22 +16,25 @@ from fluence_plugins.env_injection.logs import SILENT, log
 from fluence_plugins.env_injection.reviews import Reviews
 
 GREETING_SECONDS: Final = 5.0
-"""For a TLS handshake, and after it for the first request's headers."""
+"""The limit for a TLS handshake, and then for the first request's headers."""
 IDLE_SECONDS: Final = 100.0
-"""How long a connection is kept for further requests: API servers close theirs after 90 s, and should be first."""
+"""How long an idle connection stays open. API servers close theirs after 90 s, and should be first."""
 MOST_CONNECTIONS: Final = 256
-"""Handshakes included. A further one takes the place of that which was quiet for longest: whoever holds many open keeps
-nobody out, and an API server opens another."""
+"""The most connections, including handshakes. A further one replaces the one that has been idle for longest. So a
+client with many connections blocks no other, and an API server opens a new one.
+"""
 STOP_SECONDS: Final = 1.0
-"""How long requests under way may take when the server stops, and then again their cancellation."""
+"""How long requests in flight may take at shutdown, and then again their cancellation."""
 _MAX_HEADER: Final = 8192
 _QUEUE: Final = 128
 _PAUSE: Final = 0.05
-"""Before the next try to accept, where the system refuses one."""
+"""The pause before another attempt to accept, after the system refused one."""
 
 
 def tls_context() -> ssl.SSLContext:
-    """Of TLS 1.2 and above, still without a certificate. No session is resumed: each sees the certificate of now."""
+    """A TLS context for 1.2 and above, without a certificate yet. Sessions are not resumed, so each sees the current
+    certificate.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
@@ -42,17 +44,18 @@ def tls_context() -> ssl.SSLContext:
 
 
 def load_chain(context: ssl.SSLContext, chain: bytes) -> None:
-    """Serve this certificate with its key (PEM) from the next handshake on; the key is on no disk at any time.
+    """Serve this certificate and its key (PEM) from the next handshake on. The key is never written to a disk.
 
-    Raises OSError (ssl.SSLError is one) where they do not go together; then what was served before goes on. That is
-    tried on another context: OpenSSL takes a certificate before it looks at the key, and has lost the old pair by then.
+    Raises OSError (such as ssl.SSLError) if they do not match; then the old certificate stays in use. So the function
+    first loads them into another context: OpenSSL replaces the certificate before it checks the key, and would lose the
+    old pair.
     """
     file = os.memfd_create("chain", os.MFD_CLOEXEC)
     try:
         with os.fdopen(os.dup(file), "wb") as writing:
             writing.write(chain)
         for loading in (tls_context(), context):
-            # A key with a pass phrase is refused: without this one would be asked for on the terminal.
+            # Without this, OpenSSL would ask for the passphrase of a key on the terminal. Now it refuses such a key.
             loading.load_cert_chain(f"/proc/self/fd/{file}", password=lambda: b"")
     finally:
         os.close(file)
@@ -71,7 +74,7 @@ class TlsServer:
         most_connections: int = MOST_CONNECTIONS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`context` has a certificate by now."""
+        """`context` must have a certificate."""
         self._socket = listening
         self._context = context
         self._reviews = reviews
@@ -79,16 +82,16 @@ class TlsServer:
         self._most_connections = most_connections
         self._sleep = sleep
         self._greeting_tasks: dict[asyncio.Task[None], None] = {}
-        """The oldest first."""
+        """Handshakes in flight, the oldest first."""
         self._open: dict[asyncio.Transport, int] = {}
-        """By connection, when it was made, in requests answered until then."""
+        """Open connections, with the number of responses when each was established."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._runner = web.AppRunner(
             reviews.application(),
             access_log=None,
             logger=SILENT,
             keepalive_timeout=IDLE_SECONDS,
-            lingering_time=0,  # a body that is too large is not read
+            lingering_time=0,  # do not read bodies that are too large
             max_line_size=_MAX_HEADER,
             max_field_size=_MAX_HEADER,
             auto_decompress=False,
@@ -96,7 +99,7 @@ class TlsServer:
         )
 
     async def start(self) -> None:
-        """Accept connections from now on."""
+        """Start to accept connections."""
         await self._runner.setup()
         self._socket.listen(_QUEUE)
         self._own(asyncio.ensure_future(self._accept()))
@@ -104,7 +107,7 @@ class TlsServer:
         log.info("serving admission on https://%s:%s", f"[{host}]" if ":" in host else host, port)
 
     async def stop(self) -> None:
-        """Accept no more, let what is under way end for a moment, close everything. Idempotent."""
+        """Stop accepting, let requests in flight finish for a moment, and close everything. Idempotent."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -121,7 +124,7 @@ class TlsServer:
         while True:
             try:
                 connection, _ = await loop.sock_accept(self._socket)
-            except OSError:  # the other side is gone already, or there are too many files
+            except OSError:  # the client is gone, or too many files are open
                 await asyncio.sleep(_PAUSE)
                 continue
             self._close_surplus()
@@ -130,7 +133,7 @@ class TlsServer:
             self._own(greeting)
 
     def _close_surplus(self) -> None:
-        """Close those that have been quiet for longest, where there are as many as there may be."""
+        """Close the connections that have been idle for longest, if the limit is reached."""
         self._open = {known: made for known, made in self._open.items() if not known.is_closing()}
         surplus = len(self._greeting_tasks) + len(self._open) + 1 - self._most_connections
         quiet = sorted(self._open, key=lambda known: self._reviews.answered_at.get(known, self._open[known]))
@@ -141,7 +144,7 @@ class TlsServer:
             next(iter(self._greeting_tasks)).cancel()
 
     async def _greet(self, connection: socket.socket) -> None:
-        """Shake hands; close the connection where no request follows in time."""
+        """Do the TLS handshake; close the connection if no request follows in time."""
         try:
             transport = await self._transport(connection)
         finally:
@@ -162,7 +165,7 @@ class TlsServer:
                 server, connection, ssl=self._context, ssl_handshake_timeout=self._greeting,
                 ssl_shutdown_timeout=STOP_SECONDS,
             )  # fmt: skip
-        except OSError:  # no TLS, none that we speak, or not in time; whoever that was knows it
+        except OSError:  # no TLS, an unsupported version, or too late; the client knows
             connection.close()
             return None
         return transport

@@ -1,7 +1,7 @@
-"""The container that watches a device's queue beside the workload, where a pod asks for it by the label `observe`.
+"""The sidecar `fluence-sidecar`, which watches a device's queue for a pod with the label `observe`.
 
-It is a sidecar of Kubernetes' own kind (an init container that is always restarted): it ends with the workload, and no
-Job waits for it. It may do nothing that the workload may not; what it is to say it writes, with the workload's account.
+It is a sidecar container of Kubernetes (an init container that always restarts): it ends with the workload, and a Job
+does not wait for it. It has no more rights than the workload, and reports with the workload's account.
 """
 
 import re
@@ -23,27 +23,28 @@ _MEMORY: Final = {"requests": {"memory": "64Mi"}, "limits": {"memory": "256Mi"}}
 
 
 def checked_image(image: str) -> str:
-    """The image, where it always names the same. Raises InputError."""
+    """Validate an image, which must be pinned by a tag or digest. Raises InputError."""
     name, _, digest = image.partition("@")
     tag = name.rpartition("/")[2].partition(":")[2]
     if not _IMAGE.fullmatch(image):
-        raise InputError(f"{OPTION}: {shown(image)} is no image: give registry/name:tag or registry/name@sha256:…")
-    if not digest and tag in ("", "latest"):
         raise InputError(
-            f"{OPTION}: {shown(image)} is another image every day: give a tag other than latest, or a digest"
+            f"{OPTION}: {shown(image)} is not a valid image: use registry/name:tag or registry/name@sha256:…"
         )
+    if not digest and tag in ("", "latest"):
+        raise InputError(f"{OPTION}: {shown(image)} is not pinned: use a tag other than latest, or a digest")
     return image
 
 
 def has_sidecar(spec: Mapping[str, Any]) -> bool:
-    """Whether a pod has the container by now, or another of its name."""
+    """Whether a pod already has the container, or another one of its name."""
     return any(container.get("name") == CONTAINER for _, container in patches.each_container(spec))
 
 
 def with_sidecar(spec: Mapping[str, Any], image: str, variables: Mapping[str, str]) -> list[Operation]:
-    """The operations that add it, unless it is there. `variables` are further ones.
+    """The operations that add the sidecar, unless the pod has it. `variables` are additional environment variables.
 
-    What the first container reads of Secrets and ConfigMaps it reads, too: credentials for the device's queue.
+    The sidecar also gets the first container's variables from Secrets and ConfigMaps: the credentials for the device's
+    queue.
     """
     if has_sidecar(spec):
         return []
@@ -55,8 +56,8 @@ def with_sidecar(spec: Mapping[str, Any], image: str, variables: Mapping[str, st
         {"name": "FLUENCE_OBSERVE", "value": "true"},
         *({"name": name, "value": value} for name, value in variables.items()),
     ]
-    taken = {each["name"] for each in env}
-    env += [each for each in _read_elsewhere(spec) if each.get("name") not in taken]
+    reserved = {each["name"] for each in env}
+    env += [each for each in _referenced(spec) if each.get("name") not in reserved]
     container = {
         "name": CONTAINER, "image": image, "imagePullPolicy": "IfNotPresent", "restartPolicy": "Always", "env": env,
         "resources": _MEMORY,
@@ -66,7 +67,7 @@ def with_sidecar(spec: Mapping[str, Any], image: str, variables: Mapping[str, st
     return patches.add_all("/spec/initContainers", spec.get("initContainers"), [container])
 
 
-def _read_elsewhere(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _referenced(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
     containers = patches.objects_of(spec.get("containers"))
     env = patches.objects_of(containers[0].get("env")) if containers else []
     return [

@@ -1,4 +1,4 @@
-"""`fluence webhook`: one replica's life, from its first look at the certificate to its end."""
+"""The server of `fluence webhook`: one replica from its first certificate check to its shutdown."""
 
 import asyncio
 import ssl
@@ -25,13 +25,14 @@ from session_scheduler.sdk.signals import background, first_of, stop_on_signals
 from session_scheduler.sdk.sockets import bound
 
 LEAVING_SECONDS: Final = 2.0
-"""How long new connections are still taken after SIGTERM: proxies hear of a replica that leaves a moment later, and a
-pod whose review finds no server is created without its environment."""
+"""How long the server accepts new connections after SIGTERM. Proxies see the end of a replica with a delay, and a pod
+whose review finds no server is created without its environment.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookOptions:
-    """What the command's options say; see `docs/reference/webhook.md`."""
+    """The command's options; see `docs/reference/webhook.md`."""
 
     handlers: tuple[str, ...] = ("fluxion",)
     scheduler_names: frozenset[str] = frozenset({"fluence"})
@@ -50,7 +51,7 @@ class WebhookOptions:
     dns_names: tuple[str, ...] = ()
     check_seconds: float = CHECK_SECONDS
     files: tuple[str, str] | None = None
-    """The certificate's and the key's file, where somebody else makes them."""
+    """The files of certificate and key, if another controller writes them."""
     kubeconfig: str | None = None
     context: str | None = None
 
@@ -88,7 +89,7 @@ class _Replica:
         self._leaving = False
 
     async def run(self, stack: AsyncExitStack, stop: asyncio.Event) -> None:
-        """Until `stop` is set."""
+        """Run until `stop` is set."""
         options = self._options
         listening = stack.enter_context(bound(options.host, options.tls_port, ("--host", "--tls-port")))
         certificate = await self._make_certificate(stack)
@@ -110,7 +111,7 @@ class _Replica:
         self._serving = True
         await first_of(stop.wait(), beside=tasks)
         self._leaving = self._reviews.draining = True
-        log.info("stopping: reviews under way may end")
+        log.info("stopping: finishing reviews in flight")
         await asyncio.sleep(LEAVING_SECONDS)
 
     async def _make_certificate(self, stack: AsyncExitStack) -> _Certificate:
@@ -132,7 +133,7 @@ class _Replica:
         try:
             self._serve_chain(material.chain)
         except ssl.SSLError as error:
-            raise DamagedError(f"the certificate cannot be served: {error.reason}") from None
+            raise DamagedError(f"cannot serve the certificate: {error.reason}") from None
 
     def _serve_chain(self, chain: bytes) -> None:
         """Raises ssl.SSLError."""
@@ -141,8 +142,8 @@ class _Replica:
 
     def _ready(self, certificate: _Certificate) -> Mapping[str, str | None]:
         if self._leaving:
-            return {"serving": "this replica ends"}
-        return {"serving": None if self._serving else "reviews are not served yet"} | certificate.problems()
+            return {"serving": "this replica is shutting down"}
+        return {"serving": None if self._serving else "not serving reviews yet"} | certificate.problems()
 
 
 def _now() -> datetime:

@@ -1,8 +1,7 @@
-"""The MutatingWebhookConfiguration that leads here: its caBundle is patched, wherever it differs, and nothing else.
+"""Patches the caBundle of the MutatingWebhookConfiguration where it differs, and nothing else.
 
-Only webhooks that lead to the webhook's own Service, or to a URL whose host the certificate names, are its own. A CA
-that they trust and that is not wanted any more stays for a while: some replica may serve a certificate of it until it
-has looked into the Secret again.
+It patches only webhooks that call the webhook's own Service, or a URL whose host is in the certificate. A trusted CA
+that is no longer wanted stays for a while: a replica may serve a certificate of it until it reads the Secret again.
 """
 
 import base64
@@ -21,7 +20,7 @@ _TRIES: Final = 5
 
 
 class Configuration:
-    """One configuration, which may be missing, or come and go."""
+    """A MutatingWebhookConfiguration, which may not exist, or be created and deleted."""
 
     def __init__(
         self,
@@ -33,7 +32,7 @@ class Configuration:
         hosts: Collection[str],
         now: Callable[[], datetime],
     ) -> None:
-        """`hosts` are the names in the certificate."""
+        """`hosts`: the names in the certificate."""
         self.name = name
         self._api = api
         self._service = (namespace, service)
@@ -42,27 +41,27 @@ class Configuration:
         self._missing: str | None = None
         self._now = now
         self._unwanted: dict[bytes, datetime] = {}
-        """CAs that are trusted and not wanted, and when that was seen first."""
+        """Trusted CAs that are no longer wanted, and when that was first seen."""
 
-    # ------------------------------------------------------------------ what is known of it
+    # ------------------------------------------------------------------ state
 
     def trusts(self, signer: bytes) -> bool:
-        """Whether it leads here and trusts this CA."""
+        """Whether it calls this webhook and trusts this CA."""
         return self._trusted is not None and signer in self._trusted
 
-    # ------------------------------------------------------------------ what is done with it
+    # ------------------------------------------------------------------ updates
 
     async def trust(self, authorities: bytes) -> frozenset[bytes] | None:
-        """Let it trust these CAs (PEM). Raises ClusterError.
+        """Make it trust these CAs (PEM). Raises ClusterError.
 
-        Returns the CAs, in binary form, that all its webhooks which lead here trusted already, and when they were
-        looked at before this; None where none leads here. Of what changed since, API servers may not have heard.
+        Returns the CAs (DER) that all of its webhooks for this Service trusted both now and at the last check; None if
+        it has no such webhook. API servers may not know of later changes yet.
         """
         last = self._trusted or frozenset()
         for _ in range(_TRIES - 1):
             try:
                 return await self._once(authorities, last)
-            except Conflict:  # somebody else changed it meanwhile
+            except Conflict:  # another client changed it
                 continue
         return await self._once(authorities, last)
 
@@ -70,12 +69,12 @@ class Configuration:
         try:
             found = await self._api.get(_PATH + self.name)
         except NotFound:
-            self._leads_nowhere("it is not there; apply it, or no pod is given its environment")
+            self._not_ours("it does not exist: apply it, or no pod gets its environment")
             return None
         ours = {each["name"]: _signers(each["clientConfig"].get("caBundle") or "") for each in self._ours(found)}
         if not ours:
             where = "/".join(self._service)
-            self._leads_nowhere(f"none of its webhooks leads to Service {where}: correct it, or --service")
+            self._not_ours(f"none of its webhooks calls Service {where}: correct it, or --service")
             return None
         self._missing = None
         self._trusted = frozenset[bytes].intersection(*ours.values())
@@ -84,12 +83,12 @@ class Configuration:
         stale = [name for name, trusted in ours.items() if trusted != wanted]
         if stale:
             await self._patch(found["metadata"]["resourceVersion"], stale, wanted)
-            log.info("the caBundle of MutatingWebhookConfiguration %s is patched", self.name)
+            log.info("patched the caBundle of MutatingWebhookConfiguration %s", self.name)
         self._trusted = wanted
         return before
 
     def _still_trusted(self, trusted: frozenset[bytes], authorities: bytes) -> frozenset[bytes]:
-        """Those of the trusted CAs that are not wanted, and not yet for long."""
+        """The trusted CAs that have not been unwanted for long."""
         now = self._now()
         unwanted = trusted - signers(authorities)
         self._unwanted = {ca: since for ca, since in self._unwanted.items() if ca in unwanted}
@@ -103,9 +102,9 @@ class Configuration:
         patch = {"metadata": {"resourceVersion": version}, "webhooks": webhooks}
         await self._api.patch(_PATH + self.name, patch, STRATEGIC_MERGE_PATCH)
 
-    def _leads_nowhere(self, why: str) -> None:
+    def _not_ours(self, why: str) -> None:
         self._trusted = None
-        if self._missing != why:  # else it would be said every minute
+        if self._missing != why:  # log it only once
             log.warning("MutatingWebhookConfiguration %s: %s", self.name, why)
         self._missing = why
 

@@ -1,1 +1,1 @@
-"""Remote pools that tell over NATS what they have become Kueue's flavors and queues, as a MasterQueue says."""
+"""The plugin `master-queue`: creates Kueue's flavors and queues from the resources that remote pools publish."""

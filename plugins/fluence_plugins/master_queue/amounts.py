@@ -1,7 +1,6 @@
-"""Quotas: amounts of the resources that pools have, exact, and written as Kubernetes itself would write them.
+"""Quotas: exact amounts of the resources that pools offer, in the form in which the API server writes them.
 
-An amount that is written as the API server rewrites it stays as it is, so that comparing what is there with what
-should be there finds no difference.
+In this form equal amounts are equal texts, so comparing actual with desired objects finds no difference.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from session_scheduler.model.meta import Quantity
 from session_scheduler.model.quantity import QuantityError, billionths
 
 RESOURCES: Final = ("cpu", "memory", "pods", "nvidia.com/gpu")
-"""What a pool has quotas of, in the order in which queues cover it."""
+"""The resources that a pool has quotas of, in the order in which queues cover them."""
 _UNIT: Final = 10**9
 _MILLI: Final = 10**6
 _LARGEST: Final = {"memory": 2**60}
@@ -23,24 +22,24 @@ _DECIMAL: Final = ("k", "M", "G", "T", "P", "E")
 
 
 def amount(resource: str, value: object) -> int:
-    """A quota in thousandths of the resource's unit, rounded down: to whole units of what cannot be divided.
+    """A quota in thousandths of the resource's unit. It is rounded down to whole units, except for cpu.
 
-    Raises QuantityError, which says what is wrong with the value, where it is none that a pool could have.
+    Raises QuantityError with the problem if the value is not a valid quota.
     """
     if not isinstance(value, str | int | float) or isinstance(value, bool):
-        raise QuantityError(f"{shown(value)} is no quantity: write a number or a text, as 8, 500m or 4Gi")
+        raise QuantityError(f"{shown(value)} is not a valid quantity: write a number or a text, such as 8, 500m or 4Gi")
     if isinstance(value, int) and abs(value) >= 2**63:
-        raise QuantityError("is larger than any quantity: write what there is")
+        raise QuantityError("is larger than any quantity: write the actual amount")
     exact = billionths(value)
     if exact < 0:
         raise QuantityError(f"{shown(value)} is negative: write 0 or more")
     if exact > _LARGEST.get(resource, _LARGEST_COUNT) * _UNIT:
-        raise QuantityError(f"{shown(value)} is more than anybody has: write what there is")
+        raise QuantityError(f"{shown(value)} is larger than the limit: write the actual amount")
     return exact // _MILLI if resource == "cpu" else exact // _UNIT * 1000
 
 
 def amount_text(resource: str, thousandths: int) -> str:
-    """The amount in the form that Kubernetes gives it."""
+    """The amount in the API server's form."""
     if thousandths % 1000:
         return f"{thousandths}m"
     number = thousandths // 1000
@@ -59,7 +58,7 @@ def _scaled(number: int, step: int, suffixes: tuple[str, ...]) -> str:
 
 
 def amounts(values: dict[str, Quantity]) -> dict[str, int]:
-    """The amounts of those known resources that can be read, in the order of RESOURCES."""
+    """The valid amounts of known resources, in the order of RESOURCES."""
     found: dict[str, int] = {}
     for resource in RESOURCES:
         if resource in values:

@@ -1,4 +1,4 @@
-"""The plugin's arguments, and the configuration of its own server."""
+"""The arguments of the plugin `master-queue`, and the configuration of its own server."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ KIND: Final = "MasterQueueConfiguration"
 
 
 class MasterQueueArguments(PluginArguments):
-    """`args` of the plugin `master-queue`.
+    """The `args` of the plugin `master-queue`.
 
-    connectors: how NATS servers are reached, by the name that a natsConnector gives; for one that is no URL.
-    statusSeconds: how old the time of a pool's last message may be in the status.
+    connectors: the settings of NATS servers, by the name in natsConnector. statusSeconds: how old the time of a pool's
+    last message in the status may be.
     """
 
     connectors: Mapping[Annotated[str, Field(min_length=1, max_length=253)], ConnectorSettings] = {}
@@ -27,13 +27,13 @@ class MasterQueueArguments(PluginArguments):
 
 
 class Election(LeaderElection):
-    """By a Lease of its own, also where only other fields are given: the scheduler holds its own while it runs."""
+    """The Lease of this server. Its default name differs from the scheduler's, which holds a Lease of its own."""
 
     name: Annotated[str, Field(min_length=1)] = "fluence-master-queue"
 
 
 class MasterQueueConfiguration(MasterQueueArguments):
-    """The whole configuration of `fluence master-queue`: the plugin's arguments, and what `fluence run` has, too."""
+    """The configuration of `fluence master-queue`: the plugin's arguments, and settings that `fluence run` also has."""
 
     api_version: Literal["fluence.flux-framework.org/v1alpha1"] = API_VERSION
     kind: Literal["MasterQueueConfiguration"] = KIND

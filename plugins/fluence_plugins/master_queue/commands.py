@@ -12,14 +12,15 @@ from session_scheduler.sdk.commands import LogFormat, LogLevel
 def master_queue(
     *,
     config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="The configuration; else the default one.")
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="The configuration file; without it, the defaults apply."),
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     log_level: LogLevelOption = LogLevel.INFO,
     log_format: LogFormatOption = None,
 ) -> int:
-    """Keep Kueue's queues in step with MasterQueues and remote pools, until SIGTERM.
+    """Reconcile Kueue's queues with MasterQueues and remote pools, until SIGTERM.
 
     SIGUSR1 writes its stacks to standard error.
 

@@ -1,4 +1,4 @@
-"""What can be wrong with what a pool sends and with what a user writes."""
+"""The errors of pools' messages, of users' input, and of connections."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from session_scheduler.errors import FluenceError, InputError
 
 
 class MessageError(FluenceError):
-    """A message that cannot be read at all, in one line; nothing of it applies."""
+    """A message is invalid as a whole and is ignored. The text is one line."""
 
 
 class PatternError(InputError):
-    """A text that is no regular expression. The message goes on from the field's name."""
+    """A text is not a valid regular expression. The message continues a sentence that starts with the field's name."""
 
 
 class ConnectionFailedError(FluenceError):
-    """A NATS server could not be reached, or does not take what it is told. One line, without secrets."""
+    """A NATS server could not be reached, or rejects a request. The text is one line, without secrets."""
 
 
 class RefusedSubjectError(FluenceError):
-    """A server does not let this user subscribe or publish to a subject. `subject` is in lower case."""
+    """A server does not permit this user to subscribe or publish to a subject. `subject` is in lower case."""
 
     def __init__(self, subject: str, what: str) -> None:
         self.subject = subject
@@ -26,8 +26,8 @@ class RefusedSubjectError(FluenceError):
 
 
 class DroppedMessagesError(FluenceError):
-    """A message that had come was thrown away, since too many wait or it is too large."""
+    """A received message was dropped, because too many messages wait or it is too large."""
 
 
 class LeavingError(FluenceError):
-    """A server is about to shut down, and lets its clients go to another one."""
+    """A server is about to shut down, and asks its clients to connect to another one."""

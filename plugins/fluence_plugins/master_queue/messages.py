@@ -1,9 +1,9 @@
-"""What a pool publishes, read within limits: a message as a whole is refused, or parts of it are dropped and told.
+"""Decodes the messages of pools, within limits. An invalid message is refused; an invalid part is dropped and reported.
 
     {"quotas": {"cpu": "8", "memory": "32Gi", "pods": 10, "nvidia.com/gpu": 0},
      "labels": ["k=v"], "taints": ["k=v:Effect"]}
 
-A pool's name is the last token of the subject that it publishes to.
+The last token of the subject is the pool's name.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from session_scheduler.model.quantity import QuantityError
 MOST_BYTES: Final = 64 << 10
 MOST_LABELS: Final = 64
 MOST_TAINTS: Final = 7
-"""A ResourceFlavor takes eight, of which one is the virtual node's own."""
+"""A ResourceFlavor may have eight; one of them is the taint of the virtual node."""
 MOST_PARTS: Final = 256
-"""Resources, labels and taints, each, that are looked at: to tell what is wrong with each takes a while."""
+"""The most resources, labels and taints, each, that are validated: reporting problems takes time."""
 MOST_PROBLEMS: Final = 8
-"""Lines that are told of one message."""
+"""The most lines that are reported for one message."""
 LONGEST_PROBLEMS: Final = 1024
-"""Bytes of these lines as the API server keeps them."""
+"""The most bytes of these lines in the API server."""
 LONGEST_LABELS: Final = 1536
 LONGEST_TAINTS: Final = 1024
-"""Characters of all labels, and of all taints, of a message: so the status of as many pools as there may be can be
-kept.
+"""The most characters of all labels, and of all taints, of a message, so that the status has room for the largest
+number of pools.
 """
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 VIRTUAL_NODE_TAINT: Final = Taint(key="virtual-node.interlink/no-schedule", value="true", effect="NoSchedule")
@@ -43,10 +43,10 @@ _DEEPEST: Final = 16
 
 
 class Message(msgspec.Struct, frozen=True):
-    """What of a message applies; `problems` has a line for each part that does not."""
+    """The valid parts of a message; `problems` has a line for each invalid part."""
 
     quotas: dict[str, str] = {}
-    """By resource, as Kubernetes writes them."""
+    """By resource, in the API server's form."""
     labels: dict[str, str] = {}
     taints: tuple[Taint, ...] = ()
     problems: tuple[str, ...] = ()
@@ -60,41 +60,43 @@ class _Problems:
 
     def add(self, field: str, problem: str) -> None:
         line = f"{field}: {problem}"
-        self._left -= _kept_bytes(line)
+        self._left -= _stored_bytes(line)
         if len(self._lines) < MOST_PROBLEMS - 1 and self._left >= 0:
             self._lines.append(line)
         else:
             self._more += 1
 
     def lines(self) -> tuple[str, ...]:
-        return (*self._lines, f"and {self._more} more of this message") if self._more else tuple(self._lines)
+        return (*self._lines, f"and {self._more} more problems of this message") if self._more else tuple(self._lines)
 
 
-def _kept_bytes(line: str) -> int:
-    """Bytes that Go's JSON makes of a printable text: it writes <, > and & as six characters."""
+def _stored_bytes(line: str) -> int:
+    """The bytes of a printable text in Go's JSON, which writes <, > and & as six characters."""
     return len(line.encode()) + sum(map(line.count, '"\\')) + 5 * sum(map(line.count, "<>&"))
 
 
 def pool_of(subject: str, message_subject: str) -> str:
-    """The name of the pool that published below the subject. Raises MessageError where that is no name of a pool."""
+    """The name of the pool that published to `message_subject`. Raises MessageError if it is not a valid pool name."""
     prefix = f"{subject}."
     if not message_subject.startswith(prefix):
-        raise MessageError(f"{shown(message_subject)} is not below it: publish to {plain(subject)}.<pool>")
+        raise MessageError(f"{shown(message_subject)} is not below the subject: publish to {plain(subject)}.<pool>")
     name = message_subject[len(prefix) :]
     if not is_dns_label(name):
         raise MessageError(
-            f"{shown(name)} cannot be a pool's name: use at most 63 of a-z, 0-9 and -, neither first nor last a -"
+            f"{shown(name)} is not a valid pool name: use at most 63 of a-z, 0-9 and -, and no - at the start or end"
         )
     return name
 
 
 def decoded(data: bytes) -> Message:
-    """The message. Raises MessageError where nothing of it can be read."""
+    """Decode a message. Raises MessageError if it is invalid as a whole."""
     content = _content(data)
     if not isinstance(content, dict):
-        raise MessageError("the message is no JSON object: write quotas, labels and taints")
+        raise MessageError("the message is not a JSON object: write quotas, labels and taints")
     if not isinstance(content.get("quotas"), dict):
-        raise MessageError("quotas is no JSON object: write an amount for each resource, as cpu, memory and pods")
+        raise MessageError(
+            "quotas is not a JSON object: write an amount for each resource, such as cpu, memory and pods"
+        )
     problems = _Problems()
     return Message(
         quotas=_quotas(content["quotas"], problems),
@@ -113,7 +115,7 @@ def _content(data: bytes) -> Any:
         raise MessageError(f"the message is nested deeper than {_DEEPEST}: write quotas, labels and taints") from None
     except (msgspec.DecodeError, ValueError) as error:
         why = str(error).partition("\n")[0][:200]
-        raise MessageError(f"the message is no JSON: {why}") from None
+        raise MessageError(f"the message is not valid JSON: {why}") from None
     if _deeper(content, _DEEPEST):
         raise MessageError(f"the message is nested deeper than {_DEEPEST}: write quotas, labels and taints")
     return content
@@ -141,7 +143,7 @@ def _quotas(values: dict[str, Any], problems: _Problems) -> dict[str, str]:
     _report_more("quotas", values, problems)
     for resource in islice(values, MOST_PARTS):
         if resource not in RESOURCES:
-            problems.add(f"quotas[{shown(resource)}]", f"no such resource: name one of {', '.join(RESOURCES)}")
+            problems.add(f"quotas[{shown(resource)}]", f"unknown resource: use one of {', '.join(RESOURCES)}")
     found: dict[str, str] = {}
     for resource in RESOURCES:
         if resource in values:
@@ -154,26 +156,28 @@ def _quotas(values: dict[str, Any], problems: _Problems) -> dict[str, str]:
 
 def _report_more(field: str, parts: Sized, problems: _Problems) -> None:
     if len(parts) > MOST_PARTS:
-        problems.add(field, f"has {len(parts)} parts: only the first {MOST_PARTS} are looked at: send fewer")
+        problems.add(field, f"has {len(parts)} parts: the first {MOST_PARTS} are used: send fewer")
 
 
 def _texts(field: str, value: object, longest: int, problems: _Problems) -> Iterator[tuple[str, str]]:
-    """Each text of a list with its place; what is no short text is told, and what is too much for all together."""
+    """The valid texts of a list, with their fields. Reports items that are not texts or too long,
+    and too many texts.
+    """
     if value is None:
         return
     if not isinstance(value, list):
-        problems.add(field, "no list: write a list of texts")
+        problems.add(field, "expected a list of texts")
         return
     _report_more(field, value, problems)
     left = longest
     for index, one in enumerate(value[:MOST_PARTS]):
         place = f"{field}[{index}]"
         if not isinstance(one, str):
-            problems.add(place, f"{shown(one)} is no text")
+            problems.add(place, f"expected a text, got {shown(one)}")
         elif len(one) > _LONGEST_PAIR:
             problems.add(place, f"has {len(one)} characters: use at most {_LONGEST_PAIR}")
         elif len(one) > left:
-            problems.add(place, f"is left out: {field} have more than {longest} characters together: use fewer")
+            problems.add(place, f"is dropped: {field} have more than {longest} characters in total: use fewer")
         else:
             left -= len(one)
             yield place, one
@@ -181,9 +185,9 @@ def _texts(field: str, value: object, longest: int, problems: _Problems) -> Iter
 
 def _wrong_pair(key: str, value: str) -> str | None:
     if not is_label_key(key):
-        return f"{shown(key)} is no key that Kubernetes takes: write name or domain/name, each part short"
+        return f"{shown(key)} is not a valid key in Kubernetes: write name or domain/name, name up to 63 characters"
     if not is_label_value(value):
-        return f"{shown(value)} is no value that Kubernetes takes: use at most 63 of letters, digits, -, _ and ."
+        return f"{shown(value)} is not a valid value in Kubernetes: use at most 63 of letters, digits, -, _ and ."
     return None
 
 
@@ -193,9 +197,9 @@ def _labels(values: object, problems: _Problems) -> dict[str, str]:
         key, equals, value = text.partition("=")
         wrong = _wrong_pair(key, value) if equals else f"{shown(text)} has no =: write key=value"
         if wrong is None and found.get(key, value) != value:
-            wrong = f"{shown(key)} has another value before: write each key once"
+            wrong = f"{shown(key)} already has another value: write each key once"
         if wrong is None and key not in found and len(found) == MOST_LABELS:
-            wrong = f"there are {MOST_LABELS} before it, and no more are taken"
+            wrong = f"exceeds the limit of {MOST_LABELS} labels"
         if wrong is None:
             found[key] = value
         else:
@@ -210,12 +214,12 @@ def _taints(values: object, problems: _Problems) -> tuple[Taint, ...]:
         key, _, value = pair.partition("=")
         wrong = _wrong_pair(key, value) if colon else f"{shown(text)} has no effect: write key=value:Effect"
         if wrong is None and effect not in EFFECTS:
-            wrong = f"{shown(effect)} is no effect of a taint: use one of {', '.join(EFFECTS)}"
+            wrong = f"{shown(effect)} is not a valid effect: use one of {', '.join(EFFECTS)}"
         taint = Taint(key=key, value=value, effect=effect)
         if wrong is None and found.get((key, effect), taint) != taint:
-            wrong = f"{shown(key)} has another value before with this effect: write each once"
+            wrong = f"{shown(key)} already has another value with this effect: write each once"
         if wrong is None and (key, effect) not in found and len(found) > MOST_TAINTS:
-            wrong = f"there are {MOST_TAINTS} before it, and no more are taken"
+            wrong = f"exceeds the limit of {MOST_TAINTS} taints"
         if wrong is None:
             found[key, effect] = taint
         else:

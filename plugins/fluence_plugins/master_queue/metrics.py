@@ -1,4 +1,4 @@
-"""The metrics of MasterQueues."""
+"""The metrics of the plugin `master-queue`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STATES: Final = ("Active", "Silent", "Waiting")
 
 
 class PoolSample(msgspec.Struct, frozen=True):
-    """A pool at one scrape. `age`: seconds since its last message; None for one that never sent any."""
+    """A pool at a scrape. `age`: seconds since its last message; None if it has sent none."""
 
     masterqueue: str
     pool: str
@@ -24,7 +24,7 @@ class PoolSample(msgspec.Struct, frozen=True):
 
 
 class MasterQueueMetrics:
-    """Messages by subject and result, writes by kind, and connections made again."""
+    """Counts messages by subject and result, writes by kind and result, reconnects and dropped messages."""
 
     def __init__(self) -> None:
         self._messages: Counter[tuple[str, str]] = Counter()
@@ -33,41 +33,39 @@ class MasterQueueMetrics:
         self._dropped: Counter[str] = Counter()
 
     def message(self, subject: str, result: str) -> None:
-        """One came: it was `taken`, taken in part (`partial`), `refused`, or of a pool that is `unknown`."""
+        """Count a message: `taken`, taken in part (`partial`), `refused`, or from an `unknown` pool."""
         self._messages[subject, result] += 1
 
     def dropped(self, connector_label: str) -> None:
-        """A message was thrown away unread: it was too large, or too many waited."""
+        """Count a message that was dropped unread: it was too large, or too many messages waited."""
         self._dropped[connector_label] += 1
 
     def applied(self, kind: str, result: str) -> None:
-        """An object of this kind was `created`, `changed`, `deleted`, or not (`conflict`, `error`)."""
+        """Count a write of an object of this kind: `created`, `changed`, `deleted`, `conflict` or `error`."""
         self._applies[kind, result] += 1
 
     def reconnected(self, connector_label: str) -> None:
-        """A connection was made that was lost before."""
+        """Count a reconnect."""
         self._reconnects[connector_label] += 1
 
     def families(self, pools: Iterable[PoolSample] = (), connected: Mapping[str, bool] | None = None) -> list[Metric]:
-        """For Prometheus, with the pools of now and whether each connector is connected, by its label."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # only where it is asked for
+        """The metric families, with the current pools and the state of each connector, by its label."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # imported only at a scrape
 
         messages = CounterMetricFamily(
-            "fluence_masterqueue_messages", "Messages of pools, by subject and what became of them.",
+            "fluence_masterqueue_messages", "Messages of pools, by subject and result.",
             labels=["subject", "result"],
         )  # fmt: skip
         applies = CounterMetricFamily(
-            "fluence_masterqueue_applies", "Writes to the API server, by kind of object and how they ended.",
+            "fluence_masterqueue_applies", "Writes to the API server, by kind of object and result.",
             labels=["kind", "result"],
         )  # fmt: skip
-        reconnects = CounterMetricFamily(
-            "fluence_masterqueue_reconnects", "Connections to NATS that were made again.", labels=["connector"]
-        )
+        reconnects = CounterMetricFamily("fluence_masterqueue_reconnects", "Reconnects to NATS.", labels=["connector"])
         dropped = CounterMetricFamily(
-            "fluence_masterqueue_dropped_messages", "Messages that were thrown away unread.", labels=["connector"]
+            "fluence_masterqueue_dropped_messages", "Messages that were dropped unread.", labels=["connector"]
         )
         connections = GaugeMetricFamily(
-            "fluence_masterqueue_connected", "1 where a connector is connected to NATS.", labels=["connector"]
+            "fluence_masterqueue_connected", "1 if the connector is connected to NATS.", labels=["connector"]
         )
         states = GaugeMetricFamily("fluence_masterqueue_pools", "Pools, by state.", labels=["masterqueue", "state"])
         ages = GaugeMetricFamily(

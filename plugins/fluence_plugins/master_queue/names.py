@@ -1,4 +1,4 @@
-"""Which texts Kubernetes takes as names, and as keys and values of labels. Source: apimachinery's util/validation."""
+"""Validates names, label keys and label values as Kubernetes does. Source: apimachinery's util/validation."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def is_dns_subdomain(text: str) -> bool:
 
 
 def is_label_key(text: str) -> bool:
-    """Whether the text may be a label's or a taint's key: a name, maybe behind a domain and a slash."""
+    """Whether the text is a valid key of a label or taint: a name, with an optional domain and slash before it."""
     domain, slash, name = text.rpartition("/")
     return _PART.fullmatch(name) is not None and (is_dns_subdomain(domain) if slash else True)
 
 
 def is_label_value(text: str) -> bool:
-    """Whether the text may be a label's or a taint's value, which may be empty."""
+    """Whether the text is a valid value of a label or taint; it may be empty."""
     return not text or _PART.fullmatch(text) is not None
 
 
 def is_subject(text: str) -> bool:
-    """Whether the text is a subject of NATS without wildcards."""
+    """Whether the text is a NATS subject without wildcards."""
     return len(text) <= _LONGEST and _SUBJECT.fullmatch(text) is not None

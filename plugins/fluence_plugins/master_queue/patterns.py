@@ -1,6 +1,6 @@
-"""Regular expressions that users write, matched against whole names in time that grows with the name only.
+"""Matches users' regular expressions against whole names, in time linear in the name.
 
-RE2 has no look-around and no back-references; what it does take means the same as in Python's `re`.
+RE2 has no look-around and no back-references. Whatever it accepts means the same as in Python's `re`.
 """
 
 from __future__ import annotations
@@ -28,16 +28,14 @@ def _compiled(pattern: str) -> Any:
     except (re2.error, UnicodeError) as error:
         why = error.args[0] if error.args else error
         text = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
-        raise PatternError(
-            f"is no regular expression of RE2: {text.splitlines()[0] if text else 'unreadable'}"
-        ) from None
+        raise PatternError(f"is not a valid RE2 expression: {text.splitlines()[0] if text else 'unreadable'}") from None
 
 
 def check(pattern: str) -> None:
-    """Raises PatternError where the text is no regular expression."""
+    """Raise PatternError if the text is not a valid regular expression."""
     _compiled(pattern)
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether the expression matches the whole name. Raises PatternError where it is none."""
+    """Whether the expression matches the whole name. Raises PatternError if it is invalid."""
     return _compiled(pattern).fullmatch(name) is not None

@@ -1,4 +1,4 @@
-"""The plugin `master-queue`: reconciles MasterQueues while `fluence run` leads. It takes no part in sessions."""
+"""The plugin `master-queue`: runs the controller of MasterQueues while `fluence run` leads. It has no session hooks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class MasterQueuePlugin:
-    """One for all profiles."""
+    """The plugin; one instance serves all profiles."""
 
     name = "master-queue"
     api_version = API_VERSION
@@ -31,7 +31,7 @@ class MasterQueuePlugin:
 
     @hookimpl
     def serve(self, runtime: Runtime) -> AbstractAsyncContextManager[None]:
-        """Keep MasterQueues. Nothing where there is no API server, as in a simulation."""
+        """Run the controller. Does nothing without an API server, as in a simulation."""
         from fluence_plugins.master_queue.controller.controller import Controller, running
         from fluence_plugins.master_queue.nats.connections import Connections
 
@@ -53,7 +53,7 @@ class MasterQueuePlugin:
 
     @hookimpl
     def metrics(self) -> list[Metric]:
-        """Messages, pools and writes."""
+        """The metrics of messages, pools and writes."""
         if self._controller is None:
             return self.counters.families()
         return self.counters.families(self._controller.pool_samples(), self._controller.connector_states())

@@ -11,7 +11,7 @@ from session_scheduler.sdk.commands import Host, LogFormat, LogLevel, Output
 pool = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
-    help="Show remote pools, or publish what a pool has.\n\nExamples:\n  fluence pool list -o json",
+    help="List remote pools, or publish the resources of a pool.\n\nExamples:\n  fluence pool list -o json",
 )
 
 
@@ -23,7 +23,7 @@ def list_pools(
     kube_context: Context = None,
     output: Annotated[Output, typer.Option("-o", "--output", help="How to write the result.")] = Output.TABLE,
 ) -> None:
-    """Show the pools of every MasterQueue, what of them is used and lent, and the queues.
+    """List the pools of all MasterQueues, with their used and lent resources, and the queues.
 
     Examples:
       fluence pool list
@@ -55,11 +55,9 @@ def list_pools(
 def publish(
     *,
     pool_name: Annotated[
-        str, typer.Option("--pool", metavar="NAME", help="The pool's name: <subject>.<pool> is published to.")
+        str, typer.Option("--pool", metavar="NAME", help="The pool's name. Messages go to <subject>.<pool>.")
     ],
-    subject: Annotated[
-        str, typer.Option("--subject", metavar="SUBJECT", help="As natsSubject of the MasterQueue has it.")
-    ],
+    subject: Annotated[str, typer.Option("--subject", metavar="SUBJECT", help="The natsSubject of the MasterQueue.")],
     servers: Annotated[
         list[str] | None,
         typer.Option(
@@ -72,64 +70,83 @@ def publish(
     ] = None,
     quota: Annotated[
         list[str] | None,
-        typer.Option("--quota", metavar="RESOURCE=AMOUNT", help="What the pool has at most, as memory=32Gi; repeated."),
+        typer.Option(
+            "--quota", metavar="RESOURCE=AMOUNT", help="The pool's limit, such as memory=32Gi; may be repeated."
+        ),
     ] = None,
     from_kubeconfig: Annotated[
         str | None,
         typer.Option(
             "--from-kubeconfig",
             metavar="FILE",
-            help="What the nodes of this file's cluster have, less what others' pods request.",
+            help="Publish what this file's cluster has, minus the requests of others' pods.",
         ),
     ] = None,
     from_cluster: Annotated[
-        bool, typer.Option("--from-cluster", help="The same of the cluster of KUBECONFIG, ~/.kube/config, or the pod.")
+        bool, typer.Option("--from-cluster", help="The same for the cluster of KUBECONFIG, ~/.kube/config or the pod.")
     ] = False,
     kube_context: Context = None,
     selector: Annotated[
-        str | None, typer.Option("--selector", metavar="LABELS", help="Only nodes with these labels, as zone=a,!old.")
+        str | None,
+        typer.Option("--selector", metavar="LABELS", help="Only nodes with these labels, such as zone=a,!old."),
     ] = None,
     own: Annotated[
         list[str] | None,
-        typer.Option("--for", metavar="NAMESPACE", help="Where the pool's own pods are, which Kueue counts; repeated."),
+        typer.Option(
+            "--for", metavar="NAMESPACE", help="Namespace of the pool's pods, which Kueue counts; repeatable."
+        ),
     ] = None,
     tolerate: Annotated[
         list[str] | None,
         typer.Option("--tolerate", metavar="KEY", help="A taint that the pool's pods tolerate; may be repeated."),
     ] = None,
     label: Annotated[
-        list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="Of the pool's flavor; may be repeated.")
+        list[str] | None,
+        typer.Option("--label", metavar="KEY=VALUE", help="A label of the pool's flavor; may be repeated."),
     ] = None,
     taint: Annotated[
         list[str] | None,
-        typer.Option("--taint", metavar="KEY=VALUE:EFFECT", help="Of the pool's flavor; may be repeated."),
+        typer.Option("--taint", metavar="KEY=VALUE:EFFECT", help="A taint of the pool's flavor; may be repeated."),
     ] = None,
     every: Annotated[
-        float, typer.Option("--every", min=1, max=86400, metavar="SECONDS", help="Shorter than the poolTimeout.")
+        float,
+        typer.Option(
+            "--every", min=1, max=86400, metavar="SECONDS", help="The interval; it must be shorter than poolTimeout."
+        ),
     ] = 30.0,
-    once: Annotated[bool, typer.Option("--once", help="Publish one message; exit status 1 where that fails.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the message, and publish nothing.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Publish one message; exit with status 1 on failure.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the message without publishing it.")] = False,
     credentials: Annotated[
-        Path | None, typer.Option("--credentials", metavar="FILE", help="A .creds file, with JWT and seed.")
+        Path | None, typer.Option("--credentials", metavar="FILE", help="A .creds file with JWT and seed.")
     ] = None,
-    nkey: Annotated[Path | None, typer.Option("--nkey", metavar="FILE", help="The seed of an nkey.")] = None,
-    user_file: Annotated[Path | None, typer.Option("--user-file", metavar="FILE", help="The user's name.")] = None,
-    password_file: Annotated[Path | None, typer.Option("--password-file", metavar="FILE", help="Its password.")] = None,
-    token_file: Annotated[Path | None, typer.Option("--token-file", metavar="FILE", help="A token.")] = None,
+    nkey: Annotated[
+        Path | None, typer.Option("--nkey", metavar="FILE", help="A file with the seed of an nkey.")
+    ] = None,
+    user_file: Annotated[
+        Path | None, typer.Option("--user-file", metavar="FILE", help="A file with the user's name.")
+    ] = None,
+    password_file: Annotated[
+        Path | None, typer.Option("--password-file", metavar="FILE", help="A file with its password.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", metavar="FILE", help="A file with a token.")
+    ] = None,
     tls_ca: Annotated[
-        Path | None, typer.Option("--tls-ca", metavar="FILE", help="Demand TLS, and trust these certificates alone.")
+        Path | None, typer.Option("--tls-ca", metavar="FILE", help="Require TLS, and trust only these certificates.")
     ] = None,
     tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Demand TLS, with this certificate of our own.")
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Require TLS, with this client certificate.")
     ] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key.")] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="The key of that certificate.")
+    ] = None,
     log_level: LogLevelOption = LogLevel.INFO,
     log_format: LogFormatOption = None,
 ) -> int:
-    """Publish what a pool has, for a MasterQueue to give it out, until SIGTERM.
+    """Publish the resources of a pool to a MasterQueue, until SIGTERM.
 
-    What it has is given by --quota, found in the pool's own cluster by --from-kubeconfig or --from-cluster, or the
-    lesser of both.
+    --quota gives the resources; --from-kubeconfig or --from-cluster measures them in the pool's own cluster. With both,
+    the lesser amount counts.
 
     Examples:
       fluence pool publish --pool site-a --subject pools --server tls://nats.example.com --quota cpu=64 --quota pods=100

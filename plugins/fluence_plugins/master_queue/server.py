@@ -1,4 +1,4 @@
-"""`fluence master-queue`: the plugin's tasks in a process of their own, from standing by to its end."""
+"""The server of `fluence master-queue`: runs the plugin in a process of its own, from leader election to shutdown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def load(path: Path | None) -> MasterQueueConfiguration:
-    """The configuration of a file; the default one without. Raises InputError, a line for each wrong field."""
+    """Read a configuration file; without a path, the defaults. Raises InputError with a line for each wrong field."""
     if path is None:
         return MasterQueueConfiguration()
     try:
@@ -34,12 +34,12 @@ def load(path: Path | None) -> MasterQueueConfiguration:
         raise InputError(f"{path}: cannot be read ({reason}): name a readable configuration file") from error
     values = read_values(text, str(path))
     if not isinstance(values, dict) or not {"apiVersion", "kind"} <= values.keys():
-        raise InputError(f"{path}: is no configuration: start with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
+        raise InputError(f"{path}: is not a configuration: start with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
     return validated(MasterQueueConfiguration, values, str(path))
 
 
 async def serve(config: MasterQueueConfiguration, kubeconfig: str | None, context: str | None) -> int:
-    """Keep MasterQueues until SIGTERM or SIGINT. Returns the exit status. Raises InputError."""
+    """Run the controller until SIGTERM or SIGINT. Returns the exit status. Raises InputError."""
     plugin = MasterQueuePlugin(config)
     leadership = Leadership(config.leader_election)
     endpoints = Endpoints(
@@ -59,15 +59,15 @@ async def serve(config: MasterQueueConfiguration, kubeconfig: str | None, contex
 
 
 class Exposition:
-    """What is measured of the plugin, and of the process."""
+    """The metrics of the plugin and of the process."""
 
     def __init__(self, plugin: MasterQueuePlugin, leadership: Leadership) -> None:
         disable_created_metrics()
         self._registry = CollectorRegistry()
         ProcessCollector(namespace="fluence", registry=self._registry)
-        build = Gauge("fluence_build_info", "1; what runs.", ("version",), registry=self._registry)
+        build = Gauge("fluence_build_info", "1; the version in use.", ("version",), registry=self._registry)
         build.labels(metadata.version("fluence-scheduler")).set(1)
-        leader = Gauge("fluence_leader", "1 where this replica leads.", registry=self._registry)
+        leader = Gauge("fluence_leader", "1 if this replica leads.", registry=self._registry)
         leader.set_function(lambda: float(leadership.leading))
         self._registry.register(_Families(plugin.metrics))
 
@@ -84,5 +84,5 @@ class _Families(Collector):
         return self._collect()
 
     def describe(self) -> list[Any]:
-        """Nothing: what there is is found out at each scrape."""
+        """Return no descriptions, because the families are known only at a scrape."""
         return []

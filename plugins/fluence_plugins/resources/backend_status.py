@@ -1,7 +1,7 @@
-"""`fluence backend drain|resume`: a resource's status, written where the resources are: in a ConfigMap, or in a file.
+"""`fluence backend drain|resume`: writes a resource's status into the resources file, in a ConfigMap or on disk.
 
-A ConfigMap is written only if it still is what was read (its resourceVersion says so), else it is read again. The
-rights that it takes are those of who calls it: to get and to patch the one ConfigMap.
+The write of a ConfigMap is guarded by its resourceVersion; after a conflict the ConfigMap is read again. The caller
+needs the permissions to get and patch that ConfigMap.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """What came of it. True where the resource was not so before."""
+    """The result. True if the status has changed."""
 
     changed: bool
     within: tuple[str, ...] = ()
-    """What it lies in and is down, the nearest first: as long as it is, the resource is, too."""
+    """The resources above it that are down, the nearest first: while they are, the resource is down, too."""
 
     def __bool__(self) -> bool:
         return self.changed
@@ -48,15 +48,15 @@ class ConfigMapText:
 
     @property
     def path(self) -> str:
-        """Where the API has it."""
+        """The ConfigMap's API path."""
         return f"/api/v1/namespaces/{self.namespace}/configmaps/{self.name}"
 
 
 async def set_in_config_map(api: KubeApi, where: ConfigMapText, name: str, *, down: bool) -> Marked:
-    """Mark the resource of that name.
+    """Set the status of the resource with this name.
 
-    Raises ResourcesError or DocumentError for what the text says, ClusterError for what the API server answers:
-    Conflict where somebody else changed it each time.
+    Raises ResourcesError or DocumentError for a wrong text, and the API server's ClusterError: Conflict if other
+    clients change the ConfigMap at every attempt.
     """
     from session_scheduler.sdk.dynamic_client import Conflict
 
@@ -64,7 +64,7 @@ async def set_in_config_map(api: KubeApi, where: ConfigMapText, name: str, *, do
         found = await api.get(where.path)
         text = (found.get("data") or {}).get(where.key)
         if text is None:
-            raise ResourcesError(f"{where}: has no {where.key}; name the ConfigMap of the resources by --configmap")
+            raise ResourcesError(f"{where}: has no {where.key}; select the ConfigMap of the resources with --configmap")
         changed, within = with_status(text, name, down=down, source=f"{where}: {where.key}")
         if changed == text:
             return Marked(changed=False, within=within)
@@ -80,7 +80,7 @@ async def set_in_config_map(api: KubeApi, where: ConfigMapText, name: str, *, do
 
 
 def set_in_file(path: str, name: str, *, down: bool) -> Marked:
-    """Mark the resource of that name in a file, which is replaced as a whole.
+    """Set the status of the resource with this name in a file, which is replaced atomically.
 
     Raises ResourcesError or DocumentError.
     """
@@ -100,7 +100,7 @@ def set_in_file(path: str, name: str, *, down: bool) -> Marked:
             new.write(changed)
         Path(temporary).chmod(mode)
         if file.changed():
-            raise ResourcesError(f"{path}: was changed by somebody else meanwhile; try again")
+            raise ResourcesError(f"{path}: another process has changed the file; try again")
         Path(temporary).replace(real)
     except OSError as error:
         raise _unwritable(path, error) from None
@@ -111,4 +111,4 @@ def set_in_file(path: str, name: str, *, down: bool) -> Marked:
 
 
 def _unwritable(path: str, error: OSError) -> ResourcesError:
-    return ResourcesError(f"{path}: cannot be written ({error.strerror}): name a file that can be")
+    return ResourcesError(f"{path}: cannot be written ({error.strerror}): name a writable file")

@@ -1,9 +1,9 @@
-"""`resources.yaml`: the trees of virtual resources, read by scheduler, device plugin and webhook alike.
+"""`resources.yaml`: the trees of virtual resources, which scheduler, device plugin and webhook read.
 
-A file holds `resources:`, a list of trees, `attributes:`, named sets that trees may refer to, and `windows:` (see
-there). Loading resolves references, hands attributes down (a child's own win; an empty value clears) and hangs a tree
-whose `parent` names another resource below that resource. What parents in the cluster exist is only known when the
-graph is built.
+The file contains `resources:`, a list of trees; `attributes:`, named sets that trees may refer to; and `windows:`, see
+`maintenance_windows`. Loading resolves references, passes attributes down (a child's own ones override; an empty value
+clears), and attaches a tree whose `parent` names another resource below that resource. Which parents exist in the
+cluster is known only when the graph is built.
 """
 
 import re
@@ -17,24 +17,25 @@ from fluence_plugins.resources.maintenance_windows import Backends, Window, wind
 from session_scheduler.errors import plain, shown
 
 CLUSTER = "cluster"
-"""The name of the graph's root, and the parent of a tree that names none."""
+"""The name of the graph's root: the default parent of a tree."""
 MAX_VERTICES = 20_000
-"""The most vertices that all trees together may have."""
+"""The most vertices of all trees together."""
 MAX_LEVELS = 32
-"""How many resources may lie in one another, those that hang below others by `parent` included."""
+"""The deepest nesting of resources, including trees attached by `parent`."""
 MAX_KEYS = 256
-"""The most attribute keys of a file: each is a variable in the environment of every container."""
+"""The most attribute keys of a file: each one is an environment variable in every container."""
 MAX_ATTRIBUTES = 32 << 10
-"""The most bytes that a resource's attributes, inherited ones included, may be as a pod's annotations. The API server
-lets all annotations of a pod be 256 KiB (apimachinery, TotalAnnotationSizeLimitB), and others write some, too."""
+"""The most bytes of a resource's attributes, including inherited ones, as annotations of a pod. The API server limits
+all annotations of a pod to 256 KiB (apimachinery, TotalAnnotationSizeLimitB), and others write annotations, too.
+"""
 MAX_ATTRIBUTES_OF_ALL = 16 << 20
-"""The same for all vertices together: each has its own in the graph."""
+"""The same limit for all vertices together, each of which stores its own attributes in the graph."""
 
 MOST_SHARING = 1000
-"""How many pods may share one resource."""
+"""How many pods may share a resource."""
 
 _NO_COUNT = "is not a count; use a whole number from 1"
-_NO_SHARING = f"is no number of pods; use a whole number from 1 to {MOST_SHARING}"
+_NO_SHARING = f"is not a number of pods; use a whole number from 1 to {MOST_SHARING}"
 UP, DOWN = "up", "down"
 _FIELDS = {"type", "name", "parent", "count", "sharing", "status", "attributes", "with"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,252}")
@@ -42,11 +43,12 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,252}")
 
 @dataclass(frozen=True, slots=True)
 class VirtualResource:
-    """One entry of the file: `count` equal vertices, each with the same attributes and children.
+    """An entry of the file: `count` equal vertices with the same attributes and children.
 
-    `attributes` are resolved: references looked up, inherited ones included, cleared ones gone. `parent` is only of
-    use on a tree's root: the cluster's or a physical node's name. `down`: it, or one that it lies in, is not to be
-    given to anybody; who holds it keeps it. `sharing`: how many pods may hold one of the vertices at the same time.
+    `attributes` are resolved: they include references and inherited attributes, and no cleared ones. `parent` matters
+    only for a tree's root: `cluster`, or the name of a physical node. `down`: the resource, or one above it, is not
+    allocated to new pods; pods that have it keep it. `sharing`: how many pods may hold one of the vertices at the same
+    time.
     """
 
     type: str
@@ -65,17 +67,17 @@ class VirtualResource:
             yield from child.walk()
 
     def classes(self) -> frozenset[str]:
-        """Return the resource's own type and the type of everything below it."""
+        """Return the types of the resource and of everything below it."""
         return frozenset(resource.type for resource in self.walk())
 
     def size(self) -> int:
-        """Return how many vertices the tree has, every repetition counted."""
+        """Return the number of vertices of the tree, including all repetitions."""
         return _vertices(self.count, self.sharing, sum(child.size() for child in self.children))
 
 
 @dataclass(frozen=True, slots=True)
 class ResourcesConfig:
-    """A loaded resources file. An empty one (no trees) describes a cluster without virtual resources."""
+    """A loaded resources file. An empty one describes a cluster without virtual resources."""
 
     resources: tuple[VirtualResource, ...] = ()
     windows: tuple[Window, ...] = ()
@@ -87,32 +89,32 @@ class ResourcesConfig:
 
 
 def load_resources(text: str, source: str) -> ResourcesConfig:
-    """Parse a resources file (YAML or JSON); `source` is its name for messages.
+    """Parse a resources file (YAML or JSON); `source` is its name in messages.
 
-    Raises DocumentError where the text is not usable YAML, else ResourcesError with file, field and remedy. An empty
-    text, or one of comments only, is an empty configuration.
+    Raises DocumentError for invalid YAML, and ResourcesError with file, field and remedy for invalid content. An empty
+    text, or one with only comments, is an empty configuration.
     """
     data = documents.load(text, source, scalars="text")
     return ResourcesConfig() if data is None else _Loader(source).config(data)
 
 
 def resource_types(config: ResourcesConfig) -> list[str]:
-    """Return every requestable type, of every depth, sorted."""
+    """Return all requestable types, at any depth, sorted."""
     return sorted({resource.type for resource in config.walk()})
 
 
 def fluxion_resource_names(config: ResourcesConfig) -> list[str]:
-    """Return the extended resources that pods may ask for, `fluxion.flux-framework.org/<type>`, sorted."""
+    """Return the extended resources that pods may request, `fluxion.flux-framework.org/<type>`, sorted."""
     return [names.resource_name(resource_type) for resource_type in resource_types(config)]
 
 
 def attribute_keys(config: ResourcesConfig) -> list[str]:
-    """Return the union of all attribute keys, sorted."""
+    """Return all attribute keys, sorted."""
     return sorted({key for resource in config.walk() for key in resource.attributes})
 
 
 def env_contract(config: ResourcesConfig) -> dict[str, str]:
-    """Map each environment variable that a workload gets to the annotation that holds its value.
+    """Map each environment variable of a workload to the annotation with its value.
 
     `FLUXION_BACKEND` comes first, then one variable for each attribute key, sorted.
     """
@@ -124,7 +126,7 @@ def env_contract(config: ResourcesConfig) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A resource as written: its own attributes, with None for one that it clears."""
+    """A resource as written: its own attributes, with None for those that it clears."""
 
     path: str
     type: str
@@ -148,17 +150,17 @@ class _Entry:
 
     @property
     def level(self) -> int:
-        """How many resources it lies in, as written."""
+        """The number of resources above it, as written."""
         return self.path.count(".with[")
 
     def size(self) -> int:
-        """How many vertices it makes."""
+        """The number of vertices that it creates."""
         return _vertices(self.count, self.sharing, sum(child.size() for child in self.children))
 
 
 @dataclass(frozen=True, slots=True)
 class _Attributes:
-    """Resolved attributes, and how many bytes they are as annotations."""
+    """Resolved attributes, and their size in bytes as annotations."""
 
     values: Mapping[str, str] = field(default_factory=dict)
     size: int = 0
@@ -180,15 +182,15 @@ class _Loader:
             self.fail("", "must be a mapping with a list `resources:`")
         self.known_fields("", data, {"resources", "attributes", "windows"})
         if not data.get("resources") and not data.get("windows"):
-            self.fail("resources", "defines nothing although the file is not empty; list the resource trees there")
+            self.fail("resources", "is empty, but the file is not; list the resource trees there")
         for key, value in self.mapping_at("attributes", data.get("attributes")).items():
             self.sets[key] = self.attribute_map(f"attributes.{plain(key)}", value)
         entries = self.entries("resources", data.get("resources"), nested=False)
         roots = self.attached(entries)
         vertices = sum(root.size() for root in roots)
         if vertices > MAX_VERTICES:
-            self.fail("resources", f"make {vertices} vertices, more than {MAX_VERTICES}; lower a count, "
-                      "or how many share something")  # fmt: skip
+            self.fail("resources", f"have {vertices} vertices, more than {MAX_VERTICES}; lower a `count` or "
+                      "`sharing`")  # fmt: skip
         named = {root.name for root in roots if root.name and root.count == 1}
         numbered = {root.name or root.type for root in roots if not root.name or root.count > 1}
         windows = windows_of(data.get("windows"), Backends(named, numbered), self.fail)
@@ -203,7 +205,7 @@ class _Loader:
         for key in data:
             if key not in known:
                 where = f"{path}.{plain(key)}" if path else plain(key)
-                self.fail(where, f"is not a field; known are {', '.join(sorted(known))}")
+                self.fail(where, f"unknown field; use one of {', '.join(sorted(known))}")
 
     def mapping_at(self, path: str, value: Any) -> dict[str, Any]:
         if value is not None and not isinstance(value, dict):
@@ -223,9 +225,9 @@ class _Loader:
         self.known_fields(path, data, _FIELDS)
         self.count += 1
         if self.count > MAX_VERTICES:
-            self.fail("resources", f"are more than {MAX_VERTICES}; remove some")
+            self.fail("resources", f"has more than {MAX_VERTICES} entries; remove some")
         if nested and data.get("parent") is not None:
-            self.fail(f"{path}.parent", "is only for a tree's root; remove it, `with` already says the parent")
+            self.fail(f"{path}.parent", "applies only to a tree's root; remove it, because `with` sets the parent")
         return _Entry(
             path=path,
             type=self.type_at(f"{path}.type", data.get("type")),
@@ -266,24 +268,24 @@ class _Loader:
 
     def status_at(self, path: str, value: Any) -> str:
         if value is not None and value not in (UP, DOWN):
-            self.fail(path, f"{shown(value)} is no status; use {UP} or {DOWN}")
+            self.fail(path, f"{shown(value)} is not a status; use {UP} or {DOWN}")
         return value or UP
 
     def attributes_at(self, path: str, value: Any) -> dict[str, str | None]:
         if isinstance(value, str):
             if value not in self.sets:
-                self.fail(path, f"refers to {shown(value)}, which the top-level `attributes:` lacks; "
+                self.fail(path, f"refers to {shown(value)}, which is not in the top-level `attributes:`; "
                           f"it defines {listed(self.sets)}")  # fmt: skip
             return self.sets[value]
         return self.attribute_map(path, value)
 
     def attribute_map(self, path: str, value: Any) -> dict[str, str | None]:
         if isinstance(value, list):
-            self.fail(path, "must be `key: value` lines or the name of one set of the top-level `attributes:`")
+            self.fail(path, "must be `key: value` lines, or the name of a set in the top-level `attributes:`")
         found: dict[str, str | None] = {}
         for key, item in self.mapping_at(path, value).items():
             if isinstance(item, (dict, list)):
-                self.fail(f"{path}.{plain(key)}", "must be a string, a number or true or false")
+                self.fail(f"{path}.{plain(key)}", "must be a string, a number, true or false")
             try:
                 names.check_attribute(key, item or "")
             except NamingError as error:
@@ -291,11 +293,11 @@ class _Loader:
             found[key] = item or None
         self.keys |= found.keys()
         if len(self.keys) > MAX_KEYS:
-            self.fail(path, f"makes more than {MAX_KEYS} different keys in the file; remove some")
+            self.fail(path, f"exceeds the limit of {MAX_KEYS} different keys in a file; remove some")
         return found
 
     def attached(self, entries: tuple[_Entry, ...]) -> list[_Entry]:
-        """Hang each tree whose parent names another resource below that resource."""
+        """Attach each tree whose parent names another resource below that resource."""
         named = self.named(entries)
         below: dict[str, list[_Entry]] = {}
         roots = []
@@ -303,7 +305,7 @@ class _Loader:
             if root.parent in named:
                 if named[root.parent].count > 1:
                     self.fail(f"{root.path}.parent", f"{shown(root.parent)} is {named[root.parent].count} resources; "
-                              "hang the tree below one of count 1")  # fmt: skip
+                              "attach the tree to one with count 1")  # fmt: skip
                 below.setdefault(root.parent, []).append(root)
             else:
                 roots.append(root)
@@ -311,7 +313,7 @@ class _Loader:
         return [_with_attached(root, below) for root in roots]
 
     def check_levels(self, entries: tuple[_Entry, ...], named: Mapping[str, _Entry]) -> None:
-        """No tree hangs below itself, nor too many below one another."""
+        """Reject trees below themselves, and trees that are nested too deeply."""
         tops = {root.path: root for root in entries}
         for root in entries:
             levels = 1 + max(entry.level for entry in root.walk())
@@ -319,13 +321,13 @@ class _Loader:
             while at.parent in named:
                 parent = named[at.parent]
                 if parent.top == root.path:
-                    self.fail(f"{root.path}.parent", f"{shown(root.parent)} is below this resource itself; "
-                              "name another parent")  # fmt: skip
-                if parent.top in seen:  # those that hang below themselves have, or get, a message of their own
+                    self.fail(f"{root.path}.parent", f"{shown(root.parent)} is below this resource; "
+                              "choose another parent")  # fmt: skip
+                if parent.top in seen:  # a cycle, which is reported for its own root
                     break
                 levels += 1 + parent.level
                 if levels > MAX_LEVELS:
-                    self.fail(f"{root.path}.parent", f"makes a tree of more than {MAX_LEVELS} levels; flatten it")
+                    self.fail(f"{root.path}.parent", f"nests more than {MAX_LEVELS} levels; flatten the tree")
                 seen.add(parent.top)
                 at = tops[parent.top]
 
@@ -341,12 +343,12 @@ class _Loader:
         return found
 
     def resolved(self, entry: _Entry, above: _Attributes, siblings: int, *, down: bool) -> VirtualResource:
-        """The resource below one of which there are so many, and which may be down."""
+        """Resolve an entry below `siblings` equal resources, which may be down."""
         down = down or entry.down
         attributes, number = self.inherited(entry, above), siblings * entry.count
         self.attributes_of_all += _vertices(number, entry.sharing, 0) * attributes.size
         if self.attributes_of_all > MAX_ATTRIBUTES_OF_ALL:
-            self.fail(f"{entry.path}.attributes", "make the attributes of all vertices together more than "
+            self.fail(f"{entry.path}.attributes", "make the attributes of all vertices exceed "
                       f"{MAX_ATTRIBUTES_OF_ALL >> 20} MiB; shorten them, or lower a count")  # fmt: skip
         number *= entry.sharing
         children = tuple(self.resolved(child, attributes, number, down=down) for child in entry.children)
@@ -355,21 +357,21 @@ class _Loader:
         )
 
     def inherited(self, entry: _Entry, above: _Attributes) -> _Attributes:
-        """The attributes of the entry, one of which may come from each resource that it lies in."""
+        """The entry's attributes, including those inherited from the resources above it."""
         if not entry.own:
             return above
         merged = {**above.values, **entry.own}
         values = {key: value for key, value in merged.items() if value is not None}
         size = sum(len(names.attribute_annotation(key)) + len(value.encode()) for key, value in values.items())
         if size > MAX_ATTRIBUTES:
-            self.fail(f"{entry.path}.attributes", f"are {size} bytes as annotations, with what is handed down; a pod "
-                      f"is told at most {MAX_ATTRIBUTES >> 10} KiB: shorten them")  # fmt: skip
+            self.fail(f"{entry.path}.attributes", f"have {size} bytes as annotations with inherited ones; the limit "
+                      f"is {MAX_ATTRIBUTES >> 10} KiB: shorten them")  # fmt: skip
         return _Attributes(values, size)
 
 
 def _vertices(count: int, sharing: int, inside: int) -> int:
-    """How many vertices so many equal resources make, with what is inside each: who shares one has a place of its own
-    in it, with all that is inside.
+    """The number of vertices of `count` equal resources, each with `inside` vertices below it. A shared resource has a
+    place for each pod, with its own copy of the vertices below.
     """
     return count * (1 + (inside if sharing == 1 else sharing * (1 + inside)))
 

@@ -1,7 +1,7 @@
-"""One pod that works on a device for several: the words that webhook, scheduler and workload share.
+"""Coordinated pods, of which one uses a device for the others: the names that webhook, scheduler and workload share.
 
-With `coordination: shared` the pod of index 0 is the *producer*: it holds the device. The others are *consumers*: they
-hold none, and are gated until the producer runs.
+With `coordination: shared`, the pod with index 0 is the *producer*, which holds the device. The others are *consumers*:
+they hold no device, and are gated until the producer runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROLE: Final = ANNOTATION_PREFIX + "coordination-role"
 """On a pod of a coordinated group: `producer` or `consumer`. The webhook writes it."""
 PRODUCER, CONSUMER = "producer", "consumer"
 PRODUCER_SUFFIX: Final = "-producer"
-"""Of the producer's group, after the consumers'."""
+"""Appended to the consumers' group for the producer's group."""
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
 PRODUCER_INDEX: Final = "0"
 GATE: Final = "quantum.braket/ready"
@@ -33,26 +33,28 @@ DEPENDS_PRODUCER: Final = ANNOTATION_PREFIX + "depends-on-producer"
 DEPENDS_GATE: Final = ANNOTATION_PREFIX + "depends-on-gate"
 """On a consumer: the gate that the scheduler removes. The webhook writes it."""
 RUNNING, SUBMITTED = "producer-running", "quantum-submit"
-"""Kinds: the producer runs; the producer runs and has said in its annotation `quantum-job-id` what it submitted."""
+"""Kinds of dependencies: the producer runs; or it runs and has set its annotation `quantum-job-id` to the submitted
+job.
+"""
 KINDS: Final = (RUNNING, SUBMITTED)
 JOB_ID: Final = ANNOTATION_PREFIX + "quantum-job-id"
 """On a producer: the identifier of the quantum task that it submitted."""
 
 Group = tuple[str, str, str]
-"""Namespace, the producer's group, and the uid of the controller that made the pods (empty: people did).
+"""Namespace, the producer's group, and the uid of the pods' controller (empty if they have none).
 
-Two Jobs of one name, one after the other, are two.
+The uid distinguishes Jobs of the same name that exist one after the other.
 """
 
 
 def role_of(pod: Pod) -> str | None:
-    """What the webhook made of the pod; None for pods that are not coordinated."""
+    """The role that the webhook gave the pod; None for uncoordinated pods."""
     role = pod.metadata.annotations.get(ROLE)
     return role if role in (PRODUCER, CONSUMER) else None
 
 
 def waits(pod: Pod) -> bool:
-    """Whether it is a consumer behind the gate."""
+    """Whether the pod is a consumer behind the gate."""
     return (
         role_of(pod) == CONSUMER
         and pod.metadata.deletion_timestamp is None
@@ -61,19 +63,19 @@ def waits(pod: Pod) -> bool:
 
 
 def keeps(pod: Pod, annotation: str) -> bool:
-    """Whether what is written there is the producer's, and stays when the consumer is bound."""
+    """Whether the annotation comes from the producer, so the consumer keeps it when it is bound."""
     return role_of(pod) == CONSUMER and is_answer(annotation)
 
 
 def group_of(pod: Pod) -> Group | None:
-    """Whose consumer, or which producer, it is; None where it is neither."""
+    """The group of a consumer or producer; None for other pods."""
     role = role_of(pod)
     name = pod.metadata.annotations.get(DEPENDS_PRODUCER) if role == CONSUMER else pod.metadata.labels.get(GROUP_LABEL)
     return (pod.metadata.namespace, name, _owner(pod)) if role and name else None
 
 
 def is_answer(name: str) -> bool:
-    """Whether the annotation is one by which a producer says what it has: backend, attributes, the job submitted."""
+    """Whether a producer publishes a result in this annotation: backend, attributes, or the submitted job."""
     return name in (BACKEND_ANNOTATION, JOB_ID) or name.startswith(ATTRIBUTE_ANNOTATION_PREFIX)
 
 

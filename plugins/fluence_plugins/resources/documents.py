@@ -1,4 +1,4 @@
-"""YAML and JSON as plain values, read within limits, and written as YAML."""
+"""Reads YAML and JSON within limits as plain values, and writes YAML."""
 
 import re
 import sys
@@ -16,8 +16,8 @@ _OURS = Limits(bytes=sys.maxsize, depth=64, aliased=200_000)
 def load(text: str, source: str, scalars: Scalars = "json", limited: bool = True) -> Any:
     """Return the value of a YAML or JSON text; None for an empty one.
 
-    `scalars="text"` keeps every scalar but null as it was written (`80` is "80", `1.10` is "1.10"); `limited=False`
-    is for texts of our own making, however large. Raises DocumentError with `source` and the line.
+    `scalars="text"` keeps every scalar except null as written (`80` is "80", `1.10` is "1.10"). `limited=False` is for
+    texts that this project writes, of any size. Raises DocumentError with `source` and the line.
     """
     try:
         return read_value(text, scalars, _LIMITS if limited else _OURS)
@@ -27,12 +27,14 @@ def load(text: str, source: str, scalars: Scalars = "json", limited: bool = True
 
 
 def dump_yaml(value: Any) -> str:
-    """Render a plain value as block-style YAML that `load` reads back to an equal value."""
+    """Write a plain value as block-style YAML that `load` reads back as an equal value."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, default_flow_style=False, width=100)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes a value out each time it occurs; readers need not know aliases. Words stay words in YAML 1.1 and 1.2."""
+    """Repeats a value instead of an alias, because some readers lack aliases. Keeps strings strings in YAML 1.1 and
+    1.2.
+    """
 
     def ignore_aliases(self, _data: Any) -> bool:
         return True

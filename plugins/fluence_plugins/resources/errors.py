@@ -1,6 +1,6 @@
-"""Errors in the resources file and in the names that it defines.
+"""Errors in the resources file, and in the names that it defines.
 
-Each message is one line that names the object, the field and what to do about it.
+Each message is one line that names the object, the field and a remedy.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ _LISTED = 8
 
 
 class DocumentError(InputError):
-    """A text is not the YAML or JSON that it should be: syntax, a duplicate key, too large."""
+    """A text is not valid YAML or JSON: a syntax error, a duplicate key, or too large."""
 
 
 class ResourcesError(InputError):
@@ -19,11 +19,11 @@ class ResourcesError(InputError):
 
 
 class NamingError(FluenceError):
-    """A type, attribute key or environment name is not usable where it has to appear."""
+    """A type, attribute key or environment variable name is invalid where it must appear."""
 
 
 def listed(words: Iterable[str]) -> str:
-    """Some names for a message, sorted: the first few, and how many more there are."""
+    """Names for a message, sorted: the first few, and the number of further ones."""
     found = sorted(words)
     more = [f"{len(found) - _LISTED} more"] if len(found) > _LISTED else []
     return ", ".join([*map(plain, found[:_LISTED]), *more]) or "none"

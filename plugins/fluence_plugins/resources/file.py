@@ -1,8 +1,8 @@
-"""The resources file on disk, as scheduler, device plugin and webhook read it; the latter two follow its changes.
+"""The resources file on disk. Scheduler, device plugin and webhook read it; the latter two watch it for changes.
 
-Where the file comes from the environment, there may be none: then nothing is modelled. In a cluster it is a mounted
-ConfigMap, which the kubelet changes by putting another folder in its place: so what is watched is what the path leads
-to. Light: imports nothing that a device plugin would not need anyway.
+If only the environment names the file, it may be missing: then no devices are modelled. In a cluster the file is a
+mounted ConfigMap, which the kubelet updates by replacing a directory, so the watch follows the path's target. This
+module imports nothing that the device plugin does not need anyway.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ RESOURCES_ENV = "FLUENCE_RESOURCES"
 CAPACITY_ENV = "FLUENCE_RESOURCE_CAPACITY"
 DEFAULT_CAPACITY = 1000
 FOLLOW_SECONDS = 2.0
-"""How often a followed file is looked at: one system call each time."""
+"""How often a watched file is checked, with one system call each time."""
 _MOST_BYTES = 2 << 20
-"""What is read of a file at most; its text may have half of it."""
+"""How much of a file is read; its text may have half of that."""
 
 log = logging.getLogger(__name__)
 
 _State = tuple[int, int, int, int]
-"""Device, inode, size and time of the last change."""
+"""Device, inode, size and modification time."""
 
 
 class ResourcesFile:
-    """One resources file. `optional`: that there is none means that nothing is modelled."""
+    """A resources file. `optional`: if it is missing, nothing is modelled."""
 
     def __init__(self, path: str, *, optional: bool = False) -> None:
         self.path = path
@@ -41,9 +41,10 @@ class ResourcesFile:
 
     @classmethod
     def configured(cls, path: str | None = None) -> ResourcesFile | None:
-        """The file of this name, which must be there; else that of FLUENCE_RESOURCES, which may be missing; else None.
+        """The file with this path, which must exist; else the one of FLUENCE_RESOURCES, which may be missing; else
+        None.
 
-        A Deployment names the place where the ConfigMap will be mounted, whether or not there is one yet.
+        A Deployment sets the path at which the ConfigMap will be mounted, even if there is none yet.
         """
         if path:
             return cls(path)
@@ -51,16 +52,16 @@ class ResourcesFile:
         return cls(named, optional=True) if named else None
 
     def load(self) -> ResourcesConfig:
-        """The resource trees now. Raises ResourcesError or DocumentError, naming the file."""
+        """Load the resource trees. Raises ResourcesError or DocumentError, which name the file."""
         return load_resources(self.read(), self.path)
 
     def read(self) -> str:
-        """The file's text now; empty where there is none and need be none. Raises ResourcesError."""
+        """Read the file's text; empty if an optional file is missing. Raises ResourcesError."""
         self._seen = self._state()
         try:
             with Path(self.path).open("rb") as file:
                 data = file.read(_MOST_BYTES)
-            text = data.decode(errors="ignore" if len(data) == _MOST_BYTES else "strict")  # cut, and too large anyway
+            text = data.decode(errors="ignore" if len(data) == _MOST_BYTES else "strict")  # truncated: too large anyway
         except FileNotFoundError:
             if self._optional:
                 log.warning("no file %s: no devices are modelled", self.path)
@@ -68,7 +69,7 @@ class ResourcesFile:
             raise self._unreadable("No such file or directory") from None
         except UnicodeDecodeError:
             raise self._unreadable("it is not UTF-8") from None
-        except (OSError, ValueError) as error:  # the latter: a name that no file can have
+        except (OSError, ValueError) as error:  # ValueError: an invalid path
             raise self._unreadable(getattr(error, "strerror", None) or str(error)) from None
         return text
 
@@ -76,7 +77,7 @@ class ResourcesFile:
         return ResourcesError(f"{self.path}: cannot be read ({why}): name a readable resources file")
 
     def changed(self) -> bool:
-        """Whether the path leads to something else than when it was last loaded."""
+        """Whether the file has changed since it was last loaded."""
         return self._state() != self._seen
 
     def _state(self) -> _State | None:
@@ -93,10 +94,10 @@ class ResourcesFile:
         every: float = FOLLOW_SECONDS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> AsyncGenerator[ResourcesConfig]:
-        """Yield what the file holds whenever that changes after `load`; looks every so many seconds, without end.
+        """Yield the new configuration after each change; checks at this interval, forever.
 
-        A file that cannot be used is logged and told to `failed`; what held before goes on to hold. It is not looked
-        at again before it changes.
+        An invalid file is logged and passed to `failed`; the last configuration stays valid. The file is not read again
+        before it changes.
         """
         while True:
             await sleep(every)
@@ -105,15 +106,17 @@ class ResourcesFile:
             try:
                 config = self.load()
             except FluenceError as error:
-                log.warning("the resources stay as they were: %s", error)
+                log.warning("cannot reload the resources, keeping the old ones: %s", error)
                 failed(error)
                 continue
             yield config
 
 
 def capacity() -> int:
-    """How many of each type a node advertises (FLUENCE_RESOURCE_CAPACITY). Raises ResourcesError."""
+    """How many units of each type a node advertises (FLUENCE_RESOURCE_CAPACITY). Raises ResourcesError."""
     text = os.environ.get(CAPACITY_ENV, str(DEFAULT_CAPACITY))
     if not (text.isascii() and text.isdecimal()) or not 0 < int(text[:11]) < 2**31:
-        raise ResourcesError(f"{CAPACITY_ENV}: {text[:40]!r} is no capacity: use a whole number from 1 on, as 1000")
+        raise ResourcesError(
+            f"{CAPACITY_ENV}: {text[:40]!r} is not a valid capacity: use a whole number from 1, such as 1000"
+        )
     return int(text)

@@ -1,4 +1,4 @@
-"""Groups of pods that name no PodGroup: by label, with their size in an annotation."""
+"""Groups of pods without a PodGroup: a label names the group, and an annotation gives its size."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ GROUP_SIZE_ANNOTATION = names.ANNOTATION_PREFIX + "group-size"
 """On a pod with a group by label: how many pods of the group start together."""
 LARGEST = 1_000_000
 KIND = "Group"
-"""Where no PodGroups are made: a PodGroup of the same name is another group, and nothing here ever concerns it."""
+"""The kind of groups for which no PodGroups are created. A PodGroup with the same name is another group."""
 MADE_PREFIX = "fluence-"
-"""What the name of a PodGroup that is made begins with, before the group's."""
+"""The prefix of the names of created PodGroups, before the group's name."""
 
 
 def group_of(pod: Pod, *, made: bool) -> GroupRef | None:
-    """The group that the pod's label names, with as many pods to start as the annotation says; None without a label.
+    """The group that the pod's label names, with the minimum in the annotation; None without the label.
 
-    `made`: PodGroups are made for such groups, so the group is that of the PodGroup, which need not be there. One pod
-    suffices where the annotation is missing, or wrong: then `wrong_size` refuses the group.
+    `made`: PodGroups are created for such groups, so the group is the PodGroup's, which may not exist yet. The minimum
+    is one pod if the annotation is missing or invalid: then `wrong_size` rejects the group.
     """
     name = pod.metadata.labels.get(GROUP_LABEL)
     if not name:
@@ -36,7 +36,7 @@ def group_of(pod: Pod, *, made: bool) -> GroupRef | None:
 
 
 def members(group: Group) -> Sequence[Pod]:
-    """The pods that name the group by label, by name; none where it is no group by label."""
+    """The pods whose label names the group, ordered by name; none if it is not a group by label."""
     if group.single or group.ref.api_group:
         return ()
     prefix = "" if group.ref.kind == KIND else MADE_PREFIX
@@ -48,18 +48,20 @@ def members(group: Group) -> Sequence[Pod]:
 
 
 def wrong_size(pods: Sequence[Pod]) -> str | None:
-    """Why it is not known how many pods a group needs to start: an annotation is wrong, or two of them disagree."""
-    said = [_size_of(pod) for pod in pods]
-    for pod, size in zip(pods, said, strict=True):
+    """Why the group's size is unknown: an annotation is invalid, or two annotations differ."""
+    sizes = [_size_of(pod) for pod in pods]
+    for pod, size in zip(pods, sizes, strict=True):
         if size is None:
             text = pod.metadata.annotations[GROUP_SIZE_ANNOTATION]
-            return f"{_field(pod)}: {shown(text)} is not a number of pods from 1 to {LARGEST}; correct or remove it"
-    for pod, size in zip(pods, said, strict=True):
-        if size != said[0]:
+            return (
+                f"{_field(pod)}: expected a number of pods from 1 to {LARGEST}, got {shown(text)}; correct or remove it"
+            )
+    for pod, size in zip(pods, sizes, strict=True):
+        if size != sizes[0]:
             group = f"{pod.metadata.namespace}/{pod.metadata.labels[GROUP_LABEL]}"
             return (
-                f"{_field(pod)} is {size} and that of pod {pods[0].key} is {said[0]}, of group {group} both "
-                "(1 where there is none): give all its pods the same"
+                f"{_field(pod)} is {size}, but pod {pods[0].key} of the same group {group} has {sizes[0]} "
+                "(1 if it is missing): set the same size on all pods"
             )
     return None
 
@@ -69,13 +71,13 @@ def _field(pod: Pod) -> str:
 
 
 def _size_of(pod: Pod) -> int | None:
-    """How many pods the annotation says, 1 without one; None where it says nothing of the kind."""
+    """The number in the annotation, 1 if it is missing; None if it is invalid."""
     text = pod.metadata.annotations.get(GROUP_SIZE_ANNOTATION)
     return 1 if text is None else parsed_size(text)
 
 
 def parsed_size(text: str | None) -> int | None:
-    """The number of pods, from 1 to LARGEST, that a text is; None for any other."""
+    """The number of pods, from 1 to LARGEST, in a text; None if it is invalid."""
     if text is None or not (text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST))):
         return None
     return int(text) if 1 <= int(text) <= LARGEST else None

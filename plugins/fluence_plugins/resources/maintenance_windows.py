@@ -1,4 +1,4 @@
-"""Maintenance windows of resources.yaml: from when to when nothing may run on some nodes, or have some backends.
+"""Maintenance windows of resources.yaml: times in which nothing may run on some nodes, or use some backends.
 
     windows:
       - name: firmware            # optional
@@ -6,8 +6,8 @@
         start: 2026-11-23T08:00:00Z
         end: 2026-11-23T12:00:00Z
 
-Nothing is placed there that would reach into a window by its duration (without one it lasts for ever), and nothing at
-all while it lasts; what runs stays. A backend that hangs below a node is closed with it.
+During a window the scheduler places nothing there, and before it nothing whose duration would reach into it (without a
+duration, a pod runs forever). Running pods stay. A window of a node also closes the backends below it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from session_scheduler.model.times import parsed_time
 MAX_WINDOWS: Final = 1000
 """The most windows of a file."""
 MAX_NAMED: Final = 20_000
-"""The most nodes and backends that all windows name together."""
+"""The most nodes and backends of all windows together."""
 _FIELDS: Final = {"name", "nodes", "backends", "start", "end"}
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,252}")
 
 Fail = Callable[[str, str], NoReturn]
-"""Raises the error for a field (its path) and what is wrong with it."""
+"""Raises the error for a field (its path) and its problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One window; times in seconds since 1970."""
+    """A window; times in seconds since 1970."""
 
     start: float
     end: float
@@ -44,7 +44,7 @@ class Window:
     name: str = ""
 
     def closes(self, start: float, end: float) -> bool:
-        """Whether something that lasts from `start` to `end` (infinite: nobody knows) would run in it."""
+        """Whether something that runs from `start` to `end` (infinite if unknown) overlaps the window."""
         return start < self.end and self.start < end
 
     def __str__(self) -> str:
@@ -53,21 +53,21 @@ class Window:
 
 
 def time_of(seconds: float) -> str:
-    """A time in RFC 3339, whole seconds."""
+    """A time in RFC 3339, in whole seconds."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def windows_of(value: Any, known: Backends, fail: Fail) -> tuple[Window, ...]:
-    """The windows that a file lists, in its order; `known` are its backends."""
+    """The windows in a file, in its order; `known` are its backends."""
     if value is None:
         return ()
     if not isinstance(value, list):
         fail("windows", "must be a list; start each window with `- nodes:` or `- backends:`")
     if len(value) > MAX_WINDOWS:
-        fail("windows", f"are more than {MAX_WINDOWS}; remove those that are over")
+        fail("windows", f"has more than {MAX_WINDOWS} entries; remove past windows")
     found = tuple(_window(f"windows[{index}]", item, known, fail) for index, item in enumerate(value))
     if sum(len(window.nodes) + len(window.backends) for window in found) > MAX_NAMED:
-        fail("windows", f"name more than {MAX_NAMED} nodes and backends; remove windows that are over")
+        fail("windows", f"name more than {MAX_NAMED} nodes and backends; remove past windows")
     return found
 
 
@@ -76,17 +76,17 @@ def _window(path: str, data: Any, known: Backends, fail: Fail) -> Window:
         fail(path, "must be a mapping; write `nodes:` or `backends:`, `start:` and `end:`")
     for key in data:
         if key not in _FIELDS:
-            fail(f"{path}.{plain(key)}", f"is not a field; known are {', '.join(sorted(_FIELDS))}")
+            fail(f"{path}.{plain(key)}", f"unknown field; use one of {', '.join(sorted(_FIELDS))}")
     name = data.get("name") or ""
     if name and (not isinstance(name, str) or not _NAME.fullmatch(name)):
         fail(f"{path}.name", f"{shown(name)} is not a name; use at most 253 letters, digits and . _ : @ + -, "
              "a letter or digit first")  # fmt: skip
     nodes, backends = (_names(f"{path}.{field}", data.get(field), fail) for field in ("nodes", "backends"))
     if bool(nodes) is bool(backends):
-        fail(path, "must name what is closed: give it either `nodes:` or `backends:`, with at least one name")
+        fail(path, "must have either `nodes:` or `backends:`, with at least one name")
     for index, backend in enumerate(backends):
         if backend not in known:
-            fail(f"{path}.backends[{index}]", f"{shown(backend)} is no backend of this file; it has {known}")
+            fail(f"{path}.backends[{index}]", f"{shown(backend)} is not a backend of this file; it has {known}")
     start, end = (_time(f"{path}.{field}", data.get(field), fail) for field in ("start", "end"))
     if end <= start:
         fail(f"{path}.end", f"{time_of(end)} is not after the start, {time_of(start)}; correct one of them")
@@ -97,25 +97,25 @@ def _names(path: str, value: Any, fail: Fail) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list):
-        fail(path, "must be a list of names, as [n1, n2]")
+        fail(path, "must be a list of names, such as [n1, n2]")
     for index, item in enumerate(value):
         if not isinstance(item, str) or not _NAME.fullmatch(item):
-            fail(f"{path}[{index}]", f"{shown(item)} is not a name; write one as the cluster or this file has it")
+            fail(f"{path}[{index}]", f"{shown(item)} is not a valid name; use a name from the cluster or this file")
     return tuple(dict.fromkeys(value))
 
 
 def _time(path: str, value: Any, fail: Fail) -> float:
     if value is None:
-        fail(path, "is missing; write a time as 2026-11-23T08:00:00Z")
+        fail(path, "is missing; write a time such as 2026-11-23T08:00:00Z")
     found = parsed_time(value) if isinstance(value, str) else None
     if found is None:
-        fail(path, f"{shown(value)} is no time; write one of RFC 3339, as 2026-11-23T08:00:00Z")
+        fail(path, f"{shown(value)} is not a valid time; use RFC 3339, such as 2026-11-23T08:00:00Z")
     return found.timestamp()
 
 
 @dataclass(frozen=True, slots=True)
 class Backends:
-    """The names of a file's backends: as written (`named`), or a number after a name or type (`numbered`)."""
+    """The names of a file's backends: literal ones (`named`), and names or types before a number (`numbered`)."""
 
     named: Collection[str]
     numbered: Collection[str]
@@ -134,7 +134,7 @@ class Backends:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """What is closed for something that starts at a time and lasts so long: the window that says so, by name."""
+    """The nodes and backends that are closed during a period, with the window of each."""
 
     nodes: Mapping[str, Window]
     backends: Mapping[str, Window]
@@ -147,7 +147,7 @@ NOTHING_CLOSED: Final = Closed({}, {})
 
 
 def closed_for(windows: Collection[Window], start: float, end: float) -> Closed:
-    """What is closed for what lasts from `start` to `end`; of several windows the one that ends last counts."""
+    """What is closed from `start` to `end`. If several windows close something, the one that ends last counts."""
     nodes: dict[str, Window] = {}
     backends: dict[str, Window] = {}
     for window in windows:

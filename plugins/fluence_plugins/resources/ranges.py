@@ -1,10 +1,10 @@
-"""Numbers as text with runs as `first-last`, as Flux writes ranks (RFC 22) and Slurm indices."""
+"""Formats numbers with ranges as `first-last`, as in Flux's ranks (RFC 22) and Slurm's indices."""
 
 from collections.abc import Iterable
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Some numbers, each once and in order: `0-3,8`."""
+    """The distinct numbers in order: `0-3,8`."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and runs[-1][1] == number - 1:

@@ -1,7 +1,7 @@
-"""Marks a resource up or down in the text of a resources file, which otherwise stays as it was written.
+"""Edits the status of a resource in the text of a resources file, and keeps the rest of the text.
 
-The text is changed at one place: comments, order and quotes stay. What comes of it is read again, and must say the same
-as before but for the one status; else the text is refused, to be changed by hand.
+The edit changes one place, so comments, order and quotes stay. The result is parsed again and must differ only in that
+status; otherwise the edit is refused, and the user must edit the file.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from session_scheduler.errors import plain, shown
 
 
 def with_status(text: str, name: str, *, down: bool, source: str) -> tuple[str, tuple[str, ...]]:
-    """Return the text in which the resource of that name, at any depth, is down or up (the same one where it is so),
-    and what is down of the resources in which it lies, the nearest first: names, or types of those without one.
+    """Return the text with the status of the named resource (at any depth) set, unchanged if it has that status; and
+    the names of the resources above it that are down, the nearest first (or types, if they have no name).
 
-    Raises ResourcesError or DocumentError, naming `source`, where the text is no resources file, has no resource of
-    that name, or cannot be changed at one place.
+    Raises ResourcesError or DocumentError, which name `source`, if the text is not a valid resources file, has no such
+    resource, or cannot be edited at one place.
     """
     load_resources(text, source)
     data = documents.load(text, source, scalars="text")
     entry = next((entry for entry in _entries(data) if entry.get("name") == name), None)
     if entry is None:
-        raise ResourcesError(f"{source}: no resource is named {shown(name)}; {_named(data)}")
+        raise ResourcesError(f"{source}: no resource has the name {shown(name)}; {_named(data)}")
     within = _down_above(data, entry)
     if ((entry.get("status") or UP) == DOWN) is down:
         return text, within
     changed = _changed(text, name, down=down)
     if changed is None or not _same_but_for(name, data, changed, down=down):
-        word = f"`status: {DOWN}`" if down else f"no `status: {DOWN}`"
-        raise ResourcesError(f"{source}: {name} is written in a way that is not changed here; give it {word} by hand")
+        word = f"`status: {DOWN if down else UP}`"
+        raise ResourcesError(f"{source}: cannot edit {name} as it is written; set {word} by hand")
     return changed, within
 
 
@@ -57,7 +57,7 @@ def _down_above(data: Any, entry: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _entries(data: Any) -> Iterator[dict[str, Any]]:
-    """Every resource of a file that was checked, parents first."""
+    """All resources of a valid file, parents first."""
     listed = list(reversed((data or {}).get("resources") or []))
     while listed:
         entry = listed.pop()
@@ -67,11 +67,11 @@ def _entries(data: Any) -> Iterator[dict[str, Any]]:
 
 def _named(data: Any) -> str:
     found = listed({entry["name"] for entry in _entries(data) if entry.get("name")})
-    return f"those with a name are {found} (one of several equal ones needs an entry of its own)"
+    return f"the names are {found} (one of several equal resources needs its own entry)"
 
 
 def _same_but_for(name: str, before: Any, text: str, *, down: bool) -> bool:
-    """Whether a text says what `before` says, and that the resource is down or up."""
+    """Whether a text equals `before`, except for the resource's status."""
     try:
         now = documents.load(text, "", scalars="text")
         load_resources(text, "")
@@ -86,7 +86,7 @@ def _same_but_for(name: str, before: Any, text: str, *, down: bool) -> bool:
 
 
 def _plainly(data: Any) -> Any:
-    """The same without what says that something is up, which is so unless it is said."""
+    """The data without `status: up`, which is the default."""
     if isinstance(data, list):
         return [_plainly(item) for item in data]
     if not isinstance(data, Mapping):
@@ -94,11 +94,11 @@ def _plainly(data: Any) -> Any:
     return {key: _plainly(value) for key, value in data.items() if not (key == "status" and value in (None, UP))}
 
 
-# ---------------------------------------------------------------------- where it is written
+# ---------------------------------------------------------------------- text edits
 
 
 def _changed(text: str, name: str, *, down: bool) -> str | None:
-    """The text, changed beside the name; None where that is not found."""
+    """The edited text; None if the name is not found."""
     for entry in _nodes(yaml.compose(text, Loader=yaml.SafeLoader)):
         fields = {key.value: (key, value) for key, value in entry.value if isinstance(key, yaml.ScalarNode)}
         if "name" not in fields or fields["name"][1].value != name:
@@ -111,7 +111,7 @@ def _changed(text: str, name: str, *, down: bool) -> str | None:
 
 
 def _nodes(root: yaml.Node | None) -> Iterator[yaml.MappingNode]:
-    """The mappings of the file's resources, each once, though an alias may name it again."""
+    """The YAML mappings of the file's resources, each once, although aliases may repeat them."""
     waiting = [_field(root, "resources")]
     seen: set[int] = set()
     while waiting:
@@ -129,27 +129,27 @@ def _field(node: yaml.Node | None, name: str) -> yaml.Node | None:
 
 
 def _rewritten(text: str, key: yaml.Node, value: yaml.Node, *, down: bool) -> str:
-    """Another status in the place of that which is written; a line that says nothing else goes with `down`."""
+    """Replace an existing status. If its line contains nothing else, setting `up` removes the line."""
     start, end = value.start_mark.index, value.end_mark.index
     first = text.rfind("\n", 0, key.start_mark.index) + 1
     last = text.find("\n", end)
     alone = not text[first : key.start_mark.index].strip() and last >= 0 and not text[end:last].strip()
     if not down and alone:
         return text[:first] + text[last + 1 :]
-    space = " " if start == end else ""  # an empty value begins right behind the colon
+    space = " " if start == end else ""  # an empty value starts right after the colon
     quote = text[start] if text[start : start + 1] in ("'", '"') and start < end else ""
     return f"{text[:start]}{space}{quote}{DOWN if down else UP}{quote}{text[end:]}"
 
 
 def _added_in_line(text: str, key: yaml.Node, value: yaml.Node) -> str:
-    """Behind the name, within brackets."""
+    """Add a status after the name, within brackets."""
     quote = '"' if text[key.start_mark.index] == '"' else ""
     end = value.end_mark.index
     return f"{text[:end]}, {quote}status{quote}: {quote}{DOWN}{quote}{text[end:]}"
 
 
 def _added_below(text: str, key: yaml.Node, value: yaml.Node) -> str:
-    """On a line of its own, below that of the name."""
+    """Add a status on a new line below the name."""
     end = text.find("\n", value.end_mark.index)
     line = f"{' ' * key.start_mark.column}status: {DOWN}"
     if end < 0:

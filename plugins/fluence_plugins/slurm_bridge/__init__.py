@@ -1,1 +1,1 @@
-"""Placement of pods where Slurm says: a Slurm job stands in for each group of pods, and they are bound to its nodes."""
+"""The plugin `slurm-bridge`: Slurm selects the nodes for pods, through one placeholder job for each group of pods."""

@@ -1,9 +1,11 @@
-"""The handler `slurm-bridge`: pods of managed namespaces are placed by Slurm, and only the scheduler marks pods.
+"""The webhook handler `slurm-bridge`: assigns pods to the bridge's scheduler, and protects the fields that the bridge
+sets.
 
-Which namespaces are managed the webhook's configuration says, by what it sends; a list in the settings narrows that. A
-new pod for the default scheduler becomes the bridge's, and each of the bridge's pods tolerates the taint of the nodes
-that Slurm gives away. The marks of a pod (its job, its node and what of it, the finalizer) are what the bridge believes
-when it starts again: nobody brings them along, and nobody but the scheduler's accounts changes them later.
+The webhook configuration selects the managed namespaces; a list in the handler's settings can narrow them. The handler
+sets the scheduler's name on each new pod of the default scheduler. It adds a toleration for the taint of Slurm's nodes
+to each of the bridge's pods. The bridge marks its pods with a job label, with annotations for their node and devices,
+and with a finalizer, and trusts these marks after a restart. So a new pod must have no marks, and later only the
+scheduler's accounts may change them.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +17,9 @@ from fluence_plugins.slurm_bridge import names
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 NODE_USER: Final = "system:node:"
-"""Before the user names of kubelets. The pods that these create run already: they show the node's own."""
+"""The prefix of the user names of kubelets. They create mirror pods, which already run on their node; the handler
+ignores them.
+"""
 _LABEL: Final = f"metadata.labels[{names.JOBID_LABEL}]"
 _ANNOTATIONS: Final = {
     f"metadata.annotations[{name}]": name
@@ -23,11 +27,11 @@ _ANNOTATIONS: Final = {
 }
 _FINALIZER: Final = f"metadata.finalizers[{names.FINALIZER}]"
 _Marks = dict[str, str]
-"""Of a pod's marks those that are there: the field, and what it says."""
+"""The marks that a pod has: field and value."""
 
 
 class SlurmBridgeHandler:
-    """Makes pods the bridge's, and keeps their marks."""
+    """Assigns pods to the bridge's scheduler, and protects their marks."""
 
     operations: Collection[str] = frozenset({"CREATE", "UPDATE"})
     sub_resources: Collection[str] = frozenset({"", "status"})
@@ -39,15 +43,16 @@ class SlurmBridgeHandler:
         self._users = settings.scheduler_users
 
     def contract(self) -> str:
-        """Whose pods become the bridge's, and who may write marks."""
-        where = f"of {', '.join(sorted(self._namespaces))}" if self._namespaces else "that are sent"
-        who = ", ".join(sorted(self._users)) or "nobody who is known: those of pods that do not run are anybody's"
-        return (
-            f"slurm-bridge: the default scheduler's pods {where} become {self._scheduler}'s; marks are written by {who}"
-        )
+        """Which pods the handler assigns, and which users may change marks."""
+        where = f"in {', '.join(sorted(self._namespaces))}" if self._namespaces else "in all namespaces of the webhook"
+        if self._users:
+            marks = f"only {', '.join(sorted(self._users))} may change the marks of its pods"
+        else:
+            marks = "no scheduler users are configured: any user may change the marks of pods that are not running"
+        return f"slurm-bridge: assigns pods of {DEFAULT_SCHEDULER} {where} to {self._scheduler}; {marks}"
 
     def mutate(self, pod: Mapping[str, Any], request: AdmissionRequest) -> Sequence[Operation] | Refusal:
-        """Make a new pod the bridge's; refuse marks that it brings along, and changes of marks."""
+        """Assign a new pod to the bridge; refuse a new pod that has marks, and refuse changes of marks."""
         spec = pod.get("spec")
         if not isinstance(spec, dict):
             return []
@@ -58,7 +63,7 @@ class SlurmBridgeHandler:
         return []
 
     async def run(self) -> None:
-        """Nothing to follow."""
+        """Return at once: the handler watches nothing."""
 
     # ------------------------------------------------------------------ new pods
 
@@ -67,25 +72,25 @@ class SlurmBridgeHandler:
     ) -> Sequence[Operation] | Refusal:
         if not self._concerns(spec, namespace):
             return []
-        brought = _marks(pod)
-        if brought:
+        present = _marks(pod)
+        if present:
             return Refusal(
-                f"{', '.join(brought)}: {self._scheduler} marks the pods that Slurm has placed: create the pod without"
+                f"{', '.join(present)}: only {self._scheduler} sets these fields: create the pod without them"
             )
         operations: list[Operation] = []
         if spec.get("schedulerName") != self._scheduler:
             operations.append({"op": "add", "path": "/spec/schedulerName", "value": self._scheduler})
-        if spec.get("nodeName"):  # it would be on a node of Slurm's without Slurm
+        if spec.get("nodeName"):  # would bypass Slurm
             operations.append({"op": "remove", "path": "/spec/nodeName"})
-        return [*operations, *self._tolerating(spec)]
+        return [*operations, *self._add_toleration(spec)]
 
     def _concerns(self, spec: Mapping[str, Any], namespace: str) -> bool:
         name = spec.get("schedulerName") or DEFAULT_SCHEDULER
         managed = not self._namespaces or namespace in self._namespaces
         return name == self._scheduler or (name == DEFAULT_SCHEDULER and managed)
 
-    def _tolerating(self, spec: Mapping[str, Any]) -> list[Operation]:
-        """The operations after which the pod tolerates the taint, for as long as it runs."""
+    def _add_toleration(self, spec: Mapping[str, Any]) -> list[Operation]:
+        """The operations that add the taint's toleration, without a time limit, unless the pod has it."""
         wanted = {"key": names.MANAGED_TAINT, "operator": "Equal", "value": self._scheduler, "effect": "NoExecute"}
         present = spec.get("tolerations") or []
         if not patches.are_objects(present) or wanted in ({"operator": "Equal"} | each for each in present):
@@ -99,12 +104,12 @@ class SlurmBridgeHandler:
         changed = [field for field in (_LABEL, *_ANNOTATIONS, _FINALIZER) if before.get(field) != after.get(field)]
         if not self._users:
             changed = [field for field in changed if field != _FINALIZER] if _runs(new) else []
-        elif _is_deleted(new) and _FINALIZER not in after:  # it may be that no scheduler runs any more
+        elif _is_deleted(new) and _FINALIZER not in after:  # the scheduler may be uninstalled
             changed = [field for field in changed if field != _FINALIZER]
         if not changed:
             return None
         return Refusal(
-            f"{', '.join(changed)}: only {self._scheduler} changes the marks of its pods: leave them as they are"
+            f"{', '.join(changed)}: only {self._scheduler} may change these fields of its pods: leave them unchanged"
         )
 
 
@@ -117,7 +122,7 @@ def _marks(pod: Mapping[str, Any]) -> _Marks:
         **{field: annotations.get(name) for field, name in _ANNOTATIONS.items()},
         _FINALIZER: names.FINALIZER if isinstance(finalizers, list) and names.FINALIZER in finalizers else None,
     }
-    return {field: said for field, said in found.items() if said is not None}
+    return {field: value for field, value in found.items() if value is not None}
 
 
 def _is_deleted(pod: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""The plugin's arguments in the scheduler's configuration."""
+"""The arguments of the plugin `slurm-bridge` in the scheduler's configuration."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from session_scheduler import PluginArguments
 
 
 class SlurmBridgeArguments(Connection, PluginArguments):
-    """`args` of the plugin `slurm-bridge`, beside those of `Connection`.
+    """The `args` of the plugin `slurm-bridge`, in addition to those of `Connection`.
 
-    schedulerName: of the pods that Slurm places, which is that of the profile. partition: where workloads name none.
-    mcsLabel: of all jobs. cluster: what tells this cluster's jobs from those of others that use the same Slurm (else
-    the uid of its namespace kube-system). tickSeconds: how often Slurm is asked for its jobs while some wait.
-    nodes: whether cordons, external nodes and taints are kept in step. nodeAddress: NodeAddr of external nodes (else
-    their own).
+    schedulerName: of the pods that Slurm places; the same as the profile's. partition: for workloads that name none.
+    mcsLabel: of all jobs. cluster: identifies this cluster's jobs in a Slurm that several clusters share (default: the
+    uid of the namespace kube-system). tickSeconds: how often the plugin lists Slurm's jobs while some are pending.
+    nodes: whether the plugin synchronises cordons, external nodes and taints. nodeAddress: the NodeAddr of external
+    nodes (default: each node's own address).
     """
 
     timeout_seconds: Annotated[float, Field(gt=0, le=300)] = 10.0

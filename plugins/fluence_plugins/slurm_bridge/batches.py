@@ -1,4 +1,4 @@
-"""Requests beside each other, in batches of a bounded size."""
+"""Runs coroutines concurrently, in batches of a bounded size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _Item = TypeVar("_Item")
 
 
 async def in_batches(items: Iterable[_Item], work: Callable[[_Item], Awaitable[None]]) -> None:
-    """Do each item's work. A batch ends before its first error is raised; no batch starts after an error."""
+    """Run `work` on each item. If one fails, the rest of its batch still runs, and no later batch starts."""
     every = list(items)
     for start in range(0, len(every), _SIZE):
         for error in await asyncio.gather(*map(work, every[start : start + _SIZE]), return_exceptions=True):

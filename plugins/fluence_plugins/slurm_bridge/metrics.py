@@ -1,4 +1,4 @@
-"""The metrics of the bridge."""
+"""The metrics of the plugin `slurm-bridge`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class BridgeMetrics:
-    """Requests by purpose and result, their seconds, and jobs by state."""
+    """Counts requests by purpose and result, their duration, and jobs by state."""
 
     def __init__(self) -> None:
         self.jobs: Counter[str] = Counter()
@@ -22,30 +22,30 @@ class BridgeMetrics:
         self._seconds: dict[str, float] = {}
 
     @contextmanager
-    def request(self, what: str) -> Iterator[None]:
-        """Measure one."""
+    def request(self, purpose: str) -> Iterator[None]:
+        """Count and time one request."""
         begun = time.monotonic()
         result = "error"
         try:
             yield
             result = "success"
         finally:
-            self._requests[what, result] += 1
-            self._seconds[what] = self._seconds.get(what, 0.0) + time.monotonic() - begun
+            self._requests[purpose, result] += 1
+            self._seconds[purpose] = self._seconds.get(purpose, 0.0) + time.monotonic() - begun
 
     def families(self) -> list[Metric]:
-        """For Prometheus."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # only where it is asked for
+        """The metric families for Prometheus."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # imported only at a scrape
 
-        jobs = GaugeMetricFamily("fluence_slurm_jobs", "Slurm jobs that stand for pods, by state.", labels=["state"])
+        jobs = GaugeMetricFamily("fluence_slurm_jobs", "Slurm placeholder jobs of pods, by state.", labels=["state"])
         for state in ("pending", "allocated"):
             jobs.add_metric([state], self.jobs[state])
-        text = "Requests to slurmrestd, by what for and how they ended."
+        text = "Requests to slurmrestd, by purpose and result."
         requests = CounterMetricFamily("fluence_slurm_requests", text, labels=["request", "result"])
         for labels, count in self._requests.items():
             requests.add_metric(labels, count)
-        text = "Seconds that requests to slurmrestd took."
+        text = "Seconds spent in requests to slurmrestd, by purpose."
         seconds = CounterMetricFamily("fluence_slurm_request_seconds", text, labels=["request"])
-        for what, total in self._seconds.items():
-            seconds.add_metric([what], total)
+        for purpose, total in self._seconds.items():
+            seconds.add_metric([purpose], total)
         return [jobs, requests, seconds]

@@ -1,4 +1,5 @@
-"""Names that pods, nodes and workloads carry: those of slurm-bridge, so that either can take over from the other.
+"""The labels, annotations and taints of pods, nodes and workloads. They equal those of SchedMD's slurm-bridge, so that
+either can replace the other.
 
 Source: slurm-bridge 1.2.1, internal/wellknown.
 """
@@ -10,27 +11,30 @@ from typing import Final
 SLINKY: Final = "slinky.slurm.net/"
 SCHEDULER: Final = "scheduler.slinky.slurm.net/"
 JOB: Final = "slurmjob.slinky.slurm.net/"
-"""Before the annotations of a workload that say what its Slurm job is to be."""
+"""The prefix of the annotations that configure a workload's Slurm job."""
 
 JOBID_LABEL: Final = SCHEDULER + "slurm-jobid"
-"""Of a pod: the job that stands in for it."""
+"""Label of a pod: the number of its Slurm job."""
 NODE_ANNOTATION: Final = SLINKY + "slurm-node"
-"""Of a pod: the Kubernetes node that it was given."""
+"""Annotation of a pod: the Kubernetes node that it is assigned to."""
 CORES_ANNOTATION: Final = SLINKY + "slurm-cores"
-"""Of a bound pod: the cores of its node that Slurm gave its job, as `0-3,8`. Not of the original's."""
+"""Annotation of a bound pod: the cores that Slurm allocated on its node, as `0-3,8`. SchedMD's bridge does not set it.
+"""
 GRES_ANNOTATION: Final = SLINKY + "slurm-gres"
-"""Of a bound pod: the generic resources of its node that Slurm gave its job, as `gpu:v100(IDX:0-1)`. Likewise."""
+"""Annotation of a bound pod: the generic resources that Slurm allocated on its node, as `gpu:v100(IDX:0-1)`. SchedMD's
+bridge does not set it.
+"""
 FINALIZER: Final = SCHEDULER + "finalizer"
-"""Of a pod with a job: it is not gone before its job is told."""
+"""Finalizer of a pod with a job: a deleted pod stays until its job is cancelled or has ended."""
 NODE_NAME_LABEL: Final = SLINKY + "slurm-nodename"
-"""Of a node: its name in Slurm, where that is another."""
+"""Label of a node: its name in Slurm, if it differs."""
 EXTERNAL_NODE_LABEL: Final = SCHEDULER + "external-node"
-"""Of a node: it is to be one of Slurm's, made and kept by this plugin."""
+"""Label of a node: the plugin creates and maintains the node in Slurm as an external node."""
 PARTITIONS_ANNOTATION: Final = SCHEDULER + "external-node-partitions"
-"""Of an external node: the partitions that it is to be in, with commas between."""
+"""Annotation of an external node: its partitions, separated by commas."""
 TOPOLOGY_ANNOTATION: Final = "topology.slinky.slurm.net/spec"
-"""Of an external node: its line of Slurm's topology."""
+"""Annotation of an external node: its `Topology` in Slurm."""
 MANAGED_TAINT: Final = SLINKY + "managed-node"
-"""The key of the taint (NoExecute) of nodes that Slurm gives away; its value is the scheduler's name."""
+"""The key of the NoExecute taint on nodes that Slurm allocates; its value is the scheduler's name."""
 SCHEDULER_NAME: Final = "slurm-bridge-scheduler"
-"""The schedulerName of pods that Slurm places, unless the configuration says another."""
+"""The default `schedulerName` of the pods that Slurm places."""

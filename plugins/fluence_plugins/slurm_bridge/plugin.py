@@ -1,7 +1,8 @@
-"""The plugin `slurm-bridge`: Slurm chooses the nodes of its profile's pods.
+"""The plugin `slurm-bridge`: Slurm selects the nodes for the pods of the plugin's profile.
 
-A session reads what the bridge knows of jobs. The plugin answers where a group's pods go, or what the group waits for.
-Filters come first: Slurm chooses only among nodes that fit the pods.
+In a session, `place_group` reads the state of Slurm's jobs from the bridge. It places a group on the nodes of its job;
+if there is no such job, it requests one and reports what the group waits for. The candidate nodes of a job are those
+that passed the profile's filters.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("slurm-bridge")
 
-_NO_SLURM = "Slurm is to say where it goes, and is not asked in a simulation"
-_BEING_MADE = "a Slurm job is being made for it"
+_NO_SLURM = "Slurm selects its nodes, and a simulation has no connection to Slurm"
+_SUBMITTING = "a Slurm job for it is being submitted"
 
 
 class SlurmBridgePlugin:
-    """One Slurm for one profile."""
+    """The bridge between one profile and one Slurm."""
 
     name = "slurm-bridge"
     api_version = API_VERSION
@@ -58,9 +59,9 @@ class SlurmBridgePlugin:
     def __init__(self, arguments: SlurmBridgeArguments) -> None:
         self._arguments = arguments
         self._names: dict[str, str] = {}
-        """By node: its name in Slurm."""
+        """The Slurm name of each node."""
         self._nodes: dict[str, str] = {}
-        """By name in Slurm: the node."""
+        """The node of each Slurm name."""
         cluster = identity(arguments.cluster, arguments.scheduler_name) if arguments.cluster else ""
         self._bridge = Bridge(
             JobTable(arguments.scheduler_name, cluster),
@@ -72,9 +73,9 @@ class SlurmBridgePlugin:
         self._requested: dict[str, JobRequest] = {}
         """The requests of this session, by group."""
         self._removed: set[str] = set()
-        """The pods (uids) that the trial in progress simulates as removed."""
+        """The uids of the pods whose removal the current trial simulates."""
         self._candidates: dict[bytes, tuple[str, ...]] = {}
-        """In this session, by which rows: the nodes as Slurm calls them."""
+        """The Slurm names of candidate nodes, cached for this session by the set of rows."""
 
     def _connect(self) -> SlurmClient:
         return SlurmClient(self._arguments)
@@ -83,12 +84,12 @@ class SlurmBridgePlugin:
 
     @hookimpl
     def group_of(self, pod: Pod, owners: Sequence[OwnerReference]) -> GroupRef | None:
-        """Pods of one Slurm job are a group."""
+        """Group the pods that share a Slurm job."""
         return group_of(pod, owners) if pod.spec.scheduler_name == self._arguments.scheduler_name else None
 
     @hookimpl
     def serve(self, runtime: Runtime) -> AbstractAsyncContextManager[None]:
-        """Talk with Slurm, of jobs and of nodes."""
+        """Run the bridge and the node controller."""
         return self._tasks(runtime)
 
     @asynccontextmanager
@@ -103,12 +104,12 @@ class SlurmBridgePlugin:
 
     @hookimpl
     def events_to_register(self) -> list[ClusterEventWithHint]:
-        """The bridge requeues groups whose job changes; a node that is new, or has another name, may be a candidate."""
+        """New or renamed nodes may be candidates. The bridge itself requeues groups whose job changes."""
         return [ClusterEventWithHint(Node, ActionType.ADD | ActionType.UPDATE_NODE_LABEL)]
 
     @hookimpl
     def on_nodes_changed(self, changes: Sequence[NodeChange]) -> None:
-        """Follow how nodes are named in Slurm."""
+        """Update the mapping between nodes and their Slurm names."""
         for change in changes:
             before = self._names.pop(change.name, None)
             if before is not None and self._nodes.get(before) == change.name:
@@ -120,14 +121,14 @@ class SlurmBridgePlugin:
 
     @hookimpl
     def facts(self) -> Facts:
-        """What is known of jobs."""
+        """The bridge's facts."""
         return self._bridge.facts()
 
     # ------------------------------------------------------------------ a session
 
     @hookimpl
     def on_session_open(self, session: Session) -> None:
-        """Forget the last session. A trial requests no job: it simulates that pods are removed."""
+        """Reset the last session's state. A trial requests no job, because it only simulates the removal of pods."""
         self._removed.clear()
         session.add_trial_handler(
             lambda event: self._removed.add(event.task.uid), lambda event: self._removed.discard(event.task.uid)
@@ -137,7 +138,7 @@ class SlurmBridgePlugin:
 
     @hookimpl
     def prepare(self, cls: TaskClass) -> Refusal | None:
-        """Refuse pods whose devices Slurm cannot choose."""
+        """Reject pods whose devices Slurm cannot select."""
         why = resource_claims.refusal(cls.pod)
         return Refusal(why) if why is not None else None
 
@@ -145,7 +146,7 @@ class SlurmBridgePlugin:
     def place_group(
         self, session: Session, group: Group, tasks: Sequence[Task], room: Mapping[TaskClass, IntColumn]
     ) -> Assignment | Refusal:
-        """Place the tasks whose job has nodes on those; request a job for the others."""
+        """Place the tasks whose job has nodes; request a job for the others."""
         facts: Facts = session.facts(self.name)
         jobs = {task: job for task in tasks if (job := facts.pod_jobs.get(task.uid)) is not None}
         ready = {task: job for task, job in jobs.items() if job.nodes is not None}
@@ -160,14 +161,14 @@ class SlurmBridgePlugin:
             return placed
         if not self._bridge.served:
             return Refusal(_NO_SLURM)
-        text = facts.problems.get(group.key) or next((job.text for job in jobs.values()), _BEING_MADE)
+        text = facts.problems.get(group.key) or next((job.text for job in jobs.values()), _SUBMITTING)
         return Refusal(text)
 
     def _request(
         self, session: Session, group: Group, uids: Sequence[str], room: Mapping[TaskClass, IntColumn]
     ) -> None:
-        """Request one job for these and for the pods of the group before them: where one pod is enough to start, the
-        session places each by itself.
+        """Request one job for these pods and those that the group has already requested in this session: a group that
+        can start with one pod is placed pod by pod.
         """
         known = self._requested.get(group.key)
         before = known.uids if known is not None else ()
@@ -183,8 +184,8 @@ class SlurmBridgePlugin:
         self._bridge.request(request)
 
     def _candidates_of(self, session: Session, room: Mapping[TaskClass, IntColumn]) -> tuple[str, ...]:
-        """The nodes, as Slurm calls them, that have room for pods of each class; where there are too few of those, of
-        any class.
+        """The Slurm names of the nodes with room for pods of every class; if there is no such node, of the nodes with
+        room for any class.
         """
         columns = [column > 0 for column in room.values()]
         fit = np.logical_and.reduce(columns)
@@ -199,8 +200,8 @@ class SlurmBridgePlugin:
     def _place(
         self, session: Session, group: Group, ready: Mapping[Task, PodJob], room: Mapping[TaskClass, IntColumn]
     ) -> Assignment | Refusal:
-        """Each task on a node of its job that fits, in the order of the job's pods. Pods of the job that are not placed
-        now keep their nodes.
+        """Assign each task to a node of its job that it fits, in the order of the job's pods. The job's other pods keep
+        their nodes.
         """
         found: dict[Task, JobNode] = {}
         elsewhere = {task.uid: task.node for task in group.tasks.values() if task.node is not None}
@@ -210,27 +211,27 @@ class SlurmBridgePlugin:
             waiting = [task for task in group.tasks.values() if task in ready or task.phase is Phase.PENDING]
             tasks = sorted((task for task in waiting if task.uid in place), key=lambda task: place[task.uid])
             rows = {node: session.table.row_of[node] for node in nodes if node in session.table.row_of}
-            held = [elsewhere[uid] for uid in job.pods if uid in elsewhere]
-            taken = assign(tasks, job, list(rows), held, partial(_fits, room, rows))
-            found |= {task: JobNode(node, job.job_id) for task, node in taken.items() if task in ready}
+            occupied = [elsewhere[uid] for uid in job.pods if uid in elsewhere]
+            assigned = assign(tasks, job, list(rows), occupied, partial(_fits, room, rows))
+            found |= {task: JobNode(node, job.job_id) for task, node in assigned.items() if task in ready}
         if found:
             return Assignment(found)
         job = next(iter(ready.values()))
         missing = [name for name in job.nodes or () if name not in self._nodes]
         if missing:
-            return Refusal(f"{job.text}: {missing[0]} is no node of this cluster")
-        return Refusal(f"{job.text}, none of which takes it now")
+            return Refusal(f"{job.text}, but this cluster has no node {missing[0]}")
+        return Refusal(f"{job.text}, but it fits none of them now")
 
     # ------------------------------------------------------------------ after the commit
 
     @hookimpl
     async def prebind(self, binding: Binding) -> None:
-        """Annotate the pod with its node, and with the cores and devices that Slurm gave it there."""
+        """Annotate the pod with its node, and with the cores and devices that Slurm allocated to it there."""
         job_id = binding.holds.get("job")
         if not isinstance(job_id, int):
             return
         if self._bridge.served and not self._bridge.has_nodes(job_id):
-            raise AttemptError(f"Slurm job {job_id} has its nodes no more")
+            raise AttemptError(f"Slurm job {job_id} no longer has its nodes")
         binding.annotations[names.NODE_ANNOTATION] = binding.node
         called = self._names.get(binding.node, binding.node)
         found = await self._bridge.share_of(job_id, called)
@@ -239,26 +240,26 @@ class SlurmBridgePlugin:
             binding.annotations |= share_annotations(share)
             await resource_claims.claim(binding, share, gres)
         elif resource_claims.needs(binding.pod):
-            raise AttemptError(f"Slurm does not say which devices job {job_id} has on node {called}")
+            raise AttemptError(f"Slurm does not report the devices of job {job_id} on node {called}")
 
     @hookimpl
     async def cancel(self) -> None:
-        """Take a turn at once: a pod may have ended."""
+        """Run the bridge's loop now: a pod may have been deleted."""
         self._bridge.resync()
 
     @hookimpl
     def metrics(self) -> list[Metric]:
-        """Jobs and requests."""
+        """The bridge's metrics."""
         return self._bridge.metrics.families()
 
     @hookimpl
     def report(self, pod: Pod) -> Mapping[str, Any]:
-        """The job that stands for the pod."""
+        """The number of the pod's Slurm job."""
         return {"slurmJob": pod.metadata.labels.get(names.JOBID_LABEL)}
 
     @hookimpl
     def shown_holding(self, pod: Pod) -> Mapping[str, Any]:
-        """The same."""
+        """The number of the pod's Slurm job."""
         return {"jobid": pod.metadata.labels.get(names.JOBID_LABEL), "devices": []}
 
 
@@ -273,6 +274,6 @@ def _fits(room: Mapping[TaskClass, IntColumn], rows: Mapping[str, int], task: Ta
 
 
 def share_annotations(share: NodeShare) -> dict[str, str]:
-    """A pod's part of a node as annotations: `0-3`, and `gpu:v100(IDX:0-1)`, as Slurm writes it."""
+    """Annotations with a pod's share of a node in Slurm's format: `0-3`, and `gpu:v100(IDX:0-1)`."""
     gres = ",".join(f"{one.name}{f':{one.type}' if one.type else ''}(IDX:{ranges(one.indices)})" for one in share.gres)
     return {names.CORES_ANNOTATION: ranges(share.cores)} | ({names.GRES_ANNOTATION: gres} if gres else {})

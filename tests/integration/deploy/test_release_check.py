@@ -85,5 +85,5 @@ def test_metadata_that_the_index_refuses_or_shows_badly_is_named(
 def test_the_table_names_each_check(tmp_path: Path) -> None:
     done = run("--only", "metadata", "--into", tmp_path)
     assert done.returncode == 1
-    assert "no sdist and no wheel was built" in done.stdout
+    assert "found no sdist and no wheel" in done.stdout
     assert done.stderr.splitlines()[0] == "metadata: failed"

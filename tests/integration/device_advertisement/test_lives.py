@@ -87,7 +87,7 @@ async def test_unknown_devices_are_refused_by_name(folder: Path, kubelet: FakeKu
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await kubelet.allocate("qpu", "qpu-3")
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-        assert refused.value.details() == "'qpu-3' is no device of type qpu: they are qpu-0 to qpu-2"
+        assert refused.value.details() == "'qpu-3' is not a device of type qpu: use qpu-0 to qpu-2"
         assert 'allocations_total{result="refused",type="qpu"} 1.0' in it.shown()
 
 
@@ -112,7 +112,7 @@ async def test_a_kubelet_that_is_not_there_yet_is_waited_for(folder: Path) -> No
     kubelet = FakeKubelet(folder)
     async with running(folder, "qpu") as it:
         await until(lambda: sockets(folder), "the socket")
-        assert it.problems() == {"qpu": "the kubelet's socket is not there"}
+        assert it.problems() == {"qpu": "the kubelet's socket does not exist"}
         await kubelet.start()
         await until(lambda: it.ready("qpu"), "watched")
     await kubelet.stop()
@@ -158,7 +158,7 @@ async def test_a_kubelet_that_took_it_and_never_watches_is_told_again(folder: Pa
     kubelet.blind = True
     async with running(folder, "qpu") as it:
         await until(lambda: len(kubelet.registered) == 2, "told twice")
-        assert it.problems() == {"qpu": "registered, but the kubelet does not watch its devices"}
+        assert it.problems() == {"qpu": "registered, but the kubelet does not watch the devices"}
         assert 'advertised{type="qpu"} 0.0' in it.shown()
         kubelet.blind = False
         await until(lambda: it.ready("qpu"), "watched")
@@ -173,7 +173,7 @@ async def test_a_kubelet_that_never_answers_is_told_again(
     async with running(folder, "qpu") as it:
         await until(lambda: len(kubelet.registered) == 2, "told twice")
         assert 'registrations_total{result="unavailable",type="qpu"}' in it.shown()
-        assert "the kubelet cannot be reached" in str(it.problems()["qpu"])
+        assert "cannot reach the kubelet" in str(it.problems()["qpu"])
         kubelet.silent = False
         await until(lambda: it.ready("qpu"), "watched")
 
@@ -184,12 +184,12 @@ async def test_a_refusal_is_told_and_tried_again_with_growing_waits(
     kubelet.refusal = "the ResourceName is invalid"
     async with running(folder, "qpu") as it:
         await until(lambda: len(kubelet.registered) == 3, "tried three times")
-        assert it.problems() == {"qpu": "the kubelet refused it: the ResourceName is invalid"}
+        assert it.problems() == {"qpu": "the kubelet refused the registration: the ResourceName is invalid"}
         assert 'registrations_total{result="refused",type="qpu"}' in it.shown()
         kubelet.refusal = None
         await until(lambda: it.ready("qpu"), "watched")
     told = [record.message for record in caplog.records if "refused" in record.message]
-    assert told == ["fluxion.flux-framework.org/qpu: the kubelet refused it: the ResourceName is invalid"]
+    assert told == ["fluxion.flux-framework.org/qpu: the kubelet refused the registration: the ResourceName is invalid"]
 
 
 async def test_a_type_that_left_the_configuration_has_no_devices_before_its_socket_goes_and_a_new_one_comes(
@@ -219,7 +219,7 @@ async def test_a_successor_takes_over_and_keeps_its_sockets_when_its_predecessor
         await until(lambda: kubelet.allocatable == {"qpu": 3}, "the old one is listed")
         async with running(folder, "qpu", capacity=5) as new:
             await until(lambda: kubelet.allocatable == {"qpu": 5}, "the new one is listed")
-            await until(lambda: "another process serves" in str(old.problems()["qpu"]), "the old one sees it")
+            await until(lambda: "another process now serves" in str(old.problems()["qpu"]), "the old one sees it")
             inode = (folder / "fluence-qpu.sock").stat().st_ino
             old.stop.set()
             await until(lambda: not old.plugin.states()[0].streams, "the old one has ended")
@@ -235,7 +235,7 @@ async def test_a_predecessor_takes_over_again_when_its_successor_was_killed(fold
         await until(lambda: it.ready("qpu"), "watched")
         other = await asyncio.start_unix_server(lambda _reader, writer: writer.close(), folder / "other.sock")
         (folder / "other.sock").rename(folder / "fluence-qpu.sock")
-        await until(lambda: "another process serves" in str(it.problems().get("qpu")), "it sees the other")
+        await until(lambda: "another process now serves" in str(it.problems().get("qpu")), "it sees the other")
         other.close()
         await other.wait_closed()
         await until(lambda: it.ready("qpu"), "its own socket again")
@@ -287,7 +287,7 @@ async def test_a_folder_in_which_nothing_can_be_bound_is_told_and_tried_again(
 ) -> None:
     (folder / "fluence-qpu.sock").mkdir()
     async with running(folder, "qpu") as it:
-        await until(lambda: "cannot be served" in str(it.problems().get("qpu")), "told")
+        await until(lambda: "cannot serve" in str(it.problems().get("qpu")), "told")
         assert sockets(folder) == ["fluence-qpu.sock"]
         (folder / "fluence-qpu.sock").rmdir()
         await until(lambda: it.ready("qpu"), "watched")

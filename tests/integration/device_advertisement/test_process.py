@@ -190,16 +190,16 @@ async def test_it_is_not_ready_but_healthy_without_a_kubelet(folder: Path) -> No
     async with started(folder, resources_of(folder, "qpu")) as plugin:
         await until(lambda: sockets(folder) == ["fluence-qpu.sock"], "its socket")
         status, body = await plugin.get("/readyz")
-        assert (status, body.splitlines()[0]) == (503, "[-]qpu failed: the kubelet's socket is not there")
+        assert (status, body.splitlines()[0]) == (503, "[-]qpu failed: the kubelet's socket does not exist")
         assert await plugin.get("/healthz") == (200, "ok\n")
-        assert plugin.log().count("there is no kubelet in") == 1
+        assert plugin.log().count("waiting for the kubelet in") == 1
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--kubelet-dir", "{folder}/none"], "--kubelet-dir: {folder}/none: no such folder"),
-        (["--kubelet-dir", "{folder}/" + "d" * 100], "too long for paths of sockets"),
+        (["--kubelet-dir", "{folder}/none"], "--kubelet-dir: {folder}/none: no such directory"),
+        (["--kubelet-dir", "{folder}/" + "d" * 100], "too long for socket paths"),
         (["--capacity", "0"], "--capacity: 0: use a whole number from 1 to 50000"),
         (["--capacity", "50001"], "--capacity: 50001: use a whole number from 1 to 50000"),
         (["--resources", "{folder}/none.yaml"], "{folder}/none.yaml: cannot be read"),

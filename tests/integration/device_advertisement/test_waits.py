@@ -96,4 +96,4 @@ async def test_it_is_unhealthy_when_nothing_was_looked_at_for_long(folder: Path)
     clock.now = 29
     assert plugin.health() is None
     clock.now = 31
-    assert plugin.health() == "nothing was looked at for 31 s"
+    assert plugin.health() == "the loop has not run for 31 s"

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from session_scheduler.errors import shown
+
 from .conftest import World, device, gang, node, pod
 
 PREFIX = "fluence.flux-framework.org/"
@@ -67,14 +69,14 @@ async def test_a_size_that_is_none_is_refused_with_the_pod_and_the_annotation(wo
     for name in "ab":
         reason = world.pod(name)["reason"]
         assert reason.startswith(f"pod default/b: metadata.annotations[{SIZE}]: ")
-        assert reason.endswith("is not a number of pods from 1 to 1000000; correct or remove it")
+        assert reason.endswith(f"expected a number of pods from 1 to 1000000, got {shown(wrong)}; correct or remove it")
 
 
 async def test_members_that_disagree_on_the_size_are_refused_with_both(world: World) -> None:
     await world.place(node("n1"), member("a", "2"), member("b", "2"), member("c", None))
     assert world.pod("a")["reason"] == (
-        f"pod default/c: metadata.annotations[{SIZE}] is 1 and that of pod default/a is 2, of group default/g both "
-        "(1 where there is none): give all its pods the same"
+        f"pod default/c: metadata.annotations[{SIZE}] is 1, but pod default/a of the same group default/g has 2 "
+        "(1 if it is missing): set the same size on all pods"
     )
     assert world.pod("c")["node"] is None
 

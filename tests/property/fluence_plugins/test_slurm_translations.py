@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.tools.slurm_workloads import pod_of, workload
 
 from fluence_plugins.slurm_bridge.names import JOB
-from fluence_plugins.slurm_bridge.slurm.gres import known_of, parse, written
+from fluence_plugins.slurm_bridge.slurm.gres import known_of, parse, to_text
 from fluence_plugins.slurm_bridge.slurm.placeholder import Placeholder
 from fluence_plugins.slurm_bridge.workloads.annotations import (
     ANNOTATIONS,
@@ -99,7 +99,7 @@ def test_what_is_written_for_slurm_means_the_same_when_read_again(text: str) -> 
         found = parse(text)
     except ValueError:
         return
-    said = written(found)
+    said = to_text(found)
     assert said == (",".join(str(one) for one in parse(said)) if found else "")
 
 

@@ -1,1 +1,3 @@
-"""The Kubernetes API objects: MasterQueues, Kueue's kinds, the store of what was observed, and server-side apply."""
+"""The objects of the Kubernetes API: MasterQueues, Kueue's kinds, the store of observed objects,
+and server-side apply.
+"""

@@ -1,4 +1,4 @@
-"""Which flavors Workloads hold: those are not taken away."""
+"""Finds the flavors that Workloads use; the controller does not delete these."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHECK_SECONDS: Final = 60.0
 
 
 class _Object(msgspec.Struct, frozen=True, rename="camel"):
-    """Of an object only what is looked at."""
+    """The base of partial objects: it declares only the fields that are read."""
 
 
 class _PodSet(_Object, frozen=True):
@@ -40,16 +40,16 @@ class _Workload(_Object, frozen=True):
 
 
 class FlavorsInUse:
-    """Asked for when a flavor is to go: there are as many Workloads as jobs, so they are not followed."""
+    """Reads Workloads only when a flavor may be deleted: there is one for each job, so a watch would cost too much."""
 
     def __init__(self, api: KubeApi, seconds: float = CHECK_SECONDS) -> None:
         self._api = api
         self.seconds = seconds
-        """For how long a flavor that was in use is taken to be so."""
+        """How long a result is reused."""
         self._found: tuple[float, frozenset[str]] | None = None
 
     async def of(self, names: Collection[str], now: float) -> frozenset[str]:
-        """Those of these flavors that some Workload holds. Raises ClusterError."""
+        """Which of these flavors a Workload uses. Raises ClusterError."""
         if self._found is None or now - self._found[0] >= self.seconds or not self._found[1].issuperset(names):
             self._found = now, await self._listed()
         return self._found[1].intersection(names)
@@ -57,12 +57,12 @@ class FlavorsInUse:
     async def _listed(self) -> frozenset[str]:
         try:
             workloads = await self._api.list(f"/apis/{kueue.API_VERSION}/workloads", _Workload)
-        except NotFound:  # there is no Kueue
+        except NotFound:  # Kueue is not installed
             return frozenset()
-        return frozenset().union(*(_held(workload.status) for workload in workloads))
+        return frozenset().union(*(_flavors_of(workload.status) for workload in workloads))
 
 
-def _held(status: _Status) -> set[str]:
+def _flavors_of(status: _Status) -> set[str]:
     over = any((one.type, one.status) == ("Finished", "True") for one in status.conditions)
     if over or status.admission is None:
         return set()

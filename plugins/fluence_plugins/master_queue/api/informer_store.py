@@ -1,4 +1,4 @@
-"""Objects as the API server has them: those that a MasterQueue's are compared with, and those that ask for queues."""
+"""A store of observed objects: the objects that the controller writes, and those that request LocalQueues."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from session_scheduler.sdk.dynamic_informer import Change, Resource
 
 
 class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
+    """The base of all objects: camel-case field names on the wire, and defaults omitted when encoded."""
 
 
 class ManagedFields(_Object, frozen=True):
-    """metadata.managedFields[]: which fields a manager has written last."""
+    """metadata.managedFields[]: the fields that a manager wrote last."""
 
     manager: str = ""
     operation: str = ""
@@ -27,14 +27,14 @@ class ManagedFields(_Object, frozen=True):
 
 
 class ObservedMeta(ObjectMeta, frozen=True):
-    """metadata, with what tells who wrote what."""
+    """metadata, with the managed fields."""
 
     generation: int = 0
     managed_fields: tuple[ManagedFields, ...] = ()
 
 
 class Observed(_Object, frozen=True):
-    """An object of Kueue's. Its status is not looked at."""
+    """An object of Kueue, without its status."""
 
     api_version: str = msgspec.field(default_factory=lambda: kueue.API_VERSION)
     metadata: ObservedMeta = ObservedMeta()
@@ -42,17 +42,17 @@ class Observed(_Object, frozen=True):
 
     @property
     def key(self) -> str:
-        """Namespace and name, or the name."""
+        """namespace/name, or the name."""
         meta = self.metadata
         return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
 
     @property
     def owner(self) -> str:
-        """The uid of its controller; empty where it has none."""
+        """The uid of its controller; empty if it has none."""
         return next((one.uid for one in self.metadata.owner_references if one.controller), "")
 
     def like(self, other: Observed) -> bool:
-        """Whether nothing differs that is looked at: Kueue writes statuses all the time."""
+        """Whether all fields that matter are equal: Kueue writes statuses all the time."""
         mine, theirs = self.metadata, other.metadata
         return (
             (mine.uid, mine.generation, mine.deletion_timestamp, mine.labels, mine.owner_references)
@@ -73,7 +73,7 @@ class ObservedLocalQueue(Observed, frozen=True, tag_field="kind", tag="LocalQueu
 
 
 class ObservedNamespace(_Object, frozen=True, tag_field="kind", tag="Namespace"):
-    """A Namespace, which may ask for LocalQueues."""
+    """A Namespace, which may request LocalQueues."""
 
     api_version: str = msgspec.field(default_factory=lambda: "v1")
     metadata: ObjectMeta = ObjectMeta()
@@ -91,39 +91,40 @@ LOCAL_QUEUES: Final = Resource(ObservedLocalQueue, KUEUE, "localqueues", lax=Tru
 NAMESPACES: Final = Resource(ObservedNamespace, "v1", "namespaces", namespaced=False, lax=True)  # type: ignore[type-var]
 MASTERS: Final = Resource(MasterQueue, master_queue.API_VERSION, "masterqueues", namespaced=False, lax=True)  # type: ignore[type-var]
 UNLISTED: Final = (
-    "the API server does not list them: is Kueue there, and has this account the ClusterRole fluence-master-queue?"
+    "the API server does not list them: is Kueue installed, and has this account the ClusterRole fluence-master-queue?"
 )
-"""What is said where it is not known which objects of a kind there are; nothing is written then."""
+"""The problem if the objects of a kind are unknown; the controller then writes none."""
 RESOURCES: Final = (FLAVORS, QUEUES, LOCAL_QUEUES, NAMESPACES, MASTERS)
 
 
 _REMEMBERED: Final = 4096
-"""Deletions that are remembered: an answer that tells of the object before may be that late."""
+"""How many deletions are remembered: a response with an older version of the object may be that late."""
 
 
 class Store:
-    """The latest of each object by type and key. What is older than what is known already is not taken in.
+    """The latest version of each object, by type and key. Older versions are ignored.
 
-    Versions of one kind of object are decimal numbers that grow. Source: Kubernetes enhancement 5504.
+    The versions of objects of one kind are increasing decimal numbers.
+    Source: Kubernetes enhancement 5504.
     """
 
     def __init__(self) -> None:
         self._objects: dict[type, dict[str, Any]] = {}
         self._gone: dict[str, None] = {}
-        """The uids of what was deleted, in that order: late answers bring none of them back."""
+        """The uids of deleted objects, in order: a late response must not add one of them again."""
 
     def observe(self, change: Change, obj: Any) -> Any:
-        """Take in a change. Returns what was known before; the object itself where it is older than that."""
+        """Apply a change. Returns the previous version; the object itself if it is older than that."""
         known = self._objects.setdefault(type(obj), {})
         before = known.get(obj.key)
         uid = obj.metadata.uid
-        if change is Change.ADDED:  # only events say so: one that could not be read for a while is there again
+        if change is Change.ADDED:  # only events add objects: one that was unreadable has returned
             self._gone.pop(uid, None)
         if uid in self._gone:
             return obj
         if change is Change.DELETED:
             self._forget(uid)
-        # Of a deletion that a list shows, the version is the last that was told of: an answer may have been newer.
+        # If a list shows the deletion, the version is that of the last event; a response may have been newer.
         ended = change is Change.DELETED and before is not None and before.metadata.uid == uid
         if before is not None and not ended and _version(obj) < _version(before):
             return obj
@@ -139,15 +140,15 @@ class Store:
             del self._gone[next(iter(self._gone))]
 
     def get(self, kind: type, key: str) -> Any:
-        """The object; None where none is known."""
+        """The object; None if it is unknown."""
         return self._objects.get(kind, {}).get(key)
 
     def all(self, kind: type) -> Iterable[Any]:
-        """Every object of a type."""
+        """All objects of a type."""
         return self._objects.get(kind, {}).values()
 
     def owned(self, kind: type, uid: str) -> Iterator[Any]:
-        """Those whose controller has this uid."""
+        """The objects whose controller has this uid."""
         return (one for one in self.all(kind) if one.owner == uid)
 
 

@@ -13,11 +13,11 @@ API_VERSION: Final = "kueue.x-k8s.io/v1beta2"
 STOP_POLICIES: Final = ("None", "Hold", "HoldAndDrain")
 QUEUEING_STRATEGIES: Final = ("BestEffortFIFO", "StrictFIFO")
 MOST_FLAVORS: Final = 64
-"""Flavors of a group of resources; a resource is in one group only."""
+"""The most flavors of a resource group; a resource is in one group only."""
 
 
 class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
+    """The base of all objects: camel-case field names on the wire, and defaults omitted when encoded."""
 
 
 class ResourceFlavorSpec(_Object, frozen=True):
@@ -37,7 +37,7 @@ class ResourceFlavor(_Object, frozen=True, kw_only=True, tag_field="kind", tag="
 
 
 class ResourceQuota(_Object, frozen=True):
-    """resourceGroups[].flavors[].resources[]; without a borrowing limit all that others lend may be borrowed."""
+    """resourceGroups[].flavors[].resources[]; without a borrowing limit, a queue may borrow all that others lend."""
 
     name: str
     nominal_quota: str
@@ -45,7 +45,7 @@ class ResourceQuota(_Object, frozen=True):
 
 
 class FlavorQuotas(_Object, frozen=True):
-    """resourceGroups[].flavors[]: quotas of all resources of the group, in its order."""
+    """resourceGroups[].flavors[]: the quotas of all resources of the group, in its order."""
 
     name: str
     resources: tuple[ResourceQuota, ...]
@@ -59,7 +59,7 @@ class ResourceGroup(_Object, frozen=True):
 
 
 class ClusterQueueSpec(_Object, frozen=True):
-    """spec of a ClusterQueue. What has a default of Kueue is written all the same, so that it is compared."""
+    """spec of a ClusterQueue. Fields with a default in Kueue are written, too, so that they are compared."""
 
     cohort_name: str
     queueing_strategy: str
@@ -85,7 +85,7 @@ class LocalQueueSpec(_Object, frozen=True):
 
 
 class LocalQueue(_Object, frozen=True, kw_only=True, tag_field="kind", tag="LocalQueue"):
-    """A LocalQueue: by it a namespace's jobs come to a ClusterQueue."""
+    """A LocalQueue, through which a namespace's jobs reach a ClusterQueue."""
 
     api_version: str = msgspec.field(default_factory=lambda: API_VERSION)
     metadata: ObjectMeta

@@ -1,6 +1,7 @@
-"""MasterQueue objects as typed values: what the controller reads, and the status that it writes.
+"""MasterQueue objects as typed values: the spec that the controller reads, and the status that it writes.
 
-Field names are the API's, in snake case; unknown fields are ignored. Source: the MasterQueue of kueue-nats, vk.io/v1.
+Field names are the API's, in snake case; unknown fields are ignored.
+Source: the MasterQueue of kueue-nats, vk.io/v1.
 """
 
 from __future__ import annotations
@@ -18,26 +19,26 @@ POOL_TIMEOUT: Final = 60
 
 
 class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
+    """The base of all objects: camel-case field names on the wire, and defaults omitted when encoded."""
 
 
 # ------------------------------------------------------------------ spec
 
 
 class Template(_Object, frozen=True):
-    """spec.template: what the main queue and its branches have in common, as a ClusterQueue has it."""
+    """spec.template: the fields that the main queue and its branches share, as in a ClusterQueue."""
 
     cohort: str = ""
     queueing_strategy: str = "BestEffortFIFO"
     stop_policy: str = "None"
     namespace_selector: dict[str, Any] = {}
-    """A label selector; an empty one takes every namespace."""
+    """A label selector; an empty one selects all namespaces."""
     flavor_fungibility: dict[str, Any] | None = None
     preemption: dict[str, Any] | None = None
 
 
 class LendTo(_Object, frozen=True):
-    """spec.flavors[].canLendTo[]: a branch queue, and what it may borrow from each pool."""
+    """spec.flavors[].canLendTo[]: a branch queue, and how much it may borrow from each pool."""
 
     queue: str = ""
     lending_limit: dict[str, Quantity] = {}
@@ -52,16 +53,16 @@ class NatsFlavor(_Object, frozen=True):
     pools: tuple[str, ...] | None = None
     pool_reg_exp: str | None = None
     pool_timeout: int = POOL_TIMEOUT
-    """Seconds after which a silent pool is dropped."""
+    """Seconds of silence after which a pool is dropped."""
 
     @property
     def source(self) -> tuple[str, str]:
-        """Where its pools are heard: connector and subject."""
+        """The connector and subject of its pools."""
         return self.nats_connector, self.nats_subject
 
 
 class LocalFlavor(_Object, frozen=True):
-    """spec.flavors[].localFlavor: a ResourceFlavor of the flavor's own name, which somebody else keeps."""
+    """spec.flavors[].localFlavor: a ResourceFlavor with the flavor's name, which the controller does not manage."""
 
 
 class Flavor(_Object, frozen=True):
@@ -96,7 +97,7 @@ class Condition(_Object, frozen=True):
 
 
 class PoolStatus(_Object, frozen=True):
-    """status.pools[]: a pool with what it last published; enough to keep its flavor over a restart."""
+    """status.pools[]: a pool and its last message, from which a restart restores its flavor."""
 
     name: str
     flavor: str
@@ -104,7 +105,7 @@ class PoolStatus(_Object, frozen=True):
     last_message: str = ""
     """RFC 3339 text."""
     quota: Mapping[str, Quantity] = {}
-    """What it last published, not what is given out of it. Here it is written as texts; others may write numbers."""
+    """The published quota, which may exceed the offered one. The controller writes texts; others may write numbers."""
     labels: dict[str, str] = {}
     taints: tuple[Taint, ...] = ()
     problems: tuple[str, ...] = ()
@@ -118,7 +119,7 @@ class MasterQueueStatus(_Object, frozen=True):
     problems: tuple[str, ...] = ()
     active_pools: int | None = None
     known_pools: int | None = None
-    """Those that were heard at some time, and those that the spec lists."""
+    """The pools that have ever sent a message, and those that the spec lists."""
 
 
 class MasterQueueMeta(ObjectMeta, frozen=True):
@@ -142,7 +143,7 @@ class MasterQueue(_Object, frozen=True, tag_field="kind", tag="MasterQueue"):
 
     @property
     def owner(self) -> OwnerReference:
-        """What the objects that are made for it name as their owner."""
+        """The owner reference for the objects that the controller creates for it."""
         meta = self.metadata
         return OwnerReference(
             api_version=API_VERSION, kind="MasterQueue", name=meta.name, uid=meta.uid, controller=True

@@ -1,4 +1,4 @@
-"""Writes what is wanted by server-side apply, and only where it is not there already."""
+"""Writes desired objects by server-side apply, and only if the observed object differs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from session_scheduler.sdk.dynamic_informer import Change, Resource
 
 MANAGER: Final = "fluence-master-queue"
 _WHOLE: Final = frozenset({"namespaceSelector", "nodeLabels"})
-"""Mappings that the API server takes as one value."""
+"""Mappings that the API server treats as atomic."""
 
 
 _AT_ONCE: Final = 2
-"""How often what somebody changes is changed back at once; after that more and more rarely."""
+"""How often a change by another client is reverted immediately; after that, reverts back off."""
 _LONGEST_PAUSE: Final = 60.0
 _FORGOTTEN_SECONDS: Final = 600.0
 
@@ -29,12 +29,12 @@ class _Applied(msgspec.Struct, frozen=True):
     body: bytes
     at: float
     times: int
-    """How often it was, in a row."""
+    """How often in a row."""
 
 
 @dataclass(eq=False)
 class Applier:
-    """Brings single objects to what is wanted. What the API server answers is taken in at once."""
+    """Writes single objects. The store gets each response immediately."""
 
     api: KubeApi
     store: Store
@@ -43,18 +43,18 @@ class Applier:
 
     def __post_init__(self) -> None:
         self._last: dict[tuple[str, str], _Applied] = {}
-        """What was applied last of each object, in that order, and not long ago."""
+        """The last write of each object, in order, within `_FORGOTTEN_SECONDS`."""
 
     async def apply(self, resource: Resource[Any], wanted: msgspec.Struct) -> bool:
-        """Whether the object had to be written. Raises ClusterError: Conflict where it is another's, or somebody
-        changes it back each time.
+        """Write an object if it differs; returns whether it did. Raises ClusterError: Conflict if the object has
+        another owner, or if another client reverts it each time.
         """
         body: dict[str, Any] = plain(wanted)
         meta = body["metadata"]
         key = f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else meta["name"]
         known: Observed | None = self.store.get(resource.kind, key)
         if known is not None and known.owner != next(one["uid"] for one in meta["ownerReferences"]):
-            raise Conflict(f"{resource.plural} {key}: is another's: rename the MasterQueue, or that")
+            raise Conflict(f"{resource.plural} {key}: has another owner: rename the MasterQueue, or that object")
         if known is not None and not differs(body, known):
             return False
         applied = self._next(resource, key, body)
@@ -63,7 +63,7 @@ class Applier:
         kind = str(body["kind"])
         path = resource.path(meta.get("namespace", ""), meta["name"])
         try:
-            # One that is not known of may have come meanwhile, and be another's: nothing is taken from anybody.
+            # An unknown object may exist by now with another owner: its fields are not taken over.
             answer = await self.api.apply(path, body, manager=MANAGER, force=known is not None)
         except ClusterError as error:
             self.meter.applied(kind, "conflict" if isinstance(error, Conflict) else "error")
@@ -80,17 +80,17 @@ class Applier:
             del self._last[oldest]
 
     def _next(self, resource: Resource[Any], key: str, body: dict[str, Any]) -> _Applied:
-        """This time, as it is kept in mind. Raises Conflict where it is too early for the same once more."""
+        """The record of this write. Raises Conflict if it is too early to repeat the same write."""
         now, last = self.now(), self._last.get((resource.plural, key))
         text = msgspec.json.encode(body)
         if last is None or last.body != text or now - last.at > _FORGOTTEN_SECONDS:
             return _Applied(text, now, 1)
         if last.times > _AT_ONCE and now - last.at < backoff(2.0, last.times - _AT_ONCE - 1, _LONGEST_PAUSE):
-            raise Conflict(f"{resource.plural} {key}: somebody changes it back: look into its managedFields for who")
+            raise Conflict(f"{resource.plural} {key}: another client reverts it: its managedFields name the client")
         return _Applied(text, now, last.times + 1)
 
     async def delete(self, resource: Resource[Any], known: Observed) -> None:
-        """Delete the very object. Raises ClusterError, but for one that is gone."""
+        """Delete exactly this object (by uid). Raises ClusterError, except if it is gone."""
         meta = known.metadata
         self._last.pop((resource.plural, known.key), None)
         try:
@@ -104,17 +104,17 @@ class Applier:
 
 
 def plain(value: msgspec.Struct) -> Any:
-    """The value as JSON has it: with lists, where to_builtins leaves tuples, which equal none."""
+    """The value as JSON types: with lists, because the tuples of to_builtins are not equal to lists."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def kind_of(known: Observed) -> str:
-    """As `ClusterQueue`."""
+    """The object's kind, such as `ClusterQueue`."""
     return str(type(known).__struct_config__.tag)
 
 
 def differs(wanted: Mapping[str, Any], known: Observed) -> bool:
-    """Whether the object must be written to be as wanted: a value is another, or one is there that is ours no more."""
+    """Whether the object must be written: a value differs, or a field of ours is no longer desired."""
     meta: Mapping[str, Any] = wanted["metadata"]
     owners = [plain(one) for one in known.metadata.owner_references]
     if not (
@@ -132,7 +132,7 @@ def differs(wanted: Mapping[str, Any], known: Observed) -> bool:
 
 
 def _within(wanted: Any, known: Any) -> bool:
-    """Whether all that is wanted is there. Others may have added fields; a list is one value."""
+    """Whether `known` contains all that is wanted. Others may have added fields; a list is compared as a whole."""
     if not isinstance(wanted, Mapping) or not isinstance(known, Mapping):
         return bool(wanted == known)
     return all(
@@ -142,7 +142,7 @@ def _within(wanted: Any, known: Any) -> bool:
 
 
 def _gone(fields: Mapping[str, Any], wanted: Any) -> bool:
-    """Whether a field of ours is wanted no more; `fields` are metadata.managedFields[].fieldsV1 or a part of it."""
+    """Whether a field of ours is no longer wanted. `fields`: metadata.managedFields[].fieldsV1, or a part of it."""
     for name, inner in fields.items():
         if not name.startswith("f:"):
             continue

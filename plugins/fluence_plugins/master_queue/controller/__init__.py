@@ -1,1 +1,1 @@
-"""The controller: pools heard over NATS, the desired state of each MasterQueue, and its reconcilers."""
+"""The controller: receives pools' messages, computes the desired state of each MasterQueue, and reconciles it."""

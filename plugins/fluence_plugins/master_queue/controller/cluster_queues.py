@@ -1,4 +1,4 @@
-"""ClusterQueues out of what pools and local flavors offer: the main queue with the quotas, and branches that borrow."""
+"""Builds ClusterQueues from the offers of pools and local flavors: a main queue with quotas, and borrowing branches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from session_scheduler.model.meta import ObjectMeta, Quantity
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """A ResourceFlavor with its quotas, and with what each branch may borrow of it, in thousandths."""
+    """A ResourceFlavor with its quotas, and with each branch's borrowing limits, in thousandths."""
 
     flavor: str
     quotas: dict[str, int]
@@ -28,19 +28,20 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 def empty_flavor(master: str) -> str:
-    """The flavor of a MasterQueue's queues that have nothing; no pool's flavor has this name."""
+    """The flavor of queues without any quota; its name differs from those of all pools' flavors."""
     return f"{master}-empty"
 
 
 def local_offer(flavor: Flavor) -> Offer:
-    """What a local flavor offers: its nominal quota."""
+    """The offer of a local flavor: its nominal quota."""
     return Offer(flavor.name, amounts(flavor.nominal_quota), _lent(flavor))
 
 
 def pool_offer(name: str, flavor: Flavor, published: Mapping[str, Quantity]) -> Offer:
-    """What a pool offers: of each resource the lesser of what it published and the nominal quota.
+    """The offer of a pool: for each resource the lesser of the published and the nominal quota.
 
-    What is published but not nominal is offered as published; of what is nominal but not published there is nothing.
+    A published resource without a nominal quota is offered as published; a resource that is not published is offered
+    with 0.
     """
     has, nominal = amounts(dict(published)), amounts(flavor.nominal_quota)
     quotas: dict[str, int] = {
@@ -56,7 +57,7 @@ def _lent(flavor: Flavor) -> dict[str, dict[str, int]]:
 
 
 class QueueMaker:
-    """Makes a MasterQueue's ClusterQueues."""
+    """Builds a MasterQueue's ClusterQueues."""
 
     def __init__(self, master: MasterQueue) -> None:
         self._master = master
@@ -64,15 +65,16 @@ class QueueMaker:
         self.used_empty = False
 
     def main(self, offers: Sequence[Offer]) -> ClusterQueue:
-        """The queue of the MasterQueue's own name."""
+        """The main queue, which has the MasterQueue's name."""
         resources = _covered(one.quotas for one in offers)
         flavors = [_quotas(one.flavor, resources, one.quotas) for one in offers]
         return self._queue(self._master.key, resources, flavors)
 
     def branch(self, name: str, offers: Sequence[Offer]) -> ClusterQueue:
-        """A queue that has nothing of its own, and borrows from every pool up to that pool's limit for it.
+        """A branch queue: it has no quota of its own, and borrows from each pool up to that pool's limit for it.
 
-        It covers the resources that some limit names; where another limit does not name one, none may be borrowed.
+        It covers the resources of all its limits. If a limit does not name one of them, the branch cannot borrow that
+        resource from that pool.
         """
         lending = [one for one in offers if name in one.lent]
         resources = _covered(one.lent[name] for one in lending)

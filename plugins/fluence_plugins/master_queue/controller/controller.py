@@ -1,7 +1,7 @@
-"""Reconciles every MasterQueue of a cluster: receives pools' messages over NATS, follows the API server, and runs a
-task for each MasterQueue.
+"""The controller of MasterQueues: receives pools' messages over NATS, watches the API server, and runs a reconciler for
+each MasterQueue.
 
-All state is in the API server, where another replica finds it: a MasterQueue's status has its pools.
+All state is in the API server, so that another replica can continue: the status of a MasterQueue contains its pools.
 """
 
 from __future__ import annotations
@@ -32,22 +32,24 @@ log = logging.getLogger("master-queue")
 
 STATUS_SECONDS: Final = 30.0
 _WRITES: Final = 8
-"""To the API server at once."""
+"""The most concurrent writes to the API server."""
 _AGAIN_SECONDS: Final = 5.0
-"""Before all is begun anew after a failure that nobody expected."""
+"""The pause before the controller restarts after an unexpected error."""
 
 
-Take = Callable[[Change, Any], None]
+Handle = Callable[[Change, Any], None]
 
 
 def steady_clock() -> Callable[[], float]:
-    """Unix seconds that never go back nor jump: those of now, and what has passed since."""
+    """A clock of Unix seconds that never jumps: the current time when it is created, plus the time passed since."""
     began, wall = time.monotonic(), time.time()
     return lambda: wall + time.monotonic() - began
 
 
 def wall_ahead(now: Callable[[], float], wall: Callable[[], float] = time.time) -> Callable[[], float]:
-    """By how many seconds the time of day is ahead of `now`, as after it was set; less than a second is none."""
+    """How many seconds the wall clock is ahead of `now`, for example after it was set. Changes below a second are
+    ignored.
+    """
     ahead = 0.0
 
     def found() -> float:
@@ -60,7 +62,7 @@ def wall_ahead(now: Callable[[], float], wall: Callable[[], float] = time.time) 
 
 
 class Controller:
-    """All MasterQueues. `run` is its task."""
+    """Runs the reconcilers of all MasterQueues."""
 
     def __init__(
         self,
@@ -70,10 +72,12 @@ class Controller:
         meter: MasterQueueMetrics,
         status_seconds: float = STATUS_SECONDS,
         now: Callable[[], float] | None = None,
-        follow: Callable[[Take], Follower] | None = None,
+        follow: Callable[[Handle], Follower] | None = None,
     ) -> None:
-        """`now` and `follow` are for tests: Unix seconds that never go back, and what follows the API server."""
-        self._follower = (follow or (lambda take: Follower(api, informer_store.RESOURCES, take)))(self._observe)
+        """`now` and `follow` are for tests: a clock of Unix seconds that never go back, and the watch of the API
+        server.
+        """
+        self._follower = (follow or (lambda handle: Follower(api, informer_store.RESOURCES, handle)))(self._observe)
         self._router = MessageRouter(meter)
         self._connections = connect(self._router)
         self._store = informer_store.Store()
@@ -97,7 +101,7 @@ class Controller:
         self._local_queues = LocalQueueReconciler(self._store, self._context.applier, self._context.unknown)
 
     async def run(self) -> None:
-        """Keep them in step, until cancelled."""
+        """Run until cancelled."""
         try:
             for obj in await self._follower.start():
                 self._observe(Change.ADDED, obj)
@@ -113,7 +117,7 @@ class Controller:
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
-    # ------------------------------------------------------------------ what the API server tells
+    # ------------------------------------------------------------------ changes from the API server
 
     def _observe(self, change: Change, obj: Any) -> None:
         before = self._store.observe(change, obj)
@@ -122,10 +126,10 @@ class Controller:
         if isinstance(obj, MasterQueue):
             self._master(change, obj)
         elif isinstance(obj, informer_store.ObservedFlavor | informer_store.ObservedQueue):
-            news = change is Change.DELETED or before is None or not obj.like(before)
-            if news:
+            relevant = change is Change.DELETED or before is None or not obj.like(before)
+            if relevant:
                 self._requeue(obj, before)
-            if news or change is Change.ADDED:  # one that was made here is known before its event
+            if relevant or change is Change.ADDED:  # our own objects are known before their event
                 self._local_queues.requeue()
         elif _concerns_local_queues(obj) or _concerns_local_queues(before):
             self._local_queues.requeue()
@@ -144,7 +148,9 @@ class Controller:
         self._local_queues.requeue()
 
     def _requeue(self, obj: informer_store.Observed, before: informer_store.Observed | None) -> None:
-        """Those whose it is or was; all where it is nobody's, for it may be in the way of any."""
+        """Requeue the reconcilers of the object's owners, old and new. An object of another owner may conflict with
+        any: requeue all.
+        """
         uids = {obj.owner, before.owner if before is not None else obj.owner}
         for uid, (reconciler, _) in self._reconcilers.items():
             if uid in uids or not uids <= self._reconcilers.keys():
@@ -153,11 +159,11 @@ class Controller:
     # ------------------------------------------------------------------ metrics
 
     def connector_states(self) -> Mapping[str, bool]:
-        """Whether each connector is connected now, by its label."""
+        """Whether each connector is connected, by its label."""
         return self._connections.states()
 
     def pool_samples(self) -> list[PoolSample]:
-        """The pools of now."""
+        """The current pools."""
         return [sample for reconciler, _ in self._reconcilers.values() for sample in reconciler.samples()]
 
     def _disconnected(self) -> Mapping[str, str]:
@@ -173,15 +179,15 @@ def _concerns_local_queues(obj: Any) -> bool:
 
 @asynccontextmanager
 async def running(make: Callable[[], Controller]) -> AsyncGenerator[None]:
-    """A controller as a task, made anew after a failure that nobody expected."""
+    """Run a controller as a task; restart it after an unexpected error."""
 
-    async def on() -> None:
+    async def forever() -> None:
         while True:
             try:
                 await make().run()
-            except Exception:  # it is logged; what there is stays as it is meanwhile
-                log.exception("[master-queue] has failed, and begins anew")
+            except Exception:  # objects stay unchanged until the restart
+                log.exception("[master-queue] the controller failed: restarting it")
             await asyncio.sleep(_AGAIN_SECONDS)
 
-    async with background(on()):
+    async with background(forever()):
         yield

@@ -1,4 +1,4 @@
-"""What should be there for a MasterQueue: its ResourceFlavors and ClusterQueues, and its status.
+"""The desired state of a MasterQueue: its ResourceFlavors and ClusterQueues, and its status.
 
 Pure and deterministic: the same MasterQueue, pools and time give the same bytes.
 """
@@ -30,35 +30,35 @@ from session_scheduler.model.objects import Toleration
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 POOL_KEY: Final = "pool.vk.io"
 _MOST_PROBLEMS: Final = 64
-"""Lines that are told of a MasterQueue; those of pools stand with each of these, too."""
+"""The most lines in a MasterQueue's problems; each pool also has its own."""
 READY, NATS_CONNECTED, POOLS_ACTIVE = "Ready", "NatsConnected", "PoolsActive"
 
 
 class ClusterView(msgspec.Struct, frozen=True):
-    """What a MasterQueue finds in the cluster: names of objects, and connectors that have no connection, with why."""
+    """What a MasterQueue needs to know of the cluster: names of objects, and why connectors are not connected."""
 
     foreign_queues: Collection[str] = ()
-    """ClusterQueues that are not its own; they are left alone."""
+    """ClusterQueues of other owners, which are not changed."""
     own_queues: Collection[str] = ()
-    """A branch that is its own and that the spec names no more is held, not deleted."""
+    """Its own ClusterQueues. A branch that the spec no longer names is held, not deleted."""
     foreign_flavors: Collection[str] = ()
-    """ResourceFlavors that are not its own, those included that its local flavors name."""
+    """ResourceFlavors of other owners, including those that its local flavors name."""
     leaving: Collection[tuple[str, str]] = ()
-    """Kind and name of those that are not its own and are being deleted, as after a MasterQueue of the same name."""
+    """Kind and name of other owners' objects that are being deleted, as after a MasterQueue of the same name."""
     away: Mapping[str, str] = {}
     ahead: float = 0.0
-    """Seconds to be added to times for the status, where the time of day was set meanwhile."""
+    """Seconds to add to times in the status, if the wall clock was changed."""
     failures: Sequence[str] = ()
-    """What could not be written, a line each."""
+    """Failed writes, one line each."""
     lacking: Collection[str] = ()
-    """ResourceFlavors that should be there and cannot be: a queue that named one would rest as a whole."""
+    """Desired ResourceFlavors that cannot be created: Kueue would deactivate a whole queue that named one."""
 
 
 class Desired(msgspec.Struct, frozen=True):
-    """Objects to be applied, sorted as the spec has them, and the status to be written.
+    """The objects to apply, in the order of the spec, and the status to write.
 
-    Flavors of silent pools are not among them, and are left until no Workload names them. While the spec is `wrong`
-    nothing is to be changed but the status.
+    Flavors of silent pools are omitted; they are deleted once no Workload names them. If the spec is `wrong`, only the
+    status is written.
     """
 
     status: MasterQueueStatus
@@ -68,7 +68,7 @@ class Desired(msgspec.Struct, frozen=True):
 
 
 def desired(master: MasterQueue, pools: Pools, now: float, view: ClusterView | None = None) -> Desired:
-    """What should be there now. `pools` are those of the last spec that had no problems."""
+    """The desired state now. `pools` are those of the last valid spec."""
     view = view or ClusterView()
     wrong = problems(master.spec, master.key)
     if wrong:
@@ -90,7 +90,7 @@ def desired(master: MasterQueue, pools: Pools, now: float, view: ClusterView | N
 
 
 class _Layout:
-    """The objects of a MasterQueue whose spec has no problems."""
+    """The objects of a MasterQueue with a valid spec."""
 
     def __init__(self, master: MasterQueue, pools: Sequence[Pool], view: ClusterView) -> None:
         self._master = master
@@ -109,7 +109,9 @@ class _Layout:
         self.queues: list[ClusterQueue] = []
         for name in (master.key, *named, *gone):
             if name in view.foreign_queues:
-                self.problems.append(f"ClusterQueue {plain(name)}: {self._clash('ClusterQueue', name, 'name another')}")
+                self.problems.append(
+                    f"ClusterQueue {plain(name)}: {self._clash('ClusterQueue', name, 'choose another name')}"
+                )
             elif name == master.key:
                 self.queues.append(self._maker.main(offers))
             else:
@@ -119,28 +121,30 @@ class _Layout:
         self.statuses = tuple(self._statuses[pool.name] for pool in pools if pool.name in self._statuses)
 
     def _clash(self, kind: str, name: str, remedy: str) -> str:
-        """What is the matter with an object of this name that is not its own."""
+        """The problem with another owner's object of this name."""
         if (kind, name) in self._leaving:
-            return "is an earlier one, which goes once no job holds it: it is made then"
-        return f"is not this MasterQueue's: {remedy}"
+            return "is an earlier one, which is deleted once no job uses it: it is created then"
+        return f"has another owner: {remedy}"
 
     def _offers(self, pools: Sequence[Pool]) -> list[Offer]:
-        """What the queues are made of, in the spec's order: each local flavor, and each active pool."""
+        """The offers of each local flavor and each active pool, in the spec's order."""
         offers: list[Offer] = []
-        room = MOST_FLAVORS - len(self._used)
+        free = MOST_FLAVORS - len(self._used)
         for flavor in self._master.spec.flavors:
             if flavor.nats_flavor is None:
                 offers.extend(self._local(flavor))
             for pool in pools:
                 if pool.flavor == flavor.name and flavor.nats_flavor is not None:
-                    offers.extend(self._pool(flavor, flavor.nats_flavor, pool, room=len(self.flavors) < room))
+                    offers.extend(self._pool(flavor, flavor.nats_flavor, pool, room=len(self.flavors) < free))
         return offers
 
     def _local(self, flavor: Flavor) -> Iterable[Offer]:
-        """Nothing where there is no such ResourceFlavor: Kueue would let a whole queue rest that names it."""
+        """The offer of a local flavor; none if its ResourceFlavor does not exist: Kueue would deactivate a queue that
+        names it.
+        """
         if flavor.name in self._foreign_flavors:
             return (local_offer(flavor),)
-        self.problems.append(f"localFlavor {plain(flavor.name)}: there is no ResourceFlavor of this name: create it")
+        self.problems.append(f"localFlavor {plain(flavor.name)}: the ResourceFlavor does not exist: create it")
         return ()
 
     def _pool(self, flavor: Flavor, nats: NatsFlavor, pool: Pool, *, room: bool) -> Iterable[Offer]:
@@ -150,11 +154,13 @@ class _Layout:
             if name in self._foreign_flavors:
                 wrong = f"ResourceFlavor {name} {self._clash('ResourceFlavor', name, 'rename the pool')}"
             elif name in self._used:
-                wrong = f"ResourceFlavor {name} is another pool's too: rename one of them"
+                wrong = f"ResourceFlavor {name} is also the flavor of another pool: rename one of them"
             elif name in self._lacking:
-                wrong = f"ResourceFlavor {name} is not there, and cannot be made yet: it is in no queue until it is"
+                wrong = (
+                    f"ResourceFlavor {name} does not exist and cannot be created yet: no queue names it until it exists"
+                )
             elif not room:
-                wrong = f"a queue of Kueue takes {MOST_FLAVORS} flavors, as are before it: use a second MasterQueue"
+                wrong = f"other pools use all {MOST_FLAVORS} flavors of a queue of Kueue: use a second MasterQueue"
         faults = (wrong, *pool.conflicts) if wrong else pool.conflicts
         self.problems.extend(f"pool {pool.name}: {fault}" for fault in faults)
         self._statuses[pool.name] = _pool_status(pool, faults, self._ahead)
@@ -213,18 +219,23 @@ def _conditions(
 ) -> tuple[Condition, ...]:
     count, known = active
     wanted = (flavor.nats_flavor is not None for flavor in master.spec.flavors)
-    away = pools.disconnected() if any(wanted) else ()
+    disconnected = pools.disconnected() if any(wanted) else ()
     found = (
         Condition(type=READY, status="False", reason=reason, message=_lines(wrong))
         if wrong
-        else Condition(type=READY, status="True", reason="Applied", message="flavors and queues are as the spec says"),
-        Condition(type=NATS_CONNECTED, status="False", reason="Disconnected", message=_lines(_away(away, view.away)))
-        if away
+        else Condition(type=READY, status="True", reason="Applied", message="flavors and queues match the spec"),
+        Condition(
+            type=NATS_CONNECTED,
+            status="False",
+            reason="Disconnected",
+            message=_lines(_disconnected(disconnected, view.away)),
+        )
+        if disconnected
         else Condition(
-            type=NATS_CONNECTED, status="Unknown", reason="InvalidSpec", message="nothing is listened to yet"
+            type=NATS_CONNECTED, status="Unknown", reason="InvalidSpec", message="no subject is subscribed yet"
         )
         if reason == "InvalidSpec" and not pools.sources
-        else Condition(type=NATS_CONNECTED, status="True", reason="Connected", message="every subject is listened to"),
+        else Condition(type=NATS_CONNECTED, status="True", reason="Connected", message="all subjects are subscribed"),
         Condition(
             type=POOLS_ACTIVE,
             status="True" if count else "False",
@@ -236,10 +247,10 @@ def _conditions(
     return tuple(_since(condition, master.status.conditions, now + view.ahead, generation) for condition in found)
 
 
-def _away(sources: Iterable[tuple[str, str]], why: Mapping[str, str]) -> list[str]:
+def _disconnected(sources: Iterable[tuple[str, str]], why: Mapping[str, str]) -> list[str]:
     """A line for each connector and subject without a connection."""
     return [
-        f"no connection for {plain(subject)}: {why.get(connector) or 'it is being made'}; pools stay as they were"
+        f"no connection for {plain(subject)}: {why.get(connector) or 'connecting'}; pools keep their state"
         for connector, subject in sources
     ]
 
@@ -249,7 +260,7 @@ def _lines(wrong: Sequence[str]) -> str:
 
 
 def _since(condition: Condition, before: Iterable[Condition], now: float, generation: int) -> Condition:
-    """The condition with the time of its last change: the one that it had, if its status is the same."""
+    """The condition with the time of its last transition: the earlier one's if the status is the same."""
     same = (one for one in before if (one.type, one.status) == (condition.type, condition.status))
     time = next((one.last_transition_time for one in same if one.last_transition_time), time_text(now))
     return msgspec.structs.replace(condition, last_transition_time=time, observed_generation=generation)

@@ -1,4 +1,4 @@
-"""Gives namespaces the LocalQueues that they ask for, and takes away what they ask for no more."""
+"""Reconciles LocalQueues: creates those that namespaces request, and deletes its own that no namespace requests."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ log = logging.getLogger("master-queue")
 
 _REST_SECONDS: Final = 0.1
 _AGAIN_SECONDS: Final = 5.0
-"""After what failed."""
+"""The pause after a failure."""
 
 
 @dataclass(eq=False)
 class LocalQueueReconciler:
-    """Those of all namespaces. `run` is its task."""
+    """Reconciles the LocalQueues of all namespaces. `run` is its task."""
 
     store: informer_store.Store
     applier: Applier
@@ -33,14 +33,14 @@ class LocalQueueReconciler:
     def __post_init__(self) -> None:
         self._due = asyncio.Event()
         self._logged: tuple[str, ...] = ()
-        """What was said last, which is not said again as long as it is the same."""
+        """The last logged problems, which are not logged again."""
 
     def requeue(self) -> None:
-        """A namespace, a queue or a MasterQueue has changed."""
+        """Schedule a pass, because a namespace, a queue or a MasterQueue has changed."""
         self._due.set()
 
     async def run(self) -> None:
-        """Keep them, until cancelled."""
+        """Run until cancelled."""
         while True:
             await self._due.wait()
             self._due.clear()
@@ -51,7 +51,7 @@ class LocalQueueReconciler:
                 await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _reconcile(self) -> bool:
-        """Whether nothing failed. What fails of one holds up no other."""
+        """One pass; returns whether all writes succeeded. A failure does not stop the others."""
         if informer_store.LOCAL_QUEUES.kind in self.unknown():
             self._log_new((f"{informer_store.LOCAL_QUEUES.plural}: {informer_store.UNLISTED}",))
             return False
@@ -72,7 +72,7 @@ class LocalQueueReconciler:
         self._logged = lines
 
     def _owners(self) -> dict[str, OwnerReference]:
-        """The MasterQueue of each ClusterQueue that is one's."""
+        """The MasterQueue of each ClusterQueue that has one."""
         masters = {master.metadata.uid: master for master in self.store.all(MasterQueue)}
         queues = self.store.all(informer_store.ObservedQueue)
         return {one.key: masters[one.owner].owner for one in queues if one.owner in masters}

@@ -1,7 +1,7 @@
-"""LocalQueues that namespaces ask for, by an annotation: `vk.io/local-queues: gr1=group1, masterqueue`.
+"""The LocalQueues that namespaces request in an annotation: `vk.io/local-queues: gr1=group1, masterqueue`.
 
-Each part is a LocalQueue's name and the ClusterQueue that it leads to, or one name for both. Only queues of
-MasterQueues are given, and only what was made here is taken away again.
+Each part names a LocalQueue and its ClusterQueue, or gives one name for both. Only ClusterQueues of MasterQueues are
+allowed, and the controller deletes only LocalQueues that it created.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from session_scheduler.model.meta import ObjectMeta, OwnerReference
 ANNOTATION: Final = "vk.io/local-queues"
 """On a namespace: the LocalQueues to create there, as `NAME=GROUP`, with commas between."""
 MOST: Final = 64
-"""Queues that a namespace may ask for."""
+"""The most queues that a namespace may request."""
 
 
 class DesiredLocalQueues(msgspec.Struct, frozen=True):
-    """What is to be there, what is to go, and a line for each part that is not given."""
+    """The LocalQueues to create, those to delete, and a line for each part that is not granted."""
 
     wanted: tuple[LocalQueue, ...] = ()
     gone: tuple[ObservedLocalQueue, ...] = ()
@@ -33,10 +33,12 @@ class DesiredLocalQueues(msgspec.Struct, frozen=True):
 
 def desired_local_queues(
     namespaces: Iterable[ObservedNamespace],
-    there: Mapping[str, ObservedLocalQueue],
+    existing: Mapping[str, ObservedLocalQueue],
     owners: Mapping[str, OwnerReference],
 ) -> DesiredLocalQueues:
-    """What namespaces ask for. `there`: LocalQueues by namespace and name; `owners`: MasterQueues by ClusterQueue."""
+    """The LocalQueues that namespaces request. `existing`: by namespace and name; `owners`: the MasterQueue of each
+    ClusterQueue.
+    """
     ours = {owner.uid for owner in owners.values()}
     wanted: dict[str, LocalQueue] = {}
     problems: list[str] = []
@@ -48,34 +50,32 @@ def desired_local_queues(
         leads: dict[str, str] = {}
         parts = _parts(namespace)
         if len(parts) > MOST:
-            problems.append(
-                f"Namespace {namespace.key}: {ANNOTATION}: those after the first {MOST} are not given: ask for fewer"
-            )
+            problems.append(f"Namespace {namespace.key}: {ANNOTATION}: only the first {MOST} are used: request fewer")
         for part in parts[:MOST]:
             field = f"Namespace {namespace.key}: {ANNOTATION}: {shown(part)}"
             name, _, queue = part.partition("=")
             queue = queue or name
-            known = there.get(f"{namespace.key}/{name}")
+            known = existing.get(f"{namespace.key}/{name}")
             if not is_dns_label(name) or not is_dns_subdomain(queue):
-                problems.append(f"{field} is no queue: write NAME=CLUSTERQUEUE, or one name for both")
+                problems.append(f"{field} is not a valid queue: write NAME=CLUSTERQUEUE, or one name for both")
             elif queue not in owners:
-                kept.add(f"{namespace.key}/{name}={queue}")  # one that was given stays: its queue may come again
-                problems.append(f"{field}: no MasterQueue has a ClusterQueue {queue}: name one that it has")
+                kept.add(f"{namespace.key}/{name}={queue}")  # an existing one stays: its queue may return
+                problems.append(f"{field}: no MasterQueue has a ClusterQueue {queue}: use an existing one")
             elif leads.setdefault(name, queue) != queue:
-                problems.append(f"{field}: {name} leads to {leads[name]} already: name each LocalQueue once")
+                problems.append(f"{field}: {name} already leads to {leads[name]}: name each LocalQueue once")
             elif known is not None and known.owner not in ours:
-                problems.append(f"{field}: there is a LocalQueue {name} that is not a MasterQueue's: name another")
+                problems.append(f"{field}: LocalQueue {name} does not belong to a MasterQueue: choose another name")
             elif known is not None and known.spec.get("clusterQueue") != queue:
-                replaced[known.key] = known  # its queue cannot be changed: it is made anew once it is gone
+                replaced[known.key] = known  # its queue is immutable: delete it, then create it again
             else:
                 meta = ObjectMeta(name=name, namespace=namespace.key, owner_references=(owners[queue],))
                 wanted[f"{namespace.key}/{name}"] = LocalQueue(metadata=meta, spec=LocalQueueSpec(cluster_queue=queue))
-    leaving = {one.key for one in there.values() if one.metadata.deletion_timestamp}
+    leaving = {one.key for one in existing.values() if one.metadata.deletion_timestamp}
     old = [
         one
-        for key, one in there.items()
+        for key, one in existing.items()
         if one.owner in ours
-        and one.metadata.namespace in known_places  # else namespaces may just not be listed
+        and one.metadata.namespace in known_places  # others may just not be listed
         and key not in wanted
         and key not in replaced
         and f"{key}={one.spec.get('clusterQueue')}" not in kept

@@ -1,4 +1,4 @@
-"""Routes pools' messages, and what becomes of connections, to the reconcilers of the MasterQueues that listen."""
+"""Routes pools' messages and connection events to the reconcilers of the MasterQueues that follow their subjects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fluence_plugins.master_queue.metrics import MasterQueueMetrics
 
 
 class MessageRouter:
-    """A `Listener` for all connections."""
+    """The `Listener` of all connections."""
 
     def __init__(self, metrics: MasterQueueMetrics) -> None:
         self._metrics = metrics
@@ -21,11 +21,11 @@ class MessageRouter:
 
     @property
     def connectors(self) -> set[str]:
-        """All that some MasterQueue listens to."""
+        """The connectors that some MasterQueue uses."""
         return {connector for connector, _ in self._listening}
 
     def listen(self, reconcilers: Iterable[Reconciler]) -> dict[str, list[str]]:
-        """Route to these from now on, and report a connection to those that are new to it.
+        """Route to these reconcilers from now on, and notify new ones of existing connections.
 
         Returns the subjects to subscribe to, by connector.
         """
@@ -50,7 +50,7 @@ class MessageRouter:
         for reconciler in self._of(connector):
             reconciler.connected(connector)
 
-    def lost(self, connector: str, why: str, unheard: float) -> None:  # noqa: ARG002 (connections are asked for why)
+    def lost(self, connector: str, why: str, unheard: float) -> None:  # noqa: ARG002 (connections give the reason)
         """See `Listener`."""
         self._connected.discard(connector)
         for reconciler in self._of(connector):
@@ -68,6 +68,6 @@ class MessageRouter:
             for reconciler in reconcilers:
                 reconciler.refused(name, str(error))
             return
-        taken = [not reconciler.receive((connector, subject), name, message) for reconciler in reconcilers]
-        result = ("partial" if message.problems else "taken") if any(taken) else "unknown"
+        accepted = [not reconciler.receive((connector, subject), name, message) for reconciler in reconcilers]
+        result = ("partial" if message.problems else "taken") if any(accepted) else "unknown"
         self._metrics.message(subject, result)

@@ -1,7 +1,7 @@
-"""What is known of a MasterQueue's pools, and which of them have fallen silent.
+"""The pools of a MasterQueue: their last messages, and which of them have fallen silent.
 
-A pool's silence counts only while the connection over which it would be heard is up. Times are Unix seconds that the
-caller passes; they may stand still, and where they go back nothing happens.
+A pool's silence counts only while its connection is up. The caller passes times in Unix seconds; if time stands still
+or goes back, nothing happens.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from session_scheduler.model import times
 from session_scheduler.model.times import parsed_time
 
 MOST_POOLS: Final = 256
-"""Pools that are known of one MasterQueue; a new one takes the place of the one that is silent for longest."""
+"""The most pools of a MasterQueue; a new one replaces the one that has been silent for longest."""
 
 
 _MOST_REFUSALS: Final = 8
 _MOST_RIVALS: Final = 2
-"""Other flavors of a pool that are told."""
+"""The most other flavors of a pool that are reported."""
 _REFUSAL_SECONDS: Final = 600.0
 
 
 class PoolState(StrEnum):
-    """Active pools have quota; silent ones had; of waiting ones, which the spec lists, nothing has been heard."""
+    """Active pools have quota, silent ones had; waiting ones are listed in the spec and have sent nothing yet."""
 
     ACTIVE = "Active"
     SILENT = "Silent"
@@ -42,7 +42,7 @@ class PoolState(StrEnum):
 
 
 class Pool(msgspec.Struct, frozen=True):
-    """A pool as it is at some time."""
+    """A pool at some time."""
 
     name: str
     flavor: str
@@ -50,21 +50,21 @@ class Pool(msgspec.Struct, frozen=True):
     heard_at: float | None = None
     message: Message = Message()
     conflicts: tuple[str, ...] = ()
-    """A line for each other flavor that it is in."""
+    """A line for each other flavor that the pool matches."""
     refusal: str = ""
-    """Why what came last from it is not taken; empty where it is."""
+    """Why its last message was refused; empty if it was not."""
 
 
 class _Known(msgspec.Struct):
     flavor: str
     heard_at: float | None
     mark: float
-    """The connection's seconds when it was heard."""
+    """When the last message arrived, in seconds of the connection's clock."""
     message: Message
     rivals: dict[str, float] = {}
-    """Other flavors under which the same name was published, and when it was last."""
+    """Other flavors under which a pool of this name published, and when it did last."""
     refusal: str = ""
-    """Why what came last from it is not taken; empty where it is."""
+    """Why its last message was refused; empty if it was not."""
 
     @property
     def visible(self) -> object:
@@ -73,7 +73,7 @@ class _Known(msgspec.Struct):
 
 
 class _Clock:
-    """Seconds for which a connection has been up."""
+    """Counts the seconds for which a connection has been up."""
 
     def __init__(self) -> None:
         self._total = 0.0
@@ -95,19 +95,19 @@ class _Clock:
 
 
 class Pools:
-    """The pools of one MasterQueue. The spec has no problems (see `checks`): one that has any is not followed."""
+    """The pools of a MasterQueue. Its spec must be valid (see `validation`)."""
 
     def __init__(self, spec: MasterQueueSpec) -> None:
         self._flavors = _nats_flavors(spec)
         self._known: dict[str, _Known] = {}
         self._refusals: dict[str, tuple[str, float]] = {}
-        """By name as it came, which need be none: why its last message is not taken, and when. Of unknown pools."""
+        """By name (possibly invalid): why the last message of an unknown pool was refused, and when."""
         self._clocks: dict[str, _Clock] = {}
         self.revision = 0
-        """Another number after each message that changes more than when its pool was heard last."""
+        """Changes with each message that changes more than the time of its pool's last message."""
 
     def restore(self, statuses: Iterable[PoolStatus]) -> None:
-        """Know again what the status tells, after a restart. Each active pool has its whole time-out once more."""
+        """Restore pools from the status after a restart. Each active pool starts its whole timeout again."""
         for status in statuses:
             nats = self._flavors.get(status.flavor)
             if nats is None or not _matches(nats, status.name) or status.state not in ("Active", "Silent"):
@@ -121,7 +121,7 @@ class Pools:
             self._known[status.name] = _Known(status.flavor, heard_at, mark, _restored(status))
 
     def follow(self, spec: MasterQueueSpec, now: float) -> None:
-        """Go on with an edited spec: pools that it still takes stay, as old as they are."""
+        """Switch to an edited spec: pools that it still contains stay, with their age."""
         before, self._flavors = self._flavors, _nats_flavors(spec)
         for name, known in list(self._known.items()):
             age = self._clock(before[known.flavor]).at(now) - known.mark
@@ -136,44 +136,46 @@ class Pools:
         self._clocks = {connector: clock for connector, clock in self._clocks.items() if connector in used}
 
     def _still(self, before: NatsFlavor, flavor: str, name: str) -> str | None:
-        """The pool's flavor after an edit: its own, if that still takes it, or another that hears the same subject."""
+        """The pool's flavor after an edit: its own if that still matches, else another one with the same subject."""
         nats = self._flavors.get(flavor)
         if nats is not None and _matches(nats, name):
             return flavor
         return next(iter(self._matching(before.source, name)), None)
 
     def connected(self, connector: str, now: float) -> None:
-        """The connection is up: silence counts."""
+        """The connection is up: count silence."""
         self._clocks.setdefault(connector, _Clock()).start(now)
 
     def lost(self, connector: str, since: float) -> None:
-        """The connection is down: silence does not count, from the time on at which it was last known to be up."""
+        """The connection is down: stop counting silence, from the time at which it was last known to be up."""
         self._clocks.setdefault(connector, _Clock()).stop(since)
 
     @property
     def sources(self) -> frozenset[tuple[str, str]]:
-        """Where pools are to be heard: connectors and subjects."""
+        """The connectors and subjects of all pools."""
         return frozenset(one.source for one in self._flavors.values())
 
     def disconnected(self) -> tuple[tuple[str, str], ...]:
-        """The connectors and subjects whose connection is down, by subject."""
+        """The connectors and subjects without a connection, ordered by subject."""
         down = {one.source for one in self._flavors.values() if not self._clock(one).runs}
         return tuple(sorted(down, key=lambda source: source[::-1]))
 
     def receive(self, source: tuple[str, str], name: str, message: Message, now: float) -> str:
-        """Take in a message that came from a connector and subject. Returns why it does not apply; empty if it does."""
-        takers = self._matching(source, name)
-        if not takers:
-            return f"{name} is in no flavor of this subject: name it in pools or poolRegExp"
-        flavor = takers[0]
+        """Process a message that arrived from a connector and subject. Returns why it does not
+        apply; empty if it does.
+        """
+        candidates = self._matching(source, name)
+        if not candidates:
+            return f"{name} matches no flavor of this subject: add it to pools or poolRegExp"
+        flavor = candidates[0]
         known = self._known.get(name)
         if known is not None and known.flavor != flavor and self._active(known, now):
             rivals = self._rivals(known, now)
             self.revision += flavor not in rivals
             known.rivals = {**rivals, flavor: now}
-            return f"{name} is an active pool of flavor {known.flavor}, and comes for {flavor} too: rename one"
-        if known is None and not self._fits_another(now):
-            return f"{name} is one pool too many: {MOST_POOLS} are known, and none of them is silent"
+            return f"{name} is an active pool of flavor {known.flavor}, and also publishes for {flavor}: rename one"
+        if known is None and not self._has_room(now):
+            return f"{name} exceeds the limit of {MOST_POOLS} pools, none of which is silent"
         mark = self._clock(self._flavors[flavor]).at(now)
         rivals = self._rivals(known, now) if known is not None and known.flavor == flavor else {}
         new = _Known(flavor, now, mark, message, rivals)
@@ -184,9 +186,9 @@ class Pools:
         return ""
 
     def refused(self, name: str, why: str, now: float) -> None:
-        """Keep in mind why a message that came for one of the sources is not taken.
+        """Record why a message for one of the sources was refused.
 
-        A known pool keeps what it had, and has the line until its next message is taken.
+        A known pool keeps its state, and shows the line until its next message is accepted.
         """
         known = self._known.get(name)
         if known is not None:
@@ -200,7 +202,7 @@ class Pools:
         self.revision += before != why
 
     def refusals(self, now: float) -> tuple[str, ...]:
-        """A line for each of the last who are no known pools, for some minutes."""
+        """A line for each recent refusal of an unknown pool, for some minutes."""
         return tuple(
             f"message of {shown(name)}: {why}"
             for name, (why, at) in sorted(self._refusals.items())
@@ -208,13 +210,13 @@ class Pools:
         )
 
     def at(self, now: float) -> tuple[Pool, ...]:
-        """Every pool, in the order of the spec's flavors and by name."""
+        """All pools, in the order of the spec's flavors and by name."""
         found = [*self._observed(now), *self._waiting()]
         order = {name: index for index, name in enumerate(self._flavors)}
         return tuple(sorted(found, key=lambda pool: (order[pool.flavor], pool.name)))
 
     def next_silent(self, now: float) -> float | None:
-        """When the next active pool falls silent if nothing is heard; None where none does."""
+        """When the next active pool falls silent unless it sends a message; None if none will."""
         left = [
             self._left(known, now)
             for known in self._known.values()
@@ -223,7 +225,7 @@ class Pools:
         return now + min(left) if left else None
 
     def next_forgotten(self, now: float) -> float | None:
-        """When the next of `refusals`, or another flavor that a pool came for, is left out; None where none is."""
+        """When the next of `refusals`, or of a pool's other flavors, expires; None if none will."""
         times = [at + _REFUSAL_SECONDS for _, at in self._refusals.values()]
         times += [
             at + self._flavors[rival].pool_timeout
@@ -232,7 +234,7 @@ class Pools:
         ]
         return min((time for time in times if time > now), default=None)
 
-    # ------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------ internals
 
     def _clock(self, nats: NatsFlavor) -> _Clock:
         return self._clocks.setdefault(nats.nats_connector, _Clock())
@@ -248,10 +250,10 @@ class Pools:
         return [flavor for flavor, nats in self._flavors.items() if nats.source == source and _matches(nats, name)]
 
     def _rivals(self, known: _Known, now: float) -> dict[str, float]:
-        """Those that were heard within their time-outs."""
+        """The other flavors that were published within their timeouts."""
         return {one: at for one, at in known.rivals.items() if now - at < self._flavors[one].pool_timeout}
 
-    def _fits_another(self, now: float) -> bool:
+    def _has_room(self, now: float) -> bool:
         if len(self._known) < MOST_POOLS:
             return True
         silent = [(self._left(known, now), name) for name, known in self._known.items() if not self._active(known, now)]
@@ -264,7 +266,9 @@ class Pools:
             state = PoolState.ACTIVE if self._active(known, now) else PoolState.SILENT
             source = self._flavors[known.flavor].source
             others = sorted({*self._matching(source, name), *self._rivals(known, now)} - {known.flavor})[:_MOST_RIVALS]
-            rivalry = tuple(f"is in flavor {other} too, and counts for {known.flavor}: change one" for other in others)
+            rivalry = tuple(
+                f"also matches flavor {other}, and counts for {known.flavor}: change one of them" for other in others
+            )
             yield Pool(name, known.flavor, state, known.heard_at, known.message, rivalry, known.refusal)
 
     def _waiting(self) -> Iterator[Pool]:
@@ -287,7 +291,7 @@ def _matches(nats: NatsFlavor, name: str) -> bool:
 
 
 def _restored(status: PoolStatus) -> Message:
-    """The pool's last message, read with the same care: anybody with the right may have changed the status."""
+    """The pool's last message, validated again: users may have changed the status."""
     taints = [f"{taint.key}={taint.value}:{taint.effect}" for taint in status.taints]
     labels = [f"{key}={value}" for key, value in status.labels.items()]
     try:
@@ -298,5 +302,5 @@ def _restored(status: PoolStatus) -> Message:
 
 
 def time_text(seconds: float | None) -> str:
-    """RFC 3339 text of a time, as objects' status has it; empty for None."""
+    """A time as RFC 3339 text for a status; empty for None."""
     return "" if seconds is None else times.time_text(datetime.fromtimestamp(int(seconds), UTC))

@@ -1,4 +1,4 @@
-"""How long to rest between two passes, so that no publisher decides how often the API server is written to."""
+"""Limits the rate of a MasterQueue's writes, so that publishers do not control the load on the API server."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Callable
 from typing import Final
 
 REST_SECONDS: Final = 0.05
-"""Between two passes while there are few: what comes meanwhile is done in one."""
+"""The pause between passes while there are few; changes in a pause share one pass."""
 LONG_REST_SECONDS: Final = 1.0
-"""Where passes go on writing: one to each."""
+"""The pause between passes while every pass writes."""
 AT_ONCE: Final = 60
-"""Passes that write and may follow each other closely; one more for each second without."""
+"""How many writing passes may follow each other closely; each second without one adds one."""
 
 
 class RateLimit:
-    """Of one MasterQueue."""
+    """The rate limit of one MasterQueue."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        """`now`: seconds that never go back."""
+        """`now`: a clock in seconds that never goes back."""
         self._now = now
         self._left = float(AT_ONCE)
         self._at = now()
 
     def rest(self, *, wrote: bool) -> float:
-        """Seconds to rest after a pass. One that wrote nothing does not count."""
+        """The pause in seconds after a pass. A pass that wrote nothing does not count."""
         if not wrote:
             return REST_SECONDS
         now = self._now()

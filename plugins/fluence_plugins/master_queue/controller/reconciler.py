@@ -1,4 +1,4 @@
-"""Keeps one MasterQueue: what its pools are, in mind, and its objects and its status, in the cluster."""
+"""The reconciler of one MasterQueue: tracks its pools, and writes its objects and status."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from session_scheduler.sdk.dynamic_informer import Resource
 log = logging.getLogger("master-queue")
 
 DROP_SECONDS: Final = 10.0
-"""For how long a flavor is in no queue before it may go: Kueue may just be admitting a Workload to it."""
+"""How long a flavor must be in no queue before it is deleted: Kueue may be admitting a Workload to it."""
 _CONNECT_SECONDS: Final = 1.0
-"""How long a first pass waits for connections, so that a restart need not tell that there is none."""
+"""How long the first pass waits for connections, so that a restart does not report them as missing."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
-"""After a pass in which something failed; doubled each time."""
+"""The pauses after a pass with a failure; doubled each time."""
 
 
 class ReconcilerContext(msgspec.Struct, frozen=True):
-    """What all reconcilers have in common. `now` gives Unix seconds that never go back; `connections` says of each
-    connector that has no connection why.
+    """The dependencies that all reconcilers share. `now` gives Unix seconds that never go back; `away` gives the reason
+    for each connector without a connection.
     """
 
     api: KubeApi
@@ -55,49 +55,51 @@ class ReconcilerContext(msgspec.Struct, frozen=True):
     writes: asyncio.Semaphore
     now: Callable[[], float]
     ahead: Callable[[], float]
-    """By how many seconds the time of day is ahead of `now`."""
+    """How many seconds the wall clock is ahead of `now`."""
     away: Callable[[], Mapping[str, str]]
     unknown: Callable[[], Collection[type]]
-    """Kinds of objects of which it is not known what there is."""
+    """The kinds whose objects are unknown."""
     observe: Callable[[MasterQueue], None]
-    """Takes in a MasterQueue as the API server answers it: an edit may be in it of which there was no event yet."""
+    """Processes a MasterQueue from a response, which may contain an edit before its event arrives."""
     status_seconds: float
-    """How old a last message's time in the status may be."""
+    """How old the time of a last message may be in the status."""
 
 
 class Reconciler:
-    """One MasterQueue's. `run` is its task; all other methods only note, and wake it."""
+    """Reconciles one MasterQueue. `run` is its task; the other methods record changes and schedule a pass."""
 
     def __init__(self, master: MasterQueue, context: ReconcilerContext) -> None:
         self._context = context
         self._master = master
         self._pools: Pools | None = None
-        """Those of the last spec without problems; None before there was any."""
+        """The pools of the last valid spec; None before there was one."""
         self._spec: MasterQueueSpec | None = None
         self._due = asyncio.Event()
         self._rate_limit = RateLimit(context.now)
         self._wrote = False
-        """Whether this pass has written anything."""
+        """Whether this pass has written something."""
         self._failures: list[str] = []
         self._failed = 0
-        """Passes in a row in which something failed."""
+        """The number of consecutive passes with a failure."""
         self._retry_at: float | None = None
-        """When to try again what failed, or what had to wait."""
+        """When to retry what failed or had to wait."""
         self._status_at = 0.0
-        self._heard_since = False
-        """Whether messages came that the status does not tell of yet."""
+        self._messages_pending = False
+        """Whether messages arrived that the status does not show yet."""
         self._stale: dict[str, float] = {}
-        """Own flavors that are in no queue, and since when."""
+        """Own flavors that no queue names, and since when."""
         self._lacking: frozenset[str] = frozenset()
-        """Flavors that this pass could not make: no queue is to name them, for Kueue would let all of it rest."""
+        """Flavors that this pass could not create. No queue may name them, because Kueue would deactivate the whole
+        queue.
+        """
         self._unreported: set[str] = set()
-        """Connectors of which it was not said yet whether they are connected."""
+        """Connectors whose state is not known yet."""
         self._follow(master)
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ events
 
     def follow(self, master: MasterQueue) -> None:
-        """The MasterQueue as it is now. Its own status, told back, is no news."""
+        """The MasterQueue has changed. An echo of its own status is ignored."""
         if (master.spec, master.status) != (self._master.spec, self._master.status):
             self._follow(master)
 
@@ -120,32 +122,32 @@ class Reconciler:
         return self._pools.sources if self._pools is not None else frozenset()
 
     def connected(self, connector: str) -> None:
-        """There is a connection: silence counts."""
+        """The connector is connected: count silence."""
         self._unreported.discard(connector)
         if self._pools is not None:
             self._pools.connected(connector, self._context.now())
             self.requeue()
 
     def lost(self, connector: str, unheard: float) -> None:
-        """There is none any more, or still none; maybe since so many seconds ago."""
+        """The connector is not connected; it may have been down for `unheard` seconds."""
         self._unreported.discard(connector)
         if self._pools is not None:
             self._pools.lost(connector, self._context.now() - unheard)
             self.requeue()
 
     def receive(self, source: tuple[str, str], name: str, message: Message) -> str:
-        """A pool's message. Returns why it does not apply; empty if it does."""
+        """Process a pool's message. Returns why it does not apply; empty if it does."""
         if self._pools is None:
             return "the spec has problems"
         revision = self._pools.revision
         why = self._pools.receive(source, name, message, self._context.now())
-        if self._pools.revision != revision or (not why and not self._heard_since):
+        if self._pools.revision != revision or (not why and not self._messages_pending):
             self.requeue()
-        self._heard_since |= not why
+        self._messages_pending |= not why
         return why
 
     def refused(self, name: str, why: str) -> None:
-        """A message that cannot be read came under this name."""
+        """Record an invalid message under this name."""
         if self._pools is None:
             return
         revision = self._pools.revision
@@ -154,11 +156,11 @@ class Reconciler:
             self.requeue()
 
     def requeue(self) -> None:
-        """Something has changed."""
+        """Schedule a pass."""
         self._due.set()
 
     def samples(self) -> list[PoolSample]:
-        """Its pools now."""
+        """Its current pools."""
         if self._pools is None:
             return []
         now = self._context.now()
@@ -167,18 +169,18 @@ class Reconciler:
             for pool in self._pools.at(now)
         ]
 
-    # ------------------------------------------------------------------ its task
+    # ------------------------------------------------------------------ the task
 
     async def run(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        """Keep it in step, until cancelled."""
+        """Run passes until cancelled."""
         await self._await_connections()
         while True:
             await self._wait()
             self._due.clear()
             try:
                 await self._reconcile()
-            except Exception:  # a bug that one MasterQueue meets is told, and the others are served
-                log.exception("[master-queue] %s: cannot be kept in step", self._master.key)
+            except Exception:  # a bug with one MasterQueue must not stop the others
+                log.exception("[master-queue] %s: reconciling failed", self._master.key)
                 self._failed += 1
                 self._retry_in(_LONGEST_PAUSE)
             rest = self._rate_limit.rest(wrote=self._wrote)
@@ -199,7 +201,7 @@ class Reconciler:
         times = [self._retry_at]
         if self._pools is not None:
             times += [self._pools.next_silent(now), self._pools.next_forgotten(now)]
-        if self._heard_since and not self._failed:  # else it is told with what is tried again
+        if self._messages_pending and not self._failed:  # otherwise the retry writes it
             times.append(self._status_at + self._context.status_seconds)
         due = min((time for time in times if time is not None), default=None)
         try:
@@ -260,10 +262,10 @@ class Reconciler:
     # ------------------------------------------------------------------ objects
 
     async def _apply_objects(self, found: Desired) -> None:
-        """Flavors before the queues that name them, and flavors away after the queues that named them."""
+        """Create flavors before the queues that name them, and delete flavors after the queues that named them."""
         await self._apply(FLAVORS, found.flavors)
-        there = {one.key for one in self._context.store.all(ObservedFlavor) if not one.metadata.deletion_timestamp}
-        self._lacking = frozenset(one.metadata.name for one in found.flavors) - there
+        existing = {one.key for one in self._context.store.all(ObservedFlavor) if not one.metadata.deletion_timestamp}
+        self._lacking = frozenset(one.metadata.name for one in found.flavors) - existing
         await self._apply(QUEUES, self._desired().queues if self._lacking else found.queues)
         if not self._failures:
             await self._delete_unused({empty_flavor(self._master.key), *(one.metadata.name for one in found.flavors)})
@@ -272,7 +274,7 @@ class Reconciler:
         leaving = {one.key for one in self._context.store.all(resource.kind) if one.metadata.deletion_timestamp}
         async with asyncio.TaskGroup() as group:
             for one in wanted:
-                if one.metadata.name in leaving:  # made again once it is gone, of which there will be an event
+                if one.metadata.name in leaving:  # created again after its deletion event
                     self._failures.append(f"{resource.plural} {one.metadata.name}: is being deleted")
                 else:
                     group.create_task(self._write(self._context.applier.apply(resource, one)))
@@ -286,7 +288,7 @@ class Reconciler:
             self._failures.append(str(error))
 
     async def _delete_unused(self, wanted: set[str]) -> None:
-        """Delete flavors that belong to nobody any more; those that a Workload names stay."""
+        """Delete its flavors that are no longer desired, except those that a Workload names."""
         context, now = self._context, self._context.now()
         own = context.store.owned(ObservedFlavor, self._master.metadata.uid)
         stale = {one.key: one for one in own if one.key not in wanted and not one.metadata.deletion_timestamp}
@@ -297,7 +299,7 @@ class Reconciler:
         try:
             used = await context.in_use.of(ripe, now) if ripe else frozenset()
         except ClusterError as error:
-            self._failures.append(f"flavors of silent pools stay: {error}")
+            self._failures.append(f"cannot delete flavors of silent pools: {error}")
             return
         async with asyncio.TaskGroup() as group:
             for name in ripe:
@@ -307,18 +309,16 @@ class Reconciler:
 
     async def _delete_flavor(self, one: Observed) -> bool:
         await self._context.applier.delete(FLAVORS, one)
-        log.info(
-            "[master-queue] %s: ResourceFlavor %s is deleted: no queue names it any more", self._master.key, one.key
-        )
+        log.info("[master-queue] %s: deleted ResourceFlavor %s: no queue names it", self._master.key, one.key)
         return True
 
     # ------------------------------------------------------------------ status
 
     async def _write_status(self, status: MasterQueueStatus) -> None:
-        """Write the status where it says something else; that a pool was heard again is told now and then only."""
+        """Write the status if it changed. If only times of messages changed, write it every `status_seconds`."""
         now, before = self._context.now(), self._master.status
         if status == before:
-            self._heard_since = False
+            self._messages_pending = False
             return
         if _without_times(status) == _without_times(before) and now < self._status_at + self._context.status_seconds:
             return
@@ -333,11 +333,11 @@ class Reconciler:
             path = MASTERS.path("", meta.name, "status")
             answer = await self._context.api.apply(path, body, manager=MANAGER, force=True)
         except ClusterError as error:
-            if self._failed or not isinstance(error, NotFound):  # one that is deleted is not there to try again
-                log.warning("[master-queue] %s: its status is not written: %s", meta.name, error)
+            if self._failed or not isinstance(error, NotFound):  # a deleted MasterQueue has no status
+                log.warning("[master-queue] %s: cannot write the status: %s", meta.name, error)
             self._failures.append(str(error))
             return
-        self._status_at, self._heard_since, self._wrote = now, False, True
+        self._status_at, self._messages_pending, self._wrote = now, False, True
         written = msgspec.convert(answer, MasterQueue)
         self._master = msgspec.structs.replace(self._master, status=written.status)
         self._context.observe(written)

@@ -1,4 +1,4 @@
-"""Connections to NATS servers: settings, credentials, the client and its reconnects."""
+"""Connections to NATS servers: settings, credentials, the client, and reconnects."""
 
 from session_scheduler.sdk.extras import require
 

@@ -1,4 +1,4 @@
-"""Addresses of NATS servers, with the user or token that one may hold. No error shows any of their text."""
+"""Parses the addresses of NATS servers, which may contain a user or token. Errors show no part of an address."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 PORTS: Final = {"nats": 4222, "tls": 4222, "ws": 80, "wss": 443}
-"""By scheme, where the address has none."""
+"""The default ports, by scheme."""
 LONGEST: Final = 2048
 _HOST: Final = re.compile(r"[A-Za-z0-9_](?:[-A-Za-z0-9_.]{0,251}[A-Za-z0-9_.])?|[0-9A-Fa-f:.]{2,45}")
 _PATH: Final = re.compile(r"/[-A-Za-z0-9._~/]*")
@@ -16,13 +16,13 @@ _PATH: Final = re.compile(r"/[-A-Za-z0-9._~/]*")
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One server. Its representation shows no secret."""
+    """A server. Its representation shows no secret."""
 
     scheme: str
     host: str
     port: int
     path: str = ""
-    """Of a WebSocket; empty or begins with /."""
+    """The path of a WebSocket; empty, or starts with /."""
     user: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
@@ -39,26 +39,26 @@ class Server:
 
     @property
     def has_user(self) -> bool:
-        """Whether the address says who connects."""
+        """Whether the address contains a user or token."""
         return self.user is not None or self.token is not None
 
 
 def server_of(url: str) -> Server | str:
-    """The server, or what is wrong with its address, with a remedy."""
+    """The server; if the address is invalid, the problem with a remedy."""
     if len(url) > LONGEST or not url.isprintable() or " " in url:
-        return f"is no address: write at most {LONGEST} printable characters without spaces"
+        return f"is not valid: write at most {LONGEST} printable characters without spaces"
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        return "is no address: write nats://host:port, with %3A, %2F, %40 and so on in user and password"
+        return "is not valid: write nats://host:port, and : / @ in user and password as %3A %2F %40"
     if parts.scheme not in PORTS:
-        return "is no address of NATS: write nats://, tls://, ws:// or wss:// before host:port"
+        return "is not a NATS address: write nats://, tls://, ws:// or wss:// before host:port"
     host = parts.hostname or ""
     if port == 0 or not _HOST.fullmatch(host):
-        return "has no host, or none that can be: write nats://host:port"
+        return "has no valid host: write nats://host:port"
     if parts.query or parts.fragment or not _path_fits(parts):
-        return "goes on behind host:port: leave that away, and write / ? # in user and password as %2F %3F %23"
+        return "has text after host:port: remove it, and write / ? # in user and password as %2F %3F %23"
     user, password, token = _user(parts)
     if user == "" or token == "":
         return "has an empty user or token before the @: write user:password@ or token@"

@@ -1,4 +1,4 @@
-"""One connection to a NATS server: to the first of a connector's that accepts it. It does not reconnect."""
+"""A connection to a NATS server: the first server of a connector that accepts it. It does not reconnect."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from session_scheduler.errors import FluenceError, shown
 from session_scheduler.sdk.signals import first_of
 
 CONNECT_SECONDS: Final = 10.0
-"""For a connection, with all its servers."""
+"""The limit for connecting, over all servers."""
 PING_SECONDS: Final = 5.0
 UNANSWERED_PINGS: Final = 2
-"""With one more, the server is taken for gone."""
+"""After one more, the server counts as gone."""
 
 
 class Events(NamedTuple):
     """The callbacks of a connection."""
 
     closed: Callable[[str], None]
-    """Takes why the connection ended; called once."""
+    """Called once, with the reason why the connection ended."""
     error: Callable[[FluenceError], None]
-    """Takes a problem that the connection outlives."""
+    """Called with an error that does not end the connection."""
 
 
 class NatsClient(Client):
-    """nats-py's client on a guarded transport. nats-py has no option for one: `_transport` is a private name of it."""
+    """nats-py's client on a guarded transport. nats-py has no option for a transport: `_transport` is private to it."""
 
     def __init__(self, transport: GuardedTransport, events: Events) -> None:
         super().__init__()
@@ -65,13 +65,13 @@ class NatsClient(Client):
         )
 
     async def confirm(self, seconds: float) -> None:
-        """Return when the server has taken all that was sent before. Raises TimeoutError, errors of nats-py."""
+        """Return when the server has received everything sent before. Raises TimeoutError, and errors of nats-py."""
         await first_of(self.flush(math.ceil(seconds)), self._ended.wait())
         if self.is_closed:
             raise nats.errors.ConnectionClosedError
 
     async def finish(self) -> None:
-        """Drop the connection and all its tasks at once."""
+        """Close the connection and its tasks immediately."""
         self._events = Events(lambda _: None, lambda _: None)
         self.guard.close()
         if self.is_connecting or self.is_connected:
@@ -86,18 +86,18 @@ class NatsClient(Client):
             case EndedError() as error:
                 self._events.closed(str(error))
             case nats.errors.StaleConnectionError():
-                self._events.closed("the server does not answer any more")
+                self._events.closed("the server no longer responds")
             case error:
                 self._events.closed(f"the connection was lost: {_reason(error)}")
 
     async def _on_error(self, error: Exception) -> None:
         if isinstance(error, nats.errors.SlowConsumerError):
-            what = f"a message to {shown(error.subject)} was thrown away: it is too large, or too many wait"
+            what = f"a message to {shown(error.subject)} was dropped: it is too large, or too many messages wait"
             self._events.error(DroppedMessagesError(what))
         elif not (self.is_connected or self.is_closed):
-            raise error  # else nats-py would try again, 60 times
+            raise error  # otherwise nats-py retries 60 times
         elif not isinstance(error, OSError | nats.errors.Error):
-            what = "a message from NATS met a bug"  # in a subscription's callback: logged as that of any callback
+            what = "a bug in the handling of a message from NATS"  # in a subscription's callback
             asyncio.get_running_loop().call_exception_handler({"message": what, "exception": error})
 
 
@@ -110,12 +110,12 @@ async def open_connection(
     within: float = CONNECT_SECONDS,
     ping_seconds: float = PING_SECONDS,
 ) -> NatsClient:
-    """A connection to the first server that accepts one. It does not reconnect; end it with `close_connection`.
+    """Connect to the first server that accepts; close the connection with `close_connection`. It does not reconnect.
 
-    `closed` is called, once, with one line when it ends by itself; `error` when the server refuses a subject
-    (`RefusedSubjectError`), throws messages away (`DroppedMessagesError`) or will soon end (`LeavingError`). `name` is
-    shown to the server's administrators; `within` are seconds. Raises ConnectionFailedError, one line without secrets;
-    what is in the way is said of each server.
+    `closed` is called once, with one line, when the connection ends by itself. `error` is called when the server
+    refuses a subject (`RefusedSubjectError`), when messages are dropped (`DroppedMessagesError`), and when the server
+    will shut down (`LeavingError`). `name` is shown to the server's administrators; `within` is in seconds. Raises
+    ConnectionFailedError: one line without secrets, with the problem of each server.
     """
     problems: list[str] = []
     deadline = asyncio.get_running_loop().time() + within
@@ -130,7 +130,7 @@ async def open_connection(
 
 
 async def close_connection(client: NatsClient) -> None:
-    """End a connection within half a second, whatever the other end does. What is to be sent: confirm() it before."""
+    """Close a connection within half a second, whatever the server does. Unsent data is lost: call confirm() first."""
     await client.finish()
 
 
@@ -155,9 +155,9 @@ async def _open_connection(
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, None]) -> None:
-    """Do it in a task of its own, which is cancelled until it ends.
+    """Run the coroutine in a task of its own, and cancel the task until it ends.
 
-    The library waits with `asyncio.wait_for`, in which one cancellation may be lost before Python 3.12.
+    nats-py uses `asyncio.wait_for`, which may lose a cancellation before Python 3.12.
     """
     task = asyncio.create_task(work)
     try:
@@ -169,11 +169,11 @@ async def _within(seconds: float, work: Coroutine[Any, Any, None]) -> None:
             task.cancel()
             await asyncio.wait({task}, timeout=0.1)
         if not task.cancelled():
-            task.exception()  # retrieved, so that asyncio does not log it
+            task.exception()  # retrieve it, or asyncio logs it
 
 
 def _reason(error: BaseException | None, *, at_start: bool = False) -> str:
-    """What an operating system or a library says of a connection that does not come about, or breaks."""
+    """The reason in words why a connection failed or ended."""
     match error:
         case EndedError():
             return error.at_start
@@ -190,14 +190,16 @@ def _reason(error: BaseException | None, *, at_start: bool = False) -> str:
         case ssl.SSLCertVerificationError():
             return f"the server's certificate is not trusted: {error.verify_message}: see tls.caFile and tls.serverName"
         case ssl.SSLError():
-            said = (error.reason or type(error).__name__).lower().replace("_", " ")
-            return f"no TLS with it: {said}: see tls.certFile and tls.caFile"
+            what = (error.reason or type(error).__name__).lower().replace("_", " ")
+            return f"TLS failed: {what}: see tls.certFile and tls.caFile"
         case nats.errors.SecureConnWantedError():
-            return "the server offers no TLS, which is demanded: write nats:// without tls, or let it offer TLS"
+            return (
+                "the server offers no TLS, but TLS is required: write nats:// without tls, or enable TLS on the server"
+            )
         case TimeoutError():
-            return "no answer in time"
+            return "no response in time"
         case socket.gaierror():
-            return f"there is no such host, or no answer about it: {one_line(error.strerror or '')}"
+            return f"cannot resolve the host: {one_line(error.strerror or '')}"
         case OSError():
             return one_line(error.strerror or str(error) or type(error).__name__)
     return f"the connection was lost: {one_line(str(error))}"

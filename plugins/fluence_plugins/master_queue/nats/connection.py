@@ -1,4 +1,4 @@
-"""One connector's connection: opened, watched, and opened again when it is lost, until its task is cancelled."""
+"""The connection of one connector: connects, subscribes, and reconnects until its task is cancelled."""
 
 from __future__ import annotations
 
@@ -32,37 +32,39 @@ log = logging.getLogger("master-queue")
 FIRST_SECONDS: Final = 0.25
 LONGEST_SECONDS: Final = 15.0
 STEADY_SECONDS: Final = 30.0
-"""After a connection of this length its loss is the first one again."""
+"""A connection that lasts this long resets the backoff."""
 CONFIRM_SECONDS: Final = 10.0
-"""For the server's answer to subscriptions."""
+"""For the server's response to subscriptions."""
 MOST_WAITING: Final = 4096
-"""Messages of a subject that may wait to be handed on, and their bytes."""
+"""The most messages of a subject that wait to be handled, and the most bytes of them."""
 MOST_WAITING_BYTES: Final = 8 << 20
 CLIENT_NAME: Final = "fluence-master-queue"
 
 
 class Listener(Protocol):
-    """Who hears of connections and messages. A connector is named as the MasterQueue spells it.
+    """Receives the events and messages of connections. A connector has the name that the MasterQueue uses.
 
-    All are called on the loop, and are to return soon. `lost` comes before the first connection too, if that fails,
-    and again whenever its reason changes; `connected` comes once between.
+    All methods are called on the event loop and must return quickly. `lost` is also called if the first connection
+    fails, and again when its reason changes; `connected` is called once in between.
     """
 
     def connected(self, connector: str) -> None:
-        """It is connected, and the server has confirmed every subject: from now on silence is a pool's."""
+        """The connector is connected, and the server has confirmed all subscriptions: silence now means that pools are
+        silent.
+        """
 
     def lost(self, connector: str, why: str, unheard: float) -> None:
-        """It is not connected, or a subject is refused; one line, without secrets. For the last `unheard` seconds it
-        may have been so already: nothing came from the server.
+        """The connector is not connected, or a subject is refused; `why` is one line without secrets. The connection
+        may have been down for the last `unheard` seconds, in which the server sent nothing.
         """
 
     def message(self, connector: str, subject: str, message_subject: str, data: bytes) -> None:
-        """One message to `subject`, as in `follow`; `message_subject` ends with the pool's name."""
+        """A message to `subject`, as in `follow`; `message_subject` ends with the pool's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionContext:
-    """What all connections share."""
+    """The dependencies that all connections share."""
 
     listener: Listener
     meter: MasterQueueMetrics
@@ -73,7 +75,7 @@ class ConnectionContext:
 
 
 class Connection:
-    """The connection of one connector, with the subjects that are wanted of it."""
+    """The connection of a connector, with its desired subjects."""
 
     def __init__(self, connector: str, label: str, settings: ConnectorSettings, context: ConnectionContext) -> None:
         self.problem: str | None = "not connected yet"
@@ -85,11 +87,11 @@ class Connection:
         self._backoff = Backoff(FIRST_SECONDS, LONGEST_SECONDS, context.chance)
         self._been_there = False
         self._unheard = 0.0
-        """For how long nothing had come when the last connection ended, in seconds."""
+        """Seconds without data from the server before the last connection ended."""
         self._session: _Session | None = None
 
     def subscribe_to(self, subjects: Collection[str]) -> None:
-        """Subscribe to these subjects and no others, as soon as may be."""
+        """Subscribe to exactly these subjects, as soon as possible."""
         self._subjects = frozenset(subjects)
         if self._session is not None:
             self._session.changed.set()
@@ -108,7 +110,7 @@ class Connection:
             await self._context.sleep(self._backoff.next())
 
     async def _once(self) -> None:
-        """One connection, to its end. Raises ConnectionFailedError."""
+        """Run one connection until it ends. Raises ConnectionFailedError."""
         session = _Session(self._label, self._context.meter)
         client = await open_connection(self._settings, closed=session.closed, error=session.error, name=CLIENT_NAME)
         try:
@@ -117,7 +119,7 @@ class Connection:
             self._session = session
             await self._serve(client, session)
         except TimeoutError:
-            raise ConnectionFailedError("the server does not answer subscriptions in time") from None
+            raise ConnectionFailedError("the server does not confirm subscriptions in time") from None
         except nats.errors.Error as error:
             raise ConnectionFailedError(session.ended or str(error)) from None
         finally:
@@ -126,13 +128,15 @@ class Connection:
             await close_connection(client)
 
     async def _serve(self, client: NatsClient, session: _Session) -> None:
-        """Keep subjects in step. Raises ConnectionFailedError where it ends, errors of nats-py."""
+        """Keep the subscriptions up to date. Raises ConnectionFailedError if the connection ends, and errors of
+        nats-py.
+        """
         known: dict[str, Subscription] = {}
         retry = Backoff(FIRST_SECONDS, LONGEST_SECONDS, self._context.chance)
         while True:
             wanted = self._subjects
-            await self._in_step(client, known, wanted, session)
-            session.changed.clear()  # for what is looked at here
+            await self._sync_subscriptions(client, known, wanted, session)
+            session.changed.clear()  # before the checks below
             session.check(alternatives=len(self._settings.addresses) > 1)
             refused = session.refused_of(known)
             if refused and self._subjects == wanted:
@@ -145,10 +149,10 @@ class Connection:
                 self._up()
                 await session.changed.wait()
 
-    async def _in_step(
+    async def _sync_subscriptions(
         self, client: NatsClient, known: dict[str, Subscription], wanted: frozenset[str], session: _Session
     ) -> None:
-        """Subscribe to what is wanted, and to nothing else, and let the server confirm it."""
+        """Subscribe to the wanted subjects, unsubscribe from the others, and wait for the server's confirmation."""
         for subject in [one for one in known if one not in wanted]:
             await known.pop(subject).unsubscribe()
         fresh = sorted(wanted - set(known))
@@ -166,7 +170,8 @@ class Connection:
     def _handler(self, subject: str) -> Callable[[Msg], Awaitable[None]]:
         async def handle(message: Msg) -> None:
             self._context.listener.message(self._connector, subject, message.subject, message.data)
-            await asyncio.sleep(0)  # else thousands that wait would hold up all else, the lease's renewal too
+            # Otherwise thousands of waiting messages would block all else, even the renewal of the Lease.
+            await asyncio.sleep(0)
 
         return handle
 
@@ -187,7 +192,7 @@ class Connection:
 
 
 class _Session:
-    """What the server and the library say of one connection."""
+    """The errors that the server and nats-py report for one connection."""
 
     def __init__(self, label: str, meter: MasterQueueMetrics) -> None:
         self.ended: str | None = None
@@ -199,12 +204,12 @@ class _Session:
         self._dropped = False
 
     def closed(self, why: str) -> None:
-        """It is over."""
+        """The connection has ended."""
         self.ended = why
         self.changed.set()
 
     def error(self, error: FluenceError) -> None:
-        """Something that it outlives."""
+        """An error that does not end the connection."""
         match error:
             case RefusedSubjectError():
                 self._refused[error.subject] = str(error)
@@ -216,24 +221,26 @@ class _Session:
                 self._meter.dropped(self._label)
                 if not self._dropped:
                     self._dropped = True
-                    log.warning("[master-queue] NATS %s: %s; more of these are counted only", self._label, error)
+                    log.warning("[master-queue] NATS %s: %s; further ones are only counted", self._label, error)
 
     def check(self, *, alternatives: bool) -> None:
-        """Raises ConnectionFailedError where the connection is over, or its server leaves and there are others."""
+        """Raise ConnectionFailedError if the connection has ended, or its server will shut down and
+        there are others.
+        """
         if self.ended is not None:
             raise ConnectionFailedError(self.ended)
         if self._leaving and alternatives:
-            raise ConnectionFailedError("the server is about to shut down: another one is tried")
+            raise ConnectionFailedError("the server is about to shut down: trying another one")
 
     def allow(self, subject: str) -> None:
-        """Forget that it was refused: it is tried again."""
+        """Forget a refusal of this subject, because it is retried."""
         self._refused.pop(_key(subject), None)
 
     def refused_of(self, subjects: Collection[str]) -> dict[str, str]:
-        """Of these subjects those that were refused, with the server's reasons."""
+        """The refused ones of these subjects, with the server's reasons."""
         return {one: self._refused[_key(one)] for one in sorted(subjects) if _key(one) in self._refused}
 
 
 def _key(subject: str) -> str:
-    """A subject as an error names it."""
+    """The subject as errors name it."""
     return f"{subject}.*".lower()

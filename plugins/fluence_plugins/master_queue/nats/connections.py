@@ -1,4 +1,4 @@
-"""The connections of all MasterQueues to their NATS servers, kept up and in step with what is wanted."""
+"""The connections of all MasterQueues to their NATS servers: starts and ends them as the desired subjects change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger("master-queue")
 
 
 class Connections:
-    """A connection for each connector that is wanted."""
+    """Maintains a connection for each desired connector."""
 
     def __init__(
         self,
@@ -33,36 +33,38 @@ class Connections:
         self._context = ConnectionContext(listener, meter, sleep, clock, chance or random.Random())  # noqa: S311 (jitter)
         self._wanted: dict[str, frozenset[str]] = {}
         self._unusable: dict[str, str] = {}
-        self._kept: dict[str, Connection] = {}
+        self._connections: dict[str, Connection] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ending: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
 
     def follow(self, wanted: Mapping[str, Collection[str]]) -> None:
-        """Want these natsSubjects of these connectors, spelt as in the MasterQueue, and nothing else.
+        """Set the desired natsSubjects of each connector, which has the name that the MasterQueue uses.
 
-        To be called at any time; connections that are still wanted stay, whatever becomes of their subjects. What
-        is not wanted any more may be heard for another moment.
+        May be called at any time. Connections that are still desired stay, whatever happens to their subjects. Messages
+        of removed subjects may still arrive for a moment.
         """
         self._wanted = {connector: frozenset(subjects) for connector, subjects in wanted.items() if subjects}
         for connector in [one for one in self._unusable if one not in self._wanted]:
             del self._unusable[connector]
-        for connector, kept in list(self._kept.items()):
+        for connector, connection in list(self._connections.items()):
             if connector in self._wanted:
-                kept.subscribe_to(self._wanted[connector])
+                connection.subscribe_to(self._wanted[connector])
             else:
                 self._drop(connector)
         self._changed.set()
 
     def problem(self, connector: str) -> str | None:
-        """Why a connector is not connected now, in one line; None where it is."""
+        """Why a connector is not connected, in one line; None if it is."""
         if connector in self._unusable:
             return self._unusable[connector]
-        kept = self._kept.get(connector)
-        return kept.problem if kept is not None else "not connected yet"
+        connection = self._connections.get(connector)
+        return connection.problem if connection is not None else "not connected yet"
 
     def states(self) -> dict[str, bool]:
-        """Of each wanted connector, by its label, whether it is connected; all, where several users have one label."""
+        """Whether each desired connector is connected, by its label; if several share a label,
+        whether all of them are.
+        """
         found: dict[str, bool] = {}
         for one in self._wanted:
             label = label_of(one, self._configured)
@@ -70,21 +72,21 @@ class Connections:
         return found
 
     async def run(self) -> None:
-        """Keep the connections until cancelled; then end them all within a second."""
+        """Maintain the connections until cancelled; then close them within a second."""
         try:
             while True:
                 self._changed.clear()
-                await self._in_step()
+                await self._sync()
                 await self._changed.wait()
         finally:
-            for connector in list(self._kept):
+            for connector in list(self._connections):
                 self._drop(connector)
             await self._end()
 
-    async def _in_step(self) -> None:
+    async def _sync(self) -> None:
         for task in self._tasks.values():
             if task.done():
-                task.result()  # a bug ended it
+                task.result()  # raises the bug that ended it
         await self._end()
         for connector, subjects in self._wanted.items():
             if connector not in self._tasks and connector not in self._unusable:
@@ -99,14 +101,14 @@ class Connections:
             log.warning("[master-queue] natsConnector %s: %s", label, error)
             self._context.listener.lost(connector, str(error), 0.0)
             return
-        kept = self._kept[connector] = Connection(connector, label, settings, self._context)
-        kept.subscribe_to(subjects)
-        self._tasks[connector] = asyncio.create_task(kept.run(), name=f"NATS {label}")
+        connection = self._connections[connector] = Connection(connector, label, settings, self._context)
+        connection.subscribe_to(subjects)
+        self._tasks[connector] = asyncio.create_task(connection.run(), name=f"NATS {label}")
         self._tasks[connector].add_done_callback(lambda _: self._changed.set())
 
     def _drop(self, connector: str) -> None:
-        """Nothing is told of it any more; wanted again it is another connection."""
-        del self._kept[connector]
+        """End a connection without further events; a later one is a new connection."""
+        del self._connections[connector]
         task = self._tasks.pop(connector)
         task.cancel()
         self._ending.append(task)

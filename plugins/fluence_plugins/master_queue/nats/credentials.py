@@ -1,4 +1,4 @@
-"""Who connects, read from files for each connection: they may be replaced at any time. No error shows a secret."""
+"""The credentials of a connection, read from files each time, because files may be replaced. Errors show no secrets."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
     from fluence_plugins.master_queue.nats.settings import ConnectorSettings, Tls
 
 MOST_BYTES: Final = 64 << 10
-"""Of one file."""
+"""The most bytes of a file."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Credentials:
-    """What a server is told of who connects; nothing, if all is empty."""
+    """The credentials that a client sends to a server; empty if there are none."""
 
-    said: dict[str, str] = field(default_factory=dict)
+    connect_fields: dict[str, str] = field(default_factory=dict)
     """Fields of CONNECT."""
     key: UserKey | None = None
-    """What signs the server's nonce."""
+    """Signs the server's nonce."""
 
     def fields(self, nonce: str | None) -> dict[str, str]:
-        """Those of CONNECT. A server that says no nonce wants no signature, and gets none."""
+        """The fields for CONNECT. A server that sends no nonce expects no signature."""
         if self.key is None:
-            return self.said
+            return self.connect_fields
         if not nonce:
             return {}
-        return {**self.said, "sig": self.key.signature(nonce)}
+        return {**self.connect_fields, "sig": self.key.signature(nonce)}
 
 
 def credentials_of(settings: ConnectorSettings, server: Server) -> Credentials:
-    """The credentials for one connection to one server. Raises ConnectionFailedError, naming the file."""
+    """The credentials for a connection to a server. Raises ConnectionFailedError, which names the file."""
     if settings.user_file is not None and settings.password_file is not None:
         user = _secret("userFile", settings.user_file)
         return Credentials({"user": user, "pass": _secret("passwordFile", settings.password_file)})
@@ -58,18 +58,20 @@ def credentials_of(settings: ConnectorSettings, server: Server) -> Credentials:
 
 
 def tls_of(tls: Tls | None) -> ssl.SSLContext:
-    """What verifies the server, and shows it a certificate. Raises ConnectionFailedError, naming the file."""
+    """The TLS context: trusted certificates and the client's own. Raises ConnectionFailedError,
+    which names the file.
+    """
     ca, certificate, key = (tls.ca_file, tls.cert_file, tls.key_file) if tls is not None else (None, None, None)
     try:
         context = ssl.create_default_context(cafile=ca)
     except (OSError, ValueError) as error:
-        raise _unreadable("tls.caFile", ca or "", f"no certificates can be read from it: {_reason(error)}") from None
+        raise _unreadable("tls.caFile", ca or "", f"cannot read certificates: {_reason(error)}") from None
     if certificate is not None and key is not None:
         try:
-            # Without any password an encrypted key would ask for it at the terminal.
+            # Without a password, OpenSSL would ask for the password of an encrypted key on the terminal.
             context.load_cert_chain(certificate, key, password="")
         except (OSError, ValueError) as error:
-            what = f"no certificate with its key (tls.keyFile) can be read from it: {_reason(error)}"
+            what = f"cannot read the certificate and its key (tls.keyFile): {_reason(error)}"
             raise _unreadable("tls.certFile", certificate, what) from None
     return context
 
@@ -78,10 +80,10 @@ def _of_file(path: str) -> Credentials:
     lines = iter(_text("credentialsFile", path).splitlines())
     parts = dict(_parts(lines))
     if "JWT" not in parts or "SEED" not in parts:
-        what = "it has no JWT of a user with its seed: write what `nsc generate creds` says"
+        what = "it does not contain a user's JWT and seed: write the output of `nsc generate creds`"
         raise _unreadable("credentialsFile", path, what)
     if not parts["JWT"].isascii() or not parts["JWT"].isprintable():
-        raise _unreadable("credentialsFile", path, "its JWT is none")
+        raise _unreadable("credentialsFile", path, "its JWT is invalid")
     return Credentials({"jwt": parts["JWT"]}, _key("credentialsFile", path, parts["SEED"]))
 
 
@@ -97,16 +99,16 @@ def _key(setting: str, path: str, seed: str) -> UserKey:
     try:
         return user_key(seed)
     except SeedError as error:
-        raise _unreadable(setting, path, f"what is in it is no seed of a user: {error}") from None
+        raise _unreadable(setting, path, f"it does not contain a user's seed: {error}") from None
 
 
 def _secret(setting: str, path: str) -> str:
-    """The file's only line."""
+    """The only line of the file."""
     text = _text(setting, path).strip("\r\n")
     if not text:
         raise _unreadable(setting, path, "it is empty")
     if not text.isprintable():
-        raise _unreadable(setting, path, "it has more than one line, or characters that cannot be printed")
+        raise _unreadable(setting, path, "it has more than one line, or characters that are not printable")
     return text
 
 
@@ -121,7 +123,7 @@ def _text(setting: str, path: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise _unreadable(setting, path, "it is no text in UTF-8") from None
+        raise _unreadable(setting, path, "it is not UTF-8") from None
 
 
 def _reason(error: Exception) -> str:

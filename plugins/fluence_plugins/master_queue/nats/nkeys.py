@@ -1,8 +1,8 @@
-"""The keys of NATS: a user's seed, its public key, and signatures with it.
+"""NATS keys (nkeys): decodes a user's seed, and provides its public key and signatures.
 
-A key as text is base32 without padding: prefix, 32 bytes, CRC-16/XMODEM of both, low byte first. A seed's two bytes of
-prefix hold that of seeds and that of its kind. Source: https://docs.nats.io/running-a-nats-service/configuration/
-securing_nats/auth_intro/nkey_auth, and nats-io/nkeys.
+A key as text is base32 without padding: prefix, 32 bytes, and CRC-16/XMODEM of both, low byte first. The two-byte
+prefix of a seed combines the prefix of seeds with that of the key's kind.
+Source: https://docs.nats.io/running-a-nats-service/configuration/securing_nats/auth_intro/nkey_auth, and nats-io/nkeys.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ _SEED_CHARACTERS: Final = 58
 
 
 class SeedError(ValueError):
-    """A text that is no seed of a user. The message shows nothing of it."""
+    """A text is not a valid seed of a user. The message shows no part of it."""
 
 
 class UserKey:
-    """A user's pair of keys."""
+    """The key pair of a user."""
 
     def __init__(self, private: Ed25519PrivateKey) -> None:
         self._private = private
 
     @property
     def public(self) -> str:
-        """The public key, as servers know the user: U…"""
+        """The public key, by which servers identify the user: U…"""
         raw = self._private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
         return text_of(bytes([USER]) + raw)
 
     def signature(self, nonce: str) -> str:
-        """What proves to the server that said the nonce that this user is there: base64url without padding."""
+        """The signature of the server's nonce, which authenticates the user: base64url without padding."""
         return base64.urlsafe_b64encode(self._private.sign(nonce.encode())).rstrip(b"=").decode()
 
 
 def user_key(seed: str) -> UserKey:
-    """The keys of a user's seed, SU…. Raises SeedError."""
+    """Decode a user's seed, SU…. Raises SeedError."""
     if len(seed) != _SEED_CHARACTERS:
         raise SeedError(f"a seed has {_SEED_CHARACTERS} characters")
     try:
@@ -50,15 +50,15 @@ def user_key(seed: str) -> UserKey:
     except (binascii.Error, ValueError):
         raise SeedError("a seed has only A-Z and 2-7") from None
     if len(raw) != _SEED_BYTES or crc16(raw[:-2]) != int.from_bytes(raw[-2:], "little"):
-        raise SeedError("its check sum is wrong")
+        raise SeedError("its checksum is wrong")
     kind = (raw[0] & 7) << 5 | raw[1] >> 3
     if raw[0] & 0xF8 != SEED or kind != USER:
-        raise SeedError("it is the key of something else: a user's seed begins with SU")
+        raise SeedError("it is not a user's seed: those start with SU")
     return UserKey(Ed25519PrivateKey.from_private_bytes(raw[2:-2]))
 
 
 def text_of(data: bytes) -> str:
-    """A key, prefix and bytes, as text."""
+    """A key (prefix and bytes) as text."""
     return base64.b32encode(data + crc16(data).to_bytes(2, "little")).rstrip(b"=").decode()
 
 

@@ -1,4 +1,4 @@
-"""The settings of connectors: which NATS servers, and the files with credentials and certificates."""
+"""The settings of connectors: the NATS servers, and the files with credentials and certificates."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _WAYS: Final = (
 
 
 def _servers(value: Any) -> Any:
-    """Before pydantic looks: its own messages would show what an address holds."""
+    """Validate before pydantic does, whose messages would show parts of an address."""
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
-        raise wrong_value("is no list of addresses: write [nats://host:port]")
+        raise wrong_value("expected a list of addresses: write [nats://host:port]")
     if not 1 <= len(value) <= MOST_SERVERS:
-        raise wrong_value(f"has {len(value)}: list 1 to {MOST_SERVERS} addresses")
+        raise wrong_value(f"expected 1 to {MOST_SERVERS} addresses, got {len(value)}")
     for index, one in enumerate(value):
         found = server_of(one)
         if isinstance(found, str):
@@ -40,10 +40,10 @@ _File = Annotated[str, Field(min_length=1)]
 
 
 class Tls(Strict):
-    """TLS of a connector, which is then demanded. Certificate and name are always verified.
+    """TLS of a connector, which is then required. The client always verifies certificate and name.
 
-    caFile: the certificates that are trusted (else the system's). certFile, keyFile: the client's own. serverName: the
-    name in the server's certificate, where it is not the address's host.
+    caFile: the trusted certificates (default: the system's). certFile, keyFile: the client's certificate. serverName:
+    the name in the server's certificate, if it is not the address's host.
     """
 
     ca_file: _File | None = None
@@ -60,11 +60,11 @@ class Tls(Strict):
 
 
 class ConnectorSettings(Strict):
-    """How the servers of one connector are reached. Its representation shows no password and no token.
+    """The servers of a connector, and its credentials. The representation shows no password or token.
 
-    servers: 1 to 16 addresses, nats://, tls://, ws:// or wss://, tried in this order; each may hold user:password@ or
-    token@, percent-encoded. At most one of: userFile with passwordFile, tokenFile, nkeySeedFile, credentialsFile (a
-    .creds file with JWT and seed), addresses with a user or token. Files are read anew for every connection.
+    servers: 1 to 16 addresses, nats://, tls://, ws:// or wss://, tried in this order; each may contain user:password@
+    or token@, percent-encoded. At most one of: userFile with passwordFile, tokenFile, nkeySeedFile, credentialsFile (a
+    .creds file with JWT and seed), addresses with a user or token. The client reads the files for every connection.
     """
 
     servers: Annotated[tuple[str, ...], BeforeValidator(_servers), Field(repr=False)]
@@ -84,10 +84,10 @@ class ConnectorSettings(Strict):
         if any(server.has_user for server in self.addresses):
             ways.append("a user or token in servers")
         if len(ways) > 1:
-            raise wrong_value(f"{', '.join(ways)}: keep one way to authenticate")
+            raise wrong_value(f"{', '.join(ways)}: use only one way to authenticate")
         for index, server in enumerate(self.addresses):
             if server.scheme == "ws" and self.tls is not None:
-                raise wrong_value("has no TLS, and there is tls: write wss:// or remove tls", at=("servers", index))
+                raise wrong_value("has no TLS, but tls is set: write wss:// or remove tls", at=("servers", index))
         return self
 
     @property
@@ -97,29 +97,31 @@ class ConnectorSettings(Strict):
 
 
 def settings_of(connector: str, configured: Mapping[str, ConnectorSettings]) -> ConnectorSettings:
-    """What a MasterQueue's natsConnector means: the name of a configured connector, or URLs with commas between.
+    """The settings for a natsConnector of a MasterQueue: the name of a configured connector, or URLs separated by
+    commas.
 
-    Files come from the configuration alone: who edits a MasterQueue does not choose what the controller reads.
-    Raises InputError, one line without password or token, that goes on from the field's name.
+    Only the configuration can name files, so that users who edit MasterQueues do not choose which files the controller
+    reads. Raises InputError: one line without password or token, which continues a sentence that starts with the
+    field's name.
     """
     if connector in configured:
         return configured[connector]
     if "://" not in connector:
-        name = f"{shown(connector)} is no" if _NAME.fullmatch(connector) else "it is neither an address nor a"
+        name = f"{shown(connector)} is not a" if _NAME.fullmatch(connector) else "it is neither an address nor a"
         raise InputError(f"{name} configured connector: configure it, or write nats://host:port")
     urls = [url.strip() for url in connector.split(",")]
     if len(urls) > MOST_SERVERS:
-        raise InputError(f"has {len(urls)} addresses: write at most {MOST_SERVERS}, with commas between")
+        raise InputError(f"has {len(urls)} addresses: write at most {MOST_SERVERS}, separated by commas")
     for number, url in enumerate(urls, 1):
         found = server_of(url)
         if isinstance(found, str):
             which = "the address" if len(urls) == 1 else f"address {number} of {len(urls)}"
-            raise InputError(f"{which} {found}" + ("; a comma there is %2C" if len(urls) > 1 else ""))
+            raise InputError(f"{which} {found}" + ("; write a comma in an address as %2C" if len(urls) > 1 else ""))
     return ConnectorSettings(servers=tuple(urls))
 
 
 def label_of(connector: str, configured: Mapping[str, ConnectorSettings]) -> str:
-    """What a connector is called in logs and metrics: its name, or host:port of its servers. Never a secret."""
+    """The connector's name in logs and metrics: its own name, or host:port of its servers. It contains no secret."""
     if connector in configured:
         return connector
     try:

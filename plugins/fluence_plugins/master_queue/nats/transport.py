@@ -1,7 +1,7 @@
-"""The transports under nats-py, TCP and WebSocket: they guard it against servers, publishers and its own faults.
+"""The transports under nats-py, TCP and WebSocket: they guard nats-py against servers, publishers and its own faults.
 
-nats-py's own ones send credentials in the clear to a tls:// server that offers no TLS, and pass on subjects at which
-its parser stops. `docs/reference/guards.md` lists the faults.
+nats-py's own transports send credentials unencrypted to a tls:// server that offers no TLS, and pass on subjects at
+which its parser stops. `docs/reference/guards.md` lists the faults.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from fluence_plugins.master_queue.nats.parser import LARGEST_MESSAGE, Arrived, L
 from session_scheduler.errors import FluenceError, shown
 
 CLOSE_SECONDS: Final = 0.5
-CLOSED_AT_ONCE: Final = "it closed the connection at once: does it want credentials, or tls.certFile?"
-_STRANGE: Final = "what answers does not speak NATS"
+CLOSED_AT_ONCE: Final = "the server closed the connection immediately: does it require credentials, or tls.certFile?"
+_STRANGE: Final = "the server does not speak NATS"
 _CUT: Final = 200
 _PONG: Final = b"PONG\r\n"
 _CONNECT: Final = b"CONNECT "
 _UNREADABLE: Final = {0x0B: "\\x0b", 0x0C: "\\x0c"}
-"""Characters of a subject that nats-py takes for its end."""
+"""Characters of a subject that nats-py treats as its end."""
 _REFUSED: Final = re.compile(r'permissions violation for (subscription|publish) to "([^"]*)"', re.IGNORECASE)
 
 
@@ -41,7 +41,9 @@ Report = Callable[[FluenceError], None]
 
 
 class EndedError(ConnectionError):
-    """Why a connection has ended, in one line. `at_start`: the line if the server has not let this client in."""
+    """Why a connection ended, in one line. `at_start`: the line to use if the server has not
+    accepted this client yet.
+    """
 
     def __init__(self, why: str, at_start: str) -> None:
         self.at_start = at_start
@@ -51,7 +53,8 @@ class EndedError(ConnectionError):
 class GuardedTransport(Transport):
     """Reads messages and lines within limits, and adds the credentials to CONNECT.
 
-    `report` takes problems that the connection outlives; `server_name` is in the certificate, where it is not the host.
+    `report` receives errors that do not end the connection. `server_name` is the name in the certificate, if it is not
+    the host.
     """
 
     def __init__(self, credentials: Credentials, report: Report, server_name: str | None, *, needs_tls: bool) -> None:
@@ -79,7 +82,7 @@ class GuardedTransport(Transport):
         """Send these bytes."""
 
     def _secured(self) -> None:
-        """TLS is on: what came without it counts no more."""
+        """TLS is on: discard the data received without it."""
         self._is_tls = True
         self._parser, self._arriving = Parser(), iter(())
 
@@ -101,7 +104,7 @@ class GuardedTransport(Transport):
         return data
 
     async def readline(self) -> bytes:
-        """INFO first, then the answer to CONNECT. Raises OSError."""
+        """First INFO, then the response to CONNECT. Raises OSError."""
         if self._info:
             while (line := await self.read()) != _PONG:
                 pass
@@ -117,7 +120,7 @@ class GuardedTransport(Transport):
         return b"INFO %s\r\n" % json.dumps(info).encode()
 
     def _guarded(self, one: Arrived | Line) -> bytes:
-        """What nats-py may read of it."""
+        """The part of it that nats-py can read."""
         match one:
             case Arrived(number, subject, data):
                 readable = subject.decode(errors="backslashreplace").translate(_UNREADABLE).encode()
@@ -135,18 +138,18 @@ class GuardedTransport(Transport):
         refused = _REFUSED.search(said)
         if refused is None:
             lets_in = "authorization violation" not in said.lower() and "authentication" not in said.lower()
-            who = "the server says" if lets_in else "the server does not take these credentials, or wants some"
-            raise EndedError(f"the server ended the connection: {said}", f"{who}: {said}")
+            what = "the server says" if lets_in else "the server rejects these credentials, or requires some"
+            raise EndedError(f"the server ended the connection: {said}", f"{what}: {said}")
         doing = "subscribing" if refused[1].lower() == "subscription" else "publishing"
-        what = f"the server does not permit {doing} to {shown(refused[2])}: permit it there to this user"
+        what = f"the server does not permit {doing} to {shown(refused[2])}: permit it to this user on the server"
         self._report(RefusedSubjectError(refused[2].lower(), what))
 
     def at_eof(self) -> bool:
-        """Never: `read` raises."""
+        """Return False, because `read` raises at the end."""
         return False
 
     def write(self, payload: bytes) -> None:
-        """Write CONNECT, or a PING: behind the lines, else its PONG would confirm none of them."""
+        """Write CONNECT, or a PING after the lines: a PONG must confirm them."""
         if payload.startswith(_CONNECT):
             if self._needs_tls and not self._is_tls:
                 raise nats.errors.SecureConnWantedError
@@ -161,7 +164,9 @@ class GuardedTransport(Transport):
         self._lines += payload
 
     async def drain(self) -> None:
-        """Send what is written by now, a message with its PING. Where the connection is lost, `read` raises."""
+        """Send everything written so far, a message together with its PING. If the connection is
+        lost, `read` raises.
+        """
         await asyncio.sleep(0)
         data = b"".join([*self._lines, *self._behind])
         self._lines, self._behind = [], []
@@ -170,15 +175,15 @@ class GuardedTransport(Transport):
                 await self._send(data)
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Stop sending."""
         self._closed = True
 
     async def wait_closed(self) -> None:
-        """Return when nothing is open, within CLOSE_SECONDS."""
+        """Wait until everything is closed, for at most CLOSE_SECONDS."""
         with suppress(TimeoutError, aiohttp.ClientError, OSError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._open.aclose()
-        for _ in range(2):  # the loop closes sockets behind what it is doing
+        for _ in range(2):  # the event loop closes sockets in a later iteration
             await asyncio.sleep(0)
 
     def __bool__(self) -> bool:
@@ -186,19 +191,19 @@ class GuardedTransport(Transport):
 
 
 class TcpTransport(GuardedTransport):
-    """TCP, with TLS once nats-py turns it on."""
+    """TCP, with TLS once nats-py enables it."""
 
     _reader: asyncio.StreamReader
     _writers: tuple[asyncio.StreamWriter, ...] = ()
-    """The last one writes; the one below TLS would close the socket if it were dropped."""
+    """The last one writes. The one below TLS is kept, because its deletion would close the socket."""
 
     async def connect(self, uri: ParseResult, *_: Any, **__: Any) -> None:
-        """Reach the server. Raises OSError."""
+        """Connect to the server. Raises OSError."""
         self._reader, writer = await asyncio.open_connection(uri.hostname, uri.port)
         self._writers = (writer,)
 
     async def connect_tls(self, uri: Any, ssl_context: ssl.SSLContext, *_: Any, **__: Any) -> None:
-        """Turn TLS on; `uri` is the server's name. Raises OSError."""
+        """Enable TLS; `uri` is the server's name. Raises OSError."""
         loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(reader)
         plain, name = self._writers[0].transport, self._server_name or uri
@@ -217,19 +222,19 @@ class TcpTransport(GuardedTransport):
         await self._writers[-1].drain()
 
     def close(self) -> None:
-        """Close the socket now: TLS would wait for the server."""
+        """Close the socket immediately: TLS would wait for the server."""
         super().close()
         for writer in reversed(self._writers):
             writer.transport.abort()
 
 
 class WebSocketTransport(GuardedTransport):
-    """A WebSocket, with TLS from its beginning or never."""
+    """A WebSocket, with TLS from the start or not at all."""
 
     _socket: aiohttp.ClientWebSocketResponse
 
     async def connect(self, uri: ParseResult, *_: Any, **options: Any) -> None:
-        """Reach the server. Raises OSError, aiohttp.ClientError."""
+        """Connect to the server. Raises OSError, aiohttp.ClientError."""
         session = await self._open.enter_async_context(aiohttp.ClientSession())
         connecting = session.ws_connect(
             uri.geturl(),
@@ -240,7 +245,7 @@ class WebSocketTransport(GuardedTransport):
         self._socket = await self._open.enter_async_context(connecting)
 
     async def connect_tls(self, uri: Any, ssl_context: ssl.SSLContext, *_: Any, **__: Any) -> None:
-        """Reach the server with TLS. Raises OSError, aiohttp.ClientError."""
+        """Connect to the server with TLS. Raises OSError, aiohttp.ClientError."""
         await self.connect(uri, ssl_context=ssl_context)
         self._secured()
 
@@ -255,13 +260,13 @@ class WebSocketTransport(GuardedTransport):
 
 
 def one_line(text: str) -> str:
-    """What a server wrote, printable and cut."""
+    """A server's text as one printable line of limited length."""
     words = " ".join("".join(c if c.isprintable() else " " for c in text[: 2 * _CUT]).split())
     return words if len(words) <= _CUT else words[: _CUT - 1] + "…"
 
 
 def _json(text: bytes) -> dict[str, Any]:
-    """An object; empty where the text is none."""
+    """The JSON object in a text; empty if the text is not a JSON object."""
     with suppress(ValueError, RecursionError):
         if isinstance(found := json.loads(text), dict):
             return found

@@ -1,1 +1,1 @@
-"""What `fluence pool` does: publish a pool's quotas, and list pools."""
+"""The commands of `fluence pool`: publish a pool's quotas, and list pools."""

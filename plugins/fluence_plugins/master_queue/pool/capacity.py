@@ -1,7 +1,8 @@
-"""What a cluster can give to a pool: what its nodes have, less what others than the pool have of it.
+"""Measures the resources that a cluster can offer as a pool: its nodes' resources, minus those of pods outside the
+pool.
 
-Kueue counts what it admits against a pool's quota. Pods that the pool itself runs, in the namespaces that are named,
-are therefore not taken off: they would be counted twice.
+Kueue already counts its admitted workloads against the pool's quota. So the pool's own pods, in the given namespaces,
+are not subtracted: they would count twice.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ from session_scheduler.sdk.dynamic_client import ClusterError, Invalid, KubeApi,
 
 log = logging.getLogger("fluence")
 
-_HINDERS: Final = ("NoSchedule", "NoExecute")
+_BLOCKING: Final = ("NoSchedule", "NoExecute")
 _RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Which part of a cluster a pool may give out."""
+    """The part of a cluster that a pool offers."""
 
     selector: str = ""
-    """A label selector of its nodes; empty for all."""
+    """A label selector for its nodes; empty for all nodes."""
     own: frozenset[str] = frozenset()
-    """Namespaces of pods that the pool itself runs."""
+    """The namespaces of the pool's own pods."""
     tolerated: frozenset[str] = frozenset()
-    """Keys of taints that the pool's pods tolerate."""
+    """The keys of taints that the pool's pods tolerate."""
 
 
 async def capacity(api: KubeApi, part: Part) -> dict[str, str]:
-    """What the part can give, by resource, as Kubernetes writes it. Raises ClusterError; InputError."""
+    """What the part can offer, by resource, in the API server's form. Raises ClusterError; InputError."""
     try:
         nodes, pods = await _nodes(api, part.selector), await api.list("/api/v1/pods", Pod, fields=_RUNNING)
     except Unreadable as error:
-        raise ClusterError(f"{error}: what answers is no API server of Kubernetes") from None
+        raise ClusterError(f"{error}: the server is not a Kubernetes API server") from None
     return {name: amount_text(name, amount) for name, amount in free(nodes, pods, part).items()}
 
 
@@ -49,7 +50,7 @@ async def _nodes(api: KubeApi, selector: str) -> tuple[Node, ...]:
     try:
         return await api.list("/api/v1/nodes", Node, labels=selector)
     except Invalid as error:
-        what = f"--selector: {shown(selector)} is no label selector: write zone=a,!old"
+        what = f"--selector: {shown(selector)} is not a valid label selector: write zone=a,!old"
         raise InputError(f"{what} ({error})") from None
 
 
@@ -57,7 +58,9 @@ async def _nodes(api: KubeApi, selector: str) -> tuple[Node, ...]:
 
 
 def free(nodes: Iterable[Node], pods: Iterable[Pod], part: Part) -> dict[str, int]:
-    """Thousandths of each resource that some node has: of each node what it has less what others use, 0 at least."""
+    """Thousandths of each resource that a node has: the sum over nodes of what is left after
+    others' pods, at least 0.
+    """
     left = {node.key: amounts(node.status.allocatable) for node in nodes if is_schedulable(node, part.tolerated)}
     for pod in pods:
         on = left.get(pod.spec.node_name)
@@ -71,14 +74,14 @@ def free(nodes: Iterable[Node], pods: Iterable[Pod], part: Part) -> dict[str, in
 
 
 def is_schedulable(node: Node, tolerated: Collection[str]) -> bool:
-    """Whether the node is ready, not cordoned, and has no taint that keeps the pool's pods away."""
+    """Whether the node is ready, not cordoned, and has no taint that the pool's pods do not tolerate."""
     ready = any((one.type, one.status) == ("Ready", "True") for one in node.status.conditions)
-    hinders = any(taint.effect in _HINDERS and taint.key not in tolerated for taint in node.spec.taints)
-    return ready and not node.spec.unschedulable and not hinders
+    blocked = any(taint.effect in _BLOCKING and taint.key not in tolerated for taint in node.spec.taints)
+    return ready and not node.spec.unschedulable and not blocked
 
 
 def _used(pod: Pod) -> dict[str, int]:
-    """What the pod has of its node, in thousandths; amounts that cannot be read are left out."""
+    """The pod's requests, in thousandths; invalid amounts are omitted."""
     try:
         requests, _ = pod_requests(pod)
     except QuantityError as error:
@@ -89,7 +92,9 @@ def _used(pod: Pod) -> dict[str, int]:
 
 
 def lesser(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, str]:
-    """Of each resource the lesser amount: what only `first` names as there, of what only `second` names nothing."""
+    """The lesser amount of each resource. If `second` lacks a resource, the amount of `first` counts; if `first` lacks
+    it, 0.
+    """
     one, other = amounts(dict(first)), amounts(dict(second))
     found = {name: min(amount, other.get(name, amount)) for name, amount in one.items()}
     found |= {name: 0 for name in other if name not in one}

@@ -1,4 +1,4 @@
-"""The options of `fluence pool publish`, checked, and what they make it do."""
+"""Validates the options of `fluence pool publish`, and runs the command."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from session_scheduler.sdk.dynamic_client import ClusterError, KubeApi, connect
 from session_scheduler.sdk.signals import stop_on_signals
 
 FAILED: Final = 1
-"""Exit status of --once where nothing was published."""
+"""The exit status of --once if nothing was published."""
 
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """Files with what a NATS server asks for."""
+    """The files with the credentials for a NATS server."""
 
     credentials: Path | None = None
     nkey: Path | None = None
@@ -41,7 +41,7 @@ class Secrets:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """As the command line has them."""
+    """The options of the command line."""
 
     pool: str
     subject: str
@@ -52,7 +52,7 @@ class Options:
     taints: tuple[str, ...] = ()
     from_cluster: bool = False
     kubeconfig: str | None = None
-    """Of that cluster; None for the one of $KUBECONFIG, ~/.kube/config or the pod."""
+    """The cluster's kubeconfig; None for $KUBECONFIG, ~/.kube/config or the pod's account."""
     context: str | None = None
     selector: str | None = None
     own: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ async def publish_pool(options: Options) -> int:
 
 
 def _check(given: Mapping[str, str], options: Options) -> None:
-    """Say what is wrong with the message before anything is asked for. Raises InputError."""
+    """Validate the message before any connection is opened. Raises InputError."""
     try:
         message(given, options.labels, options.taints)
     except InputError as error:
@@ -102,7 +102,7 @@ async def _once(publisher: Publisher) -> int:
 
 
 def quotas_from(api: KubeApi | None, options: Options, given: Mapping[str, str]) -> Quotas:
-    """What finds out what the pool has: in the cluster, as it was given, or the lesser of both."""
+    """The function that returns the pool's quotas: measured in the cluster, given by --quota, or the lesser of both."""
     part = Part(options.selector or "", frozenset(options.own), frozenset(options.tolerated))
 
     async def found() -> Mapping[str, str]:
@@ -111,42 +111,42 @@ def quotas_from(api: KubeApi | None, options: Options, given: Mapping[str, str])
     return found
 
 
-# ------------------------------------------------------------------ checks
+# ------------------------------------------------------------------ validation
 
 
 def subject_of(options: Options) -> str:
     """The subject that the pool publishes to. Raises InputError."""
     if not is_dns_label(options.pool):
-        what = "use at most 63 of a-z, 0-9 and -, neither first nor last a -"
-        raise InputError(f"--pool: {shown(options.pool)} cannot be a pool's name: {what}")
+        what = "use at most 63 of a-z, 0-9 and -, and no - at the start or end"
+        raise InputError(f"--pool: {shown(options.pool)} is not a valid pool name: {what}")
     if not is_subject(options.subject):
-        what = "write words with a . between, without * and >"
-        raise InputError(f"--subject: {shown(options.subject)} is no subject: {what}")
+        what = "write words separated by ., without * and >"
+        raise InputError(f"--subject: {shown(options.subject)} is not a valid subject: {what}")
     return f"{options.subject}.{options.pool}"
 
 
 def quotas_of(options: Options) -> dict[str, str]:
-    """What --quota gives, as Kubernetes writes it. Raises InputError, a line for each that is wrong."""
+    """The quotas of --quota, in the API server's form. Raises InputError with a line for each invalid one."""
     if not options.quota and not options.from_cluster:
         raise InputError(
-            "--quota: is missing: write --quota cpu=8, or --from-kubeconfig FILE to ask the pool's own cluster"
+            "--quota is missing: write --quota cpu=8, or --from-kubeconfig FILE to measure the pool's own cluster"
         )
     ignored = {"--context": options.context, "--selector": options.selector, "--for": options.own,
                "--tolerate": options.tolerated}  # fmt: skip
     if not options.from_cluster and (wrong := [name for name, value in ignored.items() if value]):
         raise InputError(
-            f"{', '.join(wrong)}: says something of a cluster: write --from-kubeconfig FILE too, or leave it out"
+            f"{', '.join(wrong)}: applies only to a cluster: add --from-kubeconfig FILE, or remove the option"
         )
     found: dict[str, str] = {}
     problems: list[str] = []
     for text in options.quota:
         resource, equals, value = text.partition("=")
         if not equals:
-            problems.append(f"--quota: {shown(text)} has no =: write RESOURCE=AMOUNT, as memory=32Gi")
+            problems.append(f"--quota: {shown(text)} has no =: write RESOURCE=AMOUNT, such as memory=32Gi")
         elif resource not in RESOURCES:
-            problems.append(f"--quota: {shown(resource)}: no such resource: name one of {', '.join(RESOURCES)}")
+            problems.append(f"--quota: {shown(resource)}: unknown resource: use one of {', '.join(RESOURCES)}")
         elif resource in found:
-            problems.append(f"--quota: {resource} is there twice: write each resource once")
+            problems.append(f"--quota: {resource} is given twice: write each resource once")
         else:
             try:
                 found[resource] = amount_text(resource, amount(resource, value))
@@ -158,10 +158,10 @@ def quotas_of(options: Options) -> dict[str, str]:
 
 
 def settings_of(options: Options) -> ConnectorSettings:
-    """How the servers are reached. Raises InputError, which shows no address."""
+    """The settings of the connection. Raises InputError, which shows no address."""
     servers, secrets = options.servers, options.secrets
     if not 1 <= len(servers) <= MOST_SERVERS:
-        raise InputError(f"--server: is there {len(servers)} times: name 1 to {MOST_SERVERS}, as nats://host:4222")
+        raise InputError(f"--server: expected 1 to {MOST_SERVERS} servers, got {len(servers)}: write nats://host:4222")
     parsed = [server_of(one) for one in servers]
     if wrong := [f"--server: {one}" for one in parsed if isinstance(one, str)]:
         raise InputError(*wrong)
@@ -171,13 +171,13 @@ def settings_of(options: Options) -> ConnectorSettings:
     ways = {"--credentials": secrets.credentials, "--nkey": secrets.nkey, "--user-file": secrets.user,
             "--token-file": secrets.token, "a user or token in --server": in_address or None}  # fmt: skip
     if len(used := [name for name, value in ways.items() if value]) > 1:
-        raise InputError(f"{', '.join(used)}: keep one way to authenticate")
+        raise InputError(f"{', '.join(used)}: use only one way to authenticate")
     tls = Tls(ca_file=_text(secrets.tls_ca), cert_file=_text(secrets.tls_cert), key_file=_text(secrets.tls_key))
     if tls != Tls() and any(not isinstance(one, str) and one.scheme == "ws" for one in parsed):
-        raise InputError("--server: ws:// has no TLS: write wss://, or leave out --tls-ca, --tls-cert and --tls-key")
+        raise InputError("--server: ws:// has no TLS: write wss://, or remove --tls-ca, --tls-cert and --tls-key")
     for one in astuple(secrets):
         if one is not None and not one.is_file():
-            raise InputError(f"{plain(str(one))}: there is no such file: name one that is there")
+            raise InputError(f"{plain(str(one))}: file not found: name an existing file")
     return ConnectorSettings(
         servers=servers,
         user_file=_text(secrets.user),

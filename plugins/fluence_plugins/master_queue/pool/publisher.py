@@ -1,4 +1,4 @@
-"""A pool's own side: `fluence pool publish` says below a NATS subject, again and again, what the pool has."""
+"""The publisher of `fluence pool publish`: sends a pool's resources to a NATS subject, at an interval."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ from session_scheduler.sdk.signals import first_of
 log = logging.getLogger("fluence")
 
 LEAST_SECONDS: Final = 1.0
-"""Between two messages, whatever happens."""
+"""The minimum interval between two messages."""
 CONFIRM_SECONDS: Final = 10.0
 CLIENT_NAME: Final = "fluence-pool"
 
 Quotas = Callable[[], Awaitable[Mapping[str, str]]]
-"""What the pool has now. Raises ClusterError where that cannot be found out."""
+"""Returns the pool's current resources. Raises ClusterError if they cannot be determined."""
 Connect = Callable[..., Awaitable[NatsClient]]
-"""As `client.open_connection`."""
+"""See `client.open_connection`."""
 
 
 def message(quotas: Mapping[str, Any], labels: Sequence[str] = (), taints: Sequence[str] = ()) -> bytes:
-    """The message, as the controller reads it. Raises InputError, a line for each part that it would drop."""
+    """Encode a message. Raises InputError with a line for each part that the controller would drop."""
     content = {"quotas": dict(quotas), "labels": list(labels), "taints": list(taints)}
-    data = json.dumps(content, ensure_ascii=False).encode(errors="replace")  # what a shell hands on may be no text
+    data = json.dumps(content, ensure_ascii=False).encode(
+        errors="replace"
+    )  # arguments from a shell may not be valid Unicode
     try:
         wrong = decoded(data).problems
     except MessageError as error:
@@ -50,22 +52,22 @@ def message(quotas: Mapping[str, Any], labels: Sequence[str] = (), taints: Seque
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What is published, and where."""
+    """The message of a pool, and its destination."""
 
     settings: ConnectorSettings
     subject: str
-    """With the pool's name at its end."""
+    """Ends with the pool's name."""
     quotas: Quotas
     labels: Sequence[str] = ()
     taints: Sequence[str] = ()
 
     async def message(self) -> bytes:
-        """The message now. Raises ClusterError; InputError."""
+        """The current message. Raises ClusterError; InputError."""
         return message(await self.quotas(), self.labels, self.taints)
 
 
 class _Session:
-    """One connection, and why it ended or what it was refused."""
+    """A connection, and the error that ended it or that the server reported."""
 
     def __init__(self) -> None:
         self.over = asyncio.Event()
@@ -80,7 +82,7 @@ class _Session:
 
 
 class Publisher:
-    """Publishes a pool. `every` is in seconds."""
+    """Publishes a pool's messages. `every`: the interval in seconds."""
 
     def __init__(
         self,
@@ -97,11 +99,11 @@ class Publisher:
         self._connect = connect
         self._clock = clock or asyncio.get_running_loop().time
         self._sleep = sleep
-        # nothing secret comes of the pauses
+        # jitter needs no secure random numbers
         self._backoff = Backoff(FIRST_SECONDS, LONGEST_SECONDS, chance or Random())  # noqa: S311
         self._sent: float | None = None
         self._problems: dict[str, str | None] = {"NATS": "", "cluster": None}
-        """What was last said of each: None for well, and "" before anything was."""
+        """The last logged state of each: None if it is well, "" before the first log line."""
 
     async def once(self) -> None:
         """Publish one message. Raises ConnectionFailedError, ClusterError, InputError."""
@@ -114,7 +116,7 @@ class Publisher:
             await close_connection(client)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Publish until `stop` is set; a server or a cluster that is away is tried again. Raises InputError."""
+        """Publish until `stop` is set; retries if a server or cluster is unavailable. Raises InputError."""
         await first_of(self._forever(), stop.wait())
 
     async def _forever(self) -> None:
@@ -134,9 +136,9 @@ class Publisher:
             await self._sleep(self._backoff.next())
 
     async def _publish(self, client: NatsClient, session: _Session) -> None:
-        """Over one connection, to its end. Raises ConnectionFailedError."""
+        """Publish over one connection until it ends. Raises ConnectionFailedError."""
         while True:
-            await self._rest()
+            await self._pause()
             try:
                 data = await self._pool.message()
             except ClusterError as error:
@@ -149,8 +151,8 @@ class Publisher:
             if session.why is not None:
                 raise ConnectionFailedError(session.why)
 
-    async def _rest(self) -> None:
-        """Until a message may be sent again."""
+    async def _pause(self) -> None:
+        """Wait until the next message may be sent."""
         if self._sent is not None and (left := self._sent + LEAST_SECONDS - self._clock()) > 0:
             await self._sleep(left)
 
@@ -158,22 +160,22 @@ class Publisher:
         return await self._connect(self._pool.settings, closed=session.closed, error=session.error, name=CLIENT_NAME)
 
     async def _send(self, client: NatsClient, session: _Session, data: bytes) -> None:
-        """Send, and wait until the server has it. Raises ConnectionFailedError."""
+        """Send, and wait for the server's confirmation. Raises ConnectionFailedError."""
         self._sent = self._clock()
         try:
             await client.publish(self._pool.subject, data)
             await client.confirm(CONFIRM_SECONDS)
         except (nats.errors.Error, TimeoutError):
-            raise ConnectionFailedError(session.why or "the server does not confirm what it is sent") from None
+            raise ConnectionFailedError(session.why or "the server does not confirm the message") from None
         if session.why is not None:
             raise ConnectionFailedError(session.why)
         log.debug("[pool] %s: %s", self._pool.subject, data.decode())
 
     def _log_change(self, what: str, why: str | None) -> None:
-        """Log what has changed."""
+        """Log a change of state."""
         before, self._problems[what] = self._problems[what], why
         if why is not None and why != before:
-            log.warning("[pool] %s: %s; nothing is published until that is mended", what, why)
+            log.warning("[pool] %s: %s; publishing stops until this is fixed", what, why)
         elif why is None and before is not None:
             well = f"publishes to {plain(self._pool.subject)}" if what == "NATS" else "is read"
             log.info("[pool] %s: %s%s", what, well, " again" if before else "")

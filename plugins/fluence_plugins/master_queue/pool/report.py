@@ -1,6 +1,6 @@
-"""What `fluence pool list` tells: the pools of every MasterQueue, what of them is used and lent, and the queues.
+"""The report of `fluence pool list`: the pools of all MasterQueues, their used and lent resources, and the queues.
 
-Read from the API server alone; pure but for `read`.
+It is read from the API server only. All functions except `read` are pure.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from session_scheduler.sdk.dynamic_client import Forbidden, KubeApi, NotFound, U
 MASTER_QUEUES: Final = f"/apis/{API_VERSION}/masterqueues"
 CLUSTER_QUEUES: Final = f"/apis/{kueue.API_VERSION}/clusterqueues"
 LOCAL: Final = "Local"
-"""The state of a local flavor: nobody publishes it."""
+"""The state of a local flavor, which no pool publishes."""
 _T = TypeVar("_T")
 
 
 class _Object(msgspec.Struct, frozen=True, rename="camel"):
-    """Of an object only what is looked at."""
+    """The base of partial objects: it declares only the fields that are read."""
 
 
 class _Resource(_Object, frozen=True):
@@ -36,7 +36,7 @@ class _Resource(_Object, frozen=True):
 
 
 class _Resources(_Object, frozen=True):
-    """A flavor's quotas in the spec, or what is used of it in the status."""
+    """A flavor's quotas in the spec, or its usage in the status."""
 
     name: str = ""
     resources: tuple[_Resource, ...] = ()
@@ -60,25 +60,25 @@ class _Status(_Object, frozen=True):
 
 
 class ClusterQueue(_Object, frozen=True):
-    """A ClusterQueue as Kueue shows it."""
+    """A ClusterQueue as Kueue reports it."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: _Spec = _Spec()
     status: _Status = _Status()
 
     def quotas(self) -> dict[str, dict[str, int]]:
-        """Nominal quotas in thousandths, by flavor and resource."""
+        """The nominal quotas in thousandths, by flavor and resource."""
         flavors = (flavor for group in self.spec.resource_groups for flavor in group.flavors)
         return {one.name: amounts({each.name: each.nominal_quota for each in one.resources}) for one in flavors}
 
     def used(self, flavor: str) -> dict[str, int]:
-        """What its workloads have of a flavor, in thousandths, by resource."""
+        """What its workloads use of a flavor, in thousandths, by resource."""
         found = next((one.resources for one in self.status.flavors_usage if one.name == flavor), ())
         return amounts({one.name: one.total for one in found})
 
 
 async def read(api: KubeApi, now: float) -> dict[str, Any]:
-    """The report. Raises InputError where there are no such objects, or they may not be read; ClusterError."""
+    """Read the report. Raises InputError if these objects do not exist or are not readable; ClusterError."""
     masters = await _listed(api, MASTER_QUEUES, MasterQueue, "MasterQueues", "apply deploy/options/master-queue.yaml")
     queues = await _listed(api, CLUSTER_QUEUES, ClusterQueue, "ClusterQueues of Kueue v1beta2", "install Kueue")
     return report(masters, queues, now)
@@ -88,9 +88,9 @@ async def _listed(api: KubeApi, path: str, kind: type[_T], what: str, remedy: st
     try:
         return await api.list(path, kind)
     except NotFound:
-        raise InputError(f"{path}: the cluster knows no {what}: {remedy}") from None
+        raise InputError(f"{path}: the API server does not serve {what}: {remedy}") from None
     except Forbidden as error:
-        raise InputError(f"{path}: {what} may not be listed: ask for that right ({error})") from None
+        raise InputError(f"{path}: not allowed to list {what}: request this permission ({error})") from None
     except Unreadable as error:
         raise InputError(f"{error}: is Kueue newer than Fluence?") from None
 
@@ -99,7 +99,7 @@ async def _listed(api: KubeApi, path: str, kind: type[_T], what: str, remedy: st
 
 
 def report(masters: Iterable[MasterQueue], queues: Sequence[ClusterQueue], now: float) -> dict[str, Any]:
-    """The report, as plain values: quantities as Kubernetes writes them, times as RFC 3339."""
+    """The report as plain values: quantities in the API server's form, times in RFC 3339."""
     return {"masterQueues": [_master(one, queues, now) for one in sorted(masters, key=lambda one: one.key)]}
 
 
@@ -125,7 +125,7 @@ def _condition(conditions: Iterable[Condition], kind: str) -> Condition | None:
 
 
 def _pools(flavor: Flavor, master: MasterQueue, queues: Sequence[ClusterQueue], now: float) -> Iterable[dict[str, Any]]:
-    """Of a natsFlavor each pool, of a local one itself."""
+    """Each pool of a natsFlavor, or the local flavor itself."""
     if flavor.nats_flavor is None:
         yield {"flavor": flavor.name, "pool": None, "state": LOCAL, "lastMessage": None, "ageSeconds": None,
                **_amounts(flavor.name, master.key, queues), "published": {}, "problems": []}  # fmt: skip
@@ -145,7 +145,7 @@ def _age(pool: PoolStatus, now: float) -> dict[str, Any]:
 
 
 def _amounts(name: str, main: str, queues: Sequence[ClusterQueue]) -> dict[str, Any]:
-    """Of a ResourceFlavor what the main queue gives out, what all queues have of it, and what branches have."""
+    """The main queue's quota of a ResourceFlavor, what all queues use of it, and what the branches use."""
     quota: dict[str, int] = {}
     used: dict[str, int] = {}
     lent: dict[str, int] = {}
@@ -153,9 +153,9 @@ def _amounts(name: str, main: str, queues: Sequence[ClusterQueue]) -> dict[str, 
         is_main = queue.metadata.name == main
         if is_main:
             quota = queue.quotas().get(name, {})
-        _add(used, taken := queue.used(name))
+        _add(used, usage := queue.used(name))
         if not is_main:
-            _add(lent, taken)
+            _add(lent, usage)
     resources = [one for one in RESOURCES if one in quota or used.get(one)]
     parts = {"quota": quota, "used": used, "lent": lent}
     texts = {

@@ -1,4 +1,4 @@
-"""The report of `fluence pool list` as tables for people."""
+"""Formats the report of `fluence pool list` as tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _QUEUES: Final = ("MASTERQUEUE", "QUEUE", "COHORT", "STOP", "PENDING", "ADMITTED
 
 
 def parts(report: Mapping[str, Any]) -> Sequence[str | TableRows]:
-    """A row for each resource of each pool, then one for each queue, then what is wrong."""
+    """A row for each resource of each pool, a row for each queue, and the problems."""
     masters = report["masterQueues"]
     if not masters:
         return ["no MasterQueues"]
@@ -42,14 +42,14 @@ def _age(seconds: int | None) -> str | None:
 def _wrong(master: Mapping[str, Any]) -> Iterable[str]:
     name = master["name"]
     if master["ready"] is None:
-        yield f"{name}: nobody keeps it: start `fluence master-queue`"
+        yield f"{name}: no controller reconciles it: start `fluence master-queue`"
     if master["natsConnected"] is False:
-        yield f"{name}: not connected to NATS: pools stay as they were"
+        yield f"{name}: not connected to NATS: pools keep their state"
     yield from (f"{name}: {line}" for line in master["problems"])
     for pool in master["pools"]:
         yield from (f"{name}: pool {pool['pool']}: {line}" for line in pool["problems"] if line not in _shown(master))
 
 
 def _shown(master: Mapping[str, Any]) -> set[str]:
-    """What of pools the MasterQueue's own problems say already."""
+    """The pools' problems that the MasterQueue's own problems already contain."""
     return {line.partition(": ")[2] for line in master["problems"]}

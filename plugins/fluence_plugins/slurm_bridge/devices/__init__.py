@@ -1,1 +1,1 @@
-"""The devices that Slurm chose, as allocated ResourceClaims of the pods."""
+"""Writes the devices that Slurm allocated as allocated ResourceClaims of the pods."""

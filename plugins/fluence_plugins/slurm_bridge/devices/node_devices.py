@@ -1,7 +1,7 @@
-"""Which devices of a node Slurm's indices are, as its drivers publish them in ResourceSlices.
+"""Maps Slurm's device indices on a node to the devices that DRA drivers publish in ResourceSlices.
 
-Source: slurm-bridge 1.2.1, internal/nodeinfo, for the index of a device and the order of cores. Its classes are those
-of three drivers by name; here they are any, by what their selectors pick.
+Source: slurm-bridge 1.2.1, internal/nodeinfo, for the index of a device and the order of cores. It supports the classes
+of three drivers, by name; this module supports any class, through its selectors.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from session_scheduler.model.device_variable import FIELDS, device_variable
 from session_scheduler.model.devices import Device, DeviceClass, ResourceSlice
 
 CPU_CLASS: Final = "dra.cpu"
-"""The class, and the driver, whose devices are CPUs: Slurm gives cores for it."""
+"""The class, and the driver, of devices that are CPUs: Slurm allocates cores for it."""
 _NAMED_BY_INDEX: Final = {"gpu.nvidia.com": re.compile(r"gpu-([0-9]{1,9})")}
-"""Drivers that tell a device's index by its name alone; devices with other names (parts of GPUs) have none."""
+"""Drivers that show a device's index in its name only; devices with other names (partitions of GPUs) have no index."""
 _TRAILING: Final = re.compile(r"([0-9]{1,9})$")
 _EFFICIENCY: Final = (3, "e-core")
-"""`coreType` of the cores that Slurm does not count."""
+"""Values of `coreType` of the cores that Slurm does not count."""
 
 DeviceId = tuple[str, str, str]
 """Driver, pool and name."""
@@ -40,26 +40,26 @@ class NodeDevice:
 
     @property
     def id(self) -> DeviceId:
-        """What a claim names it by."""
+        """How a claim identifies the device."""
         return self.driver, self.pool, self.device.name
 
     def attribute(self, name: str) -> int | str | None:
-        """One of its driver's numbers or texts."""
+        """A number or text among the driver's attributes of the device."""
         found = self.device.attributes.get(f"{self.driver}/{name}") or self.device.attributes.get(name)
         value = found.value if found is not None else None
         return value[1] if value is not None else None
 
     def number(self, name: str) -> int | None:
-        """One of its driver's numbers."""
+        """A number among the driver's attributes of the device."""
         value = self.attribute(name)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     @property
     def index(self) -> int | None:
-        """Its index in Slurm; None where nothing says one.
+        """The device's index in Slurm; None if it has none.
 
-        By the driver's rule where it has one of its own, else the attribute `index`, else the number that its name
-        ends with.
+        If the driver has a rule of its own, that rule applies; else the attribute `index`; else the number at the end
+        of the name.
         """
         rule = _NAMED_BY_INDEX.get(self.driver)
         if rule is None and (number := self.number("index")) is not None:
@@ -69,7 +69,7 @@ class NodeDevice:
 
 
 def devices_on(slices: Iterable[ResourceSlice], node: str) -> list[NodeDevice]:
-    """The devices that belong to the node, of each pool's newest generation."""
+    """The node's devices, from the newest generation of each pool."""
     every = list(slices)
     newest: dict[tuple[str, str], int] = {}
     for part in every:
@@ -85,9 +85,10 @@ def devices_on(slices: Iterable[ResourceSlice], node: str) -> list[NodeDevice]:
 
 
 def devices_of(cls: DeviceClass, devices: Sequence[NodeDevice]) -> list[NodeDevice]:
-    """Those that a class is about: what its selectors pick, of the driver of its name where the node has one.
+    """The devices that match the class's selectors. If the node has devices of a driver with the class's name, only
+    those.
 
-    Raises AttemptError where a selector is wrong.
+    Raises AttemptError if a selector is invalid.
     """
     name = cls.metadata.name
     found = [one for one in devices if one.driver == name] or list(devices)
@@ -110,7 +111,7 @@ def _holds(program: Program, one: NodeDevice) -> bool:
 
 
 def by_index(devices: Iterable[NodeDevice]) -> dict[int, list[NodeDevice]]:
-    """Devices by their index in Slurm; more than one of an index are no device that Slurm could have meant."""
+    """The devices by their index in Slurm. An index with several devices is ambiguous."""
     found: dict[int, list[NodeDevice]] = {}
     for one in devices:
         if (index := one.index) is not None:
@@ -119,7 +120,9 @@ def by_index(devices: Iterable[NodeDevice]) -> dict[int, list[NodeDevice]]:
 
 
 def by_core(devices: Iterable[NodeDevice]) -> dict[int, list[NodeDevice]]:
-    """CPUs by the index of their core in Slurm, which counts cores over sockets and leaves out those of efficiency."""
+    """The CPUs by the index of their core in Slurm, which counts the cores of all sockets and omits
+    efficiency cores.
+    """
     cores: dict[tuple[int, int], list[tuple[int, NodeDevice]]] = {}
     for one in devices:
         cpu, core, socket = (one.number(name) for name in ("cpuID", "coreID", "socketID"))
@@ -133,13 +136,13 @@ def by_core(devices: Iterable[NodeDevice]) -> dict[int, list[NodeDevice]]:
 
 
 def before(node_gres: str, name: str, kind: str) -> int:
-    """How many of a GRES come before those of a type on a node: Slurm's indices count all types of a name in turn.
+    """How many devices of a GRES precede those of a type on a node: Slurm's indices run through all types of a name.
 
     Source: slurmctld 26.05, `gres` of a node and `index` of `/resources`.
     """
     try:
         listed = [one for one in gres.parse(re.sub(r"\([^)]*\)", "", node_gres)) if one.name == name]
-    except ValueError:  # none, or with and without a type: then there are no types to tell apart
+    except ValueError:  # none, or both with and without a type: there is nothing to distinguish
         return 0
     types = [one.type for one in listed]
     earlier = listed[: types.index(kind)] if kind in types else []

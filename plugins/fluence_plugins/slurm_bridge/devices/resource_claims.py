@@ -1,9 +1,10 @@
-"""The devices that Slurm chose, as an allocated ResourceClaim of the pod's own, before the pod is bound.
+"""Allocates a ResourceClaim of the pod with the devices that Slurm chose, before the pod is bound.
 
-A pod asks for devices as extended resources of DeviceClasses, `deviceclass.resource.kubernetes.io/<class>`; Slurm sees
-them as GRES of that type, and CPUs as its cores. The claim is the one of the pod's uid by its name: a try after a crash
-or a failed bind meets it again, and where the pod is to have other devices by then, the claim is emptied and given
-these. One that asks for something else, or that another scheduler made for the pod, is emptied and ends with the pod.
+A pod requests devices as extended resources of DeviceClasses, `deviceclass.resource.kubernetes.io/<class>`. Slurm sees
+them as GRES of that type, and CPUs as cores. The claim's name contains a hash of the pod's uid, so that a retry after a
+crash or a failed bind finds the claim. If Slurm has chosen other devices by then, the claim is deallocated and
+allocated again. If the pod has a claim with other requests, or from another scheduler, that claim is deallocated; it is
+deleted with the pod.
 Source: slurm-bridge 1.2.1, internal/scheduler/plugins/slurmbridge/dra.go; kube-scheduler's extended resources.
 """
 
@@ -48,48 +49,50 @@ if TYPE_CHECKING:
 
 _NAME_LIMIT: Final = 253
 _TRIES: Final = 5
-"""How often a claim is written that somebody else writes at the same time."""
+"""How often a write is attempted while other clients change the claim."""
 _SEEN_SECONDS: Final = 5.0
-"""How long it may take until a claim is seen that is there, or a change that a write has run into."""
+"""How long the watch may take to show an existing claim, or the change that a write conflicted with."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
-"""Seconds between two looks at what was watched."""
+"""Seconds between two checks of the watched claims."""
 
 
-# ------------------------------------------------------------------ what pods ask for
+# ------------------------------------------------------------------ requests of pods
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a pod asks for of one class."""
+    """A pod's request for devices of one class."""
 
     name: str
-    """The class'."""
+    """The class's name."""
     count: int
     request: str
-    """The claim's request for it, named as kube-scheduler names them."""
+    """The name of the request in the claim, as kube-scheduler would generate it."""
     containers: tuple[str, ...]
 
     @property
     def resource(self) -> str:
-        """What the pod calls it."""
+        """The extended resource in the pod's containers."""
         return dra.CLASS_PREFIX + self.name
 
 
 def refusal(pod: Pod) -> str | None:
-    """Why Slurm cannot choose this pod's devices, with the remedy; None where it can, or there are none."""
+    """Why Slurm cannot choose this pod's devices, with the remedy; None if it can, or if the pod
+    requests no devices.
+    """
     if pod.spec.resource_claims:
         return ("spec.resourceClaims: Slurm chooses devices for extended resources only: "
                 f"request {dra.CLASS_PREFIX}<class> or a device plugin's resource instead")  # fmt: skip
     for need in needs(pod):
         if need.name != CPU_CLASS and len(need.containers) > 1:
             names = " and ".join(need.containers)
-            return (f"DeviceClass {need.name} is requested by the containers {names}, and one container "
-                    "can have the devices that Slurm chooses of a class: request them in one")  # fmt: skip
+            return (f"DeviceClass {need.name} is requested by the containers {names}, and only one container "
+                    "can use the devices of a class that Slurm chooses: request them in one container")  # fmt: skip
     return None
 
 
 def needs(pod: Pod) -> tuple[Need, ...]:
-    """What the pod asks for of each class, by the class' name."""
+    """The pod's requests for each class, ordered by the class's name."""
     total, _ = pod_requests(pod)
     first: dict[str, str] = {}
     containers: dict[str, list[str]] = {}
@@ -111,29 +114,29 @@ def needs(pod: Pod) -> tuple[Need, ...]:
 
 
 def _amounts(container: Container) -> Mapping[str, str | int | float]:
-    """Its requests; what is only limited is requested, as the API server has it."""
+    """The container's requests. A resource with only a limit is requested in that amount, as in the API server."""
     return {**container.resources.limits, **container.resources.requests}
 
 
-# ------------------------------------------------------------------ what Slurm gave
+# ------------------------------------------------------------------ devices from Slurm
 
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """What Slurm gave for a need: devices that go together (the CPUs of a core; one of other devices)."""
+    """The devices that Slurm allocated for a need, in indivisible groups: the CPUs of a core, or one other device."""
 
     need: Need
     groups: tuple[tuple[NodeDevice, ...], ...]
     lacking: str
-    """Why it is less than Slurm meant; empty where it is not."""
+    """Why some devices are missing; empty if none are."""
 
 
 async def claim(binding: Binding, share: NodeShare, node_gres: str = "") -> None:
-    """Give the pod the devices of its node that are in the job's share of it; nothing for pods that ask for none.
+    """Allocate the pod's devices from the job's share of its node. Does nothing for a pod that requests no devices.
 
-    A share may be more than the pod asks for, as that of a job that has its nodes for itself is. `node_gres` is what
-    Slurm says that the node has (`gpu:a:2,gpu:b:4`), which tells the indices of its types apart. Raises AttemptError
-    where a device is missing or in use, and what the cluster raises.
+    A share may be larger than the pod's request, for example if the job has its nodes exclusively. `node_gres` is
+    Slurm's description of the node's GRES (`gpu:a:2,gpu:b:4`); it shows at which index each type starts. Raises
+    AttemptError if a device is missing or in use, and the cluster's errors.
     """
     pod = binding.pod
     why = refusal(pod)
@@ -144,26 +147,26 @@ async def claim(binding: Binding, share: NodeShare, node_gres: str = "") -> None
         return
     offers = _offers(binding, share, wanted, node_gres)
     known = [one for one in binding.objects(dra.ResourceClaim).values() if _of(pod, one)]
-    taken = await _in_use(binding, {device.id for offer in offers for group in offer.groups for device in group})
+    in_use = await _in_use(binding, {device.id for offer in offers for group in offer.groups for device in group})
     had = {id_ for one in known for id_ in _ids(one)}
-    chosen = {offer.need: _chosen(offer, binding.node, had, taken) for offer in offers}
+    chosen = {offer.need: _chosen(offer, binding.node, had, in_use) for offer in offers}
     if (many := sum(map(len, chosen.values()))) > dra.RESULTS_LIMIT:
         cpu = dra.CLASS_PREFIX + CPU_CLASS
-        raise AttemptError(f"a claim has {dra.RESULTS_LIMIT} devices at most, and these would be {many} of node "
-                           f"{binding.node}: request fewer, or cpu in place of {cpu}")  # fmt: skip
-    made = _manifest(pod, chosen)
+        raise AttemptError(f"a claim can have {dra.RESULTS_LIMIT} devices, and the pod needs {many} of node "
+                           f"{binding.node}: request fewer, or cpu instead of {cpu}")  # fmt: skip
+    desired = _manifest(pod, chosen)
     for one in known:
-        if one.metadata.name != made.metadata.name and one.status.allocation is not None:
+        if one.metadata.name != desired.metadata.name and one.status.allocation is not None:
             await binding.cluster.allocate_claim(one, dra.ResourceClaimStatus())
-    await _allocate(binding, made, _allocation(chosen, binding.node, binding.objects(dra.DeviceClass)))
+    await _allocate(binding, desired, _allocation(chosen, binding.node, binding.objects(dra.DeviceClass)))
     mappings = tuple(
         RequestMapping(container_name=container, resource_name=need.resource, request_name=need.request)
         for need in chosen
         for container in need.containers
     )
-    named = ExtendedClaimStatus(request_mappings=mappings, resource_claim_name=made.metadata.name)
+    named = ExtendedClaimStatus(request_mappings=mappings, resource_claim_name=desired.metadata.name)
     if pod.status.extended_resource_claim_status != named:
-        await binding.cluster.name_extended_claim(pod, made.metadata.name, mappings)
+        await binding.cluster.name_extended_claim(pod, desired.metadata.name, mappings)
 
 
 def _offers(binding: Binding, share: NodeShare, wanted: Sequence[Need], node_gres: str) -> list[_Offer]:
@@ -180,8 +183,10 @@ def _offers(binding: Binding, share: NodeShare, wanted: Sequence[Need], node_gre
             continue
         kinds = [one for one in share.gres if one.type == need.name]
         if not kinds:
-            raise AttemptError(f"Slurm gave no GRES of type {need.name} on node {binding.node}: name it in the node's "
-                               f"Gres= (gpu:{need.name}:<count>)")  # fmt: skip
+            raise AttemptError(
+                f"Slurm allocated no GRES of type {need.name} on node {binding.node}: "
+                f"add it to the node's Gres= (gpu:{need.name}:<count>)"
+            )
         indices = [index - before(node_gres, one.name, one.type) for one in kinds for index in one.indices]
         found.append(_offer(need, "index", indices, by_index(own), together=False))
     return found
@@ -191,34 +196,36 @@ def _offer(
     need: Need, word: str, indices: Sequence[int], devices: Mapping[int, Sequence[NodeDevice]], *, together: bool
 ) -> _Offer:
     if not indices:
-        return _Offer(need, (), f"Slurm does not say which {word} it gave: name the devices' files in its gres.conf")
+        return _Offer(
+            need, (), f"Slurm does not report which {word} it allocated: set File= of the devices in gres.conf"
+        )
     groups, lacking = [], []
     for index in dict.fromkeys(indices):
         found = devices.get(index, ())
         if not found:
             lacking.append(f"no device has {word} {index}")
         elif len(found) > 1 and not together:
-            lacking.append(f"{word} {index} is that of {' and '.join(one.device.name for one in found)}")
+            lacking.append(f"{word} {index} belongs to {' and '.join(one.device.name for one in found)}")
         else:
             groups.append(tuple(found))
-    remedy = ": let its ResourceSlices and its GRES in Slurm agree"
+    remedy = ": make the node's ResourceSlices and its GRES in Slurm agree"
     return _Offer(need, tuple(groups), ", ".join(lacking) + remedy if lacking else "")
 
 
 async def _in_use(binding: Binding, wanted: set[DeviceId]) -> dict[DeviceId, dra.ResourceClaim]:
-    """Those of the devices that others' claims have.
+    """The wanted devices that claims of other pods have.
 
-    Not those of a pod that Slurm gave devices before, and that is on no node yet: what Slurm says now is newer.
+    The claims of other unbound pods of this scheduler do not count: Slurm's current answer is newer than those claims.
     """
-    taken: dict[DeviceId, dra.ResourceClaim] = {}
+    in_use: dict[DeviceId, dra.ResourceClaim] = {}
     for one in binding.objects(dra.ResourceClaim).values():
         if not _of(binding.pod, one) and not wanted.isdisjoint(_ids(one)) and not await _abandoned(binding, one):
-            taken.update(dict.fromkeys(_ids(one), one))
-    return taken
+            in_use.update(dict.fromkeys(_ids(one), one))
+    return in_use
 
 
 async def _abandoned(binding: Binding, claim: dra.ResourceClaim) -> bool:
-    """Whether it is for the extended resources of a pod that this scheduler is to place, and that is on no node."""
+    """Whether the claim is for the extended resources of a pod of this scheduler that has no node."""
     owners = claim.metadata.owner_references
     if dra.EXTENDED_CLAIM not in claim.metadata.annotations or not owners:
         return False
@@ -231,28 +238,30 @@ async def _abandoned(binding: Binding, claim: dra.ResourceClaim) -> bool:
 
 
 def _chosen(
-    offer: _Offer, node: str, had: set[DeviceId], taken: Mapping[DeviceId, dra.ResourceClaim]
+    offer: _Offer, node: str, had: set[DeviceId], in_use: Mapping[DeviceId, dra.ResourceClaim]
 ) -> tuple[NodeDevice, ...]:
-    """As many as the pod asks for, those first that it has; whole groups, the last of which may be more."""
+    """As many devices as the pod requests, first those that it already has. The last group may contain more devices."""
     need = offer.need
     found: list[NodeDevice] = []
     for group in sorted(offer.groups, key=lambda group: any(one.id not in had for one in group)):
-        if len(found) < need.count and not any(one.id in taken for one in group):
+        if len(found) < need.count and not any(one.id in in_use for one in group):
             found += group
     if len(found) >= need.count:
         return tuple(found)
-    users = [f"{one.device.name} is allocated to ResourceClaim {taken[one.id].key}, which must end before"
-             for group in offer.groups for one in group if one.id in taken]  # fmt: skip
+    users = [f"{one.device.name} is still allocated to ResourceClaim {in_use[one.id].key}"
+             for group in offer.groups for one in group if one.id in in_use]  # fmt: skip
     why = "; ".join([*users, *([offer.lacking] if offer.lacking else [])])
-    raise AttemptError(f"{len(found)} of {need.count} devices of class {need.name} can be had on node {node} of those "
-                       f"that Slurm gave: {why or 'cancel the job, and another one is submitted'}")  # fmt: skip
+    raise AttemptError(
+        f"only {len(found)} of {need.count} devices of class {need.name} that Slurm allocated on node {node} "
+        f"are available: {why or 'cancel the Slurm job; the scheduler then submits another one'}"
+    )
 
 
 # ------------------------------------------------------------------ the claim
 
 
 def _of(pod: Pod, claim: dra.ResourceClaim) -> bool:
-    """Whether it is for the extended resources of this pod."""
+    """Whether the claim is for the extended resources of this pod."""
     return dra.EXTENDED_CLAIM in claim.metadata.annotations and any(
         owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references
     )
@@ -264,13 +273,13 @@ def _ids(claim: dra.ResourceClaim) -> set[DeviceId]:
 
 
 def _manifest(pod: Pod, chosen: Mapping[Need, Sequence[NodeDevice]]) -> dra.ResourceClaim:
-    """The claim before it has devices. Equal for equal numbers of devices, whichever they are."""
+    """The claim without an allocation. It depends on the numbers of devices, not on which devices they are."""
     requests = tuple(
         dra.DeviceRequest(name=need.request, exactly=dra.ExactRequest(device_class_name=need.name, count=len(devices)))
         for need, devices in chosen.items()
     )
-    asked = ",".join(f"{need.name}={len(devices)}" for need, devices in chosen.items())
-    suffix = "-extended-resources-" + hashlib.sha256(f"{pod.metadata.uid} {asked}".encode()).hexdigest()[:10]
+    amounts = ",".join(f"{need.name}={len(devices)}" for need, devices in chosen.items())
+    suffix = "-extended-resources-" + hashlib.sha256(f"{pod.metadata.uid} {amounts}".encode()).hexdigest()[:10]
     owner = OwnerReference(api_version="v1", kind="Pod", name=pod.metadata.name, uid=pod.metadata.uid, controller=True)
     metadata = ObjectMeta(
         name=pod.metadata.name[: _NAME_LIMIT - len(suffix)].rstrip(".-") + suffix,
@@ -301,21 +310,23 @@ def _allocation(
     )
 
 
-async def _allocate(binding: Binding, made: dra.ResourceClaim, wanted: dra.Allocation) -> None:
-    """Have the claim there, with these devices, for the pod."""
+async def _allocate(binding: Binding, desired: dra.ResourceClaim, wanted: dra.Allocation) -> None:
+    """Create the claim unless it exists, and allocate these devices in it to the pod."""
     pod = binding.pod
     consumer = dra.Consumer(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
-    found = binding.objects(dra.ResourceClaim).get(made.key)
+    found = binding.objects(dra.ResourceClaim).get(desired.key)
     if found is None:
         try:
-            found = await binding.cluster.create(made)
+            found = await binding.cluster.create(desired)
         except ChangedMeanwhileError:
-            found = await _changed(binding, made, None)
+            found = await _changed(binding, desired, None)
     for _ in range(_TRIES):
         if not _of(pod, found):
-            raise AttemptError(f"ResourceClaim {made.key} is not of this pod: delete it")
+            raise AttemptError(f"ResourceClaim {desired.key} belongs to another object: delete it")
         if found.metadata.deletion_timestamp is not None:
-            raise AttemptError(f"ResourceClaim {made.key} is being deleted: it is made anew once it is gone")
+            raise AttemptError(
+                f"ResourceClaim {desired.key} is being deleted: the scheduler creates it again once it is gone"
+            )
         try:
             had = found.status.allocation
             if had is not None and replace(had, allocation_timestamp=None) != wanted:
@@ -323,24 +334,26 @@ async def _allocate(binding: Binding, made: dra.ResourceClaim, wanted: dra.Alloc
             if had is None:
                 had = replace(wanted, allocation_timestamp=time_text(datetime.now(UTC)))
             status = replace(found.status, allocation=had, reserved_for=(consumer,))
-            await binding.cluster.allocate_claim(found, status)  # what is so already is so as it was seen
+            await binding.cluster.allocate_claim(found, status)  # even if nothing changes: the write checks the version
         except ChangedMeanwhileError:
-            found = await _changed(binding, made, found)
+            found = await _changed(binding, desired, found)
         else:
             return
-    raise AttemptError(f"ResourceClaim {made.key} is written by others all the time")
+    raise AttemptError(f"other clients keep changing ResourceClaim {desired.key}")
 
 
-async def _changed(binding: Binding, made: dra.ResourceClaim, was: dra.ResourceClaim | None) -> dra.ResourceClaim:
-    """The claim once it is seen otherwise than it was."""
+async def _changed(binding: Binding, desired: dra.ResourceClaim, was: dra.ResourceClaim | None) -> dra.ResourceClaim:
+    """Wait until the watch shows the claim in another version than `was`."""
     pause, version = _FIRST_PAUSE, was.metadata.resource_version if was is not None else ""
     try:
         async with asyncio.timeout(_SEEN_SECONDS):
             while (
-                found := binding.objects(dra.ResourceClaim).get(made.key)
+                found := binding.objects(dra.ResourceClaim).get(desired.key)
             ) is None or found.metadata.resource_version == version:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
     except TimeoutError:
-        raise AttemptError(f"ResourceClaim {made.key} is written by somebody else, and not seen yet") from None
+        raise AttemptError(
+            f"another client changed ResourceClaim {desired.key}, and the watch does not show it yet"
+        ) from None
     return found

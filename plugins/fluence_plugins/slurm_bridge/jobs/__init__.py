@@ -1,1 +1,1 @@
-"""Pods and their placeholder jobs: the loop that keeps them in step, and what sessions read of it."""
+"""The Slurm jobs of pods: submitted, listed, assigned to pods, and reconciled with them."""

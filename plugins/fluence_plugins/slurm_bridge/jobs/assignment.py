@@ -1,4 +1,4 @@
-"""The assignment of a job's pods to the job's nodes."""
+"""Assigns the pods of a Slurm job to the job's nodes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from session_scheduler.model.groups import Task
 
 @dataclass(frozen=True, slots=True)
 class JobNode:
-    """A node that a job has."""
+    """A node of a job."""
 
     node: str
     job_id: int
 
 
 class Assignment:
-    """A placement that reserves nothing: Slurm does."""
+    """The placement of a group on its jobs' nodes. It reserves nothing, because Slurm has allocated the nodes."""
 
     def __init__(self, nodes: Mapping[Task, JobNode]) -> None:
         self._nodes = dict(nodes)
@@ -36,55 +36,56 @@ class Assignment:
         return {task: {"job": one.job_id} for task, one in self._nodes.items()}
 
     def undo(self) -> None:
-        """Nothing was reserved."""
+        """Do nothing: the placement reserves nothing."""
 
     def redo(self) -> None:
-        """Nothing is reserved."""
+        """Do nothing: the placement reserves nothing."""
 
     def release(self, tasks: Sequence[Task]) -> None:
-        """Drop these tasks."""
+        """Remove these tasks from the placement."""
         for task in tasks:
             del self._nodes[task]
 
 
 def assign(
-    tasks: Sequence[Task], job: PodJob, nodes: Sequence[str], held: Iterable[str], fits: Callable[[Task, str], bool]
+    tasks: Sequence[Task], job: PodJob, nodes: Sequence[str], occupied: Iterable[str], fits: Callable[[Task, str], bool]
 ) -> dict[Task, str]:
-    """As many tasks as possible, each on a node that it fits: tasks and nodes in their order.
+    """Assign as many tasks as possible, each to a node that it fits. Tasks and nodes are used in the given order.
 
-    Pods are spread evenly: a job with four pods and two nodes has two on each. `held` are the nodes of the pods that
-    have one already. A later task moves earlier ones where only that places all (augmenting paths).
+    Each node gets the same number of pods: a job with four pods and two nodes has two on each. `occupied` contains the
+    node of each pod that already has one. If a task fits only where another task is, the other one moves, provided that
+    it finds a node (augmenting paths).
     """
     if not nodes:
         return {}
     each = -(-len(job.pods) // len(job.nodes or nodes))
-    left = Counter(held)
+    left = Counter(occupied)
     slots = [node for node in nodes for _ in range(max(0, each - left[node]))]
-    taken: dict[int, Task] = {}
+    assigned: dict[int, Task] = {}
     hopeless: set[object] = set()
     free = dict.fromkeys(range(len(slots)))
     for task in tasks:
         number = next((number for number in free if fits(task, slots[number])), None)
         if number is not None:
             del free[number]
-            taken[number] = task
-        elif task.cls not in hopeless and (path := _path(task, slots, taken, fits)):
+            assigned[number] = task
+        elif task.cls not in hopeless and (path := _path(task, slots, assigned, fits)):
             free.pop(path[0][0], None)
-            taken.update(path)
+            assigned.update(path)
         else:
-            hopeless.add(task.cls)  # another task of its class finds none either
-    return {task: slots[number] for number, task in taken.items()}
+            hopeless.add(task.cls)  # its other tasks do not fit either
+    return {task: slots[number] for number, task in assigned.items()}
 
 
 def _path(
-    task: Task, slots: Sequence[str], taken: Mapping[int, Task], fits: Callable[[Task, str], bool]
+    task: Task, slots: Sequence[str], assigned: Mapping[int, Task], fits: Callable[[Task, str], bool]
 ) -> list[tuple[int, Task]]:
-    """Which task moves to which slot so that one more has one: the free slot first. Empty if none can be freed."""
+    """The moves that give the task a slot, the free slot first; empty if no slot can be freed."""
     came: dict[int, tuple[Task, int | None]] = {}
-    ask: deque[tuple[Task, int | None]] = deque([(task, None)])
+    queue: deque[tuple[Task, int | None]] = deque([(task, None)])
     classes = set()
-    while ask:
-        one, slot = ask.popleft()
+    while queue:
+        one, slot = queue.popleft()
         if one.cls in classes:
             continue
         classes.add(one.cls)
@@ -92,14 +93,14 @@ def _path(
             if number in came or not fits(one, node):
                 continue
             came[number] = (one, slot)
-            if number in taken:
-                ask.append((taken[number], number))
+            if number in assigned:
+                queue.append((assigned[number], number))
                 continue
             path: list[tuple[int, Task]] = []
             to: int | None = number
             while to is not None:
-                who, before = came[to]
-                path.append((to, who))
+                moved, before = came[to]
+                path.append((to, moved))
                 to = before
             return path
     return []

@@ -1,8 +1,9 @@
-"""Keeps pods and their Slurm jobs in step: what sessions read and request, and the loop that carries it out.
+"""The bridge between pods and Slurm jobs: the facts that sessions read, the jobs that they request, and the loop that
+submits them.
 
-One turn lists Slurm's jobs, requeues the groups whose job has changed, submits what sessions have requested, and brings
-pods and jobs in line. All that is remembered is in Slurm and in the API server, so that another replica goes on where
-one ended.
+Each turn of the loop lists Slurm's jobs, requeues the groups whose job changed, submits the requested jobs, and
+reconciles pods and jobs. All state is in Slurm and in the API server, so that another replica can continue after a
+crash.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ log = logging.getLogger("slurm-bridge")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What sessions read."""
+    """What a session reads from the bridge."""
 
     pod_jobs: Mapping[str, PodJob] = field(default_factory=dict)
-    """By uid of a pod."""
+    """The job of each pod, by the pod's uid."""
     problems: Mapping[str, str] = field(default_factory=dict)
-    """By group's key: why it has no job."""
+    """Why a group has no job, by the group's key."""
 
 
 class Bridge:
-    """Serves one profile's pods. `connect` makes the client for as long as it is served."""
+    """The bridge of one profile. `serve` opens its Slurm client with `connect`."""
 
     def __init__(
         self,
@@ -59,8 +60,8 @@ class Bridge:
         ambiguous_seconds: float,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`tick`: seconds between two lists of jobs while some are pending. `ambiguous_seconds`: how long Slurm may
-        still carry out a request whose answer was lost.
+        """`tick`: seconds between two job lists while a job is pending. `ambiguous_seconds`: how long Slurm may still
+        execute a request whose response was lost.
         """
         self.table = table
         self.metrics = BridgeMetrics()
@@ -77,11 +78,11 @@ class Bridge:
 
     @property
     def served(self) -> bool:
-        """Whether there is a Slurm to ask: simulations have none."""
+        """Whether the bridge has a Slurm client; a simulation has none."""
         return self._nodes is not None
 
     def facts(self) -> Facts:
-        """What is known now."""
+        """The facts at this moment."""
         return Facts(self.table.pod_jobs, self._submitter.problems() if self._submitter is not None else {})
 
     def track(self, group: str, uids: Iterable[str]) -> None:
@@ -95,16 +96,17 @@ class Bridge:
             self._submitter.request(request)
 
     def resync(self) -> None:
-        """Take a turn: something has changed that no list of jobs shows."""
+        """Take a turn now: something changed that a job list does not show."""
         self._changed.set()
 
     def has_nodes(self, job_id: int) -> bool:
-        """Whether a job still has its nodes, as far as is known."""
+        """Whether a job still has its nodes, according to the last list."""
         job = self.table.jobs.get(job_id)
         return job is not None and job.allocated
 
     async def share_of(self, job_id: int, node: str) -> tuple[NodeShare, str] | None:
-        """What Slurm gave a job on one of its nodes, and all GRES of that node; None if Slurm does not say.
+        """What Slurm allocated to a job on one of its nodes, and all GRES of that node; None if Slurm does not report
+        it.
 
         Raises FluenceError.
         """
@@ -114,7 +116,7 @@ class Bridge:
 
     @asynccontextmanager
     async def serve(self, runtime: Runtime) -> AsyncGenerator[None]:
-        """Keep pods and jobs in step for as long as this is entered."""
+        """Keep pods and jobs synchronised while this context is open."""
         cluster = runtime.cluster
         if cluster is None:
             yield
@@ -151,7 +153,7 @@ class Bridge:
 
 @dataclass(slots=True)
 class _Loop:
-    """Drives the parts: turn by turn, whenever something has changed or is due."""
+    """The loop: takes a turn when something changed or a retry is due."""
 
     runtime: Runtime
     cluster: Cluster
@@ -164,18 +166,18 @@ class _Loop:
     metrics: BridgeMetrics
     changed: asyncio.Event
     now: Callable[[], float]
-    nameless: str = ""
-    """Why the cluster has no name yet."""
+    identity_error: str = ""
+    """Why the cluster's identity is still unknown."""
 
     async def run(self, tick: float) -> None:
-        """Take turns without end. `tick`: seconds between two checks whether this replica may take one."""
+        """Take turns forever. `tick`: seconds between two checks whether this replica leads."""
         due = self.lister.due
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, due - self.now())):
                     await self.changed.wait()
             self.changed.clear()
-            if self.runtime.elected and self.pods.synced and (self.table.cluster or await self._name_cluster()):
+            if self.runtime.elected and self.pods.synced and (self.table.cluster or await self._identify_cluster()):
                 await self._turn(tick)
                 due = min(self.lister.due, self.submitter.next_due())
             else:
@@ -199,7 +201,7 @@ class _Loop:
             self.changed.set()
 
     async def _list(self) -> bool:
-        """List Slurm's jobs. Returns whether Slurm could be asked."""
+        """List Slurm's jobs. Returns whether Slurm responded."""
         lister, submitter = self.lister, self.submitter
         was_down = bool(lister.down)
         try:
@@ -219,23 +221,25 @@ class _Loop:
         return True
 
     def _requeue_changed(self) -> None:
-        """Requeue the groups whose job is another or has changed."""
+        """Requeue the groups whose job changed."""
         table = self.table
         changed = table.refresh()
         self.metrics.jobs = Counter("allocated" if job.allocated else "pending" for job in table.jobs.values())
         for uid in changed:
             if uid not in table.pod_jobs and uid in table.pods:
-                log.info("[slurm-bridge] pod %s has no Slurm job any more", table.pods[uid].key)
+                log.info("[slurm-bridge] pod %s no longer has a Slurm job", table.pods[uid].key)
         self.submitter.jobs_changed(changed)
 
-    async def _name_cluster(self) -> bool:
+    async def _identify_cluster(self) -> bool:
         try:
             found = await self.cluster.get(Namespace, "", "kube-system")
         except FluenceError as error:
-            if self.nameless != str(error):
-                log.warning("[slurm-bridge] the cluster has no name yet (argument `cluster`): %s", error)
-            self.nameless = str(error)
-            self.submitter.refuse_all(f"the cluster has no name in Slurm yet (argument `cluster`): {error}")
+            if self.identity_error != str(error):
+                log.warning("[slurm-bridge] cluster identity unknown (set the argument `cluster`): %s", error)
+            self.identity_error = str(error)
+            self.submitter.refuse_all(
+                f"the cluster's identity in Slurm is unknown (set the argument `cluster`): {error}"
+            )
             return False
         self.table.cluster = identity(found.metadata.uid, self.table.scheduler_name)
         return True

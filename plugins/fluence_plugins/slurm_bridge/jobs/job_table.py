@@ -1,8 +1,8 @@
-"""The bridge's pods and their Slurm jobs, and the actions that bring both in line. No I/O.
+"""The job table: the bridge's pods, their Slurm jobs, and the actions that reconcile them. No I/O.
 
-A pod belongs to a job whose admin_comment names it; of several, to the one that its label names. A label alone claims
-no job, for users write labels. Slurm decides: if a job has ended, its running pods are deleted, and a job without pods
-is cancelled.
+A job's admin_comment names its pods. If several jobs name a pod, the pod's label selects one of them. A label alone
+assigns no job, because users can write labels. Slurm decides: if a job has ended, the bridge deletes its running pods;
+if a job has no pods left, the bridge cancels it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 _UNKNOWN: Final = "no longer known to Slurm"
 _START_STEP: Final = 60
-"""Seconds by which an expected start must move before the text changes."""
+"""Seconds by which the expected start must move before the text shows the new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,30 +30,30 @@ class PodJob:
 
     job_id: int
     nodes: tuple[str, ...] | None
-    """The job's nodes as Slurm names them, one for each pod of the job in turn; None while Slurm has given it none."""
+    """The job's nodes by their Slurm names, in the order of its pods; None while the job has no nodes."""
     pods: tuple[str, ...]
-    """The uids of the job's pods, in their order."""
+    """The uids of the job's pods, in order."""
     text: str
-    """Why it waits."""
+    """The job's state, for conditions and events."""
 
 
 @dataclass(slots=True)
 class Actions:
-    """What is to be written, by kind."""
+    """The writes that are needed, by kind."""
 
     label: list[tuple[Pod, int]] = field(default_factory=list)
-    """Pods whose label does not name their job yet."""
+    """Pods whose label or finalizer does not match their job yet."""
     delete: list[tuple[Pod, str]] = field(default_factory=list)
-    """Running pods whose job has ended, and why."""
+    """Running pods whose job has ended, with the reason."""
     cancel: list[tuple[int, str]] = field(default_factory=list)
-    """Jobs that stand for no pod any more, and why."""
+    """Jobs without pods, with the reason."""
     release: list[Pod] = field(default_factory=list)
-    """Pods that are over, and whose finalizer is not needed any more."""
+    """Finished pods that no longer need their finalizer."""
 
 
 class JobTable:
-    """Pods by uid, jobs by number. `cluster` is the identity that tells this scheduler's jobs from others; empty
-    while it is not known.
+    """The pods by uid and the jobs by number. `cluster` is the identity in the comments of this scheduler's jobs; empty
+    while it is unknown.
     """
 
     def __init__(self, scheduler_name: str, cluster: str = "") -> None:
@@ -61,37 +61,37 @@ class JobTable:
         self.scheduler_name = scheduler_name
         self.pods: dict[str, Pod] = {}
         self.jobs: dict[int, Job] = {}
-        """Those that have not ended, and stand for pods of this cluster."""
+        """The active jobs of this cluster's pods."""
         self.ended: dict[int, str] = {}
-        """How jobs of living pods ended, as far as Slurm still says."""
+        """The final states of ended jobs whose pods still exist, as far as Slurm reports them."""
         self.pod_jobs: dict[str, PodJob] = {}
-        """By uid of a living pod with a job; replaced, never changed."""
+        """The job of each unfinished pod, by uid; replaced, never changed in place."""
         self._by_uid: dict[str, set[int]] = {}
         self._by_key: dict[str, set[int]] = {}
-        """Of jobs that name no uids."""
+        """By pod key: the jobs whose comment contains no uids."""
         self._uids: dict[str, set[str]] = {}
-        """By key, the uids of the pods that there are."""
+        """By pod key: the uids of the existing pods."""
         self._others: set[int] = set()
-        """Jobs that stand for other pods than this cluster's."""
+        """Jobs that do not belong to pods of this cluster."""
         self._unreadable: set[int] = set()
         self._missing: set[int] = set()
-        """Jobs that pods name, and that the last list did not have."""
+        """Jobs that the label of a pod names, but the last list lacks."""
         self._gone: set[int] = set()
-        """Jobs that pods name, and that Slurm was asked for and does not know."""
+        """Jobs that the label of a pod names, but Slurm does not know."""
         self._labelled: dict[int, set[str]] = {}
-        """By job, the uids of the pods that name it by label."""
+        """By job: the uids of the pods whose label names it."""
         self._refreshed = False
         self._actions: Actions | None = None
-        """Until something changes."""
+        """The actions since the last change; None if they must be computed."""
 
     # ------------------------------------------------------------------ pods
 
     def manages(self, pod: Pod) -> bool:
-        """Whether a pod is the bridge's."""
+        """Whether the bridge manages the pod."""
         return pod.spec.scheduler_name == self.scheduler_name
 
     def put_pod(self, pod: Pod) -> None:
-        """A pod is there, or has changed."""
+        """Add or update a pod."""
         uid = pod.metadata.uid
         if not self.manages(pod):
             return
@@ -105,7 +105,7 @@ class JobTable:
             self._labelled.setdefault(job_id, set()).add(uid)
 
     def drop_pod(self, uid: str) -> None:
-        """A pod is gone."""
+        """Remove a pod that no longer exists."""
         pod = self.pods.pop(uid, None)
         if pod is None:
             return
@@ -117,7 +117,7 @@ class JobTable:
             self._labelled.get(job_id, set()).discard(uid)
 
     def replace_pods(self, pods: Iterable[Pod]) -> None:
-        """These are all pods that there are."""
+        """Replace all pods."""
         found = {pod.metadata.uid: pod for pod in pods if self.manages(pod)}
         for uid in self.pods.keys() - found.keys():
             self.drop_pod(uid)
@@ -130,7 +130,7 @@ class JobTable:
     # ------------------------------------------------------------------ jobs
 
     def replace_jobs(self, jobs: Iterable[Job], unreadable: Iterable[int] = ()) -> None:
-        """These are all jobs that Slurm has now, except some (their numbers) that could not be read."""
+        """Replace all jobs. `unreadable`: the numbers of the jobs in the list that could not be decoded."""
         before = self.jobs, self.ended, self._others, self._unreadable
         self.jobs, self.ended, self._others, self._unreadable = {}, {}, set(), set(unreadable)
         self._by_uid, self._by_key = {}, {}
@@ -145,12 +145,12 @@ class JobTable:
             self._changed()
 
     def _is_needed(self, job_id: int) -> bool:
-        """Whether a pod that names the job still depends on what became of it."""
+        """Whether a pod whose label names the job still depends on the job's outcome."""
         pods = (self.pods[uid] for uid in self._labelled[job_id])
         return any(not is_over(pod) or names.FINALIZER in pod.metadata.finalizers for pod in pods)
 
     def put_job(self, job: Job) -> None:
-        """A job that was just created, or read again."""
+        """Add or update a job that was just created or read."""
         self._drop_job(job.job_id)
         self._index(job)
 
@@ -185,9 +185,7 @@ class JobTable:
             yield index.setdefault(key, set())
 
     def job_of(self, pod: Pod) -> Job | None:
-        """The job that stands for a pod: the one that its label names, else one with nodes before a pending one, then
-        the oldest.
-        """
+        """The pod's job: the one that its label names, else one with nodes before a pending one, then the oldest."""
         found = self._by_uid.get(pod.metadata.uid) or self._by_key.get(pod.key)
         if not found:
             return None
@@ -197,7 +195,7 @@ class JobTable:
         return min((self.jobs[number] for number in found), key=lambda job: (not job.allocated, job.job_id))
 
     def pods_of(self, job: Job) -> list[Pod]:
-        """The job's pods that are not over, in its order."""
+        """The job's unfinished pods, in the order of its comment."""
         uids: dict[str, None] = {}
         for named in job.comment.pods if job.comment is not None else ():
             if named.uid:
@@ -210,7 +208,7 @@ class JobTable:
     # ------------------------------------------------------------------ what sessions read
 
     def refresh(self) -> list[str]:
-        """Bring `pod_jobs` up to date. Returns the uids of pods whose job has changed, or that have none any more."""
+        """Update `pod_jobs`. Returns the uids of the pods whose job changed or is gone."""
         if self._refreshed:
             return []
         self._refreshed = True
@@ -224,25 +222,25 @@ class JobTable:
         self.pod_jobs = found
         return sorted(changed)
 
-    # ------------------------------------------------------------------ what is to be done
+    # ------------------------------------------------------------------ actions
 
     def missing_jobs(self) -> list[int]:
-        """Jobs that pods name, and that the last list did not have: to be looked up one by one."""
+        """The jobs that the label of a pod names, but the last list lacks: the lister reads each of them."""
         return sorted(self._missing)
 
     def mark_unknown(self, job_id: int) -> None:
-        """Slurm does not know the job."""
+        """Record that Slurm does not know the job."""
         self._drop_job(job_id)
         self._gone.add(job_id)
         self.ended[job_id] = _UNKNOWN
 
     def mark_cancelled(self, job_id: int) -> None:
-        """The job was cancelled."""
+        """Record that the job was cancelled."""
         self._drop_job(job_id)
         self.ended[job_id] = "CANCELLED"
 
     def actions(self) -> Actions:
-        """What is to be written now."""
+        """The writes that are needed now."""
         if self._actions is None:
             self._actions = self._find_actions()
         return self._actions
@@ -250,17 +248,17 @@ class JobTable:
     def _find_actions(self) -> Actions:
         found = Actions()
         to_cancel = {number for number, job in self.jobs.items() if not self.pods_of(job) and self._may_cancel(job)}
-        found.cancel = [(number, "none of its pods is left") for number in sorted(to_cancel)]
+        found.cancel = [(number, "all of its pods are gone") for number in sorted(to_cancel)]
         for pod in self.pods.values():
             if is_over(pod):
                 if names.FINALIZER in pod.metadata.finalizers and self._job_is_done(pod, to_cancel):
                     found.release.append(pod)
-            elif pod.metadata.deletion_timestamp is None:  # what goes takes no finalizer any more
+            elif pod.metadata.deletion_timestamp is None:  # a pod that is being deleted accepts no finalizer
                 self._add_actions(pod, found)
         return found
 
     def _job_is_done(self, pod: Pod, to_cancel: Container[int]) -> bool:
-        """Whether the job of a pod that is over needs nothing any more."""
+        """Whether the job of a finished pod needs nothing more."""
         job, labelled = self.job_of(pod), label_of(pod)
         if job is not None:
             return job.job_id not in to_cancel
@@ -278,19 +276,19 @@ class JobTable:
             found.label.append((pod, job.job_id))
 
     def _why_delete(self, pod: Pod, labelled: int) -> str | None:
-        """Why a bound pod has its nodes no more; None while its job runs, or nobody knows."""
+        """Why a bound pod must be deleted; None while its job runs or is not known."""
         if labelled in self.ended:
             return f"its Slurm job {labelled} has ended: {self.ended[labelled]}"
         job = self.jobs.get(labelled)
         if job is None:
             return None
         if self.job_of(pod) is not job:
-            return f"its Slurm job is no more: number {labelled} stands for other pods"
-        return f"its Slurm job {labelled} was requeued, and waits for nodes again" if job.pending else None
+            return f"its Slurm job is gone: number {labelled} belongs to other pods"
+        return f"Slurm requeued its job {labelled}, which waits for nodes again" if job.pending else None
 
     def _may_cancel(self, job: Job) -> bool:
-        """Whether the job is one of this cluster's, or one that was made for a pod that names it: others may use this
-        Slurm, too.
+        """Whether this cluster owns the job: its comment names the cluster, or the label of one of its pods names the
+        job. Other clusters may share this Slurm.
         """
         if job.comment is None:
             return False
@@ -305,18 +303,18 @@ class JobTable:
 
 
 def identity(cluster: str, scheduler_name: str) -> str:
-    """Whose a job is: several clusters may use one Slurm, and several schedulers of one cluster."""
+    """The identity in a job's comment: several clusters, and several schedulers of a cluster, may share one Slurm."""
     return f"{cluster}/{scheduler_name}"
 
 
 def label_of(pod: Pod) -> int | None:
-    """The number of the job that a pod names by label; None where that is no number."""
+    """The job number in the pod's label; None if there is no valid one."""
     text = pod.metadata.labels.get(names.JOBID_LABEL, "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 11 else None
 
 
 def is_over(pod: Pod) -> bool:
-    """Whether a pod uses nothing any more: it has ended, or is deleted without a node or a grace period."""
+    """Whether a pod is finished: it succeeded or failed, or it is deleted and has no node or no grace period left."""
     metadata = pod.metadata
     if pod.status.phase in _OVER:
         return True
@@ -326,12 +324,12 @@ def is_over(pod: Pod) -> bool:
 
 
 def _status_text(job: Job, before: PodJob | None) -> str:
-    """Why the job waits. The expected start moves all the time: the text follows only where it moves by much."""
+    """The job's state as text. Slurm's estimate of the start varies; the text changes only if it moves by a minute."""
     if job.allocated:
         return f"Slurm job {job.job_id} has nodes {', '.join(job.nodes[:8])}{'…' if len(job.nodes) > 8 else ''}"
     if not job.pending or "COMPLETING" in job.states:
-        return f"Slurm job {job.job_id} is {' '.join(sorted(job.states)) or 'in no known state'}"
-    reason = f"Slurm job {job.job_id} is pending: {job.reason or 'not looked at yet'}"
+        return f"Slurm job {job.job_id} is {' '.join(sorted(job.states)) or 'in an unknown state'}"
+    reason = f"Slurm job {job.job_id} is pending: {job.reason or 'not considered yet'}"
     if not job.start:
         return reason
     start = datetime.fromtimestamp(job.start, UTC)

@@ -1,4 +1,4 @@
-"""Lists Slurm's jobs into the job table: often while jobs are pending, with backoff while Slurm does not answer."""
+"""The lister: reads Slurm's jobs into the job table, often while jobs are pending, with backoff while Slurm is down."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ log = logging.getLogger("slurm-bridge")
 _QUIET_TICKS: Final = 10
 """Ticks between two lists while no job is pending."""
 _FULL_LIST_SECONDS: Final = 30.0
-"""Between two full lists; the lists between them ask only whether anything has changed."""
+"""Seconds between two full lists; a list between them asks Slurm only for changes."""
 MAX_DOWN_SECONDS: Final = 15.0
-"""The longest backoff while Slurm does not answer."""
+"""The longest backoff while Slurm is down."""
 
 
 @dataclass(eq=False)
@@ -37,25 +37,26 @@ class JobLister:
 
     def __post_init__(self) -> None:
         self.down = ""
-        """Why the last list failed; empty if it did not."""
+        """Why the last list failed; empty if it succeeded."""
         self.listed_at = -math.inf
         """When the last list began."""
         self.due = 0.0
-        """When to list next."""
+        """When the next list is due."""
         self._last_update = 0
         self._full_due = 0.0
         self._failures = 0
 
     def reset(self) -> None:
-        """Make a full list next: another replica may create and change jobs meanwhile."""
+        """Make the next list a full one: another replica may create and change jobs."""
         self.due = self._full_due = 0.0
 
     def expect_change(self) -> None:
-        """List again one tick from now at the latest."""
+        """List again in at most one tick."""
         self.due = min(self.due, self.now() + self.tick)
 
     async def list(self) -> bool:
-        """List jobs, and look up each job that only a pod names. Returns whether it was a full list.
+        """List jobs, and read each job that only a pod's label names. Returns whether the list was full and had
+        changes.
 
         Raises FluenceError.
         """
@@ -72,21 +73,21 @@ class JobLister:
         await in_batches(self.table.missing_jobs(), self._read_missing)
         self._failures = 0
         if self.down:
-            log.info("[slurm-bridge] Slurm answers again")
+            log.info("[slurm-bridge] Slurm is available again")
             self.down = ""
         self.due = self.now() + self.tick * (1 if self.table.has_pending_jobs() else _QUIET_TICKS)
         return full and listing.changed
 
     def failed(self, text: str) -> None:
-        """A list has failed: wait twice as long each time."""
+        """Record a failed list: the backoff doubles with each failure."""
         self.due = self.now() + backoff(FIRST_BACKOFF_SECONDS, self._failures, MAX_DOWN_SECONDS)
         self._failures += 1
         if self.down != text:
-            log.warning("[slurm-bridge] Slurm cannot be asked: %s", text)
+            log.warning("[slurm-bridge] Slurm is unavailable: %s", text)
             self.down = text
 
     async def read(self, number: int) -> None:
-        """Read one job at once, after it was written; if that fails, the next list has it. Raises FluenceError."""
+        """Read one job right after a write; if that fails, the next list contains it. Raises FluenceError."""
         self.expect_change()
         with self.metrics.request("job"):
             job = await self.client.job(number)

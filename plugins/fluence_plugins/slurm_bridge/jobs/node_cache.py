@@ -1,4 +1,4 @@
-"""What Slurm says of its nodes, and of the share that a job has of each: read on demand, once for all that wait."""
+"""A cache of Slurm's nodes and of the share that each job has of a node. Concurrent readers share one request."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fluence_plugins.slurm_bridge.slurm.model import NodeShare
 from fluence_plugins.slurm_bridge.workloads.translation import Terms
 
 _MAX_AGE_SECONDS: Final = 30.0
-"""How old the list of nodes may be."""
+"""The maximum age of the node list."""
 
 
 @dataclass(eq=False)
 class NodeCache:
-    """`tick`: seconds before a node that is not in the list makes it be read again."""
+    """`tick`: the minimum age of the node list before a node that it lacks causes another read."""
 
     client: SlurmClient
     metrics: BridgeMetrics
@@ -29,23 +29,24 @@ class NodeCache:
 
     def __post_init__(self) -> None:
         self.gres: dict[str, str] = {}
-        """The GRES of each of Slurm's nodes."""
+        """The GRES of each Slurm node."""
         self.terms = Terms()
         self.generation = 0
-        """Counts the lists that had new nodes."""
+        """Incremented by each list that contains new nodes."""
         self._read_at = -math.inf
         self._shares: dict[int, tuple[NodeShare, ...]] = {}
-        """By job."""
+        """By job number."""
         self._reading: dict[object, asyncio.Task[None]] = {}
 
     async def refresh(self, wanted: Iterable[str]) -> None:
-        """Read the nodes if the list is old, or lacks one of the wanted nodes. Raises FluenceError."""
+        """Read the nodes if the list is old or lacks one of the wanted nodes. Raises FluenceError."""
         age = self.now() - self._read_at
         if age >= _MAX_AGE_SECONDS or (age >= self.tick and not self.gres.keys() >= set(wanted)):
             await self._once("nodes", self._read_nodes)
 
     async def share_of(self, job_id: int, node: str) -> tuple[NodeShare, str] | None:
-        """What Slurm gave a job on one of its nodes, and all GRES of that node; None if Slurm does not say.
+        """What Slurm allocated to a job on one of its nodes, and all GRES of that node; None if Slurm does not report
+        it.
 
         Raises FluenceError.
         """
@@ -56,11 +57,11 @@ class NodeCache:
         return next(((share, self.gres.get(node, "")) for share in known if share.node == node), None)
 
     def prune(self, jobs: Container[int]) -> None:
-        """Forget the shares of all other jobs."""
+        """Drop the shares of all other jobs."""
         self._shares = {number: shares for number, shares in self._shares.items() if number in jobs}
 
     def close(self) -> None:
-        """End the reads in flight."""
+        """Cancel the reads in flight."""
         for reading in self._reading.values():
             reading.cancel()
 
@@ -80,7 +81,7 @@ class NodeCache:
             self._shares[job_id] = found
 
     async def _once(self, key: object, read: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start the read, or wait for the one in flight. Every waiter gets its error."""
+        """Start the read, or wait for the one in flight. Each waiter gets its error."""
         reading = self._reading.get(key)
         if reading is None:
             reading = self._reading[key] = asyncio.ensure_future(read())
@@ -90,4 +91,4 @@ class NodeCache:
     def _end(self, key: object, done: asyncio.Task[None]) -> None:
         del self._reading[key]
         if not done.cancelled():
-            done.exception()  # raised to the waiters, if any is left
+            done.exception()  # mark it as retrieved: all waiters may be gone

@@ -1,4 +1,4 @@
-"""Follows the bridge's pods in the API server: into the job table, and to the submitter whose requests they change."""
+"""The informer of the bridge's pods: updates the job table, and notifies the submitter of changed pods."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class PodInformer:
 
     def __init__(self, table: JobTable, submitter: Submitter, changed: asyncio.Event) -> None:
         self.synced = False
-        """Whether all pods were listed once."""
+        """Whether the first list of pods is complete."""
         self._table = table
         self._submitter = submitter
         self._changed = changed
 
     async def run(self, cluster: Cluster) -> None:
-        """Follow without end."""
-        failed = partial(log.warning, "[slurm-bridge] pods cannot be followed: %s")
+        """Watch pods forever."""
+        failed = partial(log.warning, "[slurm-bridge] cannot watch pods: %s")
         await follow(cluster, Pod, self._replace, failed=failed, pause=FIRST_BACKOFF_SECONDS)
 
     def _replace(self, pods: tuple[Pod, ...]) -> Callable[[Pod, bool], None]:

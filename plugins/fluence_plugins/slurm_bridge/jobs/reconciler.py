@@ -1,4 +1,4 @@
-"""Carries out the job table's actions: cancels jobs; labels and deletes pods, and removes their finalizer."""
+"""The reconciler executes the job table's actions: cancels jobs, labels and deletes pods, and removes finalizers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _Write = Callable[[], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
-    """A write that failed; it is retried when due."""
+    """A failed write, and when it is retried."""
 
     text: str
     due: float
@@ -40,7 +40,7 @@ class _Failed:
 
 @dataclass(eq=False)
 class Reconciler:
-    """Does some actions beside each other; one that fails delays none of the others."""
+    """Executes actions concurrently; a failed action does not delay the others."""
 
     runtime: Runtime
     cluster: Cluster
@@ -51,10 +51,10 @@ class Reconciler:
 
     def __post_init__(self) -> None:
         self._failed: dict[str, _Failed] = {}
-        """By what was to be written."""
+        """By description of the write."""
 
     async def reconcile(self) -> None:
-        """Do what the table says; finalizers go once the jobs are cancelled."""
+        """Execute the table's actions: first cancel jobs, then remove the finalizers of their pods."""
         actions = self.table.actions()
         if actions.cancel:
             await self._write((f"job {number}", partial(self.cancel, number, why)) for number, why in actions.cancel)
@@ -68,7 +68,7 @@ class Reconciler:
         )
 
     async def _write(self, writes: Iterable[tuple[str, _Write]]) -> None:
-        """Do each that has not failed lately."""
+        """Execute the writes that are not in backoff."""
         now, failed = self.now(), self._failed
         await in_batches([one for one in writes if one[0] not in failed or failed[one[0]].due <= now], self._one)
         self._failed = {what: one for what, one in failed.items() if one.due > now - MAX_BACKOFF_SECONDS}
@@ -78,7 +78,7 @@ class Reconciler:
         try:
             await write()
         except (ChangedMeanwhileError, NotFound) as error:
-            log.debug("[slurm-bridge] %s: has changed meanwhile: %s", what, error)
+            log.debug("[slurm-bridge] %s: changed concurrently: %s", what, error)
         except FluenceError as error:
             known = self._failed.get(what)
             times = known.times + 1 if known is not None else 0
@@ -86,17 +86,17 @@ class Reconciler:
             self._failed[what] = _Failed(str(error), due, times)
             if known is None or known.text != str(error):
                 log.warning("[slurm-bridge] %s: %s", what, error)
-        except Exception:  # a bug that one pod or job meets is logged, and the others are served
+        except Exception:  # a bug with one pod or job must not stop the others
             log.exception("[slurm-bridge] %s", what)
             self._failed[what] = _Failed("", self.now() + MAX_BACKOFF_SECONDS, 0)
         else:
             self._failed.pop(what, None)
 
     async def cancel(self, number: int, why: str) -> None:
-        """End a job. Raises FluenceError."""
+        """Cancel a job. Raises FluenceError."""
         with self.metrics.request("cancel"):
             await self.client.cancel(number)
-        log.info("[slurm-bridge] Slurm job %d is cancelled: %s", number, why)
+        log.info("[slurm-bridge] cancelled Slurm job %d: %s", number, why)
         self.table.mark_cancelled(number)
 
     async def _label(self, pod: Pod, number: int) -> None:
@@ -111,8 +111,8 @@ class Reconciler:
         )
 
     async def _delete(self, pod: Pod, why: str) -> None:
-        self.runtime.tell(pod, "SlurmJobEnded", f"{why}: it is deleted")
-        log.info("[slurm-bridge] pod %s: %s: it is deleted", pod.key, why)
+        self.runtime.tell(pod, "SlurmJobEnded", f"{why}: the scheduler deletes the pod")
+        log.info("[slurm-bridge] deleting pod %s: %s", pod.key, why)
         await self.cluster.delete(pod)
 
     async def _release(self, pod: Pod) -> None:

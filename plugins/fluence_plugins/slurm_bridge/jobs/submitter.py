@@ -1,7 +1,7 @@
-"""Makes the Slurm jobs that sessions request: one pending job for each group, submitted or updated.
+"""The submitter: submits or updates one pending Slurm job for each group whose session requests one.
 
-All that must survive is in Slurm: a job whose submission got no answer is found again by its admin_comment, and until
-then no second one is submitted.
+All durable state is in Slurm. If a submission gets no response, the submitter waits until Slurm shows the job, which it
+finds by admin_comment, and submits no second job before.
 """
 
 from __future__ import annotations
@@ -40,35 +40,35 @@ log = logging.getLogger("slurm-bridge")
 _RETRY_SECONDS: Final = 5.0
 """The first backoff of a refused request that has not changed."""
 _REREAD_SECONDS: Final = 60.0
-"""How long the workload of a refused request is not read again: its owner may fix it."""
+"""Seconds until the submitter reads the workload of a refused request again: its owner may have fixed it."""
 _OBSERVE_SECONDS: Final = 2.0
-"""How long the informer may lag behind the sessions."""
+"""Seconds that the informer may lag behind the sessions."""
 _REQUESTS_A_TURN: Final = 64
-"""So that many requests do not delay the pods that have a job."""
-_DOWN: Final = "Slurm cannot be asked"
+"""A limit, so that many requests do not delay pods that already have a job."""
+_DOWN: Final = "Slurm is unavailable"
 
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """What a session requests: a job for these pods (uids) of a group, on some of these nodes (named as in Slurm)."""
+    """A session's request for a job: the pods (uids) of a group, and the candidate nodes (by Slurm name)."""
 
     group: str
     uids: tuple[str, ...]
     needed: int
-    """How many of them must start together."""
+    """How many pods must start together."""
     candidates: tuple[str, ...]
     members: tuple[str, ...]
-    """All live pods of the group; they count among those that start together."""
+    """All active pods of the group; they count towards `needed`."""
 
 
 _JobSpec = tuple[Placeholder, tuple[str, ...]]
-"""A job, and its candidate nodes."""
+"""A job and its candidate nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """Why a request has no job. The request is retried when due. `spec` is what Slurm refused, if it came to that; the
-    same spec is not submitted again before `not_before`.
+    """Why a request has no job, and when it is retried. If Slurm refused `spec`, the same spec is not submitted again
+    before `not_before`.
     """
 
     text: str
@@ -81,7 +81,7 @@ class _Problem:
 
 @dataclass(frozen=True, slots=True)
 class _Ambiguous:
-    """A submission with unknown outcome: until then Slurm may yet show a job for these pods (uids)."""
+    """A submission with an unknown outcome: before `until`, Slurm may still show a job for these pods (uids)."""
 
     until: float
     uids: tuple[str, ...]
@@ -89,7 +89,7 @@ class _Ambiguous:
 
 @dataclass(eq=False)
 class Submitter:
-    """Submits requests for as long as Slurm is served; see the module."""
+    """Submits the requested jobs while the bridge is connected to Slurm."""
 
     runtime: Runtime
     cluster: Cluster
@@ -101,39 +101,39 @@ class Submitter:
     reconciler: Reconciler
     metrics: BridgeMetrics
     changed: asyncio.Event
-    """Set when there is something to do."""
+    """Set when the loop has work."""
     ambiguous_seconds: float
-    """How long Slurm may still carry out a request whose answer was lost."""
+    """How long Slurm may still execute a request whose response was lost."""
     now: Callable[[], float]
 
     def __post_init__(self) -> None:
         self._requests: dict[str, JobRequest] = {}
-        """By group, as all below that do not say otherwise."""
+        """By group, like the next attributes unless they say otherwise."""
         self._unobserved: dict[str, tuple[JobRequest, float]] = {}
-        """Requests with pods that the informer has not seen yet, and until when these are waited for."""
+        """Requests with pods that the informer has not seen yet, and how long to wait for them."""
         self._problems: dict[str, _Problem] = {}
         self._ambiguous: dict[str, _Ambiguous] = {}
         self._specs: dict[int, _JobSpec] = {}
-        """The spec that Slurm has of each job."""
+        """By job: the spec that Slurm has."""
         self._fulfilled: dict[str, tuple[JobRequest, float, int]] = {}
-        """The last request that got its job, when, and the generation of nodes that it could be offered."""
+        """The last request that got its job, when, and the generation of the node list at that time."""
         self._groups: dict[str, str] = {}
-        """The group's key of each pod (uid) that a session has seen."""
+        """By pod uid: the key of the pod's group, as the last session saw it."""
 
     # ------------------------------------------------------------------ sessions
 
     @property
     def pending(self) -> bool:
-        """Whether requests wait."""
+        """Whether requests are waiting."""
         return bool(self._requests)
 
     @property
     def ambiguous(self) -> bool:
-        """Whether the outcome of a submission is unknown."""
+        """Whether a submission has an unknown outcome."""
         return bool(self._ambiguous)
 
     def problems(self) -> dict[str, str]:
-        """By group's key: why it has no job."""
+        """Why a group has no job, by the group's key."""
         return {group: problem.text for group, problem in self._problems.items()}
 
     def track(self, group: str, uids: Iterable[str]) -> None:
@@ -141,7 +141,7 @@ class Submitter:
         self._groups.update(dict.fromkeys(uids, group))
 
     def untrack(self, uid: str) -> None:
-        """The pod is gone."""
+        """Forget a pod that no longer exists."""
         self._groups.pop(uid, None)
 
     def request(self, request: JobRequest) -> None:
@@ -150,30 +150,30 @@ class Submitter:
         self._requests[request.group] = request
         self.changed.set()
 
-    # ------------------------------------------------------------------ what the loop drives
+    # ------------------------------------------------------------------ the loop
 
     def next_due(self) -> float:
-        """When a request is to be retried; those that Slurm has refused wait while it is down."""
+        """When the next retry is due. Refused requests are not retried while Slurm is down."""
         dues = [problem.due for problem in self._problems.values()] if not self.lister.down else []
         return min([*dues, *(until for _, until in self._unobserved.values())], default=math.inf)
 
     def reset(self) -> None:
-        """Another replica may create and change jobs: what is known of them does not count any more."""
+        """Forget the state of jobs: another replica may create and change them."""
         self._specs, self._fulfilled = {}, {}
 
     def prune_groups(self) -> None:
-        """Forget pods that are gone, and groups without pods."""
+        """Forget pods that no longer exist, and groups without pods."""
         self._groups = {uid: group for uid, group in self._groups.items() if uid in self.table.pods}
         groups = set(self._groups.values())
         self._fulfilled = {group: done for group, done in self._fulfilled.items() if group in groups}
 
     def jobs_listed(self, begun: float) -> None:
-        """All jobs are known that Slurm had when the list began."""
+        """Forget the specs of jobs that are gone, and ambiguous submissions that expired before the list began."""
         self._specs = {number: spec for number, spec in self._specs.items() if number in self.table.jobs}
         self._ambiguous = {group: one for group, one in self._ambiguous.items() if begun < one.until}
 
     def jobs_changed(self, uids: Iterable[str]) -> None:
-        """Requeue the groups of these pods, whose job is another or has changed."""
+        """Requeue the groups of these pods, whose jobs changed."""
         for group, one in list(self._ambiguous.items()):
             if any(uid in self.table.pod_jobs for uid in one.uids):
                 del self._ambiguous[group]
@@ -182,7 +182,7 @@ class Submitter:
             self.runtime.wake(group, "its Slurm job has changed")
 
     def pod_changed(self, uid: str, *, added: bool) -> None:
-        """Retry the pod's group: a changed annotation may have fixed it."""
+        """Retry the group's request: a changed annotation may have fixed it."""
         group = self._groups.get(uid, "")
         if added and group in self._unobserved:
             self._requests.setdefault(group, self._unobserved.pop(group)[0])
@@ -192,20 +192,20 @@ class Submitter:
             self.changed.set()
 
     def slurm_down(self) -> None:
-        """A list has failed: refuse all requests, those again that were refused for this before."""
+        """Refuse all requests because a list failed, including those that an earlier failure refused."""
         self._requests = {**self._refused_as_down(), **self._requests}
         self.refuse_as_down()
 
     def refuse_as_down(self) -> None:
-        """No request can be submitted while Slurm is down."""
+        """Refuse all requests because Slurm is down."""
         self.refuse_all(f"{_DOWN}: {self.lister.down}")
 
     def slurm_up(self) -> None:
-        """Submit what was refused while Slurm was down."""
+        """Submit the requests that were refused while Slurm was down."""
         for group, request in self._refused_as_down().items():
             self._requests.setdefault(group, request)
             del self._problems[group]
-            self.runtime.wake(group, "Slurm answers again")
+            self.runtime.wake(group, "Slurm is available again")
 
     def _refused_as_down(self) -> dict[str, JobRequest]:
         return {group: one.request for group, one in self._problems.items() if one.text.startswith(_DOWN)}
@@ -217,10 +217,10 @@ class Submitter:
             self._refuse(request, text)
 
     def retry_due(self) -> None:
-        """Request again what is due, as it was requested last."""
+        """Repeat the requests that are due."""
         now, pods = self.now(), self.table.pods
         for group, (request, until) in list(self._unobserved.items()):
-            if until <= now:  # a pod that is not observed by now has gone again
+            if until <= now:  # a pod that the informer has not seen by now is gone
                 del self._unobserved[group]
                 uids = tuple(uid for uid in request.uids if uid in pods)
                 members = tuple(uid for uid in request.members if uid in pods)
@@ -234,7 +234,7 @@ class Submitter:
                 del self._problems[group]
 
     async def submit_requests(self) -> None:
-        """Serve as many requests as one turn may."""
+        """Submit requests, up to the limit of one turn."""
         batch = [self._requests.pop(group) for group in list(self._requests)[:_REQUESTS_A_TURN]]
         await in_batches(batch, self._serve)
 
@@ -251,12 +251,12 @@ class Submitter:
             self._refuse(request, str(error), error.spec)
         except FluenceError as error:
             self._refuse(request, str(error))
-        except Exception as error:  # a bug that one group meets is logged, and the others are served
+        except Exception as error:  # a bug with one group must not stop the others
             log.exception("[slurm-bridge] %s", request.group)
-            self._refuse(request, f"a fault of the plugin slurm-bridge: {type(error).__name__}: see its logs")
+            self._refuse(request, f"a bug in the plugin slurm-bridge: {type(error).__name__}: see its logs")
 
     async def _fulfil(self, request: JobRequest) -> None:
-        """Submit the group's job, or update the pending one. Raises FluenceError."""
+        """Submit the group's job, or update its pending job. Raises FluenceError."""
         group, table = request.group, self.table
         known = self._problems.get(group)
         if known is not None and known.request == request and known.due > self.now():
@@ -264,7 +264,7 @@ class Submitter:
         if not table.pods.keys() >= {*request.uids, *request.members}:
             self._unobserved[group] = (request, self.now() + _OBSERVE_SECONDS)
             return
-        # Read at the same moment as the pods that wait: a job is never for only some of those that count.
+        # Read at the same moment as the waiting pods, so that the job covers all pods that count.
         members = self._live(request.members)
         jobs = [(pod, table.job_of(pod)) for pod in self._live(request.uids) if not pod.spec.node_name]
         waiting = [pod for pod, job in jobs if job is None or job.pending]
@@ -276,13 +276,13 @@ class Submitter:
             return
         ambiguous = self._ambiguous.get(group)
         if not pending and ambiguous is not None and ambiguous.until > self.now():
-            text = known.text if known is not None else "Slurm has not said yet whether there is a job for it"
+            text = known.text if known is not None else "Slurm has not shown yet whether it created the job"
             self._problems[group] = _Problem(text, request, None, ambiguous.until, ambiguous.until, 0)
             return
         root = await root_of(waiting[0], ClusterWorkloads(self.cluster))
         needed = max(request.needed, expected(root) or 0)
         if len(members) < needed and not any(pod.spec.node_name for pod in members):
-            raise TranslationError(f"{len(members)} of the {needed} pods of {root} are there")
+            raise TranslationError(f"{root} has {len(members)} of the {needed} pods that start together")
         await self.nodes.refresh(request.candidates)
         placeholder = translate(root, waiting, self.nodes.terms)
         spec = (placeholder, self._candidates(request, placeholder))
@@ -300,7 +300,7 @@ class Submitter:
         self._fulfilled[group] = (request, self.now(), self.nodes.generation)
 
     def _is_fulfilled(self, request: JobRequest) -> bool:
-        """Whether the same was requested lately: a session requests again whenever a pod ends somewhere."""
+        """Whether an equal request was fulfilled recently: sessions repeat their requests whenever any pod ends."""
         last, since, generation = self._fulfilled.get(request.group, (None, 0.0, 0))
         if last is None or generation != self.nodes.generation or self.now() >= since + _REREAD_SECONDS:
             return False
@@ -315,13 +315,13 @@ class Submitter:
         found = tuple(node for node in request.candidates if node in self.nodes.gres)
         if len(found) < placeholder.minimum_nodes:
             raise TranslationError(
-                f"{len(found)} of the {len(request.candidates)} nodes that it fits on are nodes of Slurm, and it needs "
-                f"{placeholder.minimum_nodes}: add nodes to Slurm, or label them {names.EXTERNAL_NODE_LABEL}"
+                f"it needs {placeholder.minimum_nodes} nodes, and {len(found)} of the {len(request.candidates)} nodes "
+                f"that it fits are in Slurm: add nodes to Slurm, or label them {names.EXTERNAL_NODE_LABEL}"
             )
         return found
 
     async def _submit(self, group: str, spec: _JobSpec) -> None:
-        """Submit a job. Its outcome is unknown until Slurm shows the job, or has refused it."""
+        """Submit a job. The outcome is unknown until Slurm shows or refuses the job."""
         placeholder, candidates = spec
         uids = tuple(pod.uid for pod in placeholder.pods)
         self._ambiguous[group] = _Ambiguous(self.now() + self.ambiguous_seconds, uids)
@@ -339,26 +339,26 @@ class Submitter:
         await self.lister.read(number)
 
     async def _update(self, group: str, spec: _JobSpec, pending: set[int]) -> None:
-        """Update the oldest of the pending jobs unless it is like that already, and cancel the others."""
+        """Update the oldest pending job, unless it has this spec already, and cancel the others."""
         placeholder, candidates = spec
         number = min(pending)
         sent = self._specs.get(number)
         if sent is None and _stands_for(self.table.jobs[number].comment, placeholder):
-            sent = self._specs[number] = spec  # made by another replica, of the same
+            sent = self._specs[number] = spec  # another replica submitted it for the same pods
         if sent is not None and sent[0] == placeholder and set(sent[1]).issuperset(candidates):
-            return  # nodes that are full now may be free by the time that Slurm allocates them
+            return  # nodes that are full now may be free when Slurm allocates them
         try:
             with self.metrics.request("update"):
                 await self.client.update(number, placeholder, self._job_defaults, candidates)
         except JobNotPendingError:
-            log.info("[slurm-bridge] %s: Slurm job %d has started meanwhile", group, number)
+            log.info("[slurm-bridge] %s: Slurm job %d has already started", group, number)
             await self.lister.read(number)
             return
-        log.info("[slurm-bridge] %s: Slurm job %d is updated", group, number)
+        log.info("[slurm-bridge] %s: updated Slurm job %d", group, number)
         self._specs[number] = spec
         await self.lister.read(number)
         for other in pending - {number}:
-            await self.reconciler.cancel(other, f"its pods are those of job {number} now")
+            await self.reconciler.cancel(other, f"job {number} now stands in for its pods")
 
     @property
     def _job_defaults(self) -> JobDefaults:
@@ -376,11 +376,11 @@ class Submitter:
         self._problems[group] = _Problem(text, request, spec, due, not_before, times)
         if known is None or known.text != text:
             log.warning("[slurm-bridge] %s: %s", group, text)
-            self.runtime.wake(group, "there is another reason why it waits")
+            self.runtime.wake(group, "its reason for waiting has changed")
 
 
 class _RefusedError(FluenceError):
-    """Slurm refuses this spec."""
+    """Slurm refused this spec."""
 
     def __init__(self, text: str, spec: _JobSpec) -> None:
         super().__init__(text)

@@ -1,1 +1,1 @@
-"""Nodes of Kubernetes and of Slurm, kept in step."""
+"""Synchronises nodes between Kubernetes and Slurm."""

@@ -1,8 +1,8 @@
-"""The node controller keeps nodes of Kubernetes and of Slurm in step.
+"""The node controller: synchronises nodes between Kubernetes and Slurm.
 
-It drains cordoned nodes in Slurm, creates, changes and deletes external nodes there, and taints the nodes that Slurm
-has, so that only its pods fit. `external_nodes` decides what is done to each node. All state is in Slurm and in the API
-server: another replica goes on where one ended.
+It drains cordoned nodes in Slurm. It creates, changes and deletes external nodes there. It taints the nodes that Slurm
+allocates, so that only Slurm's pods fit. `external_nodes` computes the steps for each node. All state is in Slurm and
+in the API server, so that another replica can continue after a crash.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ log = logging.getLogger("fluence")
 
 _MOST_DOUBLINGS: Final = 6
 _NOT_ELECTED_SECONDS: Final = 1.0
-"""Between two checks whether this replica leads."""
+"""Seconds between two checks whether this replica leads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """How nodes are kept in step. Times in seconds.
+    """How nodes are synchronised. Times in seconds.
 
-    `cluster` tells this cluster's nodes in Slurm from those of others; empty for the uid of its namespace kube-system.
-    A pass starts when a node has changed, at most once in `rest`, and every `period`. What failed is retried after
-    `again`, then each time after twice as long.
+    `cluster` identifies this cluster's nodes in Slurm; empty for the uid of the namespace kube-system. A pass starts
+    when a node has changed, but at most once in `rest`, and every `period`. A failure is retried after `again`; the
+    interval doubles each time.
     """
 
     rules: external_nodes.NodeRules = field(default_factory=external_nodes.NodeRules)
@@ -64,7 +64,7 @@ class NodeSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """What failed with a node, when it is retried, how often it has failed, and what the node was like."""
+    """A failure with a node: when it is retried, how often it has failed, and the node's state at that time."""
 
     text: str
     due: float
@@ -85,31 +85,31 @@ class NodeController:
     def __post_init__(self) -> None:
         self._changed = asyncio.Event()
         self._nodes: dict[str, Node] | None = None
-        """By name; None while it is not known which there are."""
+        """By name; None before the first list."""
         self._identity = self.settings.cluster
         self._problems: dict[str, _Problem] = {}
-        """By name in Kubernetes, or in Slurm where there is no such node."""
+        """By name in Kubernetes, or in Slurm if Kubernetes has no such node."""
         self._reported: dict[str, str] = {}
-        """The last event of each node, by uid, as long as it holds."""
+        """By uid: the node's last event, while its cause persists."""
         self._refused: dict[str, str] = {}
-        """Why nodes were not tainted, or taints not taken, by uid."""
+        """By uid: why a taint could not be added or removed."""
         self._down = ""
-        """Why the last pass failed."""
+        """Why the last pass failed; empty if it succeeded."""
         self._failures = 0
         self._next = 0.0
-        """When the next pass starts without a change; after a failure, none starts before."""
+        """When the next pass starts if nothing changes; after a failure, no pass starts earlier."""
         self.passes = 0
 
     async def run(self) -> None:
-        """Without end."""
+        """Run passes forever."""
         async with alongside(self._follow()):
             while True:
                 await self._pass()
 
-    # ------------------------------------------------------------------ what Kubernetes has
+    # ------------------------------------------------------------------ Kubernetes nodes
 
     async def _follow(self) -> None:
-        failed = partial(log.warning, "[slurm-bridge] nodes cannot be followed: %s")
+        failed = partial(log.warning, "[slurm-bridge] cannot watch nodes: %s")
         await follow(
             self.cluster, Node, self._replace, failed=failed, pause=min(_NOT_ELECTED_SECONDS, self.settings.again)
         )
@@ -127,7 +127,7 @@ class NodeController:
             self._changed.set()
 
     def _like(self, node: Node) -> object:
-        """All of a node that a pass reads: kubelets write the rest all the time."""
+        """The fields of a node that a pass reads: kubelets write the others all the time."""
         metadata, allocatable = node.metadata, node.status.allocatable
         resources = ("cpu", "memory", *(name for name, _ in self.settings.rules.resources))
         return (
@@ -146,7 +146,7 @@ class NodeController:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._wait()):
                 if self._down or not self.runtime.elected:
-                    await asyncio.Event().wait()  # nothing that changes lets it be sooner
+                    await asyncio.Event().wait()  # a change does not start the pass earlier
                 await self._changed.wait()
         if self._nodes is None or not self.runtime.elected or (self._down and self.now() < self._next):
             return
@@ -157,7 +157,7 @@ class NodeController:
             self._failed(str(error))
             return
         if self._down:
-            log.info("[slurm-bridge] nodes are kept in step with Slurm again")
+            log.info("[slurm-bridge] nodes are synchronised with Slurm again")
         self._down, self._failures = "", 0
         self.passes += 1
         now = self.now()
@@ -172,7 +172,7 @@ class NodeController:
 
     def _failed(self, text: str) -> None:
         if text != self._down:
-            log.warning("[slurm-bridge] nodes cannot be kept in step with Slurm: %s", text)
+            log.warning("[slurm-bridge] cannot synchronise nodes with Slurm: %s", text)
         self._down = text
         self._next = self.now() + self._backoff(self._failures)
         self._failures += 1
@@ -184,10 +184,10 @@ class NodeController:
     # ------------------------------------------------------------------ a pass
 
     async def _reconcile(self, nodes: Mapping[str, Node]) -> None:
-        """Bring all nodes in step. Raises FluenceError if Slurm does not answer.
+        """Synchronise all nodes. Raises FluenceError if Slurm does not respond.
 
-        `nodes` are those from before Slurm is asked: an administrator who drains in Slurm, then cordons, keeps the
-        drain.
+        The caller reads `nodes` before Slurm's nodes: if an administrator drains a node in Slurm and then cordons it,
+        the drain stays the administrator's.
         """
         if not self._identity:
             self._identity = (await self.cluster.get(Namespace, "", "kube-system")).metadata.uid
@@ -199,7 +199,8 @@ class NodeController:
         for texts in (self._reported, self._refused):
             for uid in texts.keys() - uids:
                 del texts[uid]
-        # What of a node cannot be read may be its labels: then nobody knows which of Slurm's nodes are nobody's.
+        # The unreadable part of a node may be its labels: then it is unknown which of Slurm's nodes have no Kubernetes
+        # node.
         unknown = any(node.unreadable for node in nodes.values())
         known = named if unknown else dict.fromkeys((*named, *found))
         there = set(found)
@@ -213,7 +214,9 @@ class NodeController:
         )
 
     def _named(self, nodes: Mapping[str, Node]) -> dict[str, Node]:
-        """Nodes by their names in Slurm, each name to the oldest that has it, without what cannot be read whole."""
+        """The nodes by their names in Slurm, without unreadable ones. If several have one name, the oldest node gets
+        it.
+        """
         named: dict[str, Node] = {}
         readable = [node for node in nodes.values() if not node.unreadable]
         for node in sorted(readable, key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name)):
@@ -224,14 +227,14 @@ class NodeController:
                 continue
             other = named.setdefault(name, node)
             if other is not node:
-                self._report(node, f"its name in Slurm, {name}, is already that of node {other.metadata.name}: "
-                                 f"give it another (label {names.NODE_NAME_LABEL})")  # fmt: skip
+                self._report(node, f"its name in Slurm, {name}, already belongs to node {other.metadata.name}: "
+                                 f"choose another name (label {names.NODE_NAME_LABEL})")  # fmt: skip
         return named
 
     async def _sync(
         self, name: str, node: Node | None, found: SlurmNode | None, partitions: Collection[str], there: set[str]
     ) -> None:
-        """Do what is to be done for one name in Slurm; `there` is kept to be the names that Slurm has."""
+        """Execute the steps for one name in Slurm. `there`: the names that Slurm has; updated here."""
         key = node.metadata.name if node is not None else name
         spec, wrong = None, ""
         mark = external_nodes.mark_of(self._identity)
@@ -256,9 +259,9 @@ class NodeController:
         except (UnavailableError, TokenError):
             raise
         except NodeBusyError:
-            log.debug("[slurm-bridge] node %s: has jobs still", name)
+            log.debug("[slurm-bridge] node %s still has jobs", name)
         except (NodeExistsError, UnknownNodeError) as error:
-            log.info("[slurm-bridge] node %s: has changed in Slurm meanwhile: %s", name, error)
+            log.info("[slurm-bridge] node %s changed in Slurm concurrently: %s", name, error)
             self._retry_later(key, str(error), like)
             return
         except (FluenceError, ValueError) as error:
@@ -277,13 +280,13 @@ class NodeController:
             case external_nodes.Delete():
                 await self.client.delete_node(name)
                 there.discard(name)
-                log.info("[slurm-bridge] node %s: is taken out of Slurm", name)
+                log.info("[slurm-bridge] deleted node %s from Slurm", name)
             case external_nodes.Drain(reason):
                 await self.client.update_node(name, state="DRAIN", reason=reason)
-                log.info("[slurm-bridge] node %s: is drained in Slurm: %s", name, reason)
+                log.info("[slurm-bridge] drained node %s in Slurm: %s", name, reason)
             case external_nodes.Undrain():
                 await self.client.update_node(name, state="UNDRAIN")
-                log.info("[slurm-bridge] node %s: is not drained in Slurm any more", name)
+                log.info("[slurm-bridge] undrained node %s in Slurm", name)
             case external_nodes.Change(topology, comment):
                 await self.client.update_node(name, topology=topology, comment=comment)
             case _:
@@ -291,7 +294,7 @@ class NodeController:
 
     async def _create(self, spec: external_nodes.External) -> None:
         await self.client.create_node(spec.conf)
-        log.info("[slurm-bridge] node %s: is made in Slurm, with %d CPUs, %d MiB and %s, in %s", spec.name, spec.cpus,
+        log.info("[slurm-bridge] created node %s in Slurm, with %d CPUs, %d MiB and %s, in %s", spec.name, spec.cpus,
                  spec.memory_mib, spec.gres or "no GRES", ", ".join(spec.partitions))  # fmt: skip
 
     def _retry_later(self, key: str, text: str, like: object) -> None:
@@ -302,13 +305,15 @@ class NodeController:
     # ------------------------------------------------------------------ taints
 
     async def _taint(self, node: Node, name: str, managed: Collection[str]) -> None:
-        """Keep pods of others away from a node that Slurm gives away, and let them come where it does so no more."""
+        """Taint a node that Slurm allocates, so that other pods do not fit; remove the taint if Slurm no longer has the
+        node.
+        """
         own = Taint(key=names.MANAGED_TAINT, value=self.settings.scheduler_name, effect="NoExecute")
         taints = node.spec.taints
         if name in managed:
             wanted = (*(one for one in taints if (one.key, one.effect) != (own.key, own.effect)), own)
         elif external_nodes.is_external(node) and name:
-            return  # it is to be there, and was not made, or not made anew, yet
+            return  # Slurm does not have it yet, or is getting a new one
         else:
             wanted = tuple(one for one in taints if one != own)
         if set(wanted) == set(taints) or not self.runtime.elected:
@@ -317,10 +322,10 @@ class NodeController:
         try:
             await self.cluster.set_taints(node, wanted)
         except ChangedMeanwhileError:
-            self._changed.set()  # by the time that this was heard, so is the change
+            self._changed.set()  # run again: the watch delivers the other change
         except FluenceError as error:
             if self._refused.get(key) != str(error):
-                log.warning("[slurm-bridge] node %s: its taint cannot be set: %s", node.metadata.name, error)
+                log.warning("[slurm-bridge] cannot set the taint of node %s: %s", node.metadata.name, error)
             self._refused[key] = str(error)
         else:
             self._refused.pop(key, None)
@@ -334,7 +339,7 @@ class NodeController:
             log.warning("[slurm-bridge] node %s of Slurm: %s", name, text)
 
     def _report(self, node: Node, text: str) -> None:
-        """Record an event of the node, once as long as the text holds. An empty text ends that."""
+        """Record an event for the node, once for as long as the text stays the same. An empty text clears it."""
         uid = node.metadata.uid
         if not text:
             self._reported.pop(uid, None)

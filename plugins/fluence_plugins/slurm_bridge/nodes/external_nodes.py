@@ -1,7 +1,7 @@
-"""What a Kubernetes node is to be in Slurm: pure functions over the two, and over texts that people wrote.
+"""External nodes: what a Kubernetes node must be in Slurm, and the steps that make it so. No I/O.
 
-Labels and annotations end up in a line of Slurm's configuration, in which a space begins the next option: every part
-is held to the characters that it may have.
+Labels and annotations become part of a line of Slurm's configuration, in which a space starts the next option. So each
+part is validated for the characters that it may have.
 Source: slurm.conf(5) and slurmctld 26.05 itself; slurm-bridge 1.2.1, internal/controller/node, for names and reasons.
 """
 
@@ -27,44 +27,44 @@ from session_scheduler.model.objects import Node
 from session_scheduler.model.quantity import QuantityError, billionths
 
 REASON: Final = "slurm-bridge:"
-"""Before the reason of every drain that is ours to end; slurm-bridge's own begin so, too."""
+"""The prefix of the reasons of drains that the plugin may end; those of SchedMD's slurm-bridge have it, too."""
 _REMOVING: Final = f"{REASON} slurm-bridge: removing external node"
-"""The reason of a removal that slurm-bridge has begun."""
+"""The reason of a removal that SchedMD's slurm-bridge has started."""
 _MARK: Final = "fluence: external node of "
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _RESERVED: Final = frozenset({"default", "all", "none", "localhost"})
-"""What slurm.conf has a meaning of its own for, in place of a node's name."""
+"""Words with a meaning of their own in slurm.conf, which are not valid node names."""
 _WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _TOPOLOGY: Final = re.compile(r"[A-Za-z0-9_.-]+(?::[A-Za-z0-9_.-]+)+(?:,[A-Za-z0-9_.-]+(?::[A-Za-z0-9_.-]+)+)*")
 _VALUE: Final = re.compile(r"[A-Za-z0-9_.,:=-]+")
 _MOST_TOPOLOGY: Final = 1024
 _MOST_DEVICES: Final = 4096
 _NEAR: Final = 100
-"""Memory that Slurm has too little of, by less than this part of it, is near enough to keep the node."""
+"""A node in Slurm is kept if it lacks at most this fraction (1/100) of the wanted memory."""
 _BUSY: Final = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRules:
-    """What is the same for all nodes. `partition` is one that every external node is in."""
+    """The settings that all external nodes share. All of them are in `partition`."""
 
     partition: str = "slurm-bridge"
     address: str = ""
-    """NodeAddr of all nodes; empty for each node's own."""
+    """The NodeAddr of all nodes; empty for each node's own address."""
     resources: tuple[tuple[str, str], ...] = tuple(DEFAULT_RESOURCES.items())
-    """Extended resources, each with the GRES that it is: `name`, or `name:type`."""
+    """Extended resources, with the GRES of each: `name` or `name:type`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class External:
-    """A node as Slurm is to have it."""
+    """A node that Slurm must have."""
 
     name: str
     cpus: int
     memory_mib: int
     partitions: tuple[str, ...]
     features: tuple[str, ...] = ()
-    """Beside its partitions: what others gave it."""
+    """Features in addition to its partitions, which others have added."""
     gres: str = ""
     gres_conf: str = ""
     topology: str = ""
@@ -72,8 +72,8 @@ class External:
 
     @property
     def conf(self) -> str:
-        """Its line of configuration. Raises ValueError for a value that could be more than one."""
-        said = {
+        """Its line of configuration. Raises ValueError for a value that would start another option."""
+        options = {
             "NodeName": self.name,
             "Sockets": "1",
             "CoresPerSocket": str(self.cpus),
@@ -87,52 +87,56 @@ class External:
             "Topology": self.topology,
             "NodeAddr": self.address,
         }
-        for option, value in said.items():
+        for option, value in options.items():
             if value and not _VALUE.fullmatch(value):
-                raise ValueError(f"{option}={shown(value)}: no node can have that in Slurm")
-        return " ".join(f"{option}={value}" for option, value in said.items() if value)
+                raise ValueError(f"{option}={shown(value)}: not a valid value in Slurm's configuration")
+        return " ".join(f"{option}={value}" for option, value in options.items() if value)
 
-    def kept(self, found: SlurmNode, partitions: Collection[str]) -> External:
-        """The same with what others gave the node that there is, which is to be made anew."""
+    def keeping_features(self, found: SlurmNode, partitions: Collection[str]) -> External:
+        """The same with the features that others added to the existing node, which the plugin replaces."""
         own = (*self.partitions, *partitions)
         return replace(self, features=tuple(one for one in found.features if one not in own and _WORD.fullmatch(one)))
 
     def differs(self, found: SlurmNode, partitions: Collection[str]) -> str:
-        """In what the node that there is cannot be changed to be this one; empty where it can."""
+        """Which differences from the existing node require a new node; empty if none do."""
         short = self.memory_mib - found.memory_mib
         near = 0 <= short * _NEAR <= self.memory_mib
         names = sorted(one for one in found.features if one in partitions or one in self.partitions)
-        told = [
+        values = [
             ("CPUs", found.cpus, self.cpus),
             ("memory in MiB", found.memory_mib, found.memory_mib if near else self.memory_mib),
             ("GRES", re.sub(r"\([^)]*\)", "", found.gres) or "none", self.gres or "none"),
             ("partitions", ",".join(names) or "none", ",".join(sorted(self.partitions))),
         ]
-        return ", ".join(f"{what} {there} → {wanted}" for what, there, wanted in told if there != wanted)
+        return ", ".join(f"{what} {there} → {wanted}" for what, there, wanted in values if there != wanted)
 
 
-# ------------------------------------------------------------------ what Kubernetes says
+# ------------------------------------------------------------------ Kubernetes nodes
 
 
 def is_external(node: Node) -> bool:
-    """Whether Slurm is to have the node, made and kept by the plugin; the label's value does not count."""
+    """Whether the plugin creates and maintains the node in Slurm. The label's value does not matter."""
     return EXTERNAL_NODE_LABEL in node.metadata.labels
 
 
 def slurm_name(node: Node) -> str:
-    """What the node is called in Slurm. Raises ValueError for what no node can be called."""
+    """The node's name in Slurm. Raises ValueError for an invalid name."""
     name = node.metadata.labels.get(NODE_NAME_LABEL) or node.metadata.name
     if not _NAME.fullmatch(name) or name.lower() in _RESERVED:
-        raise ValueError(f"label {NODE_NAME_LABEL}: {shown(name)} is no name of a node in Slurm: write another")
+        raise ValueError(
+            f"label {NODE_NAME_LABEL}: {shown(name)} is not a valid node name in Slurm: choose another one"
+        )
     return name
 
 
 def external(node: Node, rules: NodeRules, partitions: Collection[str]) -> External:
-    """What the node is to be in Slurm, which has these partitions. Raises ValueError with what is wrong."""
+    """What the node must be in Slurm, which has these partitions. Raises ValueError with the problem."""
     cpus = _amount(node, "cpu")
     memory = _amount(node, "memory") >> 20
     if cpus < 1 or memory < 1:
-        raise ValueError(f"it has {cpus} whole CPUs and {memory} MiB of memory allocatable: Slurm needs one of each")
+        raise ValueError(
+            f"it has {cpus} whole CPUs and {memory} MiB of memory allocatable: Slurm needs at least 1 of each"
+        )
     gres, conf = _gres(node, dict(rules.resources))
     return External(
         name=slurm_name(node),
@@ -147,7 +151,7 @@ def external(node: Node, rules: NodeRules, partitions: Collection[str]) -> Exter
 
 
 def _amount(node: Node, resource: str) -> int:
-    """What pods may have of it, in whole units."""
+    """The allocatable amount, in whole units."""
     quantity: Quantity = node.status.allocatable.get(resource, 0)
     try:
         return max(0, billionths(quantity) // 10**9)
@@ -160,19 +164,19 @@ def _partitions(node: Node, rules: NodeRules, there: Collection[str]) -> tuple[s
     wanted = dict.fromkeys([rules.partition, *filter(None, (part.strip() for part in text.split(",")))])
     for name in wanted:
         if not _WORD.fullmatch(name):
-            raise ValueError(f"annotation {PARTITIONS_ANNOTATION}: {shown(name)} is no name of a partition: write "
-                             "names with commas between")  # fmt: skip
+            raise ValueError(f"annotation {PARTITIONS_ANNOTATION}: {shown(name)} is not a valid partition name: write "
+                             "names separated by commas")  # fmt: skip
         if name not in there:
             where = "the configuration" if name == rules.partition else f"annotation {PARTITIONS_ANNOTATION}"
-            raise ValueError(f"{where}: Slurm has no partition {name}: name one that it has, or add it to slurm.conf")
+            raise ValueError(f"{where}: Slurm has no partition {name}: use one that it has, or add it to slurm.conf")
     return tuple(wanted)
 
 
 def _topology(node: Node) -> str:
     text = node.metadata.annotations.get(TOPOLOGY_ANNOTATION, "").strip()
     if text and (len(text) > _MOST_TOPOLOGY or not _TOPOLOGY.fullmatch(text)):
-        raise ValueError(f"annotation {TOPOLOGY_ANNOTATION}: {shown(text)} is no place in Slurm's topology: write "
-                         "topology:unit, with commas between, as topo-switch:s2,topo-block:b2")  # fmt: skip
+        raise ValueError(f"annotation {TOPOLOGY_ANNOTATION}: {shown(text)} is not a valid topology of Slurm: write "
+                         "topology:unit, separated by commas, such as topo-switch:s2,topo-block:b2")  # fmt: skip
     return text
 
 
@@ -185,15 +189,15 @@ def _gres(node: Node, resources: Mapping[str, str]) -> tuple[str, str]:
     if not counts:
         return "", ""
     if len(counts) > 1:
-        raise ValueError(f"status.allocatable: {', '.join(sorted(counts))}: an external node of Slurm has devices of "
-                         "one kind only: leave one in the plugin's resources")  # fmt: skip
+        raise ValueError(f"status.allocatable: {', '.join(sorted(counts))}: an external node of Slurm can have only "
+                         "one kind of devices: leave one in the plugin's resources")  # fmt: skip
     ((kind, count),) = counts.items()
     if count > _MOST_DEVICES:
-        raise ValueError(f"status.allocatable: {count} of {kind}: more than {_MOST_DEVICES} cannot be told to Slurm")
+        raise ValueError(f"status.allocatable: {count} of {kind}: the limit is {_MOST_DEVICES}")
     name, _, type_ = kind.partition(":")
-    said = [f"count={count}", f"name={name}", *([f"type={type_}"] if type_ else [])]
-    # Slurm leaves out GPUs without files, and wants a name for each; it opens none of a node without slurmd.
-    return f"{kind}:{count}", ",".join(said + [f"file={name}-{number}" for number in range(count)])
+    fields = [f"count={count}", f"name={name}", *([f"type={type_}"] if type_ else [])]
+    # Slurm ignores GPUs without files, and needs a file name for each. It does not open those of a node without slurmd.
+    return f"{kind}:{count}", ",".join(fields + [f"file={name}-{number}" for number in range(count)])
 
 
 def _address(node: Node, rules: NodeRules) -> str:
@@ -208,59 +212,59 @@ def _address(node: Node, rules: NodeRules) -> str:
     return ""
 
 
-# ------------------------------------------------------------------ what Slurm says
+# ------------------------------------------------------------------ Slurm's nodes
 
 
 def mark_of(cluster: str) -> str:
-    """The comment of nodes that the plugin of this cluster keeps in Slurm: it deletes no others."""
+    """The comment of the nodes that this cluster's plugin maintains in Slurm; it deletes no others."""
     return f"{_MARK}{cluster}"
 
 
 def is_foreign(found: SlurmNode, mark: str) -> bool:
-    """Whether another cluster's plugin keeps it."""
+    """Whether another cluster's plugin maintains the node."""
     return found.comment.startswith(_MARK) and found.comment != mark
 
 
 def is_ours(found: SlurmNode, mark: str) -> bool:
-    """Whether it is ours to delete."""
+    """Whether this plugin may delete the node."""
     return found.external and (found.comment == mark or found.reason.startswith(_REMOVING))
 
 
 def is_busy(found: SlurmNode) -> bool:
-    """Whether jobs are on it."""
+    """Whether the node has jobs."""
     return bool(found.states & _BUSY) or found.allocated_cpus > 0
 
 
 def drained_by_us(found: SlurmNode) -> bool:
-    """Whether it is drained, with a reason that is ours: then it may be undrained."""
+    """Whether the node is drained with a reason of the plugin, so that the plugin may undrain it."""
     return found.drained and found.reason.startswith(REASON)
 
 
-# ------------------------------------------------------------------ what is to be done
+# ------------------------------------------------------------------ steps
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make the node."""
+    """Create the node."""
 
     spec: External
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Let it have no new jobs."""
+    """Drain the node, so that it gets no new jobs."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Undrain:
-    """End our drain."""
+    """End the plugin's drain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Change what can be changed; None is left as it is."""
+    """Change the given fields; None leaves a field unchanged."""
 
     topology: str | None = None
     comment: str | None = None
@@ -268,7 +272,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Take it out of Slurm. Where it has jobs by now, nothing after this is done."""
+    """Delete the node from Slurm. If it has jobs by then, the remaining steps are skipped."""
 
 
 Step = Create | Drain | Undrain | Change | Delete
@@ -277,31 +281,33 @@ Step = Create | Drain | Undrain | Change | Delete
 def steps(
     node: Node | None, found: SlurmNode | None, spec: External | None, *, mark: str, partitions: Collection[str]
 ) -> Sequence[Step]:
-    """What is to be done, in order, for one name in Slurm.
+    """The steps for one name in Slurm, in order.
 
-    `node` is the Kubernetes node of that name, if any; `spec` what it is to be where it is an external one.
-    Raises ValueError where a node of the name is in Slurm that must be left alone.
+    `node` is the Kubernetes node with that name, if any; `spec` is what an external node must be. Raises ValueError if
+    Slurm has a node with that name that the plugin must not change.
     """
     if found is None:
         return _made(node, spec, mark) if node is not None and spec is not None else ()
     if is_foreign(found, mark):
         if spec is not None:
-            raise ValueError(f"Slurm has a node {found.name} that another cluster keeps ({shown(found.comment)}): give "
-                             f"this one another name (label {NODE_NAME_LABEL})")  # fmt: skip
+            raise ValueError(
+                f"Slurm has a node {found.name} that another cluster maintains ({shown(found.comment)}): "
+                f"give this one another name (label {NODE_NAME_LABEL})"
+            )
         return ()
     if spec is None:
-        wanted = node is not None and is_external(node)  # as what, is not known
+        wanted = node is not None and is_external(node)  # but its spec is invalid
         return _removed(found) if is_ours(found, mark) and not wanted else _cordon(node, found)
     if not found.external:
-        raise ValueError(f"Slurm has a node {found.name} that is not external, but has a slurmd: it is left as it is: "
-                         f"take away the label {EXTERNAL_NODE_LABEL}, or the node from slurm.conf")  # fmt: skip
+        raise ValueError(f"Slurm has a node {found.name} that is not external, but has a slurmd: "
+                         f"remove the label {EXTERNAL_NODE_LABEL}, or remove the node from slurm.conf")  # fmt: skip
     why = spec.differs(found, partitions)
     if why and found.drained and not found.reason.startswith(REASON):
-        return ()  # somebody is at work on it, and a node made anew would not be drained
+        return ()  # an administrator drained it, and a new node would not be drained
     if why:
-        drain = () if found.drained else (Drain(f"{REASON} to be made anew: {why}"),)
-        anew = () if is_busy(found) else (Delete(), *_made(node, spec.kept(found, partitions), mark))
-        return (*drain, *anew)
+        drain = () if found.drained else (Drain(f"{REASON} to be replaced: {why}"),)
+        new = () if is_busy(found) else (Delete(), *_made(node, spec.keeping_features(found, partitions), mark))
+        return (*drain, *new)
     topology = spec.topology if spec.topology != found.topology else None
     comment = mark if not found.comment else None
     change = (Change(topology, comment),) if topology is not None or comment is not None else ()
@@ -319,7 +325,7 @@ def _removed(found: SlurmNode) -> Sequence[Step]:
 
 
 def _cordon(node: Node | None, found: SlurmNode) -> Sequence[Step]:
-    """Drain what is cordoned, undrain what is so no more; only where the drain is ours."""
+    """Drain a cordoned node; undrain a node that is no longer cordoned if the plugin drained it."""
     if node is None:
         return ()
     if node.spec.unschedulable:
@@ -332,10 +338,10 @@ def _unschedulable(node: Node) -> str:
 
 
 def missing_partitions(spec: External, found: SlurmNode) -> str:
-    """What to say where Slurm has the node with the right features, but not in its partitions; empty where it has."""
+    """Why Slurm does not have the node in all of its partitions, although its features match; empty if it has."""
     missing = [name for name in spec.partitions if name not in found.partitions]
     if not missing:
         return ""
-    return (f"Slurm has it in no partition {', '.join(missing)}: let slurm.conf have NodeSet={missing[0]} "
-            f"Feature={missing[0]} and PartitionName={missing[0]} Nodes={missing[0]}, and call scontrol "
+    return (f"it is not in Slurm's partition {', '.join(missing)}: add to slurm.conf NodeSet={missing[0]} "
+            f"Feature={missing[0]} and PartitionName={missing[0]} Nodes={missing[0]}, and run scontrol "
             "reconfigure")  # fmt: skip

@@ -1,1 +1,1 @@
-"""Slurm as the plugin sees it: the client of slurmrestd, its messages and errors, and the text formats of Slurm."""
+"""The client of slurmrestd: requests, responses and errors, and Slurm's text formats."""

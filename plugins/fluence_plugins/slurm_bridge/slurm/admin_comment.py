@@ -1,4 +1,4 @@
-"""The admin_comment of a placeholder job, which names the pods that it stands for."""
+"""The admin_comment of a placeholder job, which names the job's pods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fluence_plugins.slurm_bridge.slurm.model import JobComment
 from fluence_plugins.slurm_bridge.slurm.placeholder import PodIdentity
 
 COMMENT_CHARACTERS: Final = 1 << 20
-"""The longest admin_comment that is written or read."""
+"""The most characters of an admin_comment."""
 
 
 class _Comment(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -20,28 +20,26 @@ class _Comment(msgspec.Struct, frozen=True, omit_defaults=True):
     cluster: str = ""
 
 
-_read_comment = msgspec.json.Decoder(_Comment).decode
+_decode = msgspec.json.Decoder(_Comment).decode
 
 
-def written_comment(comment: JobComment) -> str:
-    """The text of an admin_comment. Raises: InvalidRequestError, where it would be too long to be read again."""
+def encode_comment(comment: JobComment) -> str:
+    """Encode an admin_comment. Raises InvalidRequestError if it is too long."""
     uids = tuple(pod.uid for pod in comment.pods)
     wire = _Comment(tuple(pod.key for pod in comment.pods), uids if any(uids) else (), comment.cluster)
     text = msgspec.json.encode(wire).decode()
     if len(text) > COMMENT_CHARACTERS:
-        what = (
-            f"the names of its {len(uids)} pods have {len(text)} characters, a job's comment has {COMMENT_CHARACTERS}"
-        )
+        what = f"the comment with its {len(uids)} pods has {len(text)} characters, the limit is {COMMENT_CHARACTERS}"
         raise InvalidRequestError("job", 0, what)
     return text
 
 
-def read_comment(text: str) -> JobComment | None:
-    """What an admin_comment says, or None where no slurm-bridge can have written it: anybody may write one."""
+def decode_comment(text: str) -> JobComment | None:
+    """Decode an admin_comment; None if no slurm-bridge wrote it. Any user can write an admin_comment."""
     if not text.startswith("{") or len(text) > COMMENT_CHARACTERS:
         return None
     try:
-        wire = _read_comment(text)
+        wire = _decode(text)
     except DECODE_ERRORS:
         return None
     uids = wire.uids or ("",) * len(wire.pods)

@@ -1,10 +1,10 @@
-"""Slurm's REST API, as far as the plugin needs it: calls in, typed values and errors out.
+"""The client of Slurm's REST API: calls in, typed values and errors out.
 
-A call ends within its limit of time, with its retries. What only reads or deletes is tried again where Slurm was not
-reached, or failed; what writes only where it cannot have been carried out: else who called looks first.
+A call ends within its timeout, including its retries. If Slurm is unreachable or fails, the client retries reads and
+deletions. It retries other writes only if Slurm cannot have executed them; otherwise the caller must check the outcome.
 
-Shown against slurmctld and slurmrestd 26.05 in v0.0.44 and v0.0.43, and in v0.0.42 what that has (tests/slurm): before
-v0.0.44 no nodes are made, and v0.0.42 knows no external jobs, so that nothing is submitted in it.
+Tested with slurmctld and slurmrestd 26.05 in v0.0.44 and v0.0.43, and in v0.0.42 as far as it goes (tests/slurm).
+Before v0.0.44 the API creates no nodes. v0.0.42 has no external jobs, so the client cannot submit jobs in it.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ _NO_CONTROLLER: Final = frozenset({502, 504})
 
 
 class SlurmClient:
-    """Calls of one Slurm. An async context; calls may run beside each other.
+    """The client of one Slurm, an async context manager. Calls may run concurrently.
 
-    Every call raises UnavailableError and TokenError, and SlurmError where Slurm refuses it in a way not named there.
+    Every call raises UnavailableError and TokenError, and SlurmError for refusals that its docstring does not name.
     """
 
     def __init__(
@@ -79,33 +79,33 @@ class SlurmClient:
     # ---------------------------------------------------------------- jobs
 
     async def ping(self) -> None:
-        """Return if slurmctld serves, and takes the token."""
+        """Return if slurmctld serves requests and accepts the token."""
         answer = await self._call("GET", "ping/", messages.PingAnswer)
         if not any(ping.responding or ping.pinged == "UP" for ping in answer.pings or ()):
-            # With a token that it does not take slurmctld is said to be down: what else is asked tells the two apart.
+            # If slurmctld rejects the token, the ping reports slurmctld as down: another request distinguishes the two.
             with suppress(UnavailableError):
                 await self.partitions()
-            raise UnavailableError("GET ping/", "slurmctld does not answer", sent=False)
+            raise UnavailableError("GET ping/", "slurmctld does not respond", sent=False)
 
     async def jobs(self, since: int = 0) -> JobList:
-        """Every job that Slurm knows; with the `last_update` of an earlier list nothing, unless there was a change.
+        """All jobs that Slurm knows; with the `last_update` of an earlier list as `since`, none if nothing has changed.
 
-        Slurm counts in whole seconds, and a change in the very second of a list may have come after it. So that one is
-        asked for again, and `changed` may be true though nothing is new.
+        Slurm's times have a resolution of one second: a job may change in the second of a list, but after it. So the
+        client asks for changes since one second earlier, and `changed` may be true although nothing is new.
         """
         query = f"?update_time={since - 1}" if since > 1 else ""
         answer = await self._call("GET", f"jobs/{query}", messages.JobsAnswer, limit=LIST_BYTES)
         listed = self._listed(f"GET jobs/{query}", "jobs", answer.jobs)
         if not listed and not answer.updated:
             if not query:
-                raise self._odd("GET jobs/", "it has no time")
+                raise self._odd("GET jobs/", "it has no last_update")
             return JobList((), since, changed=False)
         found, unreadable = messages.jobs_of(listed)
         self._log_unreadable("job", unreadable)
         return JobList(found, answer.updated, unreadable=unreadable)
 
     async def job(self, job_id: int) -> Job | None:
-        """The job, or None where Slurm knows none of this number: it forgets them some time after their end."""
+        """The job; None if Slurm does not know it. Slurm forgets a job some time after its end."""
         path = f"job/{job_id}"
         try:
             answer = await self._call("GET", path, messages.JobsAnswer)
@@ -118,13 +118,14 @@ class SlurmClient:
             raise self._odd(f"GET {path}", unreadable[0].why)
         right = next((job for job in found if job.job_id == job_id), None)
         if right is None:
-            raise self._odd(f"GET {path}", "it has another job, or none")
+            raise self._odd(f"GET {path}", "it does not contain the job")
         return right
 
     async def submit(self, job: Placeholder, defaults: JobDefaults, candidates: Sequence[str]) -> int:
-        """Ask for the job and return its number. `candidates`: the nodes that Slurm is to choose from.
+        """Submit the job and return its number. `candidates`: the nodes that Slurm chooses from.
 
-        Raises: InvalidRequestError. After an UnavailableError that was `sent` it may be there: look, before another.
+        Raises InvalidRequestError. After an UnavailableError with `sent`, the job may exist: look for it before you
+        submit it again.
         """
         body = msgspec.json.encode(messages.SubmitMessage(messages.job_message(job, defaults, candidates)))
         request = "POST job/submit"
@@ -136,21 +137,23 @@ class SlurmClient:
         if not answer.job_id:
             self._raise_for(request, raw, answer)
             if not answer.warnings:
-                raise self._odd(request, "it has neither a job nor an error")
-            said = "; ".join(warning.description or "" for warning in answer.warnings)
-            raise InvalidRequestError(request, 0, f"Slurm has made no job: {said}")
+                raise self._odd(request, "it contains neither a job nor an error")
+            warnings = "; ".join(warning.description or "" for warning in answer.warnings)
+            raise InvalidRequestError(request, 0, f"Slurm created no job: {warnings}")
         if answer.errors:
-            # Made all the same, but not as it was asked for: some field was not understood.
+            # Slurm created the job, but did not understand a field.
             await self.cancel(answer.job_id)
             self._raise_for(request, raw, answer)
         for warning in answer.warnings or ():
-            _log.info("slurm warns of a job", job_id=answer.job_id, warning=errors.one_line(warning.description or ""))
+            _log.info(
+                "Slurm warns about a job", job_id=answer.job_id, warning=errors.one_line(warning.description or "")
+            )
         return answer.job_id
 
     async def update(self, job_id: int, job: Placeholder, defaults: JobDefaults, candidates: Sequence[str]) -> None:
-        """Make the pending job as `job` has it; what that leaves to Slurm's defaults stays as it is.
+        """Change the pending job to `job`; what `job` leaves to Slurm's defaults stays unchanged.
 
-        Raises: JobNotPendingError, where it has started, ended or gone; InvalidRequestError.
+        Raises JobNotPendingError if it has started, ended or gone; InvalidRequestError.
         """
         path = f"job/{job_id}"
         request = f"POST {path}"
@@ -169,26 +172,26 @@ class SlurmClient:
                 raise errors.of_number(request, result.error_code, text, token_file=self._settings.token_file)
 
     async def cancel(self, job_id: int) -> None:
-        """End the job. One that has ended, or that Slurm does not know, is as good."""
+        """Cancel the job. Returns also if the job has ended or Slurm does not know it."""
         path = f"job/{job_id}"
         try:
             answer = await self._call("DELETE", path, messages.CancelAnswer)
         except SlurmError as refused:
-            if refused.number in _AS_GOOD:
+            if refused.number in _ENDED:
                 return
             raise
         except TokenError:
-            # Without slurmctld, slurmrestd says of a cancellation that it is not permitted.
+            # If slurmctld is down, slurmrestd reports that a cancellation is not permitted.
             await self.ping()
             raise
         for result in self._listed(f"DELETE {path}", "status", answer.status):
             number = result.error.code if result.error is not None else None
-            if result.error is not None and number and number not in _AS_GOOD:
+            if result.error is not None and number and number not in _ENDED:
                 text = result.error.message or result.error.string or ""
                 raise errors.of_number(f"DELETE {path}", number, text, token_file=self._settings.token_file)
 
     async def resources(self, job_id: int) -> tuple[NodeShare, ...]:
-        """What the job has on each of its nodes; nothing where it has none, or is not there any more."""
+        """What the job has on each of its nodes; empty if it has no nodes or is gone."""
         path = f"{'job' if self._settings.api_version in _WITHOUT_RESOURCES else 'resources'}/{job_id}"
         try:
             if path.startswith("job/"):
@@ -206,14 +209,14 @@ class SlurmClient:
     # ---------------------------------------------------------------- nodes
 
     async def nodes(self) -> tuple[SlurmNode, ...]:
-        """Every node that Slurm has."""
+        """All nodes of Slurm."""
         answer = await self._call("GET", "nodes/", messages.NodesAnswer, limit=LIST_BYTES)
         found, unreadable = messages.nodes_of(self._listed("GET nodes/", "nodes", answer.nodes))
         self._log_unreadable("node", unreadable)
         return found
 
     async def create_node(self, conf: str) -> None:
-        """Make a node by its line of configuration: `NodeName=… State=External …`. Raises: NodeExistsError."""
+        """Create a node from its line of configuration: `NodeName=… State=External …`. Raises NodeExistsError."""
         await self._call("POST", "new/node/", messages.Envelope, msgspec.json.encode({"node_conf": conf}))
 
     async def update_node(
@@ -227,15 +230,15 @@ class SlurmClient:
         comment: str | None = None,
         gres: str | None = None,
     ) -> None:
-        """Change what is given; state: DRAIN (with a reason), UNDRAIN, … No features are no change of them.
+        """Change the given fields; state: DRAIN (with a reason), UNDRAIN, … Slurm ignores an empty list of features.
 
-        Raises: UnknownNodeError.
+        Raises UnknownNodeError.
         """
         message = messages.NodeMessage(
             state=None if state is None else (state,),
             reason=reason,
             features=None if features is None else tuple(features),
-            # Else those that the node has as active ones may not be taken from it.
+            # Otherwise Slurm may refuse to remove features that are active.
             features_act=None if features is None else tuple(features),
             topology_str=topology,
             comment=comment,
@@ -244,7 +247,7 @@ class SlurmClient:
         await self._call("POST", f"node/{quote(name, safe='')}", messages.Envelope, msgspec.json.encode(message))
 
     async def delete_node(self, name: str) -> None:
-        """Take the node out of Slurm. One that it does not know is as good. Raises: NodeBusyError."""
+        """Delete the node from Slurm. Returns also if Slurm does not know it. Raises NodeBusyError."""
         try:
             await self._call("DELETE", f"node/{quote(name, safe='')}", messages.Envelope)
         except errors.UnknownNodeError:
@@ -267,7 +270,7 @@ class SlurmClient:
         return answer
 
     async def _send(self, method: Method, path: str, body: bytes | None = None, *, limit: int = ANSWER_BYTES) -> Answer:
-        """The answer, of the first attempt that was one. Raises: UnavailableError, TokenError."""
+        """The response of the first attempt that got one. Raises UnavailableError, TokenError."""
         attempt = 0
         request = f"{method} {path}"
         sent = Sent()
@@ -283,21 +286,22 @@ class SlurmClient:
                     attempt += 1
                     sent.yes = sent.yes and method != "POST"
         except TimeoutError:
-            what = f"no answer in {self._settings.timeout_seconds:g} s"
+            what = f"no response in {self._settings.timeout_seconds:g} s"
             raise UnavailableError(request, what, sent=sent.yes) from None
 
     async def _attempt(self, method: Method, path: str, body: bytes | None, sent: Sent, limit: int) -> Answer:
         answer = await self._transport.exchange(method, path, body, sent, limit=limit)
         if answer.status in _TOKEN_REFUSED or answer.status >= 500:
-            # Of a line of configuration that it cannot read Slurm says no more: that is an answer.
+            # If Slurm cannot read a line of configuration, its error has no number, but is still an answer.
             unspecified = method != "POST" or path.startswith("job/")
             self._raise_unavailable(f"{method} {path}", answer, unspecified=unspecified)
         return answer
 
     def _raise_unavailable(self, request: str, answer: Answer, *, unspecified: bool) -> None:
-        """Raise what makes another attempt sensible, or needless. Any other error has a number, and is an answer.
+        """Raise TokenError, or UnavailableError if another attempt may help. Any other error is an answer.
 
-        unspecified: whether an error without a number is such, too: slurmrestd has none of a lost slurmctld, sometimes.
+        unspecified: whether an error without a number is one of these, too: slurmrestd sometimes gives no number if it
+        has lost slurmctld.
         """
         try:
             found = msgspec.json.decode(answer.body, type=messages.Envelope).errors or []
@@ -309,7 +313,7 @@ class SlurmClient:
             if isinstance(error, TokenError | UnavailableError):
                 raise error
         if answer.status in _TOKEN_REFUSED:
-            raise TokenError(self._settings.token_file, f"{request}: slurmrestd does not take it ({answer.status})")
+            raise TokenError(self._settings.token_file, f"{request}: slurmrestd rejects it ({answer.status})")
         if first is None or ((first.error_number or 0) <= 0 and unspecified):
             what = f": {first.text}" if first is not None else ""
             raise UnavailableError(request, _failed(answer.status) + what, sent=True)
@@ -336,35 +340,37 @@ class SlurmClient:
             raise self._odd(request, "it has no list of errors")
 
     def _listed(self, request: str, field: str, items: list[_Item] | None) -> list[_Item]:
-        """What is not there is no empty list: whose job is missing in one is taken to have none any more."""
+        """The items. A missing list is an error: an empty list would mean that all jobs are gone."""
         if items is None:
             raise self._odd(request, f"it has no {field}")
         return items
 
     def _no_such_path(self, request: str) -> UnavailableError:
         version = self._settings.api_version
-        return UnavailableError(request, f"slurmrestd does not serve this in {version}: choose apiVersion", sent=False)
+        return UnavailableError(
+            request, f"slurmrestd does not serve this path in {version}: choose another apiVersion", sent=False
+        )
 
     def _odd(self, request: str, why: str) -> UnavailableError:
-        return UnavailableError(request, f"the answer is not as slurmrestd's are: {why}", sent=True)
+        return UnavailableError(request, f"unexpected response: {why}", sent=True)
 
     def _log_unreadable(self, what: str, unreadable: Sequence[Unreadable]) -> None:
         for item in unreadable[:8]:
-            _log.warning(f"slurm lists a {what} that cannot be read", key=item.key, why=item.why)
+            _log.warning(f"cannot read a {what} in Slurm's list", key=item.key, why=item.why)
 
     def _wait(self, attempt: int) -> float:
-        """Twice as long each time, and never the same for two."""
+        """Exponential backoff with jitter."""
         return float(min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempt) * (0.5 + self._chance() / 2))
 
 
 def _failed(status: int) -> str:
-    return f"slurmrestd answered {status}" + (": slurmctld does not answer" if status in _NO_CONTROLLER else "")
+    return f"slurmrestd returned {status}" + (": slurmctld does not respond" if status in _NO_CONTROLLER else "")
 
 
-_AS_GOOD: Final = frozenset({errors.UNKNOWN_JOB, 2021, 2084})
-"""Of a cancellation: unknown, already done, finished."""
+_ENDED: Final = frozenset({errors.UNKNOWN_JOB, 2021, 2084})
+"""Errors of a cancellation that mean that the job has already ended: unknown, already done, finished."""
 
 
 def _first(found: Sequence[messages.ErrorItem]) -> messages.ErrorItem | None:
-    """The error that says most: one with a number of Slurm's, where there is one."""
+    """The most specific error: the first one with a number, if there is one."""
     return next((error for error in found if (error.error_number or 0) > 0), next(iter(found), None))

@@ -1,6 +1,6 @@
-"""What can go wrong between this plugin and Slurm, by what may be done about it.
+"""The errors of requests to Slurm, by what the caller can do about them.
 
-Numbers and names are those of Slurm's slurm_errno.h (26.05): an answer carries the number, and a text for people.
+The numbers and names are those of Slurm's slurm_errno.h (26.05). A response contains the number and a text.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import msgspec
 from session_scheduler.errors import FluenceError, plain
 
 DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""What decoding raises: the last where somebody nests brackets by the thousand."""
+"""What decoding raises; RecursionError comes from brackets that are nested by the thousand."""
 _CUT: Final = 300
-"""The characters of a server's text that a message shows."""
+"""How many characters of a server's text a message shows."""
 
 NAMES: Final = {
     1: "EPERM", 1007: "SLURM_PROTOCOL_AUTHENTICATION_ERROR", 2000: "ESLURM_INVALID_PARTITION_NAME",
@@ -40,7 +40,7 @@ NAMES: Final = {
     2180: "ESLURM_INVALID_NODE_STATE_TRANSITION", 2189: "ESLURM_INVALID_EXTERNAL_JOB",
     9000: "ESLURM_REST_INVALID_QUERY", 9202: "ESLURM_DATA_CONV_FAILED", 9207: "ESLURM_DATA_FLAGS_INVALID",
 }  # fmt: skip
-"""Of the numbers that requests of this plugin can meet."""
+"""The names of the errors that the plugin's requests can meet."""
 
 UNKNOWN_JOB: Final = 2017
 UNKNOWN_NODE: Final = 2018
@@ -48,12 +48,12 @@ NODE_BUSY: Final = 2016
 NODE_EXISTS: Final = 2168
 NOT_RUNNING: Final = 2085
 _TOKEN: Final = frozenset({1, 1007, 2002, 2010, 9008, *range(6000, 6100)})
-"""Authentication, and a token whose user may not do what is asked: of that, 2010 says that the user is invalid."""
+"""Authentication fails, or the token's user lacks a permission; 2010 reports that the user is invalid."""
 _NOT_PENDING: Final = frozenset({2021, 2073, 2083, 2084, 2086})
 _CONTROLLER: Final = frozenset({*range(1000, 1900), 2027, 5003, 5004, 5005}) - _TOKEN
-"""What slurmrestd answers where it has no good connection to slurmctld."""
+"""Errors of slurmrestd if it has no working connection to slurmctld."""
 _NOT_SENT: Final = frozenset({1001, 1800, 2027})
-"""Of these, those that say that slurmctld was not reached or does not serve: nothing was carried out."""
+"""The errors among them which show that slurmctld was not reached or does not serve: it executed nothing."""
 _INVALID: Final = frozenset(
     {2000, 2001, 2003, 2004, 2005, 2006, 2014, 2025, 2029, 2044, 2045, 2048, 2051, 2052, 2053, 2057, 2066, 2069, 2072}
     | {2099, 2102, 2114, 2115, 2119, 2122, 2134, 2163, 2164, 2165, 2166, 2167, 2189, *range(9000, 9400)}
@@ -61,9 +61,9 @@ _INVALID: Final = frozenset(
 
 
 class SlurmError(FluenceError):
-    """Slurm refused a request. `number` and `name` are Slurm's own; `text` is what it says.
+    """Slurm refused a request. `number` and `name` identify Slurm's error; `text` is its text.
 
-    0 where there is no number: Slurm was not asked, for it could not have done it, or said nothing that has one.
+    The number is 0 if Slurm's error has none, or if the request was not sent because Slurm could not execute it.
     """
 
     def __init__(self, request: str, number: int, text: str) -> None:
@@ -71,56 +71,56 @@ class SlurmError(FluenceError):
         self.name = NAMES.get(number, "")
         self.text = one_line(text)
         known = f"{self.name} ({number})" if self.name else f"error {number}"
-        said = f"Slurm says: {self.text or 'nothing more'} [{known}]" if number else self.text
-        super().__init__(f"{request}: {said}")
+        answer = f"Slurm says: {self.text or 'nothing more'} [{known}]" if number else self.text
+        super().__init__(f"{request}: {answer}")
 
 
 class JobNotPendingError(SlurmError):
-    """A job to be updated has started, ended or gone meanwhile: read it again."""
+    """The job has started, ended or gone, and cannot be updated: read it again."""
 
 
 class InvalidRequestError(SlurmError):
-    """Slurm does not know what the request names, or could never give it: unchanged it will not be taken."""
+    """The request names something that Slurm does not know or could never provide: it fails until it is changed."""
 
 
 class UnknownNodeError(InvalidRequestError):
-    """Slurm has no node of a name that the request has."""
+    """Slurm has no node with a name in the request."""
 
 
 class NodeBusyError(SlurmError):
-    """A node has jobs: it cannot be deleted."""
+    """The node has jobs and cannot be deleted."""
 
 
 class NodeExistsError(SlurmError):
-    """Slurm has a node of this name already."""
+    """Slurm already has a node with this name."""
 
 
 class UnavailableError(FluenceError):
-    """Slurm was not reached, did not answer in time, or not as slurmrestd does: try again later.
+    """Slurm was not reached, did not respond in time, or sent an unexpected response: retry later.
 
-    `sent`: whether the request may have been carried out.
+    `sent`: whether Slurm may have executed the request.
     """
 
     def __init__(self, request: str, what: str, *, sent: bool) -> None:
         self.sent = sent
-        super().__init__(f"{request}: {one_line(what)}" + (": it may have been carried out" if sent else ""))
+        super().__init__(f"{request}: {one_line(what)}" + (": Slurm may have executed the request" if sent else ""))
 
 
 class TokenError(FluenceError):
-    """There is no token, or Slurm does not take it."""
+    """There is no token, or Slurm rejects it."""
 
     def __init__(self, file: str, what: str) -> None:
-        super().__init__(f"token file {plain(file)}: {what}: write a valid one there (scontrol token)")
+        super().__init__(f"token file {plain(file)}: {what}: write a valid token to the file (scontrol token)")
 
 
 def of_number(request: str, number: int, text: str, *, token_file: str) -> FluenceError:
-    """What an answer with an error of this number means."""
+    """The exception for an error number."""
     if number in _TOKEN:
         name = NAMES.get(number, f"error {number}")
-        return TokenError(token_file, f"{request}: Slurm does not take it: {one_line(text)} [{name}]")
+        return TokenError(token_file, f"{request}: Slurm rejects it: {one_line(text)} [{name}]")
     if number in _CONTROLLER:
         return UnavailableError(
-            request, f"slurmctld does not answer: {one_line(text)} [{number}]", sent=number not in _NOT_SENT
+            request, f"slurmctld does not respond: {one_line(text)} [{number}]", sent=number not in _NOT_SENT
         )
     if number == UNKNOWN_NODE:
         return UnknownNodeError(request, number, text)
@@ -134,6 +134,6 @@ def of_number(request: str, number: int, text: str, *, token_file: str) -> Fluen
 
 
 def one_line(text: str) -> str:
-    """What a server wrote, printable and cut."""
+    """A server's text as one printable line of limited length."""
     words = " ".join("".join(c if c.isprintable() else " " for c in text[: 2 * _CUT]).split())
     return words if len(words) <= _CUT else words[: _CUT - 1] + "…"

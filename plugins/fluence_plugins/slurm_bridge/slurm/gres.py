@@ -1,8 +1,8 @@
-"""Generic resources (GPUs above all) as Slurm takes them: `gres/name:type=count`, with commas between.
+"""Generic resources (GRES, mostly GPUs) in Slurm's format: `gres/name:type=count`, separated by commas.
 
-Slurm tells names and types apart by case, and refuses what has a colon before the count without the `gres` in front
-(2115). `GPU:V100:2` and whatever else Slurm's commands know is therefore written anew; where the nodes have a name or
-a type that differs in case only, that one is meant.
+Slurm distinguishes names and types by case, and rejects a colon before the count unless the text starts with `gres`
+(2115). So this module rewrites `GPU:V100:2` and the other formats of Slurm's commands. If the nodes have a name or type
+that differs only in case, it uses that one.
 Source: slurmctld 26.05 itself; slurm-bridge 1.2.1, internal/utils/slurmjobir/slurmjobir.go for resources of pods.
 """
 
@@ -17,36 +17,36 @@ from session_scheduler.errors import shown
 from session_scheduler.model.quantity import LARGEST
 
 DEFAULT_RESOURCES: Final[Mapping[str, str]] = {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu"}
-"""Extended resources of pods, each with what it is in Slurm: a name, or `name:type`."""
+"""The extended resources of pods, with the GRES of each in Slurm: `name` or `name:type`."""
 DEVICE_CLASS: Final = "deviceclass.resource.kubernetes.io/"
-"""Before the name of a DeviceClass where it is asked for as an extended resource: a GPU of that type."""
+"""The prefix of an extended resource that requests devices of a DeviceClass: GPUs of that type."""
 CPU_CLASS: Final = DEVICE_CLASS + "dra.cpu"
-"""But this one is for CPUs."""
+"""The extended resource for the DeviceClass of CPUs."""
 
 Known = Collection[tuple[str, str]]
-"""Names and types that the nodes have; without a type it is empty."""
+"""The names and types that the nodes have; the type may be empty."""
 
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}")
 _COUNT = re.compile(r"([0-9]{1,15})([kKmMgGtTpP]?)")
 _PREFIX = re.compile(r"gres[/:]", re.IGNORECASE)
-_REMEDY = "write name:type:count or gres/name:type=count, with commas between, as gres/gpu:v100=2"
+_REMEDY = "write name:type:count or gres/name:type=count, separated by commas, such as gres/gpu:v100=2"
 
 
 @dataclass(frozen=True, slots=True)
 class Gres:
-    """One resource and how many of it a node must have."""
+    """A resource, and how much of it a node must have."""
 
     name: str
     type: str = ""
     count: str = "1"
-    """With the K, M, G, T or P (of 1024) that it was written with."""
+    """Including its suffix K, M, G, T or P (powers of 1024), if any."""
 
     def __str__(self) -> str:
         return f"gres/{self.name}:{self.type}={self.count}" if self.type else f"gres/{self.name}={self.count}"
 
 
 def parse(text: str) -> tuple[Gres, ...]:
-    """What a text asks for, in its order; nothing for `none`. Raises ValueError with what is wrong and the remedy."""
+    """Parse a list of GRES; empty for `none`. Raises ValueError with the problem and the remedy."""
     if text.lower() == "none":
         return ()
     found = tuple(_one(part.strip()) for part in text.split(",") if part.strip())
@@ -64,24 +64,24 @@ def _one(text: str) -> Gres:
         count = fields.pop() if len(fields) > 1 and _COUNT.fullmatch(fields[-1]) else "1"
     number = _COUNT.fullmatch(count)
     if number is None or len(fields) > 2 or not all(_WORD.fullmatch(field) for field in fields):
-        raise ValueError(f"{shown(text)} is no generic resource: {_REMEDY}")
+        raise ValueError(f"expected a generic resource, got {shown(text)}: {_REMEDY}")
     return Gres(fields[0], fields[1] if len(fields) > 1 else "", f"{int(number[1])}{number[2].upper()}")
 
 
 def _check(found: Sequence[Gres]) -> None:
-    """Slurm takes the last of two equal ones, and refuses a name both with and without a type (2119)."""
+    """Reject duplicates, of which Slurm would use the last one, and a name both with and without a type (2119)."""
     kinds = [(one.name.lower(), one.type.lower()) for one in found]
     for name, type_ in kinds:
         if kinds.count((name, type_)) > 1:
-            raise ValueError(f"{name}{':' if type_ else ''}{type_} is asked for twice: name each resource once")
+            raise ValueError(f"{name}{':' if type_ else ''}{type_} is requested twice: name each resource once")
         if type_ and (name, "") in kinds:
-            raise ValueError(f"{name} is asked for with and without a type, which Slurm refuses: always name the type")
+            raise ValueError(f"{name} is requested with and without a type, which Slurm rejects: always name the type")
 
 
-def written(found: Iterable[Gres], known: Known = ()) -> str:
-    """As Slurm takes it, in the case that the nodes know; what they do not know as it is.
+def to_text(found: Iterable[Gres], known: Known = ()) -> str:
+    """Format GRES for Slurm. A name or type that differs from the nodes' only in case is replaced by theirs.
 
-    A name that is not in lower case is none that Slurm is told by anybody else: all of it becomes lower case then.
+    If the nodes do not have it, it stays as it is; if the name contains upper case, both become lower case.
     """
     return ",".join(str(_in_case(one, known)) for one in found)
 
@@ -100,7 +100,7 @@ def _matching(word: str, known: Collection[str], *, lower: bool) -> str:
 
 
 def known_of(nodes: Iterable[str]) -> frozenset[tuple[str, str]]:
-    """The names and types in what nodes say they have: `gpu:v100:2(S:0-1),shard:4`. What is odd is left out."""
+    """The names and types in the nodes' GRES: `gpu:v100:2(S:0-1),shard:4`. Invalid parts are skipped."""
     found = set()
     for text in nodes:
         for part in re.sub(r"\([^)]*\)", "", text).split(","):
@@ -116,9 +116,10 @@ def known_of(nodes: Iterable[str]) -> frozenset[tuple[str, str]]:
 
 
 def of_pods(pods: Iterable[Mapping[str, int]], resources: Mapping[str, str] = DEFAULT_RESOURCES) -> tuple[Gres, ...]:
-    """What the pod with the most of it needs of each, from what each pod needs of all resources, by name.
+    """The GRES of a job's nodes: of each GRES, the most that one pod needs. Each item of `pods` maps resources to
+    amounts.
 
-    Raises ValueError where Slurm takes no such job.
+    Raises ValueError if Slurm would reject the job.
     """
     most: dict[tuple[str, str], int] = {}
     for needs in pods:
@@ -130,7 +131,7 @@ def of_pods(pods: Iterable[Mapping[str, int]], resources: Mapping[str, str] = DE
 
 
 def _of_pod(needs: Mapping[str, int], resources: Mapping[str, str]) -> dict[tuple[str, str], int]:
-    """Resources that are one in Slurm are added up."""
+    """Add up the resources that are one GRES in Slurm."""
     total: dict[tuple[str, str], int] = {}
     for resource, amount in needs.items():
         name = resources.get(resource, "")

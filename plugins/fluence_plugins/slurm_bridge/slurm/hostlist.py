@@ -1,6 +1,6 @@
-"""Slurm's short way to write many node names, `k8s-[0-3,7],a[01-03]b`, and the names that it stands for.
+"""Expands Slurm's host lists, `k8s-[0-3,7],a[01-03]b`, into node names.
 
-What is read here was written by a server, so it is bounded: a few bytes can stand for any number of names.
+A server writes these texts, and a few bytes can expand to any number of names, so all sizes are limited.
 Source: the man pages of slurm.conf (NodeName) and scontrol (show hostnames).
 """
 
@@ -15,41 +15,43 @@ from typing import Final
 from session_scheduler.errors import FluenceError, shown
 
 NAMES: Final = 100_000
-"""The most names that a text may stand for."""
+"""The most names that a text may expand to."""
 _CHARACTERS: Final = 4 << 20
 _PIECES: Final = 16
-"""The most brackets, and texts between them, in a name."""
+"""The most pieces of a name, in brackets and between them."""
 _DIGITS: Final = 18
 _PIECE: Final = re.compile(r"\[([^\[\]]*)\]|([^\[\],\s]+)")
 _RANGE: Final = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 
 
 class HostlistError(FluenceError):
-    """A text is no list of node names, or stands for too many."""
+    """A text is not a valid host list, or expands to too many names."""
 
     def __init__(self, text: str, what: str) -> None:
         super().__init__(f"list of nodes {shown(text)}: {what}")
 
 
 def expand(text: str, *, limit: int = NAMES) -> tuple[str, ...]:
-    """The names in Slurm's order: of several brackets in a name the last runs fastest. Raises: HostlistError."""
+    """The names in Slurm's order: with several brackets in a name, the last one varies fastest.
+    Raises HostlistError.
+    """
     if len(text) > _CHARACTERS:
-        raise HostlistError(text, f"it has {len(text)} characters, {_CHARACTERS} are the most that is read")
+        raise HostlistError(text, f"it has {len(text)} characters, the limit is {_CHARACTERS}")
     names: list[str] = []
     for pieces in _words(text):
         ranges = [_ranges(piece, text) for piece in pieces]
         if len(names) + prod(sum(len(numbers) for numbers, _ in piece) for piece in ranges) > limit:
-            raise HostlistError(text, f"it stands for more than {limit} names")
+            raise HostlistError(text, f"it expands to more than {limit} names")
         names.extend(map("".join, product(*map(_texts, ranges))))
     return tuple(names)
 
 
 _Ranges = Sequence[tuple[range, int | str]]
-"""Numbers and the width that they are filled to with zeros; or one number and the text that stands there."""
+"""Numbers and the width to which they are padded with zeros; or a single number, and the literal text of a piece."""
 
 
 def _words(text: str) -> Iterator[list[re.Match[str]]]:
-    """Each name of the list, as its pieces in brackets and between them."""
+    """Each name of the list, split into its pieces in brackets and between them."""
     at = 0
     while at < len(text):
         pieces: list[re.Match[str]] = []
@@ -57,11 +59,11 @@ def _words(text: str) -> Iterator[list[re.Match[str]]]:
             pieces.append(piece)
             at = piece.end()
         if at < len(text) and text[at] != ",":
-            raise HostlistError(text, f"{shown(text[at])} at character {at + 1} begins neither a name nor a bracket")
+            raise HostlistError(text, f"expected a name or a bracket at character {at + 1}, got {shown(text[at])}")
         if not pieces or (at + 1 == len(text)):
             raise HostlistError(text, f"a name is missing at character {at + 1}")
         if len(pieces) > _PIECES:
-            raise HostlistError(text, f"a name of it has more than {_PIECES} parts")
+            raise HostlistError(text, f"a name has more than {_PIECES} parts")
         yield pieces
         at += 1
 
@@ -76,7 +78,7 @@ def _ranges(piece: re.Match[str], text: str) -> _Ranges:
 def _range(part: str, text: str) -> tuple[range, int]:
     found = _RANGE.fullmatch(part)
     if found is None:
-        raise HostlistError(text, f"{shown(part)} in brackets is neither a number nor a range of numbers")
+        raise HostlistError(text, f"expected a number or a range in brackets, got {shown(part)}")
     first, last = found[1], found[2] or found[1]
     if max(len(first), len(last)) > _DIGITS:
         raise HostlistError(text, f"{shown(part)} has more than {_DIGITS} digits")

@@ -1,10 +1,10 @@
-"""The messages of slurmrestd: requests out of placeholders, answers into the model.
+"""The messages of slurmrestd: encodes requests from placeholders, decodes responses into the model.
 
-Of an answer only the fields that are used are named, all others are skipped unread. Lists are read item by item: one
-that is not as the schema has it hides no other. Optional numbers are `{"set":true,"infinite":false,"number":N}`.
+Only the fields that the plugin uses are declared; the decoder skips the others. Lists are decoded item by item, so that
+one invalid item does not hide the others. Optional numbers are `{"set":true,"infinite":false,"number":N}`.
 
-Source: the schema that slurmrestd publishes at /openapi/v3, of Slurm 26.05, for v0.0.44. For v0.0.43 it has the same
-fields and neither /new/node nor /resources; for v0.0.42 it lacks the flag EXTERNAL_JOB, and a node's topology, too.
+Source: the schema that slurmrestd of Slurm 26.05 publishes at /openapi/v3, for v0.0.44. v0.0.43 has the same fields,
+but neither /new/node nor /resources; v0.0.42 also lacks the flag EXTERNAL_JOB and a node's topology.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from fluence_plugins.slurm_bridge.slurm import hostlist
-from fluence_plugins.slurm_bridge.slurm.admin_comment import read_comment, written_comment
+from fluence_plugins.slurm_bridge.slurm.admin_comment import decode_comment, encode_comment
 from fluence_plugins.slurm_bridge.slurm.errors import DECODE_ERRORS, one_line
 from fluence_plugins.slurm_bridge.slurm.model import EXTERNAL, Job, JobComment, JobDefaults, SlurmNode, Unreadable
 from fluence_plugins.slurm_bridge.slurm.placeholder import Placeholder
@@ -31,7 +31,7 @@ class Number(msgspec.Struct, frozen=True, omit_defaults=False):
     number: int | float = 0
 
     def value(self) -> int | None:
-        """The number, or None where it is none, or infinite."""
+        """The number; None if it is not set or infinite."""
         return int(self.number) if self.set and not self.infinite else None
 
 
@@ -43,7 +43,7 @@ def _value(number: _Numeric) -> int | None:
 
 
 def _time(number: _Numeric) -> int | None:
-    """Slurm says 0 for a time that it does not know."""
+    """A time. Slurm writes 0 for an unknown one."""
     return _value(number) or None
 
 
@@ -51,7 +51,7 @@ def _time(number: _Numeric) -> int | None:
 
 
 class JobMessage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """job_desc_msg, as far as it is used. What is None or empty is not sent."""
+    """job_desc_msg with the fields that the plugin uses. None and empty fields are not sent."""
 
     name: str
     admin_comment: str
@@ -87,7 +87,9 @@ class SubmitMessage(msgspec.Struct, frozen=True):
 
 
 class NodeMessage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """update_node_msg, as far as it is used. None is not sent. Slurm takes no features for no change of them."""
+    """update_node_msg with the fields that the plugin uses. None is not sent. Slurm ignores an
+    empty list of features.
+    """
 
     state: tuple[str, ...] | None = None
     reason: str | None = None
@@ -99,15 +101,15 @@ class NodeMessage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
 
 def job_message(job: Placeholder, defaults: JobDefaults, candidates: Sequence[str]) -> JobMessage:
-    """The job as Slurm is asked for it. Raises: InvalidRequestError, where a comment cannot name all its pods."""
+    """The message that submits a job. Raises InvalidRequestError if a comment cannot name all of its pods."""
     return JobMessage(
         name=job.name,
-        admin_comment=written_comment(JobComment(job.pods, defaults.cluster)),
+        admin_comment=encode_comment(JobComment(job.pods, defaults.cluster)),
         nodes=str(len(job.pods)),
         minimum_nodes=job.minimum_nodes,
         maximum_nodes=job.maximum_nodes,
         tasks_per_node=job.tasks_per_node,
-        current_working_directory="/tmp",  # noqa: S108  # Slurm wants one; nothing runs there
+        current_working_directory="/tmp",  # noqa: S108  # Slurm requires one; nothing runs there
         required_nodes=tuple(candidates),
         partition=job.partition or defaults.partition,
         mcs_label=defaults.mcs_label,
@@ -137,7 +139,7 @@ def _number(value: int | None) -> Number | None:
 
 
 class ErrorItem(msgspec.Struct, frozen=True):
-    """openapi_error. Slurm leaves the number away, or says -1, where it has none."""
+    """openapi_error. If Slurm has no number, it omits it or writes -1."""
 
     description: str | None = None
     error_number: int | None = None
@@ -146,7 +148,7 @@ class ErrorItem(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What it says, for people."""
+        """The error's texts."""
         return ": ".join(dict.fromkeys(part for part in (self.description, self.error) if part))
 
 
@@ -158,7 +160,7 @@ class Warning_(msgspec.Struct, frozen=True):  # noqa: N801  # Warning is Python'
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in every answer."""
+    """The fields that every response has."""
 
     errors: list[ErrorItem] | None = None
     warnings: list[Warning_] | None = None
@@ -179,13 +181,13 @@ class UpdateResult(msgspec.Struct, frozen=True):
 
 
 class UpdateAnswer(Envelope, frozen=True, kw_only=True):
-    """openapi_job_post_response. `results` is null where all went well."""
+    """openapi_job_post_response. `results` is null on success."""
 
     results: list[UpdateResult] | None = None
 
 
 class SignalError(msgspec.Struct, frozen=True):
-    """Why one job got no signal."""
+    """Why Slurm did not signal a job."""
 
     code: int | None = None
     string: str | None = None
@@ -212,18 +214,18 @@ class JobsAnswer(Envelope, frozen=True, kw_only=True):
 
     @property
     def updated(self) -> int:
-        """When the list was made; 0 where it has not changed."""
+        """The time of the list; 0 if it has not changed."""
         return _value(self.last_update) or 0
 
 
 class NodesAnswer(Envelope, frozen=True, kw_only=True):
-    """openapi_nodes_resp, and of /resources: both call their list so."""
+    """openapi_nodes_resp, and the response of /resources: both have a list of this name."""
 
     nodes: list[msgspec.Raw] | None = None
 
 
 class Named(msgspec.Struct, frozen=True):
-    """Anything with a name."""
+    """An object with a name."""
 
     name: str
 
@@ -280,7 +282,7 @@ _NODE_FIELDS = {
 
 
 class _NodeWire(msgspec.Struct, frozen=True, kw_only=True, rename=_NODE_FIELDS.get):
-    """The fields are those of SlurmNode."""
+    """The fields of SlurmNode, by their names in Slurm."""
 
     name: str
     states: frozenset[str]
@@ -306,7 +308,7 @@ _node_key = msgspec.json.Decoder(Named).decode
 
 
 class UnreadableError(ValueError):
-    """An answer, or an item of one, is not as the schema has it."""
+    """A response, or an item of one, does not match the schema."""
 
 
 _Item = TypeVar("_Item")
@@ -315,7 +317,7 @@ _Item = TypeVar("_Item")
 def _each(
     items: Sequence[msgspec.Raw] | None, read: Callable[[bytes], _Item], key: Callable[[bytes], int | str]
 ) -> tuple[tuple[_Item, ...], tuple[Unreadable, ...]]:
-    """Each item that can be read, and those that cannot."""
+    """The items that can be decoded, and those that cannot."""
     good: list[_Item] = []
     bad: list[Unreadable] = []
     for item in items or ():
@@ -331,12 +333,12 @@ def _each(
 
 
 def jobs_of(items: Sequence[msgspec.Raw] | None) -> tuple[tuple[Job, ...], tuple[Unreadable, ...]]:
-    """The jobs of a list, and what in it is none."""
+    """The jobs of a list, and the items that are not valid jobs."""
     return _each(items, _job, lambda item: _job_key(item).job_id)
 
 
 def nodes_of(items: Sequence[msgspec.Raw] | None) -> tuple[tuple[SlurmNode, ...], tuple[Unreadable, ...]]:
-    """The nodes of a list, and what in it is none."""
+    """The nodes of a list, and the items that are not valid nodes."""
     return _each(items, _node, lambda item: _node_key(item).name)
 
 
@@ -349,7 +351,7 @@ def _job(item: bytes) -> Job:
         reason="" if wire.state_reason in (None, "None") else wire.state_reason,
         description=wire.state_description or "",
         nodes=hostlist.expand(wire.nodes or ""),
-        comment=read_comment(wire.admin_comment or ""),
+        comment=decode_comment(wire.admin_comment or ""),
         start=_time(wire.start_time),
         end=_time(wire.end_time),
         submitted=_value(wire.submit_time) or 0,

@@ -1,4 +1,4 @@
-"""Jobs, nodes and what jobs have of them, as the plugin sees them."""
+"""The types of Slurm's jobs and nodes, and of a job's share of a node."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ _ENDED: Final = frozenset(
     {"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"}
     | {"LAUNCH_FAILED", "REVOKED", "RECONFIG_FAIL"}
 )
-"""The states of a job that has ended; flags as COMPLETING may stand beside them."""
+"""The states of a job that has ended; flags such as COMPLETING may accompany them."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobDefaults:
-    """What is the same in all jobs of a scheduler."""
+    """The values that all jobs of a scheduler share."""
 
     cluster: str = ""
-    """This cluster's identity in admin_comment: jobs of other clusters may be in the same Slurm."""
+    """This cluster's identity in admin_comment: several clusters may share one Slurm."""
     mcs_label: str = "kubernetes"
     partition: str = "slurm-bridge"
-    """Of a job that names none."""
+    """For jobs that name none."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobComment:
     """The admin_comment of a placeholder job: `{"pods":["ns/name"],"uids":["…"],"cluster":"…"}`.
 
-    slurm-bridge writes the pods alone: then uids and cluster are empty.
+    SchedMD's slurm-bridge writes only the pods: then uids and cluster are empty.
     """
 
     pods: tuple[PodIdentity, ...]
@@ -39,21 +39,21 @@ class JobComment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A job as Slurm has it. Times are seconds since 1970."""
+    """A job as Slurm reports it. Times are seconds since 1970."""
 
     job_id: int
     name: str = ""
     states: frozenset[str] = frozenset()
     reason: str = ""
-    """Why it waits: Resources, Priority, …; empty for none."""
+    """Why it waits: Resources, Priority, …; empty if Slurm gives no reason."""
     description: str = ""
-    """More about that, where Slurm says more."""
+    """Details of the reason, if any."""
     nodes: tuple[str, ...] = ()
     """In Slurm's order."""
     comment: JobComment | None = None
-    """None where another than a slurm-bridge wrote it."""
+    """None if no slurm-bridge wrote it."""
     start: int | None = None
-    """Expected while it waits, real once it runs; None where Slurm does not say."""
+    """The expected start of a pending job, the actual one of a running job; None if Slurm reports none."""
     end: int | None = None
     submitted: int = 0
     partition: str = ""
@@ -61,13 +61,13 @@ class Job:
     gres_detail: tuple[str, ...] = ()
     exclusive: bool = False
     required_nodes: str = ""
-    """The candidates as Slurm writes them, a host list."""
+    """The candidate nodes, as a host list."""
     priority: int | None = None
     time_limit_minutes: int | None = None
 
     @property
     def ended(self) -> bool:
-        """Whether it will not run any more."""
+        """Whether it has ended for good."""
         return bool(self.states & _ENDED)
 
     @property
@@ -77,33 +77,33 @@ class Job:
 
     @property
     def allocated(self) -> bool:
-        """Whether it has its nodes and runs. A job that is being ended is not: its nodes are on their way back."""
+        """Whether it runs on its nodes. A completing job does not count: Slurm takes its nodes back."""
         return "RUNNING" in self.states and bool(self.nodes) and not self.ended and "COMPLETING" not in self.states
 
     @property
     def external(self) -> bool:
-        """Whether it is of the kind that the plugin submits: no process of Slurm's belongs to it."""
+        """Whether it is an external job, as the plugin submits them: Slurm runs no process for it."""
         return EXTERNAL in self.flags
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """An item of a list that is not as the schema has it. A job of that number is there all the same."""
+    """An item of a list that does not match the schema. The job or node exists nevertheless."""
 
     key: int | str | None
-    """The job's number or the node's name, where that much can be read."""
+    """The job's number or the node's name, if they can be decoded."""
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class JobList:
-    """All jobs that Slurm knows, at `last_update`."""
+    """The jobs that Slurm knows, at the time `last_update`."""
 
     jobs: tuple[Job, ...]
     last_update: int
-    """What to ask with next time, as `since`."""
+    """The argument `since` for the next list."""
     changed: bool = True
-    """False where nothing has changed since: then there are no jobs in it."""
+    """False if nothing has changed: then the list is empty."""
     unreadable: tuple[Unreadable, ...] = ()
 
 
@@ -115,7 +115,7 @@ class Gres:
     type: str
     count: int
     indices: tuple[int, ...]
-    """Empty where Slurm counts them only."""
+    """Empty if Slurm only counts the devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class NodeShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmNode:
-    """A node as Slurm has it."""
+    """A node as Slurm reports it."""
 
     name: str
     states: frozenset[str] = frozenset()
@@ -151,10 +151,10 @@ class SlurmNode:
 
     @property
     def drained(self) -> bool:
-        """Whether it is given no new jobs, by somebody's word."""
+        """Whether it is drained, so that it gets no new jobs."""
         return "DRAIN" in self.states
 
     @property
     def external(self) -> bool:
-        """Whether no slurmd is expected there."""
+        """Whether Slurm expects no slurmd on it."""
         return "EXTERNAL" in self.states

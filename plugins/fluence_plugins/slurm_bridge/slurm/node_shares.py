@@ -1,4 +1,4 @@
-"""What a job has on each of its nodes: by /resources, or before v0.0.44, which has no such path, by the job itself."""
+"""Decodes a job's share of each of its nodes: from /resources, or before v0.0.44 from the job itself."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _job_wire = msgspec.json.Decoder(_JobWire).decode
 
 
 def shares_of(items: Sequence[msgspec.Raw] | None) -> tuple[NodeShare, ...]:
-    """Of the nodes that /resources lists. Raises: UnreadableError; half of them would be worth nothing."""
+    """The shares that /resources lists. Raises UnreadableError if one of them is invalid."""
     try:
         return tuple(_share(_share_wire(bytes(item))) for item in items or ())
     except (*DECODE_ERRORS, hostlist.HostlistError) as why:
@@ -84,7 +84,7 @@ def shares_of(items: Sequence[msgspec.Raw] | None) -> tuple[NodeShare, ...]:
 
 
 def shares_of_job(job: msgspec.Raw) -> tuple[NodeShare, ...]:
-    """Of the nodes that a job itself has while it runs: it names them after its end, too. Raises: UnreadableError."""
+    """The shares in a job, if it is running: an ended job still names its nodes. Raises UnreadableError."""
     try:
         wire = _job_wire(bytes(job))
     except DECODE_ERRORS as why:
@@ -105,7 +105,7 @@ def _share(wire: _ShareWire) -> NodeShare:
 
 
 def _allocated(sockets: Sequence[_Socket]) -> tuple[int, ...]:
-    """The cores over all sockets: those of the second come after all of the first."""
+    """The allocated cores, numbered over all sockets."""
     found: list[int] = []
     before = 0
     for socket in sorted(sockets, key=lambda socket: socket.index):
@@ -125,21 +125,21 @@ def _detailed(detail: str) -> tuple[Gres, ...]:
 
 
 def _indices(text: str) -> tuple[int, ...]:
-    """`0-1,3`; other texts (`N/A`) name none."""
+    """The indices in a text such as `0-1,3`; none in other texts (`N/A`)."""
     if not text or not text[0].isdigit():
         return ()
     return tuple(int(index) for index in hostlist.expand(f"[{text}]", limit=_INDICES))
 
 
 def _set_bits(bitmap: str) -> tuple[int, ...]:
-    """The bits that are 1 in `0x0F`, lowest first."""
+    """The positions of the 1 bits in a text such as `0x0F`, lowest first."""
     if not bitmap:
         return ()
     digits = bitmap.removeprefix("0x")
     if len(digits) * 4 > _CORES:
-        raise UnreadableError(f"a bitmap of {len(digits) * 4} cores")
+        raise UnreadableError(f"a bitmap has {len(digits) * 4} cores, the limit is {_CORES}")
     try:
         bits = int(digits, 16)
     except ValueError:
-        raise UnreadableError(f"{shown(bitmap)} is no bitmap") from None
+        raise UnreadableError(f"expected a bitmap, got {shown(bitmap)}") from None
     return tuple(index for index in range(bits.bit_length()) if bits >> index & 1)

@@ -1,4 +1,4 @@
-"""What is asked of Slurm for some pods: the placeholder job."""
+"""The placeholder job, which the plugin submits to Slurm for a group of pods."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PodIdentity:
-    """A pod as a job's admin_comment names it. The uid is empty where another slurm-bridge wrote it."""
+    """A pod in a job's admin_comment. The uid is empty if SchedMD's slurm-bridge wrote the comment."""
 
     namespace: str
     name: str
@@ -21,31 +21,31 @@ class PodIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placeholder:
-    """One Slurm job. None and empty texts are left to Slurm's defaults; what is missing here is the same for all jobs.
+    """A Slurm job. Slurm's defaults apply to None and empty texts; `JobDefaults` has the fields that all jobs share.
 
-    Equal placeholders make equal jobs: a pending job is updated only where its own differs.
+    Equal placeholders make equal jobs: the plugin updates a pending job only if its placeholder has changed.
     """
 
     name: str
     pods: tuple[PodIdentity, ...]
-    """In the order in which they are given the job's nodes."""
+    """In the order in which they get the job's nodes."""
     minimum_nodes: int
     maximum_nodes: int
     tasks_per_node: int = 1
     cpus_per_task: int | None = None
     memory_mib: int | None = None
-    """A node."""
+    """Per node."""
     gres: str = ""
-    """tres_per_node, as Slurm takes it: `gres/gpu:v100=2`."""
+    """tres_per_node, in Slurm's format: `gres/gpu:v100=2`."""
     account: str = ""
     constraints: str = ""
     exclusive: bool = True
-    """Whether it has its nodes for itself."""
+    """Whether the job has its nodes exclusively."""
     user_id: str = ""
     group_id: str = ""
     licenses: str = ""
     partition: str = ""
-    """Empty for the configured one."""
+    """Empty for the configured partition."""
     priority: int | None = None
     qos: str = ""
     reservation: str = ""

@@ -1,4 +1,4 @@
-"""One request to slurmrestd: its token, TLS, the size of the answer, and what became of it where there is none."""
+"""Sends one request to slurmrestd: token, TLS, a limit for the response, and an error that shows the outcome."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from session_scheduler.sdk.http_client import (
 
 Method = Literal["GET", "POST", "DELETE"]
 LIST_BYTES: Final = 256 << 20
-"""The largest list of jobs, nodes or partitions that is read."""
+"""The most bytes of a list of jobs, nodes or partitions."""
 ANSWER_BYTES: Final = 1 << 20
-"""The same for all else."""
+"""The most bytes of any other response."""
 _TOKEN_BYTES: Final = 64 << 10
 _CONNECTIONS: Final = 16
 _VARIABLE: Final = "SLURM_JWT="
@@ -40,25 +40,25 @@ def _base(url: str) -> str:
     except ValueError:
         parsed = URL()
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise wrong_value(f"{shown(url)} is no address of slurmrestd: write http://host:port or https://host:port")
+        raise wrong_value(f"expected http://host:port or https://host:port of slurmrestd, got {shown(url)}")
     if parsed.user is not None or parsed.password is not None or parsed.query_string or parsed.fragment:
-        raise wrong_value("the address of slurmrestd is to have no user, password, query or fragment: leave it away")
+        raise wrong_value("the address of slurmrestd must not have a user, password, query or fragment: remove it")
     return url.rstrip("/")
 
 
 def _header(text: str) -> str:
     if not text.isprintable() or not text.isascii():
-        raise wrong_value(f"{shown(text)} is no name of a user in Slurm: use printable ASCII")
+        raise wrong_value(f"{shown(text)} is not a valid user name in Slurm: use printable ASCII")
     return text
 
 
 class Connection(Strict):
-    """How Slurm's REST API is reached.
+    """The connection to Slurm's REST API.
 
-    url: of slurmrestd, without /slurm/…. tokenFile: a file with a JWT, read again for every request. apiVersion: the
-    version of the API that is spoken. timeoutSeconds: for a call with all its retries. user: sent as X-SLURM-USER-NAME,
-    for a token that may stand for others. caFile: the certificates that are trusted (else the system's); of https, both
-    certificate and name are always verified. retries: how often a call is tried again.
+    url: of slurmrestd, without /slurm/…. tokenFile: a file with a JWT; the client reads it for every request.
+    apiVersion: of the REST API. timeoutSeconds: for a call, including its retries. user: sent as X-SLURM-USER-NAME, for
+    a token that may act for other users. caFile: the trusted certificates (default: the system's); with https, the
+    client always verifies certificate and host name. retries: how often a call is retried.
     """
 
     url: Annotated[str, AfterValidator(_base)]
@@ -72,7 +72,7 @@ class Connection(Strict):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back, whatever it says."""
+    """A response with any status."""
 
     status: int
     body: bytes
@@ -80,13 +80,13 @@ class Answer:
 
 @dataclass(slots=True)
 class Sent:
-    """Of one attempt: whether any of the request has left. Also whoever ends it for its time wants to know."""
+    """Whether part of an attempt's request was sent; the caller also reads it after a timeout."""
 
     yes: bool = False
 
 
 def read_token(path: str) -> str:
-    """The token, as its file has it now. Raises: TokenError, which never has a part of the token in it."""
+    """Read the token from its file. Raises TokenError, which never contains part of the token."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(_TOKEN_BYTES + 1)
@@ -96,16 +96,16 @@ def read_token(path: str) -> str:
     if not text:
         raise TokenError(path, "it is empty")
     if len(data) > _TOKEN_BYTES or not text.isascii() or not text.isprintable() or " " in text:
-        raise TokenError(path, "what is in it is no token")
+        raise TokenError(path, "it does not contain a valid token")
     return text
 
 
 class Transport:
-    """Connections to slurmrestd, one for each request. To be entered before it is used.
+    """Connections to slurmrestd, one for each request; an async context manager.
 
-    A kept connection that the other end closes just then leaves it open what became of a POST: none is kept. So it does
-    not matter what slurmrestd 26.05 writes behind a response: a second one in plain text after each with an error, and
-    its `Connection: Close`, where it was asked to close the connection.
+    If the server closes a reused connection at that moment, the outcome of a POST is unknown, so connections are not
+    reused. So two oddities of slurmrestd 26.05 do not matter: after a response with an error it sends a second one in
+    plain text, and it writes `Connection: Close` if the client asked it to close the connection.
     """
 
     def __init__(self, settings: Connection) -> None:
@@ -127,8 +127,8 @@ class Transport:
             await pool.close()
 
     async def exchange(self, method: Method, path: str, body: bytes | None, sent: Sent, *, limit: int) -> Answer:
-        """Send one request and read its answer; who calls limits the time. Raises: UnavailableError, TokenError."""
-        assert self._pool is not None, "enter the client before it is used"  # noqa: S101
+        """Send one request and read its response; the caller limits the time. Raises UnavailableError, TokenError."""
+        assert self._pool is not None, "enter the client before you use it"  # noqa: S101
         headers = {
             "X-SLURM-USER-TOKEN": read_token(self._settings.token_file),
             "Accept": "application/json",
@@ -151,10 +151,10 @@ class Transport:
                 self._pool.release(connection)
         except TooLongError:
             raise UnavailableError(
-                f"{method} {path}", f"the answer is longer than {limit} bytes: none of slurmrestd's is", sent=True
+                f"{method} {path}", f"the response is longer than {limit} bytes", sent=True
             ) from None
         except OSError as why:
-            # Never the error's own text beyond its kind: headers may be in it.
+            # Only the error's type: its text may contain headers.
             raise UnavailableError(f"{method} {path}", _lost(why), sent=sent.yes) from None
         return Answer(response.status, response.body)
 
@@ -162,13 +162,13 @@ class Transport:
 def _lost(why: OSError) -> str:
     match why:
         case NotConnectedError(__cause__=ssl.SSLError()):
-            return "slurmrestd is not trusted: its certificate is of another name or signer (caFile)"
+            return "the certificate of slurmrestd is not trusted: it has another name or issuer (caFile)"
         case NotConnectedError(__cause__=cause):
-            return f"slurmrestd was not reached: {getattr(cause, 'strerror', None) or 'no connection'}"
+            return f"cannot connect to slurmrestd: {getattr(cause, 'strerror', None) or 'no connection'}"
         case BadResponseError():
-            return "what answered does not speak HTTP as slurmrestd does"
+            return "the response is not valid HTTP"
         case ConnectionError():
-            return "the connection was lost before the whole answer"
+            return "the connection was lost before the response was complete"
         case _:
             return f"the connection was lost ({type(why).__name__})"
 
@@ -180,6 +180,4 @@ def _tls(settings: Connection) -> ssl.SSLContext | None:
         return ssl.create_default_context(cafile=settings.ca_file)
     except (OSError, ssl.SSLError) as why:
         what = getattr(why, "strerror", None) or type(why).__name__
-        raise InputError(
-            f"caFile {plain(settings.ca_file or '')}: no certificates can be read from it: {what}"
-        ) from None
+        raise InputError(f"caFile {plain(settings.ca_file or '')}: cannot read certificates: {what}") from None

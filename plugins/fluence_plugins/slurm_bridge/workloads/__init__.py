@@ -1,1 +1,1 @@
-"""From Kubernetes workloads to the placeholder job: which object is a pod's root, its annotations, the translation."""
+"""Translates Kubernetes workloads into placeholder jobs: finds a pod's root object and reads its annotations."""

@@ -1,8 +1,7 @@
-"""What a workload's annotations say of its Slurm job: `slurmjob.slinky.slurm.net/…`, read and checked.
+"""Reads and validates the annotations that configure a workload's Slurm job, `slurmjob.slinky.slurm.net/…`.
 
-The bounds are those that slurmctld 26.05 holds to: beyond them it refuses the job, or takes another number for it and
-says nothing.
-Source: slurm-bridge 1.2.1, internal/wellknown/annotations.go and internal/utils/slurmjobir/slurmjobir.go.
+The bounds are those of slurmctld 26.05. Beyond them, slurmctld rejects the job or silently uses another number. Source:
+slurm-bridge 1.2.1, internal/wellknown/annotations.go and internal/utils/slurmjobir/slurmjobir.go.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from session_scheduler.model.quantity import LARGEST, QuantityError, parse_quant
 
 MIB: Final = 2**20
 MOST_TEXT: Final = 1024
-"""Bytes that a text may have: a longer one is refused by Slurm (2012)."""
+"""The most bytes of a text: Slurm rejects a longer one (2012)."""
 MOST_NUMBER: Final = 2**32 - 3
-"""The greatest number of 32 bits: those above it say "no value" and "infinite"."""
+"""The largest 32-bit number: the numbers above it mean "no value" and "infinite"."""
 MOST_CPUS: Final = 2**16 - 3
-"""The same of 16 bits."""
+"""The largest 16-bit number, likewise."""
 MOST_NODES: Final = 65533
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobAnnotations:
-    """What annotations say, as `Placeholder` has it; None and empty for what they do not."""
+    """The values of the annotations, with the fields of `Placeholder`; None or empty for a missing annotation."""
 
     account: str = ""
     constraints: str = ""
@@ -55,36 +54,36 @@ class JobAnnotations:
 
 
 def read(root: Workload) -> JobAnnotations:
-    """What the root's annotations say. Raises TranslationError, which names the object, the annotation and the remedy.
+    """Read the root's annotations. Raises TranslationError, which names the object, the annotation and the remedy.
 
-    Space around a text does not count, and an empty one is as none.
+    Spaces around a text are ignored; an empty text counts as a missing annotation.
     """
-    said: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for annotation, (field, reader) in _READERS.items():
         workload, text = _text(root, JOB + annotation)
         if not text:
             continue
         try:
-            said[field] = reader(text)
+            values[field] = reader(text)
         except ValueError as error:
             raise TranslationError(f"{workload}: metadata.annotations[{JOB + annotation}]: {error}") from None
-    return JobAnnotations(**said)
+    return JobAnnotations(**values)
 
 
 def _text(root: Workload, annotation: str) -> tuple[Workload, str]:
-    """The annotation of the highest object that has it."""
+    """The annotation's text, and the highest object that has it."""
     for workload in (*root.above, root):
         if text := workload.metadata.annotations.get(annotation, "").strip():
             return workload, text
     return root, ""
 
 
-# ------------------------------------------------ readers, which raise ValueError with what is wrong and the remedy
+# ------------------------------------------------ readers: raise ValueError with the problem and the remedy
 
 
 def _plain(text: str) -> str:
     if not text.isprintable():
-        raise ValueError(f"{shown(text)} has characters that cannot be printed: leave them out")
+        raise ValueError(f"{shown(text)} has characters that are not printable: remove them")
     if len(text.encode()) > MOST_TEXT:
         raise ValueError(f"{shown(text)} has more than {MOST_TEXT} bytes: shorten it")
     return text
@@ -93,7 +92,7 @@ def _plain(text: str) -> str:
 def _number(least: int, most: int) -> Callable[[str], int]:
     def read_number(text: str) -> int:
         if _NUMBER.fullmatch(text) is None or not least <= int(text) <= most:
-            raise ValueError(f"{shown(text)} is not a whole number from {least} to {most}: correct or remove it")
+            raise ValueError(f"expected a whole number from {least} to {most}, got {shown(text)}: correct or remove it")
         return int(text)
 
     return read_number
@@ -105,14 +104,16 @@ def _quantity(text: str, example: str) -> int:
     except QuantityError as error:
         raise ValueError(str(error)) from None
     if not 0 <= amount < LARGEST:
-        raise ValueError(f"{shown(text)} is {'negative' if amount < 0 else 'too much'}: write an amount as {example}")
+        raise ValueError(
+            f"{shown(text)} is {'negative' if amount < 0 else 'too large'}: write an amount such as {example}"
+        )
     return amount
 
 
 def _cpus(text: str) -> int:
     cpus = _quantity(text, "2")
     if not 1 <= cpus <= MOST_CPUS:
-        raise ValueError(f"{shown(text)} is not an amount of CPUs from 1 to {MOST_CPUS}: correct or remove it")
+        raise ValueError(f"expected 1 to {MOST_CPUS} CPUs, got {shown(text)}: correct or remove it")
     return cpus
 
 
@@ -122,14 +123,16 @@ def _memory(text: str) -> int:
 
 def _exclusive(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise ValueError(f"{shown(text)} is neither true nor false: write one of them")
+        raise ValueError(f"expected true or false, got {shown(text)}")
     return text.lower() == "true"
 
 
 def _identity(text: str) -> str:
-    """A user or group by name or number. Slurm takes no number that wraps round."""
+    """A user or group, by name or number. Slurm rejects numbers that overflow."""
     if text.startswith("-") or any(character.isspace() for character in text):
-        raise ValueError(f"{shown(text)} is neither a name nor a number from 0 to {MOST_NUMBER}: correct or remove it")
+        raise ValueError(
+            f"expected a name, or a number from 0 to {MOST_NUMBER}, got {shown(text)}: correct or remove it"
+        )
     return str(_number(0, MOST_NUMBER)(text)) if text.isascii() and text.isdigit() else _plain(text)
 
 
@@ -158,4 +161,4 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
     "wckey": ("wckey", _plain),
 }
 ANNOTATIONS: Final = tuple(JOB + name for name in _READERS)
-"""All of them."""
+"""The names of all annotations."""

@@ -1,4 +1,4 @@
-"""Workloads as the API server has them: what translation reads of each kind, by name."""
+"""Reads workload objects from the API server, by kind and name."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _KINDS: Final[Mapping[workload.Kind, tuple[type[Any], str]]] = {
     workload.WORKLOAD: (GroupWorkload, "workloads"),
 }
 _OF_VERSION: Final = frozenset({workload.NATIVE, workload.COSCHEDULED, workload.WORKLOAD})
-"""Of which the version matters: an API server may have another than the usual one."""
+"""Kinds whose API version matters, because an API server may serve another one than the default."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterWorkloads:
-    """`Workloads` of a live cluster: each is read when it is asked for, and none is kept."""
+    """`Workloads` of a live cluster. Each call reads the object; there is no cache."""
 
     cluster: Cluster
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> workload.Workload | None:
-        """As `Workloads.get`. What else a cluster may answer is raised as it is: it may be tried again."""
+        """See `Workloads.get`. Other errors of the API server are raised unchanged: they may be temporary."""
         wanted = workload.kind_of(api_version, kind)
         read, plural = _KINDS.get(wanted, (None, ""))
         if read is None:
@@ -51,13 +51,13 @@ class ClusterWorkloads:
         except Forbidden as error:
             right = f"{plural}.{wanted[0]}" if wanted[0] else plural
             raise workload.NotAllowedError(
-                f"{kind} {namespace}/{name} must not be read: let the scheduler's service account get {right} ({error})"
+                f"cannot read {kind} {namespace}/{name}: allow the scheduler's service account to get {right} ({error})"
             ) from error
         return as_workload(found)
 
 
 def as_workload(found: Pod | PodGroup | StatefulSet | ReplicaSet | WorkloadObject) -> workload.Workload:
-    """What is read of an object."""
+    """The fields of an object that translation uses."""
     kind = type(found).__name__
     return workload.Workload(api_version=found.api_version, kind=kind, metadata=found.metadata, **_spec(found))
 

@@ -1,7 +1,7 @@
-"""From pods to the Slurm job that stands in for them: how many nodes, and what of each.
+"""Translates pods and their root into the placeholder job: how many nodes, and which resources on each.
 
-Every pod gets a node of its own, so a job has as many nodes as it stands for pods. What is the same in all pods' needs
-and in the annotations gives equal placeholders, whatever the order in which the pods are named.
+Each pod gets a node of its own, so a job has as many nodes as it has pods. Pods with equal needs and annotations give
+equal placeholders, whatever their order.
 Source: slurm-bridge 1.2.1, internal/utils/slurmjobir.
 """
 
@@ -41,13 +41,13 @@ from session_scheduler.model.requests import pod_requests
 
 _WORKER_INDEX: Final = LWS_LABEL + "worker-index"
 _INDEXES: Final = ("batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index")
-"""Labels of pods of an Indexed Job and of a StatefulSet; the first is an annotation, too."""
+"""Labels of the pods of an Indexed Job and of a StatefulSet; the first is an annotation, too."""
 _RUNS = re.compile(r"([^0-9]*)([0-9]*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What translation needs to know beside workload and pods."""
+    """What translation reads in addition to the workload and its pods."""
 
     resources: Mapping[str, str] = field(default_factory=lambda: gres.DEFAULT_RESOURCES)
     """As `gres.DEFAULT_RESOURCES`."""
@@ -56,41 +56,41 @@ class Terms:
 
 
 def translate(root: Workload, pods: Sequence[Pod], terms: Terms = Terms()) -> Placeholder:
-    """The job for these pods of the root: all that are to start together. Raises TranslationError."""
+    """The job for these pods of the root, which start together. Raises TranslationError."""
     if not pods:
-        raise TranslationError(f"{root}: it has no pods to stand in for")
+        raise TranslationError(f"{root} has no pods")
     _check_startup(root)
-    asked = read(root)
+    wanted = read(root)
     in_order = ordered(pods)
     needs = [_needs(pod) for pod in in_order]
-    nodes = _nodes(root, asked, len(in_order))
+    nodes = _nodes(root, wanted, len(in_order))
     return Placeholder(
-        name=asked.name or _name(root, in_order[0]),
+        name=wanted.name or _name(root, in_order[0]),
         pods=tuple(PodIdentity(one.namespace, one.name, one.uid) for one in (pod.metadata for pod in in_order)),
         minimum_nodes=nodes,
         maximum_nodes=nodes,
-        cpus_per_task=asked.cpus_per_task or _cpus(root, needs),
-        memory_mib=_memory(needs) if asked.memory_mib is None else asked.memory_mib,
-        gres=_gres(root, asked, needs, terms),
-        account=asked.account,
-        constraints=asked.constraints,
-        exclusive=asked.exclusive,
-        user_id=asked.user_id,
-        group_id=asked.group_id,
-        licenses=asked.licenses,
-        partition=asked.partition,
-        priority=asked.priority,
-        qos=asked.qos,
-        reservation=asked.reservation,
-        time_limit_minutes=asked.time_limit_minutes or _deadline(root.part or root),
-        wckey=asked.wckey,
+        cpus_per_task=wanted.cpus_per_task or _cpus(root, needs),
+        memory_mib=_memory(needs) if wanted.memory_mib is None else wanted.memory_mib,
+        gres=_gres(root, wanted, needs, terms),
+        account=wanted.account,
+        constraints=wanted.constraints,
+        exclusive=wanted.exclusive,
+        user_id=wanted.user_id,
+        group_id=wanted.group_id,
+        licenses=wanted.licenses,
+        partition=wanted.partition,
+        priority=wanted.priority,
+        qos=wanted.qos,
+        reservation=wanted.reservation,
+        time_limit_minutes=wanted.time_limit_minutes or _deadline(root.part or root),
+        wckey=wanted.wckey,
     )
 
 
 def expected(root: Workload) -> int | None:
-    """How many pods there must be, those that run with them, before a job is asked for; None where each is for itself.
+    """How many pods must exist, running ones included, before a job is requested; None if each pod starts alone.
 
-    Of a Job in a JobSet: its pods that run at a time, less those that it does not need any more to be complete.
+    For a Job in a JobSet: its parallelism, or its completions if those are fewer.
     """
     if root.of_kind in (NATIVE, COSCHEDULED):
         return root.min_count
@@ -104,9 +104,9 @@ def expected(root: Workload) -> int | None:
 
 
 def group_of(pod: Pod, owners: Sequence[OwnerReference]) -> GroupRef | None:
-    """The group of a pod that names no PodGroup, as the hook of this name answers; None for one that is alone.
+    """The group of a pod that names no PodGroup, for the hook `group_of`; None for a single pod.
 
-    A group here needs one pod to be looked at: whether all are there that are `expected` is for the plugin to see.
+    The group has a minimum of one pod: the submitter checks whether all `expected` pods exist.
     """
     labels, namespace = pod.metadata.labels, pod.metadata.namespace
     if native_group(pod) or labels.get(COSCHEDULING_LABEL):
@@ -128,10 +128,10 @@ def group_of(pod: Pod, owners: Sequence[OwnerReference]) -> GroupRef | None:
 
 
 def ordered(pods: Sequence[Pod]) -> tuple[Pod, ...]:
-    """The pods in the order in which they are given nodes, always the same.
+    """The pods in the order in which they get nodes, whatever the order of the argument.
 
-    Of a LeaderWorkerSet's group by worker index, others by owner and index, and all in the natural order of names: p2
-    before p10. So ranks that follow one another are on nodes that Slurm names one after the other.
+    The pods of a LeaderWorkerSet are ordered by worker index, others by owner and index; then all by the natural order
+    of names, p2 before p10. So consecutive ranks get nodes with consecutive names in Slurm.
     """
     return tuple(sorted(pods, key=_rank))
 
@@ -143,8 +143,8 @@ def _rank(pod: Pod) -> tuple[object, ...]:
     if worker is not None:
         place: tuple[object, ...] = (_natural(""), worker)
     else:
-        said = (_index(metadata.labels.get(key) or metadata.annotations.get(key)) for key in _INDEXES)
-        index = next((one for one in said if one is not None), MOST_NUMBER)
+        labelled = (_index(metadata.labels.get(key) or metadata.annotations.get(key)) for key in _INDEXES)
+        index = next((one for one in labelled if one is not None), MOST_NUMBER)
         place = (_natural(owner.name if owner else ""), index)
     return (*place, _natural(metadata.name), metadata.name, metadata.namespace, metadata.uid)
 
@@ -157,14 +157,14 @@ def _natural(name: str) -> tuple[tuple[str, int], ...]:
     return tuple((text, int(digits or -1)) for text, digits in _RUNS.findall(name) if text or digits)
 
 
-# ------------------------------------------------------------------ what the job is
+# ------------------------------------------------------------------ the job's fields
 
 
 def _check_startup(root: Workload) -> None:
     if root.startup_policy == "LeaderReady" and (root.size or 1) > 1:
         raise TranslationError(
-            f"{root}: spec.startupPolicy: with LeaderReady workers come only when the leader runs, "
-            "and Slurm gives nodes to all at once: set LeaderCreated"
+            f"{root}: spec.startupPolicy: with LeaderReady, workers are created when the leader runs, "
+            "but Slurm allocates nodes to all pods at once: set LeaderCreated"
         )
 
 
@@ -178,19 +178,19 @@ def _lws_name(pod: Pod) -> str:
     return f"{pod.metadata.labels.get(LWS_LABEL + 'name')}-{pod.metadata.labels.get(LWS_LABEL + 'group-index')}"
 
 
-def _nodes(root: Workload, asked: JobAnnotations, pods: int) -> int:
-    """One for each pod, more where the annotation says so; never more than those just because a maximum allows it."""
-    nodes = max(pods, asked.minimum_nodes or 1)
-    if asked.maximum_nodes is not None and asked.maximum_nodes < nodes:
+def _nodes(root: Workload, wanted: JobAnnotations, pods: int) -> int:
+    """One node for each pod, or `min-nodes` if that is more. A higher `max-nodes` adds none."""
+    nodes = max(pods, wanted.minimum_nodes or 1)
+    if wanted.maximum_nodes is not None and wanted.maximum_nodes < nodes:
         raise TranslationError(
-            f"{root}: {names.JOB}max-nodes is {asked.maximum_nodes}, and {nodes} are needed, "
-            f"one for each of {pods} pods at least: raise or remove it"
+            f"{root}: {names.JOB}max-nodes is {wanted.maximum_nodes}, but {nodes} nodes are needed, "
+            f"at least one for each of {pods} pods: raise or remove it"
         )
     return nodes
 
 
 def _deadline(workload: Workload) -> int | None:
-    """Minutes, rounded up. Slurm ends a job with a limit of 0 at once, so that is left out."""
+    """In minutes, rounded up. A limit of 0 is omitted, because Slurm would end the job at once."""
     seconds = workload.active_deadline_seconds or 0
     return min(MOST_NUMBER, -(-seconds // 60)) if seconds > 0 else None
 
@@ -199,7 +199,7 @@ def _cpus(root: Workload, needs: Sequence[Mapping[str, int]]) -> int | None:
     millis = max(max(one.get("cpu", 0), 1000 * one.get(gres.CPU_CLASS, 0)) for one in needs)
     cpus = -(-millis // 1000)
     if cpus > MOST_CPUS:
-        raise TranslationError(f"{root}: a pod of it asks for {cpus} CPUs, and Slurm takes {MOST_CPUS} at most")
+        raise TranslationError(f"{root}: a pod requests {cpus} CPUs, and Slurm supports at most {MOST_CPUS}")
     return cpus or None
 
 
@@ -207,17 +207,17 @@ def _memory(needs: Sequence[Mapping[str, int]]) -> int | None:
     return -(-max(one.get("memory", 0) for one in needs) // MIB) or None
 
 
-def _gres(root: Workload, asked: JobAnnotations, needs: Sequence[Mapping[str, int]], terms: Terms) -> str:
-    if asked.gres is not None:
-        return gres.written(asked.gres, terms.known_gres)
+def _gres(root: Workload, wanted: JobAnnotations, needs: Sequence[Mapping[str, int]], terms: Terms) -> str:
+    if wanted.gres is not None:
+        return gres.to_text(wanted.gres, terms.known_gres)
     try:
-        return gres.written(gres.of_pods(needs, terms.resources), terms.known_gres)
+        return gres.to_text(gres.of_pods(needs, terms.resources), terms.known_gres)
     except ValueError as error:
         raise TranslationError(f"{root}: resources of its pods: {error}") from None
 
 
 def _needs(pod: Pod) -> dict[str, int]:
-    """The greater of requests and limits of each resource: cpu in thousandths, the rest in base units."""
+    """The larger of request and limit of each resource: cpu in thousandths, the rest in base units."""
     try:
         requests, limits = pod_requests(pod)[0], pod_requests(_limits_as_requests(pod))[0]
     except QuantityError as error:

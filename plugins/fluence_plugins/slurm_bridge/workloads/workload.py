@@ -1,7 +1,6 @@
-"""Which workload a pod is of: what its annotations are read from, and what says how many pods go together.
+"""Finds a pod's root workload: the object with the annotations and the number of pods that start together.
 
-What is asked of the API server goes through `Workloads`, by name; so what is here is the same for a live cluster and
-in a test.
+All reads go through the protocol `Workloads`, so this module needs no cluster.
 Source: slurm-bridge 1.2.1, internal/utils/slurmjobir/owner.go; the APIs of Job, JobSet, LeaderWorkerSet and PodGroup.
 """
 
@@ -24,7 +23,7 @@ LWS_LABEL: Final = "leaderworkerset.sigs.k8s.io/"
 JOBSET_NAME_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
 
 Kind = tuple[str, str]
-"""API group and kind: versions of one API are one kind."""
+"""API group and kind; all versions of an API are one kind."""
 POD: Final[Kind] = ("", "Pod")
 JOB: Final[Kind] = ("batch", "Job")
 JOB_SET: Final[Kind] = ("jobset.x-k8s.io", "JobSet")
@@ -38,26 +37,30 @@ REPLICA_SET: Final[Kind] = ("apps", "ReplicaSet")
 _KNOWN: Final = frozenset({JOB, JOB_SET, LEADER_WORKER_SET, NATIVE, COSCHEDULED})
 """Owners that can be a pod's root."""
 _BETWEEN: Final = frozenset({STATEFUL_SET, REPLICA_SET, POD})
-"""Owners that are none, but may be owned by one: a worker's are the leader's StatefulSet and the leader."""
+"""Owners that are not a root, but may have one: a LeaderWorkerSet's worker has the leader and its
+StatefulSet above it.
+"""
 
 
 class TranslationError(FluenceError):
-    """What a workload asks for cannot be asked of Slurm, or cannot be told: its one line names object and remedy."""
+    """A workload cannot be translated into a Slurm job, or cannot be read. The message names the
+    object and the remedy.
+    """
 
 
 class NotAllowedError(TranslationError):
-    """The API server does not let an object be read."""
+    """The API server does not allow the scheduler to read an object."""
 
 
 def kind_of(api_version: str, kind: str) -> Kind:
-    """The kind that an object or a reference to one names."""
+    """The kind of an object, or of a reference to one."""
     group, slash, _ = api_version.partition("/")
     return (group if slash else "", kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """An object that pods are of, whatever its API: what is not in its API is None."""
+    """An object that owns pods, of any API; a field that its API does not have is None."""
 
     api_version: str
     kind: str
@@ -69,7 +72,7 @@ class Workload:
     active_deadline_seconds: int | None = None
     """Of a Job."""
     size: int | None = None
-    """Of a LeaderWorkerSet: the pods of one group, the leader with them."""
+    """Of a LeaderWorkerSet: the pods of one group, including the leader."""
     startup_policy: str = ""
     """Of a LeaderWorkerSet: LeaderCreated or LeaderReady."""
     min_count: int | None = None
@@ -77,11 +80,12 @@ class Workload:
     part: Workload | None = None
     """Of a JobSet that is a pod's root: the Job between the two."""
     template: str = ""
-    """Of a native PodGroup: the name of the Workload that it was made from."""
+    """Of a native PodGroup: the name of the Workload that it was created from."""
     above: tuple[Workload, ...] = ()
-    """Of a native PodGroup that is a pod's root: whose annotations go before its own, and before those of who follows.
+    """Of a native PodGroup that is a pod's root: the objects whose annotations override its own, the first of them
+    first.
 
-    The Workload that it was made from, and the pod's highest known owner.
+    They are the Workload that the group was created from, and the pod's highest known owner.
     """
 
     @property
@@ -94,24 +98,24 @@ class Workload:
 
 
 class Workloads(Protocol):
-    """Where workloads are read, by name. Any version of an API may answer for another."""
+    """Reads workloads by name. A version of an API may stand in for another version."""
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> Workload | None:
-        """The object as it is now; None where there is none, or no such API. Raises NotAllowedError."""
+        """The current object; None if the object or its API does not exist. Raises NotAllowedError."""
 
 
 def workload_of(pod: Pod) -> Workload:
-    """A pod that is its own root."""
+    """The pod as its own root."""
     return Workload(api_version="v1", kind="Pod", metadata=pod.metadata)
 
 
 def controller(owners: Sequence[OwnerReference]) -> OwnerReference | None:
-    """The owner that controls an object, of which there is at most one."""
+    """The owner that controls an object, if any."""
     return next((owner for owner in owners if owner.controller), None)
 
 
 def native_group(pod: Pod) -> str:
-    """The PodGroup that the pod names in Kubernetes' own way; empty for none."""
+    """The PodGroup that the pod names through Kubernetes' own API; empty if there is none."""
     named = pod.spec.scheduling_group
     return (named.pod_group_name if named else "") or pod.metadata.labels.get(POD_GROUP_LABEL, "")
 
@@ -119,7 +123,8 @@ def native_group(pod: Pod) -> str:
 async def root_of(pod: Pod, workloads: Workloads) -> Workload:
     """The pod's root: the PodGroup that it names, else its highest known owner, else the pod itself.
 
-    Raises TranslationError where an object on the way there is gone, is another one of that name, or must not be read.
+    Raises TranslationError if an object in this chain is gone, was replaced by another one of the same name, or cannot
+    be read.
     """
     if name := native_group(pod):
         group = await _pod_group(pod, name, (V1ALPHA2.api_version,), workloads)
@@ -131,18 +136,18 @@ async def root_of(pod: Pod, workloads: Workloads) -> Workload:
 
 
 async def _pod_group(pod: Pod, name: str, api_versions: Sequence[str], workloads: Workloads) -> Workload:
-    """As the core reads the coscheduling label: it names a native group where the other API has none."""
+    """Read the group from the first API that has it: like in the core, a coscheduling label may name a native group."""
     for api_version in api_versions:
         if (found := await workloads.get(api_version, "PodGroup", pod.metadata.namespace, name)) is not None:
             return found
     raise TranslationError(
-        f"Pod {pod.key}: there is no PodGroup {pod.metadata.namespace}/{name}, which it names: "
-        "create it, or let the pod name none"
+        f"Pod {pod.key}: PodGroup {pod.metadata.namespace}/{name} does not exist: "
+        "create it, or remove its name from the pod"
     )
 
 
 async def _template(group: Workload, workloads: Workloads) -> Workload | None:
-    """The Workload of a native group, which need not be there any more."""
+    """The Workload that a native group was created from; None if it is gone."""
     if not group.template or group.of_kind != NATIVE:
         return None
     return await workloads.get(group.api_version, WORKLOAD[1], group.metadata.namespace, group.template)
@@ -157,10 +162,10 @@ async def _highest(pod: Pod, workloads: Workloads) -> Workload | None:
             break
         if (kind, owner.name) in on_the_way:
             raise TranslationError(
-                f"Pod {pod.key}: its owners own each other: {_reference(metadata, owner)} is met twice"
+                f"Pod {pod.key}: its owner references form a cycle through {_reference(metadata, owner)}"
             )
         if len(on_the_way) > DEPTH:
-            raise TranslationError(f"Pod {pod.key}: it has more than {DEPTH} owners, one above the other")
+            raise TranslationError(f"Pod {pod.key}: its chain of owners is longer than {DEPTH}")
         on_the_way.add((kind, owner.name))
         try:
             found = await _owner(metadata, owner, workloads)
@@ -177,10 +182,10 @@ async def _highest(pod: Pod, workloads: Workloads) -> Workload | None:
 async def _owner(owned: ObjectMeta, owner: OwnerReference, workloads: Workloads) -> Workload:
     found = await workloads.get(owner.api_version, owner.kind, owned.namespace, owner.name)
     if found is None or found.metadata.uid != owner.uid:
-        gone = "is gone" if found is None else "is another one of that name"
+        gone = "is gone" if found is None else "was replaced by another object of that name"
         raise TranslationError(
             f"{owned.namespace}/{owned.name}: its owner {_reference(owned, owner)} (uid {owner.uid}) {gone}: "
-            "delete what it left behind"
+            "delete what the owner left behind"
         )
     return found
 

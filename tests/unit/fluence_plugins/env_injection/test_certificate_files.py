@@ -67,7 +67,7 @@ def with_pass_phrase(material: Material, phrase: bytes) -> Material:
 def test_a_key_with_a_pass_phrase_is_refused_and_nobody_is_asked_for_it(world: World) -> None:
     good, locked = make(["a"], NOW), with_pass_phrase(make(["a"], NOW), b"secret")
     world.write(locked)
-    with pytest.raises(InputError, match=r"the key without a pass phrase$"):
+    with pytest.raises(InputError, match=r"the key without a passphrase$"):
         world.keeper()
     world.write(good)
     keeper = world.keeper()
@@ -88,7 +88,7 @@ def test_one_that_has_ended_makes_the_replica_not_ready(world: World) -> None:
     keeper = world.keeper()
     assert keeper.problems() == {"certificate": None}
     world.now += LIFETIMES.serving
-    assert keeper.problems() == {"certificate": f"it has expired: renew {world.certificate}"}
+    assert keeper.problems() == {"certificate": f"the certificate has expired: renew {world.certificate}"}
 
 
 def test_files_that_cannot_be_used_at_the_start_are_one_clear_error(world: World) -> None:
@@ -98,7 +98,7 @@ def test_files_that_cannot_be_used_at_the_start_are_one_clear_error(world: World
     world.write(one)
     for key in (two.key, b"", b"nothing"):
         world.key.write_bytes(key)
-        with pytest.raises(InputError, match=r"tls\.crt and .*tls\.key: no certificate with its key") as told:
+        with pytest.raises(InputError, match=r"tls\.crt and .*tls\.key: not a certificate and its key") as told:
             world.keeper()
         assert "PRIVATE" not in str(told.value)
 
@@ -123,6 +123,6 @@ async def test_while_they_cannot_be_used_what_was_served_goes_on_and_that_is_tol
     with pytest.raises(asyncio.CancelledError):
         await keeper.run(60.0, sleep)
     assert [chain.startswith(two.certificate) for chain in world.served] == [False, True]
-    assert caplog.text.count("the certificate stays as it was") == 1
+    assert caplog.text.count("cannot reload the certificate, keeping the old one") == 1
     failed = world.metrics.registry.get_sample_value("fluence_webhook_certificate_checks_total", {"result": "failed"})
     assert failed == 3

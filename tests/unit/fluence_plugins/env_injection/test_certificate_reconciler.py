@@ -21,11 +21,11 @@ def world() -> World:
 
 async def test_the_first_replica_makes_everything_and_is_trusted(world: World) -> None:
     replica = world.replica()
-    assert replica.problems() == {"certificate": "the Secret was not read yet"}
+    assert replica.problems() == {"certificate": "the Secret has not been read yet"}
     await replica.check()
     assert replica.now == world.api.material()
     assert world.api.bundle() == signers(replica.now.authorities)
-    assert replica.problems() == {"configuration": "fluence-webhook was not seen to trust it yet"}
+    assert replica.problems() == {"configuration": "fluence-webhook does not trust the certificate yet"}
     await replica.check()
     assert replica.problems() == {}
     secret = world.api.objects[PLACE.path]
@@ -63,7 +63,7 @@ async def test_without_a_configuration_a_replica_is_ready_and_trusted_when_one_c
     await replica.check()
     await replica.check()
     assert (replica.problems(), replica.value("trusted")) == ({}, 0)
-    assert caplog.text.count("MutatingWebhookConfiguration fluence-webhook: it is not there") == 1
+    assert caplog.text.count("MutatingWebhookConfiguration fluence-webhook: it does not exist: apply it") == 1
     world.api.configure()
     await replica.check()
     assert (world.api.bundle(), replica.value("trusted")) == (signers(replica.now.authorities), 1)
@@ -105,7 +105,7 @@ async def test_only_webhooks_that_lead_here_are_patched(world: World, caplog: py
     replica = world.replica()
     await replica.check()
     assert replica.problems() == {}
-    assert "none of its webhooks leads to Service kube-system/fluence-webhook" in caplog.text
+    assert "none of its webhooks calls Service kube-system/fluence-webhook" in caplog.text
 
 
 # ------------------------------------------------------------------ what goes wrong
@@ -176,8 +176,8 @@ async def test_checks_that_fail_come_again_sooner_and_are_told_once(
     with pytest.raises(asyncio.CancelledError):
         await replica.keeper.run(60.0, sleep)
     assert slept == [1, 2, 4, 8, 16, 32, 60, 60, 1, 60]  # the last but one to see that the configuration trusts it
-    assert caplog.text.count("the certificate could not be checked: secrets: 403: not allowed: let the") == 1
-    assert caplog.text.count("the certificate could be checked again") == 1
+    assert caplog.text.count("cannot check the certificate: secrets: 403: not allowed: allow the") == 1
+    assert caplog.text.count("the certificate check succeeds again") == 1
     assert "get and update Secret fluence-webhook-tls" in caplog.text
     assert replica.value("certificate_checks_total", result="failed") == 8
     assert replica.value("certificate_checks_total", result="ok") == 2

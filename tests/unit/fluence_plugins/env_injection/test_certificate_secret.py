@@ -61,7 +61,7 @@ async def test_a_damaged_one_is_stored_again_as_it_was(
     world.api.objects[PLACE.path]["data"][key] = "eA=="
     await replica.check()
     assert world.api.material() == before
-    assert f"Secret kube-system/fluence-webhook-tls cannot be used: {key}" in caplog.text
+    assert f"Secret kube-system/fluence-webhook-tls is unusable: {key}" in caplog.text
     assert "PRIVATE" not in caplog.text
 
 

@@ -101,7 +101,7 @@ def test_the_certificate_is_renewed_by_the_same_ca_after_two_thirds_of_its_life(
     if found is not None:
         new, why = found
         assert (new.authorities, new.authority_key, why) == (
-            material.authorities, material.authority_key, "the certificate is renewed")  # fmt: skip
+            material.authorities, material.authority_key, "renewed the certificate")  # fmt: skip
         assert new.key != material.key
         check(new)
         assert renewed(new, NAMES, NOW + days * DAY) is None
@@ -113,7 +113,7 @@ def test_the_ca_is_renewed_after_two_thirds_and_the_old_one_is_trusted_for_a_whi
     found = renewed(material, NAMES, then)
     assert found is not None
     new, why = found
-    assert why == "the CA is renewed"
+    assert why == "renewed the CA"
     assert signers(material.authorities) < signers(new.authorities)
     assert renewed(new, NAMES, then + LIFETIMES.overlap - timedelta(seconds=1)) is None
     alone = renewed(new, NAMES, then + LIFETIMES.overlap + timedelta(seconds=1))
@@ -180,13 +180,13 @@ def damages() -> Sequence[tuple[str, Material, str]]:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"secret")
     )
     return [
-        ("no ca", replace(good, authorities=text), "ca.crt holds no certificate"),
-        ("empty certificate", replace(good, certificate=b""), "tls.crt holds no certificate"),
-        ("cut off", replace(good, certificate=good.certificate[:300]), "tls.crt holds no certificate"),
-        ("no key", replace(good, key=text), "tls.key holds no usable key"),
-        ("key cut off", replace(good, key=good.key[:100]), "tls.key holds no usable key"),
-        ("key with a password", replace(good, key=encrypted), "tls.key holds no usable key"),
-        ("key of another kind", replace(good, key=_rsa_key()), "tls.key holds no key of an elliptic curve"),
+        ("no ca", replace(good, authorities=text), "ca.crt contains no certificate"),
+        ("empty certificate", replace(good, certificate=b""), "tls.crt contains no certificate"),
+        ("cut off", replace(good, certificate=good.certificate[:300]), "tls.crt contains no certificate"),
+        ("no key", replace(good, key=text), "tls.key contains no usable key"),
+        ("key cut off", replace(good, key=good.key[:100]), "tls.key contains no usable key"),
+        ("key with a password", replace(good, key=encrypted), "tls.key contains no usable key"),
+        ("key of another kind", replace(good, key=_rsa_key()), "tls.key contains no elliptic-curve key"),
         ("another's key", replace(good, key=other.key), "tls.key is not the key of tls.crt"),
         ("another's ca key", replace(good, authority_key=other.authority_key), "ca.key is not the key of ca.crt"),
         ("another's certificate", replace(good, certificate=other.certificate, key=other.key),

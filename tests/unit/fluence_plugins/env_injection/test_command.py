@@ -37,18 +37,18 @@ def unreachable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Non
 
 
 @pytest.mark.parametrize(("options", "problem"), [
-    (["--handlers", "other"], "--handlers: 'other' is no handler: choose of fluxion"),
-    (["--handlers", "fluxion,other"], "--handlers: 'other' is no handler: choose of fluxion"),
-    (["--handlers", " , "], "--handlers: names no handler: choose of fluxion"),
-    (["--tls-cert", "a.pem"], "--tls-cert and --tls-key: give both, or neither"),
+    (["--handlers", "other"], "--handlers: unknown handler 'other': choose from fluxion"),
+    (["--handlers", "fluxion,other"], "--handlers: unknown handler 'other': choose from fluxion"),
+    (["--handlers", " , "], "--handlers: expected at least one handler: choose from fluxion"),
+    (["--tls-cert", "a.pem"], "--tls-cert and --tls-key: set both or neither"),
     (["--tls-cert", "no.pem", "--tls-key", "no.pem"], "no.pem: cannot be read (No such file or directory)"),
-    (["--service", "Webhook"], "--service: 'Webhook' is no name of DNS"),
-    (["--dns-name", "a..b"], "--dns-name: 'a..b' is no name of DNS"),
-    (["--dns-name", "größer.example.com"], "--dns-name: 'größer.example.com' is no name of DNS"),
+    (["--service", "Webhook"], "--service: 'Webhook' is not a valid DNS name"),
+    (["--dns-name", "a..b"], "--dns-name: 'a..b' is not a valid DNS name"),
+    (["--dns-name", "größer.example.com"], "--dns-name: 'größer.example.com' is not a valid DNS name"),
     (["--resources", "no.yaml"], "no.yaml: cannot be read"),
     (["--host", "192.0.2.1"], "--host: cannot bind 192.0.2.1:0"),
     (["--host", "a..b"], "--host: cannot bind a..b:0"),
-    (["--scheduler-name="], "--scheduler-name: '' is no name of DNS"),
+    (["--scheduler-name="], "--scheduler-name: '' is not a valid DNS name"),
     (["--check-interval", "1e400"], "--check-interval"),
     ([], "none: the file does not exist"),
 ])  # fmt: skip
@@ -76,14 +76,14 @@ def test_handlers_are_found_by_the_group_and_come_in_the_order_in_which_they_are
 
     monkeypatch.setattr(metadata, "entry_points", found)
     assert list(load_handlers(["c", "a", "c"], SETTINGS)) == ["c", "a"]
-    with pytest.raises(InputError, match=r"--handlers: 'd' is no handler: choose of a, b, c$"):
+    with pytest.raises(InputError, match=r"--handlers: unknown handler 'd': choose from a, b, c$"):
         load_handlers(["a", "d"], SETTINGS)
 
 
 def test_what_is_no_handler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     none = SimpleNamespace(name="a", load=lambda: lambda _settings: object())
     monkeypatch.setattr(metadata, "entry_points", lambda group: [none])
-    with pytest.raises(InputError, match=r"--handlers: a is no handler: it has no operations: mend or uninstall it$"):
+    with pytest.raises(InputError, match=r"--handlers: a is not a handler: it has no operations: fix or uninstall it$"):
         load_handlers(["a"], SETTINGS)
 
 
@@ -99,5 +99,7 @@ def test_a_handler_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPa
         "fluence_plugins.env_injection.handlers.metadata.entry_points",
         lambda group: [SimpleNamespace(name="a", load=load)],
     )
-    with pytest.raises(InputError, match=re.escape("a cannot be imported: ImportError: no module named x: mend")):
+    with pytest.raises(
+        InputError, match=re.escape("a cannot be imported: ImportError: no module named x: fix or reinstall it")
+    ):
         load_handlers(["a"], SETTINGS)

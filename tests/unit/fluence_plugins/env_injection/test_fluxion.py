@@ -177,7 +177,7 @@ def test_one_of_them_that_asks_for_devices_is_refused_with_cause_and_remedy(
     assert isinstance(refused, Refusal)
     assert refused.message == (
         "its 3334 containers would get 3 environment variables each (FLUXION_BACKEND and one for each attribute key of "
-        "the resources file), 10000 at most are added to a pod: use fewer containers, or have fewer attribute keys"
+        "the resources file), but a pod can have at most 10000: use fewer containers, or fewer attribute keys"
     )
 
 

@@ -181,9 +181,9 @@ def test_without_an_image_who_asks_for_the_sidecar_is_told() -> None:
         ("fluence-sidecar", "other than latest"),
         ("registry:5000/fluence-sidecar", "other than latest"),
         ("registry/fluence-sidecar:latest", "other than latest"),
-        ("registry/a b:1", "is no image"),
-        ("registry/a:1\n", "is no image"),
-        ("registry/a@sha256:12", "is no image"),
+        ("registry/a b:1", "is not a valid image"),
+        ("registry/a:1\n", "is not a valid image"),
+        ("registry/a@sha256:12", "is not a valid image"),
     ],
 )
 def test_the_sidecars_image_is_always_the_same_one(image: str, why: str) -> None:
@@ -244,13 +244,14 @@ def test_a_job_that_names_a_podgroup_or_no_device_is_refused() -> None:
     grouped["spec"]["template"]["spec"]["schedulingGroup"] = {"podGroupName": "mine"}
     assert "spec.template.spec.schedulingGroup" in refusal(grouped)
     del plain["spec"]["template"]["spec"]["containers"][0]["resources"]
-    assert "none asks for a fluxion.flux-framework.org/" in refusal(plain)
+    assert "none requests a fluxion.flux-framework.org/" in refusal(plain)
     long["metadata"]["name"] = "x" * 55
     assert "more than 54 characters" in refusal(long)
 
 
 @pytest.mark.parametrize(
-    ("size", "why"), [("0", "is not a number"), ("x", "is not a number"), ("4", "spec.parallelism is 3")]
+    ("size", "why"),
+    [("0", "expected a number of pods"), ("x", "expected a number of pods"), ("4", "spec.parallelism is 3")],
 )
 def test_a_size_that_could_not_start_is_refused(size: str, why: str) -> None:
     made = job(annotations={f"{PREFIX}coordination": "shared", f"{PREFIX}group-size": size})
@@ -290,7 +291,7 @@ def test_nobody_gives_himself_a_role(role: str) -> None:
     other = consumer if role == "producer" else producer
     forged = copy.deepcopy(other)
     forged["metadata"]["annotations"][f"{PREFIX}coordination-role"] = role
-    assert "the webhook gives pods their roles" in refusal(forged)
+    assert "only the webhook sets this annotation" in refusal(forged)
 
 
 def test_pods_of_others_and_malformed_ones_are_left_alone() -> None:

@@ -105,7 +105,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for_longer_than_the_deadl
     metrics = WebhookMetrics()
     async with served({"labels": Labels()}, metrics, deadline=0.05) as (client, _):
         answer = await client.post("/mutate/labels", data=slow(), headers=JSON)
-        assert (answer.status, await answer.text()) == (408, "the review did not arrive in time\n")
+        assert (answer.status, await answer.text()) == (408, "the request body did not arrive in time\n")
     assert counts(metrics) == {"late": 1}
 
 
@@ -115,7 +115,7 @@ async def test_one_large_review_too_many_waits_and_is_told_so_at_its_deadline() 
     limits = {"deadline": 0.05, "most_requests": 1}
     async with served({"labels": Labels()}, metrics, **limits) as (client, reviews), reviews._slots:  # one is under way
         answer = await client.post("/mutate/labels", data=large, headers=JSON)
-        assert (answer.status, await answer.text()) == (503, "too many reviews are under way\n")
+        assert (answer.status, await answer.text()) == (503, "too many reviews are in flight\n")
         assert (await client.post("/mutate/labels", json=review())).status == 200  # small ones wait for nobody
     assert counts(metrics) == {"busy": 1, "patched": 1}
 

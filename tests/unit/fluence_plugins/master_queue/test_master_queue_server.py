@@ -70,9 +70,9 @@ def test_what_is_shown_of_it_has_no_secret(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("", "f.yaml: is no configuration: start with `apiVersion: fluence.flux-framework.org/v1alpha1` and"),
-        ("[1]", "f.yaml: is no configuration: start with"),
-        ("kind: MasterQueueConfiguration", "f.yaml: is no configuration: start with"),
+        ("", "f.yaml: is not a configuration: start with `apiVersion: fluence.flux-framework.org/v1alpha1` and"),
+        ("[1]", "f.yaml: is not a configuration: start with"),
+        ("kind: MasterQueueConfiguration", "f.yaml: is not a configuration: start with"),
         ("a: [", "f.yaml:"),
         (HEAD.replace("v1alpha1", "v2"), "f.yaml: apiVersion: "),
         (HEAD.replace("MasterQueue", "Scheduler"), "f.yaml: kind: "),

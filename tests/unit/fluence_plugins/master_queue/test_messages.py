@@ -47,15 +47,15 @@ def test_labels_taints_and_what_is_not_known_may_be_missing_or_there() -> None:
 @pytest.mark.parametrize(
     ("data", "line"),
     [
-        (b"", "the message is no JSON"),
-        (b"{", "the message is no JSON"),
-        (b"\xff\xfe", "the message is no JSON"),
-        (b'{"quotas":{},"labels":["\\ud800=x"]}', "the message is no JSON"),
-        (b"[]", "the message is no JSON object"),
-        (b"7", "the message is no JSON object"),
-        (b"{}", "quotas is no JSON object"),
-        (b'{"quotas":[1]}', "quotas is no JSON object"),
-        (b'{"quotas":null}', "quotas is no JSON object"),
+        (b"", "the message is not valid JSON"),
+        (b"{", "the message is not valid JSON"),
+        (b"\xff\xfe", "the message is not valid JSON"),
+        (b'{"quotas":{},"labels":["\\ud800=x"]}', "the message is not valid JSON"),
+        (b"[]", "the message is not a JSON object"),
+        (b"7", "the message is not a JSON object"),
+        (b"{}", "quotas is not a JSON object"),
+        (b'{"quotas":[1]}', "quotas is not a JSON object"),
+        (b'{"quotas":null}', "quotas is not a JSON object"),
         (b" " * (MOST_BYTES + 1), f"the message has {MOST_BYTES + 1} bytes"),
         (b'{"quotas":{},"x":"' + b"a" * (1 << 20) + b'"}', "the message has 1048596 bytes"),
         (b"[" * MOST_BYTES, "the message is nested deeper than 16"),
@@ -74,14 +74,14 @@ def test_what_cannot_be_read_is_refused_with_one_line(data: bytes, line: str) ->
     [
         (-1, "-1 is negative: write 0 or more"),
         ("-1m", "'-1m' is negative: write 0 or more"),
-        (True, "True is no quantity"),
-        (None, "None is no quantity"),
-        ([1], "[1] is no quantity"),
+        (True, "True is not a valid quantity"),
+        (None, "None is not a valid quantity"),
+        ([1], "[1] is not a valid quantity"),
         ("many", "'many' is not a valid quantity"),
         ("1" * 100, "is not a valid quantity"),
-        ("1e300", "'1e300' is more than anybody has"),
-        (10**12, "1000000000000 is more than anybody has"),
-        (10**18, "1000000000000000000 is more than anybody has"),
+        ("1e300", "'1e300' is larger than the limit"),
+        (10**12, "1000000000000 is larger than the limit"),
+        (10**18, "1000000000000000000 is larger than the limit"),
     ],
 )
 def test_a_quota_that_no_pool_can_have_is_dropped_and_the_rest_applies(value: Any, problem: str) -> None:
@@ -105,7 +105,7 @@ def test_a_resource_that_no_queue_covers_is_dropped() -> None:
     found = read(quotas={"example.com/fpga": 2, "cpu": 1})
     assert found.quotas == {"cpu": "1"}
     assert found.problems == (
-        "quotas['example.com/fpga']: no such resource: name one of cpu, memory, pods, nvidia.com/gpu",
+        "quotas['example.com/fpga']: unknown resource: use one of cpu, memory, pods, nvidia.com/gpu",
     )
 
 
@@ -113,17 +113,17 @@ def test_a_resource_that_no_queue_covers_is_dropped() -> None:
     ("label", "problem"),
     [
         ("lonely", "'lonely' has no =: write key=value"),
-        ("=v", "'' is no key that Kubernetes takes"),
-        ("Bad/k=v", "'Bad/k' is no key"),
-        ("a/b/c=v", "'a/b/c' is no key"),
-        (f"{'k' * 64}=v", "is no key"),
-        ("k=a b", "'a b' is no value that Kubernetes takes"),
-        ("k=a\nb", "'a\\nb' is no value"),
-        (f"k={'v' * 64}", "is no value"),
+        ("=v", "'' is not a valid key in Kubernetes"),
+        ("Bad/k=v", "'Bad/k' is not a valid key"),
+        ("a/b/c=v", "'a/b/c' is not a valid key"),
+        (f"{'k' * 64}=v", "is not a valid key"),
+        ("k=a b", "'a b' is not a valid value in Kubernetes"),
+        ("k=a\nb", "'a\\nb' is not a valid value"),
+        (f"k={'v' * 64}", "is not a valid value"),
         ("k" * 1000, "has 1000 characters: use at most 512"),
-        (7, "7 is no text"),
-        ({"a": 1}, "{'a': 1} is no text"),
-        ("good=2", "'good' has another value before"),
+        (7, "expected a text, got 7"),
+        ({"a": 1}, "expected a text, got {'a': 1}"),
+        ("good=2", "'good' already has another value"),
     ],
 )
 def test_a_bad_label_is_dropped_and_the_rest_applies(label: Any, problem: str) -> None:
@@ -138,13 +138,13 @@ def test_a_bad_label_is_dropped_and_the_rest_applies(label: Any, problem: str) -
     ("taint", "problem"),
     [
         ("k=v", "'k=v' has no effect: write key=value:Effect"),
-        ("k=v:Never", "'Never' is no effect of a taint"),
-        ("k=v:", "'' is no effect"),
-        ("=v:NoSchedule", "'' is no key"),
-        ("k=!:NoSchedule", "'!' is no value"),
-        ("virtual-node.interlink/no-schedule=false:NoSchedule", "has another value before"),
-        ("good=2:NoSchedule", "has another value before"),
-        (None, "None is no text"),
+        ("k=v:Never", "'Never' is not a valid effect"),
+        ("k=v:", "'' is not a valid effect"),
+        ("=v:NoSchedule", "'' is not a valid key"),
+        ("k=!:NoSchedule", "'!' is not a valid value"),
+        ("virtual-node.interlink/no-schedule=false:NoSchedule", "already has another value"),
+        ("good=2:NoSchedule", "already has another value"),
+        (None, "expected a text, got None"),
     ],
 )
 def test_a_bad_taint_is_dropped_and_the_rest_applies(taint: Any, problem: str) -> None:
@@ -172,13 +172,13 @@ def test_what_is_too_many_is_dropped() -> None:
 def test_problems_are_few() -> None:
     found = read(labels=["bad"] * 100)
     assert len(found.problems) == MOST_PROBLEMS
-    assert found.problems[-1] == "and 93 more of this message"
+    assert found.problems[-1] == "and 93 more problems of this message"
 
 
 def test_lists_that_are_none_are_told() -> None:
     assert read(labels="a=b", taints={"a": 1}).problems == (
-        "labels: no list: write a list of texts",
-        "taints: no list: write a list of texts",
+        "labels: expected a list of texts",
+        "taints: expected a list of texts",
     )
 
 
@@ -210,12 +210,12 @@ def test_of_a_message_with_thousands_of_parts_few_are_looked_at(part: str, monke
         told.clear()
         decoded(f'{{"quotas":{{}},"{field}":[{parts}]}}'.encode())
         assert told[0].startswith(f"{field}: has ")
-        assert told[0].endswith(" parts: only the first 256 are looked at: send fewer")
+        assert told[0].endswith(" parts: the first 256 are used: send fewer")
         assert len(told) <= 257
     told.clear()
     names = ",".join(f'"{number}":{part}' for number in range(2000))
     decoded(f'{{"quotas":{{{names},"pods":3}}}}'.encode())
-    assert told[0] == "quotas: has 2001 parts: only the first 256 are looked at: send fewer"
+    assert told[0] == "quotas: has 2001 parts: the first 256 are used: send fewer"
     assert len(told) == 257
 
 
@@ -233,7 +233,7 @@ def test_the_pool_is_the_last_token() -> None:
      "interlink.resources." + "a" * 64, "interlink.resources.é", ""],
 )  # fmt: skip
 def test_what_is_no_pools_subject_is_refused(subject: str) -> None:
-    with pytest.raises(MessageError, match=r"publish to|cannot be a pool's name"):
+    with pytest.raises(MessageError, match=r"publish to|is not a valid pool name"):
         pool_of("interlink.resources", subject)
 
 

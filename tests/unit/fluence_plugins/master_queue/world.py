@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from fluence_plugins.master_queue.api.informer_store import RESOURCES
-from fluence_plugins.master_queue.controller.controller import Controller, Take
+from fluence_plugins.master_queue.controller.controller import Controller, Handle
 from fluence_plugins.master_queue.metrics import MasterQueueMetrics
 from fluence_plugins.master_queue.nats.connection import Listener
 from session_scheduler.cluster.dynamic_informer import Change
@@ -64,7 +64,7 @@ class Api:
         """Plural (with /status) and name of each."""
         self.refuse: Callable[[str, str], Exception | None] = lambda *_: None
         """Asked before each write for what it is answered with."""
-        self.takes: list[Take] = []
+        self.takes: list[Handle] = []
         self.workloads: list[dict[str, Any]] = []
         self.unlisted: set[str] = set()
         """Plurals that are refused to who begins to follow."""
@@ -314,7 +314,7 @@ class _Following:
     def refused(self) -> frozenset[type]:
         return frozenset(_KINDS[plural].kind for plural in self._api.unlisted)
 
-    def by(self, take: Take) -> _Following:
+    def by(self, take: Handle) -> _Following:
         self._take = take
         return self
 

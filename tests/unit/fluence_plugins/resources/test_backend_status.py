@@ -96,7 +96,7 @@ def test_a_file_that_is_not_there_or_has_no_such_resource_is_one_line(tmp_path: 
         set_in_file(str(tmp_path / "none.yaml"), "a", down=True)
     file = tmp_path / "resources.yaml"
     file.write_text(TEXT)
-    with pytest.raises(ResourcesError, match="no resource is named 'c'"):
+    with pytest.raises(ResourcesError, match="no resource has the name 'c'"):
         set_in_file(str(file), "c", down=True)
     assert file.read_text() == TEXT
 

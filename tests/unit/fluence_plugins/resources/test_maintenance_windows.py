@@ -39,17 +39,18 @@ def test_backends_are_named_as_written_or_numbered() -> None:
     [
         ("{}", "f: windows: must be a list; start each window with"),
         ("[n1]", "f: windows[0]: must be a mapping"),
-        (f"[{{{TIMES}}}]", "f: windows[0]: must name what is closed: give it either"),
-        (f"[{{nodes: [], {TIMES}}}]", "f: windows[0]: must name what is closed"),
-        (f"[{{nodes: [n1], backends: [aurora], {TIMES}}}]", "f: windows[0]: must name what is closed: give it either"),
+        (f"[{{{TIMES}}}]", "f: windows[0]: must have either `nodes:` or `backends:`"),
+        (f"[{{nodes: [], {TIMES}}}]", "f: windows[0]: must have either `nodes:` or `backends:`"),
+        (f"[{{nodes: [n1], backends: [aurora], {TIMES}}}]", "f: windows[0]: must have either `nodes:` or `backends:`"),
         (f"[{{nodes: n1, {TIMES}}}]", "f: windows[0].nodes: must be a list of names"),
         (f"[{{nodes: [[]], {TIMES}}}]", "f: windows[0].nodes[0]: "),
-        (f"[{{backends: [borealis], {TIMES}}}]", "f: windows[0].backends[0]: 'borealis' is no backend of this file"),
-        (f"[{{backends: [qpu], {TIMES}}}]", "f: windows[0].backends[0]: 'qpu' is no backend"),
-        (f"[{{nodes: [n1], until: 3, {TIMES}}}]", "f: windows[0].until: is not a field; known"),
+        (f"[{{backends: [borealis], {TIMES}}}]", "f: windows[0].backends[0]: 'borealis' is not a backend of this file"),
+        (f"[{{backends: [qpu], {TIMES}}}]", "f: windows[0].backends[0]: 'qpu' is not a backend"),
+        (f"[{{nodes: [n1], until: 3, {TIMES}}}]", "f: windows[0].until: unknown field; use one of"),
         (f"[{{nodes: [n1], name: 'a b', {TIMES}}}]", "f: windows[0].name: 'a b' is not a name"),
-        ("[{nodes: [n1], end: 2026-11-23T12:00:00Z}]", "f: windows[0].start: is missing; write a time as"),
-        ("[{nodes: [n1], start: tomorrow, end: 2026-11-23T12:00:00Z}]", "f: windows[0].start: 'tomorrow' is no time"),
+        ("[{nodes: [n1], end: 2026-11-23T12:00:00Z}]", "f: windows[0].start: is missing; write a time such as"),
+        ("[{nodes: [n1], start: tomorrow, end: 2026-11-23T12:00:00Z}]",
+         "f: windows[0].start: 'tomorrow' is not a valid time"),
         ("[{nodes: [n1], start: 2026-11-23T12:00:00Z, end: 2026-11-23T08:00:00Z}]", "f: windows[0].end: 2026-11-23T08"),
         ("[{nodes: [n1], start: 2026-02-30T12:00:00Z, end: 2026-11-23T08:00:00Z}]", "f: windows[0].start: "),
     ],
@@ -62,7 +63,7 @@ def test_what_is_wrong_is_told_by_field_and_remedy(written: str, said: str) -> N
 
 def test_there_are_bounds() -> None:
     many = f"- {{nodes: [n1], {TIMES}}}\n" * (MAX_WINDOWS + 1)
-    with pytest.raises(ResourcesError, match="windows: are more than 1000"):
+    with pytest.raises(ResourcesError, match="windows: has more than 1000 entries"):
         load_resources(f"{TREES}windows:\n{many}", "f")
     names = ", ".join(f"n{index}" for index in range(11_000))
     two = f"- {{nodes: [{names}], {TIMES}}}\n" * 2

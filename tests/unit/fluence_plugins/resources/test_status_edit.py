@@ -119,9 +119,9 @@ def test_one_of_many_changes_no_other() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (BLOCK, "no resource is named 'nope'; those with a name are alveo, aurora, inner"),
-        ("", "no resource is named 'nope'; those with a name are none"),
-        ("resources: [{type: q, nam: a}]", "is not a field"),
+        (BLOCK, "no resource has the name 'nope'; the names are alveo, aurora, inner"),
+        ("", "no resource has the name 'nope'; the names are none"),
+        ("resources: [{type: q, nam: a}]", "unknown field"),
     ],
 )
 def test_an_unknown_name_and_a_file_that_cannot_be_used_are_one_line(text: str, problem: str) -> None:

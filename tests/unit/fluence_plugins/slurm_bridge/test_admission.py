@@ -133,9 +133,7 @@ def test_a_new_pod_with_a_mark_is_refused_naming_it(scheduler: str, mark: Object
     answer = handler().mutate(pod(scheduler, mark), request(user=ACCOUNT))
     assert isinstance(answer, Refusal)
     assert answer.code == 403
-    assert answer.message.endswith(
-        ": slurm-bridge-scheduler marks the pods that Slurm has placed: create the pod without"
-    )
+    assert answer.message.endswith(": only slurm-bridge-scheduler sets these fields: create the pod without them")
     assert f"metadata.{next(iter(mark))}[" in answer.message
 
 
@@ -171,7 +169,7 @@ def test_another_job_or_node_is_a_change_and_every_mark_that_changes_is_named() 
     new = bridged({"labels": {JOBID_LABEL: "8"}, "annotations": {NODE_ANNOTATION: "n2"}})
     assert change(old, new) == (
         f"metadata.labels[{JOBID_LABEL}], metadata.annotations[{NODE_ANNOTATION}]: "
-        "only slurm-bridge-scheduler changes the marks of its pods: leave them as they are"
+        "only slurm-bridge-scheduler may change these fields of its pods: leave them unchanged"
     )
 
 
@@ -213,7 +211,10 @@ def test_it_is_found_by_its_name_and_says_what_it_does() -> None:
     found = load_handlers(["slurm-bridge"], given)["slurm-bridge"]
     assert isinstance(found, SlurmBridgeHandler)
     assert found.contract() == (
-        "slurm-bridge: the default scheduler's pods of a, b become slurm-bridge-scheduler's; "
-        f"marks are written by {ACCOUNT}"
+        "slurm-bridge: assigns pods of default-scheduler in a, b to slurm-bridge-scheduler; "
+        f"only {ACCOUNT} may change the marks of its pods"
     )
-    assert "that are sent become" in handler(scheduler_users=frozenset(), managed_namespaces=frozenset()).contract()
+    assert handler(scheduler_users=frozenset(), managed_namespaces=frozenset()).contract() == (
+        "slurm-bridge: assigns pods of default-scheduler in all namespaces of the webhook to slurm-bridge-scheduler; "
+        "no scheduler users are configured: any user may change the marks of pods that are not running"
+    )

@@ -35,8 +35,8 @@ def test_an_address_and_a_token_are_enough() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"url": "ftp://x"}, "args.url: 'ftp://x' is no address of slurmrestd"),
-        ({"url": "http://user:secret@x"}, "args.url: the address of slurmrestd is to have no user"),
+        ({"url": "ftp://x"}, "args.url: expected http://host:port or https://host:port of slurmrestd, got 'ftp://x'"),
+        ({"url": "http://user:secret@x"}, "args.url: the address of slurmrestd must not have a user"),
         ({"apiVersion": "v0.0.38"}, "args.apiVersion"),
         ({"timeoutSeconds": 0}, "args.timeoutSeconds"),
         ({"tickSeconds": 0}, "args.tickSeconds"),

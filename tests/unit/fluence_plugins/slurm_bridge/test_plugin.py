@@ -80,7 +80,7 @@ def test_a_pod_without_a_job_is_asked_for_with_the_nodes_that_it_fits_on() -> No
     assert want.candidates == ("k1", "k2", "k3", "k4")
     assert (want.group, want.needed) == ("Pod default/a", 1)
     assert want.uids == want.members == (world.find(Pod, "a").metadata.uid,)
-    assert "a Slurm job is being made for it" in world.reasons("a")
+    assert "a Slurm job for it is being submitted" in world.reasons("a")
 
 
 def test_a_pod_says_why_its_job_waits_or_why_there_is_none() -> None:
@@ -143,7 +143,9 @@ def test_of_a_gang_whose_last_pod_has_no_nodes_none_is_bound_and_a_job_for_that_
     assert world.on("g-0", "g-1", "g-2") == {"g-0": "n1", "g-1": "n2", "g-2": "n3"}
 
 
-@pytest.mark.parametrize(("nodes", "why"), [(("n1",), "none of which takes it now"), (("k9",), "k9 is no node of")])
+@pytest.mark.parametrize(
+    ("nodes", "why"), [(("n1",), "but it fits none of them now"), (("k9",), "this cluster has no node k9")]
+)
 def test_nodes_that_do_not_take_the_pod_are_said_to_be_so(nodes: tuple[str, ...], why: str) -> None:
     world = World()
     world.pod("a").schedule()
@@ -172,7 +174,7 @@ def test_nobody_ends_for_a_pod_that_slurm_has_given_no_node_and_trials_ask_for_n
 def test_a_simulation_says_that_slurm_is_not_asked() -> None:
     world = World(served=False)
     world.pod("a").schedule()
-    assert "is not asked in a simulation" in world.reasons("a")
+    assert "a simulation has no connection to Slurm" in world.reasons("a")
 
 
 def test_sessions_ask_for_a_group_only_when_something_has_changed() -> None:

@@ -298,7 +298,7 @@ async def test_one_that_is_known_to_be_anothers_is_not_asked_for(world: World) -
     theirs = {**body(WANTED), "metadata": {"name": "f", "ownerReferences": [{**body(OWNER), "uid": "m2"}]}}
     world.api.written(PATH, theirs, MANAGER)
     world.told()
-    with pytest.raises(Conflict, match="resourceflavors f: is another's: rename the MasterQueue, or that"):
+    with pytest.raises(Conflict, match="resourceflavors f: has another owner: rename the MasterQueue, or that object"):
         await world.applier.apply(FLAVORS, WANTED)
     assert world.api.asked == []
 
@@ -326,7 +326,9 @@ async def tried(world: World, wanted: ClusterQueue | None = None) -> str:
     try:
         found = "written" if await world.applier.apply(QUEUES, wanted or queue()) else "as wanted"
     except Conflict as error:
-        found = "too early" if "clusterqueues q: somebody changes it back: look into" in str(error) else str(error)
+        found = (
+            "too early" if "clusterqueues q: another client reverts it: its managedFields" in str(error) else str(error)
+        )
     assert len(world.api.asked) - asked == (found == "written")
     return found
 

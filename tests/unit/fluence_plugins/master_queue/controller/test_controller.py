@@ -178,7 +178,7 @@ def test_silence_does_not_count_while_nats_is_down() -> None:
         assert (world.pools(), world.flavors("group1")) == ({"a": "Active"}, [NAME + "a"])
         assert world.conditions()["NatsConnected"] == ("False", "Disconnected")
         message = next(one["message"] for one in world.status()["conditions"] if one["type"] == "NatsConnected")
-        assert message == f"no connection for {SUBJECT}: connection refused; pools stay as they were"
+        assert message == f"no connection for {SUBJECT}: connection refused; pools keep their state"
         world.nats.down.clear()
         world.nats.look()
         await asyncio.sleep(19)
@@ -193,7 +193,7 @@ def test_a_cut_that_nobody_noticed_at_once_counts_for_no_pool() -> None:
     async def life(world: World) -> None:
         world.publish("a", pods=3)
         await asyncio.sleep(28)
-        world.nats.down[CONNECTOR], world.nats.unheard = "the server does not answer any more", 14.0
+        world.nats.down[CONNECTOR], world.nats.unheard = "the server no longer responds", 14.0
         world.nats.look()
         await asyncio.sleep(100)
         world.nats.down.clear()
@@ -263,7 +263,7 @@ def test_another_owners_queue_is_left_alone_until_it_goes() -> None:
     async def life(world: World) -> None:
         assert world.spec("clusterqueues", "group1") == {"cohortName": "mine"}
         assert world.conditions()["Ready"] == ("False", "Conflict")
-        assert world.status()["problems"] == ["ClusterQueue group1: is not this MasterQueue's: name another"]
+        assert world.status()["problems"] == ["ClusterQueue group1: has another owner: choose another name"]
         world.api.drop("clusterqueues", "group1")
         await asyncio.sleep(1)
         assert world.spec("clusterqueues", "group1")["cohortName"] == "masterqueue"
@@ -282,7 +282,7 @@ def test_another_owners_queue_is_left_alone_until_it_goes() -> None:
 def test_an_earlier_queue_that_jobs_still_hold_is_waited_for() -> None:
     async def life(world: World) -> None:
         assert world.status()["problems"] == [
-            "ClusterQueue group1: is an earlier one, which goes once no job holds it: it is made then"
+            "ClusterQueue group1: is an earlier one, which is deleted once no job uses it: it is created then"
         ]
         world.api.drop("clusterqueues", "group1")
         await asyncio.sleep(1)
@@ -318,7 +318,7 @@ def test_a_start_that_is_not_told_what_there_is_takes_nothing_out_of_queues(plur
             await asyncio.sleep(25)
             assert set(api.counted()) == {"masterqueues/status"}
             assert world.status()["problems"] == [
-                f"{plural}: the API server does not list them: is Kueue there, and has this account the ClusterRole"
+                f"{plural}: the API server does not list them: is Kueue installed, and has this account the ClusterRole"
                 " fluence-master-queue?"
             ]
             assert (world.conditions()["Ready"], world.pools()) == (("False", "WriteFailed"), {"a": "Active"})
@@ -379,12 +379,13 @@ def test_several_masterqueues_share_a_subject_and_do_not_meet() -> None:
 @pytest.mark.parametrize(
     ("pool", "data", "where", "line"),
     [
-        ("a", b"?", "pool", "last message: the message is no JSON: JSON is malformed: invalid character (byte 0)"),
-        ("a", b"[]", "pool", "last message: the message is no JSON object: write quotas, labels and taints"),
+        ("a", b"?", "pool",
+         "last message: the message is not valid JSON: JSON is malformed: invalid character (byte 0)"),
+        ("a", b"[]", "pool", "last message: the message is not a JSON object: write quotas, labels and taints"),
         ("a", b"x" * (1 << 20), "pool", "last message: the message has 1048576 bytes: send at most 65536"),
-        ("new", b"[]", "status", "message of 'new': the message is no JSON object: write quotas, labels and taints"),
-        ("B_d", b'{"quotas":{}}', "status", "message of 'B_d': 'B_d' cannot be a pool's name: use at most 63 of a-z,"
-                                            " 0-9 and -, neither first nor last a -"),
+        ("new", b"[]", "status", "message of 'new': the message is not a JSON object: write quotas, labels and taints"),
+        ("B_d", b'{"quotas":{}}', "status", "message of 'B_d': 'B_d' is not a valid pool name: use at most 63 of a-z,"
+                                            " 0-9 and -, and no - at the start or end"),
     ],
 )  # fmt: skip
 def test_a_bad_message_is_told_and_changes_nothing_else(pool: str, data: bytes, where: str, line: str) -> None:
@@ -501,7 +502,7 @@ def test_a_flavor_that_cannot_be_made_keeps_no_other_from_the_queues() -> None:
         assert world.flavors("masterqueue") == world.flavors("group1") == [NAME + "a", NAME + "c"]
         assert world.conditions()["Ready"] == ("False", "WriteFailed")
         assert world.status()["pools"][1]["problems"] == [
-            f"ResourceFlavor {NAME}b is not there, and cannot be made yet: it is in no queue until it is"
+            f"ResourceFlavor {NAME}b does not exist and cannot be created yet: no queue names it until it exists"
         ]
         world.api.refuse = lambda *_: None
         await world.publish_for(40, "a", "b", "c", pods=3)
@@ -560,7 +561,7 @@ def test_somebody_who_changes_it_back_at_once_is_not_answered_for_ever() -> None
         await world.publish_for(600, "a", pods=3)
         assert 6 <= world.api.counted()["clusterqueues"] <= 20
         assert world.status()["problems"] == [
-            "clusterqueues group1: somebody changes it back: look into its managedFields for who"
+            "clusterqueues group1: another client reverts it: its managedFields name the client"
         ]
         world.api.takes.remove(take)
         await world.publish_for(80, "a", pods=3)

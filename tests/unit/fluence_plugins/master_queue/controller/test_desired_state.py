@@ -120,9 +120,9 @@ def test_the_documents_master_queue_field_by_field() -> None:
     assert plain(found.status) == {
         "conditions": [
             {"type": "Ready", "status": "True", "reason": "Applied", "lastTransitionTime": "1970-01-01T00:00:00Z",
-             "message": "flavors and queues are as the spec says"},
+             "message": "flavors and queues match the spec"},
             {"type": "NatsConnected", "status": "True", "reason": "Connected",
-             "lastTransitionTime": "1970-01-01T00:00:00Z", "message": "every subject is listened to"},
+             "lastTransitionTime": "1970-01-01T00:00:00Z", "message": "all subjects are subscribed"},
             {"type": "PoolsActive", "status": "True", "reason": "Heard", "lastTransitionTime": "1970-01-01T00:00:00Z",
              "message": "1 of 1 pools are active"},
         ],
@@ -215,7 +215,7 @@ def test_a_local_flavor_that_is_not_there_is_left_out_and_told() -> None:
     content = document(name="local-cpu", natsFlavor=None, localFlavor={})
     found = desired(master(content), heard(master(content)), 0)
     assert flavors_of(queue_of(found, "masterqueue")) == ["masterqueue-empty"]
-    assert found.status.problems == ("localFlavor local-cpu: there is no ResourceFlavor of this name: create it",)
+    assert found.status.problems == ("localFlavor local-cpu: the ResourceFlavor does not exist: create it",)
     assert found.status.conditions[0].status == "False"
 
 
@@ -260,8 +260,8 @@ def test_what_another_owns_is_left_alone() -> None:
     assert flavors_of(queue_of(found, "masterqueue")) == ["masterqueue-interlink-b"]
     assert (found.status.conditions[0].status, found.status.conditions[0].reason) == ("False", "Conflict")
     assert found.status.problems == (
-        "pool a: ResourceFlavor masterqueue-interlink-a is not this MasterQueue's: rename the pool",
-        "ClusterQueue group1: is not this MasterQueue's: name another",
+        "pool a: ResourceFlavor masterqueue-interlink-a has another owner: rename the pool",
+        "ClusterQueue group1: has another owner: choose another name",
     )
     found = desired(master(), pools, 0, ClusterView(foreign_queues={"masterqueue"}))
     assert [queue.metadata.name for queue in found.queues] == ["group1"]
@@ -273,9 +273,9 @@ def test_what_an_earlier_master_queue_leaves_behind_is_waited_for() -> None:
     found = desired(master(), heard(master(), "a"), 0, ClusterView(**names, leaving=leaving))
     assert [queue.metadata.name for queue in found.queues] == ["masterqueue"]
     assert found.status.problems == (
-        "pool a: ResourceFlavor masterqueue-interlink-a is an earlier one, which goes once no job holds it:"
-        " it is made then",
-        "ClusterQueue group1: is an earlier one, which goes once no job holds it: it is made then",
+        "pool a: ResourceFlavor masterqueue-interlink-a is an earlier one, which is deleted once no job uses it:"
+        " it is created then",
+        "ClusterQueue group1: is an earlier one, which is deleted once no job uses it: it is created then",
     )
 
 
@@ -288,7 +288,7 @@ def test_two_pools_whose_flavors_would_have_one_name() -> None:
     pools.receive((CONNECTOR, "second"), "c", PUBLISHED, 0)
     found = desired(master(content), pools, 0)
     assert flavors_of(queue_of(found, "masterqueue")) == ["masterqueue-a-b-c"]
-    wrong = "ResourceFlavor masterqueue-a-b-c is another pool's too: rename one of them"
+    wrong = "ResourceFlavor masterqueue-a-b-c is also the flavor of another pool: rename one of them"
     assert [pool.problems for pool in found.status.pools] == [(), (wrong,)]
 
 
@@ -297,7 +297,7 @@ def test_a_pool_in_two_flavors_is_an_error_in_the_status() -> None:
     content["spec"]["flavors"].append({**content["spec"]["flavors"][0], "name": "second"})
     found = desired(master(content), heard(master(content), "a"), 0)
     assert flavors_of(queue_of(found, "masterqueue")) == ["masterqueue-interlink-a"]
-    wrong = "is in flavor second too, and counts for interlink: change one"
+    wrong = "also matches flavor second, and counts for interlink: change one of them"
     assert (found.status.problems, found.status.pools[0].problems) == ((f"pool a: {wrong}",), (wrong,))
     assert (found.status.conditions[0].status, found.status.conditions[0].reason) == ("False", "Conflict")
 
@@ -353,7 +353,7 @@ def test_a_lost_connection_changes_a_condition_only() -> None:
     after = desired(master(), pools, 5000)
     assert (after.flavors, after.queues, after.status.pools) == (before.flavors, before.queues, before.status.pools)
     assert after.status.conditions[1].message == (
-        "no connection for interlink.resources: it is being made; pools stay as they were"
+        "no connection for interlink.resources: connecting; pools keep their state"
     )
     assert "password" not in str(after.status)
 
@@ -415,9 +415,9 @@ def test_a_status_fits_into_one_object_whatever_is_published(character: str) -> 
     names = [f"p{number:03}{'q' * 59}" for number in range(MOST_POOLS)]
     pools = heard(queue, *names, message=message)
     for name in names:
-        pools.refused(name, "the message is no JSON: " + "x" * 200, 0)
+        pools.refused(name, "the message is not valid JSON: " + "x" * 200, 0)
     found = desired(queue, pools, 0)
-    assert all(any("more of this message" in line for line in pool.problems) for pool in found.status.pools)
+    assert all(any("more problems of this message" in line for line in pool.problems) for pool in found.status.pools)
     kept = msgspec.json.encode(found.status)
     assert len(kept) + 5 * sum(map(kept.count, b"<>&")) < 1.4 * 2**20  # as Go writes it
     assert len(found.status.problems) == 65

@@ -54,12 +54,12 @@ def test_a_part_is_a_name_with_its_queue_or_one_name_for_both() -> None:
 @pytest.mark.parametrize(
     ("part", "line"),
     [
-        ("Gr1=group1", "is no queue: write NAME=CLUSTERQUEUE, or one name for both"),
-        ("=group1", "is no queue: write NAME=CLUSTERQUEUE, or one name for both"),
-        ("a=b=c", "is no queue: write NAME=CLUSTERQUEUE, or one name for both"),
-        ("gr1=../x", "is no queue: write NAME=CLUSTERQUEUE, or one name for both"),
-        ("gr1=none", "no MasterQueue has a ClusterQueue none: name one that it has"),
-        ("foreign=group1", "there is a LocalQueue foreign that is not a MasterQueue's: name another"),
+        ("Gr1=group1", "is not a valid queue: write NAME=CLUSTERQUEUE, or one name for both"),
+        ("=group1", "is not a valid queue: write NAME=CLUSTERQUEUE, or one name for both"),
+        ("a=b=c", "is not a valid queue: write NAME=CLUSTERQUEUE, or one name for both"),
+        ("gr1=../x", "is not a valid queue: write NAME=CLUSTERQUEUE, or one name for both"),
+        ("gr1=none", "no MasterQueue has a ClusterQueue none: use an existing one"),
+        ("foreign=group1", "LocalQueue foreign does not belong to a MasterQueue: choose another name"),
     ],
 )
 def test_what_cannot_be_given_is_one_line_and_the_rest_is_given(part: str, line: str) -> None:
@@ -125,7 +125,7 @@ def test_a_name_that_is_asked_for_twice_leads_where_it_is_said_first(known: str 
     else:
         assert (wanted(found), found.gone) == ([("one", "a", "group1")], ())
     assert found.problems == (
-        "Namespace one: vk.io/local-queues: 'a=masterqueue': a leads to group1 already: name each LocalQueue once",
+        "Namespace one: vk.io/local-queues: 'a=masterqueue': a already leads to group1: name each LocalQueue once",
     )
 
 
@@ -133,9 +133,7 @@ def test_those_beyond_the_limit_are_not_given_and_that_is_said() -> None:
     names = [f"q{number}" for number in range(MOST + 2)]
     found = find(namespace(", ".join(f"{name}=group1" for name in names)))
     assert [one.metadata.name for one in found.wanted] == names[:MOST]
-    assert found.problems == (
-        f"Namespace one: vk.io/local-queues: those after the first {MOST} are not given: ask for fewer",
-    )
+    assert found.problems == (f"Namespace one: vk.io/local-queues: only the first {MOST} are used: request fewer",)
 
 
 def test_the_answer_does_not_depend_on_the_order_of_namespaces() -> None:

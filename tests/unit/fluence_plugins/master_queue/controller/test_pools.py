@@ -144,16 +144,18 @@ def test_a_pool_in_two_flavors_counts_for_the_first_and_is_told() -> None:
     pools.receive(SOURCE, "ab", TOLD, 0)
     pools.receive(SOURCE, "b", TOLD, 0)
     ab, b = pools.at(1)
-    assert (ab.flavor, ab.conflicts) == ("f", ("is in flavor g too, and counts for f: change one",))
+    assert (ab.flavor, ab.conflicts) == ("f", ("also matches flavor g, and counts for f: change one of them",))
     assert (b.flavor, b.conflicts) == ("g", ())
 
 
 def test_a_name_that_is_published_for_two_flavors_counts_for_the_one_that_is_active() -> None:
     pools = connected(spec(f=every(), g=every(natsSubject="t")))
     pools.receive(SOURCE, "a", TOLD, 0)
-    assert "is an active pool of flavor f, and comes for g too" in pools.receive((NATS, "t"), "a", TOLD, 1)
+    assert "is an active pool of flavor f, and also publishes for g: rename one" in pools.receive(
+        (NATS, "t"), "a", TOLD, 1
+    )
     (pool,) = pools.at(2)
-    assert (pool.flavor, pool.conflicts) == ("f", ("is in flavor g too, and counts for f: change one",))
+    assert (pool.flavor, pool.conflicts) == ("f", ("also matches flavor g, and counts for f: change one of them",))
     assert pools.receive((NATS, "t"), "a", TOLD, 40) == "", "the first is silent by now"
     (pool,) = pools.at(41)
     assert (pool.flavor, pool.conflicts) == ("g", ())
@@ -175,7 +177,7 @@ def test_what_no_flavor_takes_is_refused() -> None:
     for source, name in ((SOURCE, "b"), ((NATS, "other"), "a"), (("x", "s"), "a")):
         assert (
             pools.receive(source, name, TOLD, 0)
-            == f"{name} is in no flavor of this subject: name it in pools or poolRegExp"
+            == f"{name} matches no flavor of this subject: add it to pools or poolRegExp"
         )
     assert states(pools, 0) == {"a": "Waiting"}
 
@@ -184,7 +186,7 @@ def test_not_more_are_known_than_can_be() -> None:
     pools = connected(spec(f=every()))
     for number in range(MOST_POOLS):
         assert pools.receive(SOURCE, f"p{number}", TOLD, number / 100) == ""
-    assert "one pool too many" in pools.receive(SOURCE, "late", TOLD, 10)
+    assert "exceeds the limit of 256 pools, none of which is silent" in pools.receive(SOURCE, "late", TOLD, 10)
     assert pools.receive(SOURCE, "late", TOLD, 31) == ""
     names = states(pools, 31)
     assert (len(names), "p0" in names, "p1" in names) == (MOST_POOLS, False, True)

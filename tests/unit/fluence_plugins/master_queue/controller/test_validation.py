@@ -41,14 +41,14 @@ def test_the_documents_master_queue_is_right() -> None:
 @pytest.mark.parametrize(
     ("changed", "line"),
     [
-        ({"natsFlavor": None}, "natsFlavor, localFlavor: neither is there: write exactly one of them"),
-        ({"localFlavor": {}}, "natsFlavor, localFlavor: both are there: write exactly one of them"),
-        ({"name": "A"}, "name: 'A' is no name of a flavor: use at most 63 of a-z, 0-9 and -"),
+        ({"natsFlavor": None}, "natsFlavor, localFlavor: neither is set: set exactly one of them"),
+        ({"localFlavor": {}}, "natsFlavor, localFlavor: both are set: set exactly one of them"),
+        ({"name": "A"}, "name: 'A' is not a valid flavor name: use at most 63 of a-z, 0-9 and -"),
         ({"nominalQuota": {"pods": -1}}, "nominalQuota['pods']: -1 is negative: write 0 or more"),
-        ({"nominalQuota": {"fpga": 1}}, "nominalQuota['fpga']: no such resource: name one of cpu"),
-        ({"canLendTo": [{"queue": "G"}]}, "canLendTo[0].queue: 'G' is no name of a queue"),
+        ({"nominalQuota": {"fpga": 1}}, "nominalQuota['fpga']: unknown resource: use one of cpu"),
+        ({"canLendTo": [{"queue": "G"}]}, "canLendTo[0].queue: 'G' is not a valid queue name"),
         ({"canLendTo": [{"queue": "masterqueue"}]}, "canLendTo[0].queue: 'masterqueue' is the main queue itself"),
-        ({"canLendTo": [{"queue": "g"}, {"queue": "g"}]}, "canLendTo[1].queue: 'g' is there twice"),
+        ({"canLendTo": [{"queue": "g"}, {"queue": "g"}]}, "canLendTo[1].queue: 'g' is used twice"),
         (
             {"canLendTo": [{"queue": "g", "lendingLimit": {"cpu": "x"}}]},
             "canLendTo[0].lendingLimit['cpu']: 'x' is not a valid quantity",
@@ -63,16 +63,16 @@ def test_a_flavors_faults_are_told(changed: dict[str, Any], line: str) -> None:
 @pytest.mark.parametrize(
     ("changed", "line"),
     [
-        ({"pools": ["a"]}, "pools, poolRegExp: both are there: write exactly one of them"),
-        ({"poolRegExp": None}, "pools, poolRegExp: neither is there: write exactly one of them"),
-        ({"poolRegExp": None, "pools": []}, "pools: is empty: name a pool at least"),
-        ({"poolRegExp": None, "pools": ["a", "B"]}, "pools[1]: 'B' cannot be a pool's name"),
-        ({"poolRegExp": "podman-("}, "poolRegExp: is no regular expression of RE2: missing ): podman-("),
-        ({"poolRegExp": "(?=a)"}, "poolRegExp: is no regular expression of RE2: invalid perl operator"),
+        ({"pools": ["a"]}, "pools, poolRegExp: both are set: set exactly one of them"),
+        ({"poolRegExp": None}, "pools, poolRegExp: neither is set: set exactly one of them"),
+        ({"poolRegExp": None, "pools": []}, "pools: is empty: name at least one pool"),
+        ({"poolRegExp": None, "pools": ["a", "B"]}, "pools[1]: 'B' is not a valid pool name"),
+        ({"poolRegExp": "podman-("}, "poolRegExp: is not a valid RE2 expression: missing ): podman-("),
+        ({"poolRegExp": "(?=a)"}, "poolRegExp: is not a valid RE2 expression: invalid perl operator"),
         ({"poolRegExp": "a" * 300}, "poolRegExp: has 300 characters: use at most 256"),
         ({"natsConnector": ""}, "natsConnector: is empty: write the server's address"),
-        ({"natsSubject": "a.*"}, "natsSubject: 'a.*' is no subject: write words with a . between"),
-        ({"virtualNode": "a b"}, "virtualNode: 'a b' is no host name of a node"),
+        ({"natsSubject": "a.*"}, "natsSubject: 'a.*' is not a valid subject: write words separated by ."),
+        ({"virtualNode": "a b"}, "virtualNode: 'a b' is not a valid host name"),
         ({"poolTimeout": 0}, "poolTimeout: 0 is out of range: write seconds from 1 to 604800"),
     ],
 )
@@ -84,7 +84,7 @@ def test_a_nats_flavors_faults_are_told(changed: dict[str, Any], line: str) -> N
 @pytest.mark.parametrize(
     ("template", "line"),
     [
-        ({}, "cohort: '' is no name of a cohort"),
+        ({}, "cohort: '' is not a valid cohort name"),
         ({"cohort": "c", "stopPolicy": "Stop"}, "stopPolicy: 'Stop' is unknown: use one of None, Hold, HoldAndDrain"),
         ({"cohort": "c", "queueingStrategy": "LIFO"}, "queueingStrategy: 'LIFO' is unknown"),
         ({"cohort": "c", "flavorFungibility": {"whenCanBorrow": "x"}}, "flavorFungibility.whenCanBorrow: 'x' is unkn"),
@@ -96,17 +96,17 @@ def test_the_templates_faults_are_told(template: dict[str, Any], line: str) -> N
 
 
 def test_flavors_are_there_once_and_some_are_there() -> None:
-    assert of() == ("spec.flavors: is empty: name a natsFlavor or a localFlavor at least",)
+    assert of() == ("spec.flavors: is empty: add at least one natsFlavor or localFlavor",)
     assert of(None, flavor(), flavor()) == (
-        "spec.flavors[1].name: 'interlink' is there twice: give each flavor a name of its own",
+        "spec.flavors[1].name: 'interlink' is used twice: give each flavor its own name",
     )
 
 
 def test_a_pool_in_two_flavors_is_told() -> None:
     named = {"poolRegExp": None, "pools": ["x", "y"]}
     assert of(None, flavor(named), {**flavor(named), "name": "b"}) == (
-        "spec.flavors[1].natsFlavor.pools[0]: 'x' is in spec.flavors[0].natsFlavor.pools[0] too: name each pool once",
-        "spec.flavors[1].natsFlavor.pools[1]: 'y' is in spec.flavors[0].natsFlavor.pools[1] too: name each pool once",
+        "spec.flavors[1].natsFlavor.pools[0]: 'x' is also in spec.flavors[0].natsFlavor.pools[0]: name each pool once",
+        "spec.flavors[1].natsFlavor.pools[1]: 'y' is also in spec.flavors[0].natsFlavor.pools[1]: name each pool once",
     )
 
 

@@ -69,12 +69,12 @@ def seed(prefix: int = USER) -> tuple[str, Ed25519PublicKey]:
     ("values", "line"),
     [
         ({}, "file: connectors.a.servers: is missing: add it"),
-        ({"servers": f"nats://u:{SECRET}@h"}, "file: connectors.a.servers: is no list of addresses: write [nats://host:port]"),
-        ({"servers": []}, "file: connectors.a.servers: has 0: list 1 to 16 addresses"),
-        ({"servers": [f"nats://u:{SECRET}@h"] * 17}, "file: connectors.a.servers: has 17: list 1 to 16 addresses"),
+        ({"servers": f"nats://u:{SECRET}@h"}, "file: connectors.a.servers: expected a list of addresses: write [nats://host:port]"),
+        ({"servers": []}, "file: connectors.a.servers: expected 1 to 16 addresses, got 0"),
+        ({"servers": [f"nats://u:{SECRET}@h"] * 17}, "file: connectors.a.servers: expected 1 to 16 addresses, got 17"),
         (
             {"servers": ["nats://h", f"http://u:{SECRET}@h"]},
-            "file: connectors.a.servers[1]: is no address of NATS:"
+            "file: connectors.a.servers[1]: is not a NATS address:"
             " write nats://, tls://, ws:// or wss:// before host:port",
         ),
         (
@@ -83,11 +83,11 @@ def seed(prefix: int = USER) -> tuple[str, Ed25519PublicKey]:
         ),
         (
             {"servers": [f"nats://{SECRET}@h"], "tokenFile": "/t"},
-            "file: connectors.a: tokenFile, a user or token in servers: keep one way to authenticate",
+            "file: connectors.a: tokenFile, a user or token in servers: use only one way to authenticate",
         ),
         (
             {"servers": ["nats://h"], "nkeySeedFile": "/n", "credentialsFile": "/c"},
-            "file: connectors.a: nkeySeedFile, credentialsFile: keep one way to authenticate",
+            "file: connectors.a: nkeySeedFile, credentialsFile: use only one way to authenticate",
         ),
         (
             {"servers": ["tls://h"], "tls": {"keyFile": "/k"}},
@@ -95,7 +95,7 @@ def seed(prefix: int = USER) -> tuple[str, Ed25519PublicKey]:
         ),
         (
             {"servers": ["ws://h"], "tls": {"caFile": "/k"}},
-            "file: connectors.a.servers[0]: has no TLS, and there is tls: write wss:// or remove tls",
+            "file: connectors.a.servers[0]: has no TLS, but tls is set: write wss:// or remove tls",
         ),
         (
             {"servers": ["nats://h"], "tls": {"insecure": True}},
@@ -134,34 +134,34 @@ def test_an_address_has_place_and_user(url: str, place: str, who: tuple[str | No
 @pytest.mark.parametrize(
     ("connector", "line"),
     [
-        ("site-a", "'site-a' is no configured connector: configure it, or write nats://host:port"),
+        ("site-a", "'site-a' is not a configured connector: configure it, or write nats://host:port"),
         (
             f"u:{SECRET}@h:4222",
             "it is neither an address nor a configured connector: configure it, or write nats://host:port",
         ),
-        ("ftp://h", "the address is no address of NATS: write nats://, tls://, ws:// or wss:// before host:port"),
+        ("ftp://h", "the address is not a NATS address: write nats://, tls://, ws:// or wss:// before host:port"),
         (
             f"nats://u:{SECRET}/@h",
-            "the address is no address: write nats://host:port, with %3A, %2F, %40 and so on in user and password",
+            "the address is not valid: write nats://host:port, and : / @ in user and password as %3A %2F %40",
         ),
         (
             f"nats://u:12/{SECRET}@h",
-            "the address goes on behind host:port: leave that away,"
+            "the address has text after host:port: remove it,"
             " and write / ? # in user and password as %2F %3F %23",
         ),
-        (f"nats://h?{SECRET}", "the address goes on behind host:port: leave that away,"
+        (f"nats://h?{SECRET}", "the address has text after host:port: remove it,"
             " and write / ? # in user and password as %2F %3F %23"),
         (f"nats://:{SECRET}@h", "the address has an empty user or token before the @: write user:password@ or token@"),
-        ("nats://", "the address has no host, or none that can be: write nats://host:port"),
-        ("nats://h:0", "the address has no host, or none that can be: write nats://host:port"),
-        ("nats://a b", "the address is no address: write at most 2048 printable characters without spaces"),
-        ("nats://a\x00", "the address is no address: write at most 2048 printable characters without spaces"),
+        ("nats://", "the address has no valid host: write nats://host:port"),
+        ("nats://h:0", "the address has no valid host: write nats://host:port"),
+        ("nats://a b", "the address is not valid: write at most 2048 printable characters without spaces"),
+        ("nats://a\x00", "the address is not valid: write at most 2048 printable characters without spaces"),
         (
             f"nats://h,nats://u:{SECRET},@h2",
-            "address 2 of 3 is no address: write nats://host:port, with %3A, %2F, %40 and so on in user and password;"
-            " a comma there is %2C",
+            "address 2 of 3 is not valid: write nats://host:port, and : / @ in user and password as %3A %2F %40;"
+            " write a comma in an address as %2C",
         ),
-        (",".join(["nats://h"] * 17), "has 17 addresses: write at most 16, with commas between"),
+        (",".join(["nats://h"] * 17), "has 17 addresses: write at most 16, separated by commas"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_a_nats_connector_is_one_line_without_secrets(connector: str, line: str) -> None:
@@ -214,7 +214,7 @@ def _tasks_of_clients() -> list[asyncio.Task[Any]]:
 @pytest.mark.parametrize("way", [Way.SAY_NOTHING, Way.HANG_AFTER_CONNECT])
 async def test_a_server_that_hangs_is_given_up(server: FakeNats, way: Way) -> None:
     server.way = way
-    with pytest.raises(ConnectionFailedError, match=f"^nats://127.0.0.1:{server.port}: no answer in time$"):
+    with pytest.raises(ConnectionFailedError, match=f"^nats://127.0.0.1:{server.port}: no response in time$"):
         await connect(server.url, within=0.05)
     await until(lambda: not server.clients)
     assert _tasks_of_clients() == []
@@ -223,9 +223,9 @@ async def test_a_server_that_hangs_is_given_up(server: FakeNats, way: Way) -> No
 @pytest.mark.parametrize(
     ("way", "why"),
     [
-        (Way.CLOSE_AT_ONCE, "what answers does not speak NATS"),
-        (Way.TALK_HTTP, "what answers does not speak NATS"),
-        (Way.GREET_STRANGELY, "what answers does not speak NATS"),
+        (Way.CLOSE_AT_ONCE, "the server does not speak NATS"),
+        (Way.TALK_HTTP, "the server does not speak NATS"),
+        (Way.GREET_STRANGELY, "the server does not speak NATS"),
     ],
 )
 async def test_what_is_no_nats_server_is_told(server: FakeNats, way: Way, why: str) -> None:
@@ -255,17 +255,17 @@ def test_each_server_has_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) 
     ) -> NatsClient:
         shares.append(seconds)
         await asyncio.sleep(seconds if len(shares) != 2 else 0.0)
-        raise ConnectionFailedError("no answer in time")
+        raise ConnectionFailedError("no response in time")
 
     monkeypatch.setattr("fluence_plugins.master_queue.nats.client._open_connection", hangs)
     three = ConnectorSettings(servers=("nats://a", "nats://b", "nats://c"))
-    with pytest.raises(ConnectionFailedError, match=r"^nats://a:4222: no answer in time; nats://b"):
+    with pytest.raises(ConnectionFailedError, match=r"^nats://a:4222: no response in time; nats://b"):
         run(open_connection(three, closed=_nothing, error=_nothing, name="test", within=9.0))
     assert shares == [3.0, 3.0, 6.0]  # what one does not need is the next one's
 
 
 async def test_a_name_that_nobody_has_is_told() -> None:
-    with pytest.raises(ConnectionFailedError, match=r"^nats://no-such-host.invalid:4222: there is no such host"):
+    with pytest.raises(ConnectionFailedError, match=r"^nats://no-such-host.invalid:4222: cannot resolve the host: "):
         await connect("nats://no-such-host.invalid")
 
 
@@ -277,7 +277,7 @@ async def test_refused_credentials_are_told_without_them(
     with pytest.raises(ConnectionFailedError) as raised:
         await connect(server.url_of(f"u:{SECRET}"))
     assert str(raised.value) == (
-        f"{server.url}: the server does not take these credentials, or wants some: Authorization Violation"
+        f"{server.url}: the server rejects these credentials, or requires some: Authorization Violation"
     )
     assert raised.value.__cause__ is None
     assert SECRET not in caplog.text + "".join(capfd.readouterr())
@@ -300,8 +300,8 @@ async def test_files_are_read_anew_for_each_connection(server: FakeNats, tmp_pat
     [
         (None, "it cannot be read: No such file or directory"),
         (b"", "it is empty"),
-        (b"a\nb", "it has more than one line, or characters that cannot be printed"),
-        (b"\xff", "it is no text in UTF-8"),
+        (b"a\nb", "it has more than one line, or characters that are not printable"),
+        (b"\xff", "it is not UTF-8"),
         (b"a" * 70_000, "it has more than 65536 bytes"),
     ],
 )
@@ -349,7 +349,7 @@ async def test_a_credentials_file_has_jwt_and_seed(server: FakeNats, tmp_path: P
     public.verify(base64.urlsafe_b64decode(said["sig"] + "=="), b"n0nce")
     assert said["jwt"] == "a.b.c"
     file.write_text("-----BEGIN NATS USER JWT-----\n")
-    with pytest.raises(ConnectionFailedError, match=r"credentialsFile .*: it has no JWT of a user with its seed"):
+    with pytest.raises(ConnectionFailedError, match=r"credentialsFile .*: it does not contain a user's JWT and seed"):
         await connect(server.url, credentials_file=str(file))
 
 
@@ -358,8 +358,8 @@ async def test_a_credentials_file_has_jwt_and_seed(server: FakeNats, tmp_path: P
     [
         (lambda text: text[:-1], "a seed has 58 characters"),
         (lambda text: text[:-1] + "1", "a seed has only A-Z and 2-7"),
-        (lambda text: text[:9] + ("B" if text[9] == "A" else "A") + text[10:], "its check sum is wrong"),
-        (lambda _: seed(0)[0], "it is the key of something else: a user's seed begins with SU"),
+        (lambda text: text[:9] + ("B" if text[9] == "A" else "A") + text[10:], "its checksum is wrong"),
+        (lambda _: seed(0)[0], "it is not a user's seed: those start with SU"),
     ],
 )
 async def test_a_seed_that_is_none_is_told_without_it(
@@ -369,12 +369,12 @@ async def test_a_seed_that_is_none_is_told_without_it(
     (tmp_path / "seed").write_text(text)
     with pytest.raises(ConnectionFailedError) as raised:
         await connect(server.url, nkey_seed_file=str(tmp_path / "seed"))
-    assert str(raised.value).endswith(f"what is in it is no seed of a user: {why}")
+    assert str(raised.value).endswith(f"it does not contain a user's seed: {why}")
     assert text not in str(raised.value)
 
 
 async def test_without_tls_nothing_is_told_to_a_server_that_should_have_it(server: FakeNats) -> None:
-    with pytest.raises(ConnectionFailedError, match="offers no TLS, which is demanded"):
+    with pytest.raises(ConnectionFailedError, match="offers no TLS, but TLS is required"):
         await connect(f"tls://u:{SECRET}@127.0.0.1:{server.port}")
     assert server.connects == []
 
@@ -382,7 +382,7 @@ async def test_without_tls_nothing_is_told_to_a_server_that_should_have_it(serve
 async def test_a_ca_file_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "ca").write_text("nothing")
     async with FakeNats(info={"tls_required": True}) as server:
-        with pytest.raises(ConnectionFailedError, match=r"tls.caFile .*/ca: no certificates can be read from it: "):
+        with pytest.raises(ConnectionFailedError, match=r"tls.caFile .*/ca: cannot read certificates: "):
             await connect(server.url, tls=validated_tls(caFile=str(tmp_path / "ca")))
 
 
@@ -430,7 +430,7 @@ async def test_a_server_that_falls_silent_is_given_up(server: FakeNats) -> None:
     assert ears.closed == []
     server.silent = True
     await until(lambda: ears.closed)
-    assert ears.closed == ["the server does not answer any more"]
+    assert ears.closed == ["the server no longer responds"]
     await close_connection(client)
     await until(lambda: not server.clients)
     assert _tasks_of_clients() == []
@@ -442,14 +442,14 @@ async def test_a_server_that_falls_silent_is_given_up(server: FakeNats) -> None:
         (b"-ERR 'User Authentication Expired'", "the server ended the connection: User Authentication Expired"),
         (b"-ERR", "the server ended the connection: "),
         (b"-ERR '\x1b[31m\xff'", "the server ended the connection: [31m\N{REPLACEMENT CHARACTER}"),
-        (b"HTTP/1.1 200", "the server does not follow the NATS protocol: a word that is none of NATS"),
-        (b"MSG a 1", "the server does not follow the NATS protocol: a message whose first line is none"),
+        (b"HTTP/1.1 200", "the server does not follow the NATS protocol: an unknown operation"),
+        (b"MSG a 1", "the server does not follow the NATS protocol: a message has an invalid first line"),
         (
             b"MSG a 1 99999999",
-            "the server does not follow the NATS protocol: a message of more than 67108864 bytes,"
-            " or with more headers than it has bytes",
+            "the server does not follow the NATS protocol: a message has more than 67108864 bytes,"
+            " or its headers are larger than itself",
         ),
-        (b"x" * 1_100_000, "the server does not follow the NATS protocol: a line of more than 1048576 bytes"),
+        (b"x" * 1_100_000, "the server does not follow the NATS protocol: a line has more than 1048576 bytes"),
     ],
 )
 async def test_what_ends_a_connection_is_told(server: FakeNats, line: bytes, why: str) -> None:
@@ -492,7 +492,7 @@ async def test_a_refused_subject_is_told_and_the_connection_stays(server: FakeNa
     (error,) = ears.errors
     assert isinstance(error, RefusedSubjectError)
     assert error.subject == "secret.*"
-    assert str(error) == "the server does not permit subscribing to 'Secret.*': permit it there to this user"
+    assert str(error) == "the server does not permit subscribing to 'Secret.*': permit it to this user on the server"
     assert ears.closed == []
     await close_connection(client)
 

@@ -183,7 +183,7 @@ async def test_the_same_reason_is_told_once(server: FakeNats, world: World, capl
         for turn in range(1, 12):
             await until(lambda turn=turn: len(world.sleeps.asked) == turn)  # type: ignore[misc]
             world.sleeps.pass_one()
-    why = f"{server.url}: the server does not take these credentials, or wants some: Authorization Violation"
+    why = f"{server.url}: the server rejects these credentials, or requires some: Authorization Violation"
     assert world.heard.events == [("lost", connector, why)]
     assert len(caplog.records) == 1
     assert SECRET not in caplog.text
@@ -289,7 +289,7 @@ async def test_a_refused_subject_is_a_problem_and_is_tried_again(server: FakeNat
     world.connections.follow({server.url: ["a", "B"]})
     async with world.running():
         await until(lambda: len(world.sleeps.asked) == 1)
-        why = "the server does not permit subscribing to 'B.*': permit it there to this user"
+        why = "the server does not permit subscribing to 'B.*': permit it to this user on the server"
         assert world.connections.problem(server.url) == why
         server.publish("a.pool", b"1")
         await until(lambda: world.heard.messages)
@@ -331,7 +331,7 @@ async def test_a_server_that_leaves_is_left_where_there_is_another(server: FakeN
             world.sleeps.pass_one()
             await until(connected(world, 3))
             assert sorted(other.subjects) == ["a.*", "b.*"]
-    assert world.heard.events[2] == ("lost", "both", "the server is about to shut down: another one is tried")
+    assert world.heard.events[2] == ("lost", "both", "the server is about to shut down: trying another one")
 
 
 def _settings(server: FakeNats) -> ConnectorSettings:
@@ -351,7 +351,7 @@ async def test_what_waits_is_bounded_and_what_is_dropped_counted(
     assert [message[3] for message in world.heard.messages] == [b"z"]
     assert dict(world.heard.drops) == {f"127.0.0.1:{server.port}": 2}
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "a message to 'a.pool' was thrown away: it is too large, or too many wait" in caplog.text
+    assert "a message to 'a.pool' was dropped: it is too large, or too many messages wait" in caplog.text
 
 
 async def test_a_connector_that_means_nothing_is_a_problem_alone(server: FakeNats, world: World) -> None:

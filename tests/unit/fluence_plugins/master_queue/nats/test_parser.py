@@ -34,17 +34,17 @@ def test_it_is_read_the_same_in_pieces(size: int) -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"\r\n", "a word that is none of NATS"),
-        (b"PUB a 1\r\n", "a word that is none of NATS"),
-        (b"MSG a 1\r\n", "a message whose first line is none"),
-        (b"MSG a x 1\r\n", "a message whose first line is none"),
-        (b"MSG a 1 -1\r\n", "a message whose first line is none"),
-        (b"MSG a 1 r r 1\r\n", "a message whose first line is none"),
-        (b"MSG a 1 9999999999999999999\r\n", "a message whose first line is none"),
-        (b"HMSG a 1 3\r\n", "a message whose first line is none"),
-        (b"HMSG a 1 3 2\r\n", "a message of more than"),
-        (b"MSG a 1 67108865\r\n", "a message of more than 67108864 bytes"),
-        (b"MSG a 1 2\r\nabc\r\n", "a message that is longer than it says"),
+        (b"\r\n", "an unknown operation"),
+        (b"PUB a 1\r\n", "an unknown operation"),
+        (b"MSG a 1\r\n", "a message has an invalid first line"),
+        (b"MSG a x 1\r\n", "a message has an invalid first line"),
+        (b"MSG a 1 -1\r\n", "a message has an invalid first line"),
+        (b"MSG a 1 r r 1\r\n", "a message has an invalid first line"),
+        (b"MSG a 1 9999999999999999999\r\n", "a message has an invalid first line"),
+        (b"HMSG a 1 3\r\n", "a message has an invalid first line"),
+        (b"HMSG a 1 3 2\r\n", "a message has more than 67108864 bytes, or its headers"),
+        (b"MSG a 1 67108865\r\n", "a message has more than 67108864 bytes"),
+        (b"MSG a 1 2\r\nabc\r\n", "a message is longer than declared"),
     ],
 )
 def test_what_no_server_sends_is_refused(data: bytes, why: str) -> None:
@@ -63,9 +63,9 @@ def test_a_line_has_an_end_within_its_limit(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(nats_parser, "LONGEST_LINE", 100)
     assert list(Parser().feed(b"INFO " + b"x" * 95 + b"\r\n")) == [Line("INFO", b"x" * 95)]
     for data in (b"INFO " + b"x" * 96 + b"\r\n", b"x" * 101):
-        with pytest.raises(WireError, match="a line of more than 100 bytes"):
+        with pytest.raises(WireError, match="a line has more than 100 bytes"):
             list(Parser().feed(data))
     parser = Parser()
     assert [list(parser.feed(b"x")) for _ in range(100)] == [[]] * 100
-    with pytest.raises(WireError, match="a line of more than 100 bytes"):
+    with pytest.raises(WireError, match="a line has more than 100 bytes"):
         list(parser.feed(b"x"))

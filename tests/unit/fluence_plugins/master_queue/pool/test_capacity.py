@@ -131,12 +131,12 @@ def test_all_pages_are_read_with_the_selector_and_written_as_kubernetes_does() -
 
 
 def test_a_selector_that_is_none_is_the_users_to_mend_and_a_silent_cluster_is_not() -> None:
-    with pytest.raises(InputError, match="--selector: 'a b' is no label selector"):
+    with pytest.raises(InputError, match="--selector: 'a b' is not a valid label selector"):
         asked_for(Api(Invalid("unable to parse")), Part(selector="a b"))
     with pytest.raises(ClusterError, match="no answer"):
         asked_for(Api(ClusterError("no answer")), Part())
 
 
 def test_a_pod_that_is_none_takes_no_less_for_it() -> None:
-    with pytest.raises(ClusterError, match=r"^/api/v1/pods: .*\.nodeName`: what answers is no API server"):
+    with pytest.raises(ClusterError, match=r"^/api/v1/pods: .*\.nodeName`: the server is not a Kubernetes API server"):
         asked_for(Api(pods=[{"spec": {"nodeName": 1}}]), Part())

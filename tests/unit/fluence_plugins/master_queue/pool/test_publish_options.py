@@ -49,7 +49,7 @@ def test_the_servers_may_stand_in_a_variable(
     monkeypatch.setenv("FLUENCE_NATS_SERVERS", f"nats://user:{SECRET}@127.0.0.1:1 http://user:{SECRET}@x")
     assert publish("--quota", "cpu=1") == 2
     said = capsys.readouterr().err
-    assert said == "fluence: --server: is no address of NATS: write nats://, tls://, ws:// or wss:// before host:port\n"
+    assert said == "fluence: --server: is not a NATS address: write nats://, tls://, ws:// or wss:// before host:port\n"
 
 
 def test_once_ends_with_one_and_a_line_where_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,21 +60,21 @@ def test_once_ends_with_one_and_a_line_where_nobody_answers(capsys: pytest.Captu
 
 
 @pytest.mark.parametrize(("words", "lines"), [
-    ((), ["--quota: is missing: write --quota cpu=8, or --from-kubeconfig FILE to ask the pool's own cluster"]),
-    (("--quota", "cpu"), ["--quota: 'cpu' has no =: write RESOURCE=AMOUNT, as memory=32Gi"]),
+    ((), ["--quota is missing: write --quota cpu=8, or --from-kubeconfig FILE to measure the pool's own cluster"]),
+    (("--quota", "cpu"), ["--quota: 'cpu' has no =: write RESOURCE=AMOUNT, such as memory=32Gi"]),
     (("--quota", "cpus=1", "--quota", "cpu=-1"),
-     ["--quota: 'cpus': no such resource: name one of cpu, memory, pods, nvidia.com/gpu",
+     ["--quota: 'cpus': unknown resource: use one of cpu, memory, pods, nvidia.com/gpu",
       "--quota: cpu: '-1' is negative: write 0 or more"]),
-    (("--quota", "cpu=1", "--quota", "cpu=2"), ["--quota: cpu is there twice: write each resource once"]),
+    (("--quota", "cpu=1", "--quota", "cpu=2"), ["--quota: cpu is given twice: write each resource once"]),
     (("--quota", "cpu=1", "--label", "a", "--taint", "b"),
      ["--label[0]: 'a' has no =: write key=value", "--taint[0]: 'b' has no effect: write key=value:Effect"]),
     (("--quota", "cpu=1", "--for", "ns", "--selector", "a=b"),
-     ["--selector, --for: says something of a cluster: write --from-kubeconfig FILE too, or leave it out"]),
-    (("--quota", "cpu=1"), ["--server: is there 0 times: name 1 to 16, as nats://host:4222"]),
+     ["--selector, --for: applies only to a cluster: add --from-kubeconfig FILE, or remove the option"]),
+    (("--quota", "cpu=1"), ["--server: expected 1 to 16 servers, got 0: write nats://host:4222"]),
     (("--quota", "cpu=1", "--subject", "a.*"),
-     ["--subject: 'a.*' is no subject: write words with a . between, without * and >"]),
+     ["--subject: 'a.*' is not a valid subject: write words separated by ., without * and >"]),
     (("--quota", "cpu=1", "--pool", "A"),
-     ["--pool: 'A' cannot be a pool's name: use at most 63 of a-z, 0-9 and -, neither first nor last a -"]),
+     ["--pool: 'A' is not a valid pool name: use at most 63 of a-z, 0-9 and -, and no - at the start or end"]),
 ])  # fmt: skip
 def test_what_is_wrong_is_a_line_for_each_with_its_option(
     words: tuple[str, ...], lines: list[str], capsys: pytest.CaptureFixture[str]
@@ -113,13 +113,13 @@ HERE = Path(__file__)
 @pytest.mark.parametrize(("fields", "line"), [
     ({"secrets": Secrets(user=HERE)}, "--password-file: is missing: write --user-file and --password-file, or neither"),
     ({"secrets": Secrets(tls_key=HERE)}, "--tls-cert: is missing: write --tls-cert and --tls-key, or neither"),
-    ({"secrets": Secrets(nkey=HERE, token=HERE)}, "--nkey, --token-file: keep one way to authenticate"),
+    ({"secrets": Secrets(nkey=HERE, token=HERE)}, "--nkey, --token-file: use only one way to authenticate"),
     ({"secrets": Secrets(nkey=HERE), "servers": (f"nats://u:{SECRET}@h",)},
-     "--nkey, a user or token in --server: keep one way to authenticate"),
+     "--nkey, a user or token in --server: use only one way to authenticate"),
     ({"secrets": Secrets(tls_ca=HERE), "servers": ("ws://h",)},
-     "--server: ws:// has no TLS: write wss://, or leave out --tls-ca, --tls-cert and --tls-key"),
-    ({"secrets": Secrets(token=Path("/no/token"))}, "/no/token: there is no such file: name one that is there"),
-    ({"servers": (SERVER,) * 17}, "--server: is there 17 times: name 1 to 16, as nats://host:4222"),
+     "--server: ws:// has no TLS: write wss://, or remove --tls-ca, --tls-cert and --tls-key"),
+    ({"secrets": Secrets(token=Path("/no/token"))}, "/no/token: file not found: name an existing file"),
+    ({"servers": (SERVER,) * 17}, "--server: expected 1 to 16 servers, got 17: write nats://host:4222"),
 ])  # fmt: skip
 def test_ways_to_connect_that_cannot_be_are_refused(fields: dict[str, object], line: str) -> None:
     with pytest.raises(InputError) as refused:

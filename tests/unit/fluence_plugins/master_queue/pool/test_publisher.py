@@ -146,7 +146,7 @@ def test_a_server_that_is_away_is_tried_again_with_growing_pauses_and_told_once(
         world = run(work)
     assert 20 <= world.times[0] <= 35
     assert [record.getMessage() for record in caplog.records] == [
-        "[pool] NATS: nats://127.0.0.1:4222: refused; nothing is published until that is mended",
+        "[pool] NATS: nats://127.0.0.1:4222: refused; publishing stops until this is fixed",
         "[pool] NATS: publishes to a.b.far again",
     ]
 
@@ -183,7 +183,7 @@ def test_while_the_cluster_cannot_be_read_nothing_is_published_and_the_connectio
         world = run(work)
     assert world.times == [60, 90]
     assert world.opened == [0]
-    assert caplog.records[0].getMessage().startswith("[pool] cluster: the API server does not answer; nothing")
+    assert caplog.records[0].getMessage().startswith("[pool] cluster: the API server does not answer; publishing stops")
     assert "[pool] cluster: is read again" in [record.getMessage() for record in caplog.records]
 
 
@@ -225,7 +225,7 @@ def test_a_message_is_what_the_controller_reads_and_what_it_would_drop_is_refuse
     with pytest.raises(InputError) as refused:
         message({"cpu": "-1"}, ["k"], ["t"])
     assert [line.partition(":")[0] for line in refused.value.messages] == ["quotas['cpu']", "labels[0]", "taints[0]"]
-    with pytest.raises(InputError, match=r"labels\[0\]: '\?' is no value that Kubernetes takes"):
+    with pytest.raises(InputError, match=r"labels\[0\]: '\?' is not a valid value in Kubernetes"):
         message({"cpu": "1"}, ["k=\udcff"])
     with pytest.raises(InputError, match="send at most"):
         message({"cpu": "1"}, ["k=" + "v" * 70000])

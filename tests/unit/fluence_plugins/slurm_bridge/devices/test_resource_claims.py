@@ -239,7 +239,7 @@ def test_devices_of_other_nodes_and_of_obsolete_slices_are_not_the_nodes() -> No
     )  # fmt: skip
     bridge.shares["p"] = gave((indexed(NVIDIA, (0,)),))
     cluster.run()
-    cluster.assert_pending("p", "no device has index 0: let its ResourceSlices and its GRES in Slurm agree")
+    cluster.assert_pending("p", "no device has index 0: make the node's ResourceSlices and its GRES in Slurm agree")
     assert claims_of(cluster) == []
 
 
@@ -322,7 +322,7 @@ def test_a_device_that_a_running_pod_has_is_not_claimed_again_and_another_of_the
     bridge.shares.update(second=gave((indexed(NVIDIA, (0, 1)),)), third=gave((indexed(NVIDIA, (0,)),)))
     cluster.run()
     cluster.assert_bound("second", "n1")
-    cluster.assert_pending("third", f"gpu-0 is allocated to ResourceClaim {used.key}, which must end before")
+    cluster.assert_pending("third", f"gpu-0 is still allocated to ResourceClaim {used.key}")
 
 
 def test_what_a_pod_that_is_on_no_node_was_given_earlier_is_given_to_whom_slurm_says_now() -> None:
@@ -348,12 +348,12 @@ def test_a_pod_without_device_classes_gets_no_claim() -> None:
 @pytest.mark.parametrize(
     ("share", "text"),
     [
-        (gave(), f"Slurm gave no GRES of type {NVIDIA} on node n1: name it in the node's Gres="),
-        (gave((indexed("v100", (0,)),)), f"Slurm gave no GRES of type {NVIDIA} on node n1"),
-        (gave((indexed(NVIDIA, ()),)), "Slurm does not say which index it gave: name the devices' files in"),
-        (gave((indexed(NVIDIA, (7, 0)),)), f"1 of 2 devices of class {NVIDIA} can be had on node n1 of those that "
-                                         "Slurm gave: no device has index 7"),
-        (gave((indexed(NVIDIA, (0, 0)),)), "cancel the job, and another one is submitted"),
+        (gave(), f"Slurm allocated no GRES of type {NVIDIA} on node n1: add it to the node's Gres="),
+        (gave((indexed("v100", (0,)),)), f"Slurm allocated no GRES of type {NVIDIA} on node n1"),
+        (gave((indexed(NVIDIA, ()),)), "Slurm does not report which index it allocated: set File= of the devices in"),
+        (gave((indexed(NVIDIA, (7, 0)),)), f"only 1 of 2 devices of class {NVIDIA} that Slurm allocated on "
+                                         "node n1 are available: no device has index 7"),
+        (gave((indexed(NVIDIA, (0, 0)),)), "cancel the Slurm job; the scheduler then submits another one"),
     ],
 )  # fmt: skip
 def test_a_share_that_the_node_cannot_meet_is_refused_in_one_line(share: NodeShare, text: str) -> None:
@@ -369,14 +369,14 @@ def test_two_devices_of_one_index_are_none_that_slurm_could_mean() -> None:
     cluster, bridge = world(slice_of(GPU, "n1", *devices), user("p", gpu_example_com=1))
     bridge.shares["p"] = gave((indexed(GPU, (0,)),))
     cluster.run()
-    cluster.assert_pending("p", "index 0 is that of a and b")
+    cluster.assert_pending("p", "index 0 belongs to a and b")
 
 
 def test_more_devices_than_a_claim_may_have_are_refused() -> None:
     cluster, bridge = world(slice_of(CPU, "n1", *(cpu(n, n, 0) for n in range(64))), user("p", dra_cpu=33))
     bridge.shares["p"] = gave(cores=tuple(range(64)))
     cluster.run()
-    cluster.assert_pending("p", "a claim has 32 devices at most, and these would be 33")
+    cluster.assert_pending("p", "a claim can have 32 devices, and the pod needs 33")
 
 
 def test_a_wrong_selector_of_a_class_is_told_with_the_class() -> None:
@@ -448,7 +448,7 @@ async def test_a_claim_that_is_being_deleted_is_not_used() -> None:
     await claim(binding, gave((indexed(NVIDIA, (0,)),)))
     (found,) = cluster.objects(ResourceClaim)
     await cluster.delete(found)
-    with pytest.raises(AttemptError, match="is being deleted: it is made anew once it is gone"):
+    with pytest.raises(AttemptError, match="is being deleted: the scheduler creates it again once it is gone"):
         await claim(binding, gave((indexed(NVIDIA, (0,)),)))
 
 

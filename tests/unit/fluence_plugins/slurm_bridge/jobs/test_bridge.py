@@ -127,7 +127,7 @@ def test_a_gang_that_is_not_whole_is_not_asked_for_and_says_so() -> None:
     with gang("a", "b", "c", size=4) as world:
         world.rest(30)
         assert world.writes("submit") == 0
-        assert "3 of the 4 pods of PodGroup default/g are there" in world.problem(GANG)
+        assert "3 of the 4 pods that start together" in world.problem(GANG)
         world.put(waiting("d", group="g"))
         world.live()
         assert world.writes("submit") == 1
@@ -186,7 +186,7 @@ def test_a_submission_that_never_arrived_is_made_anew_once_it_cannot_come_any_mo
         world.session(all_groups=True)
         world.rest(TICK)
         assert world.writes("submit") == 0, "the first might still be carried out"
-        assert "it may have been carried out" in world.problem("Pod default/a")
+        assert "Slurm may have executed the request" in world.problem("Pod default/a")
         world.live(4 * TICK)
         assert world.writes("submit") == 1
         assert world.nodes() == {"a": "n1"}
@@ -385,7 +385,7 @@ def test_a_mended_workload_is_noticed_within_a_minute() -> None:
 def test_a_request_that_no_node_can_meet_says_which_nodes_there_are() -> None:
     with gang("a", "b", "c", "d", "e") as world:
         world.rest()
-        assert "4 of the 4 nodes that it fits on are nodes of Slurm, and it needs 5" in world.problem(GANG)
+        assert "it needs 5 nodes, and 4 of the 4 nodes that it fits are in Slurm" in world.problem(GANG)
         assert world.writes("submit") == 0
 
 
@@ -422,7 +422,7 @@ def test_a_bug_that_one_group_meets_is_told_and_the_others_are_served(
     with Bridged(waiting("a"), waiting("b")) as world:
         world.live(60)
         assert world.nodes() == {"b": "n1"}
-        assert "a fault of the plugin slurm-bridge: KeyError" in world.problem("Pod default/a")
+        assert "a bug in the plugin slurm-bridge: KeyError" in world.problem("Pod default/a")
         assert 1 <= sum(record.levelname == "ERROR" for record in caplog.records) <= 6
     caplog.clear()
 
@@ -434,10 +434,10 @@ def test_slurm_away_and_back() -> None:
     with Bridged(waiting("a")) as world:
         world.slurm.down = True
         world.rest(10)
-        assert world.problem("Pod default/a").startswith("Slurm cannot be asked")
+        assert world.problem("Pod default/a").startswith("Slurm is unavailable")
         world.put(waiting("b"))
         world.rest(20)
-        assert world.problem("Pod default/b").startswith("Slurm cannot be asked"), "who comes later is told, too"
+        assert world.problem("Pod default/b").startswith("Slurm is unavailable"), "who comes later is told, too"
         assert sum(world.woken.values()) <= 2
         assert world.slurm.reads["jobs"] <= 8, "ever less often"
         world.slurm.down = False
@@ -483,8 +483,9 @@ def test_a_job_that_ends_under_its_pods_ends_them(state: str) -> None:
         world.slurm.end(1, state)
         world.rest(6)
         assert all(world.pod(name).metadata.deletion_timestamp for name in ("a", "b"))
-        told = [(name, note) for name, reason, note in world.told if reason == "SlurmJobEnded"]
-        assert sorted(told) == [(name, f"its Slurm job 1 has ended: {state}: it is deleted") for name in ("a", "b")]
+        told = [(name, text) for name, reason, text in world.told if reason == "SlurmJobEnded"]
+        note = f"its Slurm job 1 has ended: {state}: the scheduler deletes the pod"
+        assert sorted(told) == [("a", note), ("b", note)]
         world.finish()
         world.rest()
         assert world.pods() == []
@@ -505,7 +506,7 @@ def test_a_job_that_is_requeued_has_its_nodes_no_more_and_ends_its_pods() -> Non
         world.slurm.kept[1].shares = {}
         world.slurm.change(1, states=frozenset({"PENDING", "REQUEUED"}), nodes=())
         world.rest(6)
-        assert "was requeued" in world.told[-1][2]
+        assert "Slurm requeued its job 1" in world.told[-1][2]
         world.finish()
         world.rest()
         assert world.pods() == []

@@ -344,7 +344,7 @@ def test_what_slurm_cannot_change_is_made_anew_once_no_job_is_there(
 
     world.run(lambda: world.put(kube(**changed)), ends)  # type: ignore[arg-type]
     assert seen[0].drained
-    assert seen[0].reason.startswith("slurm-bridge: to be made anew: ")
+    assert seen[0].reason.startswith("slurm-bridge: to be replaced: ")
     assert len(world.done("delete_node")) == 1
     assert not world.in_slurm().drained
     assert getattr(world.in_slurm(), field) == value
@@ -472,7 +472,7 @@ def test_of_two_nodes_of_one_name_the_older_is_meant_and_the_other_told() -> Non
     assert not world.in_slurm("n1").drained
     assert [world.taints(name) for name in ("z", "b")] == [(OWN,), ()]
     assert [name for name, _ in world.told] == ["b"]
-    assert "already that of node z" in world.told[0][1]
+    assert "already belongs to node z" in world.told[0][1]
 
 
 def test_what_of_a_node_cannot_be_read_takes_nothing_away() -> None:
@@ -712,13 +712,13 @@ def test_whatever_people_write_a_line_of_configuration_has_our_options_only(
 @pytest.mark.parametrize(
     ("made", "text"),
     [
-        (kube(partitions="a b"), "no name of a partition"),
-        (kube(partitions="x=1"), "no name of a partition"),
-        (kube(topology="default:s1 State=DOWN"), "no place in Slurm's topology"),
-        (kube(topology="default"), "no place in Slurm's topology"),
+        (kube(partitions="a b"), "not a valid partition name"),
+        (kube(partitions="x=1"), "not a valid partition name"),
+        (kube(topology="default:s1 State=DOWN"), "not a valid topology of Slurm"),
+        (kube(topology="default"), "not a valid topology of Slurm"),
         (kube(cpu="500m"), "0 whole CPUs"),
         (kube(memory="many"), r"status\.allocatable\[memory\]"),
-        (kube(nvidia_com_gpu="5000"), "more than 4096"),
+        (kube(nvidia_com_gpu="5000"), "the limit is 4096"),
     ],
 )
 def test_what_slurm_could_not_take_is_said_with_the_remedy(made: Node, text: str) -> None:
@@ -732,7 +732,7 @@ def test_devices_of_one_kind_are_added_up_and_of_two_kinds_refused() -> None:
     made = replace(made, status=replace(made.status, allocatable=both))
     assert external(made, NodeRules(), ("slurm-bridge",)).gres == "gpu:3"
     rules = NodeRules(resources=(("nvidia.com/gpu", "gpu:v100"), ("amd.com/gpu", "gpu:mi300")))
-    with pytest.raises(ValueError, match="of one kind only"):
+    with pytest.raises(ValueError, match="only one kind of devices"):
         external(made, rules, ("slurm-bridge",))
     single = external(made, NodeRules(resources=(("nvidia.com/gpu", "gpu:v100"),)), ("slurm-bridge",))
     assert (single.gres, single.gres_conf) == ("gpu:v100:2", "count=2,name=gpu,type=v100,file=gpu-0,file=gpu-1")

@@ -236,7 +236,7 @@ async def test_a_ping_tells_a_refused_token_from_a_slurmctld_that_is_down(tmp_pa
             await slurm.ping()
     lost = [Exchange.of("controller_down_ping").raw, Exchange.of("controller_down").raw]
     async with Answering(lost) as server, client(server, tmp_path) as slurm:
-        with pytest.raises(UnavailableError, match="slurmctld does not answer"):
+        with pytest.raises(UnavailableError, match="slurmctld does not respond"):
             await slurm.ping()
 
 
@@ -266,7 +266,7 @@ async def test_without_slurmctld_a_submission_is_known_not_to_be_carried_out(tmp
 
 
 async def test_a_version_that_is_not_served_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UnavailableError, match=r"does not serve this in v0\.0\.42"):
+    with pytest.raises(UnavailableError, match=r"does not serve this path in v0\.0\.42"):
         await replayed("version_unknown", tmp_path, lambda slurm: slurm.jobs(), api_version="v0.0.42")
 
 
@@ -305,10 +305,10 @@ async def test_the_token_is_read_for_every_request_and_sent_with_the_user(tmp_pa
         (b"", "is empty"),
         (b"\n", "is empty"),
         (b"SLURM_JWT=", "is empty"),
-        (b"two words", "no token"),
-        (b"a\r\nX-Header: b", "no token"),
-        (b"\xff\xfe", "no token"),
-        (b"x" * 70_000, "no token"),
+        (b"two words", "it does not contain a valid token"),
+        (b"a\r\nX-Header: b", "it does not contain a valid token"),
+        (b"\xff\xfe", "it does not contain a valid token"),
+        (b"x" * 70_000, "it does not contain a valid token"),
     ],
 )
 async def test_a_token_file_that_is_none_is_told_and_nothing_sent(
@@ -413,7 +413,7 @@ async def test_an_answer_in_chunks_is_read(tmp_path: Path) -> None:
 async def test_a_call_that_is_not_answered_ends_in_time(tmp_path: Path) -> None:
     async with Answering([HANG]) as server, client(server, tmp_path, timeout_seconds=0.5) as slurm:
         for call in (slurm.jobs, lambda: slurm.submit(ONE, FIXED, NODES), lambda: slurm.cancel(1)):
-            with pytest.raises(UnavailableError, match=r"no answer in 0\.5 s") as failed:
+            with pytest.raises(UnavailableError, match=r"no response in 0\.5 s") as failed:
                 await call()
             assert failed.value.sent
 
@@ -425,14 +425,14 @@ async def test_waiting_between_attempts_is_part_of_the_time(tmp_path: Path) -> N
     async with Answering([DROP]) as server:
         settings = client(server, tmp_path, timeout_seconds=0.02)._settings
         async with SlurmClient(settings, sleep=for_ever) as slurm:
-            with pytest.raises(UnavailableError, match=r"no answer in 0\.02 s"):
+            with pytest.raises(UnavailableError, match=r"no response in 0\.02 s"):
                 await slurm.jobs()
 
 
 async def test_a_post_whose_answer_was_lost_is_not_sent_again(tmp_path: Path) -> None:
     for lost in (DROP, LIES["cut off"], LIES["500"]):
         async with Answering([lost]) as server, client(server, tmp_path) as slurm:
-            with pytest.raises(UnavailableError, match="may have been carried out") as failed:
+            with pytest.raises(UnavailableError, match="may have executed the request") as failed:
                 await slurm.submit(ONE, FIXED, NODES)
         assert failed.value.sent
         assert len(server.requests) == 1
@@ -457,7 +457,7 @@ async def test_what_was_never_sent_is_tried_again_whatever_it_is(tmp_path: Path)
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     waits = Waits()
     async with client(url, tmp_path, waits, retries=2) as slurm:
-        with pytest.raises(UnavailableError, match="was not reached") as failed:
+        with pytest.raises(UnavailableError, match="cannot connect to slurmrestd") as failed:
             await slurm.submit(ONE, FIXED, NODES)
     assert not failed.value.sent
     assert len(waits.seconds) == 2

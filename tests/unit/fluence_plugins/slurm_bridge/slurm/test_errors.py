@@ -46,7 +46,7 @@ def test_only_where_slurmctld_was_not_reached_nothing_was_carried_out(number: in
     error = of_number("POST job/submit", number, "", token_file="/token")
     assert isinstance(error, UnavailableError)
     assert error.sent is sent
-    assert ("may have been carried out" in str(error)) is sent
+    assert ("may have executed the request" in str(error)) is sent
 
 
 def test_an_error_has_slurms_own_name_and_number() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fluence_plugins.slurm_bridge.slurm.gres import DEVICE_CLASS, known_of, of_pods, parse, written
+from fluence_plugins.slurm_bridge.slurm.gres import DEVICE_CLASS, known_of, of_pods, parse, to_text
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from fluence_plugins.slurm_bridge.slurm.gres import DEVICE_CLASS, known_of, of_p
     ],
 )
 def test_what_people_write_becomes_what_slurm_takes(text: str, expected: str) -> None:
-    assert written(parse(text)) == expected
+    assert to_text(parse(text)) == expected
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_name_is_with_a_type_or_without(text: str) -> None:
     ],
 )
 def test_names_and_types_have_the_case_that_the_nodes_have(text: str, nodes: list[str], expected: str) -> None:
-    assert written(parse(text), known_of(nodes)) == expected
+    assert to_text(parse(text), known_of(nodes)) == expected
 
 
 def test_what_nodes_have_is_read() -> None:
@@ -75,21 +75,21 @@ def test_what_nodes_have_is_read() -> None:
 
 def test_pods_ask_for_as_many_as_the_pod_with_the_most() -> None:
     needs = [{"nvidia.com/gpu": 1, "cpu": 500}, {"nvidia.com/gpu": 4}, {"memory": 5}, {"nvidia.com/gpu": 0}]
-    assert written(of_pods(needs)) == "gres/gpu=4"
+    assert to_text(of_pods(needs)) == "gres/gpu=4"
 
 
 def test_resources_that_are_one_in_slurm_are_added_up_in_each_pod() -> None:
-    assert written(of_pods([{"nvidia.com/gpu": 1, "amd.com/gpu": 2}, {"amd.com/gpu": 2}])) == "gres/gpu=3"
+    assert to_text(of_pods([{"nvidia.com/gpu": 1, "amd.com/gpu": 2}, {"amd.com/gpu": 2}])) == "gres/gpu=3"
 
 
 def test_resources_are_mapped_as_configured() -> None:
     resources = {"example.com/tpu": "tpu", "nvidia.com/mig-1g.5gb": "gpu:1g.5gb"}
     needs = [{"example.com/tpu": 2, "nvidia.com/mig-1g.5gb": 1, "nvidia.com/gpu": 8}]
-    assert written(of_pods(needs, resources)) == "gres/gpu:1g.5gb=1,gres/tpu=2"
+    assert to_text(of_pods(needs, resources)) == "gres/gpu:1g.5gb=1,gres/tpu=2"
 
 
 def test_a_device_class_is_a_type_of_gpu() -> None:
-    assert written(of_pods([{DEVICE_CLASS + "a100": 2, DEVICE_CLASS + "dra.cpu": 4}])) == "gres/gpu:a100=2"
+    assert to_text(of_pods([{DEVICE_CLASS + "a100": 2, DEVICE_CLASS + "dra.cpu": 4}])) == "gres/gpu:a100=2"
 
 
 def test_pods_with_gpus_of_a_type_and_without_one_are_refused() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fluence_plugins.slurm_bridge.slurm.admin_comment import COMMENT_CHARACTERS, read_comment, written_comment
+from fluence_plugins.slurm_bridge.slurm.admin_comment import COMMENT_CHARACTERS, decode_comment, encode_comment
 from fluence_plugins.slurm_bridge.slurm.errors import InvalidRequestError
 from fluence_plugins.slurm_bridge.slurm.messages import NodeMessage, UnreadableError, job_message, jobs_of, nodes_of
 from fluence_plugins.slurm_bridge.slurm.model import Gres, Job, JobComment, JobDefaults, Unreadable
@@ -100,12 +100,12 @@ def test_of_a_node_only_what_changes_is_sent() -> None:
 
 def test_a_comment_comes_back_as_it_was_written() -> None:
     comment = JobComment((POD, PodIdentity("other", "b", "")), "one")
-    assert read_comment(written_comment(comment)) == comment
+    assert decode_comment(encode_comment(comment)) == comment
 
 
 def test_the_comment_of_another_slurm_bridge_has_pods_alone() -> None:
-    assert read_comment('{"pods":["ns/a","ns/b"]}') == JobComment((PodIdentity("ns", "a"), PodIdentity("ns", "b")))
-    assert read_comment('{"pods":["ns/a"],"later":{"x":[1]}}') == JobComment((PodIdentity("ns", "a"),))
+    assert decode_comment('{"pods":["ns/a","ns/b"]}') == JobComment((PodIdentity("ns", "a"), PodIdentity("ns", "b")))
+    assert decode_comment('{"pods":["ns/a"],"later":{"x":[1]}}') == JobComment((PodIdentity("ns", "a"),))
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,12 @@ def test_the_comment_of_another_slurm_bridge_has_pods_alone() -> None:
     ],
 )
 def test_a_comment_that_no_slurm_bridge_wrote_is_none(text: str) -> None:
-    assert read_comment(text) is None
+    assert decode_comment(text) is None
 
 
 def test_more_pods_than_a_comment_can_name_are_refused() -> None:
     pods = tuple(PodIdentity("namespace", f"{'n' * 200}{index}", "u" * 36) for index in range(5000))
-    with pytest.raises(InvalidRequestError, match="its 5000 pods have"):
+    with pytest.raises(InvalidRequestError, match="its 5000 pods has"):
         job_message(replace(BARE, pods=pods), FIXED, ())
 
 

@@ -123,7 +123,7 @@ def test_all_that_is_asked_for_is_in_the_job() -> None:
 def test_fewer_nodes_than_pods_are_refused_and_a_minimum_below_them_changes_nothing() -> None:
     pods = [pod_of(None, f"p{index}") for index in range(4)]
     assert translate(workload("PodGroup", "ring", asked={"min-nodes": "1", "max-nodes": "4"}), pods).minimum_nodes == 4
-    with pytest.raises(TranslationError, match=r"^PodGroup physics/ring: .*max-nodes is 3, and 4 are needed"):
+    with pytest.raises(TranslationError, match=r"^PodGroup physics/ring: .*max-nodes is 3, but 4 nodes are needed"):
         translate(workload("PodGroup", "ring", asked={"max-nodes": "3"}), pods)
 
 
@@ -170,7 +170,7 @@ def test_cpus_that_a_device_class_gives_are_cpus() -> None:
     ("amounts", "problem"),
     [
         ({"cpu": "much"}, "Pod physics/a: spec.containers"),
-        ({"cpu": "70000"}, "Job physics/j: a pod of it asks for 70000 CPUs"),
+        ({"cpu": "70000"}, "Job physics/j: a pod requests 70000 CPUs"),
         ({"nvidia.com/gpu": "1", "deviceclass.resource.kubernetes.io/a100": "1"}, "with and without a type"),
     ],
 )
