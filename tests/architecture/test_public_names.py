@@ -95,9 +95,7 @@ def test_plugins_examples_and_templates_import_public_names_only() -> None:
     ],
 )
 @pytest.mark.parametrize("suffix", [".py", ".py.in"])
-def test_an_internal_name_is_found_in_every_form_of_import(
-    tmp_path: Path, text: str, suffix: str, public: bool
-) -> None:
+def test_an_internal_name_is_found_in_every_import(tmp_path: Path, text: str, suffix: str, public: bool) -> None:
     file = tmp_path / f"plugin{suffix}"
     file.write_text(text + ("\n@@ not Python" if suffix == ".py.in" else ""))
     assert all(is_public(*one) for one in imports(file)) is public

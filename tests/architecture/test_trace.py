@@ -29,7 +29,5 @@ def test_a_group_a_watched_object_and_a_decision_take_short_paths() -> None:
         (LIMIT, None, ["test failed"]),
     ],
 )
-def test_a_path_that_is_too_long_or_not_taken_is_reported(
-    limit: Limit, path: CallPath | None, wrong: list[str]
-) -> None:
+def test_a_path_too_long_or_not_taken_is_reported(limit: Limit, path: CallPath | None, wrong: list[str]) -> None:
     assert excess(limit, path) == wrong

@@ -14,7 +14,7 @@ from session_scheduler.model.policy import PodDisruptionBudget, PodDisruptionBud
 from session_scheduler.testing.builders import gang, pod, pods
 from session_scheduler.testing.fake_cluster import FakeCluster
 
-from ....tools.replacing import anew, of_controller, replace_ended
+from ....tools.replacing import of_controller, replace_ended, replacement
 
 KINDS = ("DaemonSet", "Node")
 
@@ -243,7 +243,7 @@ def test_what_comes_in_a_moved_pods_place_goes_where_that_was_to_go() -> None:
     cluster.run()
     assert ending(cluster) == {"large", "small"}
     small, large = (cluster.find(Pod, name) for name in ("small", "large"))
-    cluster.add(anew(small), anew(large))
+    cluster.add(replacement(small), replacement(large))
     cluster.run()
     cluster.assert_bound("small+", "n3")
     cluster.assert_bound("large+", "n2")
