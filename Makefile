@@ -10,8 +10,7 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 # With this set, each process compiles every module again: a third of the tests' time.
 export PYTHONDONTWRITEBYTECODE :=
 
-DEMO := examples/01-quickstart/cluster.yaml examples/01-quickstart/workloads.yaml \
-  --resources examples/01-quickstart/resources.yaml
+DEMO := examples/01-quickstart
 INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/setup.py \
   $(wildcard fluxion_cy/src/fluxion_cy/engine/*.pyx fluxion_cy/src/fluxion_cy/engine/*.pxd)
 

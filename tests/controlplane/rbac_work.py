@@ -283,7 +283,7 @@ class Lists(Work):
     def fails(self, world: RbacWorld, taken: Right) -> None:
         world.wait_said(taken.refusal)
         status, text = world.scheduler.get("/readyz?verbose")
-        assert (status, "the cluster was not listed yet" in text) == (HTTPStatus.SERVICE_UNAVAILABLE, True), text
+        assert (status, "the cluster is not listed yet" in text) == (HTTPStatus.SERVICE_UNAVAILABLE, True), text
         assert not is_bound(world.pod(self.pod))
 
     def works(self, world: RbacWorld) -> None:
@@ -367,7 +367,7 @@ class Renews(Work):
         world.wait_said(taken.refusal)
         world.until("the end of the replica", lambda: not world.scheduler.running, PATIENCE)
         assert world.scheduler.status == 1
-        assert any("this replica leads no more" in line for line in world.said)
+        assert any("this replica lost the lease" in line for line in world.said)
 
     def works(self, world: RbacWorld) -> None:
         world.begin()

@@ -49,7 +49,7 @@ def test_the_example_of_small_pods_runs_whole_and_each_pod_holds_what_it_request
         scenario.nodes.append(f"{scenario.namespace}-{name}")
         scenario.plane.new_node(scenario.nodes[-1], **amounts)
     scheduler = scenario.new_scheduler()
-    (profile,) = yaml.safe_load((folder / "scheduler.yaml").read_text())["profiles"]
+    (profile,) = yaml.safe_load((folder / "config.yaml").read_text())["profiles"]
     (plugin,) = profile["plugins"]
     scheduler.settings = replace(scenario.settings, arguments=plugin["args"])
     scheduler.start()

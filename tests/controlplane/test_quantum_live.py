@@ -246,7 +246,7 @@ def test_the_example_runs_on_an_api_server(quantum: Scenario, tmp_path: Path) ->
     quantum.add_node(cpu=4, devices=4)
     folder = EXAMPLES / "09-quantum-gang"
     quantum.run(replace(quantum.settings, resources=(folder / "resources.yaml").read_text()))
-    for workload in yaml.safe_load_all((folder / "workloads.yaml").read_text()):
+    for workload in yaml.safe_load_all((folder / "apply" / "workloads.yaml").read_text()):
         workload["metadata"]["namespace"] = quantum.namespace
         quantum.plane.create(workload)
     pods = pods_of(quantum)

@@ -138,8 +138,9 @@ def test_a_missing_parent_and_a_circle_are_told_and_take_no_pods(world: World) -
     world.pod("lost", "orphan")
     world.pod("round", "one")
     world.pod("fine", "default")
-    until("the orphan's pod", lambda: world.refused("lost", "queue 'orphan' takes no pods: parent: there is no queue"))
-    until("the circle's pod", lambda: world.refused("round", "the queues make a circle (one -> two -> one)"))
+    missing = "queue 'orphan' is not ready: parent: queue 'nowhere' does not exist"
+    until("the orphan's pod", lambda: world.refused("lost", missing))
+    until("the circle's pod", lambda: world.refused("round", "the queues form a cycle (one -> two -> one)"))
     until("others' pods", lambda: world.bound("fine"))
     world.queue("nowhere")
     until("the mended queue", lambda: world.ready("orphan") == ("True", "Ready"))

@@ -205,7 +205,7 @@ def test_the_quantum_gang_of_the_example_lives_from_its_producers_start_to_the_j
     cluster: Cluster, tmp_path: Path
 ) -> None:
     """Nobody here plays a part: the Job controller makes pods, kwok runs them, fluence opens the gates."""
-    before, file = cluster.held(), EXAMPLES / "09-quantum-gang" / "workloads.yaml"
+    before, file = cluster.held(), EXAMPLES / "09-quantum-gang" / "apply" / "workloads.yaml"
     jobs = "/apis/batch/v1/namespaces/default/jobs"
 
     def complete(job: str) -> bool:

@@ -47,13 +47,7 @@ def nodes(tmp_path: Path) -> Path:
 
 def test_the_quickstart_places_a_gang_and_a_device_and_gives_a_reason() -> None:
     folder = EXAMPLES / "01-quickstart"
-    files: list[str | Path] = [
-        folder / "cluster.yaml",
-        folder / "workloads.yaml",
-        "--resources",
-        folder / "resources.yaml",
-    ]
-    answer = fluence("simulate", *files, "-o", "json")
+    answer = fluence("simulate", folder, "-o", "json")
     pods = placed(answer)
     assert answer.returncode == 1
     assert {pods[name]["group"] for name in ("training-0", "training-1")} == {"training"}
@@ -61,6 +55,41 @@ def test_the_quickstart_places_a_gang_and_a_device_and_gives_a_reason() -> None:
     assert pods["sampler"]["env"]["FLUXION_BACKEND"] == pods["sampler"]["backend"] in ("aurora", "borealis")
     assert pods["homesick"]["node"] is None
     assert "region=mars-1" in pods["homesick"]["reason"]
+
+
+def test_of_the_pods_that_wait_each_is_told_why_and_what_would_help() -> None:
+    folder = EXAMPLES / "02-why-pending"
+    assert {pod["node"] for pod in placed(fluence("simulate", folder, "-o", "json")).values()} == {None}
+    explained = json.loads(fluence("explain", folder, "-o", "json").stdout)
+    pods = {pod["name"]: pod["nodes"] for pod in explained["pods"]}
+    assert {node: verdict["plugin"] for node, verdict in pods["train-0"].items()} == {
+        "n1": "NodeResourcesFit", "n2": "TaintToleration", "n3": "NodeAffinity"}  # fmt: skip
+    assert pods["web-1"]["n1"]["plugin"] == "PodTopologySpread"
+    assert pods["render-0"]["n3"]["fits"] is True
+    (gang,) = explained["groups"]
+    assert (gang["minCount"], gang["placeable"]) == (5, 4)
+
+
+def test_the_urgent_gang_preempts_the_pods_that_no_budget_protects() -> None:
+    answer = fluence("simulate", EXAMPLES / "10-preemption", "-o", "json")
+    pods = placed(answer)
+    assert {pods[f"forecast-{index}"]["node"] for index in range(2)} == {"n2"}
+    assert {pod["name"] for pod in json.loads(answer.stdout)["preempted"]} == {"render-1", "render-2"}
+    assert (pods["report"]["node"], pods["render-3"]["node"]) == (None, None)
+
+
+def test_each_example_has_a_readme_with_the_command_for_its_folder_and_the_index_names_it() -> None:
+    """Another test runs the command and compares what it prints."""
+    index = (EXAMPLES / "README.md").read_text()
+    folders = sorted(path for path in EXAMPLES.iterdir() if path.is_dir())
+    for folder in folders:
+        assert f"]({folder.name}/README.md)" in index
+        text = (folder / "README.md").read_text()
+        assert "```console\n$ " in text
+        placed_here = (folder / "cluster.yaml").exists()
+        assert placed_here is (f"\n$ fluence simulate examples/{folder.name}\n" in text)
+    numbers = [int(folder.name.partition("-")[0]) for folder in folders if folder.name[0].isdigit()]
+    assert numbers == [*range(1, len(numbers) + 1)]
 
 
 def test_the_podgroup_example_is_placed_whole(nodes: Path) -> None:
@@ -127,13 +156,12 @@ def test_leader_and_workers_start_together_and_without_its_workers_a_leader_does
 
 def test_small_pods_all_run_where_cpu_is_counted_in_millicores_and_four_where_in_cores() -> None:
     folder = EXAMPLES / "06-small-pods"
-    files: list[str | Path] = [folder / "cluster.yaml", folder / "workloads.yaml"]
-    answer = fluence("simulate", *files, "--config", folder / "scheduler.yaml", "-o", "json")
+    answer = fluence("simulate", folder, "-o", "json")
     pods = placed(answer)
     assert answer.returncode == 0
     assert len(pods) == 19
     assert (pods["on-nvidia"]["node"], pods["on-amd"]["node"]) == ("n1", "n2")
-    in_cores = fluence("simulate", *files, "-o", "json")
+    in_cores = fluence("simulate", folder / "cluster.yaml", folder / "workloads.yaml", "-o", "json")
     assert in_cores.returncode == 1
     assert sum(1 for pod in placed(in_cores).values() if pod["node"]) == 4
 
@@ -220,30 +248,9 @@ def test_each_example_plugin_is_short() -> None:
         assert len(file.read_text().splitlines()) < 60
 
 
-def test_the_readme_shows_what_the_demo_prints() -> None:
-    folder = EXAMPLES / "01-quickstart"
-    files: list[str | Path] = [
-        folder / "cluster.yaml",
-        folder / "workloads.yaml",
-        "--resources",
-        folder / "resources.yaml",
-    ]
-    printed = [line.rstrip() for line in fluence("simulate", *files).stdout.splitlines()]
-    readme = (ROOT / "README.md").read_text()
-    shown = readme.partition("```\nNAMESPACE")[2].partition("```")[0].splitlines()[1:]
-    for line in (line for line in shown if line):
-        assert any(row.startswith(line.partition("…")[0].rstrip()) for row in printed), line
-
-
 def test_so_many_share_a_device_as_it_says_and_a_queue_takes_no_more_of_them_than_its_limit() -> None:
     folder = EXAMPLES / "11-sharing"
-    files: list[str | Path] = [
-        folder / "cluster.yaml",
-        folder / "workloads.yaml",
-        "--resources",
-        folder / "resources.yaml",
-    ]
-    pods = placed(fluence("simulate", *files, "-o", "json"))
+    pods = placed(fluence("simulate", folder, "-o", "json"))
     held = Counter(pod["backend"] for pod in pods.values() if pod["node"])
     assert held == {"simmer": 4, "east": 2}
     (waiting,) = (name for name, pod in pods.items() if not pod["node"])
@@ -255,13 +262,7 @@ def test_so_many_share_a_device_as_it_says_and_a_queue_takes_no_more_of_them_tha
 def test_the_groups_of_the_topology_example_stay_in_one_rack_or_are_spread_over_several() -> None:
     folder = EXAMPLES / "07-topology"
     levels = {"zone": "topology.kubernetes.io/zone", "rack": "example.com/rack"}
-    files: list[str | Path] = [
-        folder / "cluster.yaml",
-        folder / "workloads.yaml",
-        "--config",
-        folder / "scheduler.yaml",
-    ]
-    answer = fluence("simulate", *files, "-o", "json")
+    answer = fluence("simulate", folder, "-o", "json")
     assert answer.returncode == 1
     options = [word for kind, label in levels.items() for word in ("--topology", f"{kind}={label}")]
     graph = json.loads(fluence("graph", folder / "cluster.yaml", *options).stdout)["graph"]
@@ -285,19 +286,13 @@ def test_a_gang_of_the_topology_example_that_is_too_large_is_told_which_rack_lac
     larger = tmp_path / "larger.yaml"
     text = (folder / "workloads.yaml").read_text()
     larger.write_text(text.replace("minCount: 6", "minCount: 9").replace(": 6\n", ": 9\n"))
-    answer = fluence("explain", folder / "cluster.yaml", larger, "--config", folder / "scheduler.yaml")
+    answer = fluence("explain", folder / "cluster.yaml", larger, "--config", folder / "config.yaml")
     assert "no rack has room for 9 pods: at most 8 in rack r2 of zone a" in answer.stdout
 
 
 def test_a_gang_is_kept_nodes_for_nine_o_clock_and_windows_are_left_free() -> None:
     folder = EXAMPLES / "08-time"
-    files: list[str | Path] = [
-        folder / "cluster.yaml",
-        folder / "workloads.yaml",
-        "--resources",
-        folder / "resources.yaml",
-    ]
-    pods = placed(fluence("simulate", *files, "--config", folder / "config.yaml", "-o", "json"))
+    pods = placed(fluence("simulate", folder, "-o", "json"))
     assert {name for name, pod in pods.items() if pod["node"]} == {"short"}
     assert pods["short"]["backend"] == "aurora"
     for number in range(4):

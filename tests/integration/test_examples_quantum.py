@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from fluence_plugins.env_injection.handlers import Refusal
@@ -16,14 +15,14 @@ from fluence_plugins.env_injection.handlers import Refusal
 from ..tools.admitting import Object, admitted, handlers, pods_of
 
 FOLDER = Path(__file__).parents[2] / "examples" / "09-quantum-gang"
-HEAD = "# What the webhook and the Job controller make of workloads.yaml: a test compares.\n"
+HEAD = "# What the webhook and the Job controller make of apply/workloads.yaml: a test compares.\n"
 
 
 def as_admitted() -> list[Object]:
     """What there is once the webhook has seen everything: each Job as its pods."""
     through = handlers(None, str(FOLDER / "resources.yaml"))
     made: list[Object] = []
-    for workload in yaml.safe_load_all((FOLDER / "workloads.yaml").read_text()):
+    for workload in yaml.safe_load_all((FOLDER / "apply" / "workloads.yaml").read_text()):
         whole = admitted(workload, through)
         assert not isinstance(whole, Refusal), whole
         for each in pods_of(whole) if whole["kind"] == "Job" else [whole]:
@@ -33,15 +32,9 @@ def as_admitted() -> list[Object]:
     return made
 
 
-def simulated(*files: str | Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "session_scheduler.cli", "simulate", *map(str, files), "-o", "json"]
-    ended = subprocess.run(
-        [*command, "--resources", str(FOLDER / "resources.yaml")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def simulated(*words: str | Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "session_scheduler.cli", "simulate", *map(str, words), "-o", "json"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode in (0, 1), ended.stderr
     answer: dict[str, Any] = json.loads(ended.stdout)
     return answer
@@ -52,7 +45,7 @@ def test_the_admitted_pods_are_what_the_handlers_make() -> None:
 
 
 def test_the_producer_and_the_independent_pods_are_placed_and_consumers_wait_for_their_gate() -> None:
-    answer = simulated(FOLDER / "cluster.yaml", FOLDER / "admitted.yaml")
+    answer = simulated(FOLDER)
     pods = {pod["name"]: pod for pod in answer["pods"]}
     groups = {group["name"]: (group["minCount"], group["scheduled"]) for group in answer["groups"]}
     assert groups == {"post-processing": (2, 2), "samplers": (2, 2), "vqe": (3, 0), "vqe-producer": (1, 1)}
@@ -70,20 +63,11 @@ def test_behind_the_open_gate_the_consumers_start_together_and_without_a_device(
         each["spec"].pop("schedulingGates", None)
     file = tmp_path / "open.yaml"
     file.write_text(yaml.safe_dump_all(made))
-    answer = simulated(FOLDER / "cluster.yaml", file)
+    answer = simulated(FOLDER / "cluster.yaml", file, "--resources", FOLDER / "resources.yaml")
     assert answer["summary"]["unschedulable"] == 0
     consumers = [pod for pod in answer["pods"] if pod["group"] == "vqe"]
     assert len(consumers) == 3
     assert {pod["backend"] for pod in consumers} == {None}
-
-
-@pytest.mark.parametrize("line", ["vqe                3          0", "vqe-producer       1          1"])
-def test_the_readme_shows_what_is_printed(line: str) -> None:
-    command = [sys.executable, "-m", "session_scheduler.cli", "simulate", "cluster.yaml", "admitted.yaml",
-               "--resources", "resources.yaml"]  # fmt: skip
-    printed = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, timeout=60, check=False).stdout
-    assert f"default    {line}" in printed
-    assert f"default    {line}" in (FOLDER / "README.md").read_text()
 
 
 if __name__ == "__main__":

@@ -31,12 +31,12 @@ FLAVOR = f"masterqueue-interlink-{POOL}"
 
 
 def manifest(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((FOLDER / name).read_text())
+    found: dict[str, Any] = yaml.safe_load((FOLDER / "apply" / name).read_text())
     return found
 
 
 def message() -> Message:
-    return decoded((FOLDER / "message.json").read_bytes())
+    return decoded((FOLDER / "apply" / "message.json").read_bytes())
 
 
 def master() -> master_queue.MasterQueue:
@@ -99,10 +99,12 @@ def test_the_namespace_gets_the_queue_that_the_job_names() -> None:
 
 
 def test_the_configuration_names_a_connector_that_a_master_queue_may_name() -> None:
-    assert list(load(FOLDER / "configuration.yaml").connectors) == ["interlink"]
+    assert list(load(FOLDER / "apply" / "configuration.yaml").connectors) == ["interlink"]
 
 
-def test_once_admitted_the_job_goes_to_the_virtual_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_admitted_job_is_what_kueue_makes_of_it_and_goes_to_the_virtual_node(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     (flavor,) = after(POOL).flavors
     job = manifest("job.yaml")
     job["metadata"]["name"] = job["metadata"].pop("generateName")
@@ -110,9 +112,8 @@ def test_once_admitted_the_job_goes_to_the_virtual_node(tmp_path: Path, capsys: 
     template = job["spec"]["template"]["spec"]  # Kueue writes what the flavor says
     template["nodeSelector"] = flavor.spec.node_labels
     template["tolerations"] += msgspec.to_builtins(flavor.spec.tolerations)
-    admitted = tmp_path / "job.json"
-    admitted.write_text(json.dumps(job))
-    assert main(["simulate", str(FOLDER / "cluster.yaml"), str(admitted), "-o", "json"]) == 0
+    assert yaml.safe_load((FOLDER / "admitted.yaml").read_text()) == job
+    assert main(["simulate", str(FOLDER), "-o", "json"]) == 0
     (pod,) = json.loads(capsys.readouterr().out)["pods"]
     assert pod["node"] == "interlink"
 
@@ -124,7 +125,7 @@ def test_the_pools_command_publishes_what_the_controller_takes_whole(
     text = (ROOT / page).read_text().replace("\\\n", "")
     (servers,) = re.findall(r"export FLUENCE_NATS_SERVERS=(\S+)", text)
     monkeypatch.setenv("FLUENCE_NATS_SERVERS", servers)
-    (command,) = re.findall(r"^ +fluence (pool publish .*)$", text, re.MULTILINE)
+    (command,) = re.findall(r"^\$ fluence (pool publish .*)$", text, re.MULTILINE)
     assert main([*shlex.split(command), "--dry-run"]) == 0
     assert decoded(capsys.readouterr().out.encode()).quotas == message().quotas
 

@@ -20,12 +20,12 @@ from session_scheduler.offline.state import open_state, read_state
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ONLY_EMBEDDED = ("cpuAccounting", "windows")
-FOLDERS = sorted(path.parent for path in EXAMPLES.glob("*/workloads.yaml"))
+FOLDERS = sorted(path.parent for path in EXAMPLES.glob("*/cluster.yaml"))
 
 
 def config_of(folder: Path, **more: Any) -> SchedulerConfig:
     """The example's own configuration, with more arguments of the plugin."""
-    file = folder / "scheduler.yaml"
+    file = folder / "config.yaml"
     document = yaml.safe_load(file.read_text()) if file.exists() else {}
     arguments = more
     if (folder / "resources.yaml").exists():
@@ -42,15 +42,17 @@ def config_of(folder: Path, **more: Any) -> SchedulerConfig:
 
 def lacking_in(folder: Path) -> str | None:
     """A field of the example's files of which only the embedded engine has what it asks for."""
-    files = (folder / "scheduler.yaml", folder / "resources.yaml")
+    files = (folder / "config.yaml", folder / "resources.yaml")
     text = "".join(file.read_text() for file in files if file.exists())
     return next((field for field in ONLY_EMBEDDED if f"{field}:" in text), None)
 
 
+def manifests_of(folder: Path) -> list[str]:
+    return [str(file) for file in sorted(folder.glob("*.yaml")) if file.name not in ("config.yaml", "resources.yaml")]
+
+
 async def result_of(folder: Path, config: SchedulerConfig) -> dict[str, Any]:
-    admitted = folder / "admitted.yaml"  # what the webhook makes of the workloads
-    workloads = admitted if admitted.exists() else folder / "workloads.yaml"
-    state = await read_state([str(folder / "cluster.yaml"), str(workloads)])
+    state = await read_state(manifests_of(folder))
     return await place_all(await open_state(state, config))
 
 

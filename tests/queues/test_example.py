@@ -22,7 +22,7 @@ POOL = "podman-florence"
 
 
 def manifest(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((FOLDER / name).read_text())
+    found: dict[str, Any] = yaml.safe_load((FOLDER / "apply" / name).read_text())
     return found
 
 
@@ -38,7 +38,7 @@ def fluence(*words: str, **environment: str) -> str:
 def publish(server: NatsServer) -> None:
     """The page's command, for one message."""
     text = (FOLDER / "README.md").read_text().replace("\\\n", "")
-    (command,) = re.findall(r"^ +fluence (pool publish .*)$", text, re.MULTILINE)
+    (command,) = re.findall(r"^\$ fluence (pool publish .*)$", text, re.MULTILINE)
     fluence(*shlex.split(command), "--once", FLUENCE_NATS_SERVERS=server.url)
 
 

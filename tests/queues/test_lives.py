@@ -104,13 +104,15 @@ def test_pools_appear_change_fall_silent_and_return(plane: QueuesPlane, nats: Na
         publish_until(plane, nats, lambda found: flavors(found) == flavors(found, "group1") == [NAME + "a"], a=first)
         publish_until(plane, nats, lambda found: _quota(found, "pods") == "7", a=more)
         publish_until(plane, nats, lambda found: flavors(found) == [NAME + "a", NAME + "b"], a=more, b=other)
-        found = plane.until(CLUSTER_QUEUES, lambda found: flavors(found) == [EMPTY])
-        assert found["group1"]["spec"]["stopPolicy"] == "Hold"
+        plane.until(CLUSTER_QUEUES, lambda found: flavors(found) == [EMPTY] and _stop_policy(found) == "Hold")
         assert wait_condition(plane, "PoolsActive", "False") == "0 of 2 pools are active"
-        found = publish_until(
-            plane, nats, lambda found: flavors(found) == flavors(found, "group1") == [NAME + "a"], a=more
-        )
-        assert found["group1"]["spec"]["stopPolicy"] == "None"
+        publish_until(plane, nats, lambda found: flavors(found) == flavors(found, "group1") == [NAME + "a"], a=more)
+        plane.until(CLUSTER_QUEUES, lambda found: _stop_policy(found) == "None")
+
+
+def _stop_policy(found: dict[str, dict[str, Any]]) -> str:
+    policy: str = found["group1"]["spec"]["stopPolicy"]
+    return policy
 
 
 def _quota(found: dict[str, dict[str, Any]], resource: str) -> str | None:

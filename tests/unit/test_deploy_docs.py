@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from ..tools.deploying import CHART, DEPLOY, manifests
+from ..tools.deploying import CHART, DEPLOY, IMAGE, manifests, the
 
 ROOT = DEPLOY.parent
-PAGES = ("docs/how-to/deploy.md", "docs/how-to/migrate.md", "docs/how-to/alerts.md",
+PAGES = ("docs/how-to/deploy.md", "docs/how-to/deploy-a-plugin.md", "docs/how-to/migrate.md", "docs/how-to/alerts.md",
          "docs/how-to/place-pods-by-slurm.md", "docs/how-to/queue-remote-pools.md", "docs/reference/master-queue.md",
          "deploy/README.md", "SECURITY.md")  # fmt: skip
 EVERY = pytest.mark.parametrize("page", PAGES)
@@ -81,3 +81,21 @@ def test_what_is_listed_as_there_is_there() -> None:
                if each["kind"] == "Role" and each["metadata"]["name"] == "fluence-webhook"]  # fmt: skip
     assert secret in page
     assert [secret] in [rule.get("resourceNames") for rule in role["rules"]]
+
+
+def test_a_plugin_is_built_upon_the_image_and_rolled_out_into_the_scheduler() -> None:
+    page = text("docs/how-to/deploy-a-plugin.md")
+    (dockerfile,) = re.findall(r"```dockerfile\n(.*?)```", page, re.DOTALL)
+    assert re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE) == [IMAGE, IMAGE]
+    (folder,) = set(re.findall(r"COPY --from=build (\S+) ", dockerfile))
+    assert folder == "/opt/fluence"
+    assert f"--python {folder}/bin/python install" in dockerfile
+    assert f"COPY --from=build {folder} {folder}" in (DEPLOY / "Dockerfile").read_text()
+    (container,) = the("Deployment")["spec"]["template"]["spec"]["containers"]
+    named = re.findall(r"set image deployment/fluence ([\w-]+)=", page)
+    assert {*named} == {container["name"]}
+    assert the("ConfigMap")["data"].keys() == {"config.yaml"}
+    documents = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+    (kustomization,) = [one for one in documents if one["kind"] == "Kustomization"]
+    assert all((ROOT / name.removeprefix("fluence/")).is_dir() for name in kustomization["resources"])
+    assert [one["name"] for one in kustomization["images"]] == [IMAGE.partition(":")[0]]

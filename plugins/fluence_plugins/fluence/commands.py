@@ -19,6 +19,7 @@ RESOURCES = PluginOption(
     argument="resources",
     help="The file of virtual resources [env var: FLUENCE_RESOURCES].",
     metavar="FILE",
+    file="resources.yaml",
 )
 
 
@@ -81,11 +82,15 @@ def _checked(option: str, name: str) -> str:
 
 def graph(
     context: typer.Context,
-    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Manifests with nodes.")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Manifests with nodes, or directories of them.")],
     *,
     resources: Annotated[
         str | None,
-        typer.Option(RESOURCES.flag, metavar=RESOURCES.metavar, help=RESOURCES.help),
+        typer.Option(
+            RESOURCES.flag,
+            metavar=RESOURCES.metavar,
+            help=f"{RESOURCES.help} In a directory among the FILEs: {RESOURCES.file}.",
+        ),
     ] = None,
     topology: Annotated[
         list[str] | None,
@@ -128,7 +133,7 @@ def graph(
     ]
     if not hosts:
         raise InputError(f"{', '.join(files)}: no object of kind Node: name manifests that hold the cluster's nodes")
-    trees = FluenceArguments(resources=resources).load()
+    trees = FluenceArguments(resources=resources or host.option_file(RESOURCES, files)).load()
     host.write(build_graph(hosts, trees).jgf(), output)
 
 

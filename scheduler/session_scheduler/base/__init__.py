@@ -1,1 +1,1 @@
-"""Process utilities: the clock, signals, background tasks, sockets, metrics in text form."""
+"""Process utilities: the clock, signals, background tasks, sockets, HTTP connections."""

@@ -1,4 +1,4 @@
-"""A plugin's tasks beside what it serves. Apart from `stopping`, which programs import that must stay small."""
+"""Background tasks of plugins. Not part of `signals`, which small programs import."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _log = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def alongside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
-    """The work, which is to go on without end, as a task that is cancelled and awaited at the end of the context.
+    """Run endless work as a task; the end of the context cancels and awaits it.
 
-    Should it fail, that is logged at once, with where: else it would show only when the program ends.
+    A failure is logged at once with its traceback. Without that it would show only when the program ends.
     """
     async with background(_logged(work)):
         yield
@@ -27,5 +27,5 @@ async def _logged(work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
     except Exception:
-        _log.exception("a task has failed that was to go on: what it does is not done until a restart")
+        _log.exception("a background task failed: restart the process to resume its work")
         raise

@@ -1,4 +1,4 @@
-"""Time, passed in: nothing in the scheduler reads a clock of its own."""
+"""The clock, passed in: the scheduler reads no other."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Protocol
 
 
 def utc_now() -> datetime:
-    """The machine's time of day, for the times that are written to objects."""
+    """The machine's time of day, for timestamps in objects."""
     return datetime.now(UTC)
 
 
 class Clock(Protocol):
-    """Where the time comes from."""
+    """A source of time."""
 
     def now(self) -> float:
-        """Seconds that never go back; only differences mean anything."""
+        """Monotonic seconds; only differences have a meaning."""
 
     def wall(self) -> float:
-        """Seconds since 1970, as objects' times have them; may jump."""
+        """Seconds since 1970, comparable with timestamps in objects; may jump."""
 
 
 class SystemClock:
     """The machine's monotonic clock."""
 
     def now(self) -> float:
-        """Seconds since some moment."""
+        """Monotonic seconds."""
         return time.monotonic()
 
     def wall(self) -> float:
@@ -35,7 +35,7 @@ class SystemClock:
 
 
 class StoppedClock:
-    """A clock that moves only by `advance`: simulations and tests."""
+    """A clock that only `advance` moves, for simulations and tests."""
 
     def __init__(self, start: float = 0.0, *, wall: float = 0.0) -> None:
         """`wall` is the time of day at the start, in seconds since 1970."""
@@ -47,9 +47,9 @@ class StoppedClock:
         return self._now
 
     def wall(self) -> float:
-        """The time of day, which passes as the other does."""
+        """The time of day, which `advance` moves as well."""
         return self._since + self._now
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Move the clock forward."""
         self._now += seconds

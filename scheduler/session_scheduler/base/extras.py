@@ -1,4 +1,4 @@
-"""Checks for packages that one feature alone needs, before it imports them. Public, as `sdk.extras`."""
+"""Check for the packages of an optional feature before it imports them. Public, as `sdk.extras`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from session_scheduler.errors import InputError
 
 
 def require(feature: str, *modules: str, requirement: str) -> None:
-    """Return if the modules are installed; only packages around them are imported.
+    """Check that the modules are installed. Imports only their parent packages.
 
-    `requirement` is what to install, as pip takes it: `fluence-scheduler[webhook]`. Raises InputError, in one line.
+    `requirement` is what pip installs: `fluence-scheduler[webhook]`. Raises InputError, in one line.
     """
     missing = [module for module in modules if not _installed(module)]
     if missing:
@@ -24,5 +24,5 @@ def require(feature: str, *modules: str, requirement: str) -> None:
 def _installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # a package around it
+    except ModuleNotFoundError:  # a parent package is missing
         return False

@@ -1,7 +1,7 @@
-"""A client's HTTP/1.1 connection: one request at a time, its response read whole or as it comes.
+"""A client's HTTP/1.1 connection: one request at a time, its response read whole or streamed.
 
-asyncio carries the bytes, httptools (llhttp) parses them. Bytes behind a response belong to no request: they are
-ignored, and the connection is not used again. A connection never follows redirects, decompresses, or sends again.
+asyncio carries the bytes, httptools (llhttp) parses them. Bytes after a complete response are ignored, and the
+connection is not reused. A connection never follows redirects, decompresses or retries.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Final, cast
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 _HEAD_BYTES: Final = 64 << 10
-"""The largest head of a response, and the most that may come between two parts of its body."""
+"""The limit of a response's head, and of the bytes between two parts of its body."""
 _BUFFER_BYTES: Final = 256 << 10
-"""Of a response that is read as it comes: with more than this unread, the connection stops receiving."""
+"""With more unread bytes of a streamed response than this, the connection stops receiving."""
 _FIRST_FINAL: Final = 200
-"""Statuses below it announce another response."""
+"""Lower statuses are interim: another response follows."""
 _LENGTHS: Final = frozenset({b"content-length", b"transfer-encoding"})
 
 
 class NotConnectedError(ConnectionError):
-    """No connection was made, so nothing was sent; `__cause__` says why."""
+    """No connection was established, so nothing was sent; `__cause__` is the reason."""
 
 
 class BadResponseError(ConnectionError):
-    """The server's bytes are not an HTTP response, or not one of the allowed size."""
+    """The server sent no valid HTTP response, or one that exceeds a limit."""
 
 
 class TooLongError(BadResponseError):
@@ -37,13 +37,13 @@ class TooLongError(BadResponseError):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A server. Two connections are alike if their endpoints are equal."""
+    """A server. Connections with equal endpoints are interchangeable."""
 
     host: str
     port: int
     tls: ssl.SSLContext | None = None
     server_name: str | None = None
-    """The name in its certificate, if that is not the host."""
+    """The name in the certificate, if it differs from the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +55,25 @@ class Response:
     body: bytes
 
     def header(self, name: str) -> str:
-        """The first value of a header; empty without one."""
+        """The first value of a header; empty if the response does not have it."""
         wanted = name.lower().encode()
         return next((value.decode("latin-1") for key, value in self.headers if key.lower() == wanted), "")
 
 
 def request_head(method: str, target: str, host: str, headers: Mapping[str, str], length: int | None) -> bytes:
-    """A request's first line and headers; without a `length` it has no body. Raises ValueError for a line break."""
+    """A request's first line and headers; no `length` means no body. Raises ValueError for a line break."""
     lines = [f"{method} {target} HTTP/1.1", f"Host: {host}"]
     if length is not None:
         lines.append(f"Content-Length: {length}")
     lines += [f"{name}: {value}" for name, value in headers.items()]
     head = "\r\n".join(lines)
     if not head.count("\r") == head.count("\n") == len(lines) - 1:
-        raise ValueError("a line break in a request's head")
+        raise ValueError("expected a request's head without line breaks in its values")
     return f"{head}\r\n\r\n".encode()
 
 
 class HttpConnection(asyncio.Protocol):
-    """The protocol of one connection. `exchange`, or `open` and then `chunks` or `rest`; then the next request."""
+    """One connection. For each request: `exchange`, or `open` and then `chunks` or `rest`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -84,12 +84,12 @@ class HttpConnection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._error: OSError | None = None
         self._in_flight = False
-        """Whether a request was sent whose response is not complete."""
+        """Whether a response is incomplete."""
         self._keep = True
         self._streaming = self._paused = False
         self._limit: int | None = None
         self._status = 0
-        """Of the response's head; 0 before it is complete."""
+        """0 until the response's head is complete."""
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
         self._size = 0
@@ -117,7 +117,7 @@ class HttpConnection(asyncio.Protocol):
         return Response(self._status, self._headers, b"")
 
     async def rest(self) -> Response:
-        """The response, with what of its body was not read yet. Raises OSError."""
+        """The response with the unread part of its body. Raises OSError."""
         self._streaming = False
         self._resume()
         while self._in_flight:
@@ -126,7 +126,7 @@ class HttpConnection(asyncio.Protocol):
         return Response(self._status, self._headers, b"".join(self._body))
 
     async def chunks(self, silence: float) -> AsyncGenerator[bytes]:
-        """The body as it comes. Raises OSError; TimeoutError where nothing comes for `silence` seconds."""
+        """Stream the body. Raises OSError, or TimeoutError if no byte arrives for `silence` seconds."""
         while True:
             if self._body:
                 chunk = b"".join(self._body)
@@ -142,12 +142,12 @@ class HttpConnection(asyncio.Protocol):
                 return
 
     def abort(self) -> None:
-        """Close the socket now. TLS's farewell would wait for the response of a server that may be gone."""
+        """Close the socket now, without the TLS closing handshake: the server may be gone."""
         if self._transport is not None:
             self._transport.abort()
 
     async def wait_closed(self) -> None:
-        """Return when the socket is closed."""
+        """Wait until the socket is closed."""
         await asyncio.shield(self._closed)
 
     def _send(self, request: bytes, limit: int | None, *, streaming: bool) -> None:
@@ -159,16 +159,16 @@ class HttpConnection(asyncio.Protocol):
         self._transport.write(request)
 
     async def _wait(self) -> None:
-        """Return when the response is complete or has failed; of a streamed one also at its head and parts."""
+        """Wait until the response is complete or has failed, or a streamed one has its head or another part."""
         self._waiter = self._loop.create_future()
         await self._waiter
 
-    def _wake(self) -> None:
+    def _notify(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def _raise(self) -> None:
-        """Raise what the response failed with, once; neither the error nor its frames are held longer."""
+        """Raise the response's error once. Keep no reference to it: its frames would stay in memory."""
         error, self._error = self._error, None
         if error is not None:
             try:
@@ -182,42 +182,42 @@ class HttpConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _fail(self, error: OSError) -> None:
-        """End the response, unless it is complete; the connection in any case."""
+        """Fail the response unless it is complete, and close the connection."""
         if self._in_flight:
             self._in_flight, self._error = False, error
-            self._wake()
+            self._notify()
         self._keep = False
         self.abort()
 
     # ------------------------------------------------------------------ called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection is there."""
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's of TLS is one only in what it can
+        """The connection is established."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's TLS transport only has its methods
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came."""
+        """Parse received bytes."""
         if not self._in_flight or self._parser is None:
-            self._fail(BadResponseError("a response without a request"))
+            self._fail(BadResponseError("the server sent a response without a request"))
             return
         self._unparsed += len(data)
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
-            self._fail(BadResponseError("the response changes the protocol"))
+            self._fail(BadResponseError("the server switched protocols"))
         except HttpParserError as error:
-            self._fail(BadResponseError(f"the response is not HTTP: {error}"))
+            self._fail(BadResponseError(f"the server sent no valid HTTP response: {error}"))
         else:
             if self._in_flight and self._unparsed > _HEAD_BYTES:
                 self._fail(BadResponseError(f"the response's head exceeds {_HEAD_BYTES} bytes"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended: so has a response without a length, and any other is lost."""
-        self._transport = self._parser = None  # the parser refers to this object
+        """The connection closed: this completes a response without a length, and fails any other."""
+        self._transport = self._parser = None  # breaks a reference cycle
         ended = exc is None and self._status >= _FIRST_FINAL
         if self._in_flight and ended and not any(name.lower() in _LENGTHS for name, _ in self._headers):
             self._in_flight = False
-            self._wake()
+            self._notify()
         self._fail(exc if isinstance(exc, OSError) else ConnectionResetError("the server closed the connection"))
         if not self._closed.done():
             self._closed.set_result(None)
@@ -225,14 +225,14 @@ class HttpConnection(asyncio.Protocol):
     # ------------------------------------------------------------------ called by the parser
 
     def on_message_begin(self) -> None:
-        """A response begins: the first one is the request's, another one is nothing's."""
+        """A response begins. Only the first after a request is expected."""
         if self._in_flight:
             self._headers, self._body = [], []
         else:
-            self._fail(BadResponseError("a response without a request"))
+            self._fail(BadResponseError("the server sent a response without a request"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or a trailer, which is ignored."""
+        """Store a header; ignore a trailer."""
         if self._in_flight and not self._status:
             self._headers.append((name, value))
 
@@ -248,7 +248,7 @@ class HttpConnection(asyncio.Protocol):
             if lengths and int(lengths[0]) > self._limit:
                 self._fail(TooLongError(f"the response exceeds {self._limit} bytes"))
         if self._streaming:
-            self._wake()
+            self._notify()
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""
@@ -263,7 +263,7 @@ class HttpConnection(asyncio.Protocol):
             if self._size > _BUFFER_BYTES and not self._paused and self._transport is not None:
                 self._paused = True
                 self._transport.pause_reading()
-            self._wake()
+            self._notify()
 
     def on_message_complete(self) -> None:
         """The response is complete."""
@@ -272,4 +272,4 @@ class HttpConnection(asyncio.Protocol):
                 self._status = 0
                 return
             self._in_flight, self._keep = False, self._parser.should_keep_alive()
-            self._wake()
+            self._notify()

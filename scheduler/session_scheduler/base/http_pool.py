@@ -1,8 +1,8 @@
-"""A client's HTTP connections: kept for the next request, limited in number, probed by the system, dropped cleanly.
+"""A client's pool of HTTP connections: limited in number, reused, probed by TCP keepalive, closed without leaks.
 
-A request may be cancelled at any moment. asyncio leaks the socket of a TLS connection whose making is cancelled before
-its handshake has begun (seen with Python 3.11), so a connection is always made to its end, and dropped then if no
-request waits for it.
+A request may be cancelled at any moment. asyncio leaks the socket of a TLS connection that is cancelled before its
+handshake begins (seen with Python 3.11). So the pool always completes a connection, and drops it if no request waits
+for it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from aiohappyeyeballs import AddrInfoType, addr_to_addr_infos, start_connection
 from session_scheduler.base.http_connection import Endpoint, HttpConnection, NotConnectedError
 
 _PROBES: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-"""A connection whose other side is gone without a word is broken after half a minute, also while it only waits."""
+"""They close a connection whose peer has vanished after half a minute, even when it is idle."""
 _IDLE_SECONDS: Final = 15.0
-"""How long an unused connection is kept: less than servers keep theirs, so that a request rarely meets a closed one."""
+"""How long the pool keeps an idle connection: less than servers do, so that few requests use a closed one."""
 _CLOSE_SECONDS: Final = 1.0
-"""How long `close` waits for connections that are half made, and for sockets."""
+"""How long `close` waits for connections in progress, and again for sockets."""
 _NEXT_FAMILY_SECONDS: Final = 0.25
-"""How long an address may take before one of the other IP version is tried beside it. Source: RFC 8305, section 8."""
+"""How long an address may take before one of the other IP version is tried as well. Source: RFC 8305, section 8."""
 
 
 class HttpPool:
-    """Connections, `limit` of them at most; further requests wait in their order. Make it in a running event loop."""
+    """At most `limit` connections; further requests wait in FIFO order. Create it in a running event loop."""
 
     def __init__(self, limit: int, *, connect_seconds: float) -> None:
         self._free = asyncio.Semaphore(limit)
@@ -38,13 +38,13 @@ class HttpPool:
         self._making: set[asyncio.Task[HttpConnection]] = set()
         self._used: set[HttpConnection] = set()
         self._idle: deque[tuple[HttpConnection, float]] = deque()
-        """The unused ones with the time since when, the oldest first."""
+        """Each with the time since which it is idle, the oldest first."""
         self._loop = asyncio.get_running_loop()
         self._expiry: asyncio.TimerHandle | None = None
         self._closed = False
 
     async def acquire(self, endpoint: Endpoint) -> HttpConnection:
-        """A connection that no other request uses, to be given to `release`. Raises NotConnectedError."""
+        """A connection for one request; call `release` after it. Raises NotConnectedError."""
         await self._free.acquire()
         try:
             connection = self._kept(endpoint) or await self._made(endpoint)
@@ -55,7 +55,7 @@ class HttpPool:
         return connection
 
     def release(self, connection: HttpConnection) -> None:
-        """Keep the connection for other requests, or drop it where a request or its response is not complete."""
+        """Keep the connection for other requests, or drop it if its request or response is incomplete."""
         self._used.discard(connection)
         self._free.release()
         if self._closed or not connection.reusable:
@@ -66,7 +66,7 @@ class HttpPool:
             self._expiry = self._loop.call_later(_IDLE_SECONDS, self._expire)
 
     async def close(self) -> None:
-        """Drop all connections."""
+        """Close all connections."""
         self._closed = True
         if self._expiry is not None:
             self._expiry.cancel()
@@ -83,7 +83,7 @@ class HttpPool:
                     await connection.wait_closed()
 
     def _kept(self, endpoint: Endpoint) -> HttpConnection | None:
-        """The connection that was used last: the others come to their age."""
+        """The connection that was used last, so that the others can expire."""
         oldest = self._loop.time() - _IDLE_SECONDS
         while self._idle:
             connection, since = self._idle.pop()
@@ -123,7 +123,7 @@ class HttpPool:
                     socket_factory=probed_socket,
                 )
             try:
-                # No time-out around it: asyncio itself ends a handshake in time, without a leak.
+                # asyncio itself times the handshake out, without a leak: cancelling it would leak.
                 _, connection = await self._loop.create_connection(
                     lambda: HttpConnection(endpoint),
                     sock=connected,
@@ -135,9 +135,9 @@ class HttpPool:
                 connected.close()
                 raise
         except TimeoutError as error:
-            raise NotConnectedError(f"no connection to {where} in time") from error
-        except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: uvloop; ValueError: a name that is none
-            raise NotConnectedError(f"no connection to {where}") from error
+            raise NotConnectedError(f"timed out connecting to {where}") from error
+        except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: uvloop; ValueError: an invalid name
+            raise NotConnectedError(f"failed to connect to {where}") from error
         return connection
 
     def _left(self, began: float) -> float:
@@ -158,13 +158,13 @@ def _drop(made: asyncio.Task[HttpConnection]) -> None:
 
 
 def probed_socket(address: AddrInfoType) -> socket.socket:
-    """A socket for the address, whose connection the system probes."""
+    """A socket for the address, with TCP keepalive."""
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # A request that was given up is not to arrive later: what was not acknowledged goes with its connection.
+    # Discard unsent bytes on close: an abandoned request must not arrive later.
     made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     for option, value in _PROBES.items():
-        if hasattr(socket, option):  # named differently on some systems, whose default is two hours
+        if hasattr(socket, option):  # other systems name it differently; their default is two hours
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
     return made

@@ -1,4 +1,4 @@
-"""Ends a server of the command, and its tasks with it, at SIGTERM or SIGINT; shows its stacks at SIGUSR1.
+"""Signal handling of servers: SIGTERM and SIGINT stop the server and its tasks, SIGUSR1 prints its stacks.
 
 Public, as `sdk.signals`.
 """
@@ -17,11 +17,10 @@ _ENDS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @contextmanager
 def stop_on_signals() -> Iterator[asyncio.Event]:
-    """SIGTERM and SIGINT set the event; for use in a running event loop's main thread.
+    """SIGTERM and SIGINT set the event. Call it in the main thread, in a running event loop.
 
-    SIGUSR1 writes every thread's stack to standard error, also of a loop that is stuck.
-
-    After the context both are ignored: the process ends already, and a second signal must not cut that short.
+    SIGUSR1 writes every thread's stack to standard error, even when the loop is stuck. After the context SIGTERM and
+    SIGINT are ignored: a second signal must not interrupt the shutdown.
     """
     with suppress(OSError, RuntimeError, ValueError):  # standard error is closed, or not a file
         faulthandler.register(signal.SIGUSR1)
@@ -39,7 +38,7 @@ def stop_on_signals() -> Iterator[asyncio.Event]:
 
 @asynccontextmanager
 async def background(*works: Awaitable[object]) -> AsyncGenerator[list[asyncio.Task[object]]]:
-    """The works as tasks that are cancelled and awaited at the end."""
+    """Run the works as tasks; the end of the context cancels and awaits them."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         yield tasks
@@ -50,9 +49,9 @@ async def background(*works: Awaitable[object]) -> AsyncGenerator[list[asyncio.T
 
 
 async def first_of(*works: Awaitable[object], beside: Iterable[asyncio.Task[object]] = ()) -> None:
-    """Until the first of the works ends; the others are cancelled. Raises what it, or a task beside them, raised.
+    """Wait until one of the works ends, and cancel the others. Raises the exception of that work.
 
-    The tasks beside them go on, and may end.
+    The tasks `beside` keep running, and may end; an exception of one of them is raised, too.
     """
     async with background(*works) as tasks:
         running = {*tasks, *beside}

@@ -1,6 +1,6 @@
-"""Where a server listens: a socket for an address that an administrator gave, or one line that says why there is none.
+"""Listening sockets for the addresses in options and configurations. Public, as `sdk.sockets`.
 
-Public: every server of the command listens so. asyncio by itself would let `::` take IPv6 alone.
+asyncio by itself would let `::` accept IPv6 alone.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from session_scheduler.errors import InputError
 
 
 def bound(host: str, port: int, fields: tuple[str, str] = ("--host", "--port"), *, queue: int = 0) -> socket.socket:
-    """A socket of this address; `::` is every one, of IPv4 and of IPv6. Close it, or pass it to a server.
+    """A socket bound to this address; `::` is every IPv4 and IPv6 address. Close it, or pass it to a server.
 
-    `fields`: what a message calls host and port. It takes no connection until it listens, which it does from the start
-    where `queue` connections may wait. Raises InputError.
+    `fields` are the names of host and port in messages. With a `queue` of connections the socket listens at once.
+    Raises InputError.
     """
     try:
         return _first(host, port, queue)
-    except (OSError, UnicodeError, OverflowError) as error:  # UnicodeError: a name that can be no host's
+    except (OSError, UnicodeError, OverflowError) as error:  # UnicodeError: an invalid host name
         raise InputError(_why_not(f"{host}:{port}", fields, error)) from error
 
 
 def _first(host: str, port: int, queue: int) -> socket.socket:
-    """At the first of the addresses of a name that there is one for."""
+    """Bind the first address of a name that can be bound."""
     *others, last = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     for family, _, _, _, address in others:
         with suppress(OSError):
@@ -54,8 +54,8 @@ def _why_not(where: str, fields: tuple[str, str], error: Exception) -> str:
     host, port = fields
     number = error.errno if isinstance(error, OSError) else None
     if number == errno.EADDRINUSE:
-        return f"{port}: {where} is in use: choose another port (0 is any free one), or end what has it"
+        return f"{port}: {where} is in use: choose another port (0 is any free one), or stop the process that uses it"
     if number == errno.EACCES:
-        return f"{port}: {where} is not allowed to this user: choose a port of 1024 or more"
+        return f"{port}: this user may not bind {where}: choose a port of 1024 or more"
     problem = os.strerror(number) if number and number > 0 else getattr(error, "strerror", None) or str(error)
-    return f"{host}: {where} cannot be served ({problem}): give an address of this machine"
+    return f"{host}: cannot bind {where} ({problem}): give an address of this machine"

@@ -1,1 +1,1 @@
-"""Carries decisions out: prebind, the gang's plan, the binding requests, nominations."""
+"""The binding cycle: prebind, the gang's plan, binds, nominations, evictions."""

@@ -1,14 +1,14 @@
 """The binding cycle, from a decision to its bound pods: read down from `Binder.carry_out`.
 
-    prebind of all members → the gang's plan, by compare-and-swap → a Binding for each pod → what each answer means
+    prebind of all members → the gang's plan, by compare-and-swap → a Binding for each pod → its response
 
-A Binding cannot be taken back. So the binder sends none of a group before every member's `prebind` has succeeded and
-the plan of where all of them go is on their PodGroup. When a Binding fails after that, the scheduler places only that
-member again, around those that are bound.
+A Binding is irreversible. So the binder sends none for a group before every member's `prebind` has succeeded and the
+plan with all members' nodes is on their PodGroup. If a Binding fails after that, the scheduler places that member again
+and keeps the bound ones.
 
-A lost answer says nothing: the request may have been done, or may still be done later. So the pod is *touched*
-(`plan_store.touch`): a write that moves the resourceVersion which guarded the request. What the pod shows after that is
-final. Where even the touch gets no answer, the failure is `unknown`, and `Binder.resolve` asks again later.
+After a lost response the bind may have succeeded, or may still succeed. So the binder *touches* the pod
+(`plan_store.touch`): a write that changes the resourceVersion which guarded the request. The pod's state after that is
+final. If the touch gets no response either, the failure is `unknown`, and `Binder.resolve` retries later.
 """
 
 from __future__ import annotations
@@ -47,45 +47,45 @@ from session_scheduler.model.objects import Pod, PodGroup
 _log = structlog.get_logger(__name__)
 
 LEADER_ANNOTATION = "fluence.flux-framework.org/leader"
-"""On a Binding: which replica sends it, by which election; an admission policy can compare it with the Lease."""
+"""On a Binding: the replica and its term of leadership, so that an admission policy can compare it with the Lease."""
 OF_BINDINGS = frozenset({ATTEMPT_ANNOTATION, HELD_ANNOTATION, LEADER_ANNOTATION})
-"""The annotations that a pod gets by being bound."""
+"""The annotations that a bind adds to a pod."""
 _CANCEL_SECONDS = 1.0
-"""What `cancel` may take: the share must be free before the next session, which waits for it."""
-_NO_USE = "given up, for the pod is being deleted, or somebody else has bound it"
+"""The time-out of `cancel`: the next session waits until the allocation is free."""
+_CANCELLED = "cancelled: the pod is being deleted, or another scheduler has bound it"
 _LONGEST_ATTEMPT = "-" * 36
 _BIND_TRIES = 4
-"""How often the binder sends the Binding of a pod that turns out to be as free as before."""
+"""Attempts to bind a pod that is still unbound and unchanged."""
 _NOMINATION_TRIES = 3
-"""Of a write to a pod's status against other writers."""
-_REFUSED = (NotFound, Invalid, Forbidden, TooManyRequests, NotLeading)
-"""Answers that are final: the pod was not bound by this request. A conflict may be with our own, sent before."""
+"""Attempts to write a pod's status against concurrent writers."""
+_REJECTED = (NotFound, Invalid, Forbidden, TooManyRequests, NotLeading)
+"""Final responses: this request did not bind the pod. A conflict may be with our own earlier request."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """A pod to be bound, as it was when that was decided."""
+    """A pod to bind, as it was at the time of the decision."""
 
     task: Task
     node: str
     pod: Pod
-    """Its uid and resourceVersion guard the request."""
+    """Its uid and resourceVersion guard the bind."""
     annotations: Mapping[str, str]
     pod_group: PodGroup | None = None
-    """The PodGroup whose plan, `attempt`, this is a part of."""
+    """The PodGroup whose plan `attempt` contains this bind."""
     attempt: str = ""
 
 
 @dataclass(slots=True)
 class BindResult:
-    """What became of a decision: the tasks that are not known to be bound, and how long each stage took."""
+    """The result of a decision: the tasks that are not known to be bound, and the duration of each stage."""
 
     failures: list[Failure] = field(default_factory=list)
     seconds: dict[Stage, float] = field(default_factory=dict)
 
 
 class _Timed:
-    """Records how long its block takes, however it ends."""
+    """Records the duration of its block."""
 
     __slots__ = ("_seconds", "_stage", "_started")
 
@@ -93,14 +93,14 @@ class _Timed:
         self._seconds, self._stage, self._started = seconds, stage, perf_counter()
 
     def __enter__(self) -> None:
-        """The time runs from when it was made."""
+        """The constructor starts the time."""
 
     def __exit__(self, *_: object) -> None:
         self._seconds[self._stage] = perf_counter() - self._started
 
 
 class Binder:
-    """Binds through a cluster port, a bounded number of requests at once. `token` is the leader's, where there is."""
+    """Binds through a cluster port with a limited number of concurrent requests. `token` identifies the leader."""
 
     def __init__(
         self,
@@ -109,33 +109,33 @@ class Binder:
         *,
         holder: str = "",
         token: Callable[[], str] = str,
-        objects: Objects = lambda kind: {},  # noqa: ARG005 (nothing of any kind)
-        tell: Callable[[Pod, str, str], None] = lambda *_: None,
+        objects: Objects = lambda kind: {},  # noqa: ARG005 (no objects)
+        record_event: Callable[[Pod, str, str], None] = lambda *_: None,
         nominated: Callable[[Task, str], None] = lambda *_: None,
     ) -> None:
-        """`objects` is what was seen of a kind: plugins wait for it in `prebind`; `tell` records their events.
+        """`objects` returns the known objects of a kind; `record_event` records events of plugins.
 
-        `nominated` is called with the node that a pod's status is about to name.
+        `nominated` is called with the node before it is written to a pod's `nominatedNodeName`.
         """
         self._cluster = cluster
         self._slots = asyncio.Semaphore(in_flight)
         self._token = token
         self._objects = objects
-        self._tell = tell
+        self._record_event = record_event
         self._nominated = nominated
         self._asked: dict[str, set[asyncio.Timeout]] = {}
-        """By pod uid, while a plugin's `prebind` runs for it: what bounds the wait for an answer."""
+        """By pod uid, while a plugin's `prebind` runs for it: the time-outs to cut short."""
         self.plans = PlanStore(cluster, holder, self._slots)
 
     async def carry_out(self, decision: Decision, calls: HookCalls, swap: PlanSwap | None = None) -> BindResult:
-        """Bind what the decision placed; plugins keep the share of the tasks that fail.
+        """Bind the placed tasks; plugins keep the allocations of those that fail.
 
-        Where the decision evicts pods it binds nothing: the scheduler decides again once those have ended.
+        A decision that evicts pods binds nothing: the scheduler decides again after they have terminated.
         """
         result = BindResult()
-        pods = {task: task.pod for task in decision.allocated}  # as they are before any plan is read
+        pods = {task: task.pod for task in decision.allocated}  # before any plan is read
         if decision.evicted:
-            return _nothing_sent(result, decision, f"waits for {len(decision.evicted)} evicted pods to end")
+            return _nothing_sent(result, decision, f"waiting for {len(decision.evicted)} evicted pods to terminate")
         try:
             bindings = self._bindings(decision)
             prebinds = _needed(bindings, decision, calls)
@@ -153,18 +153,18 @@ class Binder:
                 swap.error = error
             return _nothing_sent(result, decision, str(error))
         with _Timed(result.seconds, "bind"):
-            if len(requests) == 1:  # a pod alone needs no task of its own
+            if len(requests) == 1:  # no task for a single pod
                 answers: list[Failure | BaseException | None] = [await self.bind(requests[0])]
             else:
                 answers = await asyncio.gather(*map(self.bind, requests), return_exceptions=True)
         for request, answer in zip(requests, answers, strict=True):
-            if isinstance(answer, BaseException):  # a bug says as little as a lost answer
+            if isinstance(answer, BaseException):  # a bug has an unknown outcome, too
                 result.failures.append(replace(sent(request, answer), unknown=True, error=answer))
             elif answer is not None:
                 result.failures.append(answer)
         return result
 
-    # ------------------------------------------------------------------ what is to be bound, with what it holds
+    # ------------------------------------------------------------------ bindings with allocations
 
     def _bindings(self, decision: Decision) -> list[Binding]:
         """Raises PluginError."""
@@ -184,15 +184,15 @@ class Binder:
     def _binding(self, task: Task, held: Mapping[str, Mapping[str, Any]]) -> Binding:
         record = {"uid": task.uid, "plugins": held}
         annotations = {HELD_ANNOTATION: msgspec.json.encode(record, order="sorted").decode()} if held else {}
-        return Binding(task, task.node or "", held, self._cluster, self._objects, annotations, self._tell)
+        return Binding(task, task.node or "", held, self._cluster, self._objects, annotations, self._record_event)
 
     # ------------------------------------------------------------------ prebind
 
     async def _nominate(self, pods: Mapping[Task, Pod]) -> dict[Task, Pod]:
-        """Set `status.nominatedNodeName` of all pods of a group, one of which has to wait.
+        """Set `status.nominatedNodeName` of all pods of a group before a `prebind` that waits.
 
-        An autoscaler then sees that these pods have a place, and a successor tries that node first. A write that fails
-        stops no bind. Returns the pods as they are then: that guards their binds.
+        An autoscaler then knows that these pods have nodes, and a successor tries those nodes first. A failed write
+        stops no bind. Returns the updated pods, whose versions guard the binds.
 
         Source: kube-scheduler 1.36, NominatedNodeNameForExpectation (pkg/scheduler/schedule_one.go).
         """
@@ -201,7 +201,7 @@ class Binder:
         return {**pods, **dict(zip(tasks, written, strict=True))}
 
     async def _nominate_one(self, task: Task, node: str, pod: Pod) -> Pod:
-        if task.node != node:  # the pod is gone, or another scheduler bound it, since this was started
+        if task.node != node:  # the pod was deleted or bound by another scheduler meanwhile
             return pod
         self._nominated(task, node)
         if pod.status.nominated_node_name == node:
@@ -218,16 +218,16 @@ class Binder:
                 except Conflict:
                     async with self._slots:
                         fresh = await self._cluster.get(Pod, pod.metadata.namespace, pod.metadata.name)
-                if not as_free(fresh, known):  # the bind finds out what has changed
+                if not as_free(fresh, known):  # the bind will fail
                     break
                 known = fresh
-            raise Conflict(f"pod {task.key} is written by others")
+            raise Conflict(f"other clients keep updating pod {task.key}")
         except ClusterError as error:
-            _log.warning("the node that a pod is to be bound to is not written", pod=task.key, error=str(error))
+            _log.warning("setting nominatedNodeName failed", pod=task.key, error=str(error))
             return pod
 
     async def _prebind(self, prebinds: Iterable[tuple[PrebindCall, Sequence[Binding]]], decision: Decision) -> None:
-        """Ask every plugin in turn about all members at once. Raises PluginError, naming the pod that fails."""
+        """Call one plugin after the other, for all members at once. Raises PluginError with the failed pod."""
         for prebind, bindings in prebinds:
             asked = [self._prebound(prebind, own, decision) for own in bindings]
             if len(asked) == 1:
@@ -237,28 +237,28 @@ class Binder:
                 async with asyncio.TaskGroup() as members:
                     for one in asked:
                         members.create_task(one)
-            except BaseExceptionGroup as errors:  # the first that failed; the others were cancelled
+            except BaseExceptionGroup as errors:  # the first error; it cancelled the others
                 raise errors.exceptions[0] from errors.exceptions[0].__cause__
 
     async def _prebound(self, prebind: PrebindCall, own: Binding, decision: Decision) -> None:
         call, patience = prebind.call, prebind.patience
         limits = self._asked[own.task.uid] = set()
         try:
-            if _is_of_no_use(own):
-                raise call.wrong(_NO_USE)
+            if _cannot_bind(own):
+                raise call.wrong(_CANCELLED)
             await (call.wait(own, limits=limits) if patience is None
                    else call.wait(own, patience=patience, limits=limits))  # fmt: skip
             for key, value in own.annotations.items():
                 if not isinstance(key, str) or not isinstance(value, str):
-                    raise call.wrong(f"{value!r} is no annotation ({key!r}): annotations are texts")
+                    raise call.wrong(f"expected text as annotation {key!r}, got {value!r}")
         except PluginError as error:
-            cut_short = isinstance(error.__cause__, TimeoutError) and _is_of_no_use(own)
-            raise _of_pod(error, own, decision, _NO_USE if cut_short else error.problem) from error.__cause__
+            cut_short = isinstance(error.__cause__, TimeoutError) and _cannot_bind(own)
+            raise _of_pod(error, own, decision, _CANCELLED if cut_short else error.problem) from error.__cause__
         finally:
             del self._asked[own.task.uid]
 
     def ends(self, uid: str) -> None:
-        """A pod is to end, or is gone: cut short what its `prebind` waits for."""
+        """A pod is being deleted, or is gone: cut the wait of its `prebind` short."""
         for limit in self._asked.get(uid, ()):
             if not limit.expired():
                 limit.reschedule(0.0)
@@ -266,9 +266,9 @@ class Binder:
     # ------------------------------------------------------------------ the plan
 
     def _request(self, binding: Binding, pod: Pod) -> Request:
-        """Raises Invalid where the annotations are too large.
+        """Raises Invalid for annotations that are too large.
 
-        The API server does not check a Binding's annotations, and then refuses every later change of the pod.
+        The API server does not validate a Binding's annotations, and then rejects every later update of the pod.
         """
         token = self._token()
         annotations = {**binding.annotations, LEADER_ANNOTATION: token} if token else binding.annotations
@@ -280,7 +280,7 @@ class Binder:
         return Request(binding.task, binding.node, pod, annotations)
 
     async def _planned(self, requests: Sequence[Request], bindings: Sequence[Binding], swap: PlanSwap) -> list[Request]:
-        """The requests as parts of the gang's plan, which is in force then. Raises ClusterError: bind nothing."""
+        """Put the gang's plan in force. Returns its requests. Raises ClusterError: then bind nothing."""
         planned = {one.task.uid: PlannedPod.of(one.task.name, one.node, one.holds) for one in bindings}
         pod_group, touched = await self.plans.put_in_force(swap, planned, [request.pod for request in requests])
         return [
@@ -294,10 +294,10 @@ class Binder:
             for request in requests
         ]
 
-    # ------------------------------------------------------------------ the Binding, and what its answer means
+    # ------------------------------------------------------------------ the Binding and its response
 
     async def bind(self, request: Request) -> Failure | None:
-        """Bind a pod, trying again while it is as free as before. None where it is bound now, else why not."""
+        """Bind a pod; retry while it is unbound and unchanged. Returns None if it is bound, else the failure."""
         async with self._slots:
             for left in reversed(range(_BIND_TRIES)):
                 try:
@@ -305,22 +305,22 @@ class Binder:
                     if error is None:
                         return None
                     failure = sent(request, error)
-                    if isinstance(error, _REFUSED):
+                    if isinstance(error, _REJECTED):
                         return failure
                     is_lost = not isinstance(error, Conflict)
                     pod = await (touch(self._cluster, request.pod) if is_lost else self._read(request.pod))
                     if failure.landed(pod):
                         return None
-                    if not left or not as_free(pod, request.pod) or not await self._may_go_on(request):
+                    if not left or not as_free(pod, request.pod) or not await self._is_planned(request):
                         return failure
                 except NotFound:
                     return failure
                 except ClusterError as unanswered:
                     return replace(failure, unknown=True, why_unknown=str(unanswered))
-                except Exception as bug:  # noqa: BLE001 (it is raised once the decision is completed)
+                except Exception as bug:  # noqa: BLE001 (raised when the decision is completed)
                     return replace(sent(request, bug), unknown=True, error=bug)
                 request = replace(request, pod=pod)
-        raise AssertionError("unreachable: the last try returns")
+        raise AssertionError("unreachable: the last attempt returns")
 
     async def _send(self, request: Request) -> ClusterError | None:
         metadata = request.pod.metadata
@@ -340,8 +340,8 @@ class Binder:
     async def _read(self, pod: Pod) -> Pod:
         return await self._cluster.get(Pod, pod.metadata.namespace, pod.metadata.name)
 
-    async def _may_go_on(self, request: Request) -> bool:
-        """Whether the plan still says so. Read after the pod: an abort changes the plan before it touches it."""
+    async def _is_planned(self, request: Request) -> bool:
+        """Whether the plan is still active. Read it after the pod: an abort changes the plan before the pod."""
         if request.pod_group is None:
             return True
         try:
@@ -351,9 +351,9 @@ class Binder:
         return is_active(pod_group, request.attempt)
 
     async def resolve(self, failure: Failure) -> Failure | None:
-        """Find out what became of a bind with unknown outcome.
+        """Find the outcome of an ambiguous bind.
 
-        None where the pod is bound, else why not; the failure as it is where the cluster still does not say.
+        Returns None if the pod is bound, a failure if it is not, and the same failure if the outcome is still unknown.
         """
         async with self._slots:
             try:
@@ -367,20 +367,20 @@ class Binder:
     # ------------------------------------------------------------------ evictions
 
     async def evict(self, task: Task) -> bool:
-        """Evict a bound pod. Whether the cluster accepted it; where not, the log says why."""
-        return await self._end(task, self._cluster.evict)
+        """Evict a bound pod. Returns whether the cluster accepted it; logs an error."""
+        return await self._remove(task, self._cluster.evict)
 
     async def evict_all(self, tasks: Sequence[Task], *, delete: bool = False) -> None:
-        """Evict these bound pods; with `delete` whatever their disruption budgets say."""
+        """Evict these bound pods; `delete` ignores their disruption budgets."""
         request = self._cluster.delete if delete else self._cluster.evict
-        await asyncio.gather(*(self._end(task, request) for task in tasks))
+        await asyncio.gather(*(self._remove(task, request) for task in tasks))
 
-    async def _end(self, task: Task, request: Callable[[Pod], Awaitable[None]]) -> bool:
+    async def _remove(self, task: Task, request: Callable[[Pod], Awaitable[None]]) -> bool:
         async with self._slots:
             try:
                 await request(task.pod)
             except ClusterError as error:
-                _log.warning("a pod is not ended", pod=task.key, error=str(error))
+                _log.warning("evicting a pod failed", pod=task.key, error=str(error))
                 return False
         return True
 
@@ -399,7 +399,7 @@ def sent(request: Request, error: BaseException) -> Failure:
 
 
 def as_free(pod: Pod, asked: Pod) -> bool:
-    """Whether the pod waits as it did when its place was decided, though its resourceVersion has moved."""
+    """Whether the pod is unbound and unchanged since the decision, though its resourceVersion has changed."""
     now, before = pod.metadata, asked.metadata
     same = now.uid == before.uid and now.labels == before.labels and pod.spec == asked.spec
     free = not pod.spec.node_name and now.deletion_timestamp is None
@@ -412,7 +412,7 @@ def _nothing_sent(result: BindResult, decision: Decision, reason: str) -> BindRe
 
 
 def unexpected(decision: Decision, error: BaseException) -> BindResult:
-    """The result where carrying out a decision itself broke off: any of its tasks may be bound."""
+    """The result if carrying out a decision raised: any of its tasks may be bound."""
     return BindResult([
         Failure(task, task.node or "", f"binding failed: {error}", task.pod, sent=True, unknown=True, error=error)
         for task in decision.allocated
@@ -420,7 +420,7 @@ def unexpected(decision: Decision, error: BaseException) -> BindResult:
 
 
 def _holds(held: Held) -> Mapping[Task, Mapping[str, Any]]:
-    """What a plugin's placement holds for each task, read once. Raises PluginError, also where it is not JSON."""
+    """The allocations of a plugin's placement by task. Raises PluginError, also if they are not JSON."""
 
     def read() -> dict[Task, dict[str, Any]]:
         found = {task: dict(own) for task, own in held.placement.holds.items()}
@@ -440,7 +440,7 @@ def _mutate(binding: Binding, mutation: Mutation, decision: Decision) -> None:
         wrong = call.wrong(str(error))
         raise _of_pod(wrong, binding, decision, wrong.problem) from error
     if taken := sorted(OF_BINDINGS.intersection(own)):
-        wrong = call.wrong(f"the annotation {taken[0]!r} is the core's own")
+        wrong = call.wrong(f"the annotation {taken[0]!r} is reserved")
         raise _of_pod(wrong, binding, decision, wrong.problem)
     binding.annotations.update(own)
 
@@ -448,7 +448,7 @@ def _mutate(binding: Binding, mutation: Mutation, decision: Decision) -> None:
 def _needed(
     bindings: Sequence[Binding], decision: Decision, calls: HookCalls
 ) -> list[tuple[PrebindCall, list[Binding]]]:
-    """The plugins whose `prebind` is needed, in turn, each with the members' bindings as it sees them.
+    """The plugins whose `prebind` is needed, in order, each with its view of the members' bindings.
 
     Raises PluginError.
     """
@@ -468,14 +468,14 @@ def _needed(
     return found
 
 
-def _is_of_no_use(binding: Binding) -> bool:
-    """Whether the pod is gone, is to go, or is bound elsewhere: the cluster refuses to bind it."""
+def _cannot_bind(binding: Binding) -> bool:
+    """Whether the pod is gone, is being deleted, or is on another node: the cluster would reject the bind."""
     task = binding.task
     return task.node != binding.node or task.pod.metadata.deletion_timestamp is not None
 
 
 def _of_pod(error: PluginError, binding: Binding, decision: Decision, problem: str) -> PluginError:
-    """The error with the pod of which the plugin was asked."""
+    """The error with the pod's name."""
     cause = error.__cause__
     if decision.group.single and isinstance(cause, AttemptError):
         return error
@@ -484,7 +484,7 @@ def _of_pod(error: PluginError, binding: Binding, decision: Decision, problem: s
 
 
 async def cancel(calls: HookCalls, allocation: Allocation) -> list[PluginError]:
-    """Call every plugin's `cancel`: a task's share is free. All are called; returns those that failed."""
+    """Call every plugin's `cancel` to free a task's allocation. Returns the errors."""
     failures = []
     for call in calls.functions("cancel"):
         try:

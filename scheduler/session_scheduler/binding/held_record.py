@@ -1,4 +1,4 @@
-"""What the annotation on a bound pod says that it holds, read again at a restart and when another replica binds."""
+"""Reads a bound pod's allocations from its annotation, at a restart and when another replica binds."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from session_scheduler.model.groups import Task
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """The annotation's form."""
+    """The annotation's format."""
 
     uid: str = ""
     plugins: dict[str, Any] = {}
 
 
 def holding_of(task: Task, plugin: str) -> Holding:
-    """What a bound pod's annotation says that a plugin holds for it.
+    """A bound pod's allocation of one plugin.
 
-    An unreadable record, and one that was copied from another pod (its uid differs), count as nothing.
+    An invalid record, and one that was copied from another pod (its uid differs), count as empty.
     """
     return Holding(task, task.node or "", held_by(task).get(plugin), task.pod.metadata.annotations)
 
 
 def held_by(task: Task) -> dict[str, Any]:
-    """What a bound pod's annotation says that it holds, by plugin, as far as it is believed."""
+    """A bound pod's allocations by plugin; empty for an invalid record."""
     record = _record(task)
     return record.plugins if record is not None and record.uid == task.uid else {}
 
 
 def record_problem(task: Task) -> str | None:
-    """Why what a bound pod's annotation says is not believed; None where it is, or says nothing."""
+    """Why a bound pod's record is invalid; None if it is valid or missing."""
     if HELD_ANNOTATION not in task.pod.metadata.annotations:
         return None
     record = _record(task)
     if record is None:
-        return f"pod {task.key}: annotation {HELD_ANNOTATION} is no record of what a pod holds: it is ignored"
+        return f"pod {task.key}: ignoring annotation {HELD_ANNOTATION}: expected a record of allocations"
     if record.uid != task.uid:
-        return f"pod {task.key}: annotation {HELD_ANNOTATION} was written for another pod: it is ignored"
+        return f"pod {task.key}: ignoring annotation {HELD_ANNOTATION}: it was written for another pod"
     return None
 
 
 def _record(task: Task) -> _Record | None:
     try:
         return msgspec.json.decode(task.pod.metadata.annotations.get(HELD_ANNOTATION, "{}"), type=_Record)
-    except (msgspec.DecodeError, RecursionError):  # the second where it nests too deep
+    except (msgspec.DecodeError, RecursionError):  # RecursionError: nested too deep
         return None

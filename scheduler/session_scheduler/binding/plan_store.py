@@ -1,10 +1,10 @@
-"""Writes gang plans to PodGroups by compare-and-swap, before the first bind, and removes them after the last.
+"""Writes gang plans to PodGroups by compare-and-swap before the first bind, and removes them after the last.
 
-Of two replicas that write a plan one wins; a replica that finds one after a crash knows what its writer wanted. A plan
-that is too large for an annotation goes to a ConfigMap, which is written first.
+If two replicas write a plan, one wins; after a crash another replica recovers the plan. A plan that is too large for an
+annotation goes to a ConfigMap, which is written first.
 
-Before a plan replaces another or is aborted, the old one must not bind a pod any more. So its state becomes "abort"
-first; then every unbound pod of it is touched (`touch`); and if one of them turns out to be bound, the old plan stays.
+Before a plan is replaced or aborted, no request of it may bind a pod any more. So its state becomes "abort" first, then
+every unbound pod of it is touched (`touch`). If one of them is bound by then, the old plan stays.
 """
 
 from __future__ import annotations
@@ -46,52 +46,52 @@ _KEY = "pods"
 
 @dataclass(slots=True)
 class PlanSwap:
-    """The plan that the binds of a start which is in flight follow, to be put in the place of the one there is."""
+    """The replacement of a PodGroup's plan by the plan of a start in flight."""
 
     pod_group: PodGroup
     previous: GangPlan | None = None
-    """The plan that the PodGroup shows."""
+    """The PodGroup's current plan."""
     resumed: bool = False
-    """Whether `previous` itself is carried out, instead of being replaced."""
+    """Whether to resume `previous` instead of replacing it."""
     bound: Mapping[str, PlannedPod] = field(default_factory=dict)
-    """By uid: the members of this start that are bound already."""
+    """By uid: the members of this start that are bound."""
     others: Sequence[Pod] = ()
-    """The pods of `previous` that are neither bound nor to be bound now."""
+    """The pods of `previous` that are neither bound nor in this start."""
     attempt: str = field(default_factory=new_attempt)
     written: PodGroup | None = None
-    """The PodGroup with the plan, once it is written."""
+    """The PodGroup with the written plan."""
     error: ClusterError | None = None
-    """Why it could not be written."""
+    """Why the write failed."""
     in_force: bool = False
-    """Whether the plan is written, and nothing can be bound by the one before it any more."""
+    """Whether the plan is written, and no request of the previous plan can bind a pod any more."""
 
 
 async def touch(cluster: Cluster, pod: Pod) -> Pod:
-    """Make sure that no request that was guarded by this or an older resourceVersion can bind the pod any more.
+    """Ensure that no request guarded by this or an older resourceVersion can bind the pod any more.
 
-    Returns the pod as it is then: bound, perhaps, by one that came before. Raises NotFound, ClusterError.
+    Returns the current pod, which such a request may have bound. Raises NotFound, ClusterError.
     """
     metadata, annotations = pod.metadata, {ATTEMPT_ANNOTATION: new_attempt()}
     try:
         return await cluster.patch_metadata(pod, annotations=annotations, resource_version=metadata.resource_version)
     except Conflict:
-        pass  # its resourceVersion has moved already
+        pass  # its resourceVersion has already changed
     return await cluster.get(Pod, metadata.namespace, metadata.name)
 
 
 class PlanStore:
-    """Reads and swaps plans through a cluster port; `holder` names this replica in those that it writes."""
+    """Reads and swaps plans through a cluster port; `holder` names this replica in its plans."""
 
     def __init__(
         self, cluster: Cluster, holder: str = "", slots: AbstractAsyncContextManager[Any] | None = None
     ) -> None:
-        """`slots` bounds how many are read and swapped at once."""
+        """`slots` limits the concurrent requests."""
         self._cluster = cluster
         self._slots = slots or nullcontext()
         self.holder = holder
 
     async def read(self, pod_group: PodGroup) -> GangPlan | None:
-        """The plan that a PodGroup shows. Raises PlanError, ClusterError."""
+        """A PodGroup's plan. Raises PlanError, ClusterError."""
         written = written_plan(pod_group)
         if written is None or not written.config_map:
             return plan_here(pod_group)
@@ -105,17 +105,17 @@ class PlanStore:
         return unpacked_plan(pod_group, written, found.data.get(_KEY, ""))
 
     async def fresh(self, pod_group: PodGroup) -> PodGroup:
-        """The same PodGroup as it is now. Raises NotFound, also where another has its name; ClusterError."""
+        """The current PodGroup. Raises NotFound, also if it was recreated; ClusterError."""
         metadata = pod_group.metadata
         found = await self._cluster.get(PodGroup, metadata.namespace, metadata.name, api_version=pod_group.api_version)
         if found.metadata.uid != metadata.uid:
-            raise NotFound(f"PodGroup {pod_group.key} was deleted and created again")
+            raise NotFound(f"PodGroup {pod_group.key} was recreated")
         return found
 
     async def swap(self, pod_group: PodGroup, plan: GangPlan | None) -> PodGroup:
-        """Put a plan (None: none) in place of the one that `pod_group` shows. Returns the PodGroup with it.
+        """Replace the plan of `pod_group` by another, or by None. Returns the updated PodGroup.
 
-        Raises Conflict where it shows another one by now, Unavailable where the outcome is unknown, ClusterError.
+        Raises Conflict if the plan has changed, Unavailable if the outcome is unknown, ClusterError.
         """
         async with self._slots:
             before = pod_group.metadata.annotations.get(PLAN_ANNOTATION)
@@ -123,7 +123,7 @@ class PlanStore:
             try:
                 swapped = await self._exchange(pod_group, before, text)
             except Unavailable:
-                raise  # it may be there
+                raise  # the plan may be written
             except ClusterError:
                 await self._clear(pod_group, text, before)
                 raise
@@ -133,9 +133,9 @@ class PlanStore:
     async def restate(
         self, pod_group: PodGroup, *, state: Literal["active", "abort"] | None = None, holder: str | None = None
     ) -> PodGroup:
-        """Give the plan that `pod_group` shows another state or holder; its pods stay as they are written.
+        """Change the state or the holder of the plan of `pod_group`, not its pods.
 
-        Returns and raises as `swap`; Conflict, too, where it shows none.
+        Returns and raises as `swap`; raises Conflict if there is no plan.
         """
         before = pod_group.metadata.annotations.get(PLAN_ANNOTATION, "")
         try:
@@ -151,7 +151,7 @@ class PlanStore:
             return await self._exchange(pod_group, before, msgspec.json.encode(written).decode())
 
     async def _exchange(self, pod_group: PodGroup, before: str | None, text: str | None) -> PodGroup:
-        """Put one annotation in place of the other, whatever else is written to the PodGroup meanwhile."""
+        """Replace the annotation, whatever else other clients write to the PodGroup meanwhile."""
         for left in reversed(range(_TRIES)):
             version = pod_group.metadata.resource_version
             try:
@@ -164,10 +164,10 @@ class PlanStore:
                 if shown == text:
                     return pod_group
                 if shown != before:
-                    raise Conflict(f"PodGroup {pod_group.key} has another plan by now") from None
+                    raise Conflict(f"PodGroup {pod_group.key} has another plan") from None
                 if not left:
                     raise
-        raise AssertionError("unreachable: the last try returns or raises")
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def _text(self, pod_group: PodGroup, plan: GangPlan) -> str:
         try:
@@ -182,7 +182,7 @@ class PlanStore:
         return msgspec.json.encode(written).decode()
 
     async def _create(self, pod_group: PodGroup, name: str, packed: str) -> None:
-        """Write a plan's ConfigMap; it goes with its PodGroup at the latest."""
+        """Create a plan's ConfigMap, owned by the PodGroup."""
         metadata = pod_group.metadata
         owner = OwnerReference(api_version=pod_group.api_version, kind="PodGroup", name=metadata.name, uid=metadata.uid)
         labels = {"app.kubernetes.io/managed-by": "fluence"}
@@ -190,10 +190,10 @@ class PlanStore:
         try:
             await self._cluster.create(ConfigMap(metadata=own, data={_KEY: packed}))
         except AlreadyExists:
-            return  # of the same attempt: an earlier try, or the same plan in another state
+            return  # of the same plan: an earlier attempt, or another state
 
     async def _clear(self, pod_group: PodGroup, gone: str | None, now: str | None) -> None:
-        """Delete the ConfigMap of a plan that is no more, or never was."""
+        """Delete the ConfigMap of a plan that was removed or never written."""
         old, new = (config_map_in(text) for text in (gone, now))
         if not old or old == new:
             return
@@ -203,19 +203,19 @@ class PlanStore:
         except NotFound:
             return
         except ClusterError as error:
-            _log.warning("a plan's ConfigMap is left behind", name=old, namespace=metadata.namespace, error=str(error))
+            _log.warning("deleting a plan's ConfigMap failed", name=old, namespace=metadata.namespace, error=str(error))
 
-    # ------------------------------------------------------------------ replacing a plan
+    # ------------------------------------------------------------------ replace a plan
 
     async def put_in_force(
         self, swap: PlanSwap, planned: Mapping[str, PlannedPod], pods: Sequence[Pod]
     ) -> tuple[PodGroup, dict[str, Pod]]:
-        """Write a plan for these `pods`, each `planned` by uid. Raises ClusterError: then nothing must be bound.
+        """Write a plan for these `pods`, `planned` by uid. Raises ClusterError: then bind no pod.
 
-        Returns the PodGroup with it, and the pods that had to be touched as they are now, by uid.
+        Returns the updated PodGroup, and the touched pods by uid.
         """
         touched: dict[str, Pod] = {}
-        if swap.resumed:  # recovered: what its writer may still send is void
+        if swap.resumed:  # voids requests of its writer
             swap.written = await self.restate(swap.pod_group, holder=self.holder)
         else:
             touched = await self._void_previous(swap, pods)
@@ -225,12 +225,12 @@ class PlanStore:
         return swap.written, touched
 
     async def _void_previous(self, swap: PlanSwap, pods: Sequence[Pod]) -> dict[str, Pod]:
-        """Make sure that nothing can be bound by the plan before this one any more. Returns its pods as they are then.
+        """Ensure that no request of the previous plan, even one in flight, can bind a pod any more.
 
-        As for `abort`: a request of that plan that is still in flight must not come between. Raises ClusterError.
+        Returns its touched pods. Raises ClusterError.
         """
         previous = swap.previous
-        if previous is None:  # a PodGroup that is younger than its pods: the plan of the one before went with that
+        if previous is None:  # a recreated PodGroup: its predecessor may have had a plan
             created = swap.pod_group.metadata.creation_timestamp or ""
             older = [pod for pod in pods if (pod.metadata.creation_timestamp or "") < created]
             return {pod.metadata.uid: pod for pod in await self._touch_all(older)}
@@ -242,33 +242,33 @@ class PlanStore:
         for pod in touched:
             if pod.spec.node_name:
                 swap.written = await self.restate(swap.written, state="active")
-                raise Conflict(f"pod {pod.key} was bound by the plan before this one")
+                raise Conflict(f"pod {pod.key} was bound by the previous plan")
         return {pod.metadata.uid: pod for pod in touched}
 
     async def strike(self, swap: PlanSwap) -> PodGroup:
-        """Take the pods that are not bound out of a plan, its `others`. Returns the PodGroup. Raises ClusterError.
+        """Remove the unbound pods (`others`) from a plan. Returns the PodGroup. Raises ClusterError.
 
-        Conflict where one of them was bound by it after all: then the plan stays.
+        Raises Conflict if one of them was bound meanwhile: then the plan stays.
         """
         pod_group, _ = await self.put_in_force(swap, {}, ())
         return pod_group
 
     async def abort(self, pod_group: PodGroup, plan: GangPlan, pods: Sequence[Pod]) -> PodGroup:
-        """Remove a plan by which nothing was bound yet; where one of its `pods` was after all it is active again.
+        """Remove a plan that has bound no pod; reactivate it if one of its `pods` was bound meanwhile.
 
-        Returns the PodGroup as it is then. Raises ClusterError: try again.
+        Returns the updated PodGroup. Raises ClusterError: then retry.
         """
         if plan.state == "active":
             pod_group = await self.restate(pod_group, state="abort")
         bound = any(pod.spec.node_name for pod in pods)
-        if not bound:  # as far as was known: only now nothing can be bound by it any more
+        if not bound:  # a request may be in flight until the touch
             bound = any(pod.spec.node_name for pod in await self._touch_all(pods))
         if bound:
             return await self.restate(pod_group, state="active")
         return await self.swap(pod_group, None)
 
     async def _touch_all(self, pods: Sequence[Pod]) -> list[Pod]:
-        """The pods that are still there, each as it finally is. Raises ClusterError."""
+        """Touch the pods. Returns those that still exist. Raises ClusterError."""
         answers = await asyncio.gather(*map(self.touch, pods), return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, NotFound):
@@ -280,6 +280,6 @@ class PlanStore:
         ]
 
     async def touch(self, pod: Pod) -> Pod:
-        """As the function `touch`, as one of the requests whose number is bounded."""
+        """As the function `touch`, within the limit of concurrent requests."""
         async with self._slots:
             return await touch(self._cluster, pod)

@@ -1,4 +1,4 @@
-"""The command's tree: the core's commands, and what plugins add by entry points, loaded only where it is used."""
+"""The command tree: the core's commands, and plugins' commands and options, loaded when they are used."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _CORE: Final[dict[str, Callable[..., int | None]]] = {
     "queues": commands.queues,
     "run": commands.run,
 }
-"""The core's commands that have plugins' options, too."""
+"""The core's commands, which accept plugins' options."""
 _PLUGINS: Final = "plugins"
-"""The command that has none, and commands below it."""
+"""A command without plugins' options, with subcommands."""
 
 
 def build(words: Sequence[str], *, reads_cluster: bool = False) -> typer.Typer:
-    """The application for a command line: the one core command that `words` call, else all that there are.
+    """The application for a command line. It loads plugins' commands unless `words` call a core command.
 
-    With `reads_cluster` a command that is given no state reads the cluster, as a plugin of kubectl does.
+    With `reads_cluster` a command without files reads the cluster, as a plugin of kubectl.
     """
     app = typer.Typer(
         rich_markup_mode=None,
@@ -43,7 +43,7 @@ def build(words: Sequence[str], *, reads_cluster: bool = False) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     called = next((word for word in words if not word.startswith("-")), None)
-    options = _plugin_options() if called in _CORE else []
+    options = plugin_options() if called in _CORE else []
     for name, function in _CORE.items():
         app.command(name, help=_help(function))(_with_options(function, options, reads_cluster=reads_cluster))
     plugins = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -64,7 +64,7 @@ def build(words: Sequence[str], *, reads_cluster: bool = False) -> typer.Typer:
 
 
 def _help(function: Callable[..., Any] | None, text: str | None = None) -> str:
-    """A command's help text, else its docstring; the lines of the paragraph `Examples:` stay as they are."""
+    """A command's help text or docstring; the paragraph `Examples:` keeps its lines."""
     text = inspect.cleandoc(text or (function and function.__doc__) or "")
     return text.replace("\n\nExamples:\n", "\n\n\b\nExamples:\n")
 
@@ -89,7 +89,7 @@ def _root(
       fluence run --config scheduler.yaml
       fluence --install-completion
     """
-    # main reads --debug itself, before anything can fail; --version is done by its callback
+    # main reads --debug before anything can fail; --version has a callback
 
 
 def _loaded(group: str) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def _loaded(group: str) -> dict[str, Any]:
             raise InputError(f"command {entry.name} of {offer} has the name of a built-in command: uninstall it")
         try:
             found[entry.name] = entry.load()
-        except Exception as error:  # whatever a foreign module raises on import is that distribution's failure
+        except Exception as error:  # any exception of the import is the distribution's error
             problem = f"{type(error).__name__}: {error}"
             raise InputError(f"{entry.name} of {offer} cannot be imported: {problem}: fix or reinstall it") from error
     return found
@@ -110,20 +110,23 @@ def _plugin_commands() -> dict[str, Callable[..., Any] | typer.Typer]:
     return dict(sorted(_loaded(COMMANDS_GROUP).items()))
 
 
-def _plugin_options() -> list[PluginOption]:
+def plugin_options() -> list[PluginOption]:
+    """The options that installed plugins add. Raises InputError where one cannot be imported."""
     options = [option for _, option in sorted(_loaded(OPTIONS_GROUP).items())]
     for option in options:
         if not isinstance(option, PluginOption):
-            raise InputError(f"entry point {option!r} of {OPTIONS_GROUP} is no PluginOption: mend the plugin")
+            raise InputError(
+                f"expected a PluginOption in the entry points {OPTIONS_GROUP}, got {option!r}: fix the plugin"
+            )
     return options
 
 
 def _with_options(
     function: Callable[..., Any], options: Sequence[PluginOption], *, reads_cluster: bool
 ) -> Callable[..., Any]:
-    """The function with one parameter for each option in place of its parameter `plugin_options`.
+    """The function with a parameter for each option in place of its parameter `plugin_options`.
 
-    A parameter `reads_cluster` gets the value given here.
+    Binds its parameter `reads_cluster`, if it has one.
     """
     signature = inspect.signature(function, eval_str=True)
     supplied = {"reads_cluster": reads_cluster} if "reads_cluster" in signature.parameters else {}
@@ -133,15 +136,18 @@ def _with_options(
     @wraps(function)
     def command(**values: Any) -> Any:
         given = [(option, values.pop(name)) for name, option in added.items()]
-        set_options = [(option, value) for option, value in given if value is not None]
-        return function(**values, **supplied, plugin_options=set_options)
+        return function(**values, **supplied, plugin_options=given)
 
-    parameters = own + [_parameter(name, option) for name, option in added.items()]
+    reads_files = "files" in signature.parameters
+    parameters = own + [_parameter(name, option, reads_files=reads_files) for name, option in added.items()]
     command.__dict__["__signature__"] = signature.replace(parameters=parameters)
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 
 
-def _parameter(name: str, option: PluginOption) -> inspect.Parameter:
-    annotation = Annotated[str | None, typer.Option(option.flag, help=option.help, metavar=option.metavar)]
+def _parameter(name: str, option: PluginOption, *, reads_files: bool) -> inspect.Parameter:
+    text = (
+        f"{option.help} In a directory among the FILEs: {option.file}." if reads_files and option.file else option.help
+    )
+    annotation = Annotated[str | None, typer.Option(option.flag, help=text, metavar=option.metavar)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

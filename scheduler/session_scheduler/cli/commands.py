@@ -1,14 +1,16 @@
-"""The core's commands. Each imports what it uses when it is called, so that --help is quick."""
+"""The core's commands. Each imports its modules when it runs, so that --help is fast."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from session_scheduler.cli.folders import CONFIG, CONFIG_FLAG
 from session_scheduler.errors import InputError
 from session_scheduler.sdk.command_options import Context, Kubeconfig, LogFormatOption, LogLevelOption
 from session_scheduler.sdk.commands import LogFormat, LogLevel, Output, PluginOption
@@ -27,26 +29,39 @@ FilesAndObjects = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="TYPE/NAME|FILE",
-        help="Only the pods of these objects, as pod/x, podgroup/x or job/x; and FILEs: manifests, directories, "
-        "a snapshot, or - for standard input. With objects and without FILEs the cluster is read.",
+        help="Objects whose pods to show, such as pod/x, podgroup/x or job/x; and FILEs: manifests, directories, "
+        "a snapshot, or - for standard input. Objects without FILEs read the cluster.",
     ),
 ]
 Namespace = Annotated[
     str | None,
-    typer.Option("-n", "--namespace", metavar="NS", help="Of each TYPE/NAME; else the context's, else default."),
+    typer.Option(
+        "-n", "--namespace", metavar="NS", help="The namespace of each TYPE/NAME; default: the context's, or default."
+    ),
 ]
 LiveCluster = Annotated[
     str | None,
-    typer.Option("--kubeconfig", metavar="FILE", help="A live cluster's state, to which the FILEs are added."),
+    typer.Option(
+        "--kubeconfig", metavar="FILE", help="The kubeconfig of a cluster to read; the FILEs are added to its state."
+    ),
 ]
-Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="The scheduler's configuration.")]
-OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to write the result.")]
-PluginOptions = Sequence[tuple[PluginOption, str]]
+Config = Annotated[Path | None, typer.Option(CONFIG_FLAG, metavar="FILE", help="The scheduler's configuration.")]
+ConfigOrFolder = Annotated[
+    Path | None,
+    typer.Option(
+        CONFIG_FLAG,
+        metavar="FILE",
+        help=f"The scheduler's configuration. In a directory among the FILEs: {CONFIG}.",
+    ),
+]
+OutputOption = Annotated[Output, typer.Option("-o", "--output", help="The output format.")]
+PluginOptions = Sequence[tuple[PluginOption, str | None]]
+"""The options that plugins add, each with its value, if it has one."""
 _Answer = TypeVar("_Answer")
 
 
 class SimulationOutput(Enum):
-    """How `simulate` writes its result."""
+    """The output formats of `simulate`."""
 
     TABLE = "table"
     JSON = "json"
@@ -61,24 +76,24 @@ def simulate(
     context: Context = None,
     add_nodes: Annotated[
         list[str] | None,
-        typer.Option("--add-nodes", metavar="N[xNODE|xFILE]|FILE", help="What if there were these nodes, too?"),
+        typer.Option("--add-nodes", metavar="N[xNODE|xFILE]|FILE", help="Simulate with these additional nodes."),
     ] = None,
     without_plugin: Annotated[
         list[str] | None,
-        typer.Option("--without-plugin", metavar="NAME", help="What if no profile had this plugin?"),
+        typer.Option("--without-plugin", metavar="NAME", help="Simulate without this plugin in any profile."),
     ] = None,
-    config: Config = None,
+    config: ConfigOrFolder = None,
     output: Annotated[
         SimulationOutput,
-        typer.Option("-o", "--output", help="How to write the result; diff: what the two options above change."),
+        typer.Option("-o", "--output", help="The output format; diff: what the two options above change."),
     ] = SimulationOutput.TABLE,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
     reads_cluster: bool = False,
 ) -> int:
-    """Place the pods of manifests, a snapshot or a live cluster in memory.
+    """Schedule the pods of manifests, a snapshot or a live cluster in memory.
 
-    Nothing is written to the cluster. The exit status is 1 where something is unschedulable.
+    Writes nothing to the cluster. The exit status is 1 if a pod is unschedulable.
 
     Examples:
       fluence simulate cluster.yaml workloads.yaml --resources resources.yaml
@@ -90,13 +105,13 @@ def simulate(
 
     what_if = WhatIf(add_nodes or (), without_plugin or ())
     if output is SimulationOutput.DIFF and not what_if:
-        raise InputError("-o diff: shows what --add-nodes and --without-plugin change: give one of them")
+        raise InputError("-o diff: needs --add-nodes or --without-plugin: add one of them")
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, live=reads_cluster)
     if what_if:
         compared = output is not SimulationOutput.TABLE
-        result = _awaited(simulate_what_if(state, settings, what_if, compared=compared))
+        result = _run_async(simulate_what_if(state, settings, what_if, compared=compared))
     else:
-        result = _awaited(simulate_state(state, settings))
+        result = _run_async(simulate_state(state, settings))
     if output is SimulationOutput.DIFF:
         _write({"diff": result["diff"]}, Output.TABLE)
     else:
@@ -110,16 +125,19 @@ def explain(
     kubeconfig: LiveCluster = None,
     context: Context = None,
     namespace: Namespace = None,
-    pod: Annotated[str | None, typer.Option("--pod", metavar="NS/NAME", help="Only this pod.")] = None,
-    config: Config = None,
+    pod: Annotated[str | None, typer.Option("--pod", metavar="NS/NAME", help="Explain only this pod.")] = None,
+    all_nodes: Annotated[
+        bool, typer.Option("--all-nodes", help="Show every node in tables, instead of a summary.")
+    ] = False,
+    config: ConfigOrFolder = None,
     output: OutputOption = Output.TABLE,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
     reads_cluster: bool = False,
 ) -> None:
-    """Evaluate each pending pod alone, node by node.
+    """Explain why pods are pending: evaluate each pod alone, node by node.
 
-    Where it fits, with what score; and where not, by which plugin and why.
+    Shows the score of each node that fits; and of each other node the plugin that rejects it, and why.
 
     Examples:
       fluence explain cluster.yaml workloads.yaml
@@ -128,13 +146,13 @@ def explain(
     """
     from session_scheduler.offline.explain import explain_state, option
 
-    objects, files = _parted(files)
+    objects, files = _split(files)
     live = reads_cluster or bool(objects)
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, live=live)
     chosen = _selectors(objects, namespace, files, kubeconfig, context)
     if pod is not None:
         chosen.append(option(pod))
-    _write(_awaited(explain_state(state, settings, chosen)), output)
+    _write(_run_async(explain_state(state, settings, chosen)), output, all_nodes=all_nodes)
 
 
 def snapshot(
@@ -142,18 +160,23 @@ def snapshot(
     *,
     kubeconfig: LiveCluster = None,
     context: Context = None,
-    config: Config = None,
+    config: ConfigOrFolder = None,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Where to write it, as YAML by its name; else JSON."),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="The file to write, YAML or JSON by its name; default: standard output.",
+        ),
     ] = None,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
     reads_cluster: bool = False,
 ) -> None:
-    """Save all that decisions are made from: what the scheduler watches, and its configuration.
+    """Save the scheduler's input: the objects that it watches, and its configuration.
 
-    `simulate` and `explain` read it, and decide the same. It holds no Secret, and no value of an environment variable.
+    `simulate` and `explain` read it and make the same decisions. It contains no Secrets and no environment variables.
 
     Examples:
       fluence snapshot --kubeconfig ~/.kube/config -o now.json
@@ -175,15 +198,15 @@ def status(
     kubeconfig: LiveCluster = None,
     context: Context = None,
     namespace: Namespace = None,
-    config: Config = None,
+    config: ConfigOrFolder = None,
     output: OutputOption = Output.TABLE,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
     reads_cluster: bool = False,
 ) -> None:
-    """Show what pods hold, what waits and why, and what queues have.
+    """Show allocated nodes and devices, pending pods and why they wait, and queues.
 
-    Nothing is placed, and nothing is written to the cluster.
+    Schedules nothing, and writes nothing to the cluster.
 
     Examples:
       fluence status --kubeconfig ~/.kube/config
@@ -192,11 +215,12 @@ def status(
     """
     from session_scheduler.offline.status import status_of
 
-    objects, files = _parted(files)
+    objects, files = _split(files)
     live = reads_cluster or bool(objects)
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, live=live)
     chosen = _selectors(objects, namespace, files, kubeconfig, context)
-    _write(_awaited(_report(state, settings, lambda scheduler: status_of(scheduler, chosen))), output)
+    result = _run_async(_report(state, settings, lambda scheduler: status_of(scheduler, chosen)))
+    _write(result, output, now=datetime.now(UTC) if kubeconfig is not None or (live and not files) else state.latest())
 
 
 def queues(
@@ -204,15 +228,15 @@ def queues(
     *,
     kubeconfig: LiveCluster = None,
     context: Context = None,
-    config: Config = None,
+    config: ConfigOrFolder = None,
     output: OutputOption = Output.TABLE,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
     reads_cluster: bool = False,
 ) -> None:
-    """Show what queues have, what their pods wait for, and what they should have.
+    """Show the queues with their deserved, allocated and pending resources and fair shares.
 
-    As it is in manifests, a snapshot or a live cluster: nothing is placed.
+    Reads manifests, a snapshot or a live cluster, and schedules nothing.
 
     Examples:
       fluence queues --kubeconfig ~/.kube/config
@@ -221,7 +245,7 @@ def queues(
     from session_scheduler.offline.queue_report import queue_report
 
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, live=reads_cluster)
-    _write(_awaited(_report(state, settings, queue_report)), output)
+    _write(_run_async(_report(state, settings, queue_report)), output)
 
 
 def run(
@@ -233,7 +257,7 @@ def run(
     log_format: LogFormatOption = None,
     plugin_options: PluginOptions = (),
 ) -> int:
-    """Schedule a live cluster until SIGTERM. SIGUSR1 writes the stacks of its threads to standard error.
+    """Run the scheduler until SIGTERM. SIGUSR1 writes the stacks of its threads to standard error.
 
     Examples:
       fluence run --config scheduler.yaml
@@ -251,7 +275,7 @@ def run(
 
 
 def plugins(context: typer.Context, *, output: OutputOption = Output.TABLE) -> None:
-    """List the plugins that a configuration can name, or write a new one.
+    """List the installed plugins, or write a new one.
 
     Examples:
       fluence plugins -o json
@@ -277,24 +301,31 @@ def _read(
     *,
     live: bool,
 ) -> tuple[ClusterState, SchedulerConfig]:
-    """The state that the arguments name, and the configuration: the one given, the state's own, or the default.
+    """The state, and the configuration: of `config`, of the state, or the default one.
 
-    With `live` that is the cluster's where no FILE and no kubeconfig is named.
+    An option wins over a file of the same purpose in a directory among the files. With `live` the command reads the
+    cluster if there are no files and no kubeconfig.
     """
+    from session_scheduler.cli.host import inputs
     from session_scheduler.offline.state import read_state
     from session_scheduler.sdk.logs import log_to_stderr
 
     log_to_stderr(log_level)
     live = live and not files
     if not files and kubeconfig is None and not live:
-        raise InputError("Missing argument 'FILE': name manifests, or a cluster by --kubeconfig")
+        raise InputError("Missing argument 'FILE': name manifests, or a cluster with --kubeconfig")
+    read = inputs(files or [], [option for option, _ in options])
+    if files and not read.manifests and kubeconfig is None:
+        raise InputError(f"{files[0]}: the directory holds only settings: name manifests, too, or a cluster")
+    config = config or read.file(CONFIG)
+    options = [(option, read.option(option) if value is None else value) for option, value in options]
     given = _configuration(config, options) if config is not None else None
-    state = _awaited(read_state(files or [], kubeconfig, context, live=live))
+    state = _run_async(read_state(read.manifests, kubeconfig, context, live=live))
     return state, given or _configuration(None, options, state)
 
 
-def _parted(words: list[str] | None) -> tuple[list[str], list[str]]:
-    """The words of the form TYPE/NAME, and the others, which are files."""
+def _split(words: list[str] | None) -> tuple[list[str], list[str]]:
+    """The arguments of the form TYPE/NAME, and the files."""
     from session_scheduler.offline.pod_selector import names_object
 
     objects = [word for word in words or () if names_object(word)]
@@ -304,7 +335,7 @@ def _parted(words: list[str] | None) -> tuple[list[str], list[str]]:
 def _selectors(
     objects: list[str], namespace: str | None, files: list[str], kubeconfig: str | None, context: str | None
 ) -> list[PodSelector]:
-    """The pods that the words name; in the namespace that kubectl would use for a cluster, in `default` for files."""
+    """The selectors of the objects. The default namespace is the context's for a cluster, `default` for files."""
     from session_scheduler.cluster.kube_access import namespace_of
     from session_scheduler.offline.pod_selector import selectors
 
@@ -321,12 +352,13 @@ def _configuration(path: Path | None, options: PluginOptions, state: ClusterStat
 
     config = load_config(path) if path else state.config() if state is not None else SchedulerConfig()
     for option, value in options:
-        config = Registry(BUILTIN).with_arguments(config, option.plugin, {option.argument: value})
+        if value is not None:
+            config = Registry(BUILTIN).with_arguments(config, option.plugin, {option.argument: value})
     return config
 
 
-def _awaited(work: Coroutine[Any, Any, _Answer]) -> _Answer:
-    import asyncio  # here, so that --help is quick
+def _run_async(work: Coroutine[Any, Any, _Answer]) -> _Answer:
+    import asyncio  # here, so that --help is fast
 
     return asyncio.run(work)
 
@@ -334,17 +366,17 @@ def _awaited(work: Coroutine[Any, Any, _Answer]) -> _Answer:
 async def _report(
     state: ClusterState, settings: SchedulerConfig, report: Callable[[Scheduler], dict[str, Any]]
 ) -> dict[str, Any]:
-    """A report over a scheduler that was started over the state. It calls plugins, so it is made in the event loop."""
+    """Call `report` with a scheduler over the state, in the event loop that plugins need."""
     from session_scheduler.offline.state import open_state
 
     return report(await open_state(state, settings))
 
 
-def _write(result: dict[str, Any], output: Output) -> None:
+def _write(result: dict[str, Any], output: Output, *, now: datetime | None = None, all_nodes: bool = False) -> None:
     if output is Output.TABLE:
         from session_scheduler.cli.tables import print_tables
 
-        print_tables(result)
+        print_tables(result, now=now, all_nodes=all_nodes)
     else:
         from session_scheduler.cli.host import rendered
 

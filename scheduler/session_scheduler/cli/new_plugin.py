@@ -1,4 +1,4 @@
-"""`fluence plugins new`: the distribution of a new plugin, with tests, written from the files in `templates`."""
+"""`fluence plugins new`: writes the distribution of a new plugin, with tests, from the files in `templates`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from session_scheduler.sdk.commands import Output
 _NAME: Final = re.compile(r"[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9._-]*[A-Za-z0-9]", re.ASCII)
 """A distribution's name: PEP 508."""
 _LONGEST: Final = 40
-"""Characters of a name: lines that hold it several times stay readable."""
+"""The limit of a name's characters, so that lines which repeat it stay readable."""
 _RESERVED: Final = frozenset(
     {"fluence", "fluence-scheduler", "fluxion", "fluxion-cy", "test", "tests", "src", "plugin"}
 )
@@ -30,12 +30,12 @@ _IN_TEMPLATE: Final = frozenset({
     "ActionType", "BoolColumn", "ClusterEventWithHint", "FakeCluster", "InputError", "IntColumn", "Iterable", "Node",
     "NodeView", "PluginArguments", "Scope", "Sequence", "Settings",
 })  # fmt: skip
-"""What a plugin's class cannot be called in the written files."""
+"""Names in the templates, which the plugin's class must not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a new plugin is called: `name` is the distribution's and the plugin's, `package` the module's."""
+    """The names of a new plugin: `name` of the distribution and the plugin, `package` of the module."""
 
     name: str
     package: str
@@ -43,13 +43,18 @@ class Names:
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The plugin's and its distribution's name: rack-label.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The name of the plugin and its distribution, such as rack-label.")
+    ],
     *,
     directory: Annotated[
-        Path, typer.Option("--directory", metavar="D", help="Where to make the folder NAME; else here.")
+        Path,
+        typer.Option(
+            "--directory", metavar="D", help="Where to create the folder NAME; default: the current directory."
+        ),
     ] = Path(),
     output: Annotated[
-        Output | None, typer.Option("-o", "--output", help="How to say what was written.", show_default=False)
+        Output | None, typer.Option("-o", "--output", help="The output format.", show_default=False)
     ] = None,
     context: typer.Context,
 ) -> int:
@@ -62,14 +67,14 @@ def new(
     from session_scheduler.cli.host import rendered
 
     names = names_of(name)
-    if output is None:  # `fluence plugins -o json new NAME` says it, too
+    if output is None:  # `fluence plugins -o json new NAME`
         output = context.parent.params["output"] if context.parent is not None else Output.TABLE
     target = directory / names.name
     written = write(names, target)
     if output is Output.TABLE:
         typer.echo(f"wrote {target}:")
         typer.echo("".join(f"  {file}\n" for file in written), nl=False)
-        typer.echo(f"{target / 'README.md'} says how to install and test it")
+        typer.echo(f"To install and test it, see {target / 'README.md'}")
     else:
         plugin = {"name": names.name, "distribution": names.name, "package": names.package, "class": names.cls}
         typer.echo(rendered({**plugin, "directory": str(target), "files": written}, output), nl=False)
@@ -77,21 +82,26 @@ def new(
 
 
 def names_of(name: str) -> Names:
-    """The names that follow from one, normalised as in PEP 503 and 625. Raises InputError where it cannot be used."""
+    """The names derived from one, normalised as in PEP 503 and 625. Raises InputError for an invalid one."""
     if not _NAME.fullmatch(name):
-        raise _wrong(name, "is no name of a distribution: use ASCII letters, digits, and -, _ or . between them")
+        raise _wrong(
+            name, "is not a valid distribution name: use ASCII letters and digits, with -, _ or . between them"
+        )
     if len(name) > _LONGEST:
         raise _wrong(name, f"has {len(name)} characters: use {_LONGEST} or fewer")
     normal = re.sub(r"[-_.]+", "-", name).lower()
     package = normal.replace("-", "_")
     if not package.isidentifier() or keyword.iskeyword(package):
-        raise _wrong(name, f"makes {package!r}, which Python cannot import: begin with a letter, and use no keyword")
+        raise _wrong(
+            name,
+            f"becomes the package {package!r}, which Python cannot import: start with a letter, and avoid keywords",
+        )
     if normal in _RESERVED or package in sys.stdlib_module_names:
         raise _wrong(name, "is reserved: choose another name")
     if owner := _owner(normal):
-        raise _wrong(name, f"is {owner}: choose another name")
+        raise _wrong(name, f"is already {owner}: choose another name")
     if util.find_spec(package) is not None:
-        raise _wrong(name, f"makes a module {package!r}, which is there already: choose another name")
+        raise _wrong(name, f"becomes the module {package!r}, which already exists: choose another name")
     cls = "".join(part.capitalize() for part in normal.split("-"))
     if keyword.iskeyword(cls) or cls in _IN_TEMPLATE or hasattr(builtins, cls):
         cls += "Plugin"
@@ -99,7 +109,7 @@ def names_of(name: str) -> Names:
 
 
 def _owner(name: str) -> str:
-    """What has the name already; empty for nothing."""
+    """The plugin or distribution that has the name; empty if there is none."""
     from session_scheduler.builtin import BUILTIN
     from session_scheduler.registry.registry import Registry
 
@@ -107,7 +117,7 @@ def _owner(name: str) -> str:
         if re.sub(r"[-_.]+", "-", plugin).lower() == name:
             return f"the plugin {plugin} of {distribution}"
     try:
-        return f"a distribution that is installed ({name} {metadata.version(name)})"
+        return f"an installed distribution ({name} {metadata.version(name)})"
     except metadata.PackageNotFoundError:
         return ""
 
@@ -117,16 +127,16 @@ def _wrong(name: str, problem: str) -> InputError:
 
 
 def write(names: Names, target: Path) -> list[str]:
-    """Make the folder and write the files into it; returns their paths in it. Raises InputError, and leaves nothing."""
+    """Create the folder and its files. Returns their paths. Raises InputError, and then leaves no files."""
     texts = _texts(names)
     if not target.parent.is_dir():
-        raise InputError(f"--directory {plain(str(target.parent))}: is no directory: make it, or name another")
+        raise InputError(
+            f"--directory {plain(str(target.parent))}: does not exist: create the directory, or name another"
+        )
     try:
         target.mkdir()
     except FileExistsError:
-        raise InputError(
-            f"{plain(str(target))}: is there already, and nothing is overwritten: choose another name or directory"
-        ) from None
+        raise InputError(f"{plain(str(target))}: already exists: choose another name or directory") from None
     except OSError as error:
         raise _unwritable(target, error) from error
     try:
@@ -145,9 +155,9 @@ def _unwritable(target: Path, error: OSError) -> InputError:
 
 
 def _texts(names: Names) -> Mapping[str, str]:
-    """Every file's text, by its path."""
+    """The files' texts by path."""
     try:
-        requirement = f">={metadata.version('fluence-scheduler')}"  # the plugin works with this version and later ones
+        requirement = f">={metadata.version('fluence-scheduler')}"  # this version and later ones
     except metadata.PackageNotFoundError:
         requirement = ""
     values = {

@@ -1,97 +1,122 @@
-"""Results as tables for people. The columns follow the JSON's keys."""
+"""Formats results as tables. The columns follow the JSON's keys; pods that differ only in their names share a row."""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from io import StringIO
 from typing import Any, Final
 
+import msgspec
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from session_scheduler.cli.pod_rows import grouped, names
+from session_scheduler.model.times import age_text, parsed_time
 from session_scheduler.sdk.commands import TableRows
 
 _UNBOUNDED: Final = 100_000
-"""The width if the output is not a terminal. Nothing wraps, so each row stays on one line."""
+"""The width if the output is not a terminal: each row is one line."""
+_CATALOGUE_WIDTH: Final = 80
+"""The width of the list of plugins if the output is not a terminal."""
+_SENTENCE: Final = 24
+"""The minimum width of a column of sentences; if there is less, each sentence is a line below the table."""
+_GAP: Final = 2
+_MOST_NODE_ROWS: Final = 50
+"""With more rows `explain` shows a summary instead of each table of nodes."""
+_BEST_NODES: Final = 3
+_BUILT_IN: Final = "built-in"
+_Thing = Mapping[str, Any]
 
-_NARROW: Final = 80
-"""Columns of a terminal below which a sentence beside five other columns would be a word wide."""
 
+def print_tables(result: _Thing, *, now: datetime | None = None, all_nodes: bool = False) -> None:
+    """Write a command's result to standard output.
 
-def print_tables(result: Mapping[str, Any]) -> None:
-    """Write the result of `simulate`, `explain` or `plugins` to standard output."""
-    _print(lambda narrow: tables(result, narrow=narrow))
+    Ages count up to `now`, or to the latest time in the result if that is later. `all_nodes` shows every node of
+    `explain`.
+    """
+    width = _CATALOGUE_WIDTH if "plugins" in result else _UNBOUNDED
+    _print(lambda columns: tables(result, columns, now=now, all_nodes=all_nodes), width)
 
 
 def print_parts(parts: Sequence[str | TableRows]) -> None:
     """Write lines and tables to standard output."""
     _print(lambda _: [
         Text(part) if isinstance(part, str) else _table(part.columns, part.rows, part.numbers) for part in parts
-    ])  # fmt: skip
+    ], _UNBOUNDED)  # fmt: skip
 
 
-def _print(shown: Callable[[bool], Iterable[RenderableType]]) -> None:
-    """Write what is shown, which depends on whether the terminal is narrow."""
+def _print(shown: Callable[[int], Iterable[RenderableType]], piped_width: int) -> None:
+    """Print at the terminal's width, or at `piped_width` if there is no terminal."""
     if sys.stdout.isatty():
         terminal = Console(highlight=False)
-        terminal.print(*shown(terminal.width < _NARROW), sep="\n")
+        terminal.print(*shown(terminal.width), sep="\n")
         return
-    console = Console(file=StringIO(), width=_UNBOUNDED, highlight=False, force_terminal=False)
+    console = Console(file=StringIO(), width=piped_width, highlight=False, force_terminal=False)
     with console.capture() as text:
-        console.print(*shown(False), sep="\n")
+        console.print(*shown(piped_width), sep="\n")
     sys.stdout.writelines(line.rstrip() + "\n" for line in text.get().splitlines())
 
 
-def tables(result: Mapping[str, Any], *, narrow: bool = False) -> Iterable[RenderableType]:
-    """The parts of a result, in the order in which they are shown; `narrow` puts reasons below their table."""
+def tables(
+    result: _Thing, width: int, *, now: datetime | None = None, all_nodes: bool = False
+) -> Iterable[RenderableType]:
+    """The parts of a result in order, for an output of `width` columns."""
     if "plugins" in result:
-        yield from _plugins(result["plugins"], narrow)
+        yield from _plugins(result["plugins"], width)
     elif "held" in result:
-        yield from _status(result, narrow)
+        yield from _status(result, width, now)
     elif "queues" in result:
-        yield from _queues(result["queues"], narrow)
+        yield from _queues(result["queues"], width)
     elif "diff" in result and "pods" not in result:
-        yield from _different(result["diff"])
+        yield from _different(result["diff"], width)
     elif "summary" in result:
-        yield from _simulated(result, narrow)
+        yield from _simulated(result, width)
     else:
-        yield from _explained(result["pods"], narrow)
-        yield from _gangs(result.get("groups", ()), narrow)
+        yield from _explained(result["pods"], width, all_nodes)
+        yield from _gangs(result.get("groups", ()), width)
         if seconds := result.get("seconds"):
             longest = sorted(seconds.items(), key=lambda one: (-one[1], one[0]))
             yield ""
             yield Text("time: " + ", ".join(f"{name} {1000 * spent:.2f} ms" for name, spent in longest))
 
 
-def _simulated(result: Mapping[str, Any], narrow: bool) -> Iterable[RenderableType]:
-    groups, pods = result.get("groups", ()), result["pods"]
-    preempted, moved = result.get("preempted", ()), result.get("moved", ())
-    yield from _section(("GROUP", "MIN", "SCHEDULED"), _rows(groups, "minCount", "scheduled"))
-    columns = ("POD", "GROUP", "NODE", "BACKEND", "REASON")
-    yield from _section(columns, _rows(pods, "group", "node", "backend", "reason"), narrow=narrow)
-    yield from _section(("PREEMPTED", "NODE"), _rows(preempted, "node"))
-    yield from _section(("MOVED", "FROM", "TO"), _rows(moved, "node", "to"))
+def _simulated(result: _Thing, width: int) -> Iterable[RenderableType]:
+    groups, preempted, moved = result.get("groups", ()), result.get("preempted", ()), result.get("moved", ())
+    yield from _section(("GROUP", "MIN", "SCHEDULED"), _rows(groups, "minCount", "scheduled"), width)
+    keys = ("group", "node", "backend", "reason")
+    pods = _pod_rows(result["pods"], keys, one_row=lambda pod: pod["reason"] is not None)
+    yield from _section(("POD", "GROUP", "NODE", "BACKEND", "REASON"), pods, width)
+    yield from _section(("PREEMPTED", "NODE"), _rows(preempted, "node"), width)
+    yield from _section(("MOVED", "FROM", "TO"), _rows(moved, "node", "to"), width)
     yield from _summary(result["summary"])
 
 
-def _rows(things: Iterable[Mapping[str, Any]], *keys: str) -> list[tuple[object, ...]]:
-    """A row for each thing: its namespace, its name, and what it has of these keys."""
+def _rows(things: Iterable[_Thing], *keys: str) -> list[tuple[object, ...]]:
+    """A row for each: namespace, name, and the values of these keys."""
     return [(one["namespace"], one["name"], *map(one.get, keys)) for one in things]
 
 
-def _section(
-    columns: Sequence[str], rows: Sequence[Sequence[object]], *, narrow: bool = False
-) -> Iterable[RenderableType]:
-    """A table of things that have a namespace and a name, and an empty line; nothing where there are none."""
+def _pod_rows(
+    pods: Iterable[_Thing], keys: Sequence[str], *, one_row: Callable[[_Thing], bool]
+) -> list[tuple[object, ...]]:
+    """As `_rows`; pods for which `one_row` holds and which differ only in the name are one row."""
+    alike = grouped(pods, lambda pod: (*map(pod.get, keys), None if one_row(pod) else pod["name"]))
+    return [(some[0]["namespace"], names([pod["name"] for pod in some]), *map(some[0].get, keys)) for some in alike]
+
+
+def _section(columns: Sequence[str], rows: Sequence[Sequence[object]], width: int) -> Iterable[RenderableType]:
+    """A table of rows with namespace and name, and an empty line; nothing if there are no rows."""
     if rows:
-        yield from _with_texts(("NAMESPACE", *columns), rows, [f"{row[0]}/{row[1]}" for row in rows], narrow)
+        yield from _with_texts(("NAMESPACE", *columns), rows, [f"{row[0]}/{row[1]}" for row in rows], width)
         yield ""
 
 
-def _summary(summary: Mapping[str, Any]) -> Iterable[RenderableType]:
+def _summary(summary: _Thing) -> Iterable[RenderableType]:
     counts = dict(summary)
     for name, problem in counts.pop("problems", {}).items():
         yield Text(f"{name}: {problem}")
@@ -103,61 +128,114 @@ def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {re.sub(r'(?<=[a-z])(?=[A-Z])', ' ', key).lower()}" for key, count in counts.items())
 
 
-def _status(result: Mapping[str, Any], narrow: bool) -> Iterable[RenderableType]:
-    columns = ("HELD BY", "GROUP", "QUEUE", "NODE", "JOBID", "SINCE", "UNTIL", "DEVICES")
-    held = [{**pod, "devices": ", ".join(map(str, pod["devices"]))} for pod in result["held"]]
-    keys = ("group", "queue", "node", "jobid", "since", "until", "devices")
-    yield from _section(columns, _rows(held, *keys), narrow=narrow)
-    waiting = _rows(result["waiting"], "group", "queue", "since", "nominated", "reason")
-    yield from _section(("WAITING", "GROUP", "QUEUE", "SINCE", "NOMINATED", "REASON"), waiting, narrow=narrow)
-    yield from _queues(result["queues"], narrow)
+# ------------------------------------------------------------------ status
+
+
+def _status(result: _Thing, width: int, now: datetime | None) -> Iterable[RenderableType]:
+    times = [parsed_time(one["since"]) for one in (*result["held"], *result["waiting"]) if one["since"]]
+    latest = max([time for time in (now, *times) if time is not None], default=None)
+    columns = ("HELD BY", "GROUP", "QUEUE", "NODE", "JOBID", "AGE", "ENDS IN", "DEVICES")
+    held = [{**pod, "age": _age(pod["since"], latest), "left": _left(pod["until"], latest),
+             "devices": ", ".join(map(str, pod["devices"]))} for pod in result["held"]]  # fmt: skip
+    keys = ("group", "queue", "node", "jobid", "age", "left", "devices")
+    yield from _section(columns, _rows(held, *keys), width)
+    alike = grouped(result["waiting"], lambda pod: (pod["queue"], pod["nominated"], pod["reason"]))
+    waiting = [
+        (pods[0]["namespace"], names([pod["name"] for pod in pods]), pods[0]["group"], pods[0]["queue"],
+         _age(min((pod["since"] for pod in pods if pod["since"]), default=None), latest),
+         pods[0]["nominated"], pods[0]["reason"])
+        for pods in alike
+    ]  # fmt: skip
+    yield from _section(("WAITING", "GROUP", "QUEUE", "AGE", "NOMINATED", "REASON"), waiting, width)
+    yield from _queues(result["queues"], width)
     yield ""
     yield from _summary(result["summary"])
 
 
-def _different(diff: Mapping[str, Any]) -> Iterable[RenderableType]:
+def _age(since: str | None, now: datetime | None) -> str | None:
+    """The age, as kubectl prints it."""
+    time = parsed_time(since) if since else None
+    return age_text((now - time).total_seconds()) if time is not None and now is not None else None
+
+
+def _left(until: str | None, now: datetime | None) -> str | None:
+    """The time left, or how long it is overdue."""
+    time = parsed_time(until) if until else None
+    if time is None or now is None:
+        return None
+    seconds = (time - now).total_seconds()
+    return age_text(seconds) if seconds >= 0 else f"overdue {age_text(-seconds)}"
+
+
+# ------------------------------------------------------------------ simulate -o diff
+
+
+def _different(diff: _Thing, width: int) -> Iterable[RenderableType]:
     pods = [{**pod, "before": _place(pod["before"]), "after": _place(pod["after"])} for pod in diff["pods"]]
-    yield from _section(("POD", "GROUP", "BEFORE", "AFTER"), _rows(pods, "group", "before", "after"))
+    yield from _section(("POD", "GROUP", "BEFORE", "AFTER"), _rows(pods, "group", "before", "after"), width)
     yes = {True: "yes", False: "no"}
     preempted = [{**pod, "before": yes[pod["before"]], "after": yes[pod["after"]]} for pod in diff["preempted"]]
-    yield from _section(("PREEMPTED", "NODE", "BEFORE", "AFTER"), _rows(preempted, "node", "before", "after"))
+    yield from _section(("PREEMPTED", "NODE", "BEFORE", "AFTER"), _rows(preempted, "node", "before", "after"), width)
     moved = _rows(diff["moved"], "node", "before", "after")
-    yield from _section(("MOVED", "FROM", "TO BEFORE", "TO AFTER"), moved)
+    yield from _section(("MOVED", "FROM", "TO BEFORE", "TO AFTER"), moved, width)
     if not diff["pods"] and not diff["preempted"] and not diff["moved"]:
         yield Text("no decision changes")
     for when, counts in diff["summary"].items():
         yield Text(f"{when}: {_counted(counts)}")
 
 
-def _place(decided: Mapping[str, Any]) -> str | None:
-    """The node, and the backend where there is one."""
+def _place(decided: _Thing) -> str | None:
+    """The node, with the backend if there is one."""
     backend = decided.get("backend")
     return f"{decided['node']} ({backend})" if backend else decided["node"]
 
 
-def _explained(pods: Sequence[Mapping[str, Any]], narrow: bool) -> Iterable[RenderableType]:
+# ------------------------------------------------------------------ explain
+
+
+def _explained(pods: Sequence[_Thing], width: int, all_nodes: bool) -> Iterable[RenderableType]:
     if not pods:
         yield Text("no pending pods")
-    for index, pod in enumerate(pods):
+    alike = grouped(pods, lambda pod: msgspec.json.encode([
+        pod["reason"], pod.get("fitsIf"), pod.get("schedulerName"), pod["nodes"]
+    ]))  # fmt: skip
+    short = not all_nodes and sum(len(some[0]["nodes"]) for some in alike) > _MOST_NODE_ROWS
+    for index, some in enumerate(alike):
+        pod = some[0]
         if index:
             yield ""
         helps = f"; fits if {', and '.join(pod['fitsIf'])}" if pod.get("fitsIf") else ""
-        reason = pod["reason"] or "nothing refuses the pod as a whole"
-        other = f" (of the scheduler {pod['schedulerName']})" if "schedulerName" in pod else ""
-        yield Text(f"{pod['namespace']}/{pod['name']}{other}: {reason}{helps}")
+        reason = pod["reason"] or "no plugin rejects the pod as a whole"
+        other = f" (schedulerName {pod['schedulerName']})" if "schedulerName" in pod else ""
+        yield Text(f"{pod['namespace']}/{names([one['name'] for one in some])}{other}: {reason}{helps}")
         rows = [_node_row(name, verdict) for name, verdict in pod["nodes"].items()]
-        if rows:
-            yield from _with_texts(("NODE", "FITS", "SCORE", "PLUGIN", "REASON"), rows, list(pod["nodes"]), narrow)
+        if short:
+            yield from _node_summary(pod)
+        elif rows:
+            yield from _with_texts(("NODE", "FITS", "SCORE", "PLUGIN", "REASON"), rows, list(pod["nodes"]), width)
+    if short:
+        yield ""
+        yield Text("To see each node, add --all-nodes.")
 
 
-def _node_row(name: str, verdict: Mapping[str, Any]) -> Sequence[object]:
+def _node_summary(pod: _Thing) -> Iterable[RenderableType]:
+    """The number of nodes by reason, and the nodes with the highest scores."""
+    if pod["nodes"]:
+        yield Text(pod["summary"])
+    fitting = [(name, verdict["score"]) for name, verdict in pod["nodes"].items() if verdict["fits"]]
+    best = sorted(fitting, key=lambda one: -one[1])[:_BEST_NODES]
+    if best:
+        yield Text("highest scores: " + ", ".join(f"{name} ({score})" for name, score in best))
+
+
+def _node_row(name: str, verdict: _Thing) -> Sequence[object]:
     if verdict["fits"]:
         return name, "yes", verdict["score"], None, _parts(verdict.get("scores", ()))
     return name, "no", None, verdict["plugin"], "; ".join(filter(None, (verdict["reason"], _fits_if(verdict))))
 
 
-def _parts(scores: Iterable[Mapping[str, Any]]) -> str:
-    """Of what a score is made, without what adds nothing: "NodeResourcesFit 80, ImageLocality 2 × 3"."""
+def _parts(scores: Iterable[_Thing]) -> str:
+    """The parts of a score that are not 0: "NodeResourcesFit 80, ImageLocality 2 × 3"."""
     parts = [
         f"{part['plugin']} {part['score']:g}" + (f" × {part['weight']}" if part["weight"] != 1 else "")
         for part in scores
@@ -166,74 +244,106 @@ def _parts(scores: Iterable[Mapping[str, Any]]) -> str:
     return ", ".join(parts)
 
 
-def _fits_if(verdict: Mapping[str, Any]) -> str:
-    """What would help; nothing where no plugin says it."""
+def _fits_if(verdict: _Thing) -> str:
+    """What must change for the node to fit; empty if no plugin reports it."""
     changes = verdict.get("fitsIf", ())
-    said = [text for change in changes for text in change["changes"] or ()]
-    if not said:
+    known = [text for change in changes for text in change["changes"] or ()]
+    if not known:
         return ""
-    silent = [change["plugin"] for change in changes if change["changes"] is None]
-    return f"fits if {', and '.join([*said, *(f'{name} let it in' for name in silent)])}"
+    unknown = [change["plugin"] for change in changes if change["changes"] is None]
+    return f"fits if {', and '.join([*known, *(f'{name} passed' for name in unknown)])}"
 
 
-def _gangs(groups: Iterable[Mapping[str, Any]], narrow: bool) -> Iterable[RenderableType]:
+def _gangs(groups: Iterable[_Thing], width: int) -> Iterable[RenderableType]:
     for group in groups:
         yield ""
         reason = f": {group['reason']}" if group["reason"] else ""
         parts = group.get("subGroups", {})
         lacks = sum(max(0, one["minimum"] - one["started"]) for one in parts.values())
-        yield Text(f"group {group['namespace']}/{group['name']}: {group['placeable']} could be placed now, "
-                   f"{max(group['minCount'] - group['started'], lacks)} must be{reason}")  # fmt: skip
+        yield Text(f"group {group['namespace']}/{group['name']}: {group['placeable']} pods can be placed now, "
+                   f"{max(group['minCount'] - group['started'], lacks)} are needed{reason}")  # fmt: skip
         for name, one in parts.items():
             missing = one["minimum"] - one["started"] - one["placeable"]
-            short = f"; {missing} too few" if missing > 0 else ""
-            yield Text(f"  sub-group {name}: {one['placeable']} could be placed now, {one['started']} of at least "
-                       f"{one['minimum']} run{short}")  # fmt: skip
-        placed = [(name, node, None) for name, node in group["placement"].items()]
-        rows = [*placed, *((name, None, reason) for name, reason in group["refused"].items())]
+            short = f"; {missing} missing" if missing > 0 else ""
+            yield Text(f"  sub-group {name}: {one['placeable']} can be placed now, {one['started']} of at least "
+                       f"{one['minimum']} are running{short}")  # fmt: skip
+        refused: dict[str, list[str]] = {}
+        for name, why in group["refused"].items():
+            refused.setdefault(why, []).append(name)
+        rows = [*((name, node, None) for name, node in group["placement"].items()),
+                *((names(pods), None, why) for why, pods in refused.items())]  # fmt: skip
         if rows:
-            yield from _with_texts(("POD", "NODE", "REASON"), rows, [str(row[0]) for row in rows], narrow)
+            yield from _with_texts(("POD", "NODE", "REASON"), rows, [str(row[0]) for row in rows], width)
 
 
-def _plugins(plugins: Sequence[Mapping[str, Any]], narrow: bool) -> Iterable[RenderableType]:
-    keys = ("name", "origin", "distribution", "version")
-    rows = [
-        (*(plugin[key] for key in keys), ", ".join(plugin["hooks"]), plugin["problem"] or plugin["summary"])
-        for plugin in plugins
-    ]
-    names = [plugin["name"] for plugin in plugins]
-    yield from _with_texts(("NAME", "ORIGIN", "DISTRIBUTION", "VERSION", "HOOKS", "SUMMARY"), rows, names, narrow)
+# ------------------------------------------------------------------ plugins and queues
 
 
-def _queues(queues: Sequence[Mapping[str, Any]], narrow: bool) -> Iterable[RenderableType]:
+def _plugins(plugins: Sequence[_Thing], width: int) -> Iterable[RenderableType]:
+    """The built-in plugins, then those of other distributions, without the hooks."""
+    own = [plugin for plugin in plugins if plugin["origin"] == _BUILT_IN]
+    added = [plugin for plugin in plugins if plugin["origin"] != _BUILT_IN]
+    own_rows = [(plugin["name"], _about(plugin)) for plugin in own]
+    added_rows = [(plugin["name"], f"{plugin['distribution']} {plugin['version']}".strip(), _about(plugin))
+                  for plugin in added]  # fmt: skip
+    yield from _with_texts(("BUILT-IN", "SUMMARY"), own_rows, [plugin["name"] for plugin in own], width)
+    if added:
+        yield ""
+        yield from _with_texts(
+            ("PLUGIN", "DISTRIBUTION", "SUMMARY"), added_rows, [plugin["name"] for plugin in added], width
+        )
+
+
+def _about(plugin: _Thing) -> str:
+    return str(plugin["problem"] or plugin["summary"])
+
+
+def _queues(queues: Sequence[_Thing], width: int) -> Iterable[RenderableType]:
     amounts = ("deserved", "limit", "fairShare", "allocated", "pending")
     rows = [("  " * queue["depth"] + queue["name"], *(_amounts(queue[one]) for one in amounts), queue["reason"])
             for queue in queues]  # fmt: skip
     columns = ("QUEUE", "DESERVED", "LIMIT", "FAIR SHARE", "ALLOCATED", "PENDING", "REASON")
-    yield from _with_texts(columns, rows, [queue["name"] for queue in queues], narrow)
+    yield from _with_texts(columns, rows, [queue["name"] for queue in queues], width)
 
 
 def _amounts(amounts: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {amount}" for name, amount in amounts.items())
 
 
+# ------------------------------------------------------------------ tables
+
+
 def _with_texts(
-    columns: Sequence[str], rows: Sequence[Sequence[object]], names: Sequence[str], narrow: bool
+    columns: Sequence[str], rows: Sequence[Sequence[object]], heads: Sequence[str], width: int
 ) -> Iterable[RenderableType]:
-    """A table whose last column is a sentence; on a narrow terminal each sentence is a line of its own below."""
-    if not narrow:
-        yield _table(columns, rows)
+    """A table whose last column is a sentence that wraps; the other columns do not wrap.
+
+    If they leave too little width for it, each sentence is a line below the table, after the row's head.
+    """
+    widths = [max(map(cell_len, (column, *map(_cell, cells)))) for column, *cells in zip(columns, *rows, strict=True)]
+    left = width - sum(widths[:-1]) - _GAP * (len(widths) - 1)
+    if left >= min(widths[-1], _SENTENCE):
+        yield _table(columns, rows, last_width=left)
         return
     yield _table(columns[:-1], [row[:-1] for row in rows])
-    yield from (Text(f"{name}: {row[-1]}") for name, row in zip(names, rows, strict=True) if row[-1])
+    yield from (Text(f"{head}: {row[-1]}") for head, row in zip(heads, rows, strict=True) if row[-1])
 
 
 def _table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Collection[str] = ("MIN", "SCHEDULED", "SCORE")
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    numbers: Collection[str] = ("MIN", "SCHEDULED", "SCORE"),
+    last_width: int | None = None,
 ) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    """A table whose cells wrap; it never cuts a cell."""
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold", justify="right" if column in numbers else "left")
+        most = last_width if column == columns[-1] else None
+        table.add_column(column, overflow="fold", justify="right" if column in numbers else "left", max_width=most)
     for row in rows:
-        table.add_row(*(Text("-" if value in (None, "") else str(value)) for value in row))
+        table.add_row(*(Text(_cell(value)) for value in row))
     return table
+
+
+def _cell(value: object) -> str:
+    return "-" if value in (None, "") else str(value)

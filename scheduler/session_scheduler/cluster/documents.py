@@ -139,7 +139,7 @@ def read_documents(paths: Sequence[str], stdin: BinaryIO | None) -> Iterator[Doc
                 raise ManifestError("is closed: pipe a manifest into it, or name a file", file=STDIN)
             yield from _documents(STDIN, _read(stdin, STDIN))
             continue
-        for file in _files(path):
+        for file in files_of(path):
             try:
                 stream = file.open("rb")
             except OSError as error:
@@ -149,7 +149,8 @@ def read_documents(paths: Sequence[str], stdin: BinaryIO | None) -> Iterator[Doc
             yield from _documents(str(file), text)
 
 
-def _files(path: str) -> list[Path]:
+def files_of(path: str) -> list[Path]:
+    """The file, or those of a directory (*.yaml, *.yml and *.json, not below) by name. Raises ManifestError."""
     if not path:  # from an unset variable; Path("") would be the working directory
         raise ManifestError("is an empty name: name a file, a directory or -", file="''")
     place = Path(path)

@@ -1,1 +1,1 @@
-"""Settings and the bounded reading of YAML: public, for plugins' arguments and files."""
+"""The configuration, and a bounded YAML reader. Public, for plugins' arguments and files."""

@@ -1,4 +1,4 @@
-"""Configuration text to plain values, and plain values to checked models, with every mistake as one line."""
+"""Reads configuration text to plain values, and validates them as models. Every mistake is one line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from session_scheduler.errors import InputError
 __all__ = ["read_values", "validated", "wrong_value"]
 
 _LIMITS: Final = Limits(bytes=1 << 20, aliased=100_000)
-"""A configuration that holds more is a mistake."""
+"""A larger configuration is a mistake."""
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _WRONG: Final = "wrong_value"
@@ -47,19 +47,19 @@ _WANTED: Final = {
 
 
 def without_users(text: str) -> str:
-    """The text without users, passwords and tokens of addresses in it."""
+    """The text without the users, passwords and tokens of its URLs."""
     return _USER.sub(r"\1(not shown)@", text)
 
 
 def wrong_value(problem: str, at: Sequence[str | int] = ()) -> PydanticCustomError:
-    """The error for a validator to raise: `problem` is "what: remedy", `at` leads from the model to the wrong field."""
+    """An error that a validator raises: `problem` is "what: remedy", `at` the path from the model to the field."""
     return PydanticCustomError(_WRONG, "{problem}", {"problem": problem, "at": tuple(at)})
 
 
 def read_values(text: str, source: str) -> Any:
     """The plain value of a YAML (or JSON) text; None for an empty one.
 
-    `yes`, `no` and dates are strings, as in YAML 1.2. Raises InputError for wrong syntax, a duplicate key, or a text
+    `yes`, `no` and dates are strings, as in YAML 1.2. Raises InputError for a syntax error, a duplicate key, or a text
     that is too large.
     """
     try:
@@ -69,7 +69,7 @@ def read_values(text: str, source: str) -> Any:
 
 
 def validated(model: type[_Model], values: Any, source: str, path: str = "") -> _Model:
-    """The values as a model. `path` is where they stand in `source`. Raises InputError, a line for each wrong field."""
+    """The values as a model; `path` is their path in `source`. Raises InputError, a line for each invalid field."""
     try:
         return model.model_validate_json(json.dumps(values), by_alias=True, by_name=False)
     except ValidationError as error:
@@ -77,13 +77,13 @@ def validated(model: type[_Model], values: Any, source: str, path: str = "") -> 
 
 
 def findings(error: ValidationError, model: type[BaseModel], source: str, path: str = "") -> list[str]:
-    """One line for each wrong field: source, path in the file's spelling, what is wrong, what to do."""
+    """One line for each invalid field: source, path in the file's spelling, problem, remedy."""
     lines = []
     details = error.errors(include_url=False)
     above = {detail["loc"][:depth] for detail in details for depth in range(len(detail["loc"]))}
     for detail in details:
         if detail["type"] == "too_short" and detail["loc"] in above:
-            continue  # pydantic does not count the items that are wrong themselves
+            continue  # pydantic does not count invalid items
         location = (*detail["loc"], *detail.get("ctx", {}).get("at", ()))
         where = without_users(_spelled(location, path))
         lines.append(f"{source}: {where + ': ' if where else ''}{_problem(detail, model)}")
@@ -115,8 +115,8 @@ def _unknown_field(name: str, model: type[BaseModel] | None) -> str:
     known = sorted(_fields(model)) if model else []
     near = get_close_matches(name, known, 1, 0.6)
     if near:
-        return f"is no field: did you mean {near[0]}?"
-    return f"is no field: use one of {', '.join(known)}" if known else "is no field: remove it"
+        return f"unknown field: did you mean {near[0]}?"
+    return f"unknown field: use one of {', '.join(known)}" if known else "unknown field: remove it"
 
 
 def _fields(model: type[BaseModel]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The scheduler's configuration: a YAML file in, frozen values out. A leaf: it knows no plugin, only their names.
+"""The scheduler's configuration: reads a YAML file into frozen models. It knows plugins by name only.
 
-The wire form is camelCase with a Kubernetes-like header. Every wrong field is one line: file, path in the file's own
-spelling, what is wrong, what to do.
+The file is camelCase with apiVersion and kind. Every invalid field is one line: file, path in the file's spelling,
+problem, remedy.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ CONFIG_API_VERSION: Final = "fluence.flux-framework.org/v1alpha1"
 KIND: Final = "SchedulerConfiguration"
 DEFAULT_SCHEDULER_NAME: Final = "fluence"
 ACTIONS: Final = ("allocate", "preempt", "backfill", "reclaim", "consolidate", "stale-gang-eviction")
-"""The actions that a cycle can have."""
+"""The actions of a cycle."""
 
 
 _SECRET: Final = re.compile("token|secret|password|credential|key", re.IGNORECASE)
 
 
 class Strict(BaseModel):
-    """Base of everything that is read from a configuration: frozen, camelCase in the file, unknown fields refused."""
+    """Base of all models of a configuration: frozen, camelCase in the file, without unknown fields."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -48,26 +48,26 @@ class Strict(BaseModel):
 
 
 class PluginArguments(Strict):
-    """Base for a plugin's `Arguments`: its fields are what `args` may hold in a configuration."""
+    """Base for a plugin's `Arguments`: its fields are the fields of `args` in a configuration."""
 
 
 def _known_action(name: str) -> str:
     if name not in ACTIONS:
-        raise wrong_value(f"{name!r} is no action: use {', '.join(ACTIONS)}")
+        raise wrong_value(f"unknown action {name!r}: use {', '.join(ACTIONS)}")
     return name
 
 
-def _refuse_twice(field: str, key: str, names: Sequence[str]) -> None:
+def _check_distinct(field: str, key: str, names: Sequence[str]) -> None:
     for index, name in enumerate(names):
         if name in names[:index]:
             first = f"{field}[{names.index(name)}]"
             at = (field, index, key) if key else (field, index)
-            raise wrong_value(f"{name!r} is also {first}: keep one of the two", at=at)
+            raise wrong_value(f"{name!r} is also {first}: remove one of the two", at=at)
 
 
 def _finite(value: object) -> object:
     if isinstance(value, float) and not math.isfinite(value):
-        raise wrong_value(f"{value} is no amount: write a number with an optional suffix, as 500m, 2 or 4Gi")
+        raise wrong_value(f"expected a quantity such as 500m, 2 or 4Gi, got {value}")
     return value
 
 
@@ -80,7 +80,7 @@ Amount = Annotated[str | int | float, BeforeValidator(_finite)]
 
 
 class PluginConfig(Strict):
-    """One plugin of a profile. `weight` None is the weight that the plugin declares."""
+    """One plugin of a profile. `weight` None uses the weight that the plugin declares."""
 
     name: Name
     args: Mapping[str, Any] = {}
@@ -89,12 +89,12 @@ class PluginConfig(Strict):
 
 
 class Profile(Strict):
-    """What serves the pods of one `schedulerName`.
+    """The plugins for the pods of one `schedulerName`.
 
-    The file's `plugins` change the default list: an entry that names a default plugin configures it where it stands
-    (`enabled: false` switches it off), any other is called after those before it. `defaults: false` starts from an
-    empty list. `plugins` is the list as it is written; `effective_plugins` is the list that comes of it. The default
-    list itself is `Registry.default_plugins()`.
+    The file's `plugins` change the default list: an entry for a default plugin configures it in its place
+    (`enabled: false` disables it), any other plugin is appended. `defaults: false` starts from an empty list.
+    `plugins` is the list in the file; `effective_plugins` is the resulting list. `Registry.default_plugins()` is the
+    default list.
     """
 
     scheduler_name: Name = DEFAULT_SCHEDULER_NAME
@@ -104,24 +104,24 @@ class Profile(Strict):
 
     @model_validator(mode="after")
     def _each_plugin_once(self) -> Self:
-        _refuse_twice("plugins", "name", [plugin.name for plugin in self.plugins])
+        _check_distinct("plugins", "name", [plugin.name for plugin in self.plugins])
         return self
 
     def effective_plugins(self, defaults: Sequence[str]) -> tuple[PluginConfig, ...]:
-        """The plugins that are switched on, in the order in which they are called; `defaults` is the default list."""
+        """The enabled plugins in call order; `defaults` is the default list."""
         written = {plugin.name: plugin for plugin in self.plugins}
         names = [*(defaults if self.defaults else ()), *written]
         plugins = [written.get(name) or PluginConfig(name=name) for name in dict.fromkeys(names)]
         return tuple(plugin for plugin in plugins if plugin.enabled)
 
     def place_of(self, plugin: str) -> tuple[str, str]:
-        """The file, and the path in it, where a plugin's entry stands: for messages."""
+        """The file and the path of a plugin's entry, for messages."""
         source, path = self._place
         index = next((f"[{i}]" for i, entry in enumerate(self.plugins) if entry.name == plugin), "")
         return source, f"{path}.plugins{index}"
 
     def with_arguments(self, plugin: str, arguments: Mapping[str, Any]) -> Profile:
-        """The same profile with some arguments of one plugin set: what the command line's options do."""
+        """The same profile with some arguments of one plugin set, as options of the command line do."""
         known = next((entry for entry in self.plugins if entry.name == plugin), None)
         if known is None:
             return self.model_copy(update={"plugins": (*self.plugins, PluginConfig(name=plugin, args=arguments))})
@@ -131,7 +131,7 @@ class Profile(Strict):
 
 
 class Backoff(Strict):
-    """How long a group that could not be placed waits: doubled from `initial` up to `max`, in seconds.
+    """The backoff of an unschedulable group, in seconds: doubled from `initial` up to `max`.
 
     kube-scheduler's podInitialBackoffSeconds, podMaxBackoffSeconds and podMaxInUnschedulablePodsDuration.
     """
@@ -139,7 +139,7 @@ class Backoff(Strict):
     initial_seconds: Seconds = 1.0
     max_seconds: Seconds = 10.0
     max_unschedulable_seconds: Seconds = 300.0
-    """A group that no event has requeued for so long is retried."""
+    """The scheduler retries a group that no event has requeued for this long."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -150,10 +150,10 @@ class Backoff(Strict):
 
 
 class LeaderElection(Strict):
-    """One of several replicas schedules: it holds the Lease `namespace`/`name`. Times are in seconds.
+    """Leader election: the replica that holds the Lease `namespace`/`name` schedules. Times are in seconds.
 
-    A replica that holds it writes nothing once its last renewal is older than `renew_seconds`; another takes it over
-    after it was not renewed for `lease_seconds`. Between the two lies the time of the longest request in flight.
+    The holder stops writing when its last renewal is older than `renew_seconds`. Another replica acquires the Lease
+    after `lease_seconds` without a renewal. The difference covers the longest request in flight.
     """
 
     enabled: bool = True
@@ -170,14 +170,14 @@ class LeaderElection(Strict):
             ("retrySeconds", self.retry_seconds, "renewSeconds", self.renew_seconds),
         ):
             if value >= more:
-                problem = f"is {value:g}, not below {less} ({more:g}): lower it"
+                problem = f"is {value:g}: use less than {less} ({more:g})"
                 raise wrong_value(problem, at=(field,))
         return self
 
 
 class ConsolidationConfig(Strict):
-    """The action `consolidate`. max_moves: for one group. rest_seconds: how long a controller's pods are left alone
-    after one of them was moved.
+    """The action `consolidate`. max_moves: the limit for one group. rest_seconds: how long a controller's pods stay
+    in place after one of them was moved.
     """
 
     max_moves: Count = 64
@@ -185,11 +185,11 @@ class ConsolidationConfig(Strict):
 
 
 class QueueConfig(Strict):
-    """One queue. Amounts are quantities by resource, as in `resources.requests`, and `pods` for their number.
+    """One queue. Amounts are quantities by resource, as in `resources.requests`; `pods` counts pods.
 
-    deserved: what it may always have; of what it does not name nothing is guaranteed. limit: what it and those below it
-    never exceed. over_quota_weight: its part of what no queue deserves, beside others of its priority. priority: whose
-    turn it is first with that.
+    deserved: the guaranteed amounts; a resource without one has no guarantee. limit: what the queue and its children
+    never exceed. over_quota_weight: its share of the capacity that no queue deserves, among queues of its priority.
+    priority: queues of higher priority receive that capacity first.
     """
 
     name: Name
@@ -201,25 +201,24 @@ class QueueConfig(Strict):
 
 
 class Serving(Strict):
-    """Where /metrics, /healthz, /readyz and /configz are answered, over HTTP; port 0 is any free one."""
+    """The HTTP server of /metrics, /healthz, /readyz and /configz; port 0 is any free port."""
 
     enabled: bool = True
-    host: Name = "0.0.0.0"  # noqa: S104 (a pod's only address; what is shown there holds no secrets)
+    host: Name = "0.0.0.0"  # noqa: S104 (a pod's only address; the responses contain no secrets)
     port: Annotated[int, Field(ge=0, lt=65536)] = 8080
 
 
 class SchedulerConfig(Strict):
     """The whole configuration. Times are in seconds.
 
-    seed: decides between nodes with equal totals. cycle_seconds: a cycle starts no new group after this long.
-    hook_seconds: a plugin that does not answer for this long is interrupted, unless it says otherwise.
-    placement_retries: whole new starts of one group's placement.
-    bindings_in_flight: binds at once. gang_bind_timeout_seconds: a gang that is bound in part for this long is evicted.
-    reservations: for how many gangs at a time the action backfill keeps nodes. stale_gang_seconds: a gang that lost
-    members it needs, and is not whole again after this long, is ended by the action stale-gang-eviction.
-    reconcile_seconds: how often the whole cluster is listed and compared. events: whether events are written.
-    consolidation: what the action `consolidate` keeps to.
-    queues: what teams share the cluster by, beside the Queue objects; a name that both have is the configuration's.
+    seed: breaks ties between nodes with equal scores. cycle_seconds: a cycle starts no new group after this long.
+    hook_seconds: the time-out of a plugin's hook, unless the plugin declares another. placement_retries: how often
+    one group's placement starts over. bindings_in_flight: concurrent binds. gang_bind_timeout_seconds: a gang that is
+    partly bound for this long is evicted. reservations: how many gangs the action backfill reserves nodes for.
+    stale_gang_seconds: the action stale-gang-eviction evicts a gang that runs below its minimum for this long.
+    reconcile_seconds: the interval between full lists of the cluster. events: whether the scheduler records events.
+    consolidation: limits of the action `consolidate`. queues: queues beside the Queue objects; of two with the same
+    name the configuration's counts.
     """
 
     api_version: Literal["fluence.flux-framework.org/v1alpha1"] = CONFIG_API_VERSION
@@ -244,36 +243,36 @@ class SchedulerConfig(Strict):
 
     @property
     def source(self) -> str:
-        """The file that it was read from, for messages."""
+        """The configuration's file, for messages."""
         return self.profiles[0].place_of("")[0]
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        _refuse_twice("actions", "", self.actions)
+        _check_distinct("actions", "", self.actions)
         if self.actions[0] != "allocate":
-            problem = f"is {self.actions[0]!r}: begin with allocate, the others go over what that could not place"
+            problem = f"is {self.actions[0]!r}: start with allocate, the other actions place what it could not"
             raise wrong_value(problem, at=("actions", 0))
-        _refuse_twice("queues", "name", [queue.name for queue in self.queues])
-        _refuse_twice("profiles", "schedulerName", [profile.scheduler_name for profile in self.profiles])
+        _check_distinct("queues", "name", [queue.name for queue in self.queues])
+        _check_distinct("profiles", "schedulerName", [profile.scheduler_name for profile in self.profiles])
         return self
 
     def profile(self, scheduler_name: str) -> Profile | None:
-        """The profile that serves a schedulerName."""
+        """The profile of a schedulerName."""
         return next((profile for profile in self.profiles if profile.scheduler_name == scheduler_name), None)
 
 
 def is_secret(name: str) -> bool:
-    """Whether a plugin's argument of this name holds a secret."""
+    """Whether a plugin's argument with this name is a secret."""
     return _SECRET.search(name) is not None
 
 
 def written(config: SchedulerConfig) -> dict[str, Any]:
-    """The whole configuration as it is written in a file, defaults included: plain values."""
+    """The whole configuration with defaults, as plain values in the file's spelling."""
     return config.model_dump(mode="json", by_alias=True)
 
 
 def shown(config: SchedulerConfig) -> dict[str, Any]:
-    """The configuration as it is written, for people to see, without what may be secret of plugins' arguments."""
+    """As `written`, without plugins' arguments that may be secret."""
     values = written(config)
     for profile in values["profiles"]:
         for plugin in profile["plugins"]:
@@ -282,7 +281,7 @@ def shown(config: SchedulerConfig) -> dict[str, Any]:
 
 
 def without_secrets(value: Any) -> Any:
-    """Plain values without those whose names say that they are secret, and without users in addresses."""
+    """Plain values without those with the name of a secret, and without users in URLs."""
     if isinstance(value, Mapping):
         return {name: "(not shown)" if is_secret(name) else without_secrets(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -291,7 +290,7 @@ def without_secrets(value: Any) -> Any:
 
 
 def load_config(path: Path) -> SchedulerConfig:
-    """Read a configuration file. Raises InputError, with a line for each wrong field."""
+    """Read a configuration file. Raises InputError, a line for each invalid field."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -301,10 +300,12 @@ def load_config(path: Path) -> SchedulerConfig:
 
 
 def parse_config(text: str, source: str) -> SchedulerConfig:
-    """Read a configuration's text; `source` is its name in messages. Raises InputError, a line for each wrong field."""
+    """Read a configuration's text; `source` names it in messages. Raises InputError, a line for each invalid field."""
     values = read_values(text, source)
     if not isinstance(values, dict):
-        raise InputError(f"{source}: is no mapping: start with `apiVersion: {CONFIG_API_VERSION}` and `kind: {KIND}`")
+        raise InputError(
+            f"{source}: expected a mapping: start with `apiVersion: {CONFIG_API_VERSION}` and `kind: {KIND}`"
+        )
     missing = [
         f"{source}: {field}: is missing: add `{field}: {value}`"
         for field, value in (("apiVersion", CONFIG_API_VERSION), ("kind", KIND))
@@ -316,9 +317,9 @@ def parse_config(text: str, source: str) -> SchedulerConfig:
 
 
 def config_from(values: Any, source: str) -> SchedulerConfig:
-    """A configuration of plain values, as `written` gives them. Raises InputError, a line for each wrong field."""
+    """A configuration from the plain values of `written`. Raises InputError, a line for each invalid field."""
     config = validated(SchedulerConfig, values, source)
-    profiles = tuple(profile.model_copy() for profile in config.profiles)  # the default one is everybody's
+    profiles = tuple(profile.model_copy() for profile in config.profiles)  # the default profile is shared
     for index, profile in enumerate(profiles):
         profile._place = (source, f"profiles[{index}]")
     return config.model_copy(update={"profiles": profiles})

@@ -1,7 +1,7 @@
-"""How a YAML scalar without quotes is read: three rules for `yaml_text`. A leaf.
+"""Three rules for reading a plain (unquoted) YAML scalar, for `yaml_text`.
 
-Times and dates are text under each. Source: YAML 1.1 as sigs.k8s.io/yaml reads it; YAML 1.2.2, section 10.3 (the core
-schema).
+Times and dates are text in all of them. Source: YAML 1.1 as sigs.k8s.io/yaml reads it; YAML 1.2.2, section 10.3 (the
+core schema).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Literal
 
 Scalars = Literal["kubernetes", "json", "text"]
-"""How plain scalars are read: as YAML 1.1 (`yes` is true, `010` is 8), as YAML 1.2 (`yes` is text, `010` is 10), or all
-but null as written (`1.10`). Quoted ones are always text."""
+"""How to read plain scalars: as YAML 1.1 (`yes` is true, `010` is 8), as YAML 1.2 (`yes` is text, `010` is 10), or as
+text except null (`1.10`). Quoted scalars are always text."""
 
 _NULL: dict[str, object] = dict.fromkeys(("", "~", "null", "Null", "NULL"))
 _BOOL: dict[str, object] = {
@@ -48,7 +48,7 @@ def _number(text: str) -> object:
             octal = len(unsigned) > 1 and unsigned[0] == "0" and unsigned[1].isdigit()
             return int(digits, 8) if octal else int(digits, 0)
         return float(digits) if _FLOAT_1_1.fullmatch(text) else text
-    except ValueError:  # as 0x_, or more digits than Python converts
+    except ValueError:  # such as 0x_, or more digits than Python converts
         return text
 
 
@@ -82,4 +82,4 @@ PLAIN: dict[Scalars, Callable[[str], object]] = {
     "json": _plain_json,
     "text": _plain_text,
 }
-"""What each rule makes of a plain scalar."""
+"""The function of each rule."""

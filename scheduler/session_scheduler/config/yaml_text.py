@@ -1,8 +1,8 @@
-"""YAML and JSON texts as plain values, bounded, with every mistake placed. A public name for plugins.
+"""Reads YAML and JSON to plain values, with limits, and locates every mistake. Public, for plugins.
 
-Unlike general loaders: duplicate keys and self-referring aliases are refused; size, nesting and what aliases expand to
-are bounded; keys are text whatever they look like (`on:`). The caller says how other scalars are read. A text that is
-JSON goes through the json module: YAML has no surrogate pairs and no long keys.
+Unlike general loaders it rejects duplicate keys and recursive aliases; it limits size, nesting and the expansion of
+aliases; and keys are always text (`on:`). The caller chooses how to read other scalars. JSON goes through the json
+module, since YAML has no surrogate pairs and no long keys.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a text may hold."""
+    """Limits of a text."""
 
     bytes: int = 1 << 20
-    """Its size as UTF-8."""
+    """The size as UTF-8."""
     depth: int = 100
-    """How many mappings and sequences may lie in one another."""
+    """The nesting of mappings and sequences."""
     aliased: int = 100_000
-    """How many values all aliases of a document may expand to; 256 characters of a text count as one."""
+    """The values that all aliases of a document expand to; 256 characters of a text count as one."""
 
 
 DEFAULT_LIMITS = Limits()
 
 
 class YamlError(ValueError):
-    """A text that is no YAML or JSON, or not what is read of it.
+    """A text is not valid YAML or JSON, or exceeds a limit.
 
-    `problem` is "what: remedy"; `line` and `column` count from 1 and are None where no place is known.
+    `problem` is "what: remedy"; `line` and `column` count from 1 and are None if unknown.
     """
 
     def __init__(self, problem: str, line: int | None = None, column: int | None = None) -> None:
@@ -56,7 +56,7 @@ class YamlError(ValueError):
 
 
 class NotJsonError(YamlError):
-    """A text breaks the syntax of JSON; it may be YAML."""
+    """A text is not valid JSON; it may be YAML."""
 
 
 def read_value(text: str | bytes, scalars: Scalars = "json", limits: Limits = DEFAULT_LIMITS) -> Any:
@@ -92,7 +92,7 @@ def read_documents(
 
 
 def read_json(text: str | bytes, scalars: Scalars = "json", limits: Limits = DEFAULT_LIMITS) -> list[Any]:
-    """The values of a JSON text, one after the other. Raises NotJsonError for its syntax, else YamlError."""
+    """The values of a JSON text in order. Raises NotJsonError for a syntax error, else YamlError."""
     data = _encoded(text, limits)
     try:
         return _json_values(data, scalars, limits)
@@ -108,13 +108,13 @@ def _encoded(text: str | bytes, limits: Limits) -> bytes:
     except UnicodeEncodeError as error:
         line = error.object.count("\n", 0, error.start) + 1
         column = error.start - error.object.rfind("\n", 0, error.start)
-        raise YamlError("holds half a character (a lone surrogate): save it as UTF-8", line, column) from None
+        raise YamlError("contains half a character (a lone surrogate): save it as UTF-8", line, column) from None
     if len(data) > limits.bytes:
         raise YamlError(f"is larger than {limits.bytes >> 20} MiB: split or shorten it")
     return data
 
 
-# ------------------------------------------------------------------ problems that both formats have
+# ------------------------------------------------------------------ errors of both formats
 
 
 def _too_deep(limits: Limits) -> str:
@@ -141,20 +141,22 @@ def _json_values(data: bytes, scalars: Scalars, limits: Limits) -> list[Any]:
         at = _end_of_space(text, 0)
         while at < len(text):
             value, end = decoder.raw_decode(text, at)
-            if text.count("{", at, end) + text.count("[", at, end) > limits.depth:  # else it cannot be too deep
+            if (
+                text.count("{", at, end) + text.count("[", at, end) > limits.depth
+            ):  # fewer brackets cannot nest too deep
                 _check_depth(value, limits.depth, limits)
             values.append(_bools_as_written(value) if scalars == "text" else value)
             at = _end_of_space(text, end)
     except YamlError:
         raise
     except json.JSONDecodeError as error:
-        raise NotJsonError(f"is not JSON: {error.msg}: correct it", error.lineno, error.colno) from None
-    except ValueError as error:  # an encoding, a constant, a number of too many digits
-        raise NotJsonError(f"is not JSON: {error}: correct it") from None
+        raise NotJsonError(f"is not valid JSON: {error.msg}: correct it", error.lineno, error.colno) from None
+    except ValueError as error:  # the encoding, a constant, or a number with too many digits
+        raise NotJsonError(f"is not valid JSON: {error}: correct it") from None
     except RecursionError:
         raise YamlError(_too_deep(limits)) from None
     if _SURROGATE.search(data):
-        _refuse_half_characters(values)
+        _check_surrogates(values)
     return values
 
 
@@ -175,7 +177,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON number")
+    raise ValueError(f"expected a JSON number, got {text}")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
@@ -199,15 +201,15 @@ def _bools_as_written(value: Any) -> Any:
     return value if not isinstance(value, bool) else "true" if value else "false"
 
 
-def _refuse_half_characters(values: list[Any]) -> None:
+def _check_surrogates(values: list[Any]) -> None:
     try:
         json.dumps(values, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise YamlError("holds half a character (a lone surrogate): write the whole character") from None
+        raise YamlError("contains half a character (a lone surrogate): write the whole character") from None
 
 
 def _placed(error: YamlError, data: bytes, scalars: Scalars, limits: Limits) -> YamlError:
-    """The error with its place, which YAML's events have and the json module has not."""
+    """The error with line and column: YAML's events have them, the json module does not."""
     try:
         with _loading(data, scalars, limits) as loader:
             while loader.check_data():
@@ -222,10 +224,10 @@ def _placed(error: YamlError, data: bytes, scalars: Scalars, limits: Limits) -> 
 
 
 class BoundedLoader(yaml.CSafeLoader):
-    """PyYAML's C loader, except that it builds the documents from the parser's events.
+    """PyYAML's C loader that builds documents from the parser's events.
 
-    The C code composes a document without a call by which a subclass could refuse an alias or a size. Building from
-    events also costs a third of PyYAML's own constructor.
+    A subclass of the C composer cannot reject an alias or a size. Building from events also costs a third of PyYAML's
+    constructor.
     """
 
     def __init__(self, stream: bytes, scalars: Scalars = "kubernetes", limits: Limits = DEFAULT_LIMITS) -> None:
@@ -233,9 +235,9 @@ class BoundedLoader(yaml.CSafeLoader):
         self._plain = PLAIN[scalars]
         self._limits = limits
         self._anchors: dict[str, tuple[Any, int] | None] = {}
-        """By anchor the value and its size; None while the value is not complete."""
+        """By anchor the value and its size; None until the value is complete."""
         self._size = 0
-        """How many values there are so far, aliases expanded."""
+        """The number of values so far, with aliases expanded."""
         self._aliased = 0
 
     def check_data(self) -> bool:
@@ -254,15 +256,15 @@ class BoundedLoader(yaml.CSafeLoader):
         return value
 
     def get_single_data(self) -> Any:
-        """The only document's value; None where there is none."""
+        """The only document's value; None for an empty text."""
         value = self.get_data() if self.check_data() else None
         if self.check_data():
-            _fail(self.peek_event(), "a second document begins: keep one")
+            _fail(self.peek_event(), "has a second document: keep one")
         return value
 
     def _value(self, event: Any, depth: int, is_key: bool = False) -> Any:
-        """The value that begins with this event, `depth` levels down; a key is text whatever it looks like."""
-        if isinstance(event, yaml.ScalarEvent):  # the commonest first
+        """The value that starts with this event, at nesting `depth`; a key is always text."""
+        if isinstance(event, yaml.ScalarEvent):  # the most frequent first
             value: Any = event.value
             size = 1 + (len(event.value) >> 8)
             self._size += size
@@ -288,10 +290,12 @@ class BoundedLoader(yaml.CSafeLoader):
 
     def _expanded(self, event: yaml.AliasEvent) -> Any:
         if event.anchor not in self._anchors:
-            _fail(event, f"the alias *{plain(event.anchor or '')} names nothing above it: correct its name")
+            _fail(event, f"the alias *{plain(event.anchor or '')} is not defined above it: correct its name")
         anchored = self._anchors[event.anchor]
         if anchored is None:
-            _fail(event, f"the alias *{plain(event.anchor or '')} refers to what contains it: write it out")
+            _fail(
+                event, f"the alias *{plain(event.anchor or '')} refers to a value that contains it: write the value out"
+            )
         value, size = anchored
         self._aliased += size
         if self._aliased > self._limits.aliased:
@@ -321,7 +325,7 @@ class BoundedLoader(yaml.CSafeLoader):
         while not isinstance(event := self.get_event(), yaml.MappingEndEvent):
             key = self._value(event, depth, is_key=True)
             if not isinstance(key, str):
-                _fail(event, "a key must be a plain word: quote it")
+                _fail(event, "expected a string as key: quote it")
             if key in values:
                 _fail(event, _repeated(key))
             begin = self.get_event()
@@ -329,7 +333,7 @@ class BoundedLoader(yaml.CSafeLoader):
             if key == "<<" and isinstance(event, yaml.ScalarEvent) and event.implicit[0]:  # "<<" is a key
                 parts = value if isinstance(value, list) else [value]
                 if not all(isinstance(part, dict) for part in parts):
-                    _fail(begin, "<< takes a mapping or a list of mappings: name one by its alias")
+                    _fail(begin, "<< expects a mapping or a list of mappings: use an alias of one")
                 merged += parts
             else:
                 values[key] = value
@@ -345,7 +349,7 @@ def _unsupported(event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> NoRetur
 
 @contextmanager
 def _loading(data: bytes, scalars: Scalars, limits: Limits) -> Iterator[BoundedLoader]:
-    """A loader of the text. Its errors are YamlErrors."""
+    """A loader of the text; its errors are raised as YamlError."""
     loader = BoundedLoader(data, scalars, limits)
     try:
         yield loader

@@ -1,1 +1,1 @@
-"""The running scheduler: events into the state, sessions, and the work in flight between them."""
+"""The running scheduler: event handlers, sessions, and the work in flight between them."""

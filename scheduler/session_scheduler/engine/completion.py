@@ -1,7 +1,7 @@
-"""Carries decisions out and completes them: what became of each bind, for the cache, the queue and the plugins.
+"""Carries decisions out, and applies the results of their binds to the cache, the queue and the plugins.
 
-A session decides, `carry_out` sends the decision to the binder, and a later turn completes it. A bind with unknown
-outcome is completed once an event or another check tells what became of it.
+A session decides, `carry_out` passes the decision to the binder, and a later turn completes it. A bind with unknown
+outcome is completed when an event or another check shows its outcome.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What became of a decision: the tasks now bound, and those that are pending again, with the reason.
+    """The result of a decision: the bound tasks, and those that are pending again, with the reason.
 
-    `unknown` are those of which the cluster did not say: they keep their place and share until it does.
+    `unknown` are tasks with an unknown outcome: they keep their node and allocation until it is known.
     """
 
     decision: Decision
@@ -48,7 +48,7 @@ class Bound:
 
 @dataclass(eq=False, repr=False)
 class BindCompletion:
-    """Keeps each group's last outcome in line with what became of its decisions."""
+    """Completes decisions, and keeps the last outcome of each group."""
 
     profiles: Mapping[str, HookCalls]
     cache: Cache
@@ -62,20 +62,20 @@ class BindCompletion:
     preemption: PreemptionExecutor
     plugin_sync: PluginSync
     back_off: Callable[[str], None]
-    """Lets a group (its key) wait."""
+    """Puts a group (its key) into backoff."""
     freed: Callable[[Task], None]
-    """Called with each task that gives up its place unbound."""
+    """Called with each task that frees its node without having been bound."""
     outcomes: dict[str, PlacementResult] = field(default_factory=dict, init=False)
-    """The last outcome of each group that is known, by its key."""
+    """The last outcome of each known group, by its key."""
 
-    # ------------------------------------------------------------------ outcomes of sessions
+    # ------------------------------------------------------------------ session outcomes
 
     def record(
         self,
         outcomes: Mapping[Group, PlacementResult],
         wants: Callable[[PlacementResult], Wants | None] = lambda _: None,
     ) -> None:
-        """`wants`: what those that were not placed wait for; None for those that failed by an error."""
+        """`wants` returns the events that requeue an unschedulable group; None for one that failed with an error."""
         now = self.clock.now()
         for group, outcome in outcomes.items():
             self.outcomes[group.key] = outcome
@@ -84,12 +84,12 @@ class BindCompletion:
                 self.queue.failed(group.key, now, wanted)
                 if not wanted or not lacks_pods(wanted):
                     group.queued = now
-            elif not outcome.placed:  # else its binds must be done before its failures are forgotten
+            elif not outcome.placed:  # else its failures are forgotten after its binds
                 self.queue.placed(group.key)
             self.observer.decided(outcome)
 
     def plugin_failed(self, groups: Iterable[Group], error: PluginError) -> None:
-        """A plugin failed when these groups were to be placed: they wait."""
+        """A plugin failed while these groups were being placed: back them off."""
         self.record(
             {group: PlacementResult(group, refusal=Refusal(str(error), error.plugin, failed=True)) for group in groups}
         )
@@ -97,7 +97,7 @@ class BindCompletion:
     # ------------------------------------------------------------------ decisions
 
     def carry_out(self, decision: Decision, calls: HookCalls, swap: PlanSwap | None) -> None:
-        """Bind what was decided, in flight; a later turn completes it."""
+        """Start the binds of a decision; a later turn completes them."""
         work = self.binder.carry_out(decision, calls, swap)
         self.in_flight.start(decision.group.key, work, partial(self._carried_out, decision, calls, swap))
 
@@ -117,12 +117,12 @@ class BindCompletion:
         return bound
 
     async def _complete(self, decision: Decision, failures: Sequence[Failure], calls: HookCalls) -> Bound:
-        """What was bound stays, what was not is pending again and its share is freed.
+        """Make the tasks that were not bound pending again, and free their allocations.
 
-        What was evicted keeps its place until it has ended.
+        Evicted tasks keep their node until they have terminated.
         """
         group = decision.group
-        if not failures and not decision.evicted:  # nearly every pod
+        if not failures and not decision.evicted:  # the common case
             self._bound(decision.allocated)
             self._started(group)
             return Bound(decision, decision.allocated, {})
@@ -132,13 +132,13 @@ class BindCompletion:
         not_bound = {failure.task for failure in failures}
         self._bound([task for task in decision.allocated if task not in not_bound])
         failed: dict[Task, str] = {}
-        for unknown_outcome in (True, False):  # the unknown first: by them a gang may have begun
+        for unknown_outcome in (True, False):  # unknown outcomes first: they may have started the gang
             keeps = self.gang_starts.may_have_begun(group)
             for failure in failures:
                 if failure.unknown is unknown_outcome and await self._undo(failure, calls, keeps=keeps):
                     failed[failure.task] = failure.reason
         unknown = {
-            failure.task: f"it is not known yet whether this was done: {failure.reason}"
+            failure.task: f"bind with unknown outcome: {failure.reason}"
             for failure in failures
             if failure.task.uid in self.unknown_binds
         }
@@ -165,14 +165,14 @@ class BindCompletion:
             self.queue.placed(group.key)
 
     async def _undo(self, failure: Failure, calls: HookCalls, *, keeps: bool) -> bool:
-        """Whether the bind came to nothing: then the task is pending again and its share is free.
+        """Undo a failed bind: the task is pending again and its allocation is free. Returns whether it was undone.
 
-        With `keeps` no task of its priority or less takes its place before it is placed again: its gang has begun.
-        Nothing is freed of a task that is bound as decided (its event came before the answer), or may be.
+        With `keeps`, for a gang that has started, the node stays reserved against tasks of its priority or less.
+        It undoes nothing if the task is bound as decided (its event came before the response), or may be.
         """
         task = failure.task
         if self.cache.tasks.get(task.uid) is not task:
-            return True  # its end has freed its share
+            return True  # its deletion has freed its allocation
         if task.phase is not Phase.ASSUMED and failure.landed(task.pod):
             return False
         if task.phase is Phase.ASSUMED and failure.unknown:
@@ -188,7 +188,7 @@ class BindCompletion:
         return True
 
     async def give_up(self, task: Task, calls: HookCalls) -> None:
-        """A task that was placed is not to be bound after all: it is pending again, and its share is free."""
+        """Make a placed task pending again instead of binding it, and free its allocation."""
         await self._unassume(task, task.node or "", calls)
         self.preemption.give_up(task)
 
@@ -202,8 +202,8 @@ class BindCompletion:
             _log.error("cancel failed", pod=task.key, plugin=error.plugin, error=str(error))
 
     def _report_failed(self, group: Group, reasons: Mapping[Task, str]) -> None:
-        """Tasks that were placed are pending again, and the group waits; the reasons are reported."""
-        if self.cache.groups.get(group.key) is group:  # else it is gone, and what has its name now has not failed
+        """Back the group off, and report why its placed tasks are pending again."""
+        if self.cache.groups.get(group.key) is group:  # else a new group has its name
             self.back_off(group.key)
             self._add_reasons(group, reasons)
         for task, reason in reasons.items():
@@ -212,14 +212,14 @@ class BindCompletion:
             self.observer.group_failed(group.pod_group, next(iter(reasons.values())))
 
     def _add_reasons(self, group: Group, reasons: Mapping[Task, str]) -> None:
-        """Let the group's last outcome tell what became of its placement."""
+        """Add reasons to the group's last outcome."""
         if group.key in self.outcomes:
             self.outcomes[group.key].reasons.update(reasons)
 
     # ------------------------------------------------------------------ binds with unknown outcome
 
     async def resolve(self, bind: UnknownBind, failure: Failure | None) -> None:
-        """The cluster said what became of a bind: `failure`, or None where it was done."""
+        """Complete a bind whose outcome is known now: `failure`, or None if the pod is bound."""
         task = bind.failure.task
         if failure is None:
             task.phase = Phase.BOUND
@@ -228,23 +228,23 @@ class BindCompletion:
             self._report_failed(task.group, {task: failure.reason})
         self.gang_starts.completed(task.group)
 
-    # ------------------------------------------------------------------ what events say of binds
+    # ------------------------------------------------------------------ events
 
     async def pod_bound(self, task: Task, before: Phase | None) -> None:
-        """An event says that a pod is bound, which was in phase `before` (None: not known)."""
+        """An event shows that a pod is bound; it was in phase `before` (None: not known)."""
         bind = self.unknown_binds.take(task.uid)
         if bind is not None:
             failure, keeps = replace(bind.failure, unknown=False), self.gang_starts.may_have_begun(task.group)
             if not await self._undo(failure, bind.calls, keeps=keeps):
                 self.observer.bound(task, bind.failure.node)
-        elif before in (None, Phase.PENDING, Phase.GATED):  # no session here placed it
+        elif before in (None, Phase.PENDING, Phase.GATED):  # another replica or scheduler bound it
             self.plugin_sync.later(task)
         else:
             return
         self.gang_starts.completed(task.group)
 
     async def pod_ended(self, task: Task, node: str | None) -> None:
-        """A pod that was on a node, or was to be bound to one, has ended."""
+        """A pod on a node, or with a bind in flight, has terminated."""
         self.unknown_binds.take(task.uid)
         calls = self.profiles.get(task.pod.spec.scheduler_name) if node is not None else None
         if calls is not None:

@@ -1,9 +1,9 @@
-"""Event handlers: bring each watched object into the cache, and requeue the groups that its change may help.
+"""Event handlers: update the cache with each watched object, and requeue the groups that the change may help.
 
 The mirror delivers watch events to the loop, which passes them to `EventHandlers.apply` one by one, between sessions.
-`Requeuer` decides on requeues. It compares an object before (`known`) and after (`changed`) the cache has the change:
-an unschedulable group is requeued where its own pods or its PodGroup changed, and where a plugin that refused it says
-that the change can help (`events_to_register`).
+`Requeuer` compares an object before (`known`) and after (`changed`) the update of the cache. It requeues an
+unschedulable group if its own pods or its PodGroup changed, or if the queueing hints of a plugin that rejected it
+(`events_to_register`) match the change.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(eq=False, repr=False)
 class EventHandlers:
-    """Cache and queue, and what else follows from a change; `requeuer` is passed each."""
+    """Applies watch events to the cache, the queue and the work in flight."""
 
     cache: Cache
     queue: SchedulingQueue
@@ -54,10 +54,10 @@ class EventHandlers:
     gang_starts: GangStarts
     preemption: PreemptionExecutor
     _reported: dict[str, str] = field(default_factory=dict, init=False)
-    """By uid: what is wrong with nodes and running pods; reported once."""
+    """By uid: the reported problems of nodes and bound pods."""
 
     async def apply(self, change: str, obj: KubeObject) -> None:
-        """Handle a watch event, ADDED, MODIFIED or DELETED: update the cache, free what ended, requeue."""
+        """Handle a watch event (ADDED, MODIFIED or DELETED): update the cache, free resources, requeue groups."""
         known, gone = self.requeuer.known(obj), change == "DELETED"
         if gone:
             self._reported.pop(obj.metadata.uid, None)
@@ -71,7 +71,7 @@ class EventHandlers:
         self.requeuer.changed(obj, known, gone=gone)
 
     async def _follow_pod(self, pod: Pod, known: _KnownPod | None, *, gone: bool) -> None:
-        """What a pod's change means for its group, its bind and its preemptors."""
+        """Apply a pod's change to its group, its bind and its preemptors."""
         task = self.cache.tasks.get(pod.metadata.uid)
         if known is not None and (key := known.ref.key) not in self.cache.groups:
             self.queue.placed(key)
@@ -90,7 +90,7 @@ class EventHandlers:
                 await self.completion.pod_bound(task, phase)
 
     def ingest(self, obj: KubeObject) -> None:
-        """Add an object to the cache, or change it there. Problems of unbound pods are reported when they are tried."""
+        """Add or update an object in the cache. Problems of unbound pods are reported when a session tries them."""
         self.cache.put(obj)
         if not isinstance(obj, Node | Pod) or (isinstance(obj, Pod) and not obj.spec.node_name):
             return
@@ -99,25 +99,25 @@ class EventHandlers:
             self._reported.pop(obj.metadata.uid, None)
         elif self._reported.get(obj.metadata.uid) != problem:
             self._reported[obj.metadata.uid] = problem
-            self.observer.wrong(obj, f"{problem}: {_therefore(obj)}")
+            self.observer.wrong(obj, f"{problem}: {_consequence(obj)}")
 
     def failed(self, obj: KubeObject, error: Exception) -> None:
-        """An object's event ended in an unexpected error."""
-        _log.error("an object cannot be taken in", kind=type(obj).__name__, name=obj.key, exc_info=error)
-        self.observer.wrong(obj, f"it is left out, for it cannot be taken in: {type(error).__name__}: {error}")
+        """The handler of an object's event raised an unexpected error."""
+        _log.error("an event handler failed", kind=type(obj).__name__, name=obj.key, exc_info=error)
+        self.observer.wrong(obj, f"ignoring the object: {type(error).__name__}: {error}")
 
 
-def _therefore(obj: Node | Pod) -> str:
+def _consequence(obj: Node | Pod) -> str:
     if isinstance(obj, Node):
-        return "no pod is placed on this node"
-    return "no further pod is placed on its node" if obj.unreadable else "the pod counts without it"
+        return "the scheduler places no pods on this node"
+    return "the scheduler places no more pods on its node" if obj.unreadable else "the scheduler ignores it"
 
 
 # ------------------------------------------------------------------ requeues
 
 
 class _KnownPod(msgspec.Struct, frozen=True):
-    """A pod as the cache had it."""
+    """A pod in the cache before a change."""
 
     task: Task
     pod: Pod
@@ -131,33 +131,33 @@ class _KnownPod(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False, repr=False)
 class Requeuer:
-    """Between the cache and the queue."""
+    """Requeues groups after changes of the cache."""
 
     cache: Cache
     queue: SchedulingQueue
     clock: Clock
 
     def back_off(self, key: str) -> None:
-        """Something of a group (its key) failed: it waits, if it is still there."""
+        """Back a group (its key) off after a failure, if it still exists."""
         group = self.cache.groups.get(key)
         if group is not None:
             group.queued = self.clock.now()
             self.queue.failed(key, group.queued)
 
     def ingest_written(self, pod_group: PodGroup) -> None:
-        """Let the cache have what a write answered, unless events brought a later state, or another PodGroup.
+        """Update the cache with a written PodGroup, unless events brought a later state, or another PodGroup.
 
-        What others changed meanwhile requeues as their event would: that brings nothing new.
+        Changes by other clients requeue groups now: their event will show no change.
         """
         known = self.cache.pod_group(pod_group_key(pod_group))
         if known is not None and known.metadata.uid == pod_group.metadata.uid and not _is_older(pod_group, known):
             self.cache.put(pod_group)
             self.changed(pod_group, known, gone=False)
 
-    # ------------------------------------------------------------------ around a change
+    # ------------------------------------------------------------------ changes
 
     def known(self, obj: KubeObject) -> Any:
-        """What the cache has of an object before it has the change: for `changed`."""
+        """The cached object before a change, for `changed`."""
         if isinstance(obj, Pod):
             task = self.cache.tasks.get(obj.metadata.uid)
             if task is None:
@@ -175,7 +175,7 @@ class Requeuer:
         return self.cache.objects.of(type(obj)).get(obj.key)
 
     def changed(self, obj: KubeObject, known: Any, *, gone: bool) -> None:
-        """The cache has the change; `known` is what that returned before."""
+        """The cache was updated; `known` is the result of `known` before that."""
         self._changed(obj, known, gone=gone)
         if self.cache.nominations.ended:
             self.release_nominations()
@@ -193,7 +193,7 @@ class Requeuer:
         if isinstance(obj, RelatedObject):
             if known == self.cache.view.known(obj):
                 return
-            old = _as_it_was(obj, known)
+            old = _before_change(obj, known)
         elif isinstance(obj, Node):
             new = self.cache.node(obj.metadata.name)
         action = _actions(old, new) & wanted
@@ -213,7 +213,7 @@ class Requeuer:
             if known is not None and was and wanted & DELETE:
                 self._gone(known.pod, known.cls)
             elif known is not None and not was and self.cache.queues.active and self.queue.wants(Queue) & OTHER:
-                # what its queue asked for is for others to share, as if queues had changed
+                # the queue's pending resources changed, and so the fair shares
                 self.queue.happened(self._event(Queue, OTHER, None, None))
         elif stays and (known is None or not known.pod.spec.node_name):
             if wanted & ADD:
@@ -236,60 +236,62 @@ class Requeuer:
         )
 
     def release_nominations(self) -> None:
-        """What was kept for pods that are no longer nominated is free for those that yielded to them."""
+        """Requeue the groups that yielded to pods which are not nominated any more."""
         for task, node in self.cache.nominations.drain_ended():
             if node in self.cache.table.row_of and self.queue.wants(Pod) & DELETE:
                 self._gone(task.pod, task.cls, partial(self._yielded, task.standing))
 
     def _yielded(self, standing: int, key: str) -> bool:
-        """Whether a group has an unbound pod that makes way for nominated ones of this standing."""
+        """Whether a group has an unbound pod that yields to nominated ones of this standing."""
         group = self.cache.groups.get(key)
         tasks = group.tasks.values() if group is not None else ()
-        any_priority = self.cache.queues.active  # then pods of other queues make way, whatever their priority
+        any_priority = self.cache.queues.active  # then pods of other queues yield, whatever their priority
         return any(task.node is None and (any_priority or task.preemptor_priority <= standing) for task in tasks)
 
     def freed(self, task: Task) -> None:
-        """A task is not to be where it counted, and was never bound there: what it would have taken is free."""
+        """An assumed task was not bound: its resources are free."""
         if self.queue.wants(Pod) & DELETE:
             self._gone(task.pod, task.cls)
 
     def _group_changed(self, task: Task | None, known: _KnownPod | None) -> None:
-        """Requeue the pod's own group where the change is about what the group has to place."""
+        """Requeue the pod's own group if the change affects its placement."""
         if known is None:
             if task is not None:
-                self._came(task)
+                self._pod_added(task)
         elif task is None:
-            self._left(known)
+            self._pod_removed(known)
         elif task.group is not known.group or task.group.ref != known.ref:
-            self._came(task)
-            self._left(known)
+            self._pod_added(task)
+            self._pod_removed(known)
         elif task.phase is not known.phase:
-            if task.phase is Phase.PENDING or known.node is None:  # its gates are gone; others bound it; it is to end
+            if (
+                task.phase is Phase.PENDING or known.node is None
+            ):  # ungated, bound by another scheduler, or being deleted
                 self.queue.requeue(task.group.key, "UnschedulablePodUpdate")
         elif task.node is None:
             self._own_change(task, known)
 
-    def _came(self, task: Task) -> None:
-        """The group has a pod to place that was never tried; or one more that runs, which only counts in some."""
+    def _pod_added(self, task: Task) -> None:
+        """The group has a new pod. A bound one matters to gangs and topology constraints only."""
         group = task.group
         if len(group.tasks) == 1:
             group.queued = self.clock.now()
         if task.phase is Phase.PENDING or _together(group):
             self.queue.requeue(group.key, "UnschedulablePodAdd")
 
-    def _left(self, known: _KnownPod) -> None:
-        """The group has a pod less: that matters where pods are placed together, or no other names its scheduler."""
+    def _pod_removed(self, known: _KnownPod) -> None:
+        """The group lost a pod: that matters to gangs, topology constraints, and mixed schedulerNames."""
         if _together(known.group) or known.pod.spec.scheduler_name not in schedulers_of(known.group):
             self.queue.requeue(known.group.key, "UnschedulablePodDelete")
 
     def _own_change(self, task: Task, known: _KnownPod) -> None:
         if not self.queue.is_unschedulable(task.group.key):
             return
-        if task.priority != known.priority or _moves(task, known.pod):
+        if task.priority != known.priority or _changes_sub_group(task, known.pod):
             self.queue.requeue(task.group.key, "UnschedulablePodUpdate")
             return
         action = pod_actions(known.pod, task.pod, known.cls, task.cls)
-        if action == OTHER and task.cls is not known.cls:  # a plugin reads something of it that has no name here
+        if action == OTHER and task.cls is not known.cls:  # a plugin's class key changed
             self.queue.requeue(task.group.key, "UnschedulablePodUpdate")
         elif action:
             self.queue.happened_to(task.group.key, self._pod_event(action, known, task, own=True))
@@ -303,20 +305,20 @@ class Requeuer:
 
 
 def _together(group: Group) -> bool:
-    """Whether it depends on the others of the group where its pods can go, and whether at all."""
+    """Whether the placement of a pod depends on the other pods of its group."""
     return group.is_gang or group.topology_key is not None
 
 
-def _moves(task: Task, old: Pod) -> bool:
-    """Whether a pod came to another sub-group than it was in."""
+def _changes_sub_group(task: Task, old: Pod) -> bool:
+    """Whether a pod changed its sub-group."""
     labels, before = task.pod.metadata.labels, old.metadata.labels
     return bool(task.group.minima) and labels.get(SUB_GROUP_LABEL) != before.get(SUB_GROUP_LABEL)
 
 
 def _same(old: PodGroup, new: PodGroup) -> bool:
-    """Whether nothing changed that may decide where its pods go: not its conditions, and not its plan.
+    """Whether nothing changed that affects placement: conditions and the plan do not.
 
-    Any other annotation may: plugins read those that they know.
+    Any other annotation may, since plugins read annotations.
     """
     before, now = old.metadata, new.metadata
     same = old.spec == new.spec and before.labels == now.labels and _annotations(before) == _annotations(now)
@@ -324,18 +326,18 @@ def _same(old: PodGroup, new: PodGroup) -> bool:
 
 
 def _is_older(pod_group: PodGroup, known: PodGroup) -> bool:
-    """Whether a PodGroup's state is from before another one. resourceVersions are numbers that grow (KEP-5504)."""
+    """Whether a PodGroup is older than another. resourceVersions are growing numbers (KEP-5504)."""
     versions = pod_group.metadata.resource_version, known.metadata.resource_version
     return all(version.isdecimal() for version in versions) and int(versions[0]) < int(versions[1])
 
 
 def _annotations(metadata: ObjectMeta) -> Mapping[str, str]:
-    """The annotations, but for what the scheduler writes itself."""
+    """The annotations without the scheduler's own."""
     return {name: value for name, value in metadata.annotations.items() if name != PLAN_ANNOTATION}
 
 
-def _as_it_was(obj: RelatedObject, known: object) -> RelatedObject | None:
-    """A related object before its change, as far as it is known: a namespace's labels."""
+def _before_change(obj: RelatedObject, known: object) -> RelatedObject | None:
+    """A related object before its change; only a namespace's labels are known."""
     if known is None or not isinstance(obj, Namespace):
         return None if known is None else obj
     return replace(obj, metadata=replace(obj.metadata, labels=known))
@@ -351,18 +353,18 @@ def _actions(old: KubeObject | None, new: KubeObject | None) -> int:
     return OTHER if isinstance(new, RelatedObject | PriorityClass) else object_actions(old, new)
 
 
-# ------------------------------------------------------------------ what plugins wait for
+# ------------------------------------------------------------------ queueing hints
 
 
 def registered_hints(profiles: Mapping[str, HookCalls]) -> Hints:
-    """What each plugin of each profile waits for; every event for those that do not say. Raises PluginError."""
+    """The queueing hints of each profile's plugins; every event for a plugin without any. Raises PluginError."""
     domains = ClusterEventWithHint(Node, ActionType.ADD | ActionType.DELETE | ActionType.UPDATE_NODE_LABEL)
     found: dict[tuple[str, str], Sequence[ClusterEventWithHint]] = {}
     for profile in profiles:
         found[profile, GANG_SCHEDULING] = ()
         found[profile, TOPOLOGY_PLACEMENT] = (domains,)
     for profile, calls in profiles.items():
-        asked = calls.hooks["queueing_hint"] = []  # its times are shown with those of the other hooks
+        asked = calls.hooks["queueing_hint"] = []  # shows its times with the other hooks
         for call in calls.functions("events_to_register"):
             hints = HookCall(call.plugin, "queueing_hint", call_with, call.budget)
             asked.append(hints)
@@ -375,12 +377,12 @@ def _asked(call: HookCall) -> Sequence[ClusterEventWithHint]:
     events = call.guarded(tuple, answer) if answer is not None else EVERY_EVENT
     for event in events:
         if not isinstance(event, ClusterEventWithHint):
-            raise call.wrong(f"{event!r} is no ClusterEventWithHint")
+            raise call.wrong(f"expected a ClusterEventWithHint, got {event!r}")
     return events
 
 
 def _guarded(hints: HookCall, event: ClusterEventWithHint) -> ClusterEventWithHint:
-    """The same, its hint timed; a hint that fails counts as yes, so that no group is forgotten."""
+    """The event with a timed hint; a hint that fails requeues, so that no group is forgotten."""
     hint = event.hint
     if hint is None:
         return event
@@ -399,13 +401,13 @@ def _guarded(hints: HookCall, event: ClusterEventWithHint) -> ClusterEventWithHi
     return ClusterEventWithHint(event.resource, event.action, ask)
 
 
-# ------------------------------------------------------------------ what plugins keep out of the queue
+# ------------------------------------------------------------------ gates
 
 
 def gates_of(
     profiles: Mapping[str, HookCalls], objects: Callable[[type[Any]], Mapping[str, Any]]
 ) -> Callable[[Pod], Gate | None]:
-    """What the plugins of a pod's profile say of it, the first that has anything to say."""
+    """The hook `pre_enqueue` of a pod's profile: the first gate of a plugin, or None."""
     asked = {profile: tuple(calls.functions("pre_enqueue")) for profile, calls in profiles.items()}
 
     def ask(pod: Pod) -> Gate | None:
@@ -415,10 +417,9 @@ def gates_of(
                 if gate is None:
                     continue
                 if not isinstance(gate, Gate) or not isinstance(gate.reason, str):
-                    raise call.wrong(f"{gate!r} is no gate: return a Gate with a text, or None")
+                    raise call.wrong(f"expected a Gate with a text, or None, got {gate!r}")
             except PluginError as error:
-                _log.error("a plugin cannot tell whether a pod is to wait", pod=pod.key, plugin=error.plugin,
-                           error=str(error))  # fmt: skip
+                _log.error("pre_enqueue failed", pod=pod.key, plugin=error.plugin, error=str(error))
                 return Gate(str(error), plugin=error.plugin)
             return Gate(gate.reason, gate.awaits, call.plugin)
         return None

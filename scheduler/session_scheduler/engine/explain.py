@@ -1,6 +1,6 @@
-"""Explanations: each pending pod evaluated alone, node by node; which plugin refuses it, what would help, its scores.
+"""Explains pending pods: evaluates each alone, node by node, with the rejecting plugin, what would help, and scores.
 
-The offline commands and the server's endpoint ask for them. A session is opened and nothing of it is committed.
+The offline commands and the server's endpoint use it. It opens a session and commits nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ from session_scheduler.actions.plugin_placement import ask_plugins
 from session_scheduler.actions.request import PlacementRequest
 from session_scheduler.actions.reserving import first_start
 from session_scheduler.engine.scheduler import Scheduler
-from session_scheduler.framework.evaluation import Evaluation, ScorePart, Verdict, evaluate, score_parts, totals
+from session_scheduler.framework.evaluation import (
+    Evaluation,
+    ScorePart,
+    Verdict,
+    evaluate,
+    score_parts,
+    summarise,
+    totals,
+)
 from session_scheduler.framework.hooks import HookCalls, PluginError
 from session_scheduler.framework.session import Session
 from session_scheduler.model.columns import natural
@@ -32,7 +40,7 @@ _LATEST = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
 
 
 def reason_of(scheduler: Scheduler, task: Task) -> str:
-    """Why a task waits: its gates, or what its group's last try ended with."""
+    """Why a task waits: its gates, or the last outcome of its group."""
     gated = gate_reason(scheduler, task)
     if gated is not None:
         return gated
@@ -45,13 +53,13 @@ def reason_of(scheduler: Scheduler, task: Task) -> str:
 
 
 def head_of(task: Task) -> dict[str, Any]:
-    """Which pod, of which group and queue: how a pod's JSON begins."""
+    """The first keys of a pod's JSON: the pod, its group and its queue."""
     return {"namespace": task.namespace, "name": task.name, "group": None if task.group.single else task.group.name,
             "queue": task.group.queue}  # fmt: skip
 
 
 def gate_reason(scheduler: Scheduler, task: Task) -> str | None:
-    """Why a gated task waits: a plugin's gate, its scheduling gates, or its deletion; None for a task without gates."""
+    """Why a gated task waits: a plugin's gate, its scheduling gates, or its deletion; None for other tasks."""
     gate = scheduler.cache.gates.of(task)
     if gate is not None:
         return gate.reason
@@ -62,24 +70,24 @@ def gate_reason(scheduler: Scheduler, task: Task) -> str | None:
 
 
 def explain_pending(scheduler: Scheduler) -> dict[str, Any]:
-    """The JSON of `explain` for every pod that waits.
+    """The JSON of `explain` for every pending pod.
 
     `nodes` names every node with {"fits": true, "score": N, "scores": [...]} or {"fits": false, "plugin", "reason",
-    "fitsIf": [...]}; `reason` is what refuses the pod as a whole (a gate, a missing group, the matcher), else None,
-    and `fitsIf`, where that can be said, what would have to be so for it not to. `groups` says of each gang among them
-    how much of it could be placed; `seconds` what each plugin took.
+    "fitsIf": [...]}, and `summary` counts them in kube-scheduler's sentence. `reason` is why the pod is rejected on
+    every node (a gate, a missing group, the matcher), else None; `fitsIf`, if a plugin knows it, is what must change.
+    `groups` reports how much of each gang could be placed; `seconds` the time of each plugin.
     """
     return explain_tasks(scheduler, waiting_tasks(scheduler))
 
 
 def waiting_tasks(scheduler: Scheduler) -> list[Task]:
-    """The pods that wait for a place, in natural order."""
+    """The pending pods in natural order."""
     waiting = (task for task in scheduler.cache.tasks.values() if task.phase in (Phase.PENDING, Phase.GATED))
     return sorted(waiting, key=lambda task: natural(task.key))
 
 
 def explain_tasks(scheduler: Scheduler, waiting: Sequence[Task]) -> dict[str, Any]:
-    """As `explain_pending`, of these tasks."""
+    """As `explain_pending`, for these tasks."""
     before = _seconds(scheduler)
     callbacks: Counter[str] = Counter()
     gangs = dict.fromkeys(task.group for task in waiting if is_gang(task.group))
@@ -93,7 +101,7 @@ def explain_tasks(scheduler: Scheduler, waiting: Sequence[Task]) -> dict[str, An
 
 
 def _seconds(scheduler: Scheduler) -> Counter[str]:
-    """What each plugin took so far, those that several profiles share once."""
+    """The time of each plugin so far; a plugin that profiles share counts once."""
     total: Counter[str] = Counter()
     for calls in scheduler.profiles.values():
         total.update(calls.seconds())
@@ -103,13 +111,15 @@ def _seconds(scheduler: Scheduler) -> Counter[str]:
 def explain_task(
     scheduler: Scheduler, task: Task, most: int | None = None, spent: Counter[str] | None = None
 ) -> dict[str, Any]:
-    """One pod that waits, as in the answer of `explain_pending`; nothing is changed.
+    """One pending pod, as in `explain_pending`; changes nothing.
 
-    With `most` no more nodes than that, those that fit best first; how many each plugin refuses is in `refusals`, how
-    many are not shown in `leftOut`. What callbacks took is added to `spent`, by plugin.
+    With `most` it shows at most that many nodes, the best first; `refusals` counts the rejected nodes by plugin,
+    `leftOut` the nodes that are not shown. The time of callbacks is added to `spent`, by plugin.
     """
     calls = scheduler.profiles[task.pod.spec.scheduler_name]
-    answer: dict[str, Any] = {"namespace": task.namespace, "name": task.name, "reason": None, "nodes": {}}
+    answer: dict[str, Any] = {
+        "namespace": task.namespace, "name": task.name, "reason": None, "summary": None, "nodes": {}
+    }  # fmt: skip
     if most is not None:
         answer |= {"refusals": Counter(), "leftOut": 0}
     try:
@@ -117,9 +127,9 @@ def explain_task(
             answer["nodes"] = _nodes(session, task, most, answer)
             gate = scheduler.cache.gates.of(task)
             answer["reason"] = gate.reason if gate is not None else _reason(session, task, answer)
-            said = _changes_of_all(session, task, gate, answer["reason"])
-            if said:
-                answer["fitsIf"] = said
+            changes = _changes_of_all(session, task, gate, answer["reason"])
+            if changes:
+                answer["fitsIf"] = changes
     except PluginError as error:
         answer["reason"] = str(error)
     return answer
@@ -128,9 +138,9 @@ def explain_task(
 def explain_gang(
     scheduler: Scheduler, group: Group, ways: int = MOST_WAYS, spent: Counter[str] | None = None, *, asks: bool = False
 ) -> dict[str, Any]:
-    """How much of a gang could be placed now, where, and why not the rest; nothing is changed.
+    """How much of a gang could be placed now, where, and why not the rest; changes nothing.
 
-    `reservation` is there where nodes are kept for it; with `asks` also where they would be (action `backfill`).
+    `reservation` has the nodes reserved for it; with `asks` also those that the action `backfill` would reserve.
     """
     reservation: dict[str, Any] = {}
     calls = scheduler.profiles[next(iter(group.tasks.values())).pod.spec.scheduler_name]
@@ -155,7 +165,7 @@ def explain_gang(
 
 
 def _reservation(session: Session, group: Group, *, asks: bool) -> dict[str, Any]:
-    """When and where a gang is to start; nothing where that is not known. `asks`: it is worked out if need be."""
+    """When and where a gang will start; empty if unknown. `asks` computes it if necessary."""
     known, starts = session.nominations, session.nominations.starts
     nodes = {task: node for task in group.tasks.values() if task in starts and (node := known.node_of(task))}
     start = max((starts[task] for task in nodes), default=0.0)
@@ -168,7 +178,7 @@ def _reservation(session: Session, group: Group, *, asks: bool) -> dict[str, Any
 
 
 def _time(seconds: float) -> str:
-    """A time in RFC 3339, whole seconds."""
+    """A time in RFC 3339, in whole seconds."""
     return f"{datetime.fromtimestamp(min(seconds, _LATEST), UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
@@ -178,7 +188,7 @@ def _by_name(values: Mapping[Task, str]) -> dict[str, str]:
 
 @contextmanager
 def _opened(scheduler: Scheduler, calls: HookCalls, group: Group, spent: Counter[str] | None) -> Iterator[Session]:
-    """A session over one group, closed and forgotten at the end. Raises PluginError."""
+    """A session over one group, discarded at the end. Raises PluginError."""
     session = scheduler.sessions.open(calls, (group,))
     try:
         with closing(session):
@@ -193,7 +203,7 @@ def _opened(scheduler: Scheduler, calls: HookCalls, group: Group, spent: Counter
 
 
 def _nodes(session: Session, task: Task, most: int | None, answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Every node's verdict, by name in natural order; with `most` as of `explain_task`, which fills in `answer`."""
+    """Every node's verdict, by name in natural order; `most` and `answer` are those of `explain_task`."""
     evaluation = session.evaluator.evaluation_for(task)
     view = session.table.all_rows()
     mask = session.table.valid()
@@ -201,6 +211,8 @@ def _nodes(session: Session, task: Task, most: int | None, answer: dict[str, Any
     total = totals(evaluation, view, mask, task)
     parts = score_parts(evaluation, view, mask, task)
     rows: Mapping[str, int] = session.table.row_of
+    reasons = [verdict.reasons for verdict in refused.values()]
+    answer["summary"] = summarise(len(rows), reasons, available=len(rows) - len(reasons))
     if most is not None:
         answer["refusals"].update(verdict.plugin for verdict in refused.values())
         answer["leftOut"] = max(0, len(rows) - most)
@@ -215,7 +227,7 @@ def _nodes(session: Session, task: Task, most: int | None, answer: dict[str, Any
 
 
 def _part(part: ScorePart, row: int) -> dict[str, Any]:
-    """`score` is 0 to 100 (of a node order: the number itself); `weight` times `score` is what counts."""
+    """`score` is 0 to 100 (for a node order the number itself); `weight` times `score` is added to the total."""
     raw, score = part.raw[row].item(), part.normalised[row].item()
     return {"plugin": part.plugin, "weight": part.weight, "raw": raw, "score": score}
 
@@ -234,7 +246,7 @@ def _refusal(verdict: Verdict, changes: Sequence[Mapping[str, Any]]) -> dict[str
 def _changes(
     session: Session, evaluation: Evaluation, task: Task, refused: Mapping[int, Verdict]
 ) -> dict[int, list[dict[str, Any]]]:
-    """By row: each plugin that refuses it, not only the first, and what would have to be so that it did not."""
+    """By row: every plugin that rejects it, not only the first, and what must change for it to pass."""
     found: dict[int, list[dict[str, Any]]] = {}
     view = session.table.all_rows()
     for filtering in evaluation.filters if refused else ():
@@ -242,19 +254,19 @@ def _changes(
         try:
             filtering.run(view, mask, task)
             gone = np.array([row for row in refused if not mask[row]], np.int64)
-            if not len(gone) or filtering.plugins is not None:  # these are the filters over again, with others there
+            if not len(gone) or filtering.plugins is not None:  # repeats the filters with nominated pods
                 continue
-            said = filtering.fits_if(view.some(gone)) if filtering.fits_if is not None else [None] * len(gone)
-        except PluginError:  # it would be asked of no row here: others have refused them
+            answers = filtering.fits_if(view.some(gone)) if filtering.fits_if is not None else [None] * len(gone)
+        except PluginError:  # only evaluated for rows that another plugin rejected
             continue
-        for row, changes in zip(gone.tolist(), said, strict=True):
+        for row, changes in zip(gone.tolist(), answers, strict=True):
             change = {"plugin": filtering.plugin, "changes": None if changes is None else list(changes)}
             found.setdefault(row, []).append(change)
     return found
 
 
 def _sub_groups(group: Group, placed: Iterable[Task]) -> dict[str, Any]:
-    """Of each sub-group what it needs, and what is there and could be; nothing of a group without."""
+    """Each sub-group's minimum, and its started and placeable pods; empty for a group without sub-groups."""
     if not group.minima:
         return {}
     started = Counter(task.sub_group for task in group.in_phase(Phase.BOUND, Phase.ASSUMED))
@@ -264,7 +276,7 @@ def _sub_groups(group: Group, placed: Iterable[Task]) -> dict[str, Any]:
 
 
 def _reason(session: Session, task: Task, answer: dict[str, Any]) -> str | None:
-    """What refuses the pod whatever the node; until when, where time alone changes it, is added to `answer`."""
+    """Why the pod is rejected on every node. Adds `until` to `answer` if time alone changes that."""
     group = task.group
     if group.missing:
         ref = group.ref
@@ -301,7 +313,7 @@ def _reason(session: Session, task: Task, answer: dict[str, Any]) -> str | None:
 
 
 def _changes_of_all(session: Session, task: Task, gate: Gate | None, reason: str | None) -> list[str]:
-    """What would have to be so for that reason not to be one; nothing where it is not said."""
+    """What must change for that reason to disappear; empty if unknown."""
     if gate is not None:
         return [f"{gate.awaits[0].__name__} {gate.awaits[1]} existed and could be used"] if gate.awaits else []
     if task.group.missing:
@@ -311,7 +323,7 @@ def _changes_of_all(session: Session, task: Task, gate: Gate | None, reason: str
 
 
 def _over_capacity(session: Session, task: Task) -> str | None:
-    """Why the pod may not have what it requests, whatever is free: its queue's limit, say; of a gang all together."""
+    """Why the pod exceeds a capacity such as its queue's limit; a gang is checked as a whole."""
     group = task.group
     if not session.runner.limits_capacity or task.phase is not Phase.PENDING:
         return None

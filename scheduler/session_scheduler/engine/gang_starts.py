@@ -1,6 +1,6 @@
-"""Gangs between their first bind and the last: what belongs to a start, when it has succeeded, how long it may take.
+"""Tracks gangs from their first bind to the last: the pods of a start, its success and its time-out.
 
-Decides over the cache between sessions. What it asks of the cluster is work in flight.
+It decides on the cache between sessions; its requests to the cluster are work in flight.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from session_scheduler.state.cache import Cache
 
 _log = structlog.get_logger(__name__)
 _EVICT_AGAIN = 5.0
-"""Seconds after which a member that was to be evicted, and is still there, is evicted again."""
+"""Seconds after which an evicted member that still exists is evicted again."""
 _CHECK_AGAIN = 1.0
-"""Seconds after which a gang whose time is over is checked again where work of it is in flight."""
+"""Seconds after which a timed-out gang with work in flight is checked again."""
 
 
 @dataclass(eq=False, repr=False)
 class GangStarts:
-    """The starts of one scheduler's gangs."""
+    """The starts of a scheduler's gangs."""
 
     cache: Cache
     clock: Clock
@@ -47,25 +47,25 @@ class GangStarts:
     plans: PlanCache
     preemption: PreemptionExecutor
     ingest_written: Callable[[PodGroup], None]
-    """Called with each PodGroup as a write answered it."""
+    """Called with each PodGroup that a write returned."""
     release_nominations: Callable[[], None]
     timeout: float
-    """Seconds that a start may take."""
+    """The time-out of a start in seconds."""
     stale_seconds: float | None
-    """How long a gang may be short of members that it has lost; None: for ever."""
+    """How long a gang may run below its minimum after it lost members; None: for ever."""
     _starting: dict[str, set[str]] = field(default_factory=dict, init=False)
-    """By group that has not started yet: the pods (by uid) of this start."""
+    """By group that has not started: the pods (by uid) of its start."""
     _whole: dict[str, str] = field(default_factory=dict, init=False)
-    """By group that has started: the attempt by which it did."""
+    """By started group: the attempt."""
     _deadlines: dict[str, float] = field(default_factory=dict, init=False)
-    """By group that is bound in part: when its members are evicted."""
+    """By partly bound group: when to evict its members."""
     _evicting: set[str] = field(default_factory=set, init=False)
 
-    # ------------------------------------------------------------------ decisions and their binds
+    # ------------------------------------------------------------------ decisions and binds
 
     def plan_swap(self, group: Group, allocated: Sequence[Task]) -> PlanSwap | None:
-        """The plan that carrying out a decision must write; None where each Binding stands for itself."""
-        if not group.is_gang or _stood_before(group, allocated):
+        """The plan to write before the binds of a decision; None if the decision needs no plan."""
+        if not group.is_gang or _had_started(group, allocated):
             return None
         plan = self.plans.plan_of(group)
         starting = self._starting.setdefault(group.key, set())
@@ -77,7 +77,7 @@ class GangStarts:
         return self.replacing(group, group.pod_group, allocated)
 
     def replacing(self, group: Group, pod_group: PodGroup, allocated: Sequence[Task]) -> PlanSwap:
-        """A new plan for some tasks in place of the one that there is."""
+        """A new plan for some tasks that replaces the current one."""
         plan = self.plans.plan_of(group)
         known = plan.pods if plan is not None else {}
         starting = self._starting.get(group.key, ())
@@ -94,7 +94,7 @@ class GangStarts:
         return PlanSwap(pod_group, plan, bound=bound, others=others)
 
     def holds_back(self, group: Group) -> bool:
-        """Whether nothing of the group is to be placed now: the members that it was bound with are being evicted."""
+        """Whether the group must wait because the members of its start are being evicted."""
         if group.key not in self._evicting:
             return False
         if self._on_nodes(group, Phase.BOUND, Phase.RELEASING):
@@ -103,12 +103,12 @@ class GangStarts:
         return False
 
     def completed(self, group: Group, swap: PlanSwap | None = None) -> None:
-        """Binds of a group are completed, as far as possible: note whether the gang has started."""
+        """The known binds of a group are completed: check whether the gang has started."""
         if swap is not None:
             self.plans.carried_out(group.key, swap)
             if swap.written is not None:
                 self.ingest_written(swap.written)
-        if group.key not in self.cache.groups:  # its pods ended before the plan was known to be written
+        if group.key not in self.cache.groups:  # its pods terminated before the response to the plan's write
             self.ended(group.key, self.cache.pod_group(group.key))
         elif group.missing:
             return
@@ -118,10 +118,10 @@ class GangStarts:
         else:
             self._limit(group)
             if self.cache.nominations.kept and not self.may_have_begun(group):
-                self._give_up_places(group)
+                self._release_reserved(group)
 
     def acknowledge(self, group: Group) -> None:
-        """Let the PodGroup say that it is scheduled, if it is."""
+        """Set the PodGroup's condition if the gang has started."""
         if group.pod_group is not None and group.suffice(group.in_phase(Phase.BOUND)):
             plan = self.plans.plan_of(group)
             if plan is not None:
@@ -130,7 +130,7 @@ class GangStarts:
             self.observer.group_scheduled(group.pod_group, f"minCount pods are bound{attempt}")
 
     def remind(self) -> None:
-        """Acknowledge again what no PodGroup says: the cluster may not have answered for longer than that is tried."""
+        """Set missing conditions of started gangs again: earlier writes may have failed."""
         for group in self.cache.groups.values():
             if group.pod_group is not None:
                 plan = self.plans.plan_of(group)
@@ -140,8 +140,8 @@ class GangStarts:
     def may_have_begun(self, group: Group) -> bool:
         """Whether members of the group's start are bound, or may be, so that the others must follow.
 
-        What these give back, because their binds fail, is kept for them until they are placed again, the gang has
-        started, or its time is over: else its running members would be evicted for pods that came later.
+        Nodes of members whose binds fail stay reserved until these are placed again, the gang has started, or it times
+        out: else its running members could be evicted because of later pods.
         """
         starting = self._starting.get(group.key)
         if not starting or group.missing or group.key in self._evicting:
@@ -149,12 +149,12 @@ class GangStarts:
         started = (task for uid, task in group.tasks.items() if uid in starting)
         return any(task.phase is Phase.BOUND or task.uid in self.unknown_binds for task in started)
 
-    def _give_up_places(self, group: Group | None) -> None:
-        """Nothing is kept of a start any more."""
+    def _release_reserved(self, group: Group | None) -> None:
+        """Release the nodes reserved for a start."""
         known = self.cache.nominations
         kept = [task for uid, task in group.tasks.items() if uid in known.kept] if known.kept and group else []
         for task in kept:
-            if task.pod.status.nominated_node_name:  # since before the start
+            if task.pod.status.nominated_node_name:  # nominated before the start
                 self.preemption.give_up(task)
             else:
                 known.give_up(task, known.nominated_node_name(task))
@@ -162,7 +162,7 @@ class GangStarts:
             self.release_nominations()
 
     def ended(self, key: str, pod_group: PodGroup | None) -> None:
-        """A group has no live pod any more: its plan has nothing left to say."""
+        """A group has no pods left: remove its plan."""
         self.forget_start(key)
         self.plans.forget(key)
         self._whole.pop(key, None)
@@ -170,17 +170,17 @@ class GangStarts:
             self.in_flight.start(key, self._remove(pod_group), self._removed)
 
     def next_deadline(self, checked: float) -> float | None:
-        """When a gang's time is over next that was not at `checked`."""
+        """The next deadline of a gang after `checked`."""
         times = list(self._deadlines.values())
         if self.stale_seconds is not None:
             stale = self.cache.stale_gangs.next_after(checked, self.stale_seconds)
             times += [stale] if stale is not None else []
         return min(times, default=None)
 
-    # ------------------------------------------------------------------ at the scheduler's start
+    # ------------------------------------------------------------------ start of the scheduler
 
     def resume(self, group: Group, pod_group: PodGroup) -> None:
-        """After everything was listed and every plan read: see whether a gang has started, or only began to."""
+        """After the initial list and all plans: find out whether a gang has started, or only partly."""
         plan = self.plans.plan_of(group)
         if group.whole:
             self.acknowledge(group)
@@ -191,59 +191,59 @@ class GangStarts:
             self._limit(group)
 
     def joins_start(self, group: Group, tasks: Iterable[Task]) -> None:
-        """These tasks belong to the start that is in flight."""
+        """Add tasks to the group's start."""
         self._starting.setdefault(group.key, set()).update(task.uid for task in tasks)
 
     def resume_start(self, group: Group, plan: GangPlan) -> None:
-        """A start that was in flight concerns all of its plan; from now on it has the time that a start has."""
+        """Resume a start with all pods of its plan, with a new time-out."""
         self._starting.setdefault(group.key, set()).update(plan.pods)
         self._limit(group)
 
     def _limit(self, group: Group) -> None:
-        """A gang that is bound in part may not stay so."""
+        """Set the deadline of a partly bound gang."""
         if self._on_nodes(group, Phase.BOUND):
             self._deadlines.setdefault(group.key, self.clock.now() + self.timeout)
 
-    # ------------------------------------------------------------------ before the sessions of a cycle
+    # ------------------------------------------------------------------ before sessions
 
     def evict_late(self) -> None:
-        """Evict the members of gangs whose time is over."""
+        """Evict the members of timed-out gangs."""
         now = self.clock.now()
         for key in [key for key, deadline in self._deadlines.items() if deadline <= now]:
             self._evict(key, now)
 
     def begun(self, group: Group) -> bool:
-        """Whether some of the gang's members are bound and others still must be: it goes before all others."""
+        """Whether the gang is partly bound: it goes before all other groups."""
         return group.key in self._deadlines
 
-    # ------------------------------------------------------------------ groups that ended
+    # ------------------------------------------------------------------ finished groups
 
     async def _remove(self, pod_group: PodGroup) -> PodGroup | None:
         try:
             return await self.binder.plans.swap(pod_group, None)
         except (NotFound, Conflict):
-            return None  # it went with its PodGroup; or the group has pods and a plan again
+            return None  # the PodGroup was deleted, or the group has pods and a plan again
 
     async def _removed(self, key: str, answer: PodGroup | BaseException | None) -> None:
         if isinstance(answer, PodGroup):
             self.ingest_written(answer)
         elif isinstance(answer, ClusterError):
-            _log.warning("the plan of a group that has ended is left on it", group=key, error=str(answer))
+            _log.warning("removing the plan of a finished group failed", group=key, error=str(answer))
         elif answer is not None:
             raise answer
 
     # ------------------------------------------------------------------ time-outs
 
     def _evict(self, key: str, now: float) -> None:
-        """Ask the members that are bound to end, again and again until they have; then the gang starts over.
+        """Evict the bound members until they have terminated; then the gang starts over.
 
-        First as their disruption budgets allow, then without: a part of a gang gives no service that they could guard.
+        The first attempt respects disruption budgets, later ones do not: a partial gang provides no service to protect.
         """
         group = self.cache.groups.get(key)
         members = self._on_nodes(group, Phase.BOUND) if group is not None else []
         if group is None or not members or group.whole:
             self._deadlines.pop(key, None)
-            self._give_up_places(group)
+            self._release_reserved(group)
             return
         if self.unknown_binds.is_busy(key):
             self._deadlines[key] = now + _CHECK_AGAIN
@@ -254,32 +254,32 @@ class GangStarts:
             self._evicting.add(key)
             self.observer.gang_timed_out(group, len(members), self.timeout)
         self.in_flight.start(key, self.binder.evict_all(members, delete=again), self._evicted)
-        self._give_up_places(group)
+        self._release_reserved(group)
 
     async def _evicted(self, _: str, answer: BaseException | None) -> None:
         if answer is not None:
             raise answer
 
-    # ------------------------------------------------------------------ gangs that lost members
+    # ------------------------------------------------------------------ stale gangs
 
     def lost(self, task: Task, *, succeeded: bool) -> None:
-        """A member that ran is gone."""
+        """A bound member is gone."""
         group = task.group
         if group.is_gang and not succeeded and group.tasks and group.key not in self._starting:
             self.cache.stale_gangs.lost(task, self.clock.now())
 
     def stale(self) -> list[Group]:
-        """The gangs that have been short of members they need for too long."""
+        """The gangs that have run below their minimum for too long."""
         if self.stale_seconds is None:
             return []
         due = self.cache.stale_gangs.due(self.cache.groups, self.clock.now(), self.stale_seconds)
         waits = (
             group for group in due if group.key not in self._evicting and not self.unknown_binds.is_busy(group.key)
         )
-        return [group for group in waits if group.in_phase(Phase.BOUND)]  # else all that is left of it ends already
+        return [group for group in waits if group.in_phase(Phase.BOUND)]  # else its last members are terminating
 
     def end_stale(self, group: Group, members: Sequence[Task]) -> None:
-        """Let these members end, again and again until they have; nothing of the gang is placed until then."""
+        """Evict these members until they have terminated; the gang waits until then."""
         key = group.key
         self._starting[key] = {task.uid for task in members}
         self._evicting.add(key)
@@ -287,7 +287,7 @@ class GangStarts:
         self.observer.gang_stale(group, len(members), self.stale_seconds or 0.0)
         self.in_flight.start(key, self.binder.evict_all(members), self._evicted)
 
-    # ------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------ state
 
     def _on_nodes(self, group: Group, *phases: Phase) -> list[Task]:
         """The members of the group's start that are in one of these phases."""
@@ -295,20 +295,20 @@ class GangStarts:
         return [task for task in group.in_phase(*phases) if task.uid in starting]
 
     def _has_started(self, group: Group, plan: GangPlan) -> bool:
-        """Whether the gang has started by this plan: then its members run, and are no part of a later start."""
-        says_so = group.pod_group is not None and acknowledged(group.pod_group, plan)
-        return says_so or self._whole.get(group.key) == plan.attempt
+        """Whether the gang has started by this plan: then its members do not belong to a later start."""
+        has_condition = group.pod_group is not None and acknowledged(group.pod_group, plan)
+        return has_condition or self._whole.get(group.key) == plan.attempt
 
     def forget_start(self, key: str) -> None:
-        """A group has started, or must start over: what belonged to its start does so no more."""
+        """A group has started, or must start over: forget its start."""
         self._starting.pop(key, None)
         self._deadlines.pop(key, None)
         self._evicting.discard(key)
-        self._give_up_places(self.cache.groups.get(key))
+        self._release_reserved(self.cache.groups.get(key))
 
 
-def _stood_before(group: Group, allocated: Collection[Task]) -> bool:
-    """Whether the gang had started before these were placed."""
+def _had_started(group: Group, allocated: Collection[Task]) -> bool:
+    """Whether the gang had started before these tasks were placed."""
     if group.started - len(allocated) < group.min_count:
         return False
     if not group.minima:
@@ -318,12 +318,12 @@ def _stood_before(group: Group, allocated: Collection[Task]) -> bool:
 
 
 def _by_plan(task: Task) -> bool:
-    """Whether a pod was bound by a plan, as far as it says."""
+    """Whether a pod's annotations show that a plan bound it."""
     return task.node is not None and ATTEMPT_ANNOTATION in task.pod.metadata.annotations
 
 
 def _bound_before(task: Task, known: PlannedPod | None) -> PlannedPod:
-    """A bound member as a new plan has it; `known` is what the plan before says of it, which a late bind may belie."""
+    """A bound member's entry in a new plan; `known` is its entry in the previous plan, unless it is outdated."""
     if known is None or known.node != task.node:
         known = PlannedPod.of(task.name, task.node or "", held_by(task))
     return replace(known, bound=True)

@@ -1,4 +1,4 @@
-"""Work in flight: requests that run beside the scheduler's turns. A turn starts each, and a later turn completes it."""
+"""Work in flight: requests that one turn of the scheduler starts, and a later turn completes."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ _log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
 
 Completion = Callable[[str, Any], Coroutine[Any, Any, _T | None]]
-"""Called with the group's key and the work's answer, or the error that it ended in."""
+"""Called with the group's key and the work's result or exception."""
 
 
 class _Work(msgspec.Struct, Generic[_T], frozen=True):
     number: int
-    """Work that has ended is completed in the order in which it was started."""
+    """Ended work is completed in the order of its start."""
     group: str
     future: asyncio.Future[Any]
     complete: Completion[_T]
 
 
 class InFlight(Generic[_T]):
-    """Work by group; completing it answers a `_T` or None. `ended` is called when any of it has ended."""
+    """Work by group; its completion returns a `_T` or None. Calls `ended` when any work ends."""
 
     def __init__(self, ended: Callable[[], None]) -> None:
         self._ended = ended
         self._started = 0
         self._works: dict[asyncio.Future[Any], _Work[_T]] = {}
         self._to_complete: list[asyncio.Future[Any]] = []
-        """What has ended, so that a turn does not search all work; some of it may be completed already."""
+        """Ended work, so that a turn need not search all work; some may be completed already."""
         self._busy: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._works)
 
     def start(self, group: str, work: Coroutine[Any, Any, Any], complete: Completion[_T]) -> None:
-        """Start work for a group (its key). A later turn calls `complete(group, answer or error)`.
+        """Start work for a group (its key). A later turn calls `complete(group, result or exception)`.
 
-        Nothing else of the group is decided until then.
+        No session places the group until then.
         """
         self._busy[group] += 1
         self._started += 1
@@ -64,7 +64,7 @@ class InFlight(Generic[_T]):
         return list(self._busy)
 
     async def wait(self, errors: list[BaseException]) -> None:
-        """Wait for all of it. Where this is cancelled so is the work, and that is one of the errors."""
+        """Wait for all work. A cancellation cancels the work, and is added to `errors`."""
         if not self._works:
             return
         try:
@@ -72,17 +72,17 @@ class InFlight(Generic[_T]):
         except asyncio.CancelledError as cancelled:
             await self.abandon()
             errors.append(cancelled)
-        self._to_complete.extend(self._works)  # what ended may not have been noted yet
+        self._to_complete.extend(self._works)  # callbacks may not have run yet
 
     async def abandon(self) -> None:
-        """Cancel all of it; a turn completes it all the same."""
+        """Cancel all work; a turn still completes it."""
         for future in self._works:
             future.cancel()
         await asyncio.gather(*self._works, return_exceptions=True)
         self._to_complete.extend(self._works)
 
     async def complete_ended(self, errors: list[BaseException]) -> list[_T]:
-        """Complete the work that has ended; unexpected errors are added to `errors`."""
+        """Complete the ended work; adds unexpected errors to `errors`."""
         futures, self._to_complete = self._to_complete, []
         ended = [self._works.pop(future) for future in futures if future in self._works and future.done()]
         done: list[_T] = []
@@ -97,28 +97,28 @@ class InFlight(Generic[_T]):
 
 
 def _answer(future: asyncio.Future[Any]) -> Any:
-    """What work ended with: its answer, or its error."""
+    """The result of ended work, or its exception."""
     if future.cancelled():
         return asyncio.CancelledError()
     return future.exception() or future.result()
 
 
 async def kept(work: Coroutine[object, object, _T], errors: list[BaseException]) -> _T | None:
-    """What the work answers; or None, its error being kept until everything else is done."""
+    """The result of the work; or None, with its exception added to `errors`."""
     try:
         return await work
     except asyncio.CancelledError as cancelled:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
-            raise  # we are cancelled, not something that the work waits for
+            raise  # this task is cancelled, not what the work waits for
         errors.append(cancelled)
-    except Exception as error:  # noqa: BLE001 (it is raised at the end)
+    except Exception as error:  # noqa: BLE001 (raised at the end)
         errors.append(error)
     return None
 
 
 def raise_first(errors: Sequence[BaseException]) -> None:
-    """Raise the first of some errors, if any; the others are logged."""
+    """Raise the first error, if any, and log the others."""
     for error in errors[1:]:
         _log.error("another error in the same cycle", exc_info=error)
     if errors:

@@ -1,6 +1,6 @@
-"""The live scheduler's loop: each turn ingests watch events, completes work in flight and opens sessions.
+"""The live scheduler's loop: each turn handles watch events, completes work in flight and opens sessions.
 
-Watches only queue what they see, and binds run beside; whatever changes the scheduler's state does so in a turn.
+Watches only queue events, and binds run beside the loop. The scheduler's state changes in a turn only.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from session_scheduler.reporting.metrics import PENDING_STATES, Metrics, Pending
 
 _log = structlog.get_logger(__name__)
 _TURN_SECONDS = 0.005
-"""Turns begin no more often than this: changes that come together are handled together."""
+"""The minimum time between turns, so that a turn handles several events."""
 _LONGEST_REST = 5.0
 _CHECK_AGAIN = 1.0
 """Seconds between two checks of binds with unknown outcome."""
 _AFTER_ERROR = 1.0
 _REMIND = 10.0
-"""Seconds between two searches for gangs that have started and whose PodGroup does not say so."""
+"""Seconds between two checks for started gangs whose PodGroup lacks the condition."""
 _INGESTED_SECONDS = 0.1
-"""How long changes are ingested between two checks for other work, where plugins take their time over them."""
+"""How long to handle events before yielding to other tasks."""
 _STUCK = 60.0
-"""After so many seconds without the end of a turn something is wrong."""
+"""Seconds without the end of a turn after which the loop is unhealthy."""
 
 
 class IdleTask(Protocol):
-    """Work that is done between two turns."""
+    """Work to run between two turns."""
 
     def next_time(self) -> float | None:
-        """When there is something to do; None for never."""
+        """When to call `run`; None for never."""
 
     def run(self) -> None:
-        """Do a part of it, if it is time: no turn begins before this returns."""
+        """Do a part of the work if it is due. No turn starts before this returns."""
 
 
 class SchedulerLoop:
-    """Runs one started scheduler. `deliver` is what a mirror of the cluster calls."""
+    """Runs a started scheduler. The mirror calls `deliver`."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class SchedulerLoop:
         clock: Clock,
         due: asyncio.Event | None = None,
     ) -> None:
-        """Setting `due` ends the rest between two turns."""
+        """Setting `due` starts the next turn."""
         self._scheduler = scheduler
         self._observer = observer
         self._metrics = metrics
@@ -72,44 +72,44 @@ class SchedulerLoop:
         self._check_at = 0.0
         self._remind_at = 0.0
         self._decided_at = 0.0
-        """When the last turn began to decide."""
+        """When the last turn started its sessions."""
         self._turned: float | None = None
         self._idle_tasks: list[IdleTask] = []
 
-    # ------------------------------------------------------------------ from outside
+    # ------------------------------------------------------------------ input
 
     def deliver(self, change: Change, obj: KubeObject) -> None:
-        """A change of the cluster: applied in the next turn."""
+        """Queue a watch event for the next turn."""
         self._changes.append((change, obj))
         self._due.set()
 
     def wake(self, group: str, why: str) -> None:
-        """Make a group (its key) due, as a plugin asked."""
-        _log.debug("woken", group=group, why=why)
+        """Make a group (its key) active, at a plugin's request."""
+        _log.debug("a plugin requeued a group", group=group, why=why)
         if group in self._scheduler.cache.groups:
             self._scheduler.queue.activate(group, self._clock.now())
         self._due.set()
 
     def add_idle_task(self, task: IdleTask) -> None:
-        """Run the task between turns from now on."""
+        """Run the task between turns."""
         self._idle_tasks.append(task)
 
     def change(self, plugin: str, work: Callable[[], None]) -> None:
-        """Call `work` in the next turn, before any session, and requeue the groups that the plugin refused."""
+        """Call `work` in the next turn before any session, and requeue the groups that the plugin rejected."""
         self._plugins_changes.append((plugin, work))
         self._due.set()
 
     def problem(self) -> str | None:
-        """Why the loop is not healthy; None where it is."""
+        """Why the loop is unhealthy, or None."""
         if self._turned is None:
-            return None  # it has not begun: the cluster is still being ingested
+            return None  # the cluster is still being ingested
         seconds = self._clock.now() - self._turned
         return f"no turn has ended for {seconds:.0f} s" if seconds > _STUCK else None
 
     # ------------------------------------------------------------------ the loop
 
     async def run(self) -> None:
-        """Turn until `stop`."""
+        """Run turns until `stop`."""
         self._ended.clear()
         self._turned = self._clock.now()
         try:
@@ -123,22 +123,22 @@ class SchedulerLoop:
             self._ended.set()
 
     async def stop(self, seconds: float) -> bool:
-        """Decide nothing more and let work in flight end, for so long; whether it did."""
+        """Stop deciding, and wait up to `seconds` for the work in flight. Returns whether it ended."""
         self._stopping = self._scheduler.stopping = True
         self._due.set()
         try:
             async with asyncio.timeout(seconds):
-                await self._ended.wait()  # a turn that goes on may start something yet
+                await self._ended.wait()  # the current turn may start more work
                 while self._scheduler.in_flight:
                     self._due.clear()
                     try:
                         await self._scheduler.complete_finished()
-                    except Exception:  # noqa: BLE001 (a bug in one bind is reported, and the others may end)
-                        _log.exception("what was under way ended in an error")
+                    except Exception:  # noqa: BLE001 (a bug in one bind must not stop the others)
+                        _log.exception("work in flight failed")
                     if self._scheduler.in_flight:
                         await self._due.wait()
         except TimeoutError:
-            _log.warning("bindings are still under way", number=len(self._scheduler.in_flight))
+            _log.warning("binds are still in flight", number=len(self._scheduler.in_flight))
             await self._scheduler.in_flight.abandon()
             return False
         return True
@@ -152,10 +152,10 @@ class SchedulerLoop:
             self._check_again()
             self._decided_at = self._clock.now()
             await self._scheduler.decide()
-        except Exception:  # noqa: BLE001 (a bug in one turn is reported, and the next one goes on)
+        except Exception:  # noqa: BLE001 (a bug in one turn must not stop the loop)
             _log.exception("a turn of the scheduler failed")
             self._metrics.cycle(perf_counter() - started, failed=True)
-            self._due.set()  # what it has not come to is due
+            self._due.set()  # its remaining work is due
             await asyncio.sleep(_AFTER_ERROR)
         else:
             self._metrics.cycle(perf_counter() - started)
@@ -163,7 +163,7 @@ class SchedulerLoop:
         self._turned = self._clock.now()
 
     async def _ingest(self) -> None:
-        """Every change; an unexpected error is raised when all others are ingested."""
+        """Handle all queued events. Raises an unexpected error at the end."""
         errors: list[BaseException] = []
         number, checked = 0, perf_counter()
         while self._changes:
@@ -174,7 +174,7 @@ class SchedulerLoop:
             change, obj = self._changes.popleft()
             try:
                 await self._scheduler.event_handlers.apply(change, obj)
-            except Exception as error:  # noqa: BLE001 (it is raised, below)
+            except Exception as error:  # noqa: BLE001 (raised below)
                 self._scheduler.event_handlers.failed(obj, error)
                 errors.append(error)
             self._observer.seen(change, obj)
@@ -196,11 +196,11 @@ class SchedulerLoop:
             self._scheduler.gang_starts.remind()
 
     async def _rest(self) -> None:
-        """Until something happened or is due."""
+        """Wait until there is an event, or a group is due."""
         await asyncio.sleep(_TURN_SECONDS)
-        if self._changes or self._scheduler.left_over:  # a turn that failed has left changes
+        if self._changes or self._scheduler.left_over:  # a failed turn leaves events
             return
-        now, decided_at = self._clock.now(), self._decided_at  # what fell due in between was not decided
+        now, decided_at = self._clock.now(), self._decided_at  # not now: groups may have become due meanwhile
         times = (
             self._scheduler.queue.next_after(decided_at),
             self._scheduler.gang_starts.next_deadline(decided_at),
@@ -218,7 +218,7 @@ class SchedulerLoop:
     # ------------------------------------------------------------------ for metrics
 
     def pending(self) -> Pending:
-        """How many groups and pods wait, by state, and for how many gangs nodes are kept."""
+        """The numbers of pending groups and pods by state, and of gangs with reserved nodes."""
         waiting, starts = self._waiting(), self._scheduler.cache.nominations.starts
         return Pending(
             groups={state: len({task.group for task in tasks}) for state, tasks in waiting.items()},
@@ -227,7 +227,7 @@ class SchedulerLoop:
         )
 
     def _waiting(self) -> dict[str, list[Task]]:
-        """What waits, by state; costs nothing for what runs."""
+        """The pending tasks by state, without iterating over bound ones."""
         cache, queue, now = self._scheduler.cache, self._scheduler.queue, self._clock.now()
         found: dict[str, list[Task]] = {state: [] for state in PENDING_STATES}
         for task in cache.unbound.values():

@@ -1,8 +1,8 @@
-"""Recovers gang plans that this replica finds: each is carried out as its writer wanted, or taken back.
+"""Recovers gang plans that another replica left: carries them out, or aborts them.
 
-Before its first bind a plan is carried out whole or taken back; after it each pod that still can goes where the plan
-says, and the others are placed anew. What of a plan is not carried out is made void: no request that is still on its
-way can bind by it, and at a start nothing else is placed until then. One of our own that failed is taken back, too.
+A plan without a bind is carried out all-or-nothing, or aborted. After its first bind each pod goes to its planned node
+if it still fits, and the others are placed again. The rest of a plan is voided: no request in flight can bind by it any
+more, and at a start all groups wait until then. A failed plan of this replica is aborted, too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(eq=False, repr=False)
 class PlanRecovery:
-    """At the scheduler's start, and before the sessions of each cycle."""
+    """Runs at the scheduler's start, and before the sessions of each cycle."""
 
     cache: Cache
     queue: SchedulingQueue
@@ -53,10 +53,10 @@ class PlanRecovery:
     sessions: Sessions
     completion: BindCompletion
     ingest_written: Callable[[PodGroup], None]
-    """Called with each PodGroup as a write answered it."""
+    """Called with each PodGroup that a write returned."""
 
     async def start(self) -> None:
-        """After everything was listed: read every plan, see which gangs have started, and which only began to."""
+        """After the initial list: read all plans, and find out which gangs have started, and which only partly."""
         self.plans.start()
         for pod_group in list(self.cache.pod_groups()):
             text = pod_group.metadata.annotations.get(PLAN_ANNOTATION)
@@ -70,10 +70,9 @@ class PlanRecovery:
                 self.gang_starts.resume(group, group.pod_group)
 
     async def review(self, failed: Container[str] = ()) -> None:
-        """Carry on with what plans say of pending pods; evict where a gang's time is over.
+        """Recover plans with pending pods, and evict timed-out gangs.
 
-        Profiles that `failed` cannot carry on with anything now. An unexpected error fails its group, and is raised at
-        the end.
+        Skips groups of `failed` profiles. An unexpected error backs its group off, and is raised at the end.
         """
         now = self.clock.now()
         errors: list[BaseException] = []
@@ -83,7 +82,7 @@ class PlanRecovery:
             if self.queue.is_due(group.key, now) and not self.gang_starts.holds_back(group):
                 try:
                     await self._review(group)
-                except Exception as error:  # noqa: BLE001 (a bug: it is raised at the end)
+                except Exception as error:  # noqa: BLE001 (raised at the end)
                     self.completion.back_off(group.key)
                     errors.append(error)
         self.gang_starts.evict_late()
@@ -95,7 +94,7 @@ class PlanRecovery:
         return planned and not self.unknown_binds.is_busy(group.key)
 
     async def _review(self, group: Group) -> None:
-        """Carry on with what the plan on a group's PodGroup says of its pending pods."""
+        """Recover or abort the plan on a group's PodGroup."""
         plan = self.plans.plan_of(group)
         if plan is None:
             return
@@ -123,13 +122,13 @@ class PlanRecovery:
         if parts and not begun:
             self._abort(group, plan, parts, found=found)
 
-    # ------------------------------------------------------------------ carrying out
+    # ------------------------------------------------------------------ carry out
 
     async def _recover(self, group: Group, plan: GangPlan, parts: Mapping[Task, PlannedPod], *, begun: bool) -> bool:
-        """Carry out another replica's plan. False where that is not possible any more.
+        """Carry out another replica's plan. Returns False if that is not possible any more.
 
-        Before its first bind it is done whole or not at all; after that each pod that can goes where it says. `parts`
-        are the pods to be bound; one that is not in the plan takes the place of one that is gone, by a plan of its own.
+        Before its first bind it is all-or-nothing; after that each pod that fits goes to its planned node. `parts` are
+        the pods to bind; a pod that is not in the plan replaces a deleted one, by a new plan.
         """
         schedulers, pod_group = schedulers_of(group), group.pod_group
         if (
@@ -173,9 +172,9 @@ class PlanRecovery:
     def _evaluated(
         self, group: Group, parts: Mapping[Task, PlannedPod], calls: HookCalls, *, whole: bool
     ) -> Decision | None:
-        """The pods that the filters let go where the plan says; None for none, or not all where `whole`.
+        """The pods that fit their planned nodes; None if there are none, or if `whole` and not all fit.
 
-        Nodes may have changed since, and a plan may be forged. Raises PluginError.
+        It runs the filters, since nodes may have changed, and a plan may be forged. Raises PluginError.
         """
         session = self.sessions.open(calls, (group,))
         try:
@@ -195,7 +194,10 @@ class PlanRecovery:
             session.forget()
 
     def _hold(self, decision: Decision, parts: Mapping[Task, PlannedPod], calls: HookCalls) -> set[str]:
-        """Let the plugins hold what the plan says. Returns the pods (uids) for which one cannot. Raises PluginError."""
+        """Let the plugins recover the planned allocations. Returns the uids of the pods that a plugin rejects.
+
+        Raises PluginError.
+        """
         refused: set[str] = set()
         planned = [(task, parts[task]) for task in decision.allocated]
         for call in calls.functions("recover"):
@@ -203,7 +205,7 @@ class PlanRecovery:
             refused.update(call.guarded(set, call(holdings) or ()))
         return refused
 
-    # ------------------------------------------------------------------ taking back
+    # ------------------------------------------------------------------ abort
 
     def _abort(self, group: Group, plan: GangPlan, tasks: Iterable[Task], *, found: bool) -> None:
         if group.pod_group is None:
@@ -215,21 +217,21 @@ class PlanRecovery:
         self.in_flight.start(group.key, self.binder.plans.abort(group.pod_group, plan, pods), self._aborted)
 
     async def _struck(self, key: str, answer: PodGroup | BaseException) -> None:
-        if self._written(key, answer, "a plan cannot be changed yet") is None:
+        if self._written(key, answer, "changing a plan failed") is None:
             self.plans.reconsider(key)
 
     async def _aborted(self, key: str, answer: PodGroup | BaseException) -> None:
-        pod_group = self._written(key, answer, "a plan cannot be taken back yet")
+        pod_group = self._written(key, answer, "aborting a plan failed")
         if pod_group is None:
             return
-        if standing := attempt_of(pod_group):  # one of its pods was bound: it is recovered
+        if standing := attempt_of(pod_group):  # one of its pods was bound: recover it
             self.plans.reconsider(key, standing)
             return
         self.gang_starts.forget_start(key)
         self.observer.recovered("aborted", 0)
 
     def _written(self, key: str, answer: PodGroup | BaseException, problem: str) -> PodGroup | None:
-        """The PodGroup after a plan was voided; None where the cluster refused that. Raises any other error."""
+        """The PodGroup after its plan was voided; None for a ClusterError. Raises any other error."""
         self.plans.ungate(key, answer)
         if isinstance(answer, PodGroup):
             self.ingest_written(answer)
@@ -242,7 +244,7 @@ class PlanRecovery:
 
 
 def _vacated(group: Group, plan: GangPlan) -> dict[Task, PlannedPod]:
-    """Pending pods that are not in the plan, each with the place of one that is gone: its namesake's, as a rule."""
+    """Pending pods that replace deleted pods of the plan, preferably of the same name."""
     free = [part for uid, part in plan.pods.items() if uid not in group.tasks]
     found: dict[Task, PlannedPod] = {}
     for task in group.in_phase(Phase.PENDING):
@@ -250,7 +252,7 @@ def _vacated(group: Group, plan: GangPlan) -> dict[Task, PlannedPod]:
         if task.uid not in plan.pods and place is not None:
             found[task] = place
             free.remove(place)
-    if len({task.cls for task in group.tasks.values()}) == 1:  # any of them is as good
+    if len({task.cls for task in group.tasks.values()}) == 1:  # all pods are interchangeable
         others = [task for task in group.in_phase(Phase.PENDING) if task.uid not in plan.pods and task not in found]
         found.update(zip(others, free, strict=False))
     return found

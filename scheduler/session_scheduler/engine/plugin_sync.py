@@ -1,4 +1,4 @@
-"""Keeps plugins in sync between sessions: which nodes changed, and what pods hold that no session here placed."""
+"""Synchronises plugins between sessions: changed nodes, and allocations of pods that another replica bound."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class PluginSync:
     profiles: Mapping[str, HookCalls]
     observer: Observer
     _due: dict[HookCall, dict[str, Task]] = field(default_factory=dict, init=False)
-    """By `recover` hook and pod uid: bound pods that the plugin must know of before the next session."""
+    """By `recover` hook and pod uid: bound pods to recover before the next session."""
 
     def start(self) -> None:
-        """Recover what all bound pods hold. Raises PluginError."""
+        """Recover the allocations of all bound pods. Raises PluginError."""
         bound = sorted(self.cache.bound_tasks(), key=lambda task: task.key)
         for name, calls in self.profiles.items():
             ours = [task for task in bound if task.pod.spec.scheduler_name == name]
@@ -33,7 +33,7 @@ class PluginSync:
                 self._recover(call, ours)
 
     def later(self, task: Task) -> None:
-        """Another replica bound the pod, or a late request did: the plugins recover it before the next session."""
+        """Recover a pod that another replica or a late request bound, before the next session."""
         calls = self.profiles.get(task.pod.spec.scheduler_name)
         if calls is None:
             return
@@ -42,7 +42,7 @@ class PluginSync:
             self._due.setdefault(call, {})[task.uid] = task
 
     def sync(self) -> dict[str, PluginError]:
-        """Bring the plugins up to date before sessions. Returns the profiles that failed; the next call tries again."""
+        """Update the plugins before sessions. Returns the profiles that failed, which the next call retries."""
         failed = self.sync_nodes()
         for name, calls in self.profiles.items() if self._due else ():
             for call in calls.functions("recover"):
@@ -58,7 +58,7 @@ class PluginSync:
         return failed
 
     def sync_nodes(self) -> dict[str, PluginError]:
-        """Pass the changed nodes to the plugins. Returns the profiles that failed; the next call tries again."""
+        """Pass the changed nodes to the plugins. Returns the profiles that failed, which the next call retries."""
         changes = self.cache.node_changes()
         failed: dict[str, PluginError] = {}
         failures: dict[int, PluginError | None] = {}
@@ -83,10 +83,10 @@ class PluginSync:
             self.observer.problem(task.pod, problem)
 
     def _recover(self, call: HookCall, tasks: Iterable[Task]) -> None:
-        """Let a plugin recover what bound pods hold; report those for which it cannot. Raises PluginError."""
+        """Let a plugin recover the allocations of bound pods; report those that it cannot. Raises PluginError."""
         lost: Mapping[str, str] | None = call([holding_of(task, call.plugin) for task in tasks])
         for uid, why in (lost or {}).items():
             task = self.cache.tasks.get(uid)
             if task is not None:
-                text = f"pod {task.key}: what it holds cannot be held: {why} ({call.plugin})"
+                text = f"pod {task.key}: plugin {call.plugin} cannot recover its allocation: {why}"
                 self.observer.problem(task.pod, text)

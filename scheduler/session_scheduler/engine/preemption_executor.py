@@ -1,8 +1,8 @@
-"""Executes preemptions beside the sessions: writes the nominations, then evicts or deletes the victims.
+"""Executes preemptions as work in flight: writes nominations, then evicts or deletes the victims.
 
-In this order, so that a successor that finds victims terminating also finds for which pods. The scheduler retries the
-group when the last request is answered; victims that are gone requeue it like any other pod. What the API server
-refuses is decided anew after a backoff.
+In this order, so that a successor that finds terminating victims also finds their preemptors. The scheduler retries the
+group after the last response; a deleted victim requeues it like any other pod. If the API server rejects a request, the
+group is decided again after a backoff.
 Source: kube-scheduler 1.36, pkg/scheduler/framework/preemption/executor.go.
 """
 
@@ -36,36 +36,36 @@ from session_scheduler.state.scheduling_queue import SchedulingQueue
 _log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
 _TRIES = 5
-"""Of a write, against others that write to the pod."""
-_NotEnded = Mapping[Task, str]
-"""Victims that are not known to end, and why."""
+"""Attempts to write a pod's status against concurrent writers."""
+_NotEvicted = Mapping[Task, str]
+"""Victims that may not have been evicted, and why."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Nomination:
-    """What is to be written about a pod: the node, empty for none, and why it waits."""
+    """A write to a pod's status: the nominated node, empty for none, and why the pod waits."""
 
     task: Task
     node: str
     reason: str = ""
     before: str = ""
-    """The node that is taken back, where its status may say so."""
+    """The nominated node that is removed, if the status may have it."""
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
-    """What a victim's condition and event say; made before any request, since the preemptor may be gone at its end."""
+class _Eviction:
+    """A victim's condition and event, made before any request: the preemptor may be gone later."""
 
     condition: PodCondition
-    """Without the time."""
+    """Its time is set by the write."""
     event: str
     moved: bool
-    """Whether it is to run elsewhere: then its disruption budget has the last word."""
+    """Whether it moves to another node: then its disruption budget applies."""
 
 
 @dataclass(eq=False, repr=False)
 class PreemptionExecutor:
-    """Keeps which groups wait for which victims."""
+    """Sends the requests, and tracks which groups wait for which victims."""
 
     cluster: Cluster
     cache: Cache
@@ -74,35 +74,35 @@ class PreemptionExecutor:
     observer: Observer
     in_flight: InFlight[Any]
     back_off: Callable[[str], None]
-    """Lets a group (its key) wait."""
+    """Puts a group (its key) into backoff."""
     release_nominations: Callable[[], None]
     slots: asyncio.Semaphore
-    """Bounds how many requests go at once."""
+    """Limits the concurrent requests."""
     _waits: dict[str, set[str]] = field(default_factory=dict, init=False)
-    """By victim (uid): the groups (their keys) that it ends for."""
+    """By victim (uid): the keys of its preemptors."""
     _left: Counter[str] = field(default_factory=Counter, init=False)
-    """By group (key): how many victims it waits for."""
+    """By group (key): the number of victims it waits for."""
     _latest: dict[str, _Nomination] = field(default_factory=dict, init=False)
-    """By pod (uid): what is to be written of it last, until it is."""
+    """By pod (uid): the latest pending nomination."""
     _turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary, init=False)
-    """By pod (uid): its nominations are written one after the other."""
+    """By pod (uid): serialises the writes of its nominations."""
 
     def carry_out(self, decision: Decision, reasons: Mapping[Task, str]) -> None:
-        """Let a session's nominations be written and its victims end; `reasons` are those of the tasks that wait."""
+        """Start the writes of a decision's nominations and evictions; `reasons` are those of the waiting tasks."""
         group = decision.group
         nominations = [_Nomination(task, node, reasons.get(task, "")) for task, node in decision.nominated.items()]
-        victims: dict[Task, _End] = {}
+        victims: dict[Task, _Eviction] = {}
         moves: dict[Task, str] = {}
         for preemption in decision.preemptions:
-            victims.update((task, _end_of(task, group, preemption)) for task in preemption.victims)
+            victims.update((task, _eviction_of(task, group, preemption)) for task in preemption.victims)
             moves.update(preemption.moves)
-            self._outdo(group, preemption)
+            self._displace(group, preemption)
         for task in victims:
             waiting = self._waits.setdefault(task.uid, set())
             if group.key not in waiting:
                 waiting.add(group.key)
                 self._left[group.key] += 1
-        asked = {task: end for task, end in victims.items() if not self._ends(task)}
+        asked = {task: eviction for task, eviction in victims.items() if not self._is_evicted(task)}
         self.cache.made_to_end(victims)
         if moved := [task for task in asked if task in moves]:
             self.observer.moves(group, moved)
@@ -111,9 +111,9 @@ class PreemptionExecutor:
         self._spawn(group, nominations, asked)
 
     def tried(self, outcomes: Mapping[Group, PlacementResult]) -> None:
-        """What failed by an error gives up its places, as in kube-scheduler; unless it was preemption that failed.
+        """Drop the nominations of groups that failed with an error, as in kube-scheduler, except in preemption.
 
-        A gang that is bound in part keeps what its members had.
+        A partly bound gang keeps the reserved nodes of its members.
         """
         for group, outcome in outcomes.items() if self.cache.nominations else ():
             if outcome.refusal is not None and outcome.refusal.failed and not outcome.preempts:
@@ -122,33 +122,33 @@ class PreemptionExecutor:
                         self.give_up(task)
 
     def ended(self, uid: str) -> None:
-        """A pod went: with the last of its victims a group is requeued."""
-        for key in self._let_go(uid):
+        """A pod is gone: requeue the groups for which it was the last victim."""
+        for key in self._stop_waiting(uid):
             if key not in self._left:
                 self.queue.requeue(key, "AssignedPodDelete")
 
     def node_gone(self, node: str) -> None:
-        """A node went: no pod is nominated for it any more."""
+        """A node is gone: drop its nominations."""
         for task in self.cache.nominations.on_node(node):
             self.queue.requeue(task.group.key, "NodeDelete")
             self.give_up(task)
 
     def started(self) -> None:
-        """The cluster was ingested: drop the nominations of gangs which a predecessor nominated only in part.
+        """After the initial list: drop the nominations of gangs that a predecessor nominated only partly.
 
-        Nothing is written here, since a gang with a write in flight is not due. The first session tries these gangs and
+        It writes nothing, since a gang with a write in flight is not due. The first session tries these gangs, and
         updates the status of their pods.
         """
         for group in {task.group: None for _, tasks in self.cache.nominations.waiting() for task in tasks}:
-            if self._in_part(group):
+            if self._is_partial(group):
                 self._give_up_all(group)
 
-    def _take_back_part(self, group: Group, lost: Sequence[_Nomination]) -> None:
-        """A gang of which fewer members are nominated than it needs to start keeps no place from others.
+    def _drop_partial(self, group: Group, lost: Sequence[_Nomination]) -> None:
+        """Drop the nominations of a gang with fewer nominated members than it needs to start.
 
-        `lost`: nominations that may be written although the answers say that they are not.
+        `lost`: nominations that may have been written in spite of an error.
         """
-        if self._in_part(group):
+        if self._is_partial(group):
             nodes = self._give_up_all(group)
             for nomination in lost:
                 nodes[nomination.task] = nomination.node
@@ -156,31 +156,31 @@ class PreemptionExecutor:
             self._spawn(group, [_Nomination(task, "", before=node) for task, node in nodes.items()], {})
 
     def _give_up_all(self, group: Group) -> dict[Task, str]:
-        """Nominate none of its tasks any more. Returns the nodes that they were nominated for."""
+        """Drop the nominations of all tasks of a group. Returns their former nodes."""
         known = self.cache.nominations
         nodes = {task: known.nominated_node_name(task) for task in self._nominated(group)}
         for task, node in nodes.items():
             known.give_up(task, node)
         return nodes
 
-    def _in_part(self, group: Group) -> bool:
-        """Whether it needs several more tasks to start, and fewer of them are nominated."""
+    def _is_partial(self, group: Group) -> bool:
+        """Whether the group needs several more tasks to start, and fewer of them are nominated."""
         return len(self._nominated(group)) < group.needed > 1
 
     def _nominated(self, group: Group) -> list[Task]:
         return [task for task in group.tasks.values() if self.cache.nominations.node_of(task) is not None]
 
     def give_up(self, task: Task) -> None:
-        """A task is nominated for no node any more: its node went, or an attempt or its bind failed by an error."""
+        """Drop a task's nomination: its node is gone, or its attempt or bind failed with an error."""
         node = self.cache.nominations.nominated_node_name(task)
         if node:
             self.cache.nominations.give_up(task, node)
             self._spawn(task.group, [_Nomination(task, "", before=node)], {})
 
-    def _outdo(self, group: Group, preemption: Preemption) -> None:
-        """Pods of lower priority that were to go to the same nodes look for another place at once.
+    def _displace(self, group: Group, preemption: Preemption) -> None:
+        """Drop the nominations of lower-priority pods for the same nodes, and activate their groups.
 
-        That is written as their own group's work, so that they are tried when it is done.
+        The write is work of their own group, which is retried after it.
         """
         for task, node in preemption.nominated.items():
             for other in self.cache.nominations.on_node(node):
@@ -190,25 +190,25 @@ class PreemptionExecutor:
                     self._spawn(other.group, [_Nomination(other, "", before=node)], {})
 
     def _outranks(self, task: Task, other: Task) -> bool:
-        """By priority; which ranks no pods of different queues, where there are any."""
+        """Compare by priority, which does not apply to pods of different queues."""
         apart = self.cache.queues.active and task.standing < SYSTEM_CRITICAL and task.group.queue != other.group.queue
         return other.standing < task.standing and not apart
 
-    def _spawn(self, group: Group, nominations: Sequence[_Nomination], victims: Mapping[Task, _End]) -> None:
+    def _spawn(self, group: Group, nominations: Sequence[_Nomination], victims: Mapping[Task, _Eviction]) -> None:
         if nominations or victims:
             self._latest.update((nomination.task.uid, nomination) for nomination in nominations)
             unwritten: list[_Nomination] = []
             work = self._write(nominations, victims, unwritten)
             self.in_flight.start(group.key, work, partial(self._written, tuple(victims), unwritten))
 
-    # ------------------------------------------------------------------ victims and the groups that wait for them
+    # ------------------------------------------------------------------ victims
 
-    def _ends(self, task: Task) -> bool:
-        """Whether a running task was asked to end already, by this scheduler or by others."""
+    def _is_evicted(self, task: Task) -> bool:
+        """Whether a bound task is being evicted or deleted already."""
         return task.uid in self.cache.preempted or task.pod.metadata.deletion_timestamp is not None
 
-    def _let_go(self, uid: str) -> list[str]:
-        """A victim is waited for no more. Returns the groups (their keys) that did."""
+    def _stop_waiting(self, uid: str) -> list[str]:
+        """Forget a victim. Returns the keys of the groups that waited for it."""
         keys = sorted(self._waits.pop(uid, ()))
         for key in keys:
             self._left[key] -= 1
@@ -216,26 +216,26 @@ class PreemptionExecutor:
                 del self._left[key]
         return keys
 
-    # ------------------------------------------------------------------ beside the sessions
+    # ------------------------------------------------------------------ requests
 
     async def _write(
-        self, nominations: Sequence[_Nomination], victims: Mapping[Task, _End], unwritten: list[_Nomination]
-    ) -> _NotEnded:
-        """Returns the victims that are not known to end, and why. Raises ClusterError where a nomination fails, which
-        is added to `unwritten`.
+        self, nominations: Sequence[_Nomination], victims: Mapping[Task, _Eviction], unwritten: list[_Nomination]
+    ) -> _NotEvicted:
+        """Write the nominations, then evict the victims. Returns the victims that may not have been evicted, and why.
 
-        The last of them is asked when the others end: where one does not, it would end for nothing.
+        Raises ClusterError for a failed nomination, which it adds to `unwritten`. It evicts the last victim only after
+        all others: if one fails, the last one stays.
         """
         await _all(self._nominate(nomination, unwritten) for nomination in nominations)
         asked = list(victims.items())
-        ends = await _all(self._end(task, end) for task, end in asked[:-1])
+        errors = await _all(self._evict(task, eviction) for task, eviction in asked[:-1])
         if asked:
-            spared = any(why is not None for why in ends)
-            ends.append("another one was not ended" if spared else await self._end(*asked[-1]))
-        return {task: why for task, why in zip(victims, ends, strict=True) if why is not None}
+            failed = any(why is not None for why in errors)
+            errors.append("another victim was not evicted" if failed else await self._evict(*asked[-1]))
+        return {task: why for task, why in zip(victims, errors, strict=True) if why is not None}
 
     async def _nominate(self, nomination: _Nomination, unwritten: list[_Nomination]) -> None:
-        """Write it, unless another one is to be written instead. Raises ClusterError, and adds it to `unwritten`."""
+        """Write a nomination unless a later one replaces it. Raises ClusterError, and adds it to `unwritten`."""
         uid = nomination.task.uid
         turn = self._turns.setdefault(uid, asyncio.Lock())
         conditions = []
@@ -250,7 +250,7 @@ class PreemptionExecutor:
                 if wanted(nomination.task.pod):
                     await self._patch(nomination.task.pod, wanted, conditions, nomination.node)
             except NotFound:
-                return  # it is gone, or bound: its event tells
+                return  # the pod is gone or bound: its event follows
             except BaseException:
                 unwritten.append(nomination)
                 raise
@@ -258,34 +258,34 @@ class PreemptionExecutor:
                 if self._latest.get(uid) is nomination:
                     del self._latest[uid]
 
-    async def _end(self, task: Task, end: _End) -> str | None:
-        """Say of a pod why it ends, and ask that it does. Why it does not; None where it does, or is gone."""
+    async def _evict(self, task: Task, eviction: _Eviction) -> str | None:
+        """Set a victim's condition, then evict it. Returns the error; None if it is evicted or gone."""
         try:
-            await self._patch(task.pod, lambda pod: pod.metadata.deletion_timestamp is None, [end.condition], None)
-            if not await self._asked_to_end(task.pod, end):
+            await self._patch(task.pod, lambda pod: pod.metadata.deletion_timestamp is None, [eviction.condition], None)
+            if not await self._send(task.pod, eviction):
                 return None
         except NotFound:
             return None
         except ClusterError as error:
             return str(error)
-        report = self.observer.moved if end.moved else self.observer.preempted
-        report(task, end.event)
+        report = self.observer.moved if eviction.moved else self.observer.preempted
+        report(task, eviction.event)
         return None
 
-    async def _asked_to_end(self, pod: Pod, end: _End) -> bool:
-        """Whether it was there. Raises ClusterError, for a pod that is moved where its budget does not allow that."""
-        request = self.cluster.evict if end.moved else self.cluster.delete
+    async def _send(self, pod: Pod, eviction: _Eviction) -> bool:
+        """Evict or delete a pod. Returns whether it existed. Raises ClusterError, also for its disruption budget."""
+        request = self.cluster.evict if eviction.moved else self.cluster.delete
         try:
             async with self.slots:
                 await request(pod)
-        except (NotFound, Conflict):  # it is gone already, or another one has its name
+        except (NotFound, Conflict):  # it is gone, or was recreated
             return False
         return True
 
     async def _patch(
         self, pod: Pod, wanted: Callable[[Pod], bool], conditions: Sequence[PodCondition], node: str | None
     ) -> None:
-        """Write a pod's status while it is this pod and `wanted`. Raises ClusterError; NotFound for another pod."""
+        """Write a pod's status while it is `wanted`. Raises ClusterError; NotFound if it was recreated."""
         for left in reversed(range(_TRIES)):
             now = time_text(datetime.fromtimestamp(self.clock.wall(), UTC))
             stamped = [one.since(pod.status.conditions, now) for one in conditions]
@@ -303,43 +303,41 @@ class PreemptionExecutor:
             async with self.slots:
                 fresh = await self.cluster.get(Pod, pod.metadata.namespace, pod.metadata.name)
             if fresh.metadata.uid != pod.metadata.uid:
-                raise NotFound(f"{pod.key} is another pod by now")
+                raise NotFound(f"pod {pod.key} was recreated")
             if not wanted(fresh):
                 return
             pod = fresh
 
     async def _written(
-        self, victims: Iterable[Task], unwritten: Iterable[_Nomination], key: str, answer: _NotEnded | BaseException
+        self, victims: Iterable[Task], unwritten: Iterable[_Nomination], key: str, answer: _NotEvicted | BaseException
     ) -> None:
-        """What could not be done is decided anew after a backoff: what refused it once may do so again."""
-        lost = self._as_written(unwritten)
+        """Complete the requests. Groups with an error are decided again after a backoff."""
+        lost = self._restored(unwritten)
         if lost and isinstance(answer, ClusterError):
-            self._take_back_part(lost[0].task.group, lost)
+            self._drop_partial(lost[0].task.group, lost)
         self.release_nominations()
         if isinstance(answer, BaseException):
-            not_ended, again = dict.fromkeys(victims, str(answer)), {key}
+            not_evicted, again = dict.fromkeys(victims, str(answer)), {key}
         else:
-            not_ended, again = dict(answer), set()
-        for task, why in not_ended.items():
-            _log.warning("a pod that is preempted is not ended", pod=task.key, by=key, error=why)
+            not_evicted, again = dict(answer), set()
+        for task, why in not_evicted.items():
+            _log.warning("preempting a pod failed", pod=task.key, by=key, error=why)
             self.cache.spared(task)
             self.cache.moves.came_to_nothing(task.uid)
-            again.update((key, *self._let_go(task.uid)))
+            again.update((key, *self._stop_waiting(task.uid)))
         for group in sorted(again):
             self.back_off(group)
-        if isinstance(answer, ClusterError):  # one of a victim would be told with it
-            _log.warning("a nomination is not written", group=key, error=str(answer))
+        if isinstance(answer, ClusterError):  # an error of a victim is logged above
+            _log.warning("writing a nomination failed", group=key, error=str(answer))
         elif isinstance(answer, BaseException):
             raise answer
 
-    def _as_written(self, unwritten: Iterable[_Nomination]) -> list[_Nomination]:
-        """Of pods of which a nomination could not be written holds what their status says: no place is kept of which
-        nobody else, a successor say, knows. What was done although its answer was lost is heard of by its event.
+    def _restored(self, unwritten: Iterable[_Nomination]) -> list[_Nomination]:
+        """Restore the nominations in the status of pods whose write failed, so that a successor knows them, too.
 
-        A reservation for a later start stays: it does not depend on a pod's status, and a successor computes it again.
-
-        A part of a gang's places is not taken up again, whatever events tell of it yet: its pods' status is written
-        anew when the gang is tried next. Returns those that lost a place.
+        A write with a lost response shows in a watch event. A reservation for a later start stays: it does not depend
+        on a pod's status, and a successor computes it again. Partial nominations of a gang are not restored; the next
+        attempt writes them. Returns the nominations that were lost.
         """
         known, lost, kept = self.cache.nominations, list[_Nomination](), list[_Nomination]()
         for nomination in unwritten:
@@ -349,13 +347,13 @@ class PreemptionExecutor:
                 known.put(task, task.pod.status.nominated_node_name)
                 (lost if nomination.node else kept).append(nomination)
         for nomination in kept:
-            if self._in_part(nomination.task.group):
+            if self._is_partial(nomination.task.group):
                 known.give_up(nomination.task, nomination.before)
         return lost
 
 
-def _end_of(task: Task, group: Group, preemption: Preemption) -> _End:
-    """What a victim's condition and event say, where it ends for this group."""
+def _eviction_of(task: Task, group: Group, preemption: Preemption) -> _Eviction:
+    """A victim's condition and event for this preemptor."""
     kind = "pod" if group.single else "podgroup"
     scheduler = next((one.pod.spec.scheduler_name for one in group.tasks.values()), "")
     moved = task in preemption.moves
@@ -365,11 +363,11 @@ def _end_of(task: Task, group: Group, preemption: Preemption) -> _End:
     else:
         text, reason = f"{scheduler}: preempting to accommodate a higher priority {kind}", PREEMPTED
         event = f"Preempted by {kind} {group.uid} on node {preemption.where}"
-    return _End(PodCondition(DISRUPTION_TARGET, "True", reason, text), event, moved)
+    return _Eviction(PodCondition(DISRUPTION_TARGET, "True", reason, text), event, moved)
 
 
 async def _all(work: Iterable[Awaitable[_T]]) -> list[_T]:
-    """All answers; the first error is raised when all of it has ended."""
+    """All results. Raises the first error after all work has ended."""
     answers = await asyncio.gather(*work, return_exceptions=True)
     raise_first([answer for answer in answers if isinstance(answer, BaseException)])
     return [answer for answer in answers if not isinstance(answer, BaseException)]

@@ -1,7 +1,7 @@
-"""The scheduler: over a cluster port it keeps the cache and the queue, opens sessions and carries decisions out.
+"""The scheduler: maintains the cache and the queue over a cluster port, opens sessions and carries decisions out.
 
-The parts stand side by side, each with the collaborators that it needs; `Scheduler` builds them and turns the cycle.
-Events are applied between sessions, never in one.
+`Scheduler` builds its parts, passes each its collaborators, and runs the cycle. Event handlers run between sessions,
+never during one.
 """
 
 from __future__ import annotations
@@ -52,38 +52,37 @@ from session_scheduler.state.tables import ObjectTables
 OPTIONAL_KINDS: tuple[type[KubeObject], ...] = (
     *RELATED_KINDS, *STORAGE_KINDS, *DEVICE_KINDS, PodDisruptionBudget, Queue,
 )  # fmt: skip
-"""Those of `KINDS` without which the rest can be served: without namespaces' labels, say, or default spread."""
+"""The kinds of `KINDS` that the scheduler can do without, at the cost of a feature such as default spreading."""
 KINDS: tuple[type[KubeObject], ...] = (PriorityClass, Node, PodGroup, *OPTIONAL_KINDS, Pod)
-"""What is listed and watched, in the order in which it must be known: a pod's group and priority before the pod."""
+"""The watched kinds, in the order in which the cache needs them: a pod's group and priority before the pod."""
 INGESTED_AT_ONCE = 500
-"""Objects that are ingested between two checks for other work: the renewal of the lease must not wait for all pods of a
-large cluster."""
+"""Objects to ingest before yielding to other tasks: the renewal of the lease must not wait for all pods of a large
+cluster."""
 _DECIDED_AT_ONCE = 8
-"""Pods that a session decides on, some 3 ms, between two checks for other work: each check costs as much as a tenth of
-a pod, and what the processor has at hand for the one is not what the other needs. A pod that needs preemption takes as
-long as many: the check comes right after it."""
+"""Pods to decide on, some 3 ms, before yielding to other tasks: yielding costs a tenth of a pod, and cold processor
+caches. After a pod that needs preemption, which takes as long as many, a session yields at once."""
 
 
 class Scheduler:
-    """Profiles by schedulerName over one cluster. `start` once, then `cycle` whenever something is due."""
+    """Profiles by schedulerName over one cluster. Call `start` once, then `cycle` whenever a group is due."""
 
     def __init__(
         self, cluster: Cluster, config: SchedulerConfig, profiles: Mapping[str, HookCalls], clock: Clock, *,
         evaluation: str = "heap", observer: Observer | None = None, holder: str = "", token: Callable[[], str] = str,
     ) -> None:  # fmt: skip
-        """`holder` and `token` identify this replica in plans and in bindings."""
+        """`holder` and `token` identify this replica in plans and in Bindings."""
         self.cluster = cluster
         self.config = config
         self.profiles = profiles
         self.clock = clock
         self.in_session = False
-        """Whether a session is open: its plugins' state is half way."""
+        """Whether a session is open: then its plugins' state is not consistent."""
         self._cycle_ends = math.inf
-        """When the time of the cycle that runs, or ran last, is over."""
+        """The deadline of the current or last cycle."""
         self.stopping = False
-        """Whether a session is to start no further group."""
+        """Whether sessions must not start another group."""
         self.left_over = False
-        """Whether something may be due at once that the last turn left: its time was over, or others went before."""
+        """Whether the last turn may have left groups that are due: it ran out of time, or preferred others."""
         self.observer = observer = observer or Observer()
         backoff = config.backoff
         self.queue = SchedulingQueue(
@@ -92,7 +91,7 @@ class Scheduler:
         )  # fmt: skip
         self.cache = self._new_cache()
         self.binder = Binder(cluster, config.bindings_in_flight, holder=holder, token=token,
-                             objects=self.cache.objects.of, tell=observer.says,
+                             objects=self.cache.objects.of, record_event=observer.says,
                              nominated=self.cache.nominations.put)  # fmt: skip
         requeuer = Requeuer(self.cache, self.queue, clock)
         self._release_nominations = requeuer.release_nominations
@@ -138,26 +137,26 @@ class Scheduler:
         return cache
 
     def _all(self, hook: str) -> list[HookCall]:
-        """One hook's implementations over all profiles, each plugin once."""
+        """A hook's implementations over all profiles, each plugin once."""
         found: dict[tuple[str, int], HookCall] = {}
         for calls in self.profiles.values():
             for call in calls.functions(hook):
                 found.setdefault((call.plugin, id(calls.instances[call.plugin])), call)
         return list(found.values())
 
-    # ------------------------------------------------------------------ the start
+    # ------------------------------------------------------------------ start
 
     async def start(self, objects: Iterable[KubeObject] | None = None) -> None:
-        """Ingest the whole cluster (listed unless given), then let the plugins recover what live pods hold.
+        """Ingest the whole cluster (listed unless given), then let the plugins recover the allocations of bound pods.
 
-        Raises InputError where what the cluster has and what a plugin was given do not go together, else PluginError.
+        Raises InputError if a plugin's input does not match the cluster, else PluginError.
         """
         if objects is None:
             objects = [obj for kind in KINDS for obj in (await self.cluster.list(kind)).items]
         for number, obj in enumerate(objects, 1):
             try:
                 self.event_handlers.ingest(obj)
-            except Exception as error:  # noqa: BLE001 (a bug that one object meets is reported, and the others are served)
+            except Exception as error:  # noqa: BLE001 (a bug with one object must not stop the others)
                 self.event_handlers.failed(obj, error)
             if not number % INGESTED_AT_ONCE:
                 await asyncio.sleep(0)
@@ -170,9 +169,9 @@ class Scheduler:
     # ------------------------------------------------------------------ cycles
 
     async def cycle(self) -> list[Bound]:
-        """One session for each profile over what is due; what was decided is bound before this returns.
+        """Run a session for each profile over the due groups, and wait for their binds.
 
-        An unexpected error is raised at the end, when everything else is done and completed.
+        Raises an unexpected error at the end, after all other work is completed.
         """
         errors: list[BaseException] = []
         await kept(self.unknown_binds.check_all(self.completion.resolve), errors)
@@ -183,14 +182,14 @@ class Scheduler:
         return done
 
     async def complete_finished(self) -> list[Bound]:
-        """Complete the work that has ended. An unexpected error is raised when all of it is completed."""
+        """Complete the work in flight that has ended. Raises an unexpected error after all of it is completed."""
         errors: list[BaseException] = []
         done = await self.in_flight.complete_ended(errors)
         raise_first(errors)
         return done
 
     async def decide(self) -> None:
-        """One session for each profile over what is due; what was decided is in flight when this returns."""
+        """Run a session for each profile over the due groups, and start their binds."""
         self.left_over = False
         failed = self.plugin_sync.sync()
         now = self.clock.now()
@@ -201,11 +200,11 @@ class Scheduler:
         errors: list[BaseException] = []
         await kept(self.plan_recovery.review(failed), errors)
         for name in self.profiles if not self.plans.gated() else ():
-            due = self._refuse_mixed(self._due(name))
+            due = self._reject_mixed(self._due(name))
             begun = tuple(group for group in due if self.gang_starts.begun(group))
             others = tuple(group for group in due if group not in begun) if begun else due
             stale = tuple(group for group in self.gang_starts.stale() if self._profile_of(group) == name)
-            for groups, short in ((begun, ()), (others, stale)):  # those that have begun first
+            for groups, short in ((begun, ()), (others, stale)):  # partly bound gangs first
                 if name in failed and (groups or short):
                     self.completion.plugin_failed(groups, failed[name])
                 elif groups or short:
@@ -213,7 +212,7 @@ class Scheduler:
         raise_first(errors)
 
     async def _run_session(self, calls: HookCalls, due: tuple[Group, ...], stale: tuple[Group, ...]) -> None:
-        """Open a session, run the actions, carry out what they decide, close it."""
+        """Open a session, run the actions, carry out their decisions, close it."""
         self.queue.begin(group.key for group in due)
         try:
             session = self.sessions.open(calls, due, stale, self._is_cycle_over)
@@ -235,7 +234,7 @@ class Scheduler:
         raise_first(session.errors)
 
     async def _run_actions(self, session: Session, calls: HookCalls) -> None:
-        """Run the actions, and carry out each decision; no new group is started after the cycle's time is over."""
+        """Run the actions, and carry out each decision. Starts no new group after the cycle's deadline."""
         self._cycle_ends = self.clock.now() + self.config.cycle_seconds
         decided = tried = 0
         for action in self.config.actions:
@@ -256,7 +255,7 @@ class Scheduler:
         return self.stopping or self.clock.now() > self._cycle_ends
 
     def _carry_out(self, decision: Decision, session: Session, calls: HookCalls) -> None:
-        """Bind, evict and nominate what was decided, in flight."""
+        """Start the binds, evictions and nominations of a decision."""
         group = decision.group
         if decision.allocated:
             self.completion.carry_out(decision, calls, self.gang_starts.plan_swap(group, decision.allocated))
@@ -265,10 +264,10 @@ class Scheduler:
         if decision.nominated or decision.preemptions:
             self.preemption.carry_out(decision, session.outcomes[group].reasons)
 
-    # ------------------------------------------------------------------ what is due
+    # ------------------------------------------------------------------ due groups
 
     def _due(self, scheduler_name: str) -> tuple[Group, ...]:
-        """The active groups; where there are none, those that an event requeued before their backoff was over."""
+        """The active groups; if there are none, those that an event requeued before the end of their backoff."""
         now = self.clock.now()
         active = self._free(scheduler_name, lambda group: self.queue.is_active(group.key, now))
         if active or not self.queue.any_hurried:
@@ -282,16 +281,16 @@ class Scheduler:
                      and schedulers_of(group)[0] == scheduler_name)  # fmt: skip
 
     def _profile_of(self, group: Group) -> str | None:
-        """The profile that places the group's pods, of several the first by name; None where none does."""
+        """The profile of the group's pods, the first by name if there are several; None if no profile serves them."""
         names = {task.pod.spec.scheduler_name for task in group.tasks.values()}
         return min(names & self.profiles.keys(), default=None)
 
-    def _refuse_mixed(self, due: tuple[Group, ...]) -> tuple[Group, ...]:
-        """The groups without those whose pods name several schedulers: a session places its own profile's pods only."""
+    def _reject_mixed(self, due: tuple[Group, ...]) -> tuple[Group, ...]:
+        """Reject the groups whose pods have several schedulerNames: a session places its own profile's pods only."""
         mixed = [group for group in due if len(schedulers_of(group)) > 1]
         for group in mixed:
             names = " and ".join(schedulers_of(group))
-            reason = f"{group.key}: its pods name different schedulers, {names}: give all of them one schedulerName"
+            reason = f"{group.key}: its pods have different schedulerNames, {names}: give all of them the same"
             outcome = PlacementResult(group, refusal=Refusal(reason, GANG_SCHEDULING))
             self.completion.record({group: outcome}, _wants_other_pods)
         return tuple(group for group in due if group not in mixed)
@@ -310,6 +309,6 @@ def _session_options(config: SchedulerConfig, evaluation: str) -> SessionOptions
 
 
 def _wants_other_pods(outcome: PlacementResult) -> Wants:
-    """Only a change of its own pods helps the group."""
+    """Only changes of the group's own pods requeue it."""
     rejector = frozenset((GANG_SCHEDULING,))
     return frozenset((task.cls, rejector) for task in outcome.group.in_phase(Phase.PENDING))

@@ -1,4 +1,4 @@
-"""Opens and closes sessions over the cache: for the cycles, for plan recovery and for explanations."""
+"""Opens and closes sessions over the cache, for cycles, plan recovery and explanations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(eq=False, repr=False)
 class Sessions:
-    """At most one is open at a time."""
+    """Opens one session at a time."""
 
     cache: Cache
     clock: Clock
@@ -34,7 +34,7 @@ class Sessions:
     ) -> Session:
         """A session over these groups, with each plugin's facts. Raises PluginError.
 
-        After `expired` answers True the session starts no further group.
+        The session starts no further group once `expired` returns True.
         """
         facts = {call.plugin: call() for call in calls.functions("facts")}
         self.refresh_offered(calls)
@@ -46,15 +46,15 @@ class Sessions:
         return session
 
     def refresh_offered(self, calls: HookCalls) -> None:
-        """Let queues share what plugins say the cluster offers. Raises PluginError."""
+        """Update the resources that plugins offer to queues. Raises PluginError."""
         for call in calls.functions("offered") if self.cache.queues.active else ():
             answer = call() or {}
             if not all(type(amount) is int and amount >= 0 for amount in answer.values()):
-                raise call.wrong("an amount is no whole number from 0 on")
+                raise call.wrong("expected amounts that are whole numbers of 0 or more")
             self.cache.queues.offered[call.plugin] = answer
 
     def close(self, session: Session) -> None:
-        """Close a session for its plugins; one that fails is logged, for nothing depends on it any more."""
+        """Close a session; an error of a plugin is only logged."""
         try:
             session.close()
         except PluginError as error:

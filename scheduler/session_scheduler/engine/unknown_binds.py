@@ -1,6 +1,6 @@
-"""Binds with unknown outcome: the cluster did not say whether they were done.
+"""Ambiguous binds, whose requests got no response.
 
-Their tasks stay assumed, with place and share, until an event or another check says what became of them.
+Their tasks stay assumed, with node and allocation, until an event or another check shows the outcome.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from session_scheduler.model.groups import Group
 
 @dataclass(frozen=True, slots=True)
 class UnknownBind:
-    """A bind whose outcome is unknown, and the hooks of the profile that decided it."""
+    """An ambiguous bind, and the hooks of its profile."""
 
     failure: Failure
     calls: HookCalls
 
 
 Resolve = Callable[[UnknownBind, Failure | None], Coroutine[Any, Any, None]]
-"""Called with a bind and what became of it: None where the pod is bound as decided."""
+"""Called with a bind and its outcome: None if the pod is bound as decided."""
 
 
 @dataclass(eq=False, repr=False)
 class UnknownBinds:
-    """By pod uid. `check` asks the cluster what became of a bind."""
+    """The ambiguous binds by pod uid."""
 
     groups: Mapping[str, Group]
     in_flight: InFlight[Any]
     check: Callable[[Failure], Awaitable[Failure | None]]
-    """Asks the cluster what became of a bind."""
+    """Asks the cluster for the outcome of a bind."""
     _binds: dict[str, UnknownBind] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
@@ -46,26 +46,26 @@ class UnknownBinds:
         return uid in self._binds
 
     def put(self, failure: Failure, calls: HookCalls) -> None:
-        """It is not known whether this bind was done."""
+        """Add an ambiguous bind."""
         self._binds[failure.task.uid] = UnknownBind(failure, calls)
 
     def take(self, uid: str) -> UnknownBind | None:
-        """The pod's bind, if its outcome was unknown: now it is known."""
+        """Remove and return the pod's ambiguous bind, if there is one."""
         return self._binds.pop(uid, None)
 
     def is_busy(self, key: str) -> bool:
-        """Whether work of a group (its key) is in flight, or the outcome of one of its binds is unknown."""
+        """Whether a group (its key) has work in flight, or an ambiguous bind."""
         group = self.groups.get(key) if self._binds else None
         unknown = group is not None and not self._binds.keys().isdisjoint(group.tasks)
         return unknown or self.in_flight.concerns(key)
 
     async def check_all(self, resolve: Resolve) -> None:
-        """Check every bind again; one whose outcome stays unknown stays here. Raises unexpected errors at the end."""
+        """Check every bind again, and keep those that stay ambiguous. Raises unexpected errors at the end."""
         binds = list(self._binds.values())
         await self._checked(binds, resolve, "", await self._answers(binds))
 
     def start_checks(self, resolve: Resolve) -> None:
-        """As `check_all`, in flight when this returns."""
+        """Start `check_all` as work in flight."""
         of_group: dict[str, list[UnknownBind]] = {}
         for bind in self._binds.values():
             of_group.setdefault(bind.failure.task.group.key, []).append(bind)
@@ -86,7 +86,7 @@ class UnknownBinds:
             if isinstance(answer, BaseException) or (answer is not None and answer.unknown):
                 continue
             uid = bind.failure.task.uid
-            if self._binds.get(uid) is bind:  # else an event has decided meanwhile
+            if self._binds.get(uid) is bind:  # else an event has shown the outcome
                 del self._binds[uid]
                 await resolve(bind, answer)
         raise_first([answer for answer in answers if isinstance(answer, BaseException)])

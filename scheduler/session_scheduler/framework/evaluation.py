@@ -378,11 +378,11 @@ NO_NODES = "no nodes available to schedule pods"
 """kube-scheduler's sentence for a cluster without nodes."""
 
 
-def summarise(nodes: int, reasons: Iterable[Iterable[str]]) -> str:
+def summarise(nodes: int, reasons: Iterable[Iterable[str]], available: int = 0) -> str:
     """kube-scheduler's sentence: "0/6 nodes are available: 4 Insufficient cpu, 2 node(s) were unschedulable."."""
     if not nodes:
         return NO_NODES
     counts = Counter(text for node in reasons for text in node)
     parts = sorted(f"{count} {text}" for text, count in counts.items())
-    sentence = f"0/{nodes} nodes are available"
+    sentence = f"{available}/{nodes} nodes are available"
     return f"{sentence}: {', '.join(parts)}." if parts else f"{sentence}."

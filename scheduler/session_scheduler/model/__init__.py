@@ -1,1 +1,3 @@
-"""Typed Kubernetes objects and the values the core computes with: quantities, node columns, classes, groups."""
+"""Data model: typed Kubernetes objects, and the values that the core computes with (quantities, node columns, classes,
+groups).
+"""

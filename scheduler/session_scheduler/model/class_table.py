@@ -1,4 +1,7 @@
-"""Gives each pod its class: pods with equal needs are of one class."""
+"""Class table: assigns each pod the class of pods with equal scheduling needs.
+
+The cache asks it for each pod. Plugins extend the class key and declare the counters of a class.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,12 @@ _encoder = msgspec.json.Encoder(order="sorted")
 
 
 def _volumes(pod: Pod) -> list[dict[str, Any]]:
-    """The volumes without the service account's token, whose name is random."""
+    """The pod's volumes without the service account token, whose name is random."""
     return [v for v in pod.spec.volumes if not str(v.get("name", "")).startswith("kube-api-access-")]
 
 
 class ClassTable:
-    """Gives each pod its class. Classes are kept while the table lives; `forget_unused` bounds them."""
+    """Assigns each pod its class. It keeps every class until `forget_unused` drops it."""
 
     def __init__(
         self,
@@ -43,7 +46,7 @@ class ClassTable:
         self._newly_read: list[tuple[str, str]] = []
 
     def of(self, pod: Pod) -> TaskClass:
-        """The pod's class; one whose `problem` tells where a request is no quantity, which is left out then."""
+        """The pod's class. It leaves out a request that is not a valid quantity, and reports it as `problem`."""
         self._newly_read += self._reads.note(pod)
         own, refusal = self._own_keys(pod)
         key = self._key(pod, own)
@@ -51,20 +54,20 @@ class ClassTable:
         if found is None:
             found = self._new(key, pod)
             found.refusal = Refusal(found.problem) if found.problem else refusal
-            self._ask_footprints(found)
+            self._collect_footprints(found)
             self._next += 1
             self._classes[key] = found
         return found
 
     def _new(self, key: bytes, pod: Pod) -> TaskClass:
         try:
-            return self._made(key, pod)
+            return self._build(key, pod)
         except QuantityError as error:
-            cls = self._made(key, without_wrong_amounts(pod))
+            cls = self._build(key, without_wrong_amounts(pod))
             cls.problem = cls.problem or str(error)
             return cls
 
-    def _made(self, key: bytes, pod: Pod) -> TaskClass:
+    def _build(self, key: bytes, pod: Pod) -> TaskClass:
         cls = TaskClass(self._next, key, pod)
         amounts = sorted(cls.requests.items())
         cls.usage = ((PODS, 1), *((self._table.resource(name), amount) for name, amount in amounts))
@@ -72,19 +75,22 @@ class ClassTable:
         return cls
 
     def drain_newly_read(self) -> list[tuple[str, str]]:
-        """The labels that selectors read since this was last asked, and none before: see `label_reads.concerns`."""
+        """The label keys that selectors read for the first time since the last call: see `label_reads.concerns`."""
         new, self._newly_read = self._newly_read, []
         return new
 
     def _own_keys(self, pod: Pod) -> tuple[object, Refusal | None]:
-        """What the plugins read of the pod; the pods for which one fails alike are a class of their own."""
+        """The plugins' parts of the class key. If a plugin fails, its error is the key: equal failures, one class."""
         try:
             return [key(pod) for key in self._class_keys], None
         except FluenceError as error:
             return str(error), _refusal(error)
 
-    def _ask_footprints(self, cls: TaskClass) -> None:
-        """Where a plugin fails the class cannot be placed; those that run already count with what the others said."""
+    def _collect_footprints(self, cls: TaskClass) -> None:
+        """Collect the class's counter keys from the plugins.
+
+        If a plugin fails, the class is refused. Its running pods still count under the other plugins' keys.
+        """
         keys: set[Hashable] = set()
         for footprint in self._footprints:
             try:
@@ -108,7 +114,7 @@ class ClassTable:
         )  # fmt: skip
 
     def forget_unused(self, in_use: Iterable[TaskClass]) -> None:
-        """Drop the classes that no pod has any more."""
+        """Drop all other classes, with their terms and counters."""
         self._classes = {cls.key: cls for cls in in_use}
         classes = self._classes.values()
         self._table.terms.keep(held for cls in classes for held in cls.terms.held)
@@ -123,12 +129,12 @@ def _refusal(error: FluenceError) -> Refusal:
 
 
 def _wanted_node(pod: Pod) -> str:
-    """A node named by a pod that is not bound: only `explain` and tests meet it."""
+    """spec.nodeName: empty for pods of the cache, which clears it; `explain` and tests may set it."""
     return pod.spec.node_name
 
 
 def _container_needs(pod: Pod) -> list[tuple[object, ...]]:
-    """What filters and scores read of each container: resources, ports, image, and whether and how it starts again."""
+    """What filters and scores read of each container: resources, ports, image and restart policy."""
     spec = pod.spec
     return [
         *((c.resources, c.ports, c.image, c.restart_policy_rules) for c in spec.containers),

@@ -1,7 +1,7 @@
-"""Classes: pods with equal needs, evaluated once for all of them.
+"""Task class: pods with equal scheduling needs, which filters and scores evaluate once.
 
-A class's key holds what filters and scores read and nothing else: names, index labels, template hashes and the token
-volume that every pod gets would make each pod a class of its own.
+The class key holds only what filters and scores read. It leaves out what differs for each pod: names, index labels,
+template hashes and the token volume.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from session_scheduler.model.volumes import volume_keys
 
 __all__ = ["TaskClass"]
 
-_MORE_THAN_ANY: Final = 2**40
-"""Pods, of which no node takes as many."""
+_MORE_PODS_THAN_FIT: Final = 2**40
+"""A number of pods that exceeds the capacity of every node."""
 
 
 class TaskClass:
-    """The needs that pods share. `pod` is one of them: read its spec, never its name, uid or other identity."""
+    """Pods with equal scheduling needs. `pod` is one of them: read its spec, never its name, uid or other identity."""
 
     __slots__ = (
         "footprint", "gpu_amounts", "index", "key", "nonzero_cpu", "nonzero_memory", "pod", "ports", "problem",
@@ -35,31 +35,31 @@ class TaskClass:
         self.key = key
         self.pod = pod
         self.requests, scored = pod_requests(pod)
-        if pod.unreadable:  # what it holds must not be taken for free
-            self.requests["pods"] = _MORE_THAN_ANY
+        if pod.unreadable:  # its real requests are unknown, so no other pod may fit beside it
+            self.requests["pods"] = _MORE_PODS_THAN_FIT
         """Resource name → amount (cpu in millicores), zero amounts left out."""
         self.gpu_amounts = queue_amounts(pod.metadata)
-        """What it takes of GPUs that it shares, beside its requests: see `gpu_shares.queue_amounts`."""
+        """The parts of GPUs that it asks for, which `requests` leaves out: see `gpu_shares.queue_amounts`."""
         self.nonzero_cpu = scored.get("cpu", 0)
         self.nonzero_memory = scored.get("memory", 0)
         self.usage: tuple[tuple[int, int], ...] = ()
-        """(number of the resource's columns, amount): what one task adds to its row."""
+        """(resource column, amount): what one task adds to its row."""
         self.ports = host_ports(pod)
         """(host IP, protocol, host port) of every host port."""
         self.volumes = volume_keys(pod) if pod.spec.volumes else ()
-        """What of the pod's volumes other pods may use too."""
+        """Keys of the volumes that other pods may use too."""
         self.terms = PodTerms()
-        """Its affinity and anti-affinity between pods."""
+        """Its inter-pod affinity and anti-affinity terms."""
         self.footprint: frozenset[Hashable] = frozenset()
-        """Keys of the counters that one task adds 1 to; collected from the plugins when the class is made."""
+        """Keys of the counters that one task increments. The plugins declare them when the class is created."""
         self.refusal: Refusal | None = None
-        """Why no task of the class can be placed: a plugin failed when it was asked about the class, or `problem`."""
+        """Why no task of the class can be placed: `problem`, or a plugin failed on the class."""
         self.problem = pod.unreadable
-        """What of its pods is not what it should be; empty where nothing is."""
+        """Which field of its pods is invalid, and why; empty if none is."""
 
     @property
     def claims(self) -> tuple[str, ...]:
-        """The keys of the claims for devices that its pods name, or that were made for its pod."""
+        """The keys of the ResourceClaims that its pods name, or that a controller created for its pod."""
         pod = self.pod
         if not pod.spec.resource_claims:
             return ()
@@ -69,12 +69,12 @@ class TaskClass:
 
     @property
     def uses_devices(self) -> bool:
-        """Whether its pods claim devices, or resources for which they may get some."""
+        """Whether its pods use ResourceClaims, or request extended resources that devices may provide."""
         return bool(self.pod.spec.resource_claims) or any("/" in name for name in self.requests)
 
     @property
     def namespace(self) -> str:
-        """The namespace that all pods of the class are in."""
+        """The namespace of all its pods."""
         return self.pod.metadata.namespace
 
     def __repr__(self) -> str:
@@ -82,16 +82,16 @@ class TaskClass:
 
 
 def host_ports(pod: Pod) -> tuple[tuple[str, str, int], ...]:
-    """The host ports of containers and sidecars, sorted; an empty IP is 0.0.0.0.
+    """The host ports of containers and sidecars, sorted; an empty host IP means 0.0.0.0.
 
-    On the host's network every container port is one, as the API server defaults it.
+    With hostNetwork every container port is a host port, as the API server defaults it.
     """
     sidecars = [c for c in pod.spec.init_containers if c.restart_policy == "Always"]
     ports = [port for container in (*pod.spec.containers, *sidecars) for port in container.ports]
     wanted = [(port, port.host_port or (port.container_port if pod.spec.host_network else 0)) for port in ports]
     return tuple(
         sorted(
-            (port.host_ip or "0.0.0.0", port.protocol or "TCP", number)  # noqa: S104 (a value, no bind)
+            (port.host_ip or "0.0.0.0", port.protocol or "TCP", number)  # noqa: S104 (only a key)
             for port, number in wanted
             if number > 0
         )

@@ -1,6 +1,7 @@
-"""What is known of objects that other objects' selectors are about: namespaces, services and what owns pods.
+"""Cluster view: labels of namespaces, and selectors of services and of the controllers of pods.
 
-Source of the default selector: kube-scheduler's helper.DefaultSelector, Kubernetes 1.36.
+The cache updates it; affinity and topology spread read it. Source of the default selector: kube-scheduler's
+helper.DefaultSelector, Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -31,37 +32,37 @@ _Owner = ReplicationController | ReplicaSet | StatefulSet
 _OWNERS: Final[Mapping[tuple[str, str], type[_Owner]]] = {
     ("v1", "ReplicationController"): ReplicationController,
     ("apps/v1", "ReplicaSet"): ReplicaSet,
-    ("apps/v1", "Deployment"): ReplicaSet,  # a manifest's Deployment owns its pods itself: its ReplicaSet is named so
+    ("apps/v1", "Deployment"): ReplicaSet,  # in manifests it owns its pods and shares its ReplicaSet's name
     ("apps/v1", "StatefulSet"): StatefulSet,
 }
 _NO_LABELS: Final[Mapping[str, str]] = {}
 
 
 class ClusterView:
-    """Namespaces' labels, and the selectors by which a pod's service and controller know it."""
+    """Labels of namespaces, and selectors of the services and controllers of pods."""
 
     def __init__(self) -> None:
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._services: dict[str, dict[str, Mapping[str, str]]] = {}
-        """By namespace and name: the selectors of services that have one."""
+        """By namespace and name: the selectors of the services that have one."""
         self._owners: dict[tuple[type[_Owner], str, str], Selector] = {}
         self.version = 0
-        """Moves whenever a namespace comes, goes or changes its labels."""
+        """Incremented whenever a namespace is added or deleted, or its labels change."""
 
     # ------------------------------------------------------------------ namespaces
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
-        """A namespace's labels; none where it is not known."""
+        """The labels of a namespace; empty if it is unknown."""
         return self._namespaces.get(name, _NO_LABELS)
 
     def namespaces(self, selector: Selector) -> list[str]:
-        """The names of the namespaces that a selector picks."""
+        """The names of the namespaces that the selector matches, sorted."""
         return sorted(name for name, labels in self._namespaces.items() if selector.matches(labels))
 
     # ------------------------------------------------------------------ services and owners
 
     def default_selector(self, pod: Pod) -> Selector:
-        """What the pod's services and its controller select by, together; empty where there are none."""
+        """The selectors of the pod's services and of its controller, combined; empty if it has neither."""
         metadata = pod.metadata
         merged: dict[str, str] = {}
         for service in self._services.get(metadata.namespace, {}).values():
@@ -81,7 +82,7 @@ class ClusterView:
     # ------------------------------------------------------------------ events
 
     def known(self, obj: RelatedObject) -> object:
-        """What is known of an object: its labels or its selector; None where it is not known or has none."""
+        """The stored labels or selector of an object; None if there are none."""
         name, namespace = obj.metadata.name, obj.metadata.namespace
         if isinstance(obj, Namespace):
             return self._namespaces.get(name)
@@ -90,7 +91,7 @@ class ClusterView:
         return self._owners.get((type(obj), namespace, name))
 
     def put(self, obj: RelatedObject) -> bool:
-        """Take an object in; whether that changes what some pod's default selector is."""
+        """Add or update an object. Returns whether the default selector of some pod may have changed."""
         name, namespace = obj.metadata.name, obj.metadata.namespace
         if isinstance(obj, Namespace):
             if self._namespaces.get(name) != obj.metadata.labels:
@@ -109,7 +110,7 @@ class ClusterView:
         return selector != self._owners[key]
 
     def remove(self, obj: RelatedObject) -> bool:
-        """Forget an object; whether that changes what some pod's default selector is."""
+        """Remove an object. Returns whether the default selector of some pod may have changed."""
         name, namespace = obj.metadata.name, obj.metadata.namespace
         if isinstance(obj, Namespace):
             self.version += self._namespaces.pop(name, None) is not None
@@ -120,7 +121,7 @@ class ClusterView:
 
     @staticmethod
     def may_concern(obj: RelatedObject, pod: Pod) -> bool:
-        """Whether the pod's default selector may be another one because the object came, went or changed."""
+        """Whether a change of the object may change the pod's default selector."""
         metadata = pod.metadata
         if isinstance(obj, Namespace) or metadata.namespace != obj.metadata.namespace:
             return False
@@ -130,7 +131,7 @@ class ClusterView:
 
 
 def _selector(obj: _Owner) -> Selector:
-    """What the controller selects by; a selector that is none adds nothing."""
+    """The controller's selector; an invalid one adds no requirement."""
     if isinstance(obj, ReplicationController):
         return EVERYTHING.also(equal_to(obj.spec.selector))
     try:

@@ -1,7 +1,7 @@
-"""Nodes as columns: one row a node, one NumPy array a property, so that a filter is one comparison.
+"""Node table: one row per node and one NumPy array per property, so that a filter is one comparison.
 
-Rows are reused when nodes go, so a row number says nothing about a node's age; whatever must not depend on history
-(ties, output) uses names. The table is the scheduler's own state: plugins see it through `NodeView` only.
+The table belongs to the cache; plugins read it through `NodeView` only. A new node may reuse the row of a deleted one,
+so results that must not depend on history (tie-breaking, output) use node names, never row numbers.
 Units: cpu in millicores, everything else in the resource's base unit (bytes, devices), rounded up.
 """
 
@@ -27,20 +27,20 @@ from session_scheduler.model.quantity import LARGEST, QuantityError, parse_quant
 __all__ = ["ABSENT", "BoolColumn", "IntColumn", "NodeTable", "NodeView", "natural"]
 
 IntColumn = NDArray[np.int64]
-"""A whole number for each node."""
+"""One integer per node."""
 BoolColumn = NDArray[np.bool_]
-"""A truth value for each node."""
+"""One boolean per node."""
 RowIndex = NDArray[np.int64]
 _T = TypeVar("_T", bound=np.generic)
 
 CPU, MEMORY, EPHEMERAL, PODS = 0, 1, 2, 3
 _BASE_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods")
 ABSENT = -1
-"""The value id of a label that a node does not carry."""
+"""The value id of a label that a node does not have."""
 
 
 class NodeQuantityError(QuantityError):
-    """A node offers something that is no amount: such a node cannot be counted on."""
+    """An allocatable amount of a node is not a valid quantity."""
 
     def __init__(self, node: str, field: str, problem: str) -> None:
         super().__init__(f"Node {node}: {field}: {problem}")
@@ -49,7 +49,7 @@ class NodeQuantityError(QuantityError):
 
 
 def node_amounts(node: Node) -> dict[str, int]:
-    """What a node offers: cpu in millicores, the rest in base units. Raises NodeQuantityError."""
+    """The allocatable amounts of a node: cpu in millicores, the rest in base units. Raises NodeQuantityError."""
     amounts = {}
     for name, quantity in node.status.allocatable.items():
         field = f"status.allocatable.{name}"
@@ -73,7 +73,7 @@ def natural(name: str) -> tuple[tuple[str, int], ...]:
 
 
 class Interner:
-    """Numbers for strings (resource names, label values), given once and never taken back."""
+    """Permanent integer ids of strings (resource names, label values)."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self.names: list[str] = []
@@ -82,7 +82,7 @@ class Interner:
             self.add(name)
 
     def add(self, name: str) -> int:
-        """The number of `name`, a new one if it has none."""
+        """The id of `name`; assigns the next one if it has none."""
         found = self._ids.get(name)
         if found is None:
             found = self._ids[name] = len(self.names)
@@ -90,7 +90,7 @@ class Interner:
         return found
 
     def get(self, name: str) -> int:
-        """The number of `name`, or ABSENT."""
+        """The id of `name`, or ABSENT."""
         return self._ids.get(name, ABSENT)
 
     def __len__(self) -> int:
@@ -98,13 +98,13 @@ class Interner:
 
 
 def tie_break(seed: int, name: str) -> int:
-    """What decides between equal totals: a hash of seed and node name, 63 bits, the same in every process."""
+    """The key that orders nodes with equal total scores: a 63-bit hash of seed and name, equal in every process."""
     digest = hashlib.blake2b(name.encode(), digest_size=8, key=seed.to_bytes(8, "little", signed=False)).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 class NodeTable:
-    """All nodes' columns. `size` rows are in use or free; `valid` tells which hold a node."""
+    """The columns of all nodes. `size` counts used and free rows; `valid` marks the rows that hold a node."""
 
     def __init__(self, seed: int = 0, capacity: int = 64) -> None:
         self.seed = seed
@@ -116,7 +116,7 @@ class NodeTable:
         self._label_numbers = np.zeros(0, np.int64)
         self._label_is_number = np.zeros(0, np.bool_)
         self.static_version = 0
-        """Moves whenever a node comes, goes or changes: what was computed from static columns is then stale."""
+        """Incremented whenever a node is added, deleted or changed: what was computed from static columns is stale."""
         self._free: list[int] = []
         self._capacity = capacity
         self._allocatable = np.zeros((8, capacity), np.int64)
@@ -132,17 +132,17 @@ class NodeTable:
         self._domains: dict[str, Domains] = {}
         self._domains_version = 0
         self.pods = PodCounts(capacity)
-        """The pods on the rows, countable by namespace and labels."""
+        """The pods on each row, by namespace and labels."""
         self.terms = TermTable()
-        """The terms between pods that classes have; a HeldTerm is a key of a counter."""
+        """The inter-pod terms of all classes; a HeldTerm is the key of a counter."""
         self.images = NodeImages()
 
     # ------------------------------------------------------------------ nodes
 
     def put(self, node: Node) -> int:
-        """Add or replace a node; usage of its row is kept. Returns the row.
+        """Add or replace a node, and keep the usage of its row. Returns the row.
 
-        Raises QuantityError where it cannot be counted on, and then the table is as it was.
+        Raises QuantityError if the node is invalid; the table is then unchanged.
         """
         name = node.metadata.name
         if node.unreadable:
@@ -159,7 +159,7 @@ class NodeTable:
         return row
 
     def remove(self, name: str) -> int:
-        """Take a node out; its row, cleared of all usage, may be given to another. Returns the row that it had."""
+        """Remove a node and clear its row, which another node may reuse. Returns the row."""
         row = self.row_of.pop(name)
         self._clear_static(row)
         self.nodes[row] = None
@@ -189,7 +189,7 @@ class NodeTable:
         return row
 
     def _clear_static(self, row: int) -> None:
-        """Take the row's node, as it was written, out of the columns."""
+        """Clear what `_write_static` wrote for the row's node."""
         node = self.nodes[row]
         if node is None:
             return
@@ -221,7 +221,7 @@ class NodeTable:
             self._taints[taint][row] = True
 
     def label_numbers(self) -> tuple[IntColumn, BoolColumn]:
-        """By value id: the value as an integer (0 where it is none), and whether it is one."""
+        """By value id: the value as an integer (0 if it is not one), and whether it is one."""
         known = len(self._label_numbers)
         if known < len(self.label_values):
             parsed = [parse_integer(value) for value in self.label_values.names[known:]]
@@ -232,7 +232,7 @@ class NodeTable:
         return self._label_numbers, self._label_is_number
 
     def resource(self, name: str) -> int:
-        """The number of a resource's columns, made on first use."""
+        """The number of a resource's columns; adds them on first use."""
         number = self.resources.add(name)
         if number >= len(self._allocatable):
             self._allocatable = _more(self._allocatable, axis=0, to=2 * len(self._allocatable))
@@ -255,7 +255,7 @@ class NodeTable:
     # ------------------------------------------------------------------ usage
 
     def add_usage(self, row: int, cls: TaskClass, sign: int) -> None:
-        """Count one task of the class on a row (`sign` 1) or take it off again (-1)."""
+        """Add one task of the class to a row (`sign` 1), or remove it (-1)."""
         used = self._used
         for number, amount in cls.usage:
             used[number, row] += sign * amount
@@ -266,19 +266,19 @@ class NodeTable:
             self.counter(key)[row] += sign
 
     def add_counts(self, row: int, counts: Mapping[Hashable, int], sign: int) -> None:
-        """Count what one task alone adds to its row (`sign` 1), or take it off again (-1)."""
+        """Add the counts of one task alone to its row (`sign` 1), or remove them (-1)."""
         for key, amount in counts.items():
             self.counter(key)[row] += sign * amount
 
     def keep_counters(self, keys: Collection[Hashable]) -> None:
-        """Drop every counter that counts nothing and has none of these keys."""
+        """Drop every counter that is 0 on all rows, except those with these keys."""
         self._counters = {key: column for key, column in self._counters.items() if key in keys or column.any()}
 
     def counter(self, key: Hashable) -> IntColumn:
-        """How many tasks on each row have `key` in their footprint, or what they alone add to it: the column itself, of
-        the table's capacity.
+        """The column of a counter, not a copy: per row, the tasks with `key` in their footprint, plus the counts of
+        single tasks. Its length is the table's capacity.
 
-        It is kept up to date until the nodes change. To be read only.
+        It stays current until the nodes change. Do not write to it.
         """
         column = self._counters.get(key)
         if column is None:
@@ -288,7 +288,7 @@ class NodeTable:
     # ------------------------------------------------------------------ what views read
 
     def domains(self, key: str) -> Domains:
-        """The nodes by the value of a label, over all rows; kept until the nodes change."""
+        """The topology domains of a label, over all rows; cached until a node changes."""
         if self._domains_version != self.static_version:
             self._domains, self._domains_version = {}, self.static_version
         found = self._domains.get(key)
@@ -297,15 +297,15 @@ class NodeTable:
         return found
 
     def all_rows(self) -> NodeView:
-        """A view of every row, free ones included: the mask that goes with it starts as `valid()`."""
+        """A view of every row, free ones included. Start its mask from `valid()`."""
         return NodeView(self, None)
 
     def valid(self) -> BoolColumn:
-        """A copy of which rows hold a node, shape [size]."""
+        """A new mask of the rows that hold a node, shape [size]."""
         return self._valid[: self.size].copy()
 
     def offered(self) -> dict[str, tuple[int, int]]:
-        """By resource what all nodes offer together, and what is used of it."""
+        """By resource: the allocatable amount of all nodes together, and how much of it pods request."""
         some = len(self.resources)
         amounts = self._allocatable[:some, : self.size].sum(axis=1).tolist()
         used = self._used[:some, : self.size].sum(axis=1).tolist()
@@ -316,11 +316,11 @@ class NodeTable:
         return sorted(self.row_of)
 
     def ties(self) -> IntColumn:
-        """What decides between equal totals, shape [size]; the smaller wins. To be read only."""
+        """The tie-break keys (`tie_break`), shape [size]; the smaller one wins. Do not write to them."""
         return self._tie[: self.size]
 
     def digest(self) -> str:
-        """A hash over all columns: equal before and after a statement that was undone."""
+        """A hash over all columns: equal before a statement and after its rollback."""
         h = hashlib.blake2b(digest_size=16)
         for name in self.names():
             row = self.row_of[name]
@@ -331,16 +331,16 @@ class NodeTable:
         return h.hexdigest()
 
     def _named(self, columns: NDArray[np.int64], row: int) -> list[tuple[str, int]]:
-        """The row's amounts by resource, zeros left out: a resource seen for the first time changes no digest."""
+        """The row's non-zero amounts by resource: a new resource, which is 0 everywhere, does not change the digest."""
         names = self.resources.names
         return sorted((names[number], int(columns[number, row])) for number in np.flatnonzero(columns[:, row]))
 
 
 class NodeView:
-    """What a plugin reads columns through: all rows, some rows, or virtual rows.
+    """A plugin's view of the columns: all rows, some rows, or virtual rows.
 
-    In a *virtual* row `extra[i]` more tasks of the class `cls` already run on the node, so a filter that answers from
-    the view says how many more the node takes. Arrays have the view's length, one entry a row; treat them as read-only.
+    A *virtual* row is a node on which `extra[i]` more tasks of the class `cls` already run. The core filters such rows
+    to find out how many more tasks fit. Arrays have one entry per row of the view; treat them as read-only.
     """
 
     __slots__ = ("_cls_usage", "_footprint", "_table", "cls", "extra", "rows")
@@ -370,23 +370,23 @@ class NodeView:
         return live
 
     def some(self, rows: RowIndex) -> NodeView:
-        """The same nodes' real rows, as a view of these rows of the table."""
+        """A view of these rows of the table, without extra tasks."""
         return NodeView(self._table, rows)
 
     @property
     def row_numbers(self) -> RowIndex:
-        """The table's row of each entry."""
+        """The table row of each entry."""
         return np.arange(self._table.size) if self.rows is None else self.rows
 
     def allocatable(self, resource: str) -> IntColumn:
-        """What each node offers of a resource; 0 where it has none."""
+        """The allocatable amount of a resource on each node; 0 where it has none."""
         number = self._table.resources.get(resource)
         if number == ABSENT:
             return np.zeros(len(self), np.int64)
         return self._pick(self._table._allocatable[number])
 
     def used(self, resource: str) -> IntColumn:
-        """What the pods of each node request of a resource, the view's extra tasks included."""
+        """How much of a resource the pods on each node request, the view's extra tasks included."""
         number = self._table.resources.get(resource)
         if number == ABSENT:
             return np.zeros(len(self), np.int64)
@@ -395,7 +395,7 @@ class NodeView:
         return column + self.extra * amount if amount and self.extra is not None else column
 
     def nonzero_used(self, resource: str) -> IntColumn:
-        """As `used` for cpu and memory, counting 100 m and 200 MiB for containers that request none (for scores)."""
+        """As `used`, for scores: a container without a cpu or memory request counts as 100m and 200Mi."""
         index = ("cpu", "memory").index(resource)
         column: IntColumn = self._pick(self._table._nonzero[index])
         if self.extra is None or self.cls is None:
@@ -409,7 +409,7 @@ class NodeView:
         return column + self.extra if self.extra is not None and key in self._footprint else column
 
     def pods(self, query: PodQuery) -> IntColumn:
-        """How many pods of these namespaces and labels run on each node, the view's extra tasks included."""
+        """How many pods that match the query run on each node, the view's extra tasks included."""
         column: IntColumn = self._pick(self._table.pods.column(query).counts)
         if self.extra is None or self.cls is None:
             return column
@@ -417,16 +417,16 @@ class NodeView:
         return column + self.extra if query.picks(metadata.namespace, metadata.labels) else column
 
     def label(self, key: str) -> NDArray[np.int32]:
-        """The value id of a label on each node, ABSENT (-1) where it has none; `label_value` tells the text."""
+        """The value id of a label on each node, ABSENT (-1) where it has none; `label_value` returns the text."""
         column = self._table._labels.get(key)
         if column is None:
             return np.full(len(self), ABSENT, np.int32)
         return self._pick(column)
 
     def label_id(self, value: str) -> int:
-        """The id of a label value, or ABSENT when no node ever carried it under any key.
+        """The id of a label value, or ABSENT if no node has ever had it under any key.
 
-        Compare no column with ABSENT unless nodes without the label are meant.
+        Check for ABSENT before you compare a column with the id: ABSENT matches the nodes without the label.
         """
         return self._table.label_values.get(value)
 
@@ -435,15 +435,15 @@ class NodeView:
         return self._table.label_values.names[number]
 
     def label_numbers(self) -> tuple[IntColumn, BoolColumn]:
-        """By value id, not by node: the value as a 64-bit integer (0 where it is none), and whether it is one."""
+        """By value id, not by node: the value as a 64-bit integer (0 if it is not one), and whether it is one."""
         return self._table.label_numbers()
 
     def label_among(self, key: str, values: BoolColumn) -> BoolColumn:
-        """Which nodes carry the label with a value whose entry in `values` (by value id, all of them) is set."""
-        return np.append(values, False).take(self.label(key), mode="wrap")  # ABSENT, -1, is the last
+        """Which nodes have the label with one of the `values`, a mask over all value ids."""
+        return np.append(values, False).take(self.label(key), mode="wrap")  # ABSENT (-1) is the appended entry
 
     def taints(self) -> Iterator[tuple[tuple[str, str, str], BoolColumn]]:
-        """Each distinct taint as (key, value, effect) with the nodes that carry it."""
+        """Each distinct taint as (key, value, effect), with the nodes that have it."""
         for taint, column in self._table._taints.items():
             yield taint, self._pick(column)
 
@@ -453,7 +453,7 @@ class NodeView:
         return self._pick(self._table._unschedulable)
 
     def named(self, name: str) -> BoolColumn:
-        """Which entries are the node of that name: none, one, or several virtual rows."""
+        """Which entries are the node of that name: none, one, or several if the rows are virtual."""
         row = self._table.row_of.get(name, -1)
         found = np.zeros(len(self), np.bool_)
         if self.rows is not None:
@@ -463,7 +463,7 @@ class NodeView:
         return found
 
     def row_of(self, name: str) -> int:
-        """The position in this view of the node of that name, or -1. For views of all rows O(1)."""
+        """The position of the node of that name in this view, or -1; O(1) for a view of all rows."""
         row = self._table.row_of.get(name, -1)
         if row < 0 or self.rows is None:
             return row
@@ -471,7 +471,7 @@ class NodeView:
         return int(found[0]) if len(found) else -1
 
     def node(self, index: int) -> Node:
-        """The whole object of one entry: for reasons and per-node functions, never in a loop over all nodes."""
+        """The Node object of one entry. Use it for reasons and per-node functions, never in a loop over all nodes."""
         row = index if self.rows is None else int(self.rows[index])
         node = self._table.nodes[row]
         if node is None:

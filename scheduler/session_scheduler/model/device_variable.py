@@ -1,4 +1,4 @@
-"""The variable `device` of the expressions that select devices.
+"""CEL variable `device`, which the selectors of DRA requests read.
 
 Source: Kubernetes' dynamic-resource-allocation/cel.
 """
@@ -13,11 +13,11 @@ from session_scheduler.model.devices import Device, DeviceAttribute
 from session_scheduler.model.quantity import QuantityError, billionths
 
 FIELDS: Final = ("driver", "attributes", "capacity", "allowMultipleAllocations")
-"""What it has."""
+"""The fields of the variable `device`."""
 
 
 def device_variable(device: Device, driver: str) -> dict[str, Any]:
-    """A driver's device as expressions see it. Raises EvaluationError."""
+    """The value of the variable for a driver's device. Raises EvaluationError."""
     attributes: Record = Record()
     for name, attribute in device.attributes.items():
         domain, short = _split(name, driver)

@@ -1,4 +1,4 @@
-"""Devices, who may have them and who has them, as typed values: only the fields that DynamicResources reads or writes.
+"""Typed DRA objects: ResourceSlices, DeviceClasses and ResourceClaims, with the fields that DynamicResources uses.
 
 Source: the Kubernetes API reference (resource.k8s.io/v1).
 """
@@ -20,14 +20,14 @@ __all__ = [
 API_VERSION = "resource.k8s.io/v1"
 FINALIZER = "resource.kubernetes.io/delete-protection"
 EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
-"""The annotation ("true") of a claim that a scheduler made for a pod's extended resources."""
+"""Annotation ("true") of a claim that a scheduler created for a pod's extended resources."""
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
-"""Before a DeviceClass' name: the extended resource that every class has without naming one."""
+"""Prefix of a DeviceClass' name: the extended resource that each class has by default."""
 RESULTS_LIMIT = 32
-"""Devices that one claim may have."""
+"""The most devices that one claim may have."""
 CONSUMERS_LIMIT = 256
-"""Pods that may share one claim."""
+"""The most pods that may share one claim."""
 FIRST_AVAILABLE_LIMIT = 8
 EXACT_COUNT, ALL = "ExactCount", "All"
 
@@ -36,7 +36,7 @@ EXACT_COUNT, ALL = "ExactCount", "All"
 
 
 class DeviceAttribute(ApiStruct, frozen=True):
-    """One value of a device; of a type that is none of these (lists, behind a gate) nothing is known."""
+    """One attribute of a device. Attributes of other types (lists, behind a feature gate) decode as empty."""
 
     int_value: int | None = field(default=None, name="int")
     bool_value: bool | None = field(default=None, name="bool")
@@ -45,7 +45,7 @@ class DeviceAttribute(ApiStruct, frozen=True):
 
     @property
     def value(self) -> tuple[str, int | bool | str] | None:
-        """Its type and value, of which two are compared; None where it has none that is known."""
+        """(type, value), for comparison; None if the type is unknown."""
         if self.string_value is not None:
             return "string", self.string_value
         if self.int_value is not None:
@@ -64,7 +64,7 @@ class CapacityRange(ApiStruct, frozen=True):
 
 
 class RequestPolicy(ApiStruct, frozen=True):
-    """Which shares of a capacity may be had."""
+    """capacity[].requestPolicy: the amounts of a capacity that a request may have."""
 
     default: Quantity | None = None
     valid_values: tuple[Quantity, ...] = ()
@@ -72,14 +72,14 @@ class RequestPolicy(ApiStruct, frozen=True):
 
 
 class DeviceCapacity(ApiStruct, frozen=True):
-    """How much of something a device has."""
+    """devices[].capacity[]."""
 
     value: Quantity = 0
     request_policy: RequestPolicy | None = None
 
 
 class Counter(ApiStruct, frozen=True):
-    """How much of a pool's shared things there is, or is consumed."""
+    """An amount of a shared counter: available in a CounterSet, or consumed by a device."""
 
     value: Quantity = 0
 
@@ -99,7 +99,7 @@ class CounterConsumption(ApiStruct, frozen=True):
 
 
 class DeviceTaint(ApiStruct, frozen=True):
-    """Keeps claims away that do not tolerate it."""
+    """A taint of a device: only claims that tolerate it may have the device."""
 
     key: str = ""
     value: str = ""
@@ -124,7 +124,7 @@ class Device(ApiStruct, frozen=True):
 
 
 class ResourcePool(ApiStruct, frozen=True):
-    """The pool that a slice is a part of; slices of an older generation are obsolete."""
+    """The pool of a slice; slices of an older generation are obsolete."""
 
     name: str = ""
     generation: int = 0
@@ -132,7 +132,7 @@ class ResourcePool(ApiStruct, frozen=True):
 
 
 class ResourceSliceSpec(ApiStruct, frozen=True):
-    """spec of a slice: devices, and from which nodes they can be had."""
+    """spec of a slice: devices, and the nodes that can access them."""
 
     driver: str = ""
     pool: ResourcePool = ResourcePool()
@@ -161,13 +161,13 @@ class CELSelector(ApiStruct, frozen=True):
 
 
 class DeviceSelector(ApiStruct, frozen=True):
-    """Something that a device must be."""
+    """selectors[]."""
 
     cel: CELSelector | None = None
 
 
 class DeviceToleration(ApiStruct, frozen=True):
-    """A taint that a request puts up with; operators Equal (default) and Exists."""
+    """A taint that a request tolerates; operators Equal (default) and Exists."""
 
     key: str = ""
     operator: str = ""
@@ -176,14 +176,14 @@ class DeviceToleration(ApiStruct, frozen=True):
     toleration_seconds: int | None = None
 
     def tolerates(self, taint: DeviceTaint) -> bool:
-        """Whether it is about this taint."""
+        """Whether it tolerates the taint."""
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
         return self.operator == "Exists" or (self.operator in ("", "Equal") and self.value == taint.value)
 
 
 class DeviceConfig(ApiStruct, frozen=True):
-    """config[] of a class or a claim: what the driver gets, for some requests or for all."""
+    """config[] of a class or a claim: parameters for the driver, for some requests or for all."""
 
     requests: tuple[str, ...] = ()
     opaque: dict[str, Any] | None = None
@@ -205,16 +205,16 @@ class DeviceClass(ClusterScoped, frozen=True, tag_field="kind", tag="DeviceClass
 
 
 class CapacityRequirements(ApiStruct, frozen=True):
-    """How much of a device's capacities is asked for."""
+    """exactly.capacity: the amounts of a device's capacities that a request needs."""
 
     requests: dict[str, Quantity] = field(default_factory=dict)
 
 
 class ExactRequest(ApiStruct, frozen=True):
-    """requests[].exactly; the API server completes mode and count."""
+    """requests[].exactly, or a subrequest in requests[].firstAvailable; the API server defaults mode and count."""
 
     name: str = ""
-    """A subrequest's own; `exactly` has none."""
+    """Only subrequests have a name."""
     device_class_name: str = ""
     selectors: tuple[DeviceSelector, ...] = ()
     allocation_mode: str = EXACT_COUNT
@@ -225,7 +225,7 @@ class ExactRequest(ApiStruct, frozen=True):
 
 
 class DeviceRequest(ApiStruct, frozen=True):
-    """requests[]: one of `exactly` and a list of alternatives, the first that can be had."""
+    """requests[]: either `exactly`, or alternatives of which the first available one is allocated."""
 
     name: str = ""
     exactly: ExactRequest | None = None
@@ -233,7 +233,7 @@ class DeviceRequest(ApiStruct, frozen=True):
 
 
 class DeviceConstraint(ApiStruct, frozen=True):
-    """constraints[]: an attribute that the devices of some requests must share, or in which they must differ."""
+    """constraints[]: an attribute whose value must be equal, or distinct, for all devices of some requests."""
 
     requests: tuple[str, ...] = ()
     match_attribute: str | None = None
@@ -255,7 +255,7 @@ class ResourceClaimSpec(ApiStruct, frozen=True):
 
 
 class AllocatedDevice(ApiStruct, frozen=True):
-    """allocation.devices.results[]: a device, and the request that it is for (a subrequest's as parent/name)."""
+    """allocation.devices.results[]: a device and its request (parent/name for a subrequest)."""
 
     request: str = ""
     driver: str = ""
@@ -285,7 +285,7 @@ class AllocatedDevices(ApiStruct, frozen=True):
 
 
 class Allocation(ApiStruct, frozen=True):
-    """status.allocation: the devices, and from which nodes they can be used (None: from all)."""
+    """status.allocation: the devices, and the nodes that can use them (None: all)."""
 
     devices: AllocatedDevices = AllocatedDevices()
     node_selector: NodeSelector | None = None
@@ -293,7 +293,7 @@ class Allocation(ApiStruct, frozen=True):
 
 
 class Consumer(ApiStruct, frozen=True):
-    """status.reservedFor[]: who may use the claim."""
+    """status.reservedFor[]: a pod, or another object, that may use the claim."""
 
     api_group: str = ""
     resource: str = ""
@@ -311,7 +311,7 @@ class DeviceCondition(ApiStruct, frozen=True):
 
 
 class DeviceStatus(ApiStruct, frozen=True):
-    """status.devices[]: what a driver says of an allocated device."""
+    """status.devices[]: the status that a driver reports for an allocated device."""
 
     driver: str = ""
     pool: str = ""
@@ -335,19 +335,19 @@ class ResourceClaim(Namespaced, frozen=True, tag_field="kind", tag="ResourceClai
     status: ResourceClaimStatus = ResourceClaimStatus()
 
     def reserved_by(self, uid: str) -> bool:
-        """Whether this pod is among those that it is reserved for."""
+        """Whether the claim is reserved for the pod with this uid."""
         return any(consumer.uid == uid for consumer in self.status.reserved_for)
 
 
 class ResourceClaimTemplateSpec(ApiStruct, frozen=True):
-    """What the claims made from a template are."""
+    """spec of a template: metadata and spec of its claims."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ResourceClaimSpec = ResourceClaimSpec()
 
 
 class ResourceClaimTemplate(Namespaced, frozen=True, tag_field="kind", tag="ResourceClaimTemplate"):
-    """resource.k8s.io/v1 ResourceClaimTemplate: read from manifests only, a live cluster's controller reads its own."""
+    """resource.k8s.io/v1 ResourceClaimTemplate, for manifests only: in a cluster a controller creates the claims."""
 
     api_version: str = API_VERSION
     spec: ResourceClaimTemplateSpec = ResourceClaimTemplateSpec()
@@ -355,4 +355,4 @@ class ResourceClaimTemplate(Namespaced, frozen=True, tag_field="kind", tag="Reso
 
 DeviceObject = DeviceClass | ResourceSlice | ResourceClaim
 DEVICE_KINDS: tuple[type[DeviceObject], ...] = (DeviceClass, ResourceSlice, ResourceClaim)
-"""In the order in which they are listed."""
+"""In the order in which the scheduler lists them."""

@@ -1,4 +1,4 @@
-"""The condition of a pod that the scheduler evicts."""
+"""Condition DisruptionTarget, which the scheduler sets on the pods that it evicts."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Final
 from session_scheduler.model.objects import Pod
 
 DISRUPTION_TARGET: Final = "DisruptionTarget"
-"""The condition's type."""
+"""The type of the condition."""
 PREEMPTED: Final = "PreemptionByScheduler"
-"""The reason where the pod makes room for one of higher priority: kube-scheduler's own."""
+"""The reason for a preempted pod, as in kube-scheduler."""
 MOVED: Final = "ConsolidationByScheduler"
-"""The reason where the pod is to run elsewhere, so that another fits."""
+"""The reason for a pod that consolidation moves to another node."""
 
 
 def is_disrupted(pod: Pod, reason: str) -> bool:
-    """Whether the pod's condition says that it is evicted for this reason."""
+    """Whether the pod has the condition with this reason."""
     found = (one for one in pod.status.conditions if one.type == DISRUPTION_TARGET and one.status == "True")
     return any(one.reason == reason for one in found)

@@ -1,6 +1,7 @@
-"""Changes of the cluster as plugins are asked about them: can this help a pod that I refused?
+"""Cluster events, which the queueing hints of plugins evaluate: can this change make a rejected pod schedulable?
 
-Names and meaning: kube-scheduler's framework.ClusterEvent and ClusterEventWithHint, Kubernetes 1.36.
+The event handlers create them; the scheduling queue passes them to the hints. Names and meanings: kube-scheduler's
+framework.ClusterEvent and ClusterEventWithHint, Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -22,29 +23,29 @@ if TYPE_CHECKING:
 
 
 class ActionType(IntFlag):
-    """What happened to an object. `UPDATE` is any change of one that stays; the others narrow it down."""
+    """What happened to an object. `UPDATE` stands for all the `UPDATE_…` actions together."""
 
     ADD = 1 << 0
-    """It was created; a pod also when it is bound, for it counts on its node from then on."""
+    """The object was created, or a pod was bound: it counts on its node from then on."""
     DELETE = 1 << 1
-    """It was deleted; a pod also when it has ended, or when a bind of it came to nothing."""
+    """The object was deleted; or a pod finished, or its bind failed."""
     UPDATE_NODE_ALLOCATABLE = 1 << 2
     UPDATE_NODE_LABEL = 1 << 3
     UPDATE_NODE_TAINT = 1 << 4
-    """Its taints, or that it takes pods again (`spec.unschedulable`)."""
+    """Its taints changed, or it was uncordoned (`spec.unschedulable`)."""
     UPDATE_NODE_CONDITION = 1 << 5
     UPDATE_NODE_ANNOTATION = 1 << 6
     UPDATE_NODE_DECLARED_FEATURE = 1 << 7
     UPDATE_POD_LABEL = 1 << 8
     UPDATE_POD_SCALE_DOWN = 1 << 9
-    """It requests less of something."""
+    """The pod requests less of some resource."""
     UPDATE_POD_TOLERATION = 1 << 10
     UPDATE_POD_SCHEDULING_GATES_ELIMINATED = 1 << 11
     UPDATE_POD_GENERATED_RESOURCE_CLAIM = 1 << 12
     UPDATE_POD_ENDING = 1 << 13
-    """Its deletion has begun: it counts no more where pods are spread. kube-scheduler has no such."""
+    """The pod's deletion has begun: topology spread no longer counts it. kube-scheduler has no such action."""
     UPDATE_OTHER = 1 << 14
-    """Of another kind, or anything else that a plugin may read of a pod or node."""
+    """An object of another kind changed, or another field of a pod or node that a plugin may read."""
     UPDATE = ((1 << 15) - 1) & ~0b11
     ALL = (1 << 15) - 1
 
@@ -52,12 +53,12 @@ class ActionType(IntFlag):
 Objects = Callable[[type[Any]], Mapping[str, Any]]
 
 
-def _none(_: type[Any]) -> Mapping[str, Any]:
+def _no_objects(_: type[Any]) -> Mapping[str, Any]:
     return {}
 
 
 class ClusterEvent:
-    """One change. `old` is None where the object is new, `new` where it is gone; both are as the cluster had them."""
+    """One change of an object. `old` is None if the object is new, `new` is None if it is gone."""
 
     __slots__ = (
         "_after", "_amounts", "_before", "action", "new", "new_class", "objects", "old", "old_class", "own", "resource",
@@ -76,7 +77,7 @@ class ClusterEvent:
         new_class: TaskClass | None = None,
         view: ClusterView | None = None,
         terms: TermTable | None = None,
-        objects: Objects = _none,
+        objects: Objects = _no_objects,
     ) -> None:
         self.resource = resource
         self.action = int(action)
@@ -84,42 +85,42 @@ class ClusterEvent:
         self.old = old
         self.new = new
         self.own = own
-        """Whether the object is the refused pod itself. Other events of pods are of those that have a node."""
+        """Whether the object is the rejected pod itself. All other pod events are about assigned pods."""
         self.old_class = old_class
-        """Of a pod: its class before, with requests, ports, volumes and terms."""
+        """For a pod: its class before the change, with requests, ports, volumes and terms."""
         self.new_class = new_class
         self.view = view
-        """Namespaces, services and controllers as they are after the change."""
+        """Namespaces, services and controllers after the change."""
         self.terms = terms
-        """The affinity and anti-affinity between pods that any class holds."""
+        """The inter-pod affinity and anti-affinity terms of all classes."""
         self.objects = objects
-        """As `Session.objects`, as they are after the change."""
+        """As `Session.objects`, after the change."""
         self._before: NodeView | None = None
         self._after: NodeView | None = None
         self._amounts: tuple[dict[str, int], dict[str, int]] | None = None
 
     def amounts(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Of a node: what it offered before, and after, cpu in millicores; nothing where it was not there."""
+        """For a node: its allocatable amounts before and after, cpu in millicores; empty if it did not exist."""
         if self._amounts is None:
             self._amounts = _amounts(self.old), _amounts(self.new)
         return self._amounts
 
     @property
     def before(self) -> NodeView:
-        """Of a node: a view of one row, the node as it was; without a row where it was not there."""
+        """For a node: a view with one row, the node before the change; without rows if it did not exist."""
         if self._before is None:
             self._before = _view(self.old)
         return self._before
 
     @property
     def after(self) -> NodeView:
-        """Of a node: a view of one row, the node as it is; without a row where it is gone."""
+        """For a node: a view with one row, the node after the change; without rows if it is gone."""
         if self._after is None:
             self._after = _view(self.new)
         return self._after
 
     def label(self, actions: int) -> str:
-        """The event's name in metrics, by the first of these actions that it is: NodeAdd, AssignedPodDelete."""
+        """The event's name in metrics, from the first of these actions that it has: NodeAdd, AssignedPodDelete."""
         matched = self.action & actions
         action = ActionType(matched & -matched)
         words = "".join(word.capitalize() for word in (action.name or "").split("_"))
@@ -137,21 +138,21 @@ def _amounts(node: Node | None) -> dict[str, int]:
 def _view(node: Node | None) -> NodeView:
     table = NodeTable(capacity=1)
     if node is not None:
-        with suppress(QuantityError):  # such a node counts for nothing
+        with suppress(QuantityError):  # an invalid node offers nothing
             table.put(node)
     return table.all_rows()
 
 
 QueueingHint = Callable[["TaskClass", ClusterEvent], bool]
-"""Whether a class of pods that the plugin refused may fit after the event. Called between sessions, for each class."""
+"""Whether a class that the plugin rejected may fit after the event. The queue calls it between sessions, per class."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterEventWithHint:
-    """Events that can help pods which a plugin refused.
+    """Events that can make the pods schedulable which a plugin rejected.
 
-    `resource` is the kind: Node, Pod, or another one that is watched; None stands for all. Without a `hint` every such
-    event requeues them. A hint that fails is taken to say yes.
+    `resource` is the kind: Node, Pod or any other watched kind; None stands for all. Without a `hint` every such event
+    requeues the pods. A hint that fails counts as True.
     """
 
     resource: type[KubeObject] | None
@@ -160,4 +161,4 @@ class ClusterEventWithHint:
 
 
 EVERY_EVENT = (ClusterEventWithHint(None),)
-"""What a plugin waits for that does not say."""
+"""The events of a plugin that registers none."""

@@ -1,6 +1,7 @@
-"""Checks of fields that many kinds share: names, labels, selectors, quantities. Source: apimachinery's validation.
+"""Validation of fields that many kinds share: names, labels, selectors, quantities. Source: apimachinery's validation.
 
-Each raises FieldError, which names the field; whoever knows file and object makes a ManifestError of it.
+Each check raises FieldError, which names the field. The reader of manifests adds the file and the object, as
+ManifestError.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from session_scheduler.model.times import parsed_time
 from session_scheduler.model.type_errors import explain_type_error
 
 ANNOTATIONS_LIMIT = 262_144
-"""Bytes that keys and values of all annotations of an object may take together."""
+"""The most bytes that the keys and values of all annotations of an object may have in total."""
 
 _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _DNS_LABEL = re.compile(_LABEL)
@@ -35,7 +36,7 @@ _NODE_OPERATORS = (*_LABEL_OPERATORS, "Gt", "Lt")
 
 
 class FieldError(ValueError):
-    """A field's value is wrong. `field` is its path, `problem` what is wrong and what to do."""
+    """A field has an invalid value. `field` is its path, `problem` the error and a remedy."""
 
     def __init__(self, field: str, problem: str) -> None:
         self.field = field
@@ -48,19 +49,19 @@ class FieldError(ValueError):
 
 @lru_cache(maxsize=65536)
 def is_dns_label(text: str) -> bool:
-    """Whether the text is an RFC 1123 label, as a namespace's name is."""
+    """Whether the text is an RFC 1123 label, as for names of namespaces."""
     return _DNS_LABEL.fullmatch(text) is not None
 
 
 @lru_cache(maxsize=65536)
 def is_dns_subdomain(text: str) -> bool:
-    """Whether the text is an RFC 1123 subdomain, as most objects' names are."""
+    """Whether the text is an RFC 1123 subdomain, as for names of most objects."""
     return len(text) <= 253 and _DNS_SUBDOMAIN.fullmatch(text) is not None
 
 
 @lru_cache(maxsize=65536)
 def is_qualified_name(text: str) -> bool:
-    """Whether the text is a key of labels and annotations: an optional DNS prefix and `/`, then up to 63 characters."""
+    """Whether the text is a valid label or annotation key: an optional DNS prefix and `/`, then up to 63 characters."""
     prefix, slash, name = text.rpartition("/")
     if slash and not is_dns_subdomain(prefix):
         return False
@@ -69,58 +70,58 @@ def is_qualified_name(text: str) -> bool:
 
 @lru_cache(maxsize=65536)
 def is_label_value(text: str) -> bool:
-    """Whether the text may be a label's value: empty, or up to 63 characters."""
+    """Whether the text is a valid label value: empty, or up to 63 characters."""
     return not text or _QUALIFIED_PART.fullmatch(text) is not None
 
 
 def at(where: str, key: str) -> str:
-    """The path of a mapping's entry: `where.key`, or `where[key]` where the key has dots of its own."""
+    """The path of a mapping's entry: `where.key`, or `where[key]` if the key contains dots or slashes."""
     return f"{where}[{key}]" if "." in key or "/" in key else f"{where}.{key}"
 
 
 def check_name(text: str, where: str) -> None:
-    """Raises FieldError unless the text can be an object's name."""
+    """Raises FieldError unless the text is a valid object name."""
     if not is_dns_subdomain(text):
-        raise FieldError(where, f"{text!r} is no name: use up to 253 lower-case letters, digits, '-' and '.'")
+        raise FieldError(where, f"{text!r} is not a valid name: use up to 253 lower-case letters, digits, '-' and '.'")
 
 
 def check_key(key: str, where: str) -> None:
-    """Raises FieldError unless the text can be a key of a label, annotation, taint or selector."""
+    """Raises FieldError unless the text is a valid key of a label, annotation, taint or selector."""
     if not is_qualified_name(key):
-        raise FieldError(where, f"{key!r} is no key: write name or prefix/name, the name of up to 63 letters, digits, "
-                         "'-', '_' and '.'")  # fmt: skip
+        raise FieldError(where, f"{key!r} is not a valid key: write name or prefix/name, with a name of up to 63 "
+                         "letters, digits, '-', '_' and '.'")  # fmt: skip
 
 
 def check_value(value: str, where: str) -> None:
-    """Raises FieldError unless the text can be a label's value."""
+    """Raises FieldError unless the text is a valid label value."""
     if not is_label_value(value):
-        raise FieldError(where, f"{value!r} is no label value: use up to 63 letters, digits, '-', '_' and '.'")
+        raise FieldError(where, f"{value!r} is not a valid label value: use up to 63 letters, digits, '-', '_' and '.'")
 
 
 def check_labels(labels: Mapping[str, str], where: str) -> None:
-    """Raises FieldError for the first key or value that no label may have."""
+    """Raises FieldError for the first invalid label key or value."""
     for key, value in labels.items():
         check_key(key, at(where, key))
         check_value(value, at(where, key))
 
 
 def check_annotations(annotations: Mapping[str, str], where: str) -> None:
-    """Raises FieldError for the first bad key, or where all of them together are too large."""
+    """Raises FieldError for the first invalid key, or if the annotations are too large in total."""
     for key in annotations:
-        if not is_qualified_name(key.lower()):  # the prefix of an annotation may have capitals, a label's may not
+        if not is_qualified_name(key.lower()):  # unlike a label's, the prefix of an annotation may have capitals
             check_key(key, at(where, key))
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if size > ANNOTATIONS_LIMIT:
-        raise FieldError(where, f"are {size} bytes together, more than {ANNOTATIONS_LIMIT}: shorten them")
+        raise FieldError(where, f"have {size} bytes in total, more than {ANNOTATIONS_LIMIT}: shorten them")
 
 
 def check_metadata(metadata: ObjectMeta, where: str = "metadata") -> None:
-    """Raises FieldError for a wrong name, namespace, label or annotation."""
+    """Raises FieldError for an invalid name, namespace, label, annotation or time."""
     if metadata.name:
         check_name(metadata.name, f"{where}.name")
     if metadata.namespace and not is_dns_label(metadata.namespace):
-        raise FieldError(f"{where}.namespace", f"{metadata.namespace!r} is no namespace: use up to 63 lower-case "
-                         "letters, digits and '-'")  # fmt: skip
+        raise FieldError(f"{where}.namespace", f"{metadata.namespace!r} is not a valid namespace: use up to 63 "
+                         "lower-case letters, digits and '-'")  # fmt: skip
     check_labels(metadata.labels, f"{where}.labels")
     check_annotations(metadata.annotations, f"{where}.annotations")
     check_time(metadata.creation_timestamp, f"{where}.creationTimestamp")
@@ -131,9 +132,9 @@ def check_metadata(metadata: ObjectMeta, where: str = "metadata") -> None:
 
 
 def check_time(text: str | None, where: str) -> None:
-    """Raises FieldError unless the text is a time as the API server writes it, or absent."""
+    """Raises FieldError unless the text is a valid RFC 3339 time, or absent."""
     if text is not None and parsed_time(text) is None:
-        raise FieldError(where, f"{text!r} is no time: write it as 2026-01-31T12:00:00Z")
+        raise FieldError(where, f"{text!r} is not a valid time: write it in RFC 3339, such as 2026-01-31T12:00:00Z")
 
 
 # ------------------------------------------------------------------ selectors
@@ -143,28 +144,28 @@ def _check_requirement(requirement: LabelSelectorRequirement, operators: Iterabl
     check_key(requirement.key, f"{where}.key")
     operator, values = requirement.operator, requirement.values
     if operator not in operators:
-        raise FieldError(f"{where}.operator", f"{operator!r} is no operator: use {', '.join(operators)}")
+        raise FieldError(f"{where}.operator", f"{operator!r} is not a valid operator: use {', '.join(operators)}")
     if operator in ("In", "NotIn") and not values:
         raise FieldError(f"{where}.values", f"is empty: {operator} needs at least one value")
     if operator in ("Exists", "DoesNotExist") and values:
         raise FieldError(f"{where}.values", f"{operator} takes no values: remove them")
     if operator in ("Gt", "Lt"):
         if len(values) != 1 or re.fullmatch(r"[+-]?\d{1,19}", values[0]) is None:
-            raise FieldError(f"{where}.values", f'{operator} takes one whole number, as ["8"], not {list(values)}')
+            raise FieldError(f"{where}.values", f'{operator} takes one integer, such as ["8"], not {list(values)}')
         return
     for number, value in enumerate(values):
         check_value(value, f"{where}.values[{number}]")
 
 
 def check_label_selector(selector: LabelSelector, where: str) -> None:
-    """Raises FieldError for a wrong key, value or operator of a label selector."""
+    """Raises FieldError for an invalid key, value or operator of a label selector."""
     check_labels(selector.match_labels, f"{where}.matchLabels")
     for number, requirement in enumerate(selector.match_expressions):
         _check_requirement(requirement, _LABEL_OPERATORS, f"{where}.matchExpressions[{number}]")
 
 
 def raw_label_selector(raw: Any, where: str) -> LabelSelector:
-    """The label selector in plain values, checked. Raises FieldError."""
+    """The label selector decoded from plain values, and validated. Raises FieldError."""
     try:
         selector = msgspec.convert(raw, LabelSelector)
     except msgspec.ValidationError as error:
@@ -175,14 +176,14 @@ def raw_label_selector(raw: Any, where: str) -> LabelSelector:
 
 
 def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
-    """Whether a label selector selects these labels; an empty one selects all."""
+    """Whether a label selector matches these labels; an empty one matches all."""
     return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
         requirement_holds(requirement, labels) for requirement in selector.match_expressions
     )
 
 
 def requirement_holds(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
-    """Whether the labels satisfy one expression of a (checked) label or node selector."""
+    """Whether the labels satisfy one validated expression of a label or node selector."""
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":
@@ -200,15 +201,15 @@ def requirement_holds(requirement: LabelSelectorRequirement, labels: Mapping[str
 
 
 def check_node_selector_term(term: NodeSelectorTerm, where: str) -> None:
-    """Raises FieldError for a wrong expression of a node selector's term; fields are metadata.name only."""
+    """Raises FieldError for an invalid expression in a node selector term. The only valid field is metadata.name."""
     for number, requirement in enumerate(term.match_expressions):
         _check_requirement(requirement, _NODE_OPERATORS, f"{where}.matchExpressions[{number}]")
     for number, requirement in enumerate(term.match_fields):
         field = f"{where}.matchFields[{number}]"
         if requirement.key != "metadata.name":
-            raise FieldError(f"{field}.key", f"{requirement.key!r} is no field of a node: only metadata.name is")
+            raise FieldError(f"{field}.key", f"{requirement.key!r} is not a valid field: use metadata.name")
         if requirement.operator not in ("In", "NotIn") or len(requirement.values) != 1:
-            raise FieldError(field, "needs the operator In or NotIn and one value")
+            raise FieldError(field, "needs the operator In or NotIn, and exactly one value")
 
 
 # ------------------------------------------------------------------ quantities
@@ -223,12 +224,12 @@ def _quantity_problem(name: str, quantity: Quantity) -> str | None:
     if amount < 0:
         return f"{quantity!r} is negative: write 0 or more"
     if "/" in name and not name.startswith("kubernetes.io/") and amount % 1000:
-        return f"{quantity!r} is not whole: an extended resource is counted in whole units"
+        return f"{quantity!r} is not an integer: extended resources come in whole units"
     return None
 
 
 def check_quantities(quantities: Mapping[str, Quantity], where: str) -> None:
-    """Raises FieldError for the first quantity that cannot be read, is negative, or is not whole where it must be."""
+    """Raises FieldError for the first quantity that is invalid or negative, or not an integer where it must be one."""
     for name, quantity in quantities.items():
         problem = _quantity_problem(name, quantity)
         if problem is not None:

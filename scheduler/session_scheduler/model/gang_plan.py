@@ -1,7 +1,8 @@
-"""Gang plans: where each pod of a gang goes and what it holds there, as an annotation of its PodGroup has it.
+"""Gang plan: the annotation of a PodGroup that records each pod's node, and what plugins reserved for it there.
 
-A plan records names only (nodes, device paths, indices), which outlive a restart. One that is too large for an
-annotation lies in a ConfigMap that is named by the attempt. `binding.plan_store` writes and replaces plans.
+The scheduler writes it before it binds a gang, so that another replica can finish the bind. A plan contains only names
+that outlive a restart (nodes, device paths, indices). If it is too large for an annotation, its pods go to a ConfigMap
+named after the attempt. `binding.plan_store` writes and replaces plans.
 """
 
 from __future__ import annotations
@@ -22,51 +23,51 @@ from session_scheduler.model.objects import PodGroup
 PLAN_ANNOTATION = "fluence.flux-framework.org/plan"
 """On a PodGroup: its plan."""
 ATTEMPT_ANNOTATION = "fluence.flux-framework.org/attempt"
-"""On a pod: the plan that it was bound by; or, while it is not bound, anything new that moves its resourceVersion."""
+"""On a bound pod: the attempt that bound it. On an unbound pod: any new value, which changes its resourceVersion."""
 ANNOTATION_LIMIT = 200 * 1024
-"""Bytes of a plan on its PodGroup, with what else is there; all annotations of an object may have 256 KiB."""
+"""The most bytes of a PodGroup's annotations with the plan; the API server allows 256 KiB."""
 _LARGEST = 16 * 1024 * 1024
-"""Bytes of an unpacked plan: what others wrote into one is not to fill the memory."""
-_MOST_PACKED = 100
-"""Bytes of a plan, beyond the first 64 KiB, that are packed into one at most."""
+"""The most bytes of an unpacked plan, so that a plan by another writer cannot exhaust the memory."""
+_MAX_RATIO = 100
+"""The highest compression ratio of a plan, beyond its first 64 KiB."""
 _SMALL = 64 * 1024
 _ATTEMPT = re.compile(r"[0-9A-Za-z-]{1,63}")
-"""What an attempt is called: it becomes a pod's annotation and part of a ConfigMap's name, whoever wrote it."""
+"""A valid attempt: it becomes the value of a pod's annotation, and part of a ConfigMap's name."""
 _UNREADABLE = (msgspec.DecodeError, RecursionError)
-"""What decoding ends in where a text is not what it should be; the second where it nests too deep."""
+"""The errors of decoding an invalid text; RecursionError if it is nested too deeply."""
 
 
 class PlanError(FluenceError):
-    """What stands where a plan should be is none."""
+    """The plan cannot be read, or is too large to write."""
 
 
 class NeedsConfigMap(PlanError):  # noqa: N818 (a state)
-    """The plan lies in a ConfigMap, which is to be read first."""
+    """The plan is in a ConfigMap, which the caller must read first."""
 
 
 def new_attempt() -> str:
-    """A name for an attempt that is given only once."""
+    """A unique name for an attempt."""
     return str(uuid.uuid4())
 
 
 class PlannedPod(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One pod of a plan: its node, and what each plugin holds for it there. Make one with `of`."""
+    """One pod of a plan: its node, and what each plugin reserved for it there. Create it with `of`."""
 
     name: str
     node: str
     plugins: msgspec.Raw = msgspec.Raw(b"{}")
-    """As it is written: what others may have written there is decoded only for a pod that is to be bound by it."""
+    """Encoded JSON, possibly by another writer: decoded only for a pod that the plan binds."""
     bound: bool = False
-    """Whether it was bound already when the plan was made: by another one."""
+    """Whether another plan had bound the pod before this plan was made."""
 
     @classmethod
     def of(cls, name: str, node: str, plugins: Mapping[str, Any], *, bound: bool = False) -> PlannedPod:
-        """`plugins`: what each of them holds for the pod, as JSON values."""
+        """`plugins`: by plugin, what it reserved for the pod, as JSON values."""
         return cls(name, node, msgspec.Raw(msgspec.json.encode(plugins, order="sorted")), bound)
 
     @property
     def holds(self) -> dict[str, Any]:
-        """What each plugin holds for the pod; nothing where that cannot be read."""
+        """By plugin: what it reserved for the pod; empty if that cannot be decoded."""
         try:
             return msgspec.json.decode(self.plugins, type=dict[str, Any])
         except _UNREADABLE:
@@ -81,10 +82,13 @@ class GangPlan(msgspec.Struct, frozen=True):
     pods: dict[str, PlannedPod]
     state: Literal["active", "abort"] = "active"
     gone: int = 0
-    """How many more pods it has, of which `of_interest` knows nothing."""
+    """How many pods `of_interest` has left out."""
 
     def of_interest(self, uids: Container[str], names: Container[str], spare: int) -> GangPlan:
-        """The plan with its pods that are known by uid or name, and so many others: no more is kept of a found one."""
+        """The plan with only the pods that have one of these uids or names, and up to `spare` others.
+
+        Anyone who can create a PodGroup can write a plan; this bounds what the scheduler keeps of it.
+        """
         kept: dict[str, PlannedPod] = {}
         for uid, pod in self.pods.items():
             known = uid in uids or pod.name in names
@@ -95,7 +99,7 @@ class GangPlan(msgspec.Struct, frozen=True):
 
 
 class WrittenPlan(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The annotation: what people may want to see as it is, and the pods packed, here or in a ConfigMap."""
+    """The annotation: a few readable fields, and the pods packed, here or in a ConfigMap."""
 
     attempt: str
     holder: str = ""
@@ -105,37 +109,38 @@ class WrittenPlan(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
 
 def written_plan(pod_group: PodGroup) -> WrittenPlan | None:
-    """The plan's annotation, None without one. Raises PlanError."""
+    """The parsed plan annotation; None without one. Raises PlanError."""
     text = pod_group.metadata.annotations.get(PLAN_ANNOTATION)
     if text is None:
         return None
     try:
         return parsed_plan(text)
     except ValueError as error:
-        raise PlanError(f"PodGroup {pod_group.key}: annotation {PLAN_ANNOTATION} is no plan: {error}") from None
+        message = f"PodGroup {pod_group.key}: annotation {PLAN_ANNOTATION} is not a valid plan: {error}"
+        raise PlanError(message) from None
 
 
 def parsed_plan(text: str) -> WrittenPlan:
-    """The annotation, read. Raises ValueError, also where it names what is not a plan's: others may write it."""
+    """Parse the annotation. Raises ValueError, also for an attempt or ConfigMap name that Fluence never writes."""
     try:
         written = msgspec.json.decode(text, type=WrittenPlan)
     except _UNREADABLE as error:
         raise ValueError(str(error)) from None
     if not _ATTEMPT.fullmatch(written.attempt):
-        raise ValueError("its attempt is none")
+        raise ValueError("attempt is not a valid name")
     if written.config_map not in ("", config_map_name(written.attempt)):
-        raise ValueError("its ConfigMap is not its own")
+        raise ValueError("configMap does not match attempt")
     return written
 
 
 def attempt_of(pod_group: PodGroup) -> str:
-    """The attempt of the plan that a PodGroup shows; empty without one, or where it is unreadable."""
+    """The attempt of the plan on a PodGroup; empty if there is no plan, or it is unreadable."""
     written = _readable(pod_group)
     return written.attempt if written is not None else ""
 
 
 def is_active(pod_group: PodGroup, attempt: str) -> bool:
-    """Whether a PodGroup shows this attempt, not being aborted."""
+    """Whether the plan on a PodGroup is of this attempt, and not aborted."""
     written = _readable(pod_group)
     return written is not None and written.attempt == attempt and written.state == "active"
 
@@ -148,27 +153,27 @@ def _readable(pod_group: PodGroup) -> WrittenPlan | None:
 
 
 def plan_here(pod_group: PodGroup) -> GangPlan | None:
-    """The plan on a PodGroup, None without one. Raises PlanError, `NeedsConfigMap` where it lies elsewhere."""
+    """The plan on a PodGroup; None without one. Raises PlanError; NeedsConfigMap if the plan is in a ConfigMap."""
     written = written_plan(pod_group)
     if written is None:
         return None
     if written.config_map:
-        raise NeedsConfigMap(f"PodGroup {pod_group.key}: its plan lies in ConfigMap {written.config_map}")
+        raise NeedsConfigMap(f"PodGroup {pod_group.key}: its plan is in ConfigMap {written.config_map}")
     return unpacked_plan(pod_group, written, written.pods)
 
 
 def config_map_of(pod_group: PodGroup) -> str:
-    """The name of the ConfigMap, in its namespace, in which a PodGroup's plan lies; empty where it lies in none."""
+    """The name of the ConfigMap with a PodGroup's plan, in the same namespace; empty if there is none."""
     return config_map_in(pod_group.metadata.annotations.get(PLAN_ANNOTATION))
 
 
 def config_map_name(attempt: str) -> str:
-    """What the ConfigMap of an attempt's plan is called."""
+    """The name of the ConfigMap for an attempt's plan."""
     return f"fluence-plan-{attempt}"
 
 
 def config_map_in(text: str | None) -> str:
-    """As `config_map_of`, of an annotation's text."""
+    """As `config_map_of`, from the annotation's text."""
     try:
         return parsed_plan(text).config_map if text is not None else ""
     except ValueError:
@@ -176,20 +181,21 @@ def config_map_in(text: str | None) -> str:
 
 
 def packed_pods(plan: GangPlan) -> str:
-    """The plan's pods, packed. Raises PlanError where they are so many that `unpacked_plan` would refuse them."""
+    """The plan's pods, packed. Raises PlanError if they are more than `unpacked_plan` accepts."""
     pods = msgspec.json.encode(plan.pods, order="sorted")
     binary = zlib.compress(pods, 1)
-    if len(pods) > _most_unpacked(binary):
-        raise PlanError(f"a plan of {len(plan.pods)} pods has {len(pods)} bytes, more than a plan may have")
+    limit = _most_unpacked(binary)
+    if len(pods) > limit:
+        raise PlanError(f"the plan of {len(plan.pods)} pods has {len(pods)} bytes, more than {limit}")
     return base64.b64encode(binary).decode()
 
 
 def _most_unpacked(binary: bytes) -> int:
-    return min(_LARGEST, _SMALL + _MOST_PACKED * len(binary))
+    return min(_LARGEST, _SMALL + _MAX_RATIO * len(binary))
 
 
 def unpacked_plan(pod_group: PodGroup, written: WrittenPlan, packed: str) -> GangPlan:
-    """The plan of an annotation with its pods. Raises PlanError."""
+    """The plan of an annotation, with its pods from `packed`. Raises PlanError."""
     try:
         binary = base64.b64decode(packed, validate=True)
         limit = _most_unpacked(binary)

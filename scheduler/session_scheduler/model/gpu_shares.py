@@ -1,8 +1,8 @@
-"""Parts of GPUs: what a pod's annotations ask for, which GPUs it was given, and the counters that hold both.
+"""GPU shares: the part of a GPU that a pod requests by annotation, the GPUs that it gets, and the counters for both.
 
-A pod asks for a fraction of a GPU, or for some of its memory, of one or several GPUs of one node. A GPU is full when
-the fractions and what the memory is of all of it come to one: in integers, thousandths · memory + MiB · 1000 are never
-more than 1000 · memory.
+A pod requests a fraction of a GPU, or an amount of its memory, on one or several GPUs of one node. A GPU is full when
+its fractions and its parts of the memory add up to 1. To compare integers only, both are scaled: the sum of
+thousandths · memory and MiB · 1000 never exceeds 1000 · memory.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from session_scheduler.model.quantity import parse_quantity
 __all__ = ["GPU", "GPU_FRACTION", "GPU_MEMORY"]
 
 GPU_FRACTION: Final = "fluence.flux-framework.org/gpu-fraction"
-"""Which part of one GPU the pod asks for."""
+"""The fraction of a GPU that the pod requests."""
 GPU_MEMORY: Final = "fluence.flux-framework.org/gpu-memory"
-"""How much memory of one GPU the pod asks for."""
+"""The amount of a GPU's memory that the pod requests."""
 GPU_COUNT: Final = "fluence.flux-framework.org/gpu-count"
 GPU: Final = "fluence.flux-framework.org/gpu"
-"""Which GPUs of its node the pod was given: their indices, ascending, comma separated. Only the scheduler writes it."""
+"""The GPUs of its node that the pod got: their indices, ascending, comma-separated. Only the scheduler writes it."""
 WHOLE: Final = 1000
-"""The thousandths of a GPU."""
+"""A whole GPU, in thousandths."""
 MOST_GPUS: Final = 64
-"""Of one node are shared; of what it has beyond, none."""
+"""The most GPUs of a node that pods can share."""
 LARGEST_MIB: Final = 2**30
-"""More than any GPU has, by far: sums of it stay within 64 bits."""
+"""An upper bound of a GPU's memory, far above real ones, so that sums fit 64 bits."""
 EVERY: Final = -1
-"""In place of an index: a pod uses some GPU of the node, and it is not known which."""
+"""Index of an unknown GPU of the node."""
 MEMORY_SUFFIX: Final = ".memory"
-"""Behind a resource's name it is the label that says how many MiB one GPU has, as NVIDIA's feature discovery does."""
+"""Suffix of a resource's name, for the node label with the MiB of one GPU, as NVIDIA's feature discovery sets it."""
 SHARERS: Final = "gpu sharers"
-"""Counter: the pods on a row that ask for a part of a GPU, with those that are to come."""
+"""Counter key: the pods on a row that request a part of a GPU, nominated pods included."""
 GIVEN: Final = "gpu sharers with gpus"
-"""Counter: those of them of which it is known which GPUs they use."""
+"""Counter key: the pods on a row that request a part of a GPU, and whose GPUs are known."""
 
 _FRACTION: Final = re.compile(r"0\.([0-9]{1,3})")
 _MIB: Final = re.compile(r"[0-9]{1,10}")
@@ -49,72 +49,71 @@ _SHOWN: Final = 32
 
 
 class ShareError(FluenceError):
-    """What a pod's annotations ask of GPUs is nothing that there is; the text names the annotation and the remedy."""
+    """A GPU annotation of a pod is invalid; the text names the annotation and a remedy."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Share:
-    """What a pod asks for of each of `count` GPUs: thousandths, or MiB; the other one is 0. A key of counters, too."""
+    """What a pod requests of each of `count` GPUs: thousandths or MiB; the other one is 0. Also a counter key."""
 
     thousandths: int
     mib: int
     count: int = 1
 
     def units(self, memory: int) -> int:
-        """How much of a GPU with so many MiB it takes, of 1000 · memory."""
+        """The share of a GPU with `memory` MiB, in units of which the GPU has 1000 · memory."""
         return self.thousandths * memory + self.mib * WHOLE
 
     def __str__(self) -> str:
-        """As people write it: 0.5 of a GPU, 4096 MiB of each of 2 GPUs."""
+        """For messages: 0.5 of a GPU, 4096 MiB of each of 2 GPUs."""
         amount = f"{self.mib} MiB" if self.mib else f"{self.thousandths / WHOLE:g}"
         return f"{amount} of a GPU" if self.count == 1 else f"{amount} of each of {self.count} GPUs"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class GpuUse:
-    """Key of a counter: what is used of one GPU of a row, in thousandths or in MiB."""
+    """Counter key: the used part of one GPU on a row, in thousandths or in MiB."""
 
     gpu: int
-    """Its index, or EVERY."""
+    """The GPU's index, or EVERY."""
     in_mib: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Key of a counter: the pods on a row with this share of which it is known which GPUs they use."""
+    """Counter key: the pods on a row with this share whose GPUs are known."""
 
     share: Share
 
 
 def shares_gpus(metadata: ObjectMeta) -> bool:
-    """Whether a pod has any of the annotations that ask for a part of a GPU."""
+    """Whether a pod has an annotation that requests a part of a GPU."""
     annotations = metadata.annotations
     return GPU_FRACTION in annotations or GPU_MEMORY in annotations or GPU_COUNT in annotations
 
 
 def share_of(metadata: ObjectMeta) -> Share | None:
-    """What a pod asks for; None where it asks for no part of a GPU. Raises ShareError."""
+    """The share that a pod requests; None if it requests none. Raises ShareError."""
     if not shares_gpus(metadata):
         return None
     annotations = metadata.annotations
     fraction, memory = annotations.get(GPU_FRACTION), annotations.get(GPU_MEMORY)
     if fraction is not None and memory is not None:
-        raise ShareError(f"annotations {GPU_FRACTION} and {GPU_MEMORY}: only one of them can hold: remove the other")
+        raise ShareError(f"annotations {GPU_FRACTION} and {GPU_MEMORY} exclude each other: remove one of them")
     count = _count(annotations.get(GPU_COUNT))
     if fraction is not None:
         return Share(_thousandths(fraction), 0, count)
     if memory is not None:
         return Share(0, _mib(memory), count)
-    problem = "it says of how many GPUs, not how much"
-    raise ShareError(f"annotation {GPU_COUNT}: {problem}: add {GPU_FRACTION} or {GPU_MEMORY}")
+    raise ShareError(f"annotation {GPU_COUNT} needs a share of each GPU: add {GPU_FRACTION} or {GPU_MEMORY}")
 
 
 def _thousandths(text: str) -> int:
     match = _FRACTION.fullmatch(text)
     found = int(match[1].ljust(3, "0")) if match else 0
     if not found:
-        problem = "no fraction of a GPU: write more than 0 and less than 1, as 0.5 or 0.125"
-        raise _wrong(GPU_FRACTION, text, f"{problem}; for whole GPUs request them as a resource")
+        remedy = "write more than 0 and less than 1, such as 0.5 or 0.125; request whole GPUs as a resource"
+        raise _wrong(GPU_FRACTION, text, f"fraction of a GPU: {remedy}")
     return found
 
 
@@ -125,7 +124,8 @@ def _mib(text: str) -> int:
     elif _WITH_UNIT.fullmatch(text):
         found = -(-parse_quantity(text) // 2**20)
     if not 1 <= found <= LARGEST_MIB:
-        raise _wrong(GPU_MEMORY, text, "no memory of a GPU: write MiB, as 4096, or a quantity with its unit, as 4Gi")
+        remedy = "write MiB, such as 4096, or a quantity with a unit, such as 4Gi"
+        raise _wrong(GPU_MEMORY, text, f"amount of GPU memory: {remedy}")
     return found
 
 
@@ -134,19 +134,20 @@ def _count(text: str | None) -> int:
         return 1
     found = int(text) if _COUNT.fullmatch(text) else 0
     if not 1 <= found <= MOST_GPUS:
-        raise _wrong(GPU_COUNT, text, f"no number of GPUs: write a whole number from 1 to {MOST_GPUS}")
+        raise _wrong(GPU_COUNT, text, f"number of GPUs: write an integer from 1 to {MOST_GPUS}")
     return found
 
 
-def _wrong(annotation: str, text: str, problem: str) -> ShareError:
+def _wrong(annotation: str, text: str, wanted: str) -> ShareError:
     shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-    return ShareError(f"annotation {annotation}: {shown!r} is {problem}")
+    return ShareError(f"annotation {annotation}: {shown!r} is not a valid {wanted}")
 
 
 def queue_amounts(metadata: ObjectMeta) -> dict[str, int]:
-    """What a pod's share counts as where queues are held to limits: thousandths, or bytes, of all of its GPUs together.
+    """A pod's share as the limits of queues count it: thousandths, or bytes, of all its GPUs together.
 
-    Under the annotation's name, for what part of a GPU some memory is only its node decides. Nothing of what is wrong.
+    The key is the annotation's name: only a node determines which fraction an amount of memory is. Empty if the
+    annotations are invalid.
     """
     try:
         share = share_of(metadata)
@@ -159,16 +160,16 @@ def queue_amounts(metadata: ObjectMeta) -> dict[str, int]:
     return {GPU_FRACTION: share.thousandths * share.count}
 
 
-# ------------------------------------------------------------------ what was given
+# ------------------------------------------------------------------ allocated GPUs
 
 
 def written(gpus: Iterable[int]) -> str:
-    """The value of the annotation GPU."""
+    """The value of the annotation GPU for these indices."""
     return ",".join(map(str, sorted(gpus)))
 
 
 def given_to(metadata: ObjectMeta, share: Share) -> tuple[int, ...] | None:
-    """The GPUs that a bound pod says that it was given; None where it says nothing, or what cannot be."""
+    """The GPUs in a bound pod's annotation; None if it is missing or invalid."""
     text = metadata.annotations.get(GPU, "")
     if len(text) > 3 * MOST_GPUS or not _INDICES.fullmatch(text):
         return None
@@ -177,9 +178,9 @@ def given_to(metadata: ObjectMeta, share: Share) -> tuple[int, ...] | None:
 
 
 def counted(share: Share, gpus: Iterable[int] | None) -> dict[Hashable, int]:
-    """What a pod with this share adds to counters of its row beside its class; None: which GPUs it uses is not known.
+    """What a pod with this share adds to the counters of its row, in addition to its class's footprint.
 
-    Then it counts on each of them, so that none is given beyond what it has.
+    `gpus` is None if its GPUs are unknown. The pod then counts on each GPU of the node, so that none is overcommitted.
     """
     found: dict[Hashable, int] = {GIVEN: 1, Placed(share): 1}
     for gpu in (EVERY,) if gpus is None else gpus:
@@ -191,5 +192,5 @@ def counted(share: Share, gpus: Iterable[int] | None) -> dict[Hashable, int]:
 
 
 def gpus_of(counts: Mapping[Hashable, int]) -> tuple[int, ...]:
-    """The GPUs of what `counted` answered; EVERY alone where it is not known which."""
+    """The GPUs in the result of `counted`; EVERY alone if they are unknown."""
     return tuple(sorted({key.gpu for key in counts if isinstance(key, GpuUse)}))

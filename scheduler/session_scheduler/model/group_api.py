@@ -1,8 +1,8 @@
-"""The API of pod groups: one table a version, by which all that the core knows of a group is read and written.
+"""API versions of PodGroups: one table per version, which converts between its objects and the core's form.
 
-The core's own form is `PodGroup`, in the words of scheduling.k8s.io/v1alpha2. What another version says differently is
-translated where it is read, and back where it is written, so nothing else knows that there are versions: support for a
-further one is a further `GroupVersion` in `GROUP_VERSIONS`.
+The core's form is `PodGroup`, with the fields of scheduling.k8s.io/v1alpha2. The cluster client converts objects when
+it reads and writes them, so no other module depends on the version. To support another version, add a `GroupVersion`
+to `GROUP_VERSIONS`.
 Source: k8s.io/api scheduling/v1alpha2 (Kubernetes 1.36) and scheduling/v1beta1 (1.37), scheduler-plugins for
 scheduling.x-k8s.io/v1alpha1.
 """
@@ -21,12 +21,12 @@ from session_scheduler.model.objects import PodGroup, PodGroupSpec, PodGroupStat
 __all__ = ["COSCHEDULING", "V1ALPHA2"]
 
 SCHEDULED: Final = "PodGroupScheduled"
-"""The core's name of the condition that says whether a group is scheduled."""
+"""The type of the condition that reports whether a group is scheduled, in the core's form."""
 PLURAL: Final = "podgroups"
 
 
 class WirePodGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="kind", tag="PodGroup"):
-    """A PodGroup as a version says it, its spec and status not looked at yet."""
+    """A PodGroup of any version; its spec and status are not decoded yet."""
 
     api_version: str = ""
     metadata: ObjectMeta = ObjectMeta()
@@ -36,47 +36,47 @@ class WirePodGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", ta
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A field of the spec that a version says differently than the core."""
+    """A field of the spec that differs between a version and the core's form."""
 
     name: str
-    """What the core calls it, as the wire's names are written."""
+    """Its name in the core's form, in camel case."""
     read: Callable[[Any], Any]
     write: Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A feature gate of the API server without which it drops a field of PodGroups, and says nothing."""
+    """A feature gate of the API server. While it is off, the API server silently drops a field of PodGroups."""
 
     name: str
     field: str
-    """Of the spec, as the version calls it."""
+    """The field of the spec, by the version's name."""
     sample: Any
-    """A value that the field takes: with the gate on, a group that exists cannot be given it."""
+    """A valid value of the field. While the gate is on, the API server rejects setting it on an existing group."""
     without: str
-    """What is not done without it."""
+    """The effect of the disabled gate, for the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupVersion:
-    """One version of an API of pod groups."""
+    """One version of an API of PodGroups."""
 
     api_version: str
     condition: str | None = SCHEDULED
-    """What it calls the condition SCHEDULED; None where its groups have no conditions."""
+    """Its type of the condition SCHEDULED; None if its groups have no conditions."""
     spec: Mapping[str, Translation] = field(default_factory=dict)
-    """By its own name, what it says differently."""
+    """By the version's name: the fields that differ from the core's form."""
     gates: tuple[Gate, ...] = ()
     needs: str = ""
-    """What makes an API server serve it."""
+    """What enables it in an API server."""
 
     @property
     def plain(self) -> bool:
-        """Whether its objects are in the core's form as they are."""
+        """Whether its objects already have the core's form."""
         return not self.spec and self.condition in (None, SCHEDULED)
 
     def read(self, wire: WirePodGroup) -> PodGroup:
-        """The group in the core's form. Raises msgspec.ValidationError where it is none."""
+        """The group in the core's form. Raises msgspec.ValidationError if it is invalid."""
         spec = dict(self._read_field(name, value) for name, value in wire.spec.items())
         status = dict(wire.status)
         if status.get("conditions"):
@@ -97,7 +97,7 @@ class GroupVersion:
         return {**condition, "type": SCHEDULED} if named else condition
 
     def written(self, group: PodGroup) -> dict[str, Any]:
-        """The group as this version says it, without its status."""
+        """The group in this version's form, without status."""
         body: dict[str, Any] = msgspec.to_builtins(group)
         names = {translation.name: (name, translation) for name, translation in self.spec.items()}
         spec = {}
@@ -107,15 +107,15 @@ class GroupVersion:
         return {**body, "apiVersion": self.api_version, "spec": spec, "status": {}}
 
     def condition_type(self, type_: str) -> str:
-        """What it calls a type of condition."""
+        """The version's name of a condition type."""
         return self.condition if type_ == SCHEDULED and self.condition is not None else type_
 
 
-# ------------------------------------------------------------------ what versions say differently
+# ------------------------------------------------------------------ differences between versions
 
 
 def _read_mode(mode: Any) -> str | None:
-    """v1beta1 has an object of which one member is set: `single`, or `all`."""
+    """disruptionMode of v1beta1: an object with either `single` or `all` set."""
     if not isinstance(mode, dict):
         return None
     return "PodGroup" if mode.get("all") is not None else "Pod"
@@ -148,11 +148,11 @@ V1ALPHA2: Final = GroupVersion(
     "scheduling.k8s.io/v1alpha2",
     gates=(
         _TOPOLOGY,
-        Gate(  # not by disruptionMode, which has a default that the API server fills in whatever the gate says
+        Gate(  # not disruptionMode: the API server defaults it even while the gate is off
             "WorkloadAwarePreemption",
             "priorityClassName",
             "system-cluster-critical",
-            "groups have no priority, and no disruption mode",
+            "groups have no priority and no disruption mode",
         ),
         _CLAIMS,
     ),
@@ -177,9 +177,9 @@ COSCHEDULING: Final = GroupVersion(
 """The PodGroup of the coscheduling plugin."""
 
 GROUP_VERSIONS: Final = (V1BETA1, V1ALPHA2, COSCHEDULING)
-"""Of each API group the newest first: of those that an API server has, that one is used."""
+"""The newest version of each API group first: the scheduler uses the first one that the API server serves."""
 
 
 def version_of(api_version: str) -> GroupVersion | None:
-    """The table of an apiVersion; None for one that is not known."""
+    """The table of an apiVersion; None if it is unknown."""
     return next((version for version in GROUP_VERSIONS if version.api_version == api_version), None)

@@ -1,4 +1,4 @@
-"""The group that a pod belongs to, as its spec, its labels or a plugin say. The cache asks for each pod."""
+"""Group of a pod, by its spec, its labels or the hook `group_of`. The cache looks it up for each pod."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ COSCHEDULING_API = "scheduling.x-k8s.io"
 GroupOf = Callable[[Pod, Sequence[OwnerReference]], GroupRef | None]
 
 
-def group_ref(pod: Pod, ask_in_turn: Sequence[GroupOf], *, coscheduling_served: bool) -> GroupRef:
-    """The group of a pod: by its spec, by label, by a plugin, or the pod alone."""
+def group_ref(pod: Pod, group_of_hooks: Sequence[GroupOf], *, coscheduling_served: bool) -> GroupRef:
+    """The group of a pod: from its spec, else a label, else the first hook that answers; else the pod is its own."""
     namespace = pod.metadata.namespace
     labels = pod.metadata.labels
     if pod.spec.scheduling_group and pod.spec.scheduling_group.pod_group_name:
@@ -29,9 +29,9 @@ def group_ref(pod: Pod, ask_in_turn: Sequence[GroupOf], *, coscheduling_served: 
         if coscheduling_served:
             return GroupRef(namespace, name, kind=f"PodGroup.{COSCHEDULING_API}", api_group=COSCHEDULING_API)
         return GroupRef(namespace, name, api_group=NATIVE_API)
-    for ask in ask_in_turn:
+    for group_of in group_of_hooks:
         try:
-            found = ask(pod, pod.metadata.owner_references)
+            found = group_of(pod, pod.metadata.owner_references)
         except FluenceError as error:
             refusal = Refusal(str(error), getattr(error, "plugin", ""))
             return GroupRef(namespace, pod.metadata.name, kind="Pod", api_group="", refusal=refusal)

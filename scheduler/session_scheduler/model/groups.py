@@ -1,6 +1,6 @@
-"""Groups (a PodGroup, or a pod alone) and tasks (their pods), as the core keeps them.
+"""Groups (a PodGroup, or a single pod) and tasks (their pods).
 
-They belong to the cache and change only between sessions, by events, and in a session through a Statement.
+They belong to the cache. Event handlers change them between sessions; a session changes them through a Statement only.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.group_api import SCHEDULED
 from session_scheduler.model.objects import Node, Pod, PodGroup
 from session_scheduler.model.refusals import Refusal
-from session_scheduler.model.sub_groups import NONE, SUB_GROUPS_ANNOTATION, minima_said, sub_group_of
+from session_scheduler.model.sub_groups import NONE, SUB_GROUPS_ANNOTATION, minima_of_group, sub_group_of
 
 __all__ = ["Group", "GroupRef", "NodeChange", "Phase", "Task"]
 
 PREEMPTIBILITY_LABEL = "fluence.flux-framework.org/preemptibility"
 NON_PREEMPTIBLE_PRIORITY = 100
 SYSTEM_CRITICAL = 2_000_000_000
-"""The lowest priority of Kubernetes' own classes, system-cluster-critical and above."""
+"""The priority of system-cluster-critical, the lower of Kubernetes' system PriorityClasses."""
 DEFAULT_QUEUE = "default"
 NO_COUNTS: Final[Mapping[Hashable, int]] = MappingProxyType({})
 
 
 class Phase(Enum):
-    """Where a task is in its life."""
+    """The state of a task."""
 
     GATED = "gated"
     PENDING = "pending"
     ASSUMED = "assumed"
-    """Placed by a session; its bind is in flight, or it is being considered in a statement."""
+    """A session has placed it: its statement is open, or its bind is in flight."""
     BOUND = "bound"
     RELEASING = "releasing"
-    """Evicted in a statement, or being deleted: its node counts without it."""
+    """A statement has evicted it, or its pod is being deleted."""
 
 
 class Task:
-    """A pod in a session. Hashed by identity: one object a pod as long as it lives."""
+    """A pod in a session. Hashed by identity: a pod has one Task for its lifetime."""
 
     __slots__ = ("cls", "counts", "group", "key", "kind", "node", "phase", "pod", "priority", "row")
 
@@ -52,14 +52,14 @@ class Task:
         self.key = pod.key
         self.priority = priority
         self.kind = -1
-        """The number of the pod's namespace and labels in the table's `PodCounts`."""
+        """The number of its kind (namespace and labels) in the table's `PodCounts`."""
         self.phase = Phase.PENDING
         self.node: str | None = None
-        """The node's name once assumed or bound."""
+        """The node's name, if it is assumed or bound."""
         self.row = -1
-        """The node's row in the table; -1 where it has none."""
+        """The node's row in the table; -1 without a node, or if the node is unknown."""
         self.counts: Mapping[Hashable, int] = NO_COUNTS
-        """What it alone adds to counter columns of its row, beside its class's footprint: see `Session.count`."""
+        """What it adds to counters of its row in addition to its class's footprint: see `Session.count`."""
 
     @property
     def uid(self) -> str:
@@ -78,18 +78,21 @@ class Task:
 
     @property
     def sub_group(self) -> str:
-        """The name of its sub-group; empty for none, or for one that its group does not have."""
+        """The name of its sub-group; empty if it names none, or one that its group does not define."""
         return sub_group_of(self.pod, self.group.minima)
 
     @property
     def standing(self) -> int:
-        """What others must exceed to end it or have its place: the higher of the pod's and its PodGroup's priority."""
+        """The priority that defends it and its nominated node: the higher of the pod's and its PodGroup's priority.
+
+        Only pods of a higher priority preempt it or take its nominated node.
+        """
         own = self.group.own_priority
         return self.priority if own is None else max(self.priority, own)
 
     @property
     def preemptor_priority(self) -> int:
-        """What it looks for room with, and what it need not yield to: its PodGroup's priority, else the pod's."""
+        """The priority with which it preempts, and competes with nominated pods: its PodGroup's, else the pod's."""
         own = self.group.own_priority
         return self.priority if own is None else own
 
@@ -99,36 +102,36 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class GroupRef:
-    """Names the group of a pod: `namespace`/`name`; `min_count` where no PodGroup object says it."""
+    """Identifies the group of a pod: `namespace`/`name`. `min_count` applies if there is no PodGroup object."""
 
     namespace: str
     name: str
     min_count: int = 1
     kind: str = "PodGroup"
     api_group: str = "scheduling.k8s.io"
-    """The API group of the PodGroup that must exist; empty where none is needed (a pod alone, a plugin's group)."""
+    """The API group of the PodGroup that must exist; empty if none is needed (a single pod, a plugin's group)."""
     refusal: Refusal | None = None
-    """Why the group cannot be placed: a plugin failed when it was asked for the pod's group."""
+    """Why the group cannot be placed: a plugin's `group_of` failed on the pod."""
 
     @property
     def key(self) -> str:
-        """Distinct for every group: "Pod ns/name" for a pod alone, "PodGroup ns/name" otherwise."""
+        """Unique for each group: "Pod ns/name" for a single pod, else "PodGroup ns/name"."""
         return f"{self.kind} {self.namespace}/{self.name}"
 
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Pods that start together. Hashed by identity."""
+    """Pods that the scheduler places together: those of a PodGroup, or a single pod. Hashed by identity."""
 
     ref: GroupRef
     pod_group: PodGroup | None = None
     tasks: dict[str, Task] = field(default_factory=dict)
-    """By pod uid: every live pod of the group, bound ones included."""
+    """By pod uid: all live pods of the group, including bound ones."""
     queue: str = DEFAULT_QUEUE
     queued: float = 0.0
-    """When it came, or was last tried in vain, in seconds of the scheduler's clock."""
+    """When the queue received it, or its last attempt failed, in seconds of the scheduler's clock."""
     own_priority: int | None = None
-    """The PodGroup's own, by itself or by its class; None where it has none."""
+    """The PodGroup's priority, from its spec or its PriorityClass; None if it has neither."""
 
     @property
     def key(self) -> str:
@@ -147,24 +150,24 @@ class Group:
 
     @property
     def single(self) -> bool:
-        """Whether this is a pod alone."""
+        """Whether this is a single pod without a group."""
         return self.ref.kind == "Pod"
 
     @property
     def missing(self) -> bool:
-        """Whether the PodGroup that its pods name does not exist."""
+        """Whether its pods name a PodGroup that does not exist."""
         return bool(self.ref.api_group) and not self.single and self.pod_group is None
 
     @property
     def terminating(self) -> bool:
-        """Whether its PodGroup is being deleted: then nothing is to be bound any more that names it."""
+        """Whether its PodGroup is being deleted: the scheduler then binds none of its pods."""
         return self.pod_group is not None and self.pod_group.metadata.deletion_timestamp is not None
 
     @property
     def min_count(self) -> int:
-        """How many of its tasks must be placed together; 1 for a basic group and a pod alone.
+        """How many of its tasks must be placed together, at least the sum of its sub-groups' minima.
 
-        At least as many as the minima of its sub-groups come to.
+        1 for a basic group and a single pod.
         """
         pod_group = self.pod_group
         if pod_group is None:
@@ -175,18 +178,18 @@ class Group:
 
     @property
     def minima(self) -> Mapping[str, int]:
-        """How many tasks of each of its sub-groups must be placed together; nothing without sub-groups."""
-        return minima_said(self.pod_group)
+        """By sub-group: how many of its tasks must be placed together; empty without sub-groups."""
+        return minima_of_group(self.pod_group)
 
     @property
     def is_gang(self) -> bool:
-        """Whether tasks wait for others of the group: it needs several to start, or one of some sub-group."""
-        if self.pod_group is None:  # asked of every running pod when room is looked for
+        """Whether it has a minimum: its `min_count` exceeds 1, or that of a sub-group exceeds 0."""
+        if self.pod_group is None:  # shortcut: preemption reads this for every running pod
             return self.ref.min_count > 1
         return self.min_count > 1 or any(self.minima.values())
 
     def short_of(self, tasks: Iterable[Task]) -> Mapping[str, int]:
-        """By sub-group: how many more are needed beside these; only those of which some are."""
+        """By sub-group: how many tasks are missing besides these; only the sub-groups that miss some."""
         minima = self.minima
         if not minima:
             return NONE
@@ -194,23 +197,23 @@ class Group:
         return {name: least - there[name] for name, least in minima.items() if there[name] < least}
 
     def suffice(self, tasks: Collection[Task]) -> bool:
-        """Whether these of its tasks are as many as must run together, of each sub-group, too."""
+        """Whether these of its tasks reach `min_count` and the minimum of each sub-group."""
         return len(tasks) >= self.min_count and not self.short_of(tasks)
 
     @property
     def lacks(self) -> Mapping[str, int]:
-        """By sub-group: how many must be placed beside those that are bound, or about to be."""
+        """By sub-group: how many tasks are missing besides the bound and assumed ones."""
         return self.short_of(self.in_phase(Phase.BOUND, Phase.ASSUMED)) if self.minima else NONE
 
     @property
     def needed(self) -> int:
-        """How many more must be placed together, at least; 1 once it has started."""
+        """How many more of its tasks must be placed together, at least; 1 once it has started."""
         lacks = self.lacks
         return max(1, self.min_count - self.started, sum(lacks.values()) if lacks else 0)
 
     @property
     def whole(self) -> bool:
-        """Whether as many are bound, or about to be, as must run together."""
+        """Whether its bound and assumed tasks reach `min_count` and the minimum of each sub-group."""
         return self.started >= self.min_count and not self.lacks
 
     @property
@@ -220,16 +223,16 @@ class Group:
 
     @property
     def priority(self) -> int:
-        """The PodGroup's priority, else the highest of its tasks; 0 without any."""
+        """The PodGroup's priority, else the highest priority of its tasks; 0 without tasks."""
         if self.own_priority is not None:
             return self.own_priority
         return max((task.priority for task in self.tasks.values()), default=0)
 
     @property
     def starting(self) -> bool:
-        """Whether it is a gang that never ran, and of which fewer are bound than must run together.
+        """Whether it is a gang in the middle of its first start: some of its tasks are bound or assumed, but too few.
 
-        Of a PodGroup without conditions (the coscheduling API's) that cannot be told.
+        Always False for a coscheduling PodGroup: it has no condition that records a former start.
         """
         pod_group = self.pod_group
         if pod_group is None or not pod_group.native or not self.started or self.whole:
@@ -238,21 +241,21 @@ class Group:
 
     @property
     def creation(self) -> str:
-        """When the group came: the PodGroup's creation time, else its earliest pod's (RFC 3339)."""
+        """The creation time of the PodGroup, else of its earliest pod (RFC 3339)."""
         if self.pod_group is not None:
             return self.pod_group.metadata.creation_timestamp or ""
         return min((task.pod.metadata.creation_timestamp or "" for task in self.tasks.values()), default="")
 
     @property
     def uid(self) -> str:
-        """The PodGroup's uid, else its first pod's."""
+        """The PodGroup's uid, else the lowest uid of its pods."""
         if self.pod_group is not None:
             return self.pod_group.metadata.uid
         return min(self.tasks, default="")
 
     @property
     def preemptible(self) -> bool:
-        """By label on the PodGroup, else on a pod, else a priority below 100."""
+        """Whether it can be preempted: by the PodGroup's label, else a pod's, else if its priority is below 100."""
         for labels in self.labels():
             value = labels.get(PREEMPTIBILITY_LABEL)
             if value in ("preemptible", "non-preemptible"):
@@ -260,24 +263,24 @@ class Group:
         return self.priority < NON_PREEMPTIBLE_PRIORITY
 
     def labels(self) -> Iterator[dict[str, str]]:
-        """The PodGroup's, then its pods' in order of uid."""
+        """The labels of the PodGroup, then of its pods in order of uid."""
         if self.pod_group is not None:
             yield self.pod_group.metadata.labels
         for _, task in sorted(self.tasks.items()):
             yield task.pod.metadata.labels
 
     def in_phase(self, *phases: Phase) -> list[Task]:
-        """Its tasks in any of these phases, in no particular order."""
+        """Its tasks in these phases, in no particular order."""
         return [task for task in self.tasks.values() if task.phase in phases]
 
     @property
     def pending(self) -> bool:
-        """Whether any of its tasks is to be placed."""
+        """Whether any of its tasks is pending."""
         return any(task.phase is Phase.PENDING for task in self.tasks.values())
 
     @property
     def started(self) -> int:
-        """How many of its tasks are bound or about to be."""
+        """How many of its tasks are bound or assumed."""
         return sum(task.phase in (Phase.BOUND, Phase.ASSUMED) for task in self.tasks.values())
 
     def __repr__(self) -> str:
@@ -286,7 +289,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """A node as it is now: None where it is gone; `tasks` are all that occupy it."""
+    """A changed node: `node` is its current object, None if it was deleted; `tasks` are all tasks on it."""
 
     name: str
     node: Node | None
@@ -294,5 +297,5 @@ class NodeChange:
 
 
 def unique_classes(tasks: Iterable[Task]) -> list[TaskClass]:
-    """The classes of some tasks, each once, in the order of first appearance."""
+    """The classes of the tasks, each once, in order of first appearance."""
     return list(dict.fromkeys(task.cls for task in tasks))

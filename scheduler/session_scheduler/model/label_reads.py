@@ -1,4 +1,4 @@
-"""Which labels of pods some selector reads: those alone distinguish the classes of pods."""
+"""Label keys that selectors of pods read. Only these labels are part of a pod's class key."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _EVERYWHERE: Final = "*"
 
 
 class LabelReads:
-    """Label keys by the namespace in which they are read. What is once read is taken to be read from then on."""
+    """By namespace: the label keys that selectors have read. It never drops a key."""
 
     def __init__(self) -> None:
         self._keys: dict[str, set[str]] = {_EVERYWHERE: set()}
 
     def note(self, pod: Pod) -> list[tuple[str, str]]:
-        """Take in what the pod's own selectors read; returns what is new of it, as (namespace, key); "*" for all."""
+        """Add the keys that the pod's selectors read. Returns new ones as (namespace, key); "*" is any namespace."""
         spec = pod.spec
         if not spec.topology_spread_constraints and spec.affinity is None:
             return []
@@ -32,7 +32,7 @@ class LabelReads:
         return new
 
     def of(self, namespace: str, labels: Mapping[str, str]) -> list[tuple[str, str]] | None:
-        """Those labels of a pod that are read, in order."""
+        """The labels of a pod that selectors read, in order."""
         everywhere, here = self._keys[_EVERYWHERE], self._keys.get(namespace)
         if not labels or not (everywhere or here):
             return None
@@ -40,13 +40,13 @@ class LabelReads:
 
 
 def concerns(new: Iterable[tuple[str, str]], pod: Pod) -> bool:
-    """Whether the pod has a label of which `LabelReads.note` said that it is read only now."""
+    """Whether the pod has one of the label keys that `LabelReads.note` returned as new."""
     metadata = pod.metadata
     return any(key in metadata.labels and namespace in (_EVERYWHERE, metadata.namespace) for namespace, key in new)
 
 
 def _read_by(pod: Pod) -> Iterator[tuple[str, str]]:
-    """(namespace, label key). What is malformed reads nothing: it fails where it is used."""
+    """(namespace, label key) of the pod's selectors. Skips what is malformed: the filters reject it."""
     own = pod.metadata.namespace
     for constraint in pod.spec.topology_spread_constraints:
         for key in _selector_keys(constraint.get("labelSelector")):

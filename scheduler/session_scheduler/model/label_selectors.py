@@ -1,4 +1,4 @@
-"""Label selectors on pods and namespaces, as values that are compared, shared and counted by.
+"""Label selectors on pods and namespaces, as hashable values: they serve as keys of counters and caches.
 
 Source: apimachinery's LabelSelectorAsSelector and labels.Requirement, Kubernetes 1.36.
 """
@@ -19,33 +19,33 @@ _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
 class SelectorError(FluenceError):
-    """A label selector that the API server would not have taken."""
+    """A label selector that the API server would reject."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Requirements of which all must hold. Without any it picks everything; None in their place picks nothing."""
+    """Requirements, all of which must hold. An empty tuple matches everything, None matches nothing."""
 
     requirements: tuple[Requirement, ...] | None
 
     @property
     def empty(self) -> bool:
-        """Whether it picks everything because it requires nothing."""
+        """Whether it has no requirements, and so matches everything."""
         return self.requirements == ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether these labels are picked."""
+        """Whether it matches these labels."""
         return self.requirements is not None and all(_holds(one, labels) for one in self.requirements)
 
     def also(self, requirements: Iterable[Requirement]) -> Selector:
-        """This selector with further requirements; one that picks nothing stays so."""
+        """This selector with further requirements; one that matches nothing stays as it is."""
         if self.requirements is None:
             return self
         return Selector(tuple(sorted({*self.requirements, *requirements})))
 
     @property
     def pair(self) -> tuple[str, str] | None:
-        """A label and the one value that it must have, where the selector requires any such: what to look it up by."""
+        """(key, value) of a label that must have one value, to index the selector by; None if it requires no such."""
         equal = (one for one in self.requirements or () if one[1] == "In" and len(one[2]) == 1)
         return next(((key, values[0]) for key, _, values in equal), None)
 
@@ -55,12 +55,12 @@ EVERYTHING: Final = Selector(())
 
 
 def equal_to(labels: Mapping[str, str]) -> tuple[Requirement, ...]:
-    """That each of these labels is there with this value."""
+    """The requirements that each label has exactly this value."""
     return tuple((key, "In", (value,)) for key, value in labels.items())
 
 
 def selector_of(written: LabelSelector | None) -> Selector:
-    """A selector as the API has it; none picks nothing. Raises SelectorError."""
+    """The selector of an API object; None matches nothing. Raises SelectorError."""
     if written is None:
         return NOTHING
     equal = (LabelSelectorRequirement(key=k, operator="In", values=(v,)) for k, v in written.match_labels.items())

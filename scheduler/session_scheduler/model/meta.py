@@ -1,4 +1,4 @@
-"""What objects of every kind have, and the selectors that several kinds share.
+"""Typed metadata, conditions and selectors, which all kinds of objects share.
 
 Source: the Kubernetes API reference (meta/v1, and core/v1 for node selectors).
 """
@@ -17,14 +17,14 @@ __all__ = [
 ]  # fmt: skip
 
 Quantity = str | int | float
-"""A resource quantity as written; `model.quantity` parses it."""
+"""A resource quantity in its JSON form; `model.quantity` parses it."""
 REQUIRED_TERMS: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED_TERMS: Final = "preferredDuringSchedulingIgnoredDuringExecution"
-"""The lists of each kind of affinity."""
+"""The two lists of terms in each kind of affinity."""
 
 
 class ApiStruct(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """The base of all objects and their parts: camel-case field names on the wire, defaults left out when encoded."""
+    """Base of all objects and their parts: the encoding uses camel-case names and omits defaults."""
 
 
 class OwnerReference(ApiStruct, frozen=True):
@@ -55,7 +55,7 @@ class ObjectMeta(ApiStruct, frozen=True):
 
 
 class Namespaced(ApiStruct, frozen=True):
-    """The base of objects in a namespace."""
+    """Base of namespaced objects."""
 
     api_version: str = ""
     metadata: ObjectMeta = ObjectMeta()
@@ -67,7 +67,7 @@ class Namespaced(ApiStruct, frozen=True):
 
 
 class ClusterScoped(ApiStruct, frozen=True):
-    """The base of objects without a namespace."""
+    """Base of cluster-scoped objects."""
 
     api_version: str = ""
     metadata: ObjectMeta = ObjectMeta()
@@ -88,7 +88,7 @@ class Condition(ApiStruct, frozen=True):
     last_transition_time: str | None = None
 
     def since(self, before: Iterable[Condition], now: str) -> Self:
-        """With its lastTransitionTime: the one that it had `before`, where its status has not changed since."""
+        """The condition with its lastTransitionTime: the one in `before` if its status is unchanged, else `now`."""
         known = next((one for one in before if one.type == self.type and one.status == self.status), None)
         time = known.last_transition_time if known is not None else None
         return msgspec.structs.replace(self, last_transition_time=time or now)
@@ -120,6 +120,6 @@ class NodeSelectorTerm(ApiStruct, frozen=True):
 
 
 class NodeSelector(ApiStruct, frozen=True):
-    """Terms of which one must hold."""
+    """Terms; a node must match at least one of them."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()

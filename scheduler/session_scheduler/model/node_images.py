@@ -1,4 +1,4 @@
-"""Which nodes have which images, and how large these are, by row of the node table."""
+"""Index of container images by name: the rows of the nodes that have an image, and its size. ImageLocality reads it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _NOWHERE: Mapping[int, int] = {}
 
 
 class NodeImages:
-    """Kept only from the first question on: a scheduler without ImageLocality pays nothing for it."""
+    """The images of the node table's rows. The first call of `sizes` builds the index, so it is free if unused."""
 
     def __init__(self) -> None:
         self._of_row: dict[int, tuple[ContainerImage, ...]] = {}
         self._sizes: dict[str, dict[int, int]] | None = None
 
     def put(self, row: int, node: Node) -> None:
-        """A row's node has these images, and no others."""
+        """Replace the images of a row by those of its node."""
         images = node.status.images
         if self._of_row.get(row, ()) == images:
             return
@@ -29,7 +29,7 @@ class NodeImages:
             self._add(row, images)
 
     def remove(self, row: int) -> None:
-        """A row's node is gone, and its images with it."""
+        """Remove the images of a row."""
         images = self._of_row.pop(row, ())
         sizes = self._sizes
         if sizes is None:
@@ -46,7 +46,7 @@ class NodeImages:
                     self._sizes.setdefault(name, {})[row] = image.size_bytes
 
     def sizes(self, name: str) -> Mapping[int, int]:
-        """Row → bytes, for the nodes that have an image of that name."""
+        """By row: the size in bytes, for the nodes that have an image of that name."""
         if self._sizes is None:
             self._sizes = {}
             for row, images in self._of_row.items():

@@ -1,4 +1,4 @@
-"""What changed of an object between two states, in kube-scheduler's words: what event handlers and cache compare.
+"""Comparison of two states of an object: which `ActionType`s an update has. Event handlers and cache call it.
 
 Source: kube-scheduler's framework.NodeSchedulingPropertiesChange and PodSchedulingPropertiesChange, Kubernetes 1.36.
 """
@@ -33,7 +33,7 @@ _ENDING: Final = int(ActionType.UPDATE_POD_ENDING)
 
 
 def node_actions(old: Node, new: Node) -> int:
-    """What changed of a node, as bits of `ActionType`; 0 where it only reported that it lives."""
+    """The changes of a node, as bits of `ActionType`; 0 for a mere heartbeat."""
     if old is new:
         return 0
     taints = old.spec.taints != new.spec.taints or (old.spec.unschedulable and not new.spec.unschedulable)
@@ -56,7 +56,7 @@ def _others(node: Node) -> tuple[object, ...]:
 
 
 def pod_actions(old: Pod, new: Pod, old_class: TaskClass, new_class: TaskClass) -> int:
-    """What changed of a pod, as bits of `ActionType`; 0 where it only tells how it is."""
+    """The changes of a pod, as bits of `ActionType`; 0 for a mere status report."""
     if old is new:
         return 0
     found = _POD_LABEL * (old.metadata.labels != new.metadata.labels)
@@ -70,18 +70,18 @@ def pod_actions(old: Pod, new: Pod, old_class: TaskClass, new_class: TaskClass) 
 
 
 def requests_less(old: TaskClass, new: TaskClass) -> bool:
-    """Whether the second class requests less of something."""
+    """Whether the new class requests less of some resource."""
     return any(new.requests.get(name, 0) < amount for name, amount in old.requests.items())
 
 
 def object_actions(old: KubeObject, new: KubeObject) -> int:
-    """UPDATE_OTHER where something of an object changed that somebody may read, else 0."""
-    same = replace(old, metadata=new.metadata) == new and _read(old) == _read(new)
+    """UPDATE_OTHER if a field changed that plugins may read, else 0."""
+    same = replace(old, metadata=new.metadata) == new and _plugin_metadata(old) == _plugin_metadata(new)
     return 0 if same else OTHER
 
 
-def _read(obj: KubeObject) -> tuple[object, ...]:
-    """What plugins may read of an object's metadata."""
+def _plugin_metadata(obj: KubeObject) -> tuple[object, ...]:
+    """The metadata that plugins may read."""
     metadata = obj.metadata
     return (
         metadata.uid,
@@ -92,8 +92,8 @@ def _read(obj: KubeObject) -> tuple[object, ...]:
     )
 
 
-def what_matters(node: Node) -> tuple[object, ...]:
-    """What filters, scores and plugins may read of a node."""
+def scheduling_fields(node: Node) -> tuple[object, ...]:
+    """The fields of a node that filters, scores and plugins may read."""
     metadata, status = node.metadata, node.status
     return (
         metadata.uid, metadata.labels, metadata.annotations, node.spec, status.allocatable, status.capacity,
@@ -101,10 +101,10 @@ def what_matters(node: Node) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def needs_alike(before: Pod, pod: Pod) -> bool:
-    """Whether a pod that is on a node needs what it needed, as it does when all that is new is that it was bound.
+def same_needs(before: Pod, pod: Pod) -> bool:
+    """Whether a pod on a node has the same scheduling needs as before.
 
-    Annotations that a Binding brings are none of its needs.
+    A bind changes none of them: neither the node's name nor the annotations that a Binding adds.
     """
     old, new, spec = before.metadata, pod.metadata, pod.spec
     is_bound_now = spec.node_name != before.spec.node_name

@@ -1,6 +1,7 @@
-"""Kubernetes objects as typed values: only the fields the scheduler reads, decoded by msgspec.
+"""Typed Kubernetes objects, with only the fields that the scheduler reads; msgspec decodes them.
 
-Field names are the API's, in snake case; unknown fields are ignored. Values are frozen: a change is a new object.
+Field names are the API's, in snake case. Decoding ignores unknown fields. Objects are immutable: each change creates a
+new one.
 Source: the Kubernetes API reference (core/v1, apps/v1, scheduling.k8s.io/v1alpha2, scheduling.x-k8s.io/v1alpha1,
 coordination.k8s.io/v1).
 """
@@ -49,7 +50,7 @@ class NodeAffinity(ApiStruct, frozen=True):
 
 
 class Affinity(ApiStruct, frozen=True):
-    """spec.affinity; the pod terms are kept as they came."""
+    """spec.affinity; the inter-pod terms stay undecoded (`model.pod_terms` decodes them)."""
 
     node_affinity: NodeAffinity | None = None
     pod_affinity: dict[str, Any] | None = None
@@ -60,7 +61,7 @@ class Affinity(ApiStruct, frozen=True):
 
 
 class ContainerPort(ApiStruct, frozen=True):
-    """containers[].ports[]; a host port of 0 asks for none."""
+    """containers[].ports[]; `host_port` 0 means none."""
 
     container_port: int = 0
     host_port: int = 0
@@ -77,13 +78,13 @@ class ResourceRequirements(ApiStruct, frozen=True):
 
 
 class EnvVar(ApiStruct, frozen=True):
-    """containers[].env[]: that there is a variable, never what it holds, which may be long, or secret."""
+    """containers[].env[]: only the name of a variable, since its value may be long or secret."""
 
     name: str
 
 
 class RestartRule(ApiStruct, frozen=True):
-    """containers[].restartPolicyRules[]: what is done when the container exits in some way."""
+    """containers[].restartPolicyRules[]: the action after some exits of the container."""
 
     action: str = ""
 
@@ -154,14 +155,14 @@ class PodCondition(Condition, frozen=True):
 
 
 class ClaimStatus(ApiStruct, frozen=True):
-    """status.resourceClaimStatuses[]: the claim that was made for an entry of spec.resourceClaims; None for none."""
+    """status.resourceClaimStatuses[]: the claim created for an entry of spec.resourceClaims; None if none is needed."""
 
     name: str = ""
     resource_claim_name: str | None = None
 
 
 class RequestMapping(ApiStruct, frozen=True):
-    """Which request of a claim a container's extended resource is."""
+    """requestMappings[]: the claim's request for an extended resource of a container."""
 
     container_name: str = ""
     resource_name: str = ""
@@ -182,7 +183,7 @@ class PodStatus(ApiStruct, frozen=True):
     conditions: tuple[PodCondition, ...] = ()
     nominated_node_name: str = ""
     start_time: str | None = None
-    """RFC 3339 text, which sorts by time; None before the kubelet has begun with it."""
+    """RFC 3339 text, which sorts by time; None before the kubelet starts the pod."""
     resource_claim_statuses: tuple[ClaimStatus, ...] = ()
     extended_resource_claim_status: ExtendedClaimStatus | None = None
 
@@ -194,11 +195,11 @@ class Pod(Namespaced, frozen=True, tag_field="kind", tag="Pod"):
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
     unreadable: str = field(default="", name="(unreadable)")
-    """What of it is not what it should be, and was left out; no field of the API."""
+    """Which field is invalid, and why; such fields keep their default. Not a field of the API."""
 
     @property
     def terminal(self) -> bool:
-        """Whether the pod has ended and so holds nothing."""
+        """Whether the pod has finished, and so uses no resources."""
         return self.status.phase in ("Succeeded", "Failed")
 
 
@@ -221,7 +222,7 @@ class NodeSpec(ApiStruct, frozen=True):
 
 
 class ContainerImage(ApiStruct, frozen=True):
-    """status.images[]: an image on the node, under all its names. The API server writes missing names as null."""
+    """status.images[]: an image on the node, with all its names; null if it has none."""
 
     names: tuple[str, ...] | None = None
     size_bytes: int = 0
@@ -235,7 +236,7 @@ class NodeAddress(ApiStruct, frozen=True):
 
 
 class NodeStatus(ApiStruct, frozen=True):
-    """status of a node. Quantities as written."""
+    """status of a node; quantities are not parsed."""
 
     allocatable: dict[str, Quantity] = field(default_factory=dict)
     capacity: dict[str, Quantity] = field(default_factory=dict)
@@ -252,14 +253,14 @@ class Node(ClusterScoped, frozen=True, tag_field="kind", tag="Node"):
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
     unreadable: str = field(default="", name="(unreadable)")
-    """As a pod's."""
+    """As `Pod.unreadable`."""
 
 
 # ------------------------------------------------------------------ pod groups
 
 
 class GangPolicy(ApiStruct, frozen=True):
-    """schedulingPolicy.gang: all or nothing from `min_count` pods on."""
+    """schedulingPolicy.gang: at least `min_count` pods start together, or none."""
 
     min_count: int
 
@@ -272,13 +273,13 @@ class SchedulingPolicy(ApiStruct, frozen=True):
 
 
 class TopologyConstraint(ApiStruct, frozen=True):
-    """schedulingConstraints.topology[]: all of the group's pods go where this node label has one and the same value."""
+    """schedulingConstraints.topology[]: all pods of the group go to nodes with the same value of this label."""
 
     key: str = ""
 
 
 class SchedulingConstraints(ApiStruct, frozen=True):
-    """spec.schedulingConstraints; the API takes at most one entry."""
+    """spec.schedulingConstraints; the API allows at most one entry."""
 
     topology: tuple[TopologyConstraint, ...] = ()
 
@@ -291,20 +292,20 @@ class WorkloadPodGroupTemplateReference(ApiStruct, frozen=True):
 
 
 class PodGroupTemplateReference(ApiStruct, frozen=True):
-    """spec.podGroupTemplateRef: what a controller made the group from; nothing is read from there any more."""
+    """spec.podGroupTemplateRef: the template from which a controller created the group."""
 
     workload: WorkloadPodGroupTemplateReference | None = None
 
 
 class PodGroupSpec(ApiStruct, frozen=True):
-    """spec of a native PodGroup; `min_member` is what the coscheduling PodGroup (scheduling.x-k8s.io) has instead."""
+    """spec of a native PodGroup, or of a coscheduling one (scheduling.x-k8s.io), which has only `min_member`."""
 
     scheduling_policy: SchedulingPolicy | None = None
     scheduling_constraints: SchedulingConstraints | None = None
     pod_group_template_ref: PodGroupTemplateReference | None = None
     min_member: int | None = None
     disruption_mode: str | None = None
-    """PodGroup: its pods are disrupted all together; Pod, which is the default: each for itself."""
+    """"PodGroup": its pods are disrupted only together; "Pod", the default: each on its own."""
     priority: int | None = None
     priority_class_name: str = ""
 
@@ -316,7 +317,7 @@ class PodGroupStatus(ApiStruct, frozen=True):
 
 
 class PodGroup(Namespaced, frozen=True, tag_field="kind", tag="PodGroup"):
-    """A PodGroup of any API that `group_api` knows, in the words of scheduling.k8s.io/v1alpha2; `api_version` tells."""
+    """A PodGroup of any version in `group_api` (`api_version`), with the fields of scheduling.k8s.io/v1alpha2."""
 
     api_version: str = "scheduling.k8s.io/v1alpha2"
     spec: PodGroupSpec = PodGroupSpec()
@@ -324,17 +325,17 @@ class PodGroup(Namespaced, frozen=True, tag_field="kind", tag="PodGroup"):
 
     @property
     def native(self) -> bool:
-        """Whether it is Kubernetes' own PodGroup, not the coscheduling one."""
+        """Whether it is Kubernetes' own PodGroup, not a coscheduling one."""
         return not self.api_version.startswith("scheduling.x-k8s.io/")
 
     @property
     def disrupted_whole(self) -> bool:
-        """Whether its pods are to be disrupted all together or not at all."""
+        """Whether its pods may be disrupted only together."""
         return self.spec.disruption_mode == "PodGroup"
 
     @property
     def min_count(self) -> int:
-        """How many pods must be placed together; 1 where the policy is basic."""
+        """How many pods must be placed together; 1 for the basic policy."""
         if self.spec.min_member is not None:
             return max(1, self.spec.min_member)
         policy = self.spec.scheduling_policy
@@ -342,7 +343,7 @@ class PodGroup(Namespaced, frozen=True, tag_field="kind", tag="PodGroup"):
 
     @property
     def topology_key(self) -> str | None:
-        """The node label of which all its pods' nodes must have one value; None where they may be anywhere."""
+        """The node label whose value must be equal on all its pods' nodes; None without a topology constraint."""
         constraints = self.spec.scheduling_constraints
         return constraints.topology[0].key if constraints is not None and constraints.topology else None
 
@@ -357,7 +358,7 @@ class PriorityClass(ClusterScoped, frozen=True, tag_field="kind", tag="PriorityC
 
 
 class ConfigMap(Namespaced, frozen=True, tag_field="kind", tag="ConfigMap"):
-    """core/v1 ConfigMap: holds a plan that is too large for an annotation. Written and read by name, never listed."""
+    """core/v1 ConfigMap: a gang plan that is too large for an annotation. Written and read by name, never listed."""
 
     api_version: str = "v1"
     data: dict[str, str] = field(default_factory=dict)
@@ -374,7 +375,7 @@ class LeaseSpec(ApiStruct, frozen=True):
 
 
 class Lease(Namespaced, frozen=True, tag_field="kind", tag="Lease"):
-    """coordination.k8s.io/v1 Lease: who leads. Read and written by name, never listed."""
+    """coordination.k8s.io/v1 Lease, for leader election. Read and written by name, never listed."""
 
     api_version: str = "coordination.k8s.io/v1"
     spec: LeaseSpec = LeaseSpec()
@@ -383,9 +384,9 @@ class Lease(Namespaced, frozen=True, tag_field="kind", tag="Lease"):
 KubeObject = (
     Pod | Node | PodGroup | PriorityClass | StorageObject | DeviceObject | RelatedObject | PodDisruptionBudget | Queue
 )
-"""Every kind the cluster port lists and watches."""
+"""The kinds that the scheduler lists and watches."""
 PortObject = KubeObject | ConfigMap | Lease | WorkloadObject
-"""Every kind behind the cluster port."""
+"""All kinds that the cluster port serves."""
 
 ObjectName = tuple[str, str, str]
 """(API group, namespace, name)."""

@@ -1,8 +1,9 @@
-"""How many pods of some namespaces and labels run on each node: one column a query, kept up to date.
+"""Pod counts: per query (namespaces and a label selector), a column with the number of matching pods on each node.
 
-Pods with equal namespace and labels are of one *kind*. A new query is answered by comparing columns over the kinds and
-one bincount over (node, kind) pairs; from then on each pod that comes or goes adds to the columns that its kind counts
-in, and nothing else. What is counted belongs to the node table, so statements add and undo it with the rest.
+Topology spread and inter-pod affinity read them. Pods with equal namespace and labels are one *kind*. The first use of
+a query compares columns over all kinds and needs one bincount over (node, kind) pairs; after that, each pod that is
+placed or removed updates only the columns that count its kind. The counts are part of the node table, so a statement
+applies and undoes them with everything else.
 """
 
 from __future__ import annotations
@@ -19,39 +20,39 @@ from session_scheduler.model.objects import Pod
 
 _Entry = TypeVar("_Entry", bound=np.generic)
 _ABSENT = -1
-_MOST_COLUMNS = 1000
-"""How many queries are kept up to date from one session to the next; at 5,000 nodes each takes 40 kB."""
+_MAX_COLUMNS = 1000
+"""How many columns are kept from one session to the next; with 5,000 nodes each takes 40 kB."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodQuery:
-    """Which pods are counted: those in these namespaces (None: in all) that the selector picks."""
+    """The pods to count: those in these namespaces (None: all) that the selector matches."""
 
     namespaces: tuple[str, ...] | None
     selector: Selector
     ending: bool = True
-    """Whether pods that are being deleted count."""
+    """Whether to count pods that are being deleted."""
 
     def picks(self, namespace: str, labels: Mapping[str, str], ending: bool = False) -> bool:
-        """Whether such a pod counts."""
+        """Whether a pod with this namespace and these labels counts."""
         if (ending and not self.ending) or (self.namespaces is not None and namespace not in self.namespaces):
             return False
         return self.selector.matches(labels)
 
 
 class PodColumn:
-    """The pods of one query by row of the node table."""
+    """The pods of one query, by row of the node table."""
 
     __slots__ = ("counts", "query")
 
     def __init__(self, query: PodQuery, counts: NDArray[np.int64]) -> None:
         self.query = query
         self.counts = counts
-        """As long as the table's capacity; another array once the table has grown."""
+        """Its length is the table's capacity. When the table grows, a new array replaces it."""
 
 
 class _Kind:
-    """Pods that every query treats alike."""
+    """Pods with equal namespace, labels and deletion state: every query counts all of them, or none."""
 
     __slots__ = ("columns", "ending", "key", "labels", "namespace", "users")
 
@@ -68,7 +69,7 @@ _Key = tuple[str, frozenset[tuple[str, str]], bool]
 
 
 class PodCounts:
-    """The pods of a node table, by row and kind. `rows` is the table's capacity."""
+    """The pods of a node table by row and kind. `rows` is the table's capacity."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -80,7 +81,7 @@ class PodCounts:
         self._namespace: NDArray[np.int32] = np.full(64, _ABSENT, np.int32)
         self._ending: NDArray[np.bool_] = np.zeros(64, np.bool_)
         self._labels: dict[str, NDArray[np.int32]] = {}
-        """By label that some query reads: the id of each kind's value."""
+        """By label key that some query reads: the value id of each kind."""
         self._place_of: dict[tuple[int, int], int] = {}
         self._free_places: list[int] = []
         self._place_row: NDArray[np.int64] = np.zeros(64, np.int64)
@@ -89,7 +90,7 @@ class PodCounts:
         self._columns: dict[PodQuery, PodColumn] = {}
         """The least recently used first."""
         self._by_pair: dict[tuple[str, str], list[PodColumn]] = {}
-        """Columns of queries that require a label to have one value."""
+        """By (label key, value): the columns whose query requires it."""
         self._others: list[PodColumn] = []
 
     # ------------------------------------------------------------------ kinds
@@ -102,15 +103,15 @@ class PodCounts:
         if number is None:
             number = self._new_kind(_Kind(key, metadata.namespace, metadata.labels, key[2]))
         kind = self._kinds[number]
-        assert kind is not None  # noqa: S101 (numbers in use have one)
+        assert kind is not None  # noqa: S101 (a number in use has a kind)
         kind.users += 1
         return number
 
     def release(self, number: int) -> None:
-        """One pod less is of this kind; it was taken off its node before."""
+        """Release the kind of one pod, after `add` has removed the pod from its row."""
         kind = self._kinds[number]
         if kind is None:
-            raise LookupError(f"{number} is no kind of pods")
+            raise LookupError(f"no pod uses kind {number}")
         kind.users -= 1
         if not kind.users:
             self._kinds[number] = None
@@ -153,7 +154,7 @@ class PodCounts:
     # ------------------------------------------------------------------ pods on nodes
 
     def add(self, row: int, number: int, sign: int) -> None:
-        """One pod of the kind comes to a row (`sign` 1) or leaves it (-1)."""
+        """Add one pod of the kind to a row (`sign` 1), or remove it (-1)."""
         place = self._place_of.get((row, number))
         if place is None:
             place = self._new_place(row, number)
@@ -169,7 +170,7 @@ class PodCounts:
         if self._free_places:
             place = self._free_places.pop()
         else:
-            place = len(self._place_of)  # none is free, so all below are in use
+            place = len(self._place_of)  # no place is free, so this is the first unused one
             if place >= len(self._place_row):
                 self._place_row, self._place_kind = _doubled(self._place_row), _doubled(self._place_kind)
                 self._place_count = _doubled(self._place_count)
@@ -179,7 +180,7 @@ class PodCounts:
         return place
 
     def clear_row(self, row: int) -> None:
-        """All pods of a row count no more, as its node is gone."""
+        """Remove all pods from a row whose node is gone."""
         used = len(self._place_of) + len(self._free_places)
         for place in np.flatnonzero((self._place_row[:used] == row) & (self._place_count[:used] != 0)).tolist():
             del self._place_of[row, int(self._place_kind[place])]
@@ -189,13 +190,13 @@ class PodCounts:
             column.counts[row] = 0
 
     def grow_rows(self, rows: int) -> None:
-        """The table has room for more rows."""
+        """Extend the columns to the table's new capacity."""
         for column in self._columns.values():
             column.counts = np.append(column.counts, np.zeros(rows - self._rows, np.int64))
         self._rows = rows
 
     def of_row(self, row: int) -> list[tuple[str, tuple[tuple[str, str], ...], bool, int]]:
-        """What runs on a row, in order: namespace, labels, whether it is ending, and how many. Looks at every pair."""
+        """(namespace, labels, being deleted, count) of each kind on a row, sorted. It scans all (row, kind) pairs."""
         found = []
         for (at, number), place in self._place_of.items():
             kind = self._kinds[number] if at == row else None
@@ -207,13 +208,13 @@ class PodCounts:
     # ------------------------------------------------------------------ queries
 
     def column(self, query: PodQuery) -> PodColumn:
-        """The pods of the query by row; up to date until `trim` drops it."""
+        """The column of the query. It stays current until `trim` drops it."""
         found = self._columns.pop(query, None)
         self._columns[query] = found = found or self._counted(query)
         return found
 
-    def trim(self, most: int = _MOST_COLUMNS) -> None:
-        """Drop the columns that were not asked for lately. Between sessions only: what was handed out goes stale."""
+    def trim(self, most: int = _MAX_COLUMNS) -> None:
+        """Drop the least recently used columns. Call it between sessions only: a dropped column becomes stale."""
         if len(self._columns) <= most:
             return
         kept = dict(list(self._columns.items())[-(most // 2) or len(self._columns) :])
@@ -248,7 +249,7 @@ class PodCounts:
             self._by_pair.setdefault(pair, []).append(column)
 
     def _picked(self, query: PodQuery) -> NDArray[np.bool_]:
-        """Which kinds the query counts, by number."""
+        """A mask, by number, of the kinds that the query counts."""
         mask = np.zeros(len(self._namespace), np.bool_)
         if query.selector.requirements is None:
             return mask

@@ -1,6 +1,7 @@
-"""Affinity and anti-affinity between pods: a class's terms as values, and those that running pods hold.
+"""Inter-pod affinity terms: the decoded terms of each class, and a table of the terms of all classes.
 
-Source: kube-scheduler's framework.AffinityTerm and PodInfo, Kubernetes 1.36.
+The class table decodes them; InterPodAffinity reads them. Source: kube-scheduler's framework.AffinityTerm and PodInfo,
+Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from session_scheduler.model.objects import LabelSelector, Pod
 
 
 class _Part(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """A part of spec.affinity, which the model keeps as it came."""
+    """A part of spec.affinity, which `objects.Affinity` leaves undecoded."""
 
 
 class _Term(_Part, frozen=True):
-    """PodAffinityTerm. matchLabelKeys and mismatchLabelKeys are in labelSelector already: the API server puts them."""
+    """PodAffinityTerm. The API server has merged matchLabelKeys and mismatchLabelKeys into labelSelector."""
 
     topology_key: str
     label_selector: LabelSelector | None = None
@@ -41,7 +42,7 @@ class _Weighted(_Part, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Which pods are meant, and the node label whose equal values make one domain."""
+    """The pods that a term selects, and the node label whose values are the domains."""
 
     namespaces: tuple[str, ...]
     namespace_selector: Selector
@@ -49,14 +50,14 @@ class Term:
     topology_key: str
 
     def picks(self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]) -> bool:
-        """Whether a pod in a namespace with these labels is meant."""
+        """Whether the term selects a pod with these labels, in a namespace with those labels."""
         if namespace not in self.namespaces and not self.namespace_selector.matches(namespace_labels):
             return False
         return self.selector.matches(labels)
 
 
 class TermKind(StrEnum):
-    """Which of the four lists a term is in."""
+    """The list of spec.affinity that contains a term."""
 
     AFFINITY = "podAffinity"
     ANTI_AFFINITY = "podAntiAffinity"
@@ -65,7 +66,7 @@ class TermKind(StrEnum):
 
 
 class HeldTerm:
-    """A term of one list as running pods hold it: the key of a counter of these pods. One object for equal ones."""
+    """A term of running pods: the key of the counter of these pods. Equal terms share one object."""
 
     __slots__ = ("kind", "term", "weight")
 
@@ -73,7 +74,7 @@ class HeldTerm:
         self.kind = kind
         self.term = term
         self.weight = weight
-        """What one pod's term is worth: its weight, for a required one 1; of equal ones in a pod the sum."""
+        """The weight of the term, 1 for a required one. Equal terms of one pod add up."""
 
     def __repr__(self) -> str:
         return f"HeldTerm({self.kind}, {self.weight}, {self.term})"
@@ -88,7 +89,7 @@ class PodTerms:
     preferred: tuple[tuple[int, Term], ...] = ()
     preferred_anti: tuple[tuple[int, Term], ...] = ()
     problem: str | None = None
-    """What is wrong with them, where something is: a list that is wrong is empty."""
+    """The errors in the terms, None if there are none. An invalid list counts as empty."""
     held: tuple[HeldTerm, ...] = field(default=(), compare=False)
 
 
@@ -97,12 +98,12 @@ _T = TypeVar("_T")
 
 
 class TermTable:
-    """The terms of all classes, each once: those that a pod holds, or may come to hold."""
+    """The distinct terms of all classes."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[TermKind, Term, int], HeldTerm] = {}
         self._by_pair: dict[tuple[str, str], list[HeldTerm]] = {}
-        """Terms that require a label to have one value."""
+        """By (label key, value): the terms whose selector requires it."""
         self._others: list[HeldTerm] = []
 
     def __len__(self) -> int:
@@ -111,12 +112,12 @@ class TermTable:
     def concerning(
         self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]
     ) -> list[HeldTerm]:
-        """The terms that pick a pod in a namespace with these labels."""
+        """The terms that select a pod with these labels, in a namespace with those labels."""
         likely = [*self._others, *(held for pair in labels.items() for held in self._by_pair.get(pair, ()))]
         return [held for held in likely if held.term.picks(namespace, labels, namespace_labels)]
 
     def terms_of(self, pod: Pod) -> PodTerms:
-        """The pod's terms."""
+        """Decode the pod's terms, and add them to the table."""
         affinity = pod.spec.affinity
         if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
             return NO_TERMS
@@ -134,8 +135,8 @@ class TermTable:
 
         def weighted(item: Any) -> tuple[int, Term]:
             found = msgspec.convert(item, _Weighted)
-            if not is_int32(found.weight):  # others count with it, too
-                raise SelectorError(f"weight: {found.weight} is none: write 1 to 100")
+            if not is_int32(found.weight):  # a larger one could overflow the scores of other pods
+                raise SelectorError(f"weight: {found.weight} is out of range: write 1 to 100")
             return found.weight, _term(found.pod_affinity_term, pod)
 
         terms = PodTerms(
@@ -161,7 +162,7 @@ class TermTable:
         return replace(terms, held=tuple(held))
 
     def keep(self, held: Iterable[HeldTerm]) -> None:
-        """Forget all terms but these."""
+        """Drop all terms except these."""
         self._held = {(one.kind, one.term, one.weight): one for one in held}
         self._by_pair, self._others = {}, []
         for one in self._held.values():

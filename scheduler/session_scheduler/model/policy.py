@@ -1,4 +1,4 @@
-"""Disruption budgets as typed values: how many of some pods may be taken away for now.
+"""Typed PodDisruptionBudget, with the fields that preemption reads. `state.budgets` applies it.
 
 Source: the Kubernetes API reference (policy/v1).
 """
@@ -13,18 +13,17 @@ from session_scheduler.model.meta import ApiStruct, LabelSelector, Namespaced
 
 
 class PodDisruptionBudgetSpec(ApiStruct, frozen=True):
-    """spec of a PodDisruptionBudget, as far as it picks pods: a selector that is empty, or none, picks none here."""
+    """spec of a PodDisruptionBudget: only its selector."""
 
     selector: LabelSelector | None = None
 
 
 class PodDisruptionBudgetStatus(ApiStruct, frozen=True):
-    """status of a PodDisruptionBudget, which the disruption controller writes."""
+    """status of a PodDisruptionBudget; the disruption controller writes it."""
 
     disruptions_allowed: int = 0
-    """How many of its pods may go now."""
     disrupted_pods: dict[str, Any] = field(default_factory=dict)
-    """By name: pods that the API server let go and the controller has not seen go."""
+    """By name: pods whose eviction the API server has granted, but the controller has not observed yet."""
 
 
 class PodDisruptionBudget(Namespaced, frozen=True, tag_field="kind", tag="PodDisruptionBudget"):

@@ -1,7 +1,7 @@
 """Kubernetes resource quantities as integers. Source: apimachinery's resource.Quantity.
 
-Amounts are exact, then rounded away from zero and capped where 100 times an amount still fits 64 bits: scores multiply
-by 100. Nothing real comes near the cap (64 Pi).
+Amounts are exact, then rounded away from zero and capped at 64 Pi, far above real amounts: scores multiply amounts by
+100, which must fit 64 bits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from session_scheduler.errors import InputError
 __all__ = ["LARGEST", "QuantityError", "billionths", "parse_quantity", "quantity_text", "thousandths"]
 
 LARGEST: Final = 2**56
-"""Greater amounts count as this."""
+"""The cap: greater amounts count as this one."""
 
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?[0-9]{1,3}))?")
 _SUFFIX = {
@@ -31,14 +31,15 @@ _EXACT = Context(prec=128, rounding=ROUND_UP)
 
 
 class QuantityError(InputError, ValueError):
-    """A text that is no quantity, or one that its field does not allow."""
+    """The text is not a quantity, or its field does not allow it."""
 
 
 def _exact(text: str) -> Decimal:
     match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-        raise QuantityError(f"{shown!r} is no quantity: write a number with an optional suffix, as 500m, 2 or 4Gi")
+        remedy = "write a number with an optional suffix, such as 500m, 2 or 4Gi"
+        raise QuantityError(f"{shown!r} is not a valid quantity: {remedy}")
     number, suffix, exponent = match.groups()
     scale = _SUFFIX[suffix] if suffix else Decimal(10) ** int(exponent or 0)
     return _EXACT.multiply(Decimal(number), scale)
@@ -56,7 +57,7 @@ def _billionths(text: str) -> int:
 
 
 def billionths(quantity: str | int | float) -> int:
-    """The quantity in billionths, the finest that Kubernetes keeps, however large. Raises QuantityError."""
+    """The quantity in billionths, Kubernetes' finest unit, without a cap. Raises QuantityError."""
     return _billionths(quantity if isinstance(quantity, str) else str(quantity))
 
 
@@ -71,16 +72,16 @@ def whole(amount: int) -> int:
 
 
 def parse_quantity(quantity: str | int | float, *, milli: bool = False) -> int:
-    """The quantity in base units, at most LARGEST either way, or with `milli` in thousandths of them.
+    """The quantity in base units, or with `milli` in thousandths; at most LARGEST base units, positive or negative.
 
-    Rounded away from zero. Raises QuantityError, which quotes the text.
+    It is rounded away from zero. Raises QuantityError, which quotes the text.
     """
     amount = thousandths(quantity)
     return amount if milli else whole(amount)
 
 
 def quantity_text(amount: int, *, milli: bool = False) -> str:
-    """An amount as people write it: 1500m or 2 of what is counted in thousandths, 3Gi of bytes."""
+    """An amount in short form: bytes as 3Gi; with `milli`, thousandths as 1500m or 2."""
     if milli:
         return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
     for bits, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):

@@ -1,4 +1,4 @@
-"""Queue objects as typed values. Source: the CustomResourceDefinition in `deploy/`."""
+"""Typed Queue object. Source: the CustomResourceDefinition in `deploy/`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class QueueCondition(Condition, frozen=True):
 
 
 class QueueStatus(ApiStruct, frozen=True):
-    """status of a Queue, which the scheduler writes."""
+    """status of a Queue; the scheduler writes it."""
 
     allocated: dict[str, Quantity] = field(default_factory=dict)
     pending: dict[str, Quantity] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class QueueStatus(ApiStruct, frozen=True):
 
 
 class Queue(ClusterScoped, frozen=True, tag_field="kind", tag="Queue"):
-    """fluence.flux-framework.org/v1alpha1 Queue; it has no namespace."""
+    """fluence.flux-framework.org/v1alpha1 Queue; cluster-scoped."""
 
     api_version: str = "fluence.flux-framework.org/v1alpha1"
     spec: QueueObjectSpec = QueueObjectSpec()

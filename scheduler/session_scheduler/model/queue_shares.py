@@ -1,12 +1,12 @@
-"""Fair shares of queues, and which queue may take from which. Pure: amounts in, amounts out, in whole units.
+"""Fair shares of queues, and the rules of reclaim between queues. Pure: amounts in, amounts out, in integers.
 
-A queue's fair share of a resource is what it deserves, as far as it asks for it; then what is left of its parent's
-share goes to the queues that ask for more, those of the highest priority first, and among these by weight: water is
-filled in until each has what it asks for or what its limit allows. What cannot be divided evenly goes to the largest
-remainders, then by name. The dominant share, by which queues are ordered, is the largest part that a queue has of what
-it should have of any resource.
+Each queue first gets its deserved amounts, as far as it requests them. The rest of its parent's share goes to the
+queues that request more: the highest priority first, and by weight within a priority, until each has what it requests
+or reaches its limit (water-filling). The units that weights do not divide evenly go to the largest remainders, then by
+name. Queues are ordered by dominant share: the highest ratio of allocated amount to fair share of any resource.
 
-Source: KAI-Scheduler's plugin `proportion` (division and strategies); Ghodsi et al., NSDI 2011 (dominant resources).
+The plugin Proportion calls this module. Source: KAI-Scheduler's plugin `proportion` (division and strategies); Ghodsi
+et al., NSDI 2011 (dominant resources).
 """
 
 from __future__ import annotations
@@ -22,40 +22,38 @@ from session_scheduler.model.queues import Amounts, QueueTree
 
 @dataclass(slots=True)
 class Counts:
-    """What a queue and those below it have."""
+    """The amounts of a queue and its descendants."""
 
     allocated: Amounts = field(default_factory=dict)
     kept: Amounts = field(default_factory=dict)
-    """Of what is allocated, that of pods which are not preemptible."""
+    """The part of `allocated` in non-preemptible pods."""
     pending: Amounts = field(default_factory=dict)
     gpus: Amounts = field(default_factory=dict)
     """The allocated amounts of shared GPUs. Limits apply to them; fair shares leave them out."""
     kept_gpus: Amounts = field(default_factory=dict)
     decided: Amounts = field(default_factory=dict)
-    """What is allocated once all is done that was decided: without pods that are evicted for others, with pods that
-    are to come to a node.
-    """
+    """`allocated` once all decisions are carried out: without the victims of preemption, with nominated pods."""
     decided_kept: Amounts = field(default_factory=dict)
-    """Of that, what pods have which are not preemptible."""
+    """The part of `decided` in non-preemptible pods."""
     freed: int = 0
-    """Moves whenever something is allocated no more."""
+    """Incremented whenever a pod frees allocated amounts."""
     changed: int = 0
-    """Moves whenever any of it changes."""
+    """Incremented whenever any amount changes."""
 
     @property
     def held(self) -> Mapping[str, int]:
-        """All that is allocated, parts of GPUs too."""
+        """All allocated amounts, including those of shared GPUs."""
         return {**self.allocated, **self.gpus} if self.gpus else self.allocated
 
     @property
     def held_kept(self) -> Mapping[str, int]:
-        """Of that, what pods have which are not preemptible."""
+        """The part of `held` in non-preemptible pods."""
         return {**self.kept, **self.kept_gpus} if self.kept_gpus else self.kept
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a pod of a queue has more (sign 1) or less (-1); `kept` where it is not preemptible."""
+    """One pod added to a queue (`sign` 1) or removed from it (-1); `kept` if the pod is not preemptible."""
 
     queue: str
     amounts: Mapping[str, int]
@@ -65,18 +63,18 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One of several queues that something is divided among."""
+    """One of the queues that share an amount of a resource."""
 
     name: str
     wants: int
-    """What it asks for, within its limit."""
+    """The amount that it requests, within its limit."""
     deserves: int = 0
     priority: int = 0
     weight: int = 1
 
 
 def divided(total: int, claims: Sequence[Claim]) -> dict[str, int]:
-    """The share of each claim. What is deserved is given even where it is more than there is in total."""
+    """The share of each claim. It includes the deserved amounts even if they exceed the total."""
     given = {claim.name: min(claim.deserves, claim.wants) for claim in claims}
     left = total - sum(given.values())
     for priority in sorted({claim.priority for claim in claims}, reverse=True):
@@ -91,7 +89,7 @@ def divided(total: int, claims: Sequence[Claim]) -> dict[str, int]:
 
 
 def _filled(left: int, level: Sequence[tuple[str, int, int]]) -> dict[str, int]:
-    """Water filled in: (name, what it asks for yet, weight) → its part of `left`."""
+    """Water-filling over (name, amount still requested, weight): the part of `left` that each gets."""
     open_ = [entry for entry in level if entry[1] > 0 and entry[2] > 0]
     open_.sort(key=lambda entry: (Fraction(entry[1], entry[2]), entry[0]))
     weights = sum(weight for _, _, weight in open_)
@@ -105,7 +103,7 @@ def _filled(left: int, level: Sequence[tuple[str, int, int]]) -> dict[str, int]:
 
 
 def _by_weight(left: int, level: Sequence[tuple[str, int, int]], weights: int) -> dict[str, int]:
-    """All of `left`, of which everybody would take more than its part."""
+    """All of `left` by weight, among queues that each request more than their part."""
     found = {name: left * weight // weights for name, _, weight in level}
     rest = sorted(level, key=lambda entry: (-(left * entry[2] % weights), entry[0]))
     for name, _, _ in rest[: left - sum(found.values())]:
@@ -116,7 +114,7 @@ def _by_weight(left: int, level: Sequence[tuple[str, int, int]], weights: int) -
 def fair_shares(
     tree: QueueTree, total: Mapping[str, int], requested: Mapping[str, Mapping[str, int]]
 ) -> dict[str, Amounts]:
-    """By queue its fair share of each resource; `requested` is what each, with those below it, has and waits for."""
+    """By queue: its fair share of each resource. `requested` is what a queue and its descendants have and wait for."""
     wants: dict[str, Amounts] = {}
     for name in tree.children.get("", ()):
         _collect(tree, name, requested, wants)
@@ -126,7 +124,7 @@ def fair_shares(
 
 
 def _collect(tree: QueueTree, name: str, requested: Mapping[str, Mapping[str, int]], wants: dict[str, Amounts]) -> None:
-    """What a queue asks for within limits: its own, and of those below it what theirs allow."""
+    """Collect what each queue requests within its limit; a child counts with what its own limit allows."""
     asked = dict(requested.get(name, {}))
     for child in tree.children.get(name, ()):
         _collect(tree, child, requested, wants)
@@ -157,10 +155,10 @@ def _claim(tree: QueueTree, name: str, resource: str, wants: Mapping[str, Amount
 
 
 class QueueShares:
-    """Fair shares as of the moment when this was made, and what queues have as it is at any moment."""
+    """The fair shares at the time of creation, and the current counts of the queues."""
 
     def __init__(self, tree: QueueTree, total: Mapping[str, int], has: Mapping[str, Counts]) -> None:
-        """`has` of every queue of the tree that can be used."""
+        """`has`: the counts of every usable queue of the tree; they may change later."""
         self.tree = tree
         self.total = total
         self.has: Mapping[str, Counts] = has
@@ -168,14 +166,14 @@ class QueueShares:
         self._steps: dict[str, tuple[int, tuple[object, ...]]] = {}
 
     def as_decided(self) -> QueueShares:
-        """The same, where queues have what they will once all is done that was decided by now; and that stays so."""
+        """The same fair shares, with a fixed copy of the decided amounts in place of the current counts."""
         found = copy(self)
         found.has = {name: Counts(dict(one.decided), dict(one.decided_kept)) for name, one in self.has.items()}
         found._steps = {}
         return found
 
     def with_more(self, changes: Iterable[Change]) -> QueueShares:
-        """The same fair shares, where pods of some queues have more or less than they have now."""
+        """The same fair shares, with these changes applied to the counts."""
         had: dict[str, Counts] = {}
         for change in changes:
             for name in self.tree.path(change.queue):
@@ -190,21 +188,23 @@ class QueueShares:
         return found
 
     def dominant(self, queue: str) -> float:
-        """The largest part that a queue has of its fair share of any resource; infinite where it should have none."""
+        """The highest ratio of allocated amount to fair share of any resource; infinite if that fair share is 0."""
         allocated, fair = self.has[queue].allocated, self.fair[queue]
         return max((amount / fair[name] if fair.get(name) else inf for name, amount in allocated.items()), default=0.0)
 
     def over_fair_share(self, queue: str) -> bool:
-        """Whether a queue has more than its fair share of anything."""
+        """Whether a queue exceeds its fair share of any resource."""
         return not _within(self.has[queue].allocated, self.fair[queue])
 
     def over_deserved(self, queue: str) -> bool:
-        """Whether a queue has more than it deserves of anything that it names, or names nothing that it deserves."""
+        """Whether a queue exceeds any of its deserved amounts, or has none."""
         deserved, allocated = self.tree.specs[queue].deserved, self.has[queue].allocated
         return not deserved or any(allocated.get(name, 0) > amount for name, amount in deserved.items())
 
     def order(self, queue: str) -> tuple[object, ...]:
-        """What orders queues, from the top down: who is within its fair share, within what it deserves, the higher
+        """The sort key of a queue. It compares the ancestors first, from the top.
+
+        At each level, a queue within its fair share goes first; then one within its deserved amounts, the higher
         priority, the smaller dominant share, the name.
         """
         path = self.tree.path(queue)
@@ -221,13 +221,13 @@ class QueueShares:
         return step
 
 
-# ------------------------------------------------------------------ who may take from whom
+# ------------------------------------------------------------------ reclaim between queues
 
 
 def may_reclaim(shares: QueueShares, queue: str, needs: Mapping[str, int], *, preemptible: bool) -> str | None:
-    """Why a queue may not have others' pods ended for one that needs this; None where it may.
+    """Why a queue may not reclaim `needs` from other queues; None if it may.
 
-    It stays within its fair share, and what is not preemptible within what it deserves.
+    It must stay within its fair share, and its non-preemptible pods within its deserved amounts.
     """
     return _not_within(shares, queue, needs, shares.has[queue].allocated, preemptible=preemptible)
 
@@ -240,16 +240,17 @@ def reclaimable(
     *,
     preemptible: bool,
 ) -> str | None:
-    """Why these pods (by queue, what each has) may not end for one of `queue` that needs this; None where they may.
+    """Why `queue` may not reclaim `needs` from these victims (by queue: the amounts of each pod); None if it may.
 
-    Two queues are compared where their paths part. The victims' must have more than its fair share of something that is
-    needed, and still have that share afterwards; as long as the taker stays within what it deserves, its deserved
-    counts in place of its fair share. The taker's queue, and all above it, stay within their fair shares.
+    Two queues are compared at the first level where their ancestors differ. There, the victims' queue must exceed its
+    fair share of a needed resource, and must keep that share. While the reclaiming queue stays within its deserved
+    amounts, the victims' queue keeps only its own deserved amounts. The reclaiming queue and all of its ancestors must
+    stay within their fair shares.
     """
     left: dict[str, Amounts] = {}
     for name in sorted(victims):
-        if _parting(shares.tree, queue, name) is None:
-            return f"queue {name!r} and queue {queue!r} are one: nothing is taken within a queue"
+        if _first_difference(shares.tree, queue, name) is None:
+            return f"queue {queue!r} cannot reclaim from itself"
         why = Giving(shares, queue, name, needs, left).reclaim(victims[name])
         if why is not None:
             return why
@@ -261,47 +262,48 @@ def reclaimable(
 
 
 class Giving:
-    """What another queue gives to the taker's, pod after pod. They are compared where their paths part."""
+    """The victims that a queue gives up for `needs` of another queue, pod after pod."""
 
     def __init__(
         self,
         shares: QueueShares,
-        taker: str,
+        reclaimer: str,
         name: str,
         needs: Mapping[str, int],
         left: dict[str, Amounts] | None = None,
     ) -> None:
-        """`left`, by queue: what is left of what was taken from before, as far as that is so. Raises LookupError where
-        the two are one queue.
+        """`name`: the victims' queue. `left`: by queue, what remains after earlier victims; `reclaim` updates it.
+
+        Raises LookupError if both are the same queue.
         """
-        pair = _parting(shares.tree, taker, name)
+        pair = _first_difference(shares.tree, reclaimer, name)
         if pair is None:
-            raise LookupError(f"nothing is taken within queue {name!r}")
+            raise LookupError(f"queue {name!r} cannot reclaim from itself")
         self._shares = shares
         self._path = shares.tree.path(name)
-        self._giver = pair[1]
+        self._compared = pair[1]
         self._left = {} if left is None else left
         self._floor = _floor(shares, *pair, needs)
-        before = self._has(self._giver)
+        before = self._has(self._compared)
         self._over = [resource for resource in needs if before.get(resource, 0) > self._floor.get(resource, 0)]
 
     def _has(self, queue: str) -> Amounts:
         return self._left.get(queue, self._shares.has[queue].allocated)
 
     def why_not(self, pods: Sequence[Mapping[str, int]]) -> str | None:
-        """Why these may not end, too."""
-        has = {resource: self._has(self._giver).get(resource, 0) for resource in self._over}
+        """Why these pods may not be further victims; None if they may."""
+        has = {resource: self._has(self._compared).get(resource, 0) for resource in self._over}
         for amounts in pods:
             if not any(amounts.get(resource) for resource in has):
-                return f"queue {self._giver!r} has no more than its share of what is needed"
+                return f"queue {self._compared!r} does not exceed its share of the needed resources"
             for resource in has:
                 has[resource] -= amounts.get(resource, 0)
                 if has[resource] < self._floor.get(resource, 0):
-                    return f"queue {self._giver!r} would have less than its share"
+                    return f"queue {self._compared!r} would have less than its share"
         return None
 
     def reclaim(self, pods: Sequence[Mapping[str, int]]) -> str | None:
-        """Let these end; or why they may not."""
+        """Count these pods as victims. Returns why they may not be, or None."""
         why = self.why_not(pods)
         for above in self._path if why is None else ():
             total = self._left[above] = dict(self._has(above))
@@ -319,10 +321,10 @@ def beyond(
     *,
     preemptible: bool,
 ) -> str | None:
-    """Why a queue may not have this more than it has; None where it may.
+    """Why a queue may not have `needs` in addition; None if it may.
 
-    It stays within its fair share, and what is not preemptible within what it deserves. One that has no other beside it
-    may have all that there is.
+    It must stay within its fair share, and its non-preemptible pods within its deserved amounts. A top-level queue
+    without siblings may have the whole cluster.
     """
     tree = shares.tree
     if not tree.specs[queue].parent and len(tree.children.get("", ())) <= 1:
@@ -337,37 +339,35 @@ def _not_within(
     fair, deserved, kept = shares.fair[queue], shares.tree.specs[queue].deserved, shares.has[queue].kept
     for resource, need in needs.items():
         if has.get(resource, 0) + need > fair.get(resource, 0):
-            return f"queue {queue!r} would have more than its fair share of {resource}"
+            return f"queue {queue!r} would exceed its fair share of {resource}"
         if not preemptible and resource in deserved and kept.get(resource, 0) + need > deserved[resource]:
-            return f"queue {queue!r} would have more {resource} that is not preemptible than it deserves"
+            return f"queue {queue!r} would exceed its deserved {resource} with non-preemptible pods"
     return None
 
 
-def _parting(tree: QueueTree, one: str, other: str) -> tuple[str, str] | None:
-    """The first queues from the top in which two paths differ; None for one queue."""
+def _first_difference(tree: QueueTree, one: str, other: str) -> tuple[str, str] | None:
+    """The first pair of ancestors, from the top, that differ; None if the queues are the same."""
     for left, right in zip(reversed(tree.path(one)), reversed(tree.path(other)), strict=False):
         if left != right:
             return left, right
     return None
 
 
-def _floor(shares: QueueShares, taker: str, giver: str, needs: Mapping[str, int]) -> Mapping[str, int]:
-    """What the giver keeps in any case: its fair share, and of what the taker deserves and has not, only what the giver
-    deserves itself.
+def _floor(shares: QueueShares, reclaimer: str, victim: str, needs: Mapping[str, int]) -> Mapping[str, int]:
+    """What the victims' queue must keep: its fair share.
+
+    While the reclaimer stays within its deserved amounts, the victims' queue keeps only its own deserved amounts of
+    those resources.
     """
-    deserved, has = shares.tree.specs[taker].deserved, shares.has[taker].allocated
+    deserved, has = shares.tree.specs[reclaimer].deserved, shares.has[reclaimer].allocated
     named = [resource for resource in needs if resource in deserved]
     if named and all(has.get(resource, 0) + needs[resource] <= deserved[resource] for resource in named):
-        return {**shares.fair[giver], **dict.fromkeys(named, 0), **shares.tree.specs[giver].deserved}
-    return shares.fair[giver]
+        return {**shares.fair[victim], **dict.fromkeys(named, 0), **shares.tree.specs[victim].deserved}
+    return shares.fair[victim]
 
 
 def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> Amounts:
     return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
-
-
-def _less(one: Mapping[str, int], other: Mapping[str, int]) -> Amounts:
-    return {name: amount - other.get(name, 0) for name, amount in one.items()}
 
 
 def _within(one: Mapping[str, int], other: Mapping[str, int]) -> bool:

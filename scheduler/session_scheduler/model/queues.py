@@ -1,7 +1,7 @@
-"""Queues: what teams share a cluster by. A tree in which each has what it deserves, a limit, a weight and a priority.
+"""Tree of queues, by which teams share a cluster: each has deserved amounts, a limit, a weight and a priority.
 
-They come from the configuration and as Queue objects. One that cannot be used is kept with the reason why: it takes no
-pods, and nothing else suffers for it. Only queues without children take pods.
+They come from the configuration and from Queue objects. An invalid queue stays in the tree with its problem: it accepts
+no pods, and other queues are not affected. Only queues without children accept pods.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from session_scheduler.model.queue_objects import Queue
 QUEUE_LABEL: Final = "fluence.flux-framework.org/queue"
 PODS: Final = "pods"
 IN_THOUSANDTHS: Final = frozenset({"cpu", GPU_FRACTION})
-"""The resources of which less than one can be had."""
+"""The resources of which pods can request fractions."""
 
 MOST_LEVELS: Final = 32
-"""How many queues a path to the top has at most."""
+"""The most queues on a path to the top."""
 _LONGEST_NAME: Final = 63
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
-"""What the value of a label can be."""
+"""A valid label value."""
 
 Amounts = dict[str, int]
 """By resource: cpu in millicores, parts of GPUs in thousandths, the rest in base units."""
@@ -34,31 +34,31 @@ Amounts = dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a queue takes no pods: a condition's reason, and a sentence."""
+    """Why a queue accepts no pods: reason and message of its condition."""
 
     reason: str
     message: str
     at: str = ""
-    """The wrong field."""
+    """The invalid field."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
-    """One queue as it is wanted. What `deserved` does not name is not guaranteed, what `limit` does not is free."""
+    """The settings of a queue. Resources without a deserved amount are not guaranteed; without a limit, unlimited."""
 
     name: str
     parent: str = ""
     deserved: Amounts = field(default_factory=dict)
     limit: Amounts = field(default_factory=dict)
     weight: int = 1
-    """Its part of what no queue deserves, against those beside it of the same priority."""
+    """Its weight, among its siblings of the same priority, in the division of what remains of deserved amounts."""
     priority: int = 0
     problem: Problem | None = None
-    """What is wrong with the queue itself."""
+    """The first error in the settings."""
 
 
 def amount_of(resource: str, quantity: Quantity) -> int:
-    """A quantity as pods' requests count it: cpu in millicores. Raises QuantityError."""
+    """A quantity in the units of pod requests: cpu in millicores. Raises QuantityError."""
     exact = thousandths(quantity)
     if exact < 0:
         raise QuantityError(f"{quantity!r} is negative: write 0 or more")
@@ -66,7 +66,7 @@ def amount_of(resource: str, quantity: Quantity) -> int:
 
 
 def shown_amount(resource: str, amount: int) -> str:
-    """An amount as people write it: 1500 of cpu is 1500m, whole ones are plain; bytes get a suffix that is exact."""
+    """An amount as a quantity: 1500 of cpu as 1500m, 2000 as 2, bytes with an exact suffix."""
     if resource in IN_THOUSANDTHS:
         return quantity_text(amount, milli=True)
     in_bytes = resource in ("memory", "ephemeral-storage", GPU_MEMORY) or resource.startswith("hugepages-")
@@ -74,14 +74,14 @@ def shown_amount(resource: str, amount: int) -> str:
 
 
 def shown_amounts(amounts: Mapping[str, int]) -> dict[str, Quantity]:
-    """Amounts as people write them, in order of name."""
+    """Amounts as quantities, sorted by name."""
     return {name: shown_amount(name, amounts[name]) for name in sorted(amounts)}
 
 
 def queue_spec(
     name: str, parent: str, quantities: Mapping[str, Mapping[str, Quantity]], weight: int, priority: int
 ) -> QueueSpec:
-    """A queue of what is written; its `problem` is the first thing that is wrong with it."""
+    """The settings from quantities; `problem` is the first error in them."""
     amounts: dict[str, Amounts] = {"deserved": {}, "limit": {}}
     problem = _wrong_name(name)
     for which, named in quantities.items():
@@ -107,25 +107,25 @@ def queue_spec(
 
 
 def _wrong_name(name: str) -> Problem | None:
-    """Why no pod could name the queue by its label."""
+    """The error in a name that cannot be the value of the label by which pods name their queue."""
     if len(name) > _LONGEST_NAME:
-        why = f"has {len(name)} characters, and a label, by which pods name it, at most {_LONGEST_NAME}: shorten it"
+        why = f"has {len(name)} characters: use at most {_LONGEST_NAME}, as in a label value"
     elif not _NAME.fullmatch(name):
-        why = "is no value of a label, by which pods name it: use letters, digits, '-', '_' and '.' between such"
+        why = "is not a valid label value: use letters and digits, with '-', '_' and '.' between them"
     else:
         return None
     return Problem("Invalid", f"name: {why}", "name")
 
 
 def of_object(queue: Queue) -> QueueSpec:
-    """The queue that an object describes."""
+    """The settings of a Queue object."""
     spec = queue.spec
     return queue_spec(queue.metadata.name, spec.parent, {"deserved": spec.deserved, "limit": spec.limit},
                  spec.over_quota_weight, spec.priority)  # fmt: skip
 
 
 class QueueTree:
-    """Some queues, each with its place or the reason why it has none. `default` is always there. A value."""
+    """The queues, each with its path to the top, or its problem. It always contains `default`. Immutable."""
 
     def __init__(self, specs: Iterable[QueueSpec] = ()) -> None:
         self.specs: dict[str, QueueSpec] = {spec.name: spec for spec in specs}
@@ -135,26 +135,26 @@ class QueueTree:
         for name in sorted(self.specs):
             self._find_path(name)
         self.children: dict[str, list[str]] = {}
-        """By parent ("" for the top), in order of name: the queues that can be used."""
+        """By parent ("" for the top): the usable queues, sorted by name."""
         for name in sorted(self._paths):
             self.children.setdefault(self.specs[name].parent, []).append(name)
 
     def _find_path(self, name: str) -> None:
-        """Find the queue's path to the top, or why there is none."""
+        """Find the queue's path to the top, or its problem."""
         above: list[str] = []
         at = name
         while at:
             spec = self.specs.get(at)
             if spec is None:
                 child = above[-1]
-                problem = Problem("ParentMissing", f"parent: there is no queue {at!r}: create it, or name another",
-                                  "parent")  # fmt: skip
+                text = f"parent: queue {at!r} does not exist: create it, or choose another parent"
+                problem = Problem("ParentMissing", text, "parent")
                 self._fail(name, child, problem)
                 return
             if at in above:
                 if at == name:
                     steps = " -> ".join([*above, name])
-                    text = f"parent: the queues make a circle ({steps}): give one of them another parent"
+                    text = f"parent: the queues form a cycle ({steps}): give one of them another parent"
                     self._fail(name, name, Problem("Circle", text, "parent"))
                 else:
                     self._fail(name, at, Problem("Circle", ""))
@@ -163,53 +163,55 @@ class QueueTree:
                 self._fail(name, at, spec.problem)
                 return
             if above and at == DEFAULT_QUEUE:
-                text = "parent: pods that name no queue go to 'default', so it can have no children: name another"
+                text = (
+                    "parent: queue 'default' is for pods that name no queue, so it cannot have children: "
+                    "choose another parent"
+                )
                 self._fail(name, above[-1], Problem("ParentNotAllowed", text, "parent"))
                 return
             above.append(at)
             at = spec.parent
             if at and len(above) == MOST_LEVELS:
-                text = f"parent: more than {MOST_LEVELS - 1} queues are above it: give it one that is nearer to the top"
+                text = f"parent: more than {MOST_LEVELS - 1} ancestors: choose a parent nearer to the top"
                 self._fail(name, name, Problem("TooDeep", text, "parent"))
                 return
         self._paths[name] = tuple(above)
 
     def _fail(self, name: str, culprit: str, problem: Problem) -> None:
         if culprit != name:
-            text = f"parent: queue {culprit!r}, which is above it, takes no pods itself: look at its status"
+            text = f"parent: ancestor {culprit!r} is not ready: see its status"
             problem = Problem("ParentNotReady", text, "parent")
         self._problems[name] = problem
 
     def __iter__(self) -> Iterator[str]:
-        """All names, in order."""
+        """All names, sorted."""
         return iter(sorted(self.specs))
 
     def problem(self, name: str) -> Problem | None:
-        """Why a queue that is there cannot be used."""
+        """Why an existing queue is not usable; None if it is."""
         return self._problems.get(name)
 
     def path(self, name: str) -> tuple[str, ...]:
-        """The queue and those above it, up to the top; the name alone for one that cannot be used, or is not there."""
+        """The queue and its ancestors, up to the top; only the name if the queue is not usable or does not exist."""
         return self._paths.get(name, (name,))
 
     def usable(self, name: str) -> bool:
-        """Whether the queue is there and has its place."""
+        """Whether the queue exists and is valid."""
         return name in self._paths
 
     @staticmethod
     def missing(name: str) -> Problem:
-        """What is wrong with a queue that only pods name."""
-        text = f"there is no queue {name!r}, or no more: create it; what its pods have counts in no other queue"
-        return Problem("Missing", text)
+        """The problem of a queue that pods name, but that does not exist."""
+        return Problem("Missing", f"queue {name!r} does not exist: create it; its pods count in no other queue")
 
     def why_not(self, name: str) -> str | None:
-        """Why no pod can be in the queue; None where some can."""
+        """Why the queue accepts no pods; None if it does."""
         if name not in self.specs:
-            return f"queue {name!r} does not exist: create it, or name another by the label {QUEUE_LABEL}"
+            return f"queue {name!r} does not exist: create it, or set the label {QUEUE_LABEL} to another queue"
         problem = self._problems.get(name)
         if problem is not None:
-            return f"queue {name!r} takes no pods: {problem.message}"
+            return f"queue {name!r} is not ready: {problem.message}"
         if name in self.children:
             named = ", ".join(self.children[name][:5])
-            return f"queue {name!r} takes no pods, for it has others below it: name one of them ({named}, say)"
+            return f"queue {name!r} accepts no pods because it has child queues: use one of them, such as {named}"
         return None

@@ -1,4 +1,4 @@
-"""Why pods are not placed: a plugin's refusal, and the gate that keeps a pod out of the queue."""
+"""Refusals, with which plugins reject nodes, classes and groups, and gates, which keep pods out of the queue."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from session_scheduler.model.objects import KubeObject
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a group or a class cannot be placed now. `plugin` and `failed` are filled in by the core."""
+    """Why a plugin rejects a node, a class or a group. The core fills in `plugin` and `failed`."""
 
     reason: str
     plugin: str = ""
     failed: bool = False
-    """Whether the plugin failed, rather than refused."""
+    """Whether the plugin failed with an error, instead of a rejection."""
     fits_if: tuple[str, ...] = ()
-    """What would have to be so for it not to refuse, as the hook `fits_if` says it."""
+    """The conditions under which the plugin would not reject it, as the hook `fits_if` returns them."""
     until: float | None = None
-    """When that may be otherwise, in seconds since 1970; None where time alone does not change it."""
+    """When the rejection may end, in seconds since 1970; None if time alone does not end it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Answer of `pre_enqueue`: why a pod is not to be tried yet. `plugin` is filled in by the core."""
+    """Answer of `pre_enqueue`: why a pod must not enter the scheduling queue yet. The core fills in `plugin`."""
 
     reason: str
     awaits: tuple[type[KubeObject], str] | None = None
-    """Kind and key (namespace/name, or the name) of the object that may open it by coming, changing or going."""
+    """Kind and key (namespace/name, or name) of the object whose creation, change or deletion may open the gate."""
     plugin: str = ""

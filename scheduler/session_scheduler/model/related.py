@@ -1,6 +1,6 @@
-"""What selectors are about beside pods and nodes, as typed values: namespaces, services and controllers of pods.
+"""Typed namespaces, services and controllers of pods, with only their metadata and selectors.
 
-Only their selectors and metadata are kept. Source: the Kubernetes API reference (core/v1, apps/v1).
+`model.cluster_view` keeps them. Source: the Kubernetes API reference (core/v1, apps/v1).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["Namespace", "ReplicaSet", "StatefulSet"]
 
 
 class Namespace(ClusterScoped, frozen=True, tag_field="kind", tag="Namespace"):
-    """core/v1 Namespace: its labels are what namespace selectors read."""
+    """core/v1 Namespace: namespace selectors match its labels."""
 
     api_version: str = "v1"
 
@@ -25,7 +25,7 @@ class ServiceSpec(ApiStruct, frozen=True):
 
 
 class Service(Namespaced, frozen=True, tag_field="kind", tag="Service"):
-    """core/v1 Service, as far as it selects pods."""
+    """core/v1 Service, with its selector."""
 
     api_version: str = "v1"
     spec: ServiceSpec = ServiceSpec()
@@ -38,7 +38,7 @@ class ReplicationControllerSpec(ApiStruct, frozen=True):
 
 
 class ReplicationController(Namespaced, frozen=True, tag_field="kind", tag="ReplicationController"):
-    """core/v1 ReplicationController, as far as it selects pods."""
+    """core/v1 ReplicationController, with its selector."""
 
     api_version: str = "v1"
     spec: ReplicationControllerSpec = ReplicationControllerSpec()
@@ -51,14 +51,14 @@ class SetSpec(ApiStruct, frozen=True):
 
 
 class ReplicaSet(Namespaced, frozen=True, tag_field="kind", tag="ReplicaSet"):
-    """apps/v1 ReplicaSet, as far as it selects pods."""
+    """apps/v1 ReplicaSet, with its selector."""
 
     api_version: str = "apps/v1"
     spec: SetSpec = SetSpec()
 
 
 class StatefulSet(Namespaced, frozen=True, tag_field="kind", tag="StatefulSet"):
-    """apps/v1 StatefulSet, as far as it selects pods."""
+    """apps/v1 StatefulSet, with its selector."""
 
     api_version: str = "apps/v1"
     spec: SetSpec = SetSpec()
@@ -66,4 +66,4 @@ class StatefulSet(Namespaced, frozen=True, tag_field="kind", tag="StatefulSet"):
 
 RelatedObject = Namespace | Service | ReplicationController | ReplicaSet | StatefulSet
 RELATED_KINDS: tuple[type[RelatedObject], ...] = (Namespace, Service, ReplicationController, ReplicaSet, StatefulSet)
-"""In the order in which they are listed."""
+"""In the order in which the scheduler lists them."""

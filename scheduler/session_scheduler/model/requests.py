@@ -1,8 +1,8 @@
-"""What a pod requests, as the scheduler counts it. Source: component-helpers' resource.PodRequests, Kubernetes 1.36.
+"""Resource requests of a pod, as kube-scheduler counts them. Source: component-helpers' resource.PodRequests, 1.36.
 
-The sum over containers and sidecars; or what starting needs, if more: each init container beside the sidecars started
-before it. What the pod as a whole requests replaces that for cpu, memory and huge pages. Then the overhead is added.
-Defaults that the API server fills in are filled in here too, so that manifests count as they would in a cluster.
+The requests of containers and sidecars are added up. If an init container, together with the sidecars started before
+it, needs more, that counts instead. Pod-level requests replace the result for cpu, memory and huge pages. The overhead
+is added last. The API server's defaults are applied here too, so that manifests count as they would in a cluster.
 Amounts are added up in thousandths and rounded up once, at the end.
 """
 
@@ -20,19 +20,19 @@ __all__ = ["pod_requests", "without_wrong_amounts"]
 
 Amounts = dict[str, int]
 DEFAULT_CPU_MILLIS = 100
-"""What a container without a cpu request counts as in scores."""
+"""The cpu of a container without a cpu request, for scores."""
 DEFAULT_MEMORY_BYTES = 200 * 1024 * 1024
-"""What a container without a memory request counts as in scores."""
+"""The memory of a container without a memory request, for scores."""
 
 _SCORED: Mapping[str, int] = {"cpu": DEFAULT_CPU_MILLIS, "memory": 1000 * DEFAULT_MEMORY_BYTES}
 _COUNTED = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
 def pod_requests(pod: Pod) -> tuple[Amounts, Amounts]:
-    """(requests, cpu and memory as nodes count them for scores: with defaults for containers that name none).
+    """(requests, cpu and memory for scores); in the second, containers without a request count with defaults.
 
-    cpu in millicores, the rest in base units; zero amounts and resources that no scheduler counts are left out of the
-    first. Raises QuantityError, which names the field.
+    cpu is in millicores, the rest in base units. The requests omit zero amounts, and resources that kube-scheduler
+    ignores. Raises QuantityError, which names the field.
     """
     needs = _Needs(pod)
     total = needs.total({})
@@ -45,16 +45,16 @@ def pod_requests(pod: Pod) -> tuple[Amounts, Amounts]:
 
 
 def containers_requests(pod: Pod) -> Amounts:
-    """cpu and memory of containers and overhead, with defaults, without what the pod as a whole requests.
+    """cpu and memory of containers and overhead, with defaults, without pod-level requests.
 
-    This is how kube-scheduler's NodeResourcesFit scores the pod that is to be placed. Raises QuantityError.
+    kube-scheduler's NodeResourcesFit scores the pod to place by these amounts. Raises QuantityError.
     """
     total = _Needs(pod, with_whole=False).total(_SCORED)
     return {name: _rounded(name, total.get(name, 0)) for name in _SCORED}
 
 
 def without_wrong_amounts(pod: Pod) -> Pod:
-    """The pod without the amounts that are none, so that its requests can be counted."""
+    """The pod without its invalid amounts, so that the other requests can be counted."""
 
     def kept(resources: ResourceRequirements) -> ResourceRequirements:
         return replace(resources, requests=_readable(resources.requests), limits=_readable(resources.limits))
@@ -78,12 +78,12 @@ def _readable(quantities: Mapping[str, Quantity]) -> dict[str, Quantity]:
 
 
 def is_counted(name: str) -> bool:
-    """Whether nodes and pods are compared in this resource: kube-scheduler ignores unknown names without a domain."""
+    """Whether the scheduler counts this resource: like kube-scheduler it ignores unknown names without a domain."""
     return name in _COUNTED or is_scalar(name)
 
 
 def is_scalar(name: str) -> bool:
-    """Whether it is an extended resource, huge pages, attachable volumes or one of Kubernetes' own with a prefix."""
+    """Whether it is an extended resource, huge pages, attachable volumes or a resource with Kubernetes' prefix."""
     if "/" not in name:
         return name.startswith(("hugepages-", "attachable-volumes-"))
     return not name.startswith("requests.") or "kubernetes.io/" in name
@@ -94,7 +94,7 @@ def _rounded(name: str, amount: int) -> int:
 
 
 class _Needs:
-    """A pod's quantities, parsed: containers, init containers with whether each is a sidecar, pod level, overhead."""
+    """A pod's parsed quantities: containers, init containers (and whether each is a sidecar), pod level, overhead."""
 
     def __init__(self, pod: Pod, *, with_whole: bool = True) -> None:
         spec = pod.spec
@@ -105,12 +105,12 @@ class _Needs:
         ]
         self._overhead = _amounts(spec.overhead, "spec.overhead")
         self.whole: Amounts = {}
-        """What the pod as a whole requests."""
+        """The pod-level requests."""
         if with_whole and spec.resources is not None:
             self.whole = _pod_level(spec.resources, _combine(self._main, self._init, {}))
 
     def total(self, defaults: Mapping[str, int]) -> Amounts:
-        """Thousandths of everything, `defaults` taken for each container that does not name the resource."""
+        """The total in thousandths; `defaults` apply to each container that does not name the resource."""
         total = _combine(self._main, self._init, defaults)
         total.update(self.whole)
         _add(total, self._overhead)
@@ -130,7 +130,7 @@ def _amounts(quantities: Mapping[str, Quantity], where: str) -> Amounts:
 
 
 def _requests(resources: ResourceRequirements, where: str) -> Amounts:
-    """The requests; a limit without a request of the same name is the request (as the API server defaults it)."""
+    """The requests; a limit without a request is the request too, as the API server defaults it."""
     if not resources.limits:
         return _amounts(resources.requests, f"{where}.requests")
     limits = {name: limit for name, limit in resources.limits.items() if name not in resources.requests}
@@ -138,7 +138,7 @@ def _requests(resources: ResourceRequirements, where: str) -> Amounts:
 
 
 def _pod_level(resources: ResourceRequirements, containers: Amounts) -> Amounts:
-    """The pod-level requests; where only a limit is given, what the containers request, or else the limit."""
+    """The pod-level requests; for a limit without a request, the request of the containers, else the limit."""
     whole_pod = _supported(_amounts(resources.requests, "spec.resources.requests"))
     limits = _amounts(resources.limits, "spec.resources.limits")
     if limits:

@@ -1,6 +1,6 @@
-"""Which nodes a pod's selectors, affinity and tolerations pick: masks over columns, from nodes and pod alone.
+"""Node masks of a pod's nodeSelector, node affinity and tolerations.
 
-Shared by the filters named for them and by topology spread, which counts only nodes that these let through.
+The filters NodeAffinity and TaintToleration use them, and topology spread, which counts only the nodes that pass them.
 Source: component-helpers' nodeaffinity and corev1 helpers, apimachinery's labels, Kubernetes 1.36.
 """
 
@@ -23,9 +23,9 @@ from session_scheduler.model.objects import (
 )
 
 _FEW = 3
-"""Up to so many values are compared one by one."""
+"""Up to this many values are compared one by one."""
 NAME_FIELD: Final = "metadata.name"
-"""The only field of a node that matchFields can name."""
+"""The only node field that matchFields supports."""
 
 # ------------------------------------------------------------------ nodes
 
@@ -34,7 +34,7 @@ def required_nodes(nodes: NodeView, spec: PodSpec) -> BoolColumn:
     """Which nodes satisfy the pod's nodeSelector and required node affinity."""
     mask = np.ones(len(nodes), np.bool_)
     for key, value in spec.node_selector.items():
-        mask &= _carries(nodes, key, (value,))
+        mask &= nodes_with(nodes, key, (value,))
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     if affinity is not None and affinity.required is not None:
         mask &= selected_nodes(nodes, affinity.required)
@@ -42,7 +42,7 @@ def required_nodes(nodes: NodeView, spec: PodSpec) -> BoolColumn:
 
 
 def selected_nodes(nodes: NodeView, selector: NodeSelector) -> BoolColumn:
-    """Which nodes satisfy one of the terms; an empty or malformed term is satisfied by none."""
+    """Which nodes satisfy at least one of the terms; no node satisfies an empty or invalid term."""
     mask = np.zeros(len(nodes), np.bool_)
     for term in selector.node_selector_terms:
         found = _term_nodes(nodes, term)
@@ -52,13 +52,13 @@ def selected_nodes(nodes: NodeView, selector: NodeSelector) -> BoolColumn:
 
 
 def terms_text(required: NodeSelector) -> str:
-    """The terms as people read them: "zone In (a, b)", or " and ", " or " between several."""
+    """The terms for messages: "zone In (a, b)", with " and " within a term, and " or " between terms."""
     terms = [
         " and ".join(f"{one.key} {one.operator}" + (f" ({', '.join(one.values)})" if one.values else "")
                      for one in (*term.match_expressions, *term.match_fields))
         for term in required.node_selector_terms
     ]  # fmt: skip
-    return " or ".join(term for term in terms if term) or "a term that is not empty"
+    return " or ".join(term for term in terms if term) or "a non-empty term"
 
 
 def preferred_weights(nodes: NodeView, terms: Iterable[PreferredSchedulingTerm]) -> IntColumn:
@@ -72,7 +72,7 @@ def preferred_weights(nodes: NodeView, terms: Iterable[PreferredSchedulingTerm])
 
 
 def _term_nodes(nodes: NodeView, term: NodeSelectorTerm) -> BoolColumn | None:
-    """Which nodes satisfy all of a term; None where it is empty or malformed, and so satisfied by none."""
+    """Which nodes satisfy all of a term; None if the term is empty or invalid: no node satisfies it."""
     if not (term.match_expressions or term.match_fields) or term_problem(term) is not None:
         return None
     mask = np.ones(len(nodes), np.bool_)
@@ -86,9 +86,9 @@ def _term_nodes(nodes: NodeView, term: NodeSelectorTerm) -> BoolColumn | None:
 def _expression_nodes(nodes: NodeView, requirement: LabelSelectorRequirement) -> BoolColumn:
     match requirement.operator:
         case "In":
-            return _carries(nodes, requirement.key, requirement.values)
+            return nodes_with(nodes, requirement.key, requirement.values)
         case "NotIn":
-            return ~_carries(nodes, requirement.key, requirement.values)
+            return ~nodes_with(nodes, requirement.key, requirement.values)
         case "Exists":
             return np.not_equal(nodes.label(requirement.key), ABSENT)
         case "DoesNotExist":
@@ -99,8 +99,8 @@ def _expression_nodes(nodes: NodeView, requirement: LabelSelectorRequirement) ->
     return nodes.label_among(requirement.key, is_number & beyond)
 
 
-def _carries(nodes: NodeView, key: str, values: Sequence[str]) -> BoolColumn:
-    """Which nodes carry the label with one of the values. A value without an id is carried by no node."""
+def nodes_with(nodes: NodeView, key: str, values: Sequence[str]) -> BoolColumn:
+    """Which nodes have the label with one of the values."""
     ids = {nodes.label_id(value) for value in values} - {ABSENT}
     if len(ids) > _FEW:
         among = np.zeros(len(nodes.label_numbers()[0]), np.bool_)
@@ -113,11 +113,6 @@ def _carries(nodes: NodeView, key: str, values: Sequence[str]) -> BoolColumn:
     return mask
 
 
-def nodes_with(nodes: NodeView, key: str, values: Sequence[str]) -> BoolColumn:
-    """Which nodes carry the label with one of the values."""
-    return _carries(nodes, key, values)
-
-
 def _field_nodes(nodes: NodeView, requirement: LabelSelectorRequirement) -> BoolColumn:
     value = requirement.values[0]
     no_such_field = np.full(len(nodes), value == "", np.bool_)
@@ -126,9 +121,9 @@ def _field_nodes(nodes: NodeView, requirement: LabelSelectorRequirement) -> Bool
 
 
 def wanted_names(selector: NodeSelector) -> frozenset[str] | None:
-    """The names that the terms narrow the nodes to, None where a term leaves them open.
+    """The node names that the terms allow; None if a term does not restrict the name.
 
-    An empty set means that each term contradicts itself. Unlike matching, this reads several names in one expression.
+    An empty set means that each term contradicts itself. Unlike the filter, this accepts several names per expression.
     """
     names: set[str] = set()
     for term in selector.node_selector_terms:
@@ -143,9 +138,9 @@ def wanted_names(selector: NodeSelector) -> frozenset[str] | None:
 
 
 def tolerates(toleration: Toleration, taint: tuple[str, str, str]) -> bool:
-    """Whether it covers the taint (key, value, effect). An empty key or effect covers all of them.
+    """Whether the toleration covers the taint (key, value, effect). An empty key or effect covers all.
 
-    Lt and Gt cover nothing: Kubernetes 1.36 has them behind a feature gate that is off by default.
+    Lt and Gt cover nothing: in Kubernetes 1.36 their feature gate is off by default.
     """
     key, value, effect = taint
     if toleration.effect not in ("", effect) or toleration.key not in ("", key):
@@ -161,7 +156,7 @@ def tolerated(tolerations: Iterable[Toleration], taint: tuple[str, str, str]) ->
 def untolerated_taints(
     nodes: NodeView, tolerations: Sequence[Toleration], effects: Iterable[str]
 ) -> Iterable[BoolColumn]:
-    """For each distinct taint of these effects that is not covered, the nodes that carry it."""
-    for taint, carriers in nodes.taints():
+    """For each distinct taint with one of these effects that no toleration covers: the nodes that have it."""
+    for taint, tainted in nodes.taints():
         if taint[2] in effects and not tolerated(tolerations, taint):
-            yield carriers
+            yield tainted

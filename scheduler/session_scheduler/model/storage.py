@@ -1,4 +1,4 @@
-"""Volumes and what provides them, as typed values: only the fields that the volume plugins read.
+"""Typed storage objects: claims, volumes, storage classes and CSI drivers, with the fields that volume plugins read.
 
 Source: the Kubernetes API reference (core/v1 PersistentVolume and PersistentVolumeClaim, storage.k8s.io/v1).
 """
@@ -10,19 +10,19 @@ from msgspec import field
 from session_scheduler.model.meta import ApiStruct, ClusterScoped, LabelSelector, Namespaced, NodeSelector, Quantity
 
 CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
-"""Names the StorageClass of a claim or volume before the field does."""
+"""Names the StorageClass of a claim or volume; it takes precedence over the field."""
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
-"""On a claim: the node for which its volume is to be provisioned."""
+"""On a claim: the node for which the provisioner creates its volume."""
 MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
-"""On a CSINode: the in-tree plugins whose volumes a CSI driver serves there, with commas between."""
+"""On a CSINode: the in-tree plugins whose volumes a CSI driver serves on the node, comma-separated."""
 WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
 READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 
 
 class ObjectReference(ApiStruct, frozen=True):
-    """Names an object: a volume's claimRef."""
+    """Reference to an object, as in a volume's claimRef."""
 
     api_version: str = ""
     kind: str = ""
@@ -65,17 +65,17 @@ class PersistentVolumeClaim(Namespaced, frozen=True, tag_field="kind", tag="Pers
 
     @property
     def storage_class(self) -> str:
-        """The name of its StorageClass; empty where it names none."""
+        """The name of its StorageClass; empty if it names none."""
         return self.metadata.annotations.get(CLASS_ANNOTATION, self.spec.storage_class_name or "")
 
     @property
     def bound(self) -> bool:
-        """Whether the volume controller has bound it for good."""
+        """Whether the volume controller has completed its binding."""
         return bool(self.spec.volume_name) and BIND_COMPLETED in self.metadata.annotations
 
     @property
     def request(self) -> Quantity:
-        """How much it asks for; 0 where it does not say."""
+        """The requested storage; 0 if it requests none."""
         return self.spec.resources.requests.get("storage", 0)
 
 
@@ -106,13 +106,13 @@ class AzureDisk(ApiStruct, frozen=True):
 
 
 class VolumeById(ApiStruct, frozen=True):
-    """An in-tree volume that has no more than an id: cinder, portworxVolume."""
+    """An in-tree volume with only an id: cinder, portworxVolume."""
 
     volume_id: str = field(default="", name="volumeID")
 
 
 class VolumeNodeAffinity(ApiStruct, frozen=True):
-    """From which nodes a volume can be reached."""
+    """The nodes that can access a volume."""
 
     required: NodeSelector | None = None
 
@@ -150,16 +150,16 @@ class PersistentVolume(ClusterScoped, frozen=True, tag_field="kind", tag="Persis
 
     @property
     def storage_class(self) -> str:
-        """The name of its StorageClass; empty where it names none."""
+        """The name of its StorageClass; empty if it names none."""
         return self.metadata.annotations.get(CLASS_ANNOTATION, self.spec.storage_class_name)
 
     @property
     def required(self) -> NodeSelector | None:
-        """The nodes from which it can be reached; None for all."""
+        """The nodes that can access it; None for all."""
         return self.spec.node_affinity.required if self.spec.node_affinity is not None else None
 
     def is_for(self, claim: PersistentVolumeClaim) -> bool:
-        """Whether its claimRef names this claim, by uid where it has one."""
+        """Whether its claimRef names this claim, with the claim's uid or none."""
         ref = self.spec.claim_ref
         return (
             ref is not None
@@ -169,14 +169,14 @@ class PersistentVolume(ClusterScoped, frozen=True, tag_field="kind", tag="Persis
 
 
 class TopologyLabel(ApiStruct, frozen=True):
-    """A label with the values of which a node must carry one."""
+    """A label and the values that a node may have."""
 
     key: str = ""
     values: tuple[str, ...] = ()
 
 
 class TopologyTerm(ApiStruct, frozen=True):
-    """allowedTopologies[]: all labels must fit."""
+    """allowedTopologies[]: a node must match all labels."""
 
     match_label_expressions: tuple[TopologyLabel, ...] = ()
 
@@ -191,7 +191,7 @@ class StorageClass(ClusterScoped, frozen=True, tag_field="kind", tag="StorageCla
 
 
 class DriverLimits(ApiStruct, frozen=True):
-    """How many of a driver's volumes a node takes; None for any number."""
+    """How many volumes of a driver a node can attach; None for no limit."""
 
     count: int | None = None
 
@@ -204,13 +204,13 @@ class NodeDriver(ApiStruct, frozen=True):
 
 
 class CSINodeSpec(ApiStruct, frozen=True):
-    """spec of a CSINode; a kubelet without drivers writes null."""
+    """spec of a CSINode; `drivers` is null if the node has none."""
 
     drivers: tuple[NodeDriver, ...] | None = None
 
 
 class CSINode(ClusterScoped, frozen=True, tag_field="kind", tag="CSINode"):
-    """storage.k8s.io/v1 CSINode: the drivers on the node of the same name."""
+    """storage.k8s.io/v1 CSINode: the CSI drivers on the node of the same name."""
 
     api_version: str = "storage.k8s.io/v1"
     spec: CSINodeSpec = CSINodeSpec()
@@ -230,7 +230,7 @@ class CSIDriver(ClusterScoped, frozen=True, tag_field="kind", tag="CSIDriver"):
 
 
 class CSIStorageCapacity(Namespaced, frozen=True, tag_field="kind", tag="CSIStorageCapacity"):
-    """storage.k8s.io/v1 CSIStorageCapacity: how much a driver has left for some nodes."""
+    """storage.k8s.io/v1 CSIStorageCapacity: the capacity that a driver has left for some nodes."""
 
     api_version: str = "storage.k8s.io/v1"
     storage_class_name: str = ""
@@ -272,4 +272,4 @@ StorageObject = (
 STORAGE_KINDS: tuple[type[StorageObject], ...] = (
     StorageClass, CSIDriver, CSINode, CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim, VolumeAttachment,
 )  # fmt: skip
-"""In the order in which they are listed."""
+"""In the order in which the scheduler lists them."""

@@ -1,7 +1,7 @@
-"""Sub-groups of a gang, with a minimum each: a leader and workers, say.
+"""Sub-groups of a gang, each with its own minimum: for example one leader and at least three workers.
 
-A PodGroup says them in an annotation, a pod says by a label to which it belongs. They are the core's own: no version of
-the PodGroup API has them, so they are said in the same way on all.
+An annotation of the PodGroup defines them; a label of a pod names its sub-group. They are an extension of Fluence: no
+version of the PodGroup API has them, so annotation and label are the same for all versions.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from typing import Final
 from session_scheduler.model.objects import Pod, PodGroup
 
 SUB_GROUPS_ANNOTATION: Final = "fluence.flux-framework.org/sub-groups"
-"""Of a PodGroup: "leader=1,worker=3"."""
+"""On a PodGroup: "leader=1,worker=3"."""
 SUB_GROUP_LABEL: Final = "fluence.flux-framework.org/sub-group"
-"""Of a pod: the name of its sub-group."""
+"""On a pod: the name of its sub-group."""
 MOST: Final = 64
-"""Sub-groups of one group."""
+"""The most sub-groups of one group."""
 NONE: Final[Mapping[str, int]] = MappingProxyType({})
 
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _MINIMUM = re.compile(r"[0-9]{1,6}")
 _SHOWN = 80
-"""Characters of a wrong text that are shown."""
+"""How many characters of an invalid text a message shows."""
 
 
 class SubGroupsError(ValueError):
-    """The text names no sub-groups: what is wrong with it, and what to write."""
+    """The annotation's text is invalid. The message says why, and what to write."""
 
 
 @lru_cache(maxsize=4096)
 def minima_of(text: str) -> Mapping[str, int]:
-    """The minimum of each sub-group that an annotation's text names, in its order. Raises SubGroupsError."""
+    """By sub-group: its minimum in the annotation's text, in the same order. Raises SubGroupsError."""
     parts = text.split(",", MOST + 1)
     if len(parts) > MOST:
         raise SubGroupsError(f"names more than {MOST} sub-groups: write at most {MOST}")
@@ -43,9 +43,8 @@ def minima_of(text: str) -> Mapping[str, int]:
         name, equals, minimum = (piece.strip() for piece in part.partition("="))
         if not equals or not _NAME.fullmatch(name) or not _MINIMUM.fullmatch(minimum):
             raise SubGroupsError(
-                f"{part.strip()[:_SHOWN]!r} is no sub-group with its minimum: write name=minimum, comma-separated, "
-                "such as leader=1,worker=3; a name has up to 63 lower-case letters, digits and '-', a minimum up to 6 "
-                "digits"
+                f"has the invalid entry {part.strip()[:_SHOWN]!r}: write name=minimum, comma-separated, such as "
+                "leader=1,worker=3; a name has up to 63 lower-case letters, digits and '-', a minimum up to 6 digits"
             )
         if name in minima:
             raise SubGroupsError(f"names the sub-group {name!r} twice: write it once")
@@ -53,8 +52,11 @@ def minima_of(text: str) -> Mapping[str, int]:
     return MappingProxyType(minima)
 
 
-def minima_said(pod_group: PodGroup | None) -> Mapping[str, int]:
-    """The minima that a PodGroup says; nothing where it says none, or a wrong text: then the group is refused."""
+def minima_of_group(pod_group: PodGroup | None) -> Mapping[str, int]:
+    """By sub-group of a PodGroup: its minimum. Empty without the annotation.
+
+    Also empty if the annotation is invalid; the action `allocate` then rejects the group.
+    """
     text = pod_group.metadata.annotations.get(SUB_GROUPS_ANNOTATION) if pod_group is not None else None
     if text is None:
         return NONE
@@ -65,11 +67,11 @@ def minima_said(pod_group: PodGroup | None) -> Mapping[str, int]:
 
 
 def sub_group_of(pod: Pod, minima: Mapping[str, int]) -> str:
-    """The name of a pod's sub-group; empty for none, or for one that its group does not have."""
+    """The name of a pod's sub-group; empty if it names none, or one that its group does not define."""
     name = pod.metadata.labels.get(SUB_GROUP_LABEL, "") if minima else ""
     return name if name in minima else ""
 
 
 def as_text(counts: Mapping[str, int]) -> str:
-    """Counts by sub-group, for people: "1 of sub-group leader and 2 of sub-group worker"."""
+    """Counts by sub-group, for messages: "1 of sub-group leader and 2 of sub-group worker"."""
     return " and ".join(f"{count} of sub-group {name}" for name, count in counts.items())

@@ -1,6 +1,6 @@
-"""Turns msgspec's type errors into a field and a sentence for the person who wrote the manifest.
+"""Messages for msgspec's type errors: the field, the error and a remedy, for authors of manifests.
 
-msgspec writes `[...]` for a mapping's key; the value is looked up again so that the key can be named.
+msgspec writes `[...]` for a mapping's key; this module looks up the value again to name the key.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ _EXPECTED = re.compile(r"Expected `(?P<expected>.+?)`, got `(?P<got>\w+)`")
 _MISSING = re.compile(r"Object missing required field `(?P<field>.+)`")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 _WORDS = {"str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "object": "a mapping",
-          "array": "a list", "null": "nothing"}  # fmt: skip
+          "array": "a list", "null": "null"}  # fmt: skip
 _TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool, "object": dict, "array": list,
                            "null": type(None)}  # fmt: skip
 
 
 def explain_type_error(message: str, tree: object) -> tuple[str, str]:
-    """(field, problem and remedy) of a msgspec error about this value."""
+    """(field, error and remedy) of a msgspec error about this value."""
     match = _AT.fullmatch(message)
     what, path = (match["what"], match["path"] or "") if match else (message, "")
     expected = _EXPECTED.match(what)
@@ -48,7 +48,7 @@ def _as_written(value: object) -> object:
 
 
 def _locate(tree: object, path: str, type_: type | None) -> tuple[str, object]:
-    """The field that the path means and its value: the first of that type where a key is not named."""
+    """The field at the path, and its value. If the path omits a key, the first value of that type."""
     steps = [(m[1], m[2]) for m in _STEP.finditer(path)]
     found = [(field, value) for field, value in _walk(tree, steps, "") if type_ is None or type(value) is type_]
     return found[0] if found else (path.lstrip("."), "?")

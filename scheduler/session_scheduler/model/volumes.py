@@ -1,6 +1,6 @@
-"""What a pod's volumes are to scheduling: the claims that it uses, and disks that no two pods can have.
+"""Volumes of a pod, as the volume plugins read them: its claims, and the disks that it names directly.
 
-A *volume key* names what pods may share, as a tuple of texts whose first says what it is.
+A *volume key* identifies a volume that several pods may use: a tuple of texts, of which the first is its kind.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ VolumeKey = tuple[str, ...]
 CLAIM: Final = "claim"
 """("claim", namespace, name): a claim that a pod names."""
 EPHEMERAL: Final = "ephemeral"
-"""("ephemeral", namespace, name): a claim that is made for one pod."""
+"""("ephemeral", namespace, name): a claim that a controller creates for one pod."""
 READ_ONLY, READ_WRITE = "ro", "rw"
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimUse:
-    """One volume of a pod that is a claim: the claim's name, and whether it is made for the pod."""
+    """A claim among a pod's volumes: its name, and whether a controller creates it for the pod."""
 
     name: str
     ephemeral: bool
 
 
 def claims_of(pod: Pod) -> tuple[ClaimUse, ...]:
-    """The claims that a pod uses, in the order of its volumes; a generic ephemeral volume's is named after both."""
+    """The claims that a pod uses, in the order of its volumes; a generic ephemeral volume's is named POD-VOLUME."""
     found = []
     for volume in pod.spec.volumes:
         if (claim := _source(volume, "persistentVolumeClaim")) is not None:
@@ -42,12 +42,12 @@ def claims_of(pod: Pod) -> tuple[ClaimUse, ...]:
 
 
 def has_ephemeral_claims(pod: Pod) -> bool:
-    """Whether claims are made for this pod alone, so that its needs are no other pod's."""
+    """Whether the pod has generic ephemeral volumes: no other pod shares their claims, nor its class."""
     return any(_source(volume, "ephemeral") is not None for volume in pod.spec.volumes)
 
 
 def made_claims(pod: Pod) -> Iterator[PersistentVolumeClaim]:
-    """The claims that a controller makes for a pod's generic ephemeral volumes; none for a template that is none."""
+    """The claims that a controller creates for a pod's generic ephemeral volumes; it skips invalid templates."""
     owner = OwnerReference(api_version="v1", kind="Pod", name=pod.metadata.name, uid=pod.metadata.uid, controller=True)
     for volume in pod.spec.volumes:
         template = (_source(volume, "ephemeral") or {}).get("volumeClaimTemplate")
@@ -62,7 +62,7 @@ def made_claims(pod: Pod) -> Iterator[PersistentVolumeClaim]:
 
 
 def not_made_for(pod: Pod, claim: PersistentVolumeClaim) -> str | None:
-    """Why a claim with the name of a pod's ephemeral volume is not the pod's; None where it is."""
+    """Why the claim of a pod's ephemeral volume does not belong to the pod; None if it does."""
     owners = claim.metadata.owner_references
     if any(owner.controller and owner.uid == pod.metadata.uid for owner in owners):
         return None
@@ -70,14 +70,14 @@ def not_made_for(pod: Pod, claim: PersistentVolumeClaim) -> str | None:
 
 
 def volume_keys(pod: Pod) -> tuple[VolumeKey, ...]:
-    """What of the pod's volumes other pods may use too, each once, in order."""
+    """The keys of the pod's volumes that other pods may use too, each once, in order."""
     namespace = pod.metadata.namespace
     claims = [(EPHEMERAL if use.ephemeral else CLAIM, namespace, use.name) for use in claims_of(pod)]
     return tuple(dict.fromkeys([*claims, *(key for volume in pod.spec.volumes for key in disk_keys(volume))]))
 
 
 def disk_keys(volume: dict[str, Any]) -> Iterator[VolumeKey]:
-    """The keys of a volume that names a disk itself; one for each monitor where several serve it."""
+    """The keys of a volume that names a disk directly; for rbd, one per monitor."""
     if (disk := _source(volume, "gcePersistentDisk")) is not None:
         yield ("gcePersistentDisk", _text(disk, "pdName"), _mode(disk))
     if (disk := _source(volume, "awsElasticBlockStore")) is not None:

@@ -1,4 +1,4 @@
-"""What makes pods, as typed values: as far as who schedules these pods asks how they belong together.
+"""Typed workloads (Job, JobSet, LeaderWorkerSet, Workload), with the fields that determine groups of pods.
 
 Source: the Kubernetes API reference (batch/v1, scheduling.k8s.io), and the CustomResourceDefinitions of JobSet
 (jobset.x-k8s.io/v1alpha2) and LeaderWorkerSet (leaderworkerset.x-k8s.io/v1), which not every cluster has.
@@ -12,7 +12,7 @@ __all__ = ["Job", "JobSet", "LeaderWorkerSet", "Workload", "WorkloadObject"]
 
 
 class JobSpec(ApiStruct, frozen=True):
-    """spec of a Job: how many pods at a time, how many in all, and for how many seconds."""
+    """spec of a Job: the number of pods at a time and in total, and its deadline."""
 
     parallelism: int | None = None
     completions: int | None = None
@@ -27,24 +27,24 @@ class Job(Namespaced, frozen=True, tag_field="kind", tag="Job"):
 
 
 class JobSet(Namespaced, frozen=True, tag_field="kind", tag="JobSet"):
-    """jobset.x-k8s.io JobSet: whose Jobs are objects of their own. Read by name, never listed."""
+    """jobset.x-k8s.io JobSet; its Jobs are separate objects. Read by name, never listed."""
 
     api_version: str = "jobset.x-k8s.io/v1alpha2"
 
 
 class LeaderWorkerTemplate(ApiStruct, frozen=True):
-    """leaderWorkerTemplate: how many pods a group has, its leader among them."""
+    """leaderWorkerTemplate: the number of pods in a group, including its leader."""
 
     size: int | None = None
 
 
 class LeaderWorkerSetSpec(ApiStruct, frozen=True):
-    """spec of a LeaderWorkerSet: how many groups, and what each is."""
+    """spec of a LeaderWorkerSet: the number of groups, and their template."""
 
     replicas: int | None = None
     leader_worker_template: LeaderWorkerTemplate = LeaderWorkerTemplate()
     startup_policy: str = ""
-    """LeaderReady: workers come only once the leader runs; else LeaderCreated, which is the default."""
+    """LeaderReady: workers are created once the leader is ready; LeaderCreated, the default: at once."""
 
 
 class LeaderWorkerSet(Namespaced, frozen=True, tag_field="kind", tag="LeaderWorkerSet"):
@@ -55,11 +55,11 @@ class LeaderWorkerSet(Namespaced, frozen=True, tag_field="kind", tag="LeaderWork
 
 
 class Workload(Namespaced, frozen=True, tag_field="kind", tag="Workload"):
-    """scheduling.k8s.io Workload, which native PodGroups are made from. Read by name, never listed."""
+    """scheduling.k8s.io Workload: the templates of native PodGroups. Read by name, never listed."""
 
     api_version: str = "scheduling.k8s.io/v1alpha2"
 
 
 WorkloadObject = Job | JobSet | LeaderWorkerSet | Workload
-"""What pods and their groups are made from."""
+"""The objects from which controllers create pods and PodGroups."""
 WORKLOAD_KINDS: tuple[type[WorkloadObject], ...] = (Job, JobSet, LeaderWorkerSet, Workload)

@@ -1,1 +1,1 @@
-"""What commands do without scheduling: simulate, explain, status, snapshots."""
+"""The commands that only read: simulate, explain, status, queues and snapshot."""

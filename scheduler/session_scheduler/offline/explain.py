@@ -1,4 +1,4 @@
-"""Explains the pending pods of files, of a snapshot or of a live cluster."""
+"""`fluence explain`: explains the pending pods of files, a snapshot or a live cluster."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from session_scheduler.offline.state import ClusterState, open_state, read_state
 
 
 def explain(files: Sequence[str], *, config: SchedulerConfig, pod: str | None = None) -> dict[str, Any]:
-    """Evaluate the pending pods of manifests (paths, directories, "-") or of a snapshot among them, or the one of that
-    namespace/name.
+    """Evaluate the pending pods of manifests (paths, directories, "-") or of a snapshot; with `pod` only that one.
 
-    Returns the JSON of the command (see `explain_pending`). Raises InputError.
+    `pod` is namespace/name. Returns the JSON of the command (see `explain_pending`). Raises InputError.
     """
 
     async def read_and_explain() -> dict[str, Any]:
@@ -32,16 +31,16 @@ def explain(files: Sequence[str], *, config: SchedulerConfig, pod: str | None = 
 
 
 def option(pod: str) -> PodSelector:
-    """What `--pod NAMESPACE/NAME` selects."""
+    """The selector of `--pod NAMESPACE/NAME`."""
     return PodSelector("Pod", pod, f"--pod {pod}")
 
 
 async def explain_state(
     state: ClusterState, config: SchedulerConfig, chosen: Sequence[PodSelector] = ()
 ) -> dict[str, Any]:
-    """As `explain`, for a state that was read; of the chosen pods, where some are.
+    """As `explain`, for a state; of the chosen pods, or of all.
 
-    Pods of other schedulers are evaluated apart, as if the first profile served them: its own pods do not see them.
+    Pods of other schedulers are evaluated separately, as if the first profile served them.
     """
     others = {
         one.key: one.spec.scheduler_name for one in state.waiting() if not config.profile(one.spec.scheduler_name)
@@ -67,24 +66,24 @@ async def explain_state(
         found += apart
     for each in chosen:
         if not any(each.has(task) for task in found):
-            raise InputError(f"{each.written}: none of its pods waits in namespace {each.key.partition('/')[0]}: "
-                             "name another one, or another namespace by -n")  # fmt: skip
-    return _together(answers)
+            raise InputError(f"{each.written}: no pending pods in namespace {each.key.partition('/')[0]}: "
+                             "name another object, or another namespace with -n")  # fmt: skip
+    return _merged(answers)
 
 
 def _not_waiting(scheduler: Scheduler, pod: PodSelector) -> str:
-    """What is wrong with the name of a pod, and what to write."""
+    """The error for a pod that is not pending, with its remedy."""
     placed = next((task.node for task in scheduler.cache.tasks.values() if task.key == pod.key), None)
     if placed is not None:
-        return f"{pod.written}: it is on node {placed} already: name a pod that waits"
+        return f"{pod.written}: already on node {placed}: name a pending pod"
     waiting = [task.key for task in waiting_tasks(scheduler)]
     near = [key for key in waiting if key.partition("/")[2] == pod.key] or get_close_matches(pod.key, waiting, 1, 0.6)
     remedy = f"did you mean {near[0]}?" if near else "write NAMESPACE/NAME"
-    return f"{pod.written}: no pod of that namespace and name is waiting: {remedy}"
+    return f"{pod.written}: no pending pod with this namespace and name: {remedy}"
 
 
-def _together(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One answer of several, in the order of one."""
+def _merged(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The answers as one, in natural order."""
     if len(answers) == 1:
         return answers[0]
     pods = [pod for answer in answers for pod in answer["pods"]]

@@ -1,4 +1,4 @@
-"""A live cluster's state at one time, for commands that only read; listed as the scheduler lists it."""
+"""Lists a live cluster's objects like the scheduler, for commands that only read."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from session_scheduler.model.gang_plan import config_map_of
 from session_scheduler.model.objects import ConfigMap, KubeObject, PodGroup, PortObject
 
 _log = structlog.get_logger(__name__)
-_IMPATIENT: Final = RequestSettings(tries=3, read_patience=5.0, connections=4)
-"""A user waits for the answer."""
+_REQUESTS: Final = RequestSettings(tries=3, read_patience=5.0, connections=4)
+"""Few retries: a user waits for the command."""
 _REFUSALS: Final = (Forbidden, Invalid, NotFound)
 
 
 async def read_cluster(kubeconfig: str | None, context: str | None) -> tuple[PortObject, ...]:
-    """All that the scheduler watches of the cluster that a kubeconfig names. Raises InputError, ClusterError."""
-    async with await connect(kubeconfig, context, _IMPATIENT) as cluster:
+    """All objects that the scheduler watches, from a kubeconfig's cluster. Raises InputError, ClusterError."""
+    async with await connect(kubeconfig, context, _REQUESTS) as cluster:
         return await _listed(cluster)
 
 
 async def _listed(cluster: KubernetesCluster) -> tuple[PortObject, ...]:
-    """All that the scheduler knows of a live cluster; nothing can be written through `cluster` any more."""
-    cluster.fence_writes(_refuse_writes)
+    """All objects that the scheduler watches; disables writes through `cluster`."""
+    cluster.fence_writes(_reject_writes)
     found: list[PortObject] = []
     for kind in KINDS:
         found.extend(await _kind(cluster, kind))
     for group in [obj for obj in found if isinstance(obj, PodGroup)]:
-        if name := config_map_of(group):  # its plan lies there
-            with suppress(*_REFUSALS):  # the scheduler, too, does without
+        if name := config_map_of(group):  # the group's plan is in it
+            with suppress(*_REFUSALS):  # the scheduler ignores these errors, too
                 found.append(await cluster.get(ConfigMap, group.metadata.namespace, name))
     return tuple(found)
 
 
-def _refuse_writes() -> NoReturn:
-    raise RuntimeError("a write to a cluster that is only looked at")
+def _reject_writes() -> NoReturn:
+    raise RuntimeError("unexpected write: this command only reads the cluster")
 
 
 async def _kind(cluster: KubernetesCluster, kind: type[KubeObject]) -> Sequence[KubeObject]:
@@ -52,7 +52,7 @@ async def _kind(cluster: KubernetesCluster, kind: type[KubeObject]) -> Sequence[
         advice = remedy(kind.__name__, error).replace("this account", "your account")
         if kind not in OPTIONAL_KINDS:
             raise type(error)(f"{error}: {advice}") from None
-        _log.warning(f"taken as if there were none: {error}: {advice}")
+        _log.warning(f"continuing without {kind.__name__} objects: {error}: {advice}")
         return ()
     except ClusterError as error:
-        raise type(error)(f"{error}: check the cluster's address in the kubeconfig, and that it runs") from None
+        raise type(error)(f"{error}: check the cluster's address in the kubeconfig, and that it is running") from None

@@ -1,4 +1,4 @@
-"""Pods that the command line names as kubectl names objects: `pod/x`, `podgroup/x`, `job/x`."""
+"""Selects pods by TYPE/NAME, as kubectl does: `pod/x`, `podgroup/x`, `job/x`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WORDS: Final = {
     "DaemonSet": "daemonset daemonsets ds",
 }
 KINDS: Final = {word: kind for kind, words in _WORDS.items() for word in words.split()}
-"""By the word before the slash."""
+"""The kind by TYPE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class PodSelector:
     key: str
     """NAMESPACE/NAME of the object."""
     written: str
-    """As the user wrote it, for messages."""
+    """The argument, for messages."""
 
     def has(self, task: Task) -> bool:
-        """Whether it is the pod, or one of the object's pods."""
+        """Whether the task is the pod, or one of the object's pods."""
         if self.kind == "Pod":
             return task.key == self.key
         if self.kind == "PodGroup":
@@ -42,17 +42,17 @@ class PodSelector:
 
 
 def names_object(word: str) -> bool:
-    """Whether an argument is TYPE/NAME. A file of that path is a file."""
+    """Whether an argument is TYPE/NAME and not the path of a file."""
     kind, _, name = word.partition("/")
     return kind.lower() in KINDS and bool(name) and "/" not in name and not Path(word).exists()
 
 
 def selectors(words: Sequence[str], namespace: str) -> list[PodSelector]:
-    """The selectors for words of the form TYPE/NAME."""
+    """The selectors of arguments of the form TYPE/NAME."""
     parts = [(word, *word.split("/")) for word in words]
     return [PodSelector(KINDS[kind.lower()], f"{namespace}/{name}", word) for word, kind, name in parts]
 
 
 def selected(chosen: Sequence[PodSelector], task: Task) -> bool:
-    """Whether one of them has the task; without any, each task is selected."""
+    """Whether a selector has the task; without selectors every task is selected."""
     return not chosen or any(each.has(task) for each in chosen)

@@ -1,4 +1,4 @@
-"""What queues have, wait for and should have: what `fluence queues` shows of a state, in which nothing is placed."""
+"""`fluence queues`: reports the allocated, pending and deserved resources of queues."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from session_scheduler.model.queues import QueueSpec, QueueTree, shown_amounts
 
 
 def queue_report(scheduler: Scheduler) -> dict[str, Any]:
-    """The JSON of `fluence queues`, {"queues": […]}: each before those below it; last those that only pods name.
+    """The JSON of `fluence queues`, {"queues": […]}: parents before children, then queues that only pods name.
 
-    The scheduler was started; no session is open.
+    The scheduler is started; no session is open.
     """
     use = scheduler.cache.queues
     use.start()

@@ -1,4 +1,4 @@
-"""Places a cluster's pending pods in memory with the code that schedules a live one, and reports what came of it."""
+"""`fluence simulate`: schedules a cluster's pending pods in memory with the real scheduler, and reports the result."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from session_scheduler.model.objects import Pod
 from session_scheduler.offline.state import ClusterState, open_state, read_state
 
 _OWN = frozenset({"namespace", "name", "group", "node", "reason"})
-"""The columns of the core; plugins report others."""
+"""The core's columns; plugins report others."""
 _CONTRACT: Mapping[str, Any] = {"backend": None, "attributes": {}, "env": {}}
-"""Columns that are always there, whichever plugins are on."""
+"""Columns that exist whichever plugins are enabled."""
 
 
 def simulate(files: Sequence[str], *, config: SchedulerConfig) -> dict[str, Any]:
-    """Place the pending pods of manifests (paths, directories, "-"), or of a snapshot among them.
+    """Schedule the pending pods of manifests (paths, directories, "-"), or of a snapshot.
 
-    Returns the JSON of the command: {"pods", "groups", "summary"}, "preempted" where running pods ended for others, and
-    "moved" where they were to run elsewhere. Raises InputError.
+    Returns the JSON of the command: {"pods", "groups", "summary"}, with "preempted" for running pods that were
+    preempted, and "moved" for those that the action `consolidate` moved. Raises InputError.
     """
 
     async def read_and_simulate() -> dict[str, Any]:
@@ -43,25 +43,25 @@ def simulate(files: Sequence[str], *, config: SchedulerConfig) -> dict[str, Any]
 
 
 async def simulate_state(state: ClusterState, config: SchedulerConfig) -> dict[str, Any]:
-    """As `simulate`, for a state that was read."""
+    """As `simulate`, for a state."""
     return await place_all(await open_state(state, config))
 
 
 async def place_all(scheduler: Scheduler) -> dict[str, Any]:
-    """Run cycles until nothing more can be placed. The scheduler was started; its cluster is changed.
+    """Run cycles until no more pods can be placed. The scheduler is started; its cluster changes.
 
-    Returns the JSON of `simulate`. Pods that were bound before are not listed.
+    Returns the JSON of `simulate`, without pods that were bound before.
     """
     ours = [task for task in scheduler.cache.tasks.values() if task.node is None]
     groups = list(dict.fromkeys(task.group for task in ours))
-    all_ended: list[_Ended] = []
+    all_evicted: list[_Evicted] = []
     while True:
         done = await scheduler.cycle()
-        ended = await _end_preempted(scheduler)
-        all_ended += ended
-        if not ended and not any(bound.bound for bound in done):
+        evicted = await _evict(scheduler)
+        all_evicted += evicted
+        if not evicted and not any(bound.bound for bound in done):
             break
-        instead = {one.task: one.successor for one in ended}
+        instead = {one.task: one.successor for one in evicted}
         ours = [instead.get(task) or task for task in ours]
         for group in groups:
             scheduler.queue.requeue_now(group.key, scheduler.clock.now())
@@ -72,9 +72,9 @@ async def place_all(scheduler: Scheduler) -> dict[str, Any]:
         for task in sorted(ours, key=lambda task: natural(task.key))
     ]
     scheduled = sum(pod["node"] is not None for pod in pods)
-    all_ended.sort(key=lambda one: natural(one.task.key))
-    preempted = [_victim(one) for one in all_ended if one.successor is None]
-    moved = [_move(one, bound_pods) for one in all_ended if one.successor is not None]
+    all_evicted.sort(key=lambda one: natural(one.task.key))
+    preempted = [_victim(one) for one in all_evicted if one.successor is None]
+    moved = [_move(one, bound_pods) for one in all_evicted if one.successor is not None]
     return {
         "pods": pods,
         "groups": [_group(group) for group in sorted(groups, key=lambda group: natural(group.key)) if not group.single],
@@ -90,19 +90,19 @@ async def place_all(scheduler: Scheduler) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
-    """A running pod that ended for others."""
+class _Evicted:
+    """A running pod that was preempted or moved."""
 
     task: Task
     node: str
     successor: Task | None
-    """The pod in its place, where it was moved."""
+    """The pod that replaces a moved one."""
 
 
-async def _end_preempted(scheduler: Scheduler) -> list[_Ended]:
-    """End the evicted pods at once, as kubelets do in time; create those that are moved again, as controllers do."""
+async def _evict(scheduler: Scheduler) -> list[_Evicted]:
+    """Delete the evicted pods at once, like kubelets; recreate the moved ones, like controllers."""
     cache, cluster = scheduler.cache, scheduler.cluster
-    ended = []
+    evicted = []
     for task in [cache.tasks[uid] for uid in sorted(cache.preempted) if uid in cache.tasks]:
         node, moved = task.node or "", cache.moves.leaves(task)
         with suppress(NotFound):
@@ -113,25 +113,25 @@ async def _end_preempted(scheduler: Scheduler) -> list[_Ended]:
             pod = await cluster.create(_recreated(task.pod))
             await scheduler.event_handlers.apply("ADDED", pod)
             successor = cache.tasks.get(pod.metadata.uid)
-        ended.append(_Ended(task, node, successor))
-    return ended
+        evicted.append(_Evicted(task, node, successor))
+    return evicted
 
 
 def _recreated(pod: Pod) -> Pod:
-    """The pod that a controller makes in the place of a pod that ended."""
+    """The pod that a controller creates to replace a deleted one."""
     annotations = {key: text for key, text in pod.metadata.annotations.items() if key not in OF_BINDINGS}
     metadata = changed(pod.metadata, uid="", resource_version="", creation_timestamp=None, deletion_timestamp=None,
                        annotations=annotations)  # fmt: skip
     return changed(pod, metadata=metadata, spec=changed(pod.spec, node_name=""))
 
 
-def _victim(ended: _Ended) -> dict[str, Any]:
-    return {"namespace": ended.task.namespace, "name": ended.task.name, "node": ended.node}
+def _victim(evicted: _Evicted) -> dict[str, Any]:
+    return {"namespace": evicted.task.namespace, "name": evicted.task.name, "node": evicted.node}
 
 
-def _move(ended: _Ended, pods: Mapping[str, Pod]) -> dict[str, Any]:
-    now = pods.get(ended.successor.uid) if ended.successor is not None else None
-    return {**_victim(ended), "to": (now.spec.node_name or None) if now is not None else None}
+def _move(evicted: _Evicted, pods: Mapping[str, Pod]) -> dict[str, Any]:
+    now = pods.get(evicted.successor.uid) if evicted.successor is not None else None
+    return {**_victim(evicted), "to": (now.spec.node_name or None) if now is not None else None}
 
 
 def _pod(scheduler: Scheduler, task: Task, pod: Pod, problems: dict[str, str]) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def _pod(scheduler: Scheduler, task: Task, pod: Pod, problems: dict[str, str]) -
 
 
 def _reported(calls: HookCalls, pod: Pod, problems: dict[str, str]) -> dict[str, Any]:
-    """The plugins' columns; one that fails, or writes into what is not its own, is noted and left out."""
+    """The plugins' columns; an error goes to `problems` and leaves the plugin's columns out."""
     columns: dict[str, Any] = {}
     for call in calls.functions("report"):
         try:
@@ -163,9 +163,9 @@ def _columns(call: HookCall, answer: object) -> dict[str, Any]:
     if answer is None:
         return {}
     if not isinstance(answer, Mapping) or not all(isinstance(name, str) for name in answer):
-        raise call.wrong(f"{type(answer).__name__} is no mapping of column names to values")
+        raise call.wrong(f"expected a mapping of column names to values, got {type(answer).__name__}")
     if taken := sorted(_OWN.intersection(answer)):
-        raise call.wrong(f"the column {taken[0]!r} is the core's own")
+        raise call.wrong(f"the column {taken[0]!r} is reserved")
     return json_columns(call, answer)
 
 
@@ -174,7 +174,7 @@ def json_columns(call: HookCall, answer: object) -> dict[str, Any]:
     try:
         return dict(msgspec.json.decode(msgspec.json.encode(answer)))
     except (TypeError, ValueError) as error:
-        raise call.wrong(f"a column is no JSON value: {error}") from error
+        raise call.wrong(f"expected JSON values: {error}") from error
 
 
 def _group(group: Group) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""`fluence snapshot`: all that decisions are made from, as one document that `simulate` and `explain` read.
+"""`fluence snapshot`: saves the scheduler's whole input as one document that `simulate` and `explain` read.
 
-It holds the objects that the scheduler watches, with what plugins' agents would advertise on nodes of manifests, and
-the configuration with its seed. A Secret is nothing that a scheduler reads, so there is none in it.
+It contains the objects that the scheduler watches, with the devices that plugins would advertise on nodes of manifests,
+and the configuration with its seed. The scheduler reads no Secrets, so it contains none.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ _YAML: Final = (".yaml", ".yml")
 
 
 def snapshot(state: ClusterState, config: SchedulerConfig, *, yaml: bool = False) -> str:
-    """The state and the configuration as a document: the same text for the same state. Raises PluginLoadError."""
+    """The state and the configuration as a document; equal states give equal texts. Raises PluginLoadError."""
     profiles = Registry(BUILTIN).load_calls(config)
     return snapshot_text(complete(state, profiles), _configuration(config, profiles), yaml=yaml)
 
 
 def write_snapshot(state: ClusterState, config: SchedulerConfig, file: Path) -> None:
-    """Write it to a file: YAML by its name, else JSON. Raises InputError."""
+    """Write the snapshot to a file: YAML if its name says so, else JSON. Raises InputError."""
     text = snapshot(state, config, yaml=file.suffix in _YAML)
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise InputError(f"{file}: cannot be written: {error.strerror}: name a file that can be") from error
+        raise InputError(f"{file}: cannot be written: {error.strerror}: name another file") from error
 
 
 def _configuration(config: SchedulerConfig, profiles: Mapping[str, HookCalls]) -> dict[str, Any]:
-    """The configuration with what plugins' arguments only name, and without what may be secret."""
+    """The configuration with files inlined by plugins, and without arguments that may be secret."""
     own = tuple(_with_own(profile, profiles[profile.scheduler_name]) for profile in config.profiles)
     values = written(config.model_copy(update={"profiles": own}))
     for profile in values["profiles"]:
         for plugin in profile["plugins"]:
             for name in [name for name in plugin["args"] if is_secret(name)]:
                 del plugin["args"][name]
-                _log.warning(f"left out: the argument {name} of plugin {plugin['name']}: its name tells of a secret")
+                _log.warning(f"left out the argument {name} of plugin {plugin['name']}: its name suggests a secret")
     return values
 
 
@@ -57,6 +57,6 @@ def _with_own(profile: Profile, calls: HookCalls) -> Profile:
         if arguments is None:
             continue
         if not isinstance(arguments, Mapping) or not all(isinstance(name, str) for name in arguments):
-            raise call.wrong(f"{type(arguments).__name__} is no mapping of arguments to values")
+            raise call.wrong(f"expected a mapping of arguments to values, got {type(arguments).__name__}")
         profile = profile.with_arguments(call.plugin, dict(arguments))
     return profile

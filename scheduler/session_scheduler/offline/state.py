@@ -1,7 +1,7 @@
-"""A cluster's state put into an in-memory cluster with the scheduler over it: what `simulate` and `explain` work on.
+"""Reads a cluster's state, and starts the scheduler over it in memory, for `simulate`, `explain` and others.
 
-The state is that of manifests, of a snapshot, or of a live cluster, whose objects are listed as the scheduler lists
-them; manifests can be brought to either. Nothing is ever written but in memory.
+The state comes from manifests, a snapshot or a live cluster; manifests can be added to either. All writes are in
+memory.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """What decisions are made from, beside the configuration."""
+    """The scheduler's input, apart from the configuration."""
 
     objects: tuple[PortObject, ...]
-    """Of a live cluster or a snapshot: as they are."""
+    """Objects of a live cluster or a snapshot, unchanged."""
     brought: tuple[KubeObject, ...] = ()
-    """Of manifests: the agents on their nodes are yet to advertise what they would."""
+    """Objects of manifests: plugins add the devices that agents would advertise on their nodes."""
     configuration: SavedConfiguration | None = None
-    """The snapshot's, not checked yet."""
+    """The snapshot's configuration, not validated yet."""
 
     def waiting(self) -> list[Pod]:
-        """The pods without a node that have not ended, of every scheduler."""
+        """The pending pods of every scheduler."""
         pods = [obj for obj in (*self.objects, *self.brought) if isinstance(obj, Pod)]
         return [pod for pod in pods if not pod.spec.node_name and not pod.terminal]
 
     def served(self, keys: Collection[str], scheduler_name: str) -> ClusterState:
-        """The state with that schedulerName in these pods."""
+        """The state with these pods served by another schedulerName."""
 
         def changed(obj: _Any) -> _Any:
             if not isinstance(obj, Pod) or obj.key not in keys:
@@ -60,30 +60,35 @@ class ClusterState:
 
         return replace(self, objects=tuple(map(changed, self.objects)), brought=tuple(map(changed, self.brought)))
 
+    def latest(self) -> datetime | None:
+        """The latest creation time in the state; None if no object has one."""
+        texts = [obj.metadata.creation_timestamp for obj in (*self.objects, *self.brought)]
+        return max((time for text in texts if text and (time := parsed_time(text)) is not None), default=None)
+
     def config(self) -> SchedulerConfig:
-        """The configuration that came with the state, else the default one. Raises InputError."""
+        """The state's configuration, else the default one. Raises InputError."""
         saved = self.configuration
         return config_from(dict(saved.values), f"{saved.file}: configuration") if saved else SchedulerConfig()
 
 
-# ------------------------------------------------------------------ the state
+# ------------------------------------------------------------------ read
 
 
 async def read_state(
     files: Sequence[str], kubeconfig: str | None = None, context: str | None = None, *, live: bool = False
 ) -> ClusterState:
-    """The state in files (manifests, a snapshot), or of the live cluster that a kubeconfig names, with files added.
+    """The state in files (manifests, a snapshot), or of a kubeconfig's cluster with the files added.
 
-    With `live` it is a cluster's without a kubeconfig, too: that of KUBECONFIG, ~/.kube/config, or the pod. Raises
-    InputError, and ClusterError where the cluster does not answer.
+    With `live` and no kubeconfig it is the cluster of KUBECONFIG, ~/.kube/config, or the pod's service account. Raises
+    InputError, and ClusterError if the cluster does not answer.
     """
     live = live or kubeconfig is not None
     if not live and context is not None:
-        raise InputError(f"--context {context}: names a part of a kubeconfig: give --kubeconfig, too")
+        raise InputError(f"--context {context}: needs --kubeconfig: add it")
     there: tuple[PortObject, ...] = ()
     if live:
         from session_scheduler.offline.live_reader import (
-            read_cluster,  # most runs need no live cluster, and its libraries are large
+            read_cluster,  # imports large libraries
         )
 
         there = await read_cluster(kubeconfig, context)
@@ -91,14 +96,14 @@ async def read_state(
     return ClusterState((*there, *loaded.saved), loaded.objects, loaded.configuration)
 
 
-# ------------------------------------------------------------------ the scheduler over it
+# ------------------------------------------------------------------ open
 
 
 async def open_state(state: ClusterState, config: SchedulerConfig, *, evaluation: str = "heap") -> Scheduler:
-    """A scheduler that was started over the state, in memory, its clock stopped. Raises PluginLoadError."""
+    """A scheduler started over the state in memory, with a stopped clock. Raises PluginLoadError."""
     profiles = Registry(BUILTIN).load_calls(config)
     objects = complete(state, profiles)
-    now = _latest(objects)
+    now = state.latest() or _EPOCH  # equal states give equal decisions
     cluster = MemoryCluster(objects, binds_volumes=True, now=lambda: now)
     scheduler = Scheduler(cluster, config, profiles, StoppedClock(wall=now.timestamp()), evaluation=evaluation)
     await scheduler.start()
@@ -110,19 +115,13 @@ async def open_state(state: ClusterState, config: SchedulerConfig, *, evaluation
 
 
 def complete(state: ClusterState, profiles: Mapping[str, HookCalls]) -> list[PortObject]:
-    """All objects in order, the brought nodes with what the plugins' own agents would make them advertise."""
+    """All objects in order; nodes of manifests have the devices that plugins' agents would advertise."""
     brought = [_advertising(obj, profiles) if isinstance(obj, Node) else obj for obj in state.brought]
     return sorted((*state.objects, *brought), key=place_of)
 
 
-def _latest(objects: Sequence[PortObject]) -> datetime:
-    """The time at which decisions are made: the latest that is told of. A clock's would be another in each run."""
-    times = [obj.metadata.creation_timestamp for obj in objects]
-    return max((time for text in times if text and (time := parsed_time(text)) is not None), default=_EPOCH)
-
-
 def _advertising(node: Node, profiles: Mapping[str, HookCalls]) -> Node:
-    """The node with what the plugins' own agents would make it advertise."""
+    """The node with the devices that plugins' agents would advertise."""
     for calls in profiles.values():
         for call in calls.functions("simulated_node"):
             offered = call(node)

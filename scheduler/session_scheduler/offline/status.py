@@ -1,4 +1,4 @@
-"""`fluence status`: what is held, what waits and why, and what queues have. Nothing is placed."""
+"""`fluence status`: reports what pods have allocated, which pods wait and why, and the queues."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, Final
 from session_scheduler.engine.explain import explain_task, gate_reason, head_of
 from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.errors import InputError
-from session_scheduler.framework.evaluation import summarise
 from session_scheduler.framework.hooks import HookCall, PluginError
 from session_scheduler.model.columns import natural
 from session_scheduler.model.durations import known_end, placed_at, wrong_durations
@@ -21,7 +20,7 @@ from session_scheduler.offline.queue_report import queue_report
 from session_scheduler.offline.simulate import json_columns
 
 _COLUMNS: Final = ("jobid", "devices")
-"""What plugins say of a pod that holds something."""
+"""The columns that plugins report for a bound pod."""
 _LAST: Final = 253_402_300_799
 """The end of the year 9999, in seconds since 1970."""
 
@@ -29,17 +28,20 @@ _LAST: Final = 253_402_300_799
 def status_of(scheduler: Scheduler, chosen: Sequence[PodSelector] = ()) -> dict[str, Any]:
     """The JSON of `fluence status`: {"held": […], "waiting": […], "queues": […], "summary": {…}}.
 
-    Of the chosen pods, where some are. The scheduler was started; no session is open. Raises InputError.
+    Shows the chosen pods, or all. The scheduler is started; no session is open. Raises InputError.
     """
-    queues = queue_report(scheduler)  # first: which queue a group is in is looked up where queues are in use
+    queues = queue_report(scheduler)  # first: it looks up the queue of each group
     tasks = sorted(
         (task for task in scheduler.cache.tasks.values() if task.pod.spec.scheduler_name in scheduler.profiles),
         key=lambda task: natural(task.key),
     )
     for each in chosen:
         if not any(each.has(task) for task in tasks):
-            raise InputError(f"{each.written}: no pod of a profile's schedulerName belongs to it in namespace "
-                             f"{each.key.partition('/')[0]}: name another one, or another namespace by -n")  # fmt: skip
+            namespace = each.key.partition("/")[0]
+            raise InputError(
+                f"{each.written}: no pods with a profile's schedulerName in namespace {namespace}: "
+                "name another object, or another namespace with -n"
+            )
     tasks = [task for task in tasks if selected(chosen, task)]
     problems = {**wrong_durations(tasks), **scheduler.cache.problems}
     held = [_held(scheduler, task, problems) for task in tasks if task.node is not None]
@@ -53,7 +55,7 @@ def status_of(scheduler: Scheduler, chosen: Sequence[PodSelector] = ()) -> dict[
     }
 
 
-# ------------------------------------------------------------------ what is held
+# ------------------------------------------------------------------ held
 
 
 def _held(scheduler: Scheduler, task: Task, problems: dict[str, str]) -> dict[str, Any]:
@@ -73,20 +75,20 @@ def _shown(call: HookCall, answer: object) -> dict[str, Any]:
     if answer is None:
         return {}
     if not isinstance(answer, Mapping) or not set(answer).issubset(_COLUMNS):
-        raise call.wrong(f"{answer!r} is no mapping of {' and '.join(_COLUMNS)}")
+        raise call.wrong(f"expected a mapping with the keys {' and '.join(_COLUMNS)}, got {answer!r}")
     if not isinstance(answer.get("devices", ()), list | tuple):
-        raise call.wrong(f"{answer['devices']!r} is no list of devices")
+        raise call.wrong(f"expected a list as devices, got {answer['devices']!r}")
     return json_columns(call, answer)
 
 
 def _written(end: float | None) -> str | None:
-    """A time as the API server writes it, to the second, rounded up; None where no calendar has it."""
+    """A time in the API server's format, rounded up to the second; None after the year 9999."""
     if end is None or end > _LAST:
         return None
     return time_text(datetime.fromtimestamp(math.ceil(end), UTC))
 
 
-# ------------------------------------------------------------------ what waits
+# ------------------------------------------------------------------ waiting
 
 
 def _waiting(task: Task, reason: str) -> dict[str, Any]:
@@ -95,12 +97,12 @@ def _waiting(task: Task, reason: str) -> dict[str, Any]:
 
 
 class _Reasons:
-    """Why pods wait: what a scheduler has written on them, else what their evaluation says now."""
+    """Why pods wait: the message of the condition PodScheduled, else their evaluation now."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._of_class: dict[Any, str] = {}
-        """For pods alone: those of one class, queue and priority are evaluated once."""
+        """Caches by class, queue and priority, for pods without a group."""
 
     def of(self, task: Task) -> str:
         gated = gate_reason(self._scheduler, task)
@@ -123,5 +125,5 @@ class _Reasons:
         verdicts = answer["nodes"].values()
         fits = sum(verdict["fits"] for verdict in verdicts)
         if fits:
-            return f"not tried yet: {fits} of {len(verdicts)} nodes would take it"
-        return summarise(len(verdicts), ([verdict["reason"]] for verdict in verdicts))
+            return f"not tried yet: the pod fits {fits} of {len(verdicts)} nodes"
+        return str(answer["summary"])

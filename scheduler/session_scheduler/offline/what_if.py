@@ -1,7 +1,6 @@
-"""What would be decided in another cluster, or by other plugins, and what that changes: `simulate`'s questions.
+"""The options --add-nodes and --without-plugin of `fluence simulate`, and the differences that they make.
 
-A state in, another state out: nodes are added as copies of one that is there, or from a file. Nobody makes the pods of
-their DaemonSets.
+Added nodes are copies of an existing one, or come from a file. They get no DaemonSet pods.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ _COPIES: Final = re.compile(r"(?P<count>[0-9]+)(?:x(?P<template>.+))?", re.DOTAL
 _MOST: Final = 10_000
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _DECIDED: Final = ("node", "backend", "attributes")
-"""Of a pod's columns those that are a decision."""
+"""The columns of a pod that are a decision."""
 _Kube = TypeVar("_Kube", Node, CSINode, ResourceSlice)
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What differs from the state and the configuration that are there."""
+    """Changes of the state and the configuration."""
 
     add_nodes: Sequence[str] = ()
     """Each N, NxNODE, NxFILE or FILE."""
@@ -50,13 +49,13 @@ class WhatIf:
         return bool(self.add_nodes or self.without_plugins)
 
     def state(self, state: ClusterState) -> ClusterState:
-        """The state with the nodes. Raises InputError."""
+        """The state with the added nodes. Raises InputError."""
         for text in self.add_nodes:
             state = _with_nodes(state, text)
         return state
 
     def config(self, config: SchedulerConfig) -> SchedulerConfig:
-        """The configuration with the plugins switched off. Raises InputError."""
+        """The configuration with the plugins disabled. Raises InputError."""
         for place, name in enumerate(self.without_plugins):
             if name in self.without_plugins[:place]:
                 raise InputError(f"--without-plugin {name}: given twice: name it once")
@@ -67,7 +66,7 @@ class WhatIf:
 async def simulate_what_if(
     state: ClusterState, config: SchedulerConfig, what_if: WhatIf, *, compared: bool
 ) -> dict[str, Any]:
-    """As `simulate_state` with the differences; `compared` adds "diff": what they change. Raises InputError."""
+    """As `simulate_state` with the changes; `compared` adds "diff", what they change. Raises InputError."""
     other_state, other_config = what_if.state(state), what_if.config(config)
     result = await simulate_state(other_state, other_config)
     if compared:
@@ -85,16 +84,16 @@ def _without_plugin(config: SchedulerConfig, name: str) -> SchedulerConfig:
         known = sorted({known for names in on for known in names})
         near = get_close_matches(name, known, 1, 0.6) or [one for one in known if one.lower() == name.lower()]
         remedy = f"did you mean {near[0]}?" if near else f"name one of {', '.join(known)}"
-        raise InputError(f"--without-plugin {name}: no profile has such a plugin switched on: {remedy}")
+        raise InputError(f"--without-plugin {name}: no profile enables this plugin: {remedy}")
     profiles = (
-        _switched_off(profile, name, defaults) if name in names else profile
+        _disabled(profile, name, defaults) if name in names else profile
         for profile, names in zip(config.profiles, on, strict=True)
     )
     return config.model_copy(update={"profiles": tuple(profiles)})
 
 
-def _switched_off(profile: Profile, name: str, defaults: Sequence[str]) -> Profile:
-    """A default plugin has an entry that says so, any other has none."""
+def _disabled(profile: Profile, name: str, defaults: Sequence[str]) -> Profile:
+    """Disable a default plugin by an entry; remove the entry of another one."""
     if profile.defaults and name in defaults:
         profile = profile.with_arguments(name, {})
         plugins = [p.model_copy(update={"enabled": False}) if p.name == name else p for p in profile.plugins]
@@ -116,17 +115,17 @@ def _with_nodes(state: ClusterState, text: str) -> ClusterState:
         raise InputError(f"{where}: {match['count']} nodes: add 1 to {_MOST}")
     template = match["template"]
     if template is None:
-        return _with_copies(state, _only_kind_of_node(state, where), count)
+        return _with_copies(state, _uniform_node(state, where), count)
     nodes = {node.metadata.name: node for node in _nodes(state)}
     if template in nodes:
         return _with_copies(state, nodes[template], count)
     if not Path(template).exists():
         near = get_close_matches(template, nodes, 1, 0.6)
-        remedy = f"did you mean {near[0]}?" if near else "name a node that is there, or a file with one"
-        raise InputError(f"{where}: there is no node and no file {template!r}: {remedy}")
+        remedy = f"did you mean {near[0]}?" if near else "name a node of the cluster, or a file with one"
+        raise InputError(f"{where}: no node or file is named {template!r}: {remedy}")
     found = _nodes_in(template, state, where)
     if len(found) != 1:
-        raise InputError(f"{where}: {template} holds {len(found)} nodes: name a file with one")
+        raise InputError(f"{where}: {template} contains {len(found)} nodes: name a file with one")
     return _with_copies(state, found[0], count, brought=True)
 
 
@@ -136,29 +135,31 @@ def _nodes(state: ClusterState) -> list[Node]:
 
 def _nodes_in(file: str, state: ClusterState, where: str) -> tuple[Node, ...]:
     there = (*state.objects, *state.brought)
-    loaded = read_manifests([file], there=there, refused={SNAPSHOT: f"is a whole cluster: give {where} nodes alone"})
+    loaded = read_manifests(
+        [file], there=there, refused={SNAPSHOT: "contains a whole cluster: name a file with nodes only"}
+    )
     others = [obj for obj in (*loaded.objects, *loaded.saved) if not isinstance(obj, Node)]
     if others or not loaded.nodes:
         found = f"a {type(others[0]).__name__}" if others else "no Node"
-        raise InputError(f"{where}: {file} holds {found}: name a file with nodes alone")
+        raise InputError(f"{where}: {file} contains {found}: name a file with nodes only")
     return loaded.nodes
 
 
-def _only_kind_of_node(state: ClusterState, where: str) -> Node:
-    """The first node, where all offer the same. Raises InputError."""
+def _uniform_node(state: ClusterState, where: str) -> Node:
+    """The first node, if all nodes are alike. Raises InputError."""
     nodes = sorted(_nodes(state), key=lambda node: node.metadata.name)
     if not nodes:
-        raise InputError(f"{where}: there is no node to copy: name a file with one, as NxFILE")
+        raise InputError(f"{where}: no node to copy: name a file with one, as NxFILE")
     offers = (nodes[0].status.allocatable, nodes[0].spec)
     for node in nodes:
         if (node.status.allocatable, node.spec) != offers:
             names = f"{nodes[0].metadata.name} and {node.metadata.name}"
-            raise InputError(f"{where}: nodes differ, {names} for one: name the one to copy, as NxNODE")
+            raise InputError(f"{where}: nodes {names} differ: name the one to copy, as NxNODE")
     return nodes[0]
 
 
 def _with_copies(state: ClusterState, template: Node, count: int, *, brought: bool = False) -> ClusterState:
-    """The state with copies of a node and of what describes its volumes and devices; pods are not copied."""
+    """The state with copies of a node, its CSINode and its ResourceSlices, without pods."""
     name = template.metadata.name
     used = {node.metadata.name for node in _nodes(state)}
     free = (new for number in numbers(1) if (new := f"{name}-added-{number}") not in used)
@@ -186,7 +187,7 @@ def _copied_node(node: Node, name: str) -> Node:
 
 
 def _copied(obj: CSINode | ResourceSlice, node: str, name: str) -> CSINode | ResourceSlice:
-    """What describes a node, for a copy of it; its pool of devices is one of its own."""
+    """A node's CSINode or ResourceSlice for a copy of the node, with its own pool of devices."""
     if isinstance(obj, CSINode):
         return changed(obj, metadata=_renamed(obj, name))
     own = obj.spec.pool.name
@@ -199,15 +200,15 @@ def _renamed(obj: _Kube, name: str) -> ObjectMeta:
     return changed(obj.metadata, name=name, uid=made_up_uid(type(obj).__name__, "", name))
 
 
-# ------------------------------------------------------------------ what changes
+# ------------------------------------------------------------------ differences
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """What two results of `simulate` decide differently.
+    """The differences between the decisions of two results of `simulate`.
 
     {"pods": [{namespace, name, group, before, after}], "preempted": [{namespace, name, node, before, after}],
-    "moved": [{namespace, name, node, before, after}], "summary": {before, after}}: of pods what was decided (reasons
-    are none), of those that end for others whether, of those that are moved where to (None: not moved).
+    "moved": [{namespace, name, node, before, after}], "summary": {before, after}}. `before` and `after` are a pod's
+    decision without its reason, whether it is preempted, or where it is moved (None: not moved).
     """
     first = {_key(pod): pod for pod in before["pods"]}
     pods = [

@@ -1,1 +1,1 @@
-"""Finds, builds and validates plugins."""
+"""The plugin registry: finds, validates and builds plugins."""

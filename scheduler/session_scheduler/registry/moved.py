@@ -1,4 +1,4 @@
-"""Where modules are that plugins imported while the hooks were in version 1: a failing import names the new one."""
+"""Modules that moved since version 1 of the hooks: the error of a failed import names the new module."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PUBLIC: Final = {
     "sdk.sockets": "listening",
     **{f"sdk.{name}": name for name in ("command_options", "commands", "event_loop", "logs", "tasks")},
 }
-"""By module below `session_scheduler`: those whose names it has now; the root has what every plugin needs."""
+"""By public module below `session_scheduler`: the former modules; the root has what every plugin needs."""
 _INTERNAL: Final = {
     "actions": "actions.preempting",
     "base": "clock",
@@ -39,19 +39,19 @@ _INTERNAL: Final = {
     "server": "explanations live plugin_routes",
     "state": "state.pending state.rejections",
 }  # fmt: skip
-"""By package: the modules that went there, which are internal."""
+"""By internal package: the former modules."""
 
 MOVED: Final[Mapping[str, str]] = {
     f"session_scheduler.{old}": f"session_scheduler.{new}".rstrip(".")
     for new, names in (*_PUBLIC.items(), *_INTERNAL.items())
     for old in names.split()
 }
-"""By module: where its names are now, or the internal package that it went into."""
+"""By former module: the public module, or the internal package."""
 _NAME: Final = re.compile(r"cannot import name '(\w+)' from 'session_scheduler'")
 
 
 def moved(error: Exception) -> str | None:
-    """What a plugin author does about an import that fails because a module moved; None for any other failure."""
+    """The remedy for an import that fails because a module moved; None for any other error."""
     if not isinstance(error, ImportError):
         return None
     submodule = _NAME.match(error.msg)
@@ -60,5 +60,5 @@ def moved(error: Exception) -> str | None:
     if new is None:
         return None
     if new.removeprefix("session_scheduler.") in _INTERNAL:
-        return f"{old} is internal now, in {new}: use what docs/reference/public-names.md lists"
-    return f"{old} is {new} now: import its names from there"
+        return f"{old} moved to {new}, which is internal: use the names in docs/reference/public-names.md"
+    return f"{old} moved to {new}: import its names from there"

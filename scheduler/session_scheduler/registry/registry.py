@@ -1,7 +1,8 @@
-"""Plugins by name: found, checked against the hook specifications, built with typed arguments. Nothing else is loaded.
+"""Finds plugins by name, validates them against the hook specifications, and builds them with typed arguments.
 
-A name is looked up among the builders registered in this process, the built-in plugins, and the entry points of the
-group `session_scheduler.plugins`. Every failure names the plugin, its distribution and its version.
+It looks a name up among the builders registered in this process, the built-in plugins, and the entry points of the
+group `session_scheduler.plugins`, and imports no other plugin. Every error names the plugin, its distribution and its
+version.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from session_scheduler.registry.validation import hook_calls, implementations
 from session_scheduler.state.configured_queues import check_configured
 
 GROUP: Final = "session_scheduler.plugins"
-"""The entry-point group in which distributions list their plugins."""
+"""The entry-point group of plugins."""
 CORE: Final = "fluence-scheduler"
-"""The core's own distribution."""
+"""The core's distribution."""
 PRODUCT: Final = "fluence"
-"""The plugin that a profile has by default, beside the built-in ones."""
+"""The default plugin beside the built-in ones."""
 
 Builder = Callable[[Any], object]
 _builders: dict[str, Builder] = {}
@@ -47,7 +48,7 @@ class Origin(Enum):
 
 
 class PluginLoadError(InputError):
-    """A plugin cannot be had."""
+    """A plugin cannot be loaded."""
 
 
 class PluginNotFoundError(PluginLoadError):
@@ -63,24 +64,24 @@ class PluginImportError(PluginLoadError):
 
 
 class PluginVersionError(PluginLoadError):
-    """The plugin is made for another version of the hook specifications."""
+    """The plugin is built for another version of the hook specifications."""
 
 
 class PluginArgumentsError(PluginLoadError):
-    """The configuration's `args` are not what the plugin takes."""
+    """The configuration's `args` are invalid for the plugin."""
 
 
 class PluginConstructionError(PluginLoadError):
-    """The plugin's constructor, or its builder, raised."""
+    """The plugin's constructor or builder raised an exception."""
 
 
 class PluginHooksError(PluginLoadError):
-    """The plugin's hooks are not as specified: an unknown hook or argument, or one that is not asynchronous."""
+    """A hook of the plugin does not match its specification: unknown, a wrong argument, or not asynchronous."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginSource:
-    """Where a plugin's class (or builder) is to be had. `load` imports it."""
+    """The source of a plugin's class (or builder). `load` imports it."""
 
     name: str
     origin: Origin
@@ -94,7 +95,7 @@ class PluginSource:
 
 @dataclass(frozen=True, slots=True)
 class LoadedPlugin:
-    """A plugin that is ready to be called. `weight` None is the one that it declares."""
+    """A plugin that is ready to be called. `weight` None uses the weight that it declares."""
 
     name: str
     instance: object
@@ -104,7 +105,7 @@ class LoadedPlugin:
 
 @dataclass(frozen=True, slots=True)
 class InstalledPlugin:
-    """What the `plugins` command shows of a plugin. `problem` says why it cannot be used, else it is empty."""
+    """A row of `fluence plugins`. `problem` is why the plugin cannot be used, or empty."""
 
     name: str
     distribution: str
@@ -116,32 +117,32 @@ class InstalledPlugin:
 
 
 def register_plugin_builder(name: str, builder: Builder) -> None:
-    """Let configurations of this process name a plugin that no distribution offers: for notebooks and tests.
+    """Register a plugin without a distribution in this process, for notebooks and tests.
 
-    `builder` is a plugin's class, or a function that takes the configuration's `args` (a mapping). A name that is
-    registered again, or that is a built-in's, is replaced.
+    `builder` is a plugin's class, or a function of the configuration's `args` (a mapping). It replaces an earlier
+    registration, or a built-in plugin, of the same name.
     """
     _builders[name] = builder
 
 
 class Registry:
-    """The plugins that a configuration can name. `builtin` are the core's own, by name, in the order of their calls."""
+    """The plugins that a configuration can name. `builtin` are the built-in ones by name, in call order."""
 
     def __init__(self, builtin: Mapping[str, Builder]) -> None:
         self._builtin = builtin
 
     def load_calls(self, config: SchedulerConfig) -> dict[str, HookCalls]:
-        """Each profile's hooks, ready to be called, by schedulerName. Raises PluginLoadError."""
+        """Each profile's hooks by schedulerName, ready to be called. Raises PluginLoadError."""
         return {
             name: hook_calls(((plugin.name, plugin.instance, plugin.weight) for plugin in plugins), config.hook_seconds)
             for name, plugins in self.load_profiles(config).items()
         }
 
     def load_profiles(self, config: SchedulerConfig) -> dict[str, list[LoadedPlugin]]:
-        """Every profile's plugins by schedulerName, each list as of `load_plugins`. Raises PluginLoadError.
+        """Every profile's plugins by schedulerName, as `load_plugins` returns them. Raises PluginLoadError.
 
-        Profiles that name a plugin with equal arguments share one instance, and so the state that it keeps.
-        Raises InputError, too, where the configured queues cannot be used.
+        Profiles with equal arguments for a plugin share one instance and its state. Raises InputError for invalid
+        queues in the configuration.
         """
         check_configured(config.queues, config.source)
         shared: dict[tuple[str, str], LoadedPlugin] = {}
@@ -152,13 +153,13 @@ class Registry:
     def load_plugins(
         self, profile: Profile, shared: dict[tuple[str, str], LoadedPlugin] | None = None
     ) -> list[LoadedPlugin]:
-        """The profile's plugins, built and checked, in the order in which they are called. Raises PluginLoadError.
+        """The profile's plugins, validated and built, in call order. Raises PluginLoadError.
 
-        `shared` holds those that other profiles have, by name and arguments; what is built here is added.
+        `shared` has the plugins of other profiles by name and arguments; new ones are added to it.
         """
         shared = {} if shared is None else shared
         defaults = self.default_plugins()
-        _check_switched_off(profile, defaults)
+        _check_disabled(profile, defaults)
         sources = list(self._sources())
         loaded = []
         for plugin in profile.effective_plugins(defaults):
@@ -172,9 +173,9 @@ class Registry:
     def load_plugin(
         self, config: PluginConfig, place: tuple[str, str], sources: Sequence[PluginSource] | None = None
     ) -> LoadedPlugin:
-        """One plugin, built and checked. `place` is the file and the path in it that name it. Raises PluginLoadError.
+        """One plugin, validated and built. `place` is the file and the path of its entry. Raises PluginLoadError.
 
-        `sources` are where plugins are to be had: looked up unless given.
+        `sources` defaults to all installed plugins.
         """
         source = _find(config.name, place, list(self._sources()) if sources is None else sources)
         builder = _imported(source)
@@ -184,11 +185,11 @@ class Registry:
         return LoadedPlugin(config.name, instance, config.weight, source)
 
     def default_plugins(self) -> tuple[str, ...]:
-        """What a profile starts from: kube-scheduler's plugins in its order, then the product's own."""
+        """The default plugins of a profile: kube-scheduler's in its order, then `fluence`."""
         return (*self._builtin, PRODUCT)
 
     def with_arguments(self, config: SchedulerConfig, plugin: str, arguments: Mapping[str, Any]) -> SchedulerConfig:
-        """The configuration with some arguments of one plugin set, in each profile that has the plugin switched on.
+        """The configuration with some arguments of one plugin set, in each profile that enables the plugin.
 
         Raises InputError if there is no such profile.
         """
@@ -200,18 +201,18 @@ class Registry:
             profiles.append(profile.with_arguments(plugin, arguments) if on else profile)
         if not found:
             raise InputError(
-                f"argument {', '.join(arguments)}: no profile has the plugin {plugin} switched on: add it to a profile"
+                f"argument {', '.join(arguments)}: no profile enables the plugin {plugin}: add it to a profile"
             )
         return config.model_copy(update={"profiles": tuple(profiles)})
 
     def installed(self) -> list[InstalledPlugin]:
-        """Every plugin that a configuration can name, sorted by origin and name. A broken one has a `problem`."""
+        """All plugins that a configuration can name, sorted by origin and name. A broken one has a `problem`."""
         sources = list(self._sources())
         found = [_described(source, sources) for source in sources]
         return sorted(found, key=lambda plugin: (plugin.origin, plugin.name, plugin.distribution))
 
     def offers(self) -> list[tuple[str, str]]:
-        """Name and distribution of every plugin that a configuration can name; nothing is imported for it."""
+        """Name and distribution of all plugins that a configuration can name, without importing them."""
         return [(source.name, source.distribution) for source in self._sources()]
 
     def _sources(self) -> Iterator[PluginSource]:
@@ -225,13 +226,13 @@ class Registry:
             distribution, version = (
                 (entry.dist.name, entry.dist.version) if entry.dist else ("unknown distribution", "")
             )
-            if (entry.name, distribution) not in seen:  # one distribution can be on the path twice
+            if (entry.name, distribution) not in seen:  # a distribution can be on the path twice
                 seen.add((entry.name, distribution))
                 yield PluginSource(entry.name, Origin.ENTRY_POINT, distribution, version, entry.load)
 
 
 def _check_actions(config: SchedulerConfig, loaded: Iterable[LoadedPlugin]) -> None:
-    """A plugin says which actions do not go with it, and why (`refused_actions`)."""
+    """Reject the actions that a plugin declares incompatible (`refused_actions`)."""
     for plugin in loaded:
         refused = getattr(plugin.instance, "refused_actions", {})
         for index, action in enumerate(config.actions):
@@ -240,23 +241,25 @@ def _check_actions(config: SchedulerConfig, loaded: Iterable[LoadedPlugin]) -> N
 
 
 def _check_alone(name: str, place: tuple[str, str], loaded: Iterable[LoadedPlugin]) -> None:
-    """A plugin with a state of its own (`single = True`) cannot be there twice: each would give the same away."""
+    """A plugin with `single = True` has one instance: two would allocate the same resources twice."""
     for other in loaded:
         if other.name == name and getattr(other.instance, "single", False):
             where = ": ".join(place)
             raise PluginArgumentsError(
-                f"{where}.args: differ from those that another profile gives {name}, of which there can be only one: "
+                f"{where}.args: another profile has other arguments, and {name} has a single instance: "
                 "write the same arguments in both profiles"
             )
 
 
-def _check_switched_off(profile: Profile, defaults: Sequence[str]) -> None:
+def _check_disabled(profile: Profile, defaults: Sequence[str]) -> None:
     for plugin in profile.plugins:
         if not plugin.enabled and plugin.name not in (defaults if profile.defaults else ()):
             where = ": ".join(profile.place_of(plugin.name))
             near = get_close_matches(plugin.name, defaults, 1, 0.6)
             remedy = f"did you mean {near[0]}?" if near else "remove the entry"
-            raise PluginNotFoundError(f"{where}: {plugin.name!r} is no default plugin, so it is not on: {remedy}")
+            raise PluginNotFoundError(
+                f"{where}: {plugin.name!r} is not a default plugin, so it is not enabled: {remedy}"
+            )
 
 
 def _described(source: PluginSource, sources: Sequence[PluginSource]) -> InstalledPlugin:
@@ -281,7 +284,7 @@ def _is_marked(function: object) -> bool:
     return hasattr(function, f"{hookspecs.PROJECT}_impl")
 
 
-# ------------------------------------------------------------------ by name
+# ------------------------------------------------------------------ find by name
 
 
 def _find(name: str, place: tuple[str, str], sources: Sequence[PluginSource]) -> PluginSource:
@@ -296,7 +299,7 @@ def _find(name: str, place: tuple[str, str], sources: Sequence[PluginSource]) ->
 
 
 def _one_of(name: str, sources: Sequence[PluginSource]) -> PluginSource | None:
-    """The one that offers the name, if any does. Raises PluginAmbiguousError."""
+    """The source of the name, or None. Raises PluginAmbiguousError."""
     found = [source for source in sources if source.name == name]
     found = [source for source in found if source.origin is Origin.REGISTERED] or found
     if len(found) > 1:
@@ -324,15 +327,15 @@ def _core_version() -> str:
         return "not installed"
 
 
-# ------------------------------------------------------------------ checked and built
+# ------------------------------------------------------------------ validate and build
 
 
 def _imported(source: PluginSource) -> Builder:
     try:
         return source.load()
-    except FluenceError as error:  # it says what to do
+    except FluenceError as error:  # its text has a remedy
         raise PluginImportError(f"{source} cannot be imported: {error}") from error
-    except Exception as error:  # whatever a foreign module raises on import is that plugin's failure
+    except Exception as error:  # any exception of the import is the plugin's error
         problem = moved(error) or f"{type(error).__name__}: {error}: fix or reinstall it"
         raise PluginImportError(f"{source} cannot be imported: {problem}") from error
 
@@ -341,13 +344,12 @@ def _check_version(source: PluginSource, builder: Builder) -> None:
     version = getattr(builder, "api_version", None)
     if version is None and source.origin is Origin.ENTRY_POINT:
         raise PluginVersionError(
-            f"{source} does not say which version of the hooks it is made for: "
-            f"give its class `api_version = {hookspecs.API_VERSION!r}`"
+            f"{source} declares no version of the hooks: add `api_version = {hookspecs.API_VERSION!r}` to its class"
         )
     if version not in (None, hookspecs.API_VERSION):
         raise PluginVersionError(
-            f"{source} is made for version {version} of the hooks, this core has {hookspecs.API_VERSION}: "
-            f"install versions that belong together"
+            f"{source} is built for version {version} of the hooks, this scheduler has {hookspecs.API_VERSION}: "
+            f"install matching versions"
         )
 
 
@@ -357,7 +359,7 @@ def _built(source: PluginSource, builder: Builder, args: Mapping[str, Any], plac
         return builder(arguments)
     except FluenceError as error:
         raise PluginConstructionError(*(f"{message} [{source}]" for message in error.messages)) from error
-    except Exception as error:  # whatever a foreign constructor raises is that plugin's failure
+    except Exception as error:  # any exception of the constructor is the plugin's error
         problem = f"{type(error).__name__}: {error}"
         raise PluginConstructionError(f"{source} cannot be built: {problem}: check its arguments") from error
 
@@ -373,7 +375,7 @@ def _arguments(source: PluginSource, builder: Builder, args: Mapping[str, Any], 
     if not isinstance(builder, type):
         return dict(args)
     if args:
-        raise PluginArgumentsError(f"{file}: {path}.args: takes no arguments: remove them [{source}]")
+        raise PluginArgumentsError(f"{file}: {path}.args: the plugin has no arguments: remove them [{source}]")
     return None
 
 
@@ -382,9 +384,11 @@ def _check_hooks(source: PluginSource, instance: object) -> None:
         implementations(source.name, instance)
     except (pluggy.PluginValidationError, ValueError) as error:
         problem = " ".join(str(error).split())
-        raise PluginHooksError(f"{source} has a hook that is not as specified: {problem}: mend the plugin") from error
+        raise PluginHooksError(
+            f"{source} has a hook that does not match its specification: {problem}: fix the plugin"
+        ) from error
     for hook in hookspecs.HOOKS:
         given, specified = getattr(instance, hook, None), getattr(hookspecs, hook)
         if _is_marked(given) and inspect.iscoroutinefunction(specified) != inspect.iscoroutinefunction(given):
             wanted = "async def" if inspect.iscoroutinefunction(specified) else "def"
-            raise PluginHooksError(f"{source} has a wrong hook {hook}: declare it with `{wanted}`")
+            raise PluginHooksError(f"{source} has a hook {hook} that must be declared with `{wanted}`: fix the plugin")

@@ -1,4 +1,4 @@
-"""pluggy's plugin manager, which checks hooks against their specifications; without its search of what is no hook."""
+"""Validates hooks with pluggy's plugin manager, without its slow search of attributes that are not hooks."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from session_scheduler.framework.hooks import HookCalls, Implementation, Resolve
 from session_scheduler.hookspecs import HOOKS, PROJECT
 
 _OF_EVERY_OBJECT: Final = frozenset(dir(type("", (), {})))
-"""Names that are no hook's."""
+"""Attributes of every object."""
 _MARK: Final = f"{PROJECT}_impl"
 _BOUND: Final = (FunctionType, MethodType, staticmethod, classmethod, MemberDescriptorType)
-"""What pluggy takes hooks from: the last one is a slot."""
+"""The types of attributes that pluggy accepts as hooks; the last one is a slot."""
 _CORE: Final = "session_scheduler."
 
 
 def hook_calls(plugins: Iterable[tuple[str, object, int | None]], hook_seconds: float | None = None) -> HookCalls:
-    """The hooks of (name, plugin, weight or None for the one that it declares), in the configured order.
+    """The hooks of (name, plugin, weight), in the configured order; weight None uses the declared one.
 
     Raises pluggy.PluginValidationError.
     """
@@ -30,9 +30,9 @@ def hook_calls(plugins: Iterable[tuple[str, object, int | None]], hook_seconds: 
 
 
 def implementations(name: str, plugin: object) -> dict[str, Implementation]:
-    """A plugin's hooks, by the hooks' names, checked. Raises pluggy.PluginValidationError.
+    """A plugin's validated hooks by name. Raises pluggy.PluginValidationError.
 
-    Each class of the core's own is looked through once, as long as it stays as it is: there are many, in every profile.
+    The result is cached for each of the core's classes until the class changes: every profile has many of them.
     """
     cls = type(plugin)
     if not cls.__module__.startswith(_CORE) or _may_have_own(plugin):
@@ -48,11 +48,11 @@ def implementations(name: str, plugin: object) -> dict[str, Implementation]:
 
 
 _known: Final[dict[type, tuple[tuple[object, ...], list[tuple[str, tuple[str, ...], tuple[str, ...]]]]]] = {}
-"""By class: all that is in it and in its bases, and its hooks, each with what it takes and what it is given."""
+"""By class: the attributes of it and its bases, and its hooks with their parameters and arguments."""
 
 
 def _may_have_own(plugin: object) -> bool:
-    """Whether hooks may be the object's, in its dictionary or a slot, and not its class's."""
+    """Whether the object itself may have hooks, in its dictionary or a slot."""
     own = getattr(plugin, "__dict__", {}).values()
     return any(isinstance(value, FunctionType | MethodType) for value in own) or any(
         "__slots__" in vars(base) for base in type(plugin).__mro__
@@ -72,17 +72,17 @@ def _found(name: str, plugin: object) -> dict[str, Implementation]:
 
 
 def new_manager() -> pluggy.PluginManager:
-    """A plugin manager that knows the hook specifications."""
+    """A plugin manager with the hook specifications."""
     manager = _PluginManager(PROJECT)
     manager.add_hookspecs(hookspecs)
     return manager
 
 
 class _PluginManager(pluggy.PluginManager):
-    """pluggy takes its time over each attribute of a plugin, and most are plainly none that it looks for."""
+    """Skips attributes that cannot be hooks, on which pluggy spends most of its time."""
 
     def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
-        if name in _OF_EVERY_OBJECT or _is_no_hook(plugin, name):
+        if name in _OF_EVERY_OBJECT or _cannot_be_hook(plugin, name):
             return None
         return super().parse_hookimpl_opts(plugin, name)
 
@@ -90,10 +90,10 @@ class _PluginManager(pluggy.PluginManager):
         return super().parse_hookspec_opts(module_or_class, name) if name in HOOKS else None
 
 
-def _is_no_hook(plugin: object, name: str) -> bool:
-    """Whether an object's attribute is sure to be none: a value of its own, or a method without the mark.
+def _cannot_be_hook(plugin: object, name: str) -> bool:
+    """Whether an object's attribute is certainly not a hook: a plain value, or a method without the mark.
 
-    Nothing is evaluated for it, as by pluggy. Of classes and modules nothing is said.
+    Evaluates no attribute. False for classes and modules.
     """
     if isinstance(plugin, type):
         return False

@@ -1,7 +1,6 @@
-"""Turns what happens in a live scheduler into events, conditions and metrics; one method for each happening.
+"""The `Observer` of a live scheduler: turns its callbacks into events, conditions and metrics.
 
-What an event or a condition says is in `messages`; `recorder` writes it, off the path of scheduling. A metric is
-defined in `metrics`, and counted here.
+`messages` has the texts, which `recorder` writes asynchronously; `metrics` defines the metrics that this module counts.
 """
 
 from __future__ import annotations
@@ -26,34 +25,34 @@ from session_scheduler.reporting.recorder import Recorder
 
 _log = structlog.get_logger(__name__)
 _PATIENCE = 1.0
-"""Seconds for which a group may be incomplete, its pods still being created, before it is reported."""
+"""Seconds for which a group may lack pods that are being created, before it is reported."""
 _NAMED = 10
-"""Pods that one line of the log names."""
+"""The number of pods that one log line names."""
 _REMEMBERED = 100_000
-"""Binds whose event is waited for: more than are ever in flight."""
+"""The limit of binds that wait for their event: more than are ever in flight."""
 
 
 class LiveObserver(Observer):
-    """Reports everything to a recorder and to metrics. `finished` is called when work in flight has ended."""
+    """Reports to a recorder and to metrics, and calls `finished` when work in flight completes."""
 
     def __init__(
         self, recorder: Recorder, metrics: Metrics, clock: Clock, profiles: Mapping[str, HookCalls] | None = None,
         finished: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """`profiles`, by schedulerName, say which constraints of a pod no plugin evaluates."""
+        """`profiles` by schedulerName: to report constraints that no plugin evaluates."""
         self._recorder = recorder
         self._metrics = metrics
         self._clock = clock
         self._incomplete: dict[str, tuple[float, PlacementResult]] = {}
-        """By group: since when it waits for pods that are not there yet, and its last outcome."""
+        """By group: since when it lacks pods, and its last outcome."""
         self._bound_at: dict[str, float] = {}
-        """By pod uid: when the answer to its bind came, until the event."""
+        """By pod uid: the time of the response to its bind, until the event."""
         self._profiles = profiles or {}
         self._absent: set[str] = set()
-        """Plugins whose absence was logged."""
+        """Missing plugins that were logged."""
         self._finished = finished
 
-    # ------------------------------------------------------------------ of the scheduler
+    # ------------------------------------------------------------------ called by the scheduler
 
     def finished(self) -> None:
         """See `Observer`."""
@@ -64,7 +63,7 @@ class LiveObserver(Observer):
         self._metrics.stage(stage, seconds)
 
     def decided(self, outcome: PlacementResult) -> None:
-        """See `Observer`. A group that is still being created is reported only when it stays as it is."""
+        """See `Observer`. A group that lacks pods is reported later, by `report_incomplete`."""
         group = outcome.group
         result: GroupResult = "scheduled" if outcome.scheduled else "error" if _is_error(outcome) else "unschedulable"
         self._metrics.groups(result)
@@ -87,7 +86,7 @@ class LiveObserver(Observer):
         self._metrics.pods("scheduled")
         self._recorder.scheduled(task.pod, node)
         self._report_unevaluated(task.pod)
-        if task.pod.spec.node_name:  # its event came before the answer
+        if task.pod.spec.node_name:  # its event arrived before the response
             self._metrics.watch_lag.observe(0.0)
         elif len(self._bound_at) < _REMEMBERED:
             self._bound_at[task.uid] = self._clock.now()
@@ -99,7 +98,7 @@ class LiveObserver(Observer):
             self._recorder.record(pod, message)
             if plugin not in self._absent:
                 self._absent.add(plugin)
-                _log.warning(message.note, pod=pod.key, others="are told in their events only")
+                _log.warning(message.note, pod=pod.key, others="reported in their events only")
 
     def failed(self, task: Task, reason: str) -> None:
         """See `Observer`."""
@@ -112,10 +111,9 @@ class LiveObserver(Observer):
             self._metrics.bind_error(failure.cause)
         pod, node, why = failure.task.key, failure.node, failure.reason
         if failure.why_unknown:
-            unknown = failure.why_unknown
-            _log.warning("it is not known whether a pod is bound", pod=pod, node=node, why=why, doubt=unknown)
+            _log.warning("bind has an unknown outcome", pod=pod, node=node, why=why, unknown=failure.why_unknown)
         else:
-            _log.info("a pod is not bound", pod=pod, node=node, why=why)
+            _log.info("bind failed", pod=pod, node=node, why=why)
 
     def group_scheduled(self, pod_group: PodGroup, message: str) -> None:
         """See `Observer`."""
@@ -135,7 +133,7 @@ class LiveObserver(Observer):
         self._starts_over("gang is stale", group, messages.gang_stale(group, members, seconds))
 
     def _starts_over(self, what: str, group: Group, text: str) -> None:
-        """A gang's members are evicted."""
+        """The scheduler evicts a gang's members."""
         self._metrics.evictions.add()
         _log.warning(what, group=group.key, why=text)
         if group.pod_group is not None:
@@ -144,7 +142,7 @@ class LiveObserver(Observer):
     def preempts(self, group: Group, victims: Sequence[Task]) -> None:
         """See `Observer`."""
         self._metrics.preempted(len(victims))
-        _log.info("pods are to end for others", by=group.key, number=len(victims), pods=_names(victims))
+        _log.info("preempting pods", by=group.key, number=len(victims), pods=_names(victims))
 
     def preempted(self, task: Task, text: str) -> None:
         """See `Observer`."""
@@ -153,7 +151,7 @@ class LiveObserver(Observer):
     def moves(self, group: Group, victims: Sequence[Task]) -> None:
         """See `Observer`."""
         self._metrics.moved(len(victims))
-        _log.info("pods are to run elsewhere", so_that_fits=group.key, number=len(victims), pods=_names(victims))
+        _log.info("moving pods", by=group.key, number=len(victims), pods=_names(victims))
 
     def moved(self, task: Task, text: str) -> None:
         """See `Observer`."""
@@ -174,10 +172,10 @@ class LiveObserver(Observer):
 
     def wrong(self, obj: KubeObject, text: str) -> None:
         """See `Observer`."""
-        _log.warning("an object is not what it should be", kind=type(obj).__name__, name=obj.key, why=text)
+        _log.warning("an object is invalid", kind=type(obj).__name__, name=obj.key, why=text)
         self._recorder.record(obj, messages.not_readable(text))
 
-    # ------------------------------------------------------------------ of the loop
+    # ------------------------------------------------------------------ called by the loop
 
     def seen(self, change: Change, obj: KubeObject) -> None:
         """A change was applied."""
@@ -194,21 +192,21 @@ class LiveObserver(Observer):
             self._metrics.watch_lag.observe(self._clock.now() - since)
 
     def report_incomplete(self, now: float) -> None:
-        """Report the groups that have been incomplete for long enough."""
+        """Report the groups that have lacked pods for long enough."""
         for key, (since, outcome) in list(self._incomplete.items()):
             if now - since >= _PATIENCE:
                 del self._incomplete[key]
                 self._report(outcome)
 
     def next_time(self) -> float | None:
-        """When `report_incomplete` has something to report."""
+        """When to call `report_incomplete`."""
         return min((since + _PATIENCE for since, _ in self._incomplete.values()), default=None)
 
     def _report(self, outcome: PlacementResult) -> None:
         failed = _is_error(outcome)
         for task, reason in outcome.reasons.items():
             node = task.pod.status.nominated_node_name
-            if outcome.nominated.get(task, node) != node:  # its condition is written with the node
+            if outcome.nominated.get(task, node) != node:  # its condition is written with nominatedNodeName
                 self._recorder.nominated(task.pod, reason)
             elif task.phase is Phase.PENDING:
                 (self._recorder.failed if failed else self._recorder.unschedulable)(task.pod, reason)

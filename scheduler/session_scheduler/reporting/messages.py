@@ -1,11 +1,10 @@
-"""What events and conditions say: their reasons and actions, and the texts that are the scheduler's own.
+"""The reasons, actions and notes of events and conditions.
 
-Change a text here. A text that another part knows better is passed in: why a node does not fit is the `Refusal` of the
-plugin that rejected it, why a bind failed is the `Failure.reason` of `binding.binder` (`sent`), and which pod needs the
-place of a preempted one comes from `engine.preemption_executor`.
+Other modules pass some texts in: the `Refusal` of the plugin that rejects a node, the `Failure.reason` of
+`binding.binder` (`sent`) for a failed bind, and the preemptor of a victim from `engine.preemption_executor`.
 
-The way of a message: the scheduler calls an `Observer` method → `live_observer` counts it in `metrics` and calls the
-`recorder`, where one of these messages is picked → the recorder writes it to the API server.
+The path of a message: the scheduler calls an `Observer` method → `live_observer` counts it in `metrics` and calls the
+`recorder`, which chooses one of these messages and writes it to the API server.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ POD_SCHEDULED: Final = "PodScheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"
 SCHEDULED: Final = "Scheduled"
-"""Reasons of conditions, kube-scheduler's own."""
+"""Reasons of conditions, as in kube-scheduler."""
 
 
 class Message(NamedTuple):
-    """What one event says."""
+    """One event."""
 
     reason: str
     action: str
@@ -44,56 +43,56 @@ def started(why: str) -> Message:
 
 
 def failed_scheduling(why: str) -> Message:
-    """The pod, or the group, was not placed or not bound."""
+    """The pod or the group was not placed, or not bound."""
     return Message("FailedScheduling", "Scheduling", why, warning=True)
 
 
 def not_evaluated(field: str, plugin: str) -> Message:
-    """The pod is bound, though no plugin of the profile evaluates one of its constraints."""
-    note = f"{field} was not judged when a node was chosen: the profile has no plugin {plugin}"
+    """The pod is bound, but no plugin of the profile evaluates one of its constraints."""
+    note = f"{field} was not evaluated: the profile does not enable the plugin {plugin}"
     return Message("NotJudged", "Binding", note, warning=True)
 
 
 def preempted(why: str) -> Message:
-    """The pod is deleted to make room for another."""
+    """The pod is preempted for another."""
     return Message("Preempted", "Preempting", why)
 
 
 def moved(why: str) -> Message:
-    """The pod is evicted so that it runs elsewhere and another fits."""
+    """The pod is evicted to run on another node, so that a pending pod fits."""
     return Message("Moved", "Moving", why)
 
 
 def of_plugin(reason: str, note: str) -> Message:
-    """A plugin's own event."""
+    """A plugin's event."""
     return Message(reason, "Scheduling", note)
 
 
 def not_recovered(problem: str) -> Message:
-    """What an object says of plans or held resources cannot be used."""
+    """An object's plan or allocation cannot be recovered."""
     return Message("FluenceRecovery", "Recovering", problem, warning=True)
 
 
 def not_readable(problem: str) -> Message:
-    """A field of the object is not valid."""
+    """A field of the object is invalid."""
     return Message("NotReadable", "Counting", problem, warning=True)
 
 
 def gang_timed_out(group: Group, members: int, seconds: float) -> str:
-    """A gang was bound only in part for too long."""
+    """A gang was partly bound for too long."""
     lacks = group.short_of(group.in_phase(Phase.BOUND))
-    without = f", and {as_text(lacks)} could not" if lacks else ""
+    without = f", without {as_text(lacks)}" if lacks else ""
     return (
-        f"{members} of at least {group.min_count} pods could be bound within {seconds:g} s{without}: they are "
-        "evicted, and the gang starts over"
+        f"{members} of at least {group.min_count} pods were bound within {seconds:g} s{without}: evicting them; "
+        "the gang starts over"
     )
 
 
 def gang_stale(group: Group, members: int, seconds: float) -> str:
-    """A gang was short of members that it had lost for too long."""
+    """A gang lost members, and ran below its minimum for too long."""
     lacks = group.short_of(group.in_phase(Phase.BOUND))
-    without = f", without {as_text(lacks)}," if lacks else ""
+    without = f", without {as_text(lacks)}" if lacks else ""
     return (
-        f"{members} pods run of at least {group.min_count}{without} since others were lost, for {seconds:g} s: "
-        "they are evicted, and the gang starts over"
+        f"{members} of at least {group.min_count} pods are running{without}, {seconds:g} s after the gang lost "
+        "others: evicting them; the gang starts over"
     )

@@ -1,6 +1,6 @@
-"""Writes the status of Queue objects, off the path of scheduling: what each has, and whether it can be used.
+"""Writes the status of Queue objects: their amounts and the condition Ready. It runs beside scheduling.
 
-Only what has changed is written, amounts of one queue at most every few seconds; whether it is ready at once.
+It writes changes only: a queue's amounts every few seconds at most, its condition at once.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _log = structlog.get_logger(__name__)
 READY = "Ready"
 _CHECK_SECONDS = 1.0
 _REST_SECONDS = 5.0
-"""Between two writes of one queue's amounts."""
+"""The interval between two writes of a queue's amounts."""
 _QUIET_SECONDS = 60.0
 _EXPECTED = (Conflict, NotFound, NotLeading)
-"""Others were faster, the queue is gone, or another replica is to write: the next check decides."""
+"""A concurrent write, a deleted queue, or another leader: the next check decides."""
 
 
 class QueueStatusWriter:
-    """Writes statuses while `run` runs. While `in_session` answers so, what has changed in the cluster waits."""
+    """Writes statuses while `run` runs. Changes of the cluster wait while `in_session` returns true."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class QueueStatusWriter:
         self._now = now
         self._sleep = sleep
         self._written: dict[str, float] = {}
-        """By uid: when a queue's status was written."""
+        """By uid: the time of the last write."""
         self._quiet_until = float("-inf")
 
     async def run(self) -> None:
@@ -59,7 +59,7 @@ class QueueStatusWriter:
             await self._sleep(_CHECK_SECONDS)
 
     async def write(self) -> None:
-        """Write each status that is another one now."""
+        """Write each status that has changed."""
         queues = dict(sorted(self._cache.objects.of(Queue).items()))
         if not queues:
             return
@@ -73,13 +73,13 @@ class QueueStatusWriter:
                 await self._write(queue, wanted[name])
 
     def status(self, queue: Queue) -> QueueStatus:
-        """What a queue's status should say."""
+        """The current status of a queue."""
         use = self._cache.queues
         known, now = queue.status.conditions, time_text(self._now())
         problem = use.problem(queue)
         if problem is not None:
-            said = QueueCondition(type=READY, status="False", reason=problem.reason, message=problem.message)
-            return QueueStatus(conditions=(said.since(known, now),))
+            not_ready = QueueCondition(type=READY, status="False", reason=problem.reason, message=problem.message)
+            return QueueStatus(conditions=(not_ready.since(known, now),))
         counts, shares = use.counts(queue.key), use.shares(self._cache.table)
         ready = QueueCondition(type=READY, status="True", reason="Ready", message="")
         return QueueStatus(
@@ -90,10 +90,10 @@ class QueueStatusWriter:
         )
 
     def _due(self, queue: Queue, wanted: QueueStatus) -> bool:
-        says = [(one.status, one.reason) for one in wanted.conditions]
-        news = says != [(one.status, one.reason) for one in queue.status.conditions]
+        conditions = [(one.status, one.reason) for one in wanted.conditions]
+        changed = conditions != [(one.status, one.reason) for one in queue.status.conditions]
         since = self._clock.now() - self._written.get(queue.metadata.uid, float("-inf"))
-        return since >= (_CHECK_SECONDS if news else _REST_SECONDS)
+        return since >= (_CHECK_SECONDS if changed else _REST_SECONDS)
 
     async def _write(self, queue: Queue, status: QueueStatus) -> None:
         self._written[queue.metadata.uid] = self._clock.now()
@@ -104,4 +104,4 @@ class QueueStatusWriter:
         except ClusterError as error:
             if self._clock.now() >= self._quiet_until:
                 self._quiet_until = self._clock.now() + _QUIET_SECONDS
-                _log.warning("what queues have cannot be told", queue=queue.key, why=str(error))
+                _log.warning("writing a queue's status failed", queue=queue.key, why=str(error))

@@ -1,7 +1,7 @@
-"""Writes events and conditions to the API server, off the path of scheduling; `messages` has what they say.
+"""Writes events and conditions to the API server asynchronously; `messages` has their texts.
 
-`Recorder`'s calls only queue; `run` writes. What the object shows already is not written again, what is asked twice
-is written once, and an event that happens again becomes a series of the first one, as client-go's recorder does it.
+The methods of `Recorder` queue a request; `run` writes it. It skips a condition that the object already has, merges
+duplicate requests, and records a repeated event as a series, like client-go's recorder.
 Source: client-go tools/events/event_broadcaster.go (series) and tools/record/events_cache.go (similar events).
 """
 
@@ -45,8 +45,8 @@ from session_scheduler.reporting.recorder_queue import (
     Series,
     Waiting,
     Wanted,
+    content,
     same,
-    says,
 )
 
 _log = structlog.get_logger(__name__)
@@ -54,39 +54,39 @@ _T = TypeVar("_T")
 _Item = TypeVar("_Item", ObjectReports, Series)
 
 _REPEAT_SECONDS = 360.0
-"""Between two writes of one series, client-go's own."""
+"""The interval between two writes of a series, as in client-go."""
 _REMEMBERED = 32_768
-"""Objects of which the reports are remembered: more than the pods that wait in a large cluster. With fewer than wait,
-each round would begin a new event about each; with one event each it is some 30 MB."""
+"""The number of objects to remember: more than the pending pods of a large cluster. With fewer, each round would start
+a new event about each pod. With one event each they take some 30 MB."""
 _PAUSES = (0.5, 1.0, 2.0, 4.0)
-"""Seconds before each new try of what failed for now."""
+"""Seconds before each retry of a transient error."""
 _LONGEST_PAUSE = 10.0
 _SWAPS = 5
-"""How often a group's condition is tried against other writers."""
+"""Attempts to write a group's condition against concurrent writers."""
 _QUIET_SECONDS = 60.0
 _MANY_EVENTS = 4_000
-"""So many are written within some 5 s once nothing else is to be done."""
-_LEISURE_SECONDS = 0.05
+"""A backlog that is written within some 5 s once no pods are being bound."""
+_IDLE_CHECK_SECONDS = 0.05
 _TIDY_SECONDS = 30.0
 _AGAIN = 100
-"""Objects about which at most is asked again at once: the API server may refuse the next, too."""
+"""The number of rejected requests to repeat at once: the API server may reject more of them."""
 _MESSAGE_LIMIT = 32_768
-"""Characters of a condition's message (metav1.Condition)."""
+"""The limit of a condition's message in characters (metav1.Condition)."""
 _ELLIPSIS = " ..."
-_ENDING = "because it is being terminated"
-"""What is refused so is refused for good: the namespace goes (apiserver, plugin/namespace/lifecycle)."""
-_FOR_NOW = (Unavailable, TooManyRequests, Forbidden)
+_TERMINATING = "because it is being terminated"
+"""A permanent error: the namespace is being deleted (apiserver, plugin/namespace/lifecycle)."""
+_TRANSIENT = (Unavailable, TooManyRequests, Forbidden)
 _EXPECTED = (Conflict, NotFound, NotLeading)
-"""Others were faster, the object is gone, or another replica is to report: nothing to log."""
+"""A concurrent write, a deleted object, or another leader: not logged."""
 
 
 class Recorder:
     """Queues conditions and events, and writes them while `run` runs. For one event loop; not for threads.
 
-    `clock` measures how long ago a thing was, `now` gives the times that are written. `in_flight` is how many requests
-    go at once, half of them conditions, half events; `limit` how much may wait: over it the oldest events are dropped.
-    Without `events` only conditions are written. `sleep` waits between tries. While `busy` answers that pods are being
-    bound, events are written one at a time, unless many wait: pods start sooner, their events come some seconds later.
+    `clock` measures intervals, `now` returns the times to write. `in_flight` is the number of concurrent requests, half
+    of them for conditions; `limit` the number of waiting reports, beyond which the oldest events are dropped. Without
+    `events` it writes conditions only. `sleep` waits between retries. While `busy` (pods are being bound) it writes one
+    event at a time, unless many wait: pods start sooner, and their events follow some seconds later.
     """
 
     def __init__(
@@ -114,16 +114,16 @@ class Recorder:
         self._reports: OrderedDict[str, ObjectReports] = OrderedDict()
         self._owed: dict[Series, None] = {}
         self._missed: dict[ObjectReports, None] = {}
-        """Some objects about which something was refused."""
+        """Objects with rejected conditions."""
         self._names = itertools.count(int(now().timestamp() * 1e9))
-        self._complaints = 0
+        self._unwritten = 0
         self._quiet_until = float("-inf")
 
-    # -------------------------------------------------------------- what became of pods and groups
+    # -------------------------------------------------------------- pods and groups
 
     def scheduled(self, pod: Pod, node: str) -> None:
-        """The pod was bound; its condition came with the binding."""
-        self._take_back(pod)
+        """The pod was bound; the bind set its condition."""
+        self._withdraw(pod)
         self.record(pod, messages.assigned(pod, node))
 
     def unschedulable(self, pod: Pod, reason_text: str) -> None:
@@ -132,27 +132,26 @@ class Recorder:
         self.record(pod, messages.failed_scheduling(reason_text))
 
     def nominated(self, pod: Pod, reason_text: str) -> None:
-        """As `unschedulable` where the condition is written with the node for which the pod is nominated."""
-        self._take_back(pod)
+        """As `unschedulable`; the condition is written with `nominatedNodeName`."""
+        self._withdraw(pod)
         self.record(pod, messages.failed_scheduling(reason_text))
 
-    def _take_back(self, pod: Pod) -> None:
-        """What waits to be said of the pod's place is said no more."""
+    def _withdraw(self, pod: Pod) -> None:
+        """Drop the pod's pending condition."""
         reports = self._reports.get(pod.metadata.uid)
         if reports is not None:
             reports.wanted.pop(POD_SCHEDULED, None)
             reports.missed.pop(POD_SCHEDULED, None)
 
     def failed(self, pod: Pod, reason_text: str) -> None:
-        """The scheduler itself failed with the pod."""
+        """Scheduling the pod failed with an internal error."""
         self.condition(pod, POD_SCHEDULED, "False", messages.SCHEDULER_ERROR, reason_text)
         self.record(pod, messages.failed_scheduling(reason_text))
 
     def group(self, group: PodGroup, status: Literal["True", "False"], reason: str, message: str) -> None:
         """Whether the group is scheduled; the reasons are Scheduled, Unschedulable and SchedulerError.
 
-        A group that was scheduled stays so, as with kube-scheduler, whatever becomes of pods that come later: of that
-        there is an event alone.
+        As in kube-scheduler, a scheduled group keeps its condition; failures of later pods are events only.
         """
         if status == "False":
             latest = self._reports_of(group.metadata.uid).latest(group, SCHEDULED)
@@ -162,40 +161,40 @@ class Recorder:
         elif self.condition(group, SCHEDULED, status, reason, message):
             self.record(group, messages.started(message))
 
-    # -------------------------------------------------------------- asking
+    # -------------------------------------------------------------- requests
 
     def condition(self, obj: Pod | PodGroup, type: str, status: str, reason: str, message: str) -> bool:  # noqa: A002
-        """Ask for a condition on the object as it is in `obj`; whether that is news. Never raises, never waits."""
+        """Queue a condition for the object as in `obj`. Returns whether it is new. Never raises or waits."""
         try:
             return self._ask(obj, PodCondition(type, status, reason, message[:_MESSAGE_LIMIT]))
-        except Exception:  # noqa: BLE001 (a report never stops a cycle)
+        except Exception:  # noqa: BLE001 (a report must not stop a cycle)
             self._broken("condition")
             return False
 
     def _ask(self, obj: Pod | PodGroup, condition: PodCondition) -> bool:
         if isinstance(obj, Pod) and obj.spec.node_name and condition.type == POD_SCHEDULED:
-            return False  # the binding has said it
+            return False  # the bind set it
         reports = self._reports_of(obj.metadata.uid)
         reports.missed.pop(condition.type, None)
-        news = not same(reports.latest(obj, condition.type), condition)
-        if isinstance(obj, PodGroup) and not obj.native:  # its API has no conditions: remember what was asked
+        is_new = not same(reports.latest(obj, condition.type), condition)
+        if isinstance(obj, PodGroup) and not obj.native:  # its API has no conditions: only remember it
             reports.written[condition.type] = condition
-        elif news or reports in self._waiting:  # even if it is the same: this one is guarded by a newer version
+        elif is_new or reports in self._waiting:  # even an equal one: its guard is a newer version
             reports.wanted[condition.type] = Wanted(obj, condition, self._now())
             self._lost(self._waiting.put(reports))
-        return news
+        return is_new
 
     def record(self, regarding: KubeObject, message: Message) -> None:
-        """Ask for an event with this message. Returns at once and never raises."""
+        """Queue an event with this message. Never raises or waits."""
         self.event(regarding, message.reason, message.action, message.note, warning=message.warning)
 
     def event(self, regarding: KubeObject, reason: str, action: str, note: str, *, warning: bool = False) -> None:
-        """Ask for an event about the object. Returns at once and never raises."""
+        """Queue an event about the object. Never raises or waits."""
         if not self._events:
             return
         try:
             self._happened(regarding, reason, action, note, warning=warning)
-        except Exception:  # noqa: BLE001 (a report never stops a cycle)
+        except Exception:  # noqa: BLE001 (a report must not stop a cycle)
             self._broken("event")
 
     def _happened(self, regarding: KubeObject, reason: str, action: str, note: str, *, warning: bool) -> None:
@@ -212,29 +211,29 @@ class Recorder:
             self._owed[series] = None
 
     def forget(self, uid: str) -> None:
-        """The object is gone: nothing more about it is kept or written, but for events that are new.
+        """The object was deleted: drop its reports except new events.
 
-        Of those, some say why it is gone; the watch may show that before they are written.
+        A new event may be the reason for the deletion, whose watch event arrived first.
         """
         reports = self._reports.pop(uid, None)
         if reports is not None:
             reports.gone = True
             reports.wanted.clear()
             reports.missed.clear()
-            conditions, events = self._waiting.take_back(reports)
+            conditions, events = self._waiting.withdraw(reports)
             self._count("condition", "Forgotten", conditions)
             self._count("event", "Forgotten", events)
             self._pay_off(reports.series.values())
-            reports.let_go()
+            reports.clear()
 
     def seen(self, obj: Pod) -> None:
-        """The pod is so now: what waits to be written of it, or was refused of it as it was, is asked for again."""
+        """The pod changed: queue its pending and rejected conditions again, with the new version."""
         reports = self._reports.get(obj.metadata.uid)
         if reports is None:
             return
         reports.seen = obj
         for wanted in (*reports.wanted.values(), *reports.missed.values()):
-            self.condition(obj, *says(wanted.condition))
+            self.condition(obj, *content(wanted.condition))
 
     # -------------------------------------------------------------- writing
 
@@ -242,13 +241,13 @@ class Recorder:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as writers:
             for number in range(max(1, self._in_flight // 2)):
-                take_event = self._next_event_at_leisure if number else self._waiting.next_event
+                take_event = self._next_event_when_idle if number else self._waiting.next_event
                 writers.create_task(self._write_on("condition", self._waiting.next_conditions, self._write_conditions))
                 writers.create_task(self._write_on("event", take_event, self._write_event))
             writers.create_task(self._tidy_on())
 
     async def flush(self) -> None:
-        """Return when all that was queued so far is written or dropped; `run` must be running."""
+        """Wait until all queued reports are written or dropped; `run` must be running."""
         await self._waiting.flushed()
 
     async def _write_on(
@@ -260,17 +259,17 @@ class Recorder:
                 await write(item)
             except ClusterError as error:
                 self._failed(item, kind, error)
-            except Exception:  # noqa: BLE001 (one bad report does not stop the others)
+            except Exception:  # noqa: BLE001 (one report must not stop the others)
                 self._give_up(item)
                 self._broken(kind)
             finally:
                 self._lost(self._waiting.done(item, again=self._again(item)))
 
-    async def _next_event_at_leisure(self) -> Series:
-        """The event that comes next, when no pods are being bound or many events wait."""
+    async def _next_event_when_idle(self) -> Series:
+        """The next event, once no pods are being bound or many events wait."""
         series = await self._waiting.next_event()
         while self._busy() and self._waiting.events < _MANY_EVENTS:
-            await self._sleep(_LEISURE_SECONDS)
+            await self._sleep(_IDLE_CHECK_SECONDS)
         return series
 
     def _again(self, item: Item) -> bool:
@@ -280,18 +279,18 @@ class Recorder:
         return kept and item.due(self._clock.now(), _REPEAT_SECONDS)
 
     async def _write_conditions(self, reports: ObjectReports) -> None:
-        """One after the other: each write moves the version that guards the next."""
+        """Write the conditions in sequence: each write changes the version that guards the next."""
         while reports.wanted:
             wanted = reports.wanted.pop(next(iter(reports.wanted)))
             reports.writing = wanted.condition
             try:
                 await self._write_condition(reports, wanted)
-            except (Conflict, *_FOR_NOW) as error:
+            except (Conflict, *_TRANSIENT) as error:
                 if not reports.gone and wanted.condition.type not in reports.wanted:
                     now = replace(wanted, obj=reports.seen or wanted.obj)
                     is_newer = now.obj.metadata.resource_version != wanted.obj.metadata.resource_version
                     if isinstance(error, Conflict) and is_newer:
-                        reports.wanted[wanted.condition.type] = now  # what came between was seen meanwhile
+                        reports.wanted[wanted.condition.type] = now  # the conflicting write has been seen
                     else:
                         reports.missed[wanted.condition.type] = now
                         self._missed[reports] = None
@@ -316,14 +315,14 @@ class Recorder:
                 return
             fresh = await self._persist(lambda: self._get(wanted.obj), reports)
             if fresh.metadata.uid != reports.uid:
-                raise NotFound(f"{obj.key} is another object by now")
+                raise NotFound(f"{obj.key} was recreated")
             obj = fresh
 
     async def _swap(self, reports: ObjectReports, obj: Pod | PodGroup, condition: PodCondition) -> None:
-        """Write it unless another client has written to the object since `obj` was read. Raises Conflict."""
+        """Write the condition unless another client has written the object since `obj`. Raises Conflict."""
         guard = reports.guard(obj.metadata.resource_version)
         if not guard:
-            raise Conflict(f"{obj.key}: no resourceVersion is known that would keep a late write from landing")
+            raise Conflict(f"{obj.key}: no resourceVersion to guard the write")
         patched = await self._persist(
             lambda: self._cluster.patch_status(obj, conditions=[condition], resource_version=guard), reports
         )
@@ -339,11 +338,11 @@ class Recorder:
         if event is None:
             return
         if series.name:
-            said = EventSeries(count, event.time or self._now())
+            repeats = EventSeries(count, event.time or self._now())
             try:
                 place = (series.namespace, series.name)
-                await self._persist(lambda: self._cluster.repeat_event(*place, said))
-            except NotFound:  # the API server forgot it: it begins again, and so do its repeats
+                await self._persist(lambda: self._cluster.repeat_event(*place, repeats))
+            except NotFound:  # the API server's event expired: start a new series
                 series.name = ""
         if not series.name:
             await self._create(series, event)
@@ -358,7 +357,7 @@ class Recorder:
 
     async def _create(self, series: Series, event: Event) -> None:
         event = replace(event, name=event_name(event.regarding, f"{next(self._names):x}"))
-        with suppress(AlreadyExists):  # by the try before, whose answer was lost
+        with suppress(AlreadyExists):  # by an earlier attempt with a lost response
             await self._persist(lambda: self._cluster.record_event(event))
         series.namespace, series.name = event_namespace(event.regarding), event.name
 
@@ -366,27 +365,27 @@ class Recorder:
         for pause in _PAUSES:
             try:
                 return await send()
-            except _FOR_NOW as error:
-                if (unless_gone is not None and unless_gone.gone) or _ENDING in str(error):
+            except _TRANSIENT as error:
+                if (unless_gone is not None and unless_gone.gone) or _TERMINATING in str(error):
                     raise
                 asked = error.retry_after if isinstance(error, TooManyRequests) else 0.0
                 await self._sleep(max(pause, min(asked, _LONGEST_PAUSE)))
         return await send()
 
-    # -------------------------------------------------------------- what is not written
+    # -------------------------------------------------------------- failures
 
     def _failed(self, item: Item, kind: str, error: ClusterError) -> None:
         self._give_up(item)
         self._count(kind, type(error).__name__, 1)
-        if isinstance(error, _EXPECTED) or _ENDING in str(error):
+        if isinstance(error, _EXPECTED) or _TERMINATING in str(error):
             return
-        self._complaints += 1
+        self._unwritten += 1
         if self._clock.now() >= self._quiet_until:
-            _log.warning("what became of pods cannot be told", not_told=self._complaints, why=str(error))
-            self._complaints, self._quiet_until = 0, self._clock.now() + _QUIET_SECONDS
+            _log.warning("writing conditions and events failed", dropped=self._unwritten, why=str(error))
+            self._unwritten, self._quiet_until = 0, self._clock.now() + _QUIET_SECONDS
 
     def _give_up(self, item: Item) -> None:
-        """As if it had never been asked: it is reported when it happens the next time."""
+        """Forget the request, so that the next occurrence is reported."""
         if isinstance(item, ObjectReports):
             item.forget_written()
         else:
@@ -395,12 +394,12 @@ class Recorder:
 
     def _lost(self, dropped: Iterable[Series]) -> None:
         for series in dropped:
-            if not series.name:  # else it is only said later how often it happened
+            if not series.name:  # a written series only loses a count
                 self._give_up(series)
             self._count("event", "Full", 1)
 
     def _broken(self, kind: str) -> None:
-        _log.exception("what became of a pod is not told", kind=kind)
+        _log.exception("a condition or event was dropped after an unexpected error", kind=kind)
         self._count(kind, "Unexpected", 1)
 
     def _count(self, kind: str, why: str, count: int) -> None:
@@ -411,7 +410,7 @@ class Recorder:
         for one in series:
             self._owed.pop(one, None)
 
-    # -------------------------------------------------------------- what is remembered
+    # -------------------------------------------------------------- memory
 
     def _reports_of(self, uid: str) -> ObjectReports:
         reports = self._reports.get(uid)
@@ -424,23 +423,23 @@ class Recorder:
         return reports
 
     def _forget_oldest(self) -> None:
-        """The one that was silent for longest; one with something to be written comes last in line again."""
+        """Forget the object without reports for the longest time; one with pending reports moves to the end."""
         uid, reports = self._reports.popitem(last=False)
         if reports in self._waiting or any(series in self._waiting for series in reports.series.values()):
             self._reports[uid] = reports
         else:
-            reports.let_go()
+            reports.clear()
 
     def tidy(self) -> None:
-        """Queue the repeats whose time has come and what was refused, and forget what was silent for long.
+        """Queue due repeats and rejected conditions, and forget objects without recent reports.
 
-        `run` does it now and then.
+        `run` calls it periodically.
         """
         now = self._clock.now()
-        missed = [reports for reports in self._missed if reports.missed]  # others went, or were asked for since
+        missed = [reports for reports in self._missed if reports.missed]  # the others were written or queued since
         self._missed = dict.fromkeys(missed[_AGAIN:])
         for wanted in [wanted for reports in missed[:_AGAIN] for wanted in reports.missed.values()]:
-            self.condition(wanted.obj, *says(wanted.condition))
+            self.condition(wanted.obj, *content(wanted.condition))
         for series in [one for one in self._owed if one.due(now, _REPEAT_SECONDS)]:
             self._lost(self._waiting.put(series))
         silent = itertools.takewhile(lambda reports: now - reports.heard >= FORGET_SECONDS, self._reports.values())
@@ -454,7 +453,7 @@ class Recorder:
 
 
 def cut(text: str, limit: int) -> str:
-    """The text in at most `limit` bytes of UTF-8: whole words where they are short, and a mark that some is missing."""
+    """The text in at most `limit` bytes of UTF-8, cut between words if possible, with an ellipsis."""
     if len(text) * 4 <= limit or len(text.encode()) <= limit:
         return text
     head = text.encode()[: limit - len(_ELLIPSIS)].decode(errors="ignore")

@@ -1,4 +1,4 @@
-"""What waits to be written about objects: remembered per object, bounded, given to writers one object at a time."""
+"""The recorder's queue: pending conditions and events by object, with a limit."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from session_scheduler.cluster.port import Event
 from session_scheduler.model.objects import Pod, PodCondition, PodGroup
 
 SIMILAR = 10
-"""Different notes of one reason that are recorded of one object within SIMILAR_SECONDS, as client-go's correlator."""
+"""Different notes of one reason about one object within SIMILAR_SECONDS, as in client-go's correlator."""
 SIMILAR_SECONDS = 600.0
 FORGET_SECONDS = 1800.0
-"""A series is forgotten after such silence: half of the hour for which an API server keeps an event."""
+"""A series without events expires after this: half of the hour for which an API server keeps an event."""
 COMBINED = "(combined from similar events): "
 _BASES = 8
 
 EventKey = tuple[str, str, bool, str]
-"""Reason, action, whether it is a warning, note: with the object's uid what makes two events the same."""
+"""Reason, action, whether it is a warning, and note: with the object's uid they identify an event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A condition to be written, the object as it was when that was asked, and the moment."""
+    """A condition to write, the object at the time of the request, and that time."""
 
     obj: Pod | PodGroup
     condition: PodCondition
@@ -43,19 +43,19 @@ class Series:
         self.event: Event | None = None
         """The last occurrence; None once it is written."""
         self.namespace = self.name = ""
-        """Where it lies; empty until it is created."""
+        """The Event object; empty until it is created."""
         self.count = self.written = 0
-        """How often it happened, and how often it is said to have."""
+        """The occurrences, and the written ones."""
         self.heard = self.written_at = 0.0
-        """By the clock: when it last happened, and when it was last written."""
+        """By the clock: the last occurrence and the last write."""
 
     def due(self, now: float, every: float) -> bool:
-        """Whether it is to be written: itself and its first repeat at once, later ones after `every` seconds."""
+        """Whether to write it: the first two occurrences at once, later ones after `every` seconds."""
         return self.count > self.written and (self.written <= 1 or now - self.written_at >= every)
 
 
 class ObjectReports:
-    """What is to be written and was written about one object."""
+    """The pending and written reports about one object."""
 
     __slots__ = (
         "_bases", "_version", "gone", "heard", "missed", "seen", "series", "uid", "wanted", "writing", "written",
@@ -66,9 +66,9 @@ class ObjectReports:
         self.wanted: dict[str, Wanted] = {}
         """Conditions by type."""
         self.missed: dict[str, Wanted] = {}
-        """Those that were refused, to be asked for again."""
+        """Rejected conditions, to request again."""
         self.seen: Pod | None = None
-        """The object as an event last showed it since there is something to be written of it."""
+        """The object of the last watch event, while something about it is pending."""
         self.writing: PodCondition | None = None
         self.written: dict[str, PodCondition] = {}
         self.series: dict[EventKey, Series] = {}
@@ -80,14 +80,14 @@ class ObjectReports:
     # -------------------------------------------------------------- conditions
 
     def known(self, obj: Pod | PodGroup, type_: str) -> PodCondition | None:
-        """The object's condition as far as is known: what was written last, unless the object is newer than that."""
+        """The object's condition: the last written one, unless the object is newer."""
         written = self.written.get(type_)
         if written is not None and not _newer(obj.metadata.resource_version, self._version):
             return written
         return next((condition for condition in obj.status.conditions if condition.type == type_), None)
 
     def latest(self, obj: Pod | PodGroup, type_: str) -> PodCondition | None:
-        """The condition once all that is asked for is written."""
+        """The condition after all pending writes."""
         if type_ in self.wanted:
             return self.wanted[type_].condition
         if self.writing is not None and self.writing.type == type_:
@@ -95,21 +95,21 @@ class ObjectReports:
         return self.known(obj, type_)
 
     def guard(self, version: str) -> str:
-        """The resourceVersion that an object of this version has now if only we have written to it.
+        """The current resourceVersion of an object of this version that no other client has written.
 
-        Our writes are swaps: where this version was swapped for another, that one differs in our conditions only.
+        Our writes compare versions: the current object differs from this version in our conditions only.
         """
         return self._version if version in self._bases else version
 
     def landed(self, guard: str, version: str, condition: PodCondition) -> None:
-        """The condition was written: the object of version `guard` has become `version`."""
+        """The condition was written: the object changed from version `guard` to `version`."""
         bases = self._bases if guard == self._version else ()
         self._bases = (*bases, guard)[-_BASES:]
         self._version = version
         self.written[condition.type] = condition
 
     def forget_written(self) -> None:
-        """Nothing is known of the object any more but what it shows."""
+        """Forget the written conditions: trust the object alone."""
         self.written.clear()
         self._bases = ()
         self._version = ""
@@ -117,7 +117,7 @@ class ObjectReports:
     # -------------------------------------------------------------- events
 
     def series_of(self, reason: str, action: str, note: str, *, warning: bool, now: float) -> Series:
-        """The series that such an event belongs to; a new one, a combined one where there are many of its kind."""
+        """The series of an event: a known or a new one, or a combined one if there are many similar ones."""
         key = (reason, action, warning, note)
         found = self.series.get(key)
         if found is None:
@@ -132,61 +132,61 @@ class ObjectReports:
         recent = (series.key for series in self.series.values() if now - series.heard < SIMILAR_SECONDS)
         return sum(other[0] == key[0] and other[2] == key[2] for other in recent)
 
-    def let_go(self) -> None:
-        """Nothing is to be written of the object any more: its series, which know it, are freed with it."""
+    def clear(self) -> None:
+        """Drop all series: they refer to this object, and would keep it in memory."""
         self.series.clear()
         self.seen = None
 
     def drop(self, series: Series) -> None:
-        """Forget a series; the next such event starts another."""
+        """Forget a series; the next equal event starts a new one."""
         if self.series.get(series.key) is series:
             del self.series[series.key]
 
 
 def _newer(version: str, than: str) -> bool:
-    """Whether the first resourceVersion is certainly the later one: API servers give growing decimal numbers."""
+    """Whether the first resourceVersion is certainly later: API servers assign growing decimal numbers."""
     return version.isdecimal() and than.isdecimal() and int(version) > int(than)
 
 
-def says(condition: PodCondition) -> tuple[str, str, str, str]:
-    """What a condition says, without since when."""
+def content(condition: PodCondition) -> tuple[str, str, str, str]:
+    """The fields of a condition without its time."""
     return condition.type, condition.status, condition.reason, condition.message
 
 
 def same(one: PodCondition | None, other: PodCondition) -> bool:
-    """Whether both say the same; when it began to be so is not compared."""
-    return one is not None and says(one) == says(other)
+    """Whether both are equal apart from their times."""
+    return one is not None and content(one) == content(other)
 
 
 Item = ObjectReports | Series
-"""What a writer takes: an object's conditions, or one series of events."""
+"""A unit of work: an object's conditions, or one series of events."""
 _Item = TypeVar("_Item", ObjectReports, Series)
 
 
 class Lane(Generic[_Item]):
-    """Things in the order of asking, nothing twice."""
+    """A FIFO queue without duplicates."""
 
     def __init__(self) -> None:
         self.items: OrderedDict[_Item, None] = OrderedDict()
         self._ready = asyncio.Semaphore(0)
 
     def add(self, item: _Item) -> None:
-        """Add one that is not there, at the end."""
+        """Append an item that is not in the queue."""
         self.items[item] = None
         self._ready.release()
 
     async def first(self) -> _Item:
-        """Wait for one, and remove the first."""
+        """Wait for an item, and remove the first."""
         while True:
             await self._ready.acquire()
-            if self.items:  # else it was taken back
+            if self.items:  # else it was withdrawn
                 return self.items.popitem(last=False)[0]
 
 
 class Waiting:
-    """What waits for a writer; conditions and events each in a lane of their own, so that neither delays the other.
+    """The items that wait for a writer: conditions and events in separate lanes, so that neither delays the other.
 
-    At most `limit` things wait; what is over that are the oldest events, never conditions.
+    At most `limit` items wait; beyond it the oldest events are dropped, never conditions.
     """
 
     def __init__(self, limit: int) -> None:
@@ -201,14 +201,14 @@ class Waiting:
 
     @property
     def events(self) -> int:
-        """How many series of events wait."""
+        """The number of waiting series."""
         return len(self._events.items)
 
     def __contains__(self, item: Item) -> bool:
         return item in self._conditions.items or item in self._events.items or item in self._writing
 
     def put(self, item: Item) -> list[Series]:
-        """Add it unless it waits; what is being written is looked at again afterwards. Returns what had to go."""
+        """Add an item unless it waits or is being written. Returns the dropped series."""
         if item not in self:
             if isinstance(item, ObjectReports):
                 self._conditions.add(item)
@@ -222,27 +222,27 @@ class Waiting:
         return dropped
 
     async def next_conditions(self) -> ObjectReports:
-        """The object whose conditions come next; `done` must follow."""
+        """The next object with conditions to write; call `done` after it."""
         reports = await self._conditions.first()
         self._writing.add(reports)
         return reports
 
     async def next_event(self) -> Series:
-        """The event that comes next; `done` must follow."""
+        """The next series to write; call `done` after it."""
         series = await self._events.first()
         self._writing.add(series)
         return series
 
     def done(self, item: Item, *, again: bool) -> list[Series]:
-        """What was taken is written or dropped; `again`: more was asked meanwhile. Returns what had to go."""
+        """The item was written or dropped; `again`: it has more to write. Returns the dropped series."""
         self._writing.discard(item)
         if again:
             return self.put(item)
         self._complete(item)
         return []
 
-    def take_back(self, reports: ObjectReports) -> tuple[int, int]:
-        """Remove what waits about an object, but new events; returns how many conditions and repeated events went."""
+    def withdraw(self, reports: ObjectReports) -> tuple[int, int]:
+        """Remove an object's waiting items except new events. Returns the numbers of conditions and repeated events."""
         series = [one for one in reports.series.values() if one.name and one in self._events.items]
         for one in series:
             del self._events.items[one]
@@ -260,7 +260,7 @@ class Waiting:
                 over.set()
 
     async def flushed(self) -> None:
-        """Return when all that waits or is being written now is done with."""
+        """Wait until all current items are written or dropped."""
         waiting: set[Item] = {*self._conditions.items, *self._events.items, *self._writing}
         if not waiting:
             return

@@ -1,1 +1,1 @@
-"""What plugins' own servers and commands use: public. Import its modules one by one; each loads only what it needs."""
+"""The public interface for servers and commands of plugins. Import single modules; each loads only what it needs."""

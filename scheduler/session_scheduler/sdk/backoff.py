@@ -1,4 +1,4 @@
-"""Pauses between tries that fail."""
+"""Exponential backoff."""
 
 from session_scheduler.base.backoff import Backoff, backoff
 

@@ -1,4 +1,4 @@
-"""What plugins get to bind pods, to free and to recover what pods hold, and for their own tasks."""
+"""What plugins receive to bind pods, to free and recover allocations, and to run their own tasks."""
 
 from session_scheduler.framework.bindings import Allocation, Binding, Holding, Objects, Runtime
 

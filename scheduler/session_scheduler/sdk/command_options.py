@@ -1,4 +1,4 @@
-"""Options that several commands have, to annotate a parameter with. Public, for plugin authors.
+"""Options that several commands share, as annotations of parameters. Public, for plugin authors.
 
 def one(*, kubeconfig: Kubeconfig = None, context: Context = None) -> None:
 """
@@ -13,16 +13,22 @@ from session_scheduler.sdk.commands import LogFormat, LogLevel
 
 Kubeconfig = Annotated[
     str | None,
-    typer.Option("--kubeconfig", metavar="FILE", help="The cluster; else KUBECONFIG, ~/.kube/config, or the pod's."),
+    typer.Option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="The kubeconfig; default: KUBECONFIG, ~/.kube/config, or the pod's service account.",
+    ),
 ]
 """`--kubeconfig FILE`."""
 Context = Annotated[
-    str | None, typer.Option("--context", metavar="NAME", help="A context of the kubeconfig; else its current one.")
+    str | None,
+    typer.Option("--context", metavar="NAME", help="The context of the kubeconfig; default: the current one."),
 ]
 """`--context NAME`."""
-LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="What to log to standard error, from here up.")]
+LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="The lowest level to log to standard error.")]
 """`--log-level LEVEL`."""
 LogFormatOption = Annotated[
-    LogFormat | None, typer.Option("--log-format", help="How to log; else as people read it on a terminal.")
+    LogFormat | None,
+    typer.Option("--log-format", help="The log format; default: console on a terminal, json elsewhere."),
 ]
 """`--log-format FORMAT`."""

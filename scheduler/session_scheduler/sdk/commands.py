@@ -1,12 +1,12 @@
-"""What a plugin adds to the command `fluence`, by entry points of its distribution. Public, for plugin authors.
+"""Options and commands that a plugin adds to `fluence` by entry points. Public, for plugin authors.
 
-* Group `session_scheduler.options`: a `PluginOption`. `simulate` and `explain` then have the option.
-* Group `session_scheduler.commands`: a function, as typer takes it, whose name in the group is the command's. Its
-  docstring is the help. A parameter `context: typer.Context` gives it the `Host`, as `context.obj`. Or a `typer.Typer`
-  with several such functions, as `fluence pool list` and `fluence pool publish` are. The last paragraph of a docstring
-  may be `Examples:` and indented lines, which the help shows as they are.
+* Group `session_scheduler.options`: a `PluginOption`. Commands such as `simulate` and `explain` then accept it.
+* Group `session_scheduler.commands`: a typer function; the entry point's name is the command's name, the docstring its
+  help. A parameter `context: typer.Context` passes the `Host`, as `context.obj`. A `typer.Typer` with several functions
+  makes subcommands, such as `fluence pool list`. The last paragraph of a docstring may be `Examples:` with indented
+  lines, which the help shows unchanged.
 
-Both are imported for every `--help`: import what is heavy inside the functions.
+Every `--help` imports both: import heavy modules inside the functions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Output(Enum):
-    """How a command writes its result."""
+    """A command's output format."""
 
     TABLE = "table"
     JSON = "json"
@@ -29,7 +29,7 @@ class Output(Enum):
 
 
 class LogLevel(Enum):
-    """From which level on logs are written."""
+    """The lowest level that is logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -38,7 +38,7 @@ class LogLevel(Enum):
 
 
 class LogFormat(Enum):
-    """How logs are written: for people, or an object a line."""
+    """The log format: text, or one JSON object a line."""
 
     CONSOLE = "console"
     JSON = "json"
@@ -46,38 +46,43 @@ class LogFormat(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PluginOption:
-    """An option of the command line that sets one argument of a plugin, wherever a profile has the plugin on.
+    """An option that sets one argument of a plugin, in every profile that enables the plugin.
 
-    The value is a string; the plugin's `Arguments` check it as they check the configuration's.
+    The value is a string; the plugin's `Arguments` validate it like the configuration's.
     """
 
     flag: str
-    """As `--resources`."""
+    """Such as `--resources`."""
     plugin: str
     argument: str
-    """The argument's name, as the configuration spells it."""
+    """The argument's name in the configuration."""
     help: str
     metavar: str = "TEXT"
+    file: str | None = None
+    """The name of the file that is the value where a directory among a command's FILEs has it, unless one is given."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """A table for people. None and an empty text are shown as -."""
+    """A table. None and an empty text print as -."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
     numbers: Collection[str] = ()
-    """The columns that are aligned at the right."""
+    """The right-aligned columns."""
 
 
 class Host(Protocol):
-    """What the command line does for a plugin's command."""
+    """What `fluence` offers to a plugin's command."""
 
     def nodes(self, files: Sequence[str]) -> Sequence[Node]:
-        """The nodes in manifests (files, directories, `-`), checked. Raises InputError."""
+        """The validated nodes in manifests (files, directories, `-`). Raises InputError."""
+
+    def option_file(self, option: PluginOption, files: Sequence[str]) -> str | None:
+        """The value of the option in a directory among the files (see `PluginOption.file`). Raises InputError."""
 
     def write(self, value: Any, output: Output) -> None:
         """Write a plain value to standard output as JSON or YAML."""
 
     def show(self, parts: Sequence[str | TableRows]) -> None:
-        """Write lines and tables to standard output, for people; on no terminal each row is one line."""
+        """Write lines and tables to standard output; without a terminal each row is one line."""

@@ -1,4 +1,4 @@
-"""A client for objects of any kind, as JSON or as types of your own."""
+"""A client for objects of any kind, as JSON or decoded to your types."""
 
 from session_scheduler.cluster.dynamic_client import (
     APPLY_PATCH,

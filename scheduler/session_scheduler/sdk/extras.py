@@ -1,4 +1,4 @@
-"""Packages that one feature alone needs: one line with the command that installs them, where they are missing."""
+"""Check for the packages of an optional feature; the error shows the command that installs them."""
 
 from session_scheduler.base.extras import require
 

@@ -1,4 +1,4 @@
-"""Connections for a plugin's own HTTP/1.1 requests, such as to another scheduler's REST API."""
+"""HTTP/1.1 connections for a plugin's own requests, such as to another scheduler's REST API."""
 
 from session_scheduler.base.http_connection import (
     BadResponseError,

@@ -1,7 +1,7 @@
-"""What people, probes and Prometheus ask over HTTP: /metrics, /healthz, /livez, /readyz, /configz, /explain. Read only.
+"""HTTP endpoints for probes, Prometheus and users: /metrics, /healthz, /livez, /readyz, /configz, /explain. Read only.
 
-Public: every server of the command answers them so. Nothing here waits for the cluster: every answer is from memory,
-so that a probe's time-out means a stuck loop.
+Public: every server of the command has them. They answer from memory and never wait for the cluster, so a probe's
+time-out means a stuck event loop.
 """
 
 from __future__ import annotations
@@ -24,28 +24,26 @@ __all__ = ["Endpoints", "Exposition"]
 _log = structlog.get_logger(__name__)
 
 IDLE_SECONDS: Final = 15.0
-"""How long a connection may say nothing, or take for the headers of a request, before it is closed."""
+"""How long a connection may be idle, or take for the headers of a request, before the server closes it."""
 SHUTDOWN_SECONDS: Final = 1.0
-"""How long answers in flight may take when the server stops."""
+"""How long responses in flight may take when the server stops."""
 _QUEUE: Final = 128
 _MAX_HEADER: Final = 4096
-"""Bytes of a request's first line, and of each header."""
+"""Bytes: the limit of a request's first line, and of each header."""
 _SILENT: Final = logging.Logger("endpoints", logging.CRITICAL)
-"""What the server would log of malformed requests, with a traceback each: anybody could fill the logs."""
+"""aiohttp would log a traceback for each malformed request: any client could fill the logs."""
 _HEADERS: Final = {"Server": "fluence", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 class Exposition(Protocol):
-    """What is measured."""
+    """A source of metrics."""
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
-        """The answer to a scrape and its content type, for the request's Accept header."""
+        """The body of a scrape and its content type, for the request's Accept header."""
 
 
 class Endpoints:
-    """An HTTP server over what is measured and three callables, for GET and HEAD. `start` once, then `stop`; or
-    `async with`.
-    """
+    """An HTTP server for GET and HEAD. Call `start` once, then `stop`; or use `async with`."""
 
     def __init__(
         self,
@@ -61,14 +59,13 @@ class Endpoints:
         fields: tuple[str, str] = ("serving.host", "serving.port"),
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
-        """The callables are asked at each request, on the event loop's thread; none may wait.
+        """Each request calls a callable on the event loop's thread; only `explain` may wait.
 
         health: None while the server makes progress, else what is stuck; `health_check` is the check's name in the
-        answer. ready: by check, None or what is missing. config: the effective configuration as JSON values, without
-        secrets; without it there is no /configz. plugins: for plugin, path and query the status, the body and its type
-        of what is answered at /plugins/PLUGIN/PATH. explain: for a pod's namespace and name the status and the JSON of
-        what is answered at /explain/NS/POD; this one may take a moment. fields: what a message calls host and port.
-        Whether `serving` is enabled is for the caller to ask.
+        response. ready: by check, None or what is missing. config: the effective configuration as JSON values, without
+        secrets; None disables /configz. plugins: maps plugin, path and query to the status, the body and the content
+        type for /plugins/PLUGIN/PATH. explain: maps a pod's namespace and name to the status and the JSON for
+        /explain/NS/POD. fields: the names of host and port in messages. The caller checks whether `serving` is enabled.
         """
         self._serving = serving
         self._metrics = metrics
@@ -98,17 +95,17 @@ class Endpoints:
         application.on_response_prepare.append(_with_headers)
         self._runner = web.AppRunner(
             application,
-            access_log=None,  # a line for every probe would hide the others
+            access_log=None,  # every probe would be a line
             logger=_SILENT,
             shutdown_timeout=SHUTDOWN_SECONDS,
             keepalive_timeout=idle_seconds,
-            lingering_time=0,  # a body that no handler asked for is not read
+            lingering_time=0,  # never read a request's body
             max_line_size=_MAX_HEADER,
             max_field_size=_MAX_HEADER,
         )
 
     async def start(self) -> tuple[str, int]:
-        """Serve. Returns the address that is really bound. Raises InputError where it cannot be."""
+        """Serve. Returns the bound address. Raises InputError if it cannot be bound."""
         listening = bound(self._serving.host, self._serving.port, self._fields, queue=_QUEUE)
         try:
             await self._runner.setup()
@@ -123,7 +120,7 @@ class Endpoints:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The host and port that are really bound, after `start`."""
+        """The bound host and port, after `start`."""
         host, port = self._runner.addresses[0][:2]
         return host, port
 
@@ -140,7 +137,7 @@ class Endpoints:
     ) -> None:
         await self.stop()
 
-    # ------------------------------------------------------------------ the answers
+    # ------------------------------------------------------------------ responses
 
     async def _get_metrics(self, request: web.Request) -> web.Response:
         body, content_type = self._metrics.exposition(request.headers.get("Accept", ""))
@@ -157,7 +154,7 @@ class Endpoints:
 
     async def _get_explanation(self, request: web.Request) -> web.Response:
         where = request.match_info
-        assert self._explain is not None  # noqa: S101 (else there is no such path)
+        assert self._explain is not None  # noqa: S101 (the path exists only then)
         status, answer = await self._explain(where["namespace"], where["name"])
         return web.json_response(text=json.dumps(answer, indent=2, ensure_ascii=False) + "\n", status=status)
 
@@ -168,7 +165,7 @@ class Endpoints:
 
 
 def _checked(name: str, checks: Mapping[str, str | None], request: web.Request) -> web.Response:
-    """As the API server answers: `ok`, or a line for each check where one fails or `?verbose` asks for them."""
+    """Like the API server: `ok`, or a line for each check if one fails or `?verbose` is set."""
     failed = any(problem is not None for problem in checks.values())
     if not failed and "verbose" not in request.query:
         return web.Response(text="ok")
@@ -182,12 +179,12 @@ def _checked(name: str, checks: Mapping[str, str | None], request: web.Request) 
 
 @web.middleware
 async def _log_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Log what a handler raises, and answer 500 without it."""
+    """Log the exception of a handler; respond 500 without its text."""
     try:
         return await handler(request)
     except web.HTTPException:
         raise
-    except Exception:  # noqa: BLE001 (it is logged; whatever it is, the server goes on)
+    except Exception:  # noqa: BLE001 (logged; the server goes on)
         _log.exception("a request failed", path=request.path)
         return web.Response(text="internal error: see the logs\n", status=500)
 

@@ -1,11 +1,11 @@
-"""Leadership: of several replicas of a server one does the work. The scheduler and plugins' own servers use it. Public.
+"""Leader election for servers: one of several replicas works. Used by the scheduler and plugins' servers. Public.
 
     election = LeaderElection(name="one")
     async with connect(kubeconfig, context, election) as cluster:
         status = await Leadership(election).run(cluster, stop, serve)
 
-`serve` is called as a plugin's hook of that name, once this replica leads: so a plugin's tasks run in `fluence run`
-and in a server of their own alike.
+`serve` has the signature of the plugin hook and runs once this replica leads. So a plugin's tasks run the same in
+`fluence run` and in a server of their own.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from session_scheduler.framework.bindings import Runtime
 
 _log = structlog.get_logger(__name__)
 LOST: Final = 1
-"""Exit status where the lease was lost: whoever started the process starts it again, and it stands by."""
+"""Exit status after the lease was lost: the process is restarted, for example by the kubelet, and stands by."""
 
 
 @asynccontextmanager
 async def connect(
     kubeconfig: str | None, context: str | None, election: LeaderElection, connections: int = 0
 ) -> AsyncGenerator[KubernetesCluster]:
-    """A candidate's cluster: of `kubeconfig`, else of $KUBECONFIG, ~/.kube/config or the pod. Raises InputError.
+    """The cluster of `kubeconfig`, or of $KUBECONFIG, ~/.kube/config or the pod's service account.
 
-    `connections`: so many at once, where the default is fewer.
+    `connections` raises the default limit of concurrent connections. Raises InputError.
     """
     settings = RequestSettings.for_leader(election) if election.enabled else RequestSettings()
     settings = replace(settings, connections=max(settings.connections, connections))
@@ -49,12 +49,12 @@ async def connect(
 
 
 class Leadership:
-    """One replica's part in it."""
+    """One replica's part in the election."""
 
     def __init__(
         self, election: LeaderElection, *, clock: Clock | None = None, renewal_failed: Callable[[], None] = lambda: None
     ) -> None:
-        """`renewal_failed` is called for each renewal of the lease that fails."""
+        """Each failed renewal of the lease calls `renewal_failed`."""
         self.identity = new_identity()
         self._election = election
         self._clock = clock
@@ -68,21 +68,21 @@ class Leadership:
 
     @property
     def token(self) -> str:
-        """Tells this time of leading from all others; empty without an election."""
+        """Identifies this term of leadership; empty without an election."""
         return self._elector.token if self._elector is not None else ""
 
     @property
     def holder(self) -> str:
-        """The replica that was last seen to lead; empty for none."""
+        """The leader last seen; empty if there was none."""
         return self._elector.holder if self._elector is not None else ""
 
     def problems(self) -> Mapping[str, str | None]:
-        """For /readyz: as what this replica is ready, or why it is not. One that could take over is."""
+        """The checks of /readyz. A replica is ready if it leads, or could take over."""
         if self.leading:
             return {"leading": None}
         elector = self._elector
         silent = elector is None or elector.silent > self._election.lease_seconds
-        return {"standing-by": "the lease was not seen lately: look into the log for why" if silent else None}
+        return {"standing-by": "the lease was not read recently: see the log" if silent else None}
 
     async def run(
         self,
@@ -90,7 +90,7 @@ class Leadership:
         stop: asyncio.Event,
         serve: Callable[[Runtime], AbstractAsyncContextManager[None]],
     ) -> int:
-        """Serve, while this replica leads, until `stop` is set or the lease is lost. Returns the exit status."""
+        """Run `serve` while this replica leads, until `stop` is set or the lease is lost. Returns the exit status."""
         runtime = Runtime(lambda *_: None, lambda: self.leading, cluster, api=KubeApi(cluster.client))
 
         async def serving(keeping: Sequence[asyncio.Task[object]]) -> bool:
@@ -102,7 +102,7 @@ class Leadership:
             return await self.lead(cluster, stop, serving)
         except BaseException:
             if self._elector is not None:
-                await self._elector.release()  # nothing is written any more, however it ended
+                await self._elector.release()  # no write is in flight any more
             raise
 
     async def lead(
@@ -111,10 +111,10 @@ class Leadership:
         stop: asyncio.Event,
         work: Callable[[Sequence[asyncio.Task[object]]], Awaitable[bool]],
     ) -> int:
-        """Call `work` once this replica leads, unless `stop` is set before. Returns the exit status.
+        """Run `work` once this replica leads, unless `stop` is set before. Returns the exit status.
 
-        `work` gets the task that keeps the lease, to run beside it: that task fails with NotLeading when the lease is
-        lost. It answers whether all its writes have ended: only then is the lease released.
+        `work` receives the task that renews the lease, which fails with NotLeading when the lease is lost. It returns
+        whether all its writes have completed: only then is the lease released.
         """
         if not self._election.enabled:
             await work(())
@@ -134,8 +134,8 @@ class Leadership:
                 async with background(elector.keep()) as keeping:
                     ended = await work(keeping)
             if ended:
-                await elector.release()  # else a write may be in flight: the lease ends by itself
+                await elector.release()  # else a write may be in flight: let the lease expire
         except NotLeading as error:
-            _log.error("this replica leads no more: it ends, and stands by when it is started again", why=str(error))
+            _log.error("this replica lost the lease: it exits, and stands by after a restart", why=str(error))
             return LOST
         return 0

@@ -1,6 +1,6 @@
-"""Where logs go: to standard error, so that what a command writes to standard output stays its result.
+"""Logging to standard error, so that standard output has only a command's result.
 
-The core logs by structlog, plugins and libraries by `logging`; both end in the same lines, for people or as JSON.
+The core logs with structlog, plugins and libraries with `logging`; both produce the same lines, as text or JSON.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from structlog.typing import EventDict, Processor
 from session_scheduler.sdk.commands import LogLevel
 
 _LogFormat = Literal["console", "json"]
-"""console: `LEVEL event field=value`. json: an object a line, with time, level, logger, event and the fields."""
+"""console: `LEVEL event field=value`. json: one object a line with time, level, logger, event and the fields."""
 _LIBRARIES: Final = ("asyncio", "aiohttp", "kubernetes", "urllib3")
-"""Below a warning they log requests and answers, which may hold secrets."""
+"""Below warning they log requests and responses, which may contain secrets."""
 
 
 def log_to_stderr(level: LogLevel = LogLevel.WARNING, format: _LogFormat = "console") -> None:  # noqa: A002
-    """Send this process's logs of `level` and above to standard error, one line each."""
+    """Log `level` and above to standard error, one line for each event."""
     number = logging.getLevelNamesMapping()[level.name]
     as_json = format == "json"
     handler = logging.StreamHandler(sys.stderr)
@@ -36,7 +36,7 @@ def log_to_stderr(level: LogLevel = LogLevel.WARNING, format: _LogFormat = "cons
         handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
     logging.basicConfig(level=number, handlers=[handler], force=True)
     logging.captureWarnings(as_json)
-    # No line has these, and looking them up costs as much as the rest of it. Source: Python's logging how-to.
+    # No line has these, and looking them up costs as much as the rest. Source: Python's logging how-to.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None
     for library in _LIBRARIES:
@@ -53,7 +53,7 @@ def log_to_stderr(level: LogLevel = LogLevel.WARNING, format: _LogFormat = "cons
 
 
 def _as_json_line(_logger: object, _method: str, entry: EventDict) -> EventDict:
-    """What every line has, then the event's own fields; one whose name a line has already gets an underscore."""
+    """The common fields, then the event's own; a field with the name of a common one gets an underscore."""
     record = entry.pop("_record")
     del entry["_from_structlog"]
     time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -70,7 +70,7 @@ def _as_json_line(_logger: object, _method: str, entry: EventDict) -> EventDict:
 
 
 def _plain(value: object) -> Any:
-    """A field's value as JSON has it; what JSON does not have is text."""
+    """A field's value as JSON, or as text if JSON has no such type."""
     if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, Mapping):
@@ -84,7 +84,7 @@ def _plain(value: object) -> Any:
 
 
 def _as_line(_logger: object, _method: str, entry: EventDict) -> str:
-    """The event as it is, then its fields as key=value; a value that could be misread is quoted."""
+    """The event, then its fields as key=value; an ambiguous value is quoted."""
     words = [_shown(entry.pop("event", ""), quoted=False)]
     words += [f"{key}={_shown(value, quoted=True)}" for key, value in entry.items()]
     return " ".join(word for word in words if word)

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT, and waits that end with them."""
+"""Signal handling, and waits that a signal ends."""
 
 from session_scheduler.base.signals import background, first_of, stop_on_signals
 

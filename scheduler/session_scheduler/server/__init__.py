@@ -1,1 +1,1 @@
-"""One replica of the live scheduler, from standby to its end, and what it serves over HTTP."""
+"""One replica of the live scheduler, from standby to shutdown, and its HTTP endpoints."""

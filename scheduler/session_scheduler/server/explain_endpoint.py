@@ -1,7 +1,7 @@
-"""The endpoint /explain/NS/POD of a live scheduler: what its last cycle said of a pod, and each node's verdict now.
+"""The endpoint /explain/NS/POD of a live scheduler: a pod's last cycle, and each node's verdict now.
 
-A session is opened for it between two turns, over the state that the next cycle would see, and nothing of it is
-committed. Bounded: few may wait, an answer shows so many nodes, and of the scheduler's time it takes a tenth at most.
+It opens a session between two turns of the loop, over the state that the next cycle sees, and commits nothing. Limits:
+the requests that wait, the nodes of a response, and a tenth of the scheduler's time.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from session_scheduler.engine.scheduler import Scheduler
 
 Answer = tuple[int, dict[str, Any]]
-"""An HTTP status, and JSON."""
+"""HTTP status and JSON."""
 MOST_NODES: Final = 100
 _MOST_ASKED: Final = 16
-_PATIENCE: Final = 10.0
+_TIMEOUT: Final = 10.0
 _SHARE: Final = 9.0
-"""So many times as long as an answer took nothing is answered after it."""
+"""After an explanation the endpoint pauses this many times as long as it took."""
 _WAYS: Final = 4
-"""Ways in which a gang's best part is looked for."""
+"""How many orders of a gang's pods are tried."""
 
 
 class Explanations:
-    """Takes questions at any time and answers them between two turns of the loop; `notify` ends its rest."""
+    """Accepts requests at any time and handles them between two turns of the loop; `notify` wakes the loop."""
 
     def __init__(self, scheduler: Scheduler, clock: Clock, notify: Callable[[], None]) -> None:
         self._scheduler = scheduler
@@ -41,24 +41,24 @@ class Explanations:
         self._not_before = 0.0
 
     async def ask(self, namespace: str, name: str) -> Answer:
-        """What is known of a pod: 200 with it, 404 where there is none, 503 where too many ask."""
+        """Explain a pod: 200, 404 if there is no such pod, 503 if too many requests wait."""
         if len(self._asked) >= _MOST_ASKED:
-            return 503, {"error": f"{_MOST_ASKED} pods are being explained: ask again in a moment"}
+            return 503, {"error": f"{_MOST_ASKED} requests are waiting: retry in a moment"}
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asked.append((f"{namespace}/{name}", future))
         self._notify()
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_TIMEOUT):
                 return await future
         except TimeoutError:
-            return 503, {"error": f"no turn of the scheduler came to it within {_PATIENCE:g} s: ask again"}
+            return 503, {"error": f"the scheduler did not reach this request within {_TIMEOUT:g} s: retry"}
 
     def next_time(self) -> float | None:
-        """When there is something to answer; None for never."""
+        """When to call `run`; None for never."""
         return self._not_before if self._asked else None
 
     def run(self) -> None:
-        """Answer the first that still waits, if it is time."""
+        """Handle the first request that still waits, if it is due."""
         while self._asked and self._asked[0][1].done():
             self._asked.popleft()
         started = self._clock.now()
@@ -67,22 +67,24 @@ class Explanations:
         key, future = self._asked.popleft()
         try:
             future.set_result(explained(self._scheduler, key))
-        except Exception as error:  # noqa: BLE001 (the request fails with it, and the scheduler goes on)
+        except Exception as error:  # noqa: BLE001 (only the request fails)
             future.set_exception(error)
         ended = self._clock.now()
         self._not_before = ended + _SHARE * (ended - started)
 
 
 def explained(scheduler: Scheduler, key: str) -> Answer:
-    """What is known of the pod of that namespace/name; nothing is changed."""
+    """Explain the pod of that namespace/name; changes nothing."""
     task = next((task for task in scheduler.cache.tasks.values() if task.key == key), None)
     if task is None:
-        return 404, {"error": f"pod {key}: no pod of this scheduler has that namespace and name, or it has ended"}
+        return 404, {"error": f"pod {key}: not found among the pods of this scheduler; it may have ended"}
     head = {**head_of(task), "phase": task.phase.value, "node": task.node}
     if task.phase not in (Phase.PENDING, Phase.GATED):
         return 200, {**head, "lastCycle": None, "reason": None, "nodes": {}, "refusals": {}, "leftOut": 0, "gang": None}
     if task.pod.spec.scheduler_name not in scheduler.profiles:
-        return 404, {"error": f"pod {key}: another scheduler, {task.pod.spec.scheduler_name}, is to place it"}
+        return 404, {
+            "error": f"pod {key}: its schedulerName is {task.pod.spec.scheduler_name}, which no profile serves"
+        }
     of_pod = explain_task(scheduler, task, most=MOST_NODES)
     return 200, {
         **head,

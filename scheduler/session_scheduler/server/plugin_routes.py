@@ -1,4 +1,4 @@
-"""What plugins answer over HTTP: GET /plugins/PLUGIN/PATH, registered with `session.add_http_handler`."""
+"""HTTP endpoints of plugins: GET /plugins/PLUGIN/PATH, registered with `session.add_http_handler`."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from session_scheduler.framework.hooks import HookCall, HookCalls, PluginError
 _log = structlog.get_logger(__name__)
 
 LARGEST: Final = 2**20
-"""Bytes of an answer."""
+"""Bytes: the limit of a response."""
 Answer = tuple[int, bytes, str]
 """Status, body and content type."""
 _TEXT: Final = "text/plain; charset=utf-8"
 
 
 class PluginRoutes:
-    """The paths of every profile's plugins; of several profiles with a plugin the first one's answers."""
+    """The paths of all profiles' plugins; the first profile that has the path answers."""
 
     def __init__(self, profiles: Iterable[HookCalls]) -> None:
         self._profiles = tuple(profiles)
 
     def __call__(self, plugin: str, path: str, query: Mapping[str, str]) -> Answer:
-        """What the plugin answers; 404 where it has no such path, 500 with its name where it fails."""
+        """The plugin's response; 404 if it has no such path, 500 with its name if it fails."""
         found = (calls.http_handlers.get(plugin, {}).get(path) for calls in self._profiles)
         call = next((call for call in found if call is not None), None)
         if call is None:
-            return 404, b"no plugin answers here\n", _TEXT
+            return 404, b"no plugin serves this path\n", _TEXT
         try:
             return _answer(call, call(query))
         except PluginError as error:
@@ -39,8 +39,10 @@ class PluginRoutes:
 
 
 def _answer(call: HookCall, answer: object) -> Answer:
-    """A text as it is, all else as JSON. Raises PluginError."""
+    """The response: text unchanged, any other value as JSON. Raises PluginError."""
     body = call.guarded(str.encode if isinstance(answer, str) else msgspec.json.encode, answer)
     if len(body) > LARGEST:
-        raise call.wrong(f"{len(body)} bytes are more than {LARGEST}: answer in parts, by the query")
+        raise call.wrong(
+            f"expected a response of at most {LARGEST} bytes, got {len(body)}: split it into pages by the query"
+        )
     return 200, body, _TEXT if isinstance(answer, str) else "application/json"

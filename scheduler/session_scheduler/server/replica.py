@@ -1,4 +1,4 @@
-"""`fluence run`: one replica's life: stand by, lead, ingest the cluster, recover, schedule, release the lease."""
+"""`fluence run`: one replica stands by, leads, syncs its cache, recovers, schedules and releases the lease."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ from session_scheduler.server.plugin_routes import PluginRoutes
 
 _log = structlog.get_logger(__name__)
 DRAIN_SECONDS = 4.0
-"""How long bindings in flight may take to end when the process is told to."""
+"""How long binds in flight may take at shutdown."""
 FLUSH_SECONDS = 1.0
-"""How long reports that are still queued may take then."""
+"""How long queued events and conditions may take at shutdown."""
 _COLLECT_AFTER = (200_000, 20, 20)
-"""When the garbage collector looks for cycles, in containers more than before. What is kept here is kept for long and
-has no cycles: by Python's own numbers it was looked through again and again, a tenth of all processor time."""
+"""Thresholds of the garbage collector. The scheduler's state lives long and has no reference cycles: with Python's
+defaults, scanning it took a tenth of all processor time."""
 PLUGIN_SECONDS = 2.0
-"""How long plugins' own tasks may take to begin, and to end."""
+"""How long plugins' tasks may take to start, and to stop."""
 _OTHER_CONNECTIONS = 64
-"""Beside those that bind: watches, lists, reports, and above all the lease, which must never wait for one."""
+"""Beside those for binds: watches, lists, events, and the lease, which must never wait for a connection."""
 
 
 async def run(config: SchedulerConfig, *, kubeconfig: str | None = None, context: str | None = None) -> int:
     """Schedule a live cluster until SIGTERM or SIGINT. Returns the exit status. Raises InputError."""
     replica = Replica(config, Registry(BUILTIN).load_calls(config), SystemClock())
-    gc.freeze()  # modules and plugins stay
+    gc.freeze()  # modules and plugins are permanent
     gc.set_threshold(*_COLLECT_AFTER)
     connections = config.bindings_in_flight + _OTHER_CONNECTIONS
     async with connect(kubeconfig, context, config.leader_election, connections) as cluster:
@@ -61,7 +61,7 @@ async def run(config: SchedulerConfig, *, kubeconfig: str | None = None, context
 
 
 class Replica:
-    """One process's scheduler, from standing by to its end."""
+    """One process's scheduler, from standby to shutdown."""
 
     def __init__(self, config: SchedulerConfig, profiles: Mapping[str, HookCalls], clock: Clock) -> None:
         self._config = config
@@ -75,7 +75,7 @@ class Replica:
         self._recovered = False
 
     async def run(self, cluster: KubernetesCluster, stop: asyncio.Event) -> int:
-        """Schedule until `stop` is set, or the lease is lost. Returns the exit status."""
+        """Schedule until `stop` is set or the lease is lost. Returns the exit status."""
         async with AsyncExitStack() as stack:
             if self._config.serving.enabled:
                 serving = Endpoints(self._config.serving, metrics=self.metrics, health=self._health, ready=self._ready,
@@ -90,7 +90,7 @@ class Replica:
     async def _lead(
         self, cluster: KubernetesCluster, stop: asyncio.Event, keeping: Sequence[asyncio.Task[object]]
     ) -> bool:
-        """Schedule until `stop`, beside the tasks that keep the lease; whether all work in flight has ended then."""
+        """Schedule until `stop`, beside the tasks that renew the lease. Returns whether all binds completed."""
         config, metrics = self._config, self.metrics
         recorder = Recorder(cluster, clock=self._clock, events=config.events, meter=metrics.reports,
                             busy=lambda: len(scheduler.in_flight) > 0 and not stop.is_set())  # fmt: skip
@@ -108,7 +108,7 @@ class Replica:
                                        optional=OPTIONAL_KINDS)  # fmt: skip
         queues = QueueStatusWriter(cluster, scheduler.cache, clock=self._clock, in_session=lambda: scheduler.in_session)
         async with background(recorder.run(), queues.run()) as reporting, AsyncExitStack() as ends:
-            ends.push_async_callback(scheduler.in_flight.abandon)  # however it ends, none of its work is left running
+            ends.push_async_callback(scheduler.in_flight.abandon)  # cancel all binds, on any exit
             beside = [*keeping, *reporting]
             await first_of(self._recover(mirror, scheduler), stop.wait(), beside=beside)
             if stop.is_set():
@@ -117,7 +117,7 @@ class Replica:
                               KubeApi(cluster.client))  # fmt: skip
             async with self._serving(runtime), background(mirror.run(), loop.run()) as inner:
                 await first_of(stop.wait(), beside=[*beside, *inner])
-                _log.info("stopping: bindings under way may end")
+                _log.info("stopping: waiting for binds in flight")
                 drained = await loop.stop(DRAIN_SECONDS)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(FLUSH_SECONDS):
@@ -125,17 +125,17 @@ class Replica:
         return drained
 
     async def _recover(self, mirror: Mirror, scheduler: Scheduler) -> None:
-        """List everything, then let plugins and plans recover what is there."""
+        """List the cluster, then recover plans and the state of plugins."""
         objects = await mirror.start()
         with self.metrics.timed("recover"):
             await scheduler.start(objects)
-        self.metrics.exposition()  # plugins are asked between sessions only, and the first scrape may come in one
+        self.metrics.exposition()  # collects plugins' metrics, which a scrape during a session cannot
         self._recovered = True
-        _log.info("the cluster is taken in", objects=len(objects), groups=len(scheduler.cache.groups))
+        _log.info("the cache is synced", objects=len(objects), groups=len(scheduler.cache.groups))
 
     @asynccontextmanager
     async def _serving(self, runtime: Runtime) -> AsyncGenerator[None]:
-        """Each plugin's own tasks, which have little time to begin and to end. Raises PluginError."""
+        """Run the plugins' tasks, which must start and stop in time. Raises PluginError."""
         plugins, served = AsyncExitStack(), set[int]()
         try:
             for calls in self._profiles.values():
@@ -153,7 +153,7 @@ class Replica:
                 async with asyncio.timeout(PLUGIN_SECONDS):
                     await plugins.aclose()
             except TimeoutError:
-                _log.error("tasks of plugins have not ended in time", seconds=PLUGIN_SECONDS)
+                _log.error("plugins' tasks did not stop in time", seconds=PLUGIN_SECONDS)
 
     # ------------------------------------------------------------------ endpoints
 
@@ -162,19 +162,19 @@ class Replica:
 
     async def _explain(self, namespace: str, name: str) -> tuple[int, dict[str, Any]]:
         if self._explanations is None or not self._recovered:
-            return 503, {"error": "this replica does not schedule: ask the one that leads, which is ready as `leading`"}
+            return 503, {"error": "this replica does not lead: ask the replica whose /readyz?verbose shows `leading`"}
         return await self._explanations.ask(namespace, name)
 
     def _ready(self) -> Mapping[str, str | None]:
         if not self._leadership.leading:
             if self._loop is None:
                 return self._leadership.problems()
-            # else an update would replace those that can take over by this one
-            leader = self._leadership.holder or "nobody"
-            return {"standing-by": f"this replica led, and does no more; the leader is {leader}"}
+            # a rolling update must not replace standbys by this replica
+            leader = self._leadership.holder or "unknown"
+            return {"standing-by": f"this replica lost the lease; the leader is {leader}"}
         synced = self._mirror is not None and self._mirror.synced
         return {
             "leading": None,
-            "synced": None if synced else "the cluster was not listed yet",
-            "recovered": None if self._recovered else "plans and bound pods were not recovered yet",
+            "synced": None if synced else "the cluster is not listed yet",
+            "recovered": None if self._recovered else "plans and bound pods are not recovered yet",
         }

@@ -1,1 +1,1 @@
-"""The scheduler's state: events in, values out, no I/O."""
+"""State of the scheduler: the cache and the scheduling queue. Event handlers update it between sessions; no I/O."""

@@ -1,7 +1,7 @@
-"""The cache: everything the scheduler knows of the cluster. Event handlers change it between sessions.
+"""Cache: the state of the cluster that the scheduler works with. Event handlers update it between sessions.
 
-Nodes are columns (`NodeTable`), live pods are tasks, tasks belong to groups. Unbound pods of
-another scheduler are kept only as far as they count: bound ones as load, and as members of their group.
+Nodes are columns (`NodeTable`), live pods are tasks, and tasks belong to groups. Of the pods of other schedulers the
+cache keeps only the bound ones: they use resources, and may be members of a group.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.group_refs import COSCHEDULING_API, COSCHEDULING_LABEL, GroupOf, group_ref
 from session_scheduler.model.groups import NO_COUNTS, Group, GroupRef, NodeChange, Phase, Task
 from session_scheduler.model.label_reads import concerns
-from session_scheduler.model.object_changes import needs_alike, what_matters
+from session_scheduler.model.object_changes import same_needs, scheduling_fields
 from session_scheduler.model.objects import KubeObject, Node, Pod, PodGroup, PriorityClass
 from session_scheduler.model.quantity import QuantityError
 from session_scheduler.model.queues import QUEUE_LABEL
 from session_scheduler.model.refusals import Gate
 from session_scheduler.model.related import RelatedObject
-from session_scheduler.model.sub_groups import minima_said, sub_group_of
+from session_scheduler.model.sub_groups import minima_of_group, sub_group_of
 from session_scheduler.state.budgets import KnownBudgets
 from session_scheduler.state.gates import Gates
 from session_scheduler.state.moves import Moves
@@ -36,11 +36,14 @@ from session_scheduler.state.volume_use import VolumeUse
 
 _TO_BE_PLACED = (Phase.PENDING, Phase.GATED)
 _SPARE_CLASSES = 1000
-"""How many classes without pods are kept before they are looked for."""
+"""How many unused classes accumulate before the cache drops them."""
 
 
 class Cache:
-    """Objects in, tasks and groups out. `serves(scheduler_name)` tells whose pods are ours to place."""
+    """Nodes, tasks and groups of the cluster.
+
+    `serves(scheduler_name)` returns whether this scheduler places the pods of that schedulerName.
+    """
 
     def __init__(
         self, table: NodeTable, classes: ClassTable, serves: Callable[[str], bool], group_of: Sequence[GroupOf] = (), *,
@@ -49,39 +52,39 @@ class Cache:
         class_changed: Callable[..., None] = lambda *_, **__: None,
         opened: Callable[[str, str], None] = lambda *_: None,
     ) -> None:  # fmt: skip
-        """`pre_enqueue` says what the plugins keep out of the queue.
+        """`pre_enqueue` returns the gate that keeps a pod out of the scheduling queue, or None.
 
-        `class_changed` and `opened` are the queue's: called before an unbound task becomes one of another class, and
-        with each group (its key) that another object's change lets into the queue, and what changed.
+        The cache calls `class_changed` before it changes the class of an unbound task. It calls `opened` with each
+        group (its key) that enters the queue because another object changed, and with the name of that event.
         """
         self.table = table
         self.classes = classes
         self.view = view or ClusterView()
-        """What is known of namespaces, services and controllers."""
+        """The namespaces, services and controllers."""
         self.coscheduling_served = coscheduling_served
-        """Whether scheduling.x-k8s.io/v1alpha1 PodGroups are served; their label names native groups otherwise."""
+        """Whether the API server serves scheduling.x-k8s.io PodGroups; if not, their label names native PodGroups."""
         self.tasks: dict[str, Task] = {}
-        """By pod uid: bound pods, and pending ones that are ours."""
+        """By pod uid: all bound pods, and the unbound pods that this scheduler places."""
         self.groups: dict[str, Group] = {}
         self.problems: dict[str, str] = {}
-        """"Node n1" or "Pod ns/name" → why the object is left out."""
+        """By "Node n1" or "Pod ns/name": the error in an invalid object."""
         self.left_out = 0
-        """Unbound pods of other schedulers."""
+        """The number of unbound pods of other schedulers."""
         self.unbound: dict[str, Task] = {}
-        """Those of `tasks` that have no node."""
+        """The entries of `tasks` without a node."""
         self.objects = objects or ObjectTables()
-        """What is neither a node, a pod, a PodGroup nor a PriorityClass."""
+        """The objects of all other kinds that plugins read."""
         self.volume_use = VolumeUse()
-        self.nominations = Nominations(self._moved)
+        self.nominations = Nominations(self._count_in_queue)
         self.preempted: set[str] = set()
-        """Pods (uids) that were asked to end for others, until they have. Changed by `made_to_end` and `spared`."""
+        """The pods (uids) being evicted for others, until they are gone. `made_to_end` and `spared` change it."""
         self.moves = Moves()
         self.budgets = KnownBudgets(self.objects)
         self._foreign_pending: set[str] = set()
         self._waiting: dict[Group, None] = {}
-        """Every group with a pending task that does not rest, and some that had one."""
+        """The groups with a pending task that are not unschedulable, and some that no longer have one."""
         self._requeued: dict[Group, None] = {}
-        """Groups that are to be tried once more; `pre_enqueue` is asked of their pods before."""
+        """The requeued groups: before their next attempt, `pre_enqueue` checks their pods again."""
         self.gates = Gates()
         self._pre_enqueue = pre_enqueue
         self._class_changed = class_changed
@@ -98,7 +101,7 @@ class Cache:
     # ------------------------------------------------------------------ events
 
     def put(self, obj: KubeObject) -> None:
-        """An object was added or changed."""
+        """Add or update an object."""
         if isinstance(obj, Pod):
             self._put_pod(obj)
         elif isinstance(obj, Node):
@@ -106,15 +109,15 @@ class Cache:
         elif isinstance(obj, PodGroup):
             self._put_pod_group(obj)
         elif isinstance(obj, RelatedObject):
-            self._related(obj, self.view.put(obj))
+            self._update_selection(obj, self.view.put(obj))
         elif isinstance(obj, PriorityClass):
             self._priorities.put(obj)
-            self._prioritise()
+            self._update_priorities()
         else:
-            self._may_open(obj, "Add" if self.objects.put(obj) is None else "Update")
+            self._recheck_gates(obj, "Add" if self.objects.put(obj) is None else "Update")
 
     def remove(self, obj: KubeObject) -> None:
-        """An object was deleted."""
+        """Remove a deleted object."""
         if isinstance(obj, Pod):
             self.problems.pop(f"Pod {obj.key}", None)
             self._drop_pod(obj.metadata.uid)
@@ -131,25 +134,25 @@ class Cache:
                 group.pod_group = group.own_priority = None
                 self.queues.all_changed((group,))
         elif isinstance(obj, RelatedObject):
-            self._related(obj, self.view.remove(obj))
+            self._update_selection(obj, self.view.remove(obj))
         elif isinstance(obj, PriorityClass):
             self._priorities.remove(obj.metadata.name)
-            self._prioritise()
+            self._update_priorities()
         else:
             self.objects.remove(obj)
-            self._may_open(obj, "Delete")
+            self._recheck_gates(obj, "Delete")
 
     # ------------------------------------------------------------------ nodes
 
     def node(self, name: str) -> Node | None:
-        """A node as it is known; None where it is not, or cannot be counted on."""
+        """The node of that name; None if it is unknown or invalid."""
         row = self.table.row_of.get(name)
         return None if row is None else self.table.nodes[row]
 
     def _put_node(self, node: Node) -> None:
         name = node.metadata.name
         known = name in self.table.row_of
-        if known and self._only_reports(node):
+        if known and self._put_heartbeat(node):
             return
         try:
             row = self.table.put(node)
@@ -165,14 +168,14 @@ class Cache:
                 self._count(task, 1)
         self._changed_nodes[name] = None
 
-    def _only_reports(self, node: Node) -> bool:
-        """Whether a known node is as it was but for its conditions, which its kubelet writes all the time.
+    def _put_heartbeat(self, node: Node) -> bool:
+        """Update a known node if only its conditions and images have changed. Returns whether that was so.
 
-        What they mean for scheduling reaches us as taints.
+        The kubelet writes conditions all the time. Those that matter to scheduling arrive as taints, too.
         """
         row = self.table.row_of[node.metadata.name]
         old = self.table.nodes[row]
-        if old is None or what_matters(old) != what_matters(node):
+        if old is None or scheduling_fields(old) != scheduling_fields(node):
             return False
         self.table.nodes[row] = node
         self.table.images.put(row, node)
@@ -186,12 +189,12 @@ class Cache:
         self._changed_nodes[name] = None
 
     def node_changes(self) -> list[NodeChange]:
-        """The nodes that changed, or whose tasks did, since this was last asked; in order of name."""
+        """The nodes that have changed, or whose tasks have, since the last call; sorted by name."""
         names, self._changed_nodes = sorted(self._changed_nodes), {}
         return [self._node_change(name) for name in names]
 
     def mark_changed(self, names: Iterable[str]) -> None:
-        """Let `node_changes` name these nodes again."""
+        """Let `node_changes` return these nodes again."""
         self._changed_nodes.update(dict.fromkeys(names))
 
     def _node_change(self, name: str) -> NodeChange:
@@ -204,7 +207,7 @@ class Cache:
     def _put_pod(self, pod: Pod) -> None:
         uid = pod.metadata.uid
         if pod.terminal:
-            self._note_success(pod)
+            self._record_success(pod)
             self._drop_pod(uid)
             return
         served = bool(pod.spec.node_name) or self._serves(pod.spec.scheduler_name)
@@ -217,40 +220,40 @@ class Cache:
         if known is None:
             task = self._new_task(pod, cls)
             self._update_phase(task, new=True)
-            self._send_on(task)
+            self._nominate_replacement(task)
         else:
-            heard = bool(known.pod.spec.node_name)
+            had_node = bool(known.pod.spec.node_name)
             self._update(known, pod, cls)
-            if heard and not pod.spec.node_name:  # the cluster was restored
+            if had_node and not pod.spec.node_name:  # etcd was restored from a backup
                 self.vacate(known, Phase.PENDING)
                 self._reclass((known,))
             self._update_phase(known)
 
-    def _send_on(self, task: Task) -> None:
-        """What comes in a moved pod's place is to go where that was to go."""
+    def _nominate_replacement(self, task: Task) -> None:
+        """Nominate a task that replaces a moved pod for the node that consolidation has found."""
         node = self.moves.place_for(task) if self.moves.places and task.phase is Phase.PENDING else None
         if node is not None and self.nominations.node_of(task) is None:
             self.nominations.put(task, node)
 
-    def _note_success(self, pod: Pod) -> None:
-        """A pod has ended: where it succeeded, a gang has a member that it need not have any more."""
+    def _record_success(self, pod: Pod) -> None:
+        """Record that a member of a gang has succeeded: the gang needs one running member less."""
         if pod.status.phase != "Succeeded" or not pod.spec.node_name:
             return
         key = self.group_ref(pod).key
         pod_group, group = self._pod_groups.get(key), self.groups.get(key)
-        minima = minima_said(pod_group)
+        minima = minima_of_group(pod_group)
         needed = pod_group.min_count if pod_group is not None else group.min_count if group is not None else 0
         needed = max(needed, sum(minima.values()))
         if needed > 1 or minima:
             self.stale_gangs.succeeded(key, pod.metadata.uid, needed, sub_group_of(pod, minima))
 
     def _counted_class(self, pod: Pod, known: Task | None) -> TaskClass:
-        """The pod's class; of one that runs, and is not what it should be any more, the one that it had.
+        """The class with which the pod counts. A running pod that becomes invalid keeps its class.
 
-        What it was given by its annotations it keeps as long as it runs, whatever is written in them meanwhile.
+        A running pod also keeps the annotations of its class: a later change does not affect what it was allocated.
         """
         if known is not None and known.node is not None:
-            if not known.cls.problem and needs_alike(known.pod, pod):
+            if not known.cls.problem and same_needs(known.pod, pod):
                 return known.cls
             annotations = known.cls.pod.metadata.annotations
             if annotations != pod.metadata.annotations:
@@ -263,7 +266,7 @@ class Cache:
         return known.cls if known is not None and known.node is not None else cls
 
     def _class_of(self, pod: Pod) -> TaskClass:
-        """The class of a pod's needs: where it is bound is none of them."""
+        """The class of a pod's needs, to which its node does not belong."""
         if len(self.classes) > _SPARE_CLASSES + 2 * len(self.tasks):
             self.classes.forget_unused({task.cls for task in self.tasks.values()})
         if pod.spec.node_name:
@@ -275,14 +278,14 @@ class Cache:
         return cls
 
     def _reclass(self, tasks: Iterable[Task]) -> None:
-        """Ask again what class tasks are of. Those on a node keep theirs until they are to be placed again."""
+        """Compute the classes of these unbound tasks again."""
         for task in list(tasks):
             cls = self._counted_class(task.pod, task)
             if cls is not task.cls:
                 self._change_class(task, cls)
 
-    def _related(self, obj: RelatedObject, changed: bool) -> None:
-        """An object came, went or changed by which pods are selected."""
+    def _update_selection(self, obj: RelatedObject, changed: bool) -> None:
+        """Compute classes again if a change of a service or controller may have changed a default selector."""
         if changed:
             self._reclass(task for task in self.unbound.values() if self.view.may_concern(obj, task.pod))
 
@@ -300,7 +303,7 @@ class Cache:
         self._change_kind(task, self.table.pods.acquire(pod))
         before, task.pod = task.pod, pod
         if before.status.nominated_node_name != pod.status.nominated_node_name:
-            self.nominations.heard(task, before)
+            self.nominations.update_from_status(task, before)
         task.priority = self._priority_of(pod)
         self._activate_queues(pod.metadata.labels)
         self._regroup(task)
@@ -311,7 +314,7 @@ class Cache:
         return self._priorities.of(pod) if pod.spec.priority_class_name or self._priorities.defaults else 0
 
     def _activate_queues(self, labels: Mapping[str, str]) -> None:
-        """Count queues from the first pod, or PodGroup, on that names one."""
+        """Start counting queues with the first pod or PodGroup that names one."""
         if QUEUE_LABEL in labels and not self.queues.active:
             self.queues.start()
 
@@ -339,7 +342,7 @@ class Cache:
             self.stale_gangs.forget(group.key)
 
     def _regroup(self, task: Task) -> None:
-        """Put a task where it belongs now: its labels, or what is served, or a plugin's answer may have changed."""
+        """Move a task to its current group: its labels, the served APIs or a plugin's answer may have changed."""
         ref = self.group_ref(task.pod)
         if ref.key != task.group.key:
             self._leave(task)
@@ -362,7 +365,7 @@ class Cache:
             self._changed_nodes[task.node] = None
 
     def _change_kind(self, task: Task, kind: int) -> None:
-        """Count the task's pod by its labels as they are now; `kind` was acquired for it."""
+        """Count the task's pod under `kind`, that of its current labels, which the caller has acquired."""
         pods, before = self.table.pods, task.kind
         if task.row >= 0 and kind != before:
             pods.add(task.row, before, -1)
@@ -371,13 +374,13 @@ class Cache:
         pods.release(before)
 
     def _count(self, task: Task, sign: int) -> None:
-        """Count a task on its row (1), or no more (-1)."""
+        """Add a task to the usage of its row (`sign` 1), or remove it (-1)."""
         self.table.add_usage(task.row, task.cls, sign)
         self.table.add_counts(task.row, task.counts, sign)
         self.table.pods.add(task.row, task.kind, sign)
 
     def count_on(self, row: int, task: Task, sign: int) -> None:
-        """Count a task that is on no node as if it were on this row (1), or no more (-1)."""
+        """Add a task without a node to the usage of this row (`sign` 1), or remove it (-1)."""
         self.table.add_usage(row, task.cls, sign)
         self.table.add_counts(row, task.counts, sign)
         self.table.pods.add(row, task.kind, sign)
@@ -386,14 +389,14 @@ class Cache:
             self._use_volumes(task, node.metadata.name, sign)
 
     def set_counts(self, task: Task, counts: Mapping[Hashable, int]) -> None:
-        """What a task on a node alone adds to counters of its row, in place of what it added."""
+        """Replace what a task adds to counters of its row in addition to its class's footprint."""
         if task.row >= 0:
             self.table.add_counts(task.row, task.counts, -1)
             self.table.add_counts(task.row, counts, 1)
         task.counts = counts
 
     def tasks_on(self, node: str) -> list[Task]:
-        """Every task on a node, in order of uid."""
+        """All tasks on a node, sorted by uid."""
         return [task for _, task in sorted(self._on_node.get(node, {}).items())]
 
     def _use_volumes(self, task: Task, node: str, sign: int) -> None:
@@ -401,7 +404,7 @@ class Cache:
             self.volume_use.count(node, task.cls.volumes, sign)
 
     def _phase_without_node(self, task: Task) -> Phase:
-        """A task is gated while its pod is, or is being deleted, or a plugin keeps it out: it cannot be bound."""
+        """Gated if the pod has scheduling gates, is being deleted, or a plugin keeps it out; else pending."""
         if task in self.gates.by_task:
             self.gates.drop(task)
         if task.pod.spec.scheduling_gates or task.pod.metadata.deletion_timestamp is not None:
@@ -413,7 +416,7 @@ class Cache:
         return Phase.GATED
 
     def _update_phase(self, task: Task, *, new: bool = False) -> None:
-        """Bring the task's phase and place in line with its pod. Gated pods are not nominated."""
+        """Set the task's phase and node from its pod. A gated pod is not nominated."""
         pod = task.pod
         if self.queues.active:
             self.queues.changed(task.group)
@@ -427,15 +430,16 @@ class Cache:
             task.phase = Phase.RELEASING if pod.metadata.deletion_timestamp else Phase.BOUND
             if self.nominations.active:
                 self.nominations.forget(task)
-        elif task.node is None:  # else its bind is in flight, or answered and its event has not come yet
-            kept_out = task in self.gates.by_task
+        elif task.node is None:  # else its bind is in flight, or has succeeded before the watch event arrives
+            was_gated = task in self.gates.by_task
             task.phase = self._phase_without_node(task)
-            let_in = (new or kept_out) and task not in self.gates.by_task
-            if let_in and pod.status.nominated_node_name and self.nominations.node_of(task) is None:
-                self.nominations.heard(task, None)
+            opened = (new or was_gated) and task not in self.gates.by_task
+            if opened and pod.status.nominated_node_name and self.nominations.node_of(task) is None:
+                self.nominations.update_from_status(task, None)
             self._waiting[task.group] = None
 
-    def _may_open(self, obj: KubeObject, action: str) -> None:
+    def _recheck_gates(self, obj: KubeObject, action: str) -> None:
+        """Check again the gates that a change of this object may open."""
         for task in self.gates.awaiting(obj):
             self._update_phase(task)
             if task.phase is Phase.PENDING:
@@ -462,7 +466,7 @@ class Cache:
         self._leave(task)
 
     def occupy(self, task: Task, node: str) -> None:
-        """Count a task on a node, known or not yet."""
+        """Put a task on a node, and count it there. The node may still be unknown."""
         task.node = node
         self.unbound.pop(task.uid, None)
         task.row = self.table.row_of.get(node, -1)
@@ -475,7 +479,7 @@ class Cache:
             self.queues.moved(task)
 
     def vacate(self, task: Task, phase: Phase) -> None:
-        """Count a task on its node no more."""
+        """Remove a task from its node."""
         if task.node is None:
             return
         if task.row >= 0:
@@ -494,23 +498,23 @@ class Cache:
             self.queues.moved(task)
 
     def made_to_end(self, tasks: Iterable[Task]) -> None:
-        """These are asked to end for others."""
+        """Record that these tasks are being evicted for others."""
         for task in tasks:
             self.preempted.add(task.uid)
-            self._moved(task)
+            self._count_in_queue(task)
 
     def spared(self, task: Task) -> None:
-        """A task does not end for others after all."""
+        """Record that a task is not evicted for others after all."""
         self.preempted.discard(task.uid)
         self.budgets.now().spare(task)
-        self._moved(task)
+        self._count_in_queue(task)
 
-    def _moved(self, task: Task) -> None:
+    def _count_in_queue(self, task: Task) -> None:
         if self.queues.active and self.tasks.get(task.uid) is task:
             self.queues.moved(task)
 
     def forget(self, task: Task) -> None:
-        """A placement came to nothing: the task is pending again, if it still lives."""
+        """Undo a placement whose bind failed: the task is pending again, if its pod still exists."""
         if task.phase is Phase.ASSUMED:
             self.vacate(task, self._phase_without_node(task))
             self._reclass((task,))
@@ -519,7 +523,7 @@ class Cache:
     # ------------------------------------------------------------------ groups
 
     def group_ref(self, pod: Pod) -> GroupRef:
-        """The group of a pod: by its spec, by label, by a plugin, or the pod alone."""
+        """The group of a pod: from its spec, a label or a plugin; else the pod is its own."""
         return group_ref(pod, self._group_of, coscheduling_served=self.coscheduling_served)
 
     def _put_pod_group(self, pod_group: PodGroup) -> None:
@@ -534,22 +538,25 @@ class Cache:
             self.queues.all_changed((group,))
 
     def serve_coscheduling(self) -> None:
-        """The coscheduling API is served: its label names its own PodGroups from now on."""
+        """The API server serves the coscheduling API: from now on its label names its own PodGroups."""
         self.coscheduling_served = True
         for task in list(self.tasks.values()):
             if COSCHEDULING_LABEL in task.pod.metadata.labels:
                 self._regroup(task)
 
     def pod_groups(self) -> Iterator[PodGroup]:
-        """Every PodGroup object, those without pods too."""
+        """All PodGroup objects, including those without pods."""
         return iter(self._pod_groups.values())
 
     def pod_group(self, key: str) -> PodGroup | None:
-        """The PodGroup of a group (its key), as it was last seen."""
+        """The current PodGroup object of a group (its key)."""
         return self._pod_groups.get(key)
 
     def pending_groups(self, wanted: Callable[[Group], bool] = lambda _: True) -> list[Group]:
-        """The groups with a pending task that do not rest, of those wanted; costs what waits, not what runs."""
+        """The `wanted` groups with a pending task, without those that `rest` left out.
+
+        The cost depends on the number of waiting groups, not of running ones.
+        """
         groups, self._requeued = self._requeued, {}
         for task in (task for group in groups for task in group.in_phase(Phase.PENDING)):
             task.phase = self._phase_without_node(task)
@@ -562,18 +569,18 @@ class Cache:
         return found
 
     def rest(self, is_unschedulable: Callable[[str], bool]) -> None:
-        """Leave out the unschedulable groups (by key), until they are requeued or something of them changes."""
+        """Leave the unschedulable groups (by key) out of `pending_groups` until they are requeued or change."""
         for group in [group for group in self._waiting if is_unschedulable(group.key)]:
             del self._waiting[group]
 
     def requeued(self, key: str) -> None:
-        """A group (its key) is unschedulable no more: it is to be tried."""
+        """A group (its key) is not unschedulable any more: `pending_groups` returns it again."""
         group = self.groups.get(key)
         if group is not None:
             self._waiting[group] = self._requeued[group] = None
             self.queues.all_changed((group,))
 
-    def _prioritise(self) -> None:
+    def _update_priorities(self) -> None:
         for task in self.tasks.values():
             task.priority = self._priority_of(task.pod)
         for group in self.groups.values():
@@ -581,16 +588,16 @@ class Cache:
         self.queues.all_changed(self.groups.values())
 
     def bound_tasks(self) -> Iterable[Task]:
-        """Every task that is on a node."""
+        """All tasks on nodes."""
         return (task for task in self.tasks.values() if task.node is not None)
 
 
 def schedulers_of(group: Group) -> list[str]:
-    """The schedulerNames of its pending pods, each once, in order."""
+    """The schedulerNames of the group's pending pods, each once, sorted."""
     return sorted({task.pod.spec.scheduler_name for task in group.in_phase(Phase.PENDING)})
 
 
 def pod_group_key(pod_group: PodGroup) -> str:
-    """The key of the group that a PodGroup stands for."""
+    """The key of a PodGroup's group."""
     kind = "PodGroup" if pod_group.native else f"PodGroup.{COSCHEDULING_API}"
     return f"{kind} {pod_group.metadata.namespace}/{pod_group.metadata.name}"

@@ -1,4 +1,4 @@
-"""Queues from the configuration, as the cache has them."""
+"""Queues of the configuration: conversion to the queue tree's settings, and validation at the start."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from session_scheduler.model.queues import QueueSpec, QueueTree, queue_spec
 
 
 def of_config(queue: QueueConfig) -> QueueSpec:
-    """A configured queue."""
+    """The settings of a configured queue."""
     return queue_spec(queue.name, queue.parent, {"deserved": queue.deserved, "limit": queue.limit},
                  queue.over_quota_weight, queue.priority)  # fmt: skip
 
 
 def check_configured(queues: Iterable[QueueConfig], source: str) -> None:
-    """Raises InputError with a line for each configured queue that cannot be used: its path, and why."""
+    """Raises InputError with a line for each invalid queue: its path in the file, and the error."""
     listed = list(queues)
     tree = QueueTree(of_config(queue) for queue in listed)
     wrong = []

@@ -1,4 +1,4 @@
-"""Pods that plugins keep out of the queue (`pre_enqueue`): what gates each, and which object's change may open it."""
+"""Gates: the pods that plugins keep out of the scheduling queue (`pre_enqueue`), and the objects that may open them."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from session_scheduler.model.refusals import Gate
 
 
 class Gates:
-    """Of one cache."""
+    """The gates of one cache."""
 
     def __init__(self) -> None:
         self.by_task: dict[Task, Gate] = {}
         self._awaiting: dict[tuple[type[KubeObject], str], dict[Task, None]] = {}
-        """By kind and key of the object that may open their gates."""
+        """By kind and key of an object: the tasks whose gates it may open."""
 
     def put(self, task: Task, gate: Gate) -> None:
-        """A plugin keeps a task out of the queue."""
+        """Add the gate of a task."""
         self.by_task[task] = gate
         if gate.awaits is not None:
             self._awaiting.setdefault(gate.awaits, {})[task] = None
 
     def drop(self, task: Task) -> None:
-        """The task is gone, has a node, or is checked anew."""
+        """Remove the gate of a task: the task is gone, has a node, or `pre_enqueue` checks it again."""
         gate = self.by_task.pop(task, None)
         if gate is not None and gate.awaits is not None:
             tasks = self._awaiting[gate.awaits]
@@ -31,9 +31,9 @@ class Gates:
                 del self._awaiting[gate.awaits]
 
     def of(self, task: Task) -> Gate | None:
-        """The plugin's gate that keeps a task out of the queue."""
+        """The gate of a task; None if it has none."""
         return self.by_task.get(task)
 
     def awaiting(self, obj: KubeObject) -> list[Task]:
-        """Those whose gates a change of this object may open."""
+        """The tasks whose gates a change of this object may open."""
         return list(self._awaiting.get((type(obj), obj.key), ()))

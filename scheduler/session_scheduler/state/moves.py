@@ -1,7 +1,7 @@
-"""Moves: running pods that were evicted to run elsewhere, and where the pods that replace them are to go.
+"""Moves of consolidation: the running pods evicted to run elsewhere, and the nodes for their replacements.
 
-A controller makes a pod anew that has ended. The pods that it makes next are taken for those that were moved, and are
-nominated for the nodes that were found for these. All of it is in memory only: after a restart they go where they fit.
+A controller replaces an evicted pod. The cache nominates the next pods of that controller for the nodes that
+consolidation has found. Moves are in memory only: after a restart the replacements go wherever they fit.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from session_scheduler.model.groups import Task
 from session_scheduler.model.objects import Pod
 
 AWAITED_SECONDS: Final = 60.0
-"""How long what comes in a moved pod's place is waited for."""
-_REMEMBERED: Final = 10_000
-"""Controllers of which it is known when a pod of theirs was moved."""
+"""How long the scheduler waits for the replacement of a moved pod."""
+_MAX_CONTROLLERS: Final = 10_000
+"""For how many controllers the time of the last move is kept."""
 _RECREATING: Final = frozenset({"Job", "ReplicaSet", "ReplicationController", "StatefulSet"})
-"""Controllers that replace a pod that ends, on whatever node: those of daemons and of nodes' own pods do not."""
+"""The controllers whose replacement pods may run on any node, unlike those of DaemonSets and static pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,33 +33,33 @@ class _Place:
 
 
 class Moves:
-    """Times are in seconds of the scheduler's clock."""
+    """The moves of one cache. Times are in seconds of the scheduler's clock."""
 
     def __init__(self) -> None:
         self.leaving: set[str] = set()
-        """Pods (uids) that were asked to end, until they have."""
+        """The moved pods (uids), until they are gone."""
         self.places: dict[str, list[_Place]] = {}
-        """By controller (uid): the places for which its pods are awaited."""
+        """By controller (uid): the places for its replacement pods."""
         self._last: dict[str, float] = {}
-        """By controller (uid): when a pod of it was moved last."""
-        self._held_up: dict[str, None] = {}
-        """Groups (their keys) for which nothing was tried because of others' moves."""
+        """By controller (uid): when its last pod was moved."""
+        self._postponed: dict[str, None] = {}
+        """The groups (their keys) that consolidation has postponed because moves are in flight."""
 
     def decided(self, task: Task, node: str, now: float) -> None:
-        """A running task is made to end; what comes in its place is to go to this node."""
+        """Record a move: a running task is being evicted, and its replacement is to go to this node."""
         owner = controller_of(task.pod)
         if owner is None:
             return
         self.leaving.add(task.uid)
         self._last.pop(owner, None)
         self._last[owner] = now
-        if len(self._last) > _REMEMBERED:
+        if len(self._last) > _MAX_CONTROLLERS:
             del self._last[next(iter(self._last))]
         place = _Place(task.uid, task.cls.key, node, now + AWAITED_SECONDS)
         self.places.setdefault(owner, []).append(place)
 
     def place_for(self, task: Task) -> str | None:
-        """The node that is kept for a task that has come, if it comes in a moved one's place; asked once."""
+        """The node for a new task that replaces a moved one, else None. It returns each place only once."""
         owner = controller_of(task.pod)
         places = self.places.get(owner, []) if owner is not None else []
         found = next((place for place in places if place.cls == task.cls.key), None)
@@ -69,13 +69,13 @@ class Moves:
         return found.node
 
     def leaves(self, task: Task) -> bool:
-        """Whether a task is still there that was moved, by whomever."""
+        """Whether the task is being evicted for a move, by this replica or another one."""
         pod = task.pod
         moved = pod.metadata.deletion_timestamp is not None and is_disrupted(pod, MOVED)
         return moved or task.uid in self.leaving
 
     def came_to_nothing(self, uid: str) -> None:
-        """A pod was to be moved, and could not be asked to end."""
+        """Forget the move of a pod (its uid) whose eviction failed."""
         if uid not in self.leaving:
             return
         self.leaving.discard(uid)
@@ -84,27 +84,27 @@ class Moves:
                 self._drop(owner, place)
 
     def rests(self, task: Task, now: float, seconds: float) -> bool:
-        """Whether a pod of the task's controller was moved less than so long ago."""
+        """Whether a pod of the task's controller was moved less than `seconds` ago."""
         last = self._last.get(controller_of(task.pod) or "")
         return last is not None and now - last < seconds
 
     def in_flight(self, now: float) -> bool:
-        """Whether anything is awaited in a moved pod's place."""
+        """Whether the scheduler waits for the replacement of a moved pod."""
         for owner, places in list(self.places.items()):
             for place in [place for place in places if place.until <= now]:
                 self._drop(owner, place)
         return bool(self.places)
 
     def hold_up(self, group: str) -> None:
-        """Nothing is tried for a group (its key) until what is in flight is done."""
-        self._held_up[group] = None
+        """Postpone consolidation for a group (its key) until no move is in flight."""
+        self._postponed[group] = None
 
     def drain_held_up(self, now: float) -> Iterable[str]:
-        """The groups (their keys) that were held up, once nothing is in flight any more."""
-        if not self._held_up or self.in_flight(now):
+        """The postponed groups (their keys), once no move is in flight. It returns each group only once."""
+        if not self._postponed or self.in_flight(now):
             return ()
-        held_up, self._held_up = self._held_up, {}
-        return held_up
+        postponed, self._postponed = self._postponed, {}
+        return postponed
 
     def _drop(self, owner: str, place: _Place) -> None:
         self.places[owner].remove(place)
@@ -113,7 +113,7 @@ class Moves:
 
 
 def controller_of(pod: Pod) -> str | None:
-    """The uid of the controller that makes the pod anew where it ends; None where none does."""
+    """The uid of the controller that will replace the pod on any node; None if it has none."""
     owners = (owner for owner in pod.metadata.owner_references if owner.controller)
     owner = next(owners, None)
     return owner.uid if owner is not None and owner.kind in _RECREATING else None

@@ -1,6 +1,6 @@
-"""Nominations: which pending pods are to go where, on nodes where others are evicted for them or that were chosen.
+"""Nominations: the nominated nodes of pending pods, after preemption, a move or a reservation.
 
-Here before the API server knows of it (`status.nominatedNodeName`), and from there after a restart.
+A nomination counts before the API server has it as `status.nominatedNodeName`, from which it is read after a restart.
 Source: kube-scheduler's nominator (pkg/scheduler/backend/queue/nominator.go), Kubernetes 1.36.
 """
 
@@ -14,50 +14,50 @@ from session_scheduler.model.objects import Pod
 
 
 class Nominations:
-    """By pod and by node. Most clusters have none most of the time: false then, and asked nothing more."""
+    """The nominations of one cache, by pod and by node. False if there are none, which is the usual case."""
 
     def __init__(self, on_change: Callable[[Task], None] = lambda _: None) -> None:
-        """`on_change` is called with each task that is nominated, or no more."""
+        """It calls `on_change` with each task whose nomination begins or ends."""
         self.active = False
-        """Whether anything was ever nominated: the cache asks nothing before."""
+        """Whether there has ever been a nomination: until then the cache skips all lookups."""
         self.node_by_uid: dict[str, str] = {}
-        """Always the same object: what is asked for every pod is whether there is anything in it."""
+        """By pod uid: the nominated node. Always the same object, so that callers can keep a reference to it."""
         self._on_node: dict[str, dict[str, Task]] = {}
         self._placed: dict[str, str] = {}
-        """By pod uid, where the task is on a node, and counts there: no pod need leave room for it."""
+        """By pod uid: the nominated node of a task that is on a node already, so that other pods ignore it."""
         self._given_up: dict[str, str] = {}
-        """By pod uid: what pods may still be heard to name while that is taken back: it holds no more."""
+        """By pod uid: a node to ignore in the pod's status until the scheduler has cleared it there."""
         self.starts: dict[Task, float] = {}
-        """Of those that are to have their node only later: when, in seconds since 1970."""
+        """The tasks with a reservation: when they may have their node, in seconds since 1970."""
         self.kept: set[str] = set()
-        """Of pods (uids) that keep their node though they are refused, and whatever their status says."""
+        """The pods (uids) that keep their node even if they are rejected, whatever their status says."""
         self.version = 0
-        """Moves whenever anything is nominated, or no more."""
+        """Incremented whenever a nomination begins, ends or changes."""
         self.kinds: Counter[tuple[int, str]] = Counter()
-        """How many of them there are of each standing and queue, as these were when last counted."""
+        """By standing and queue: the number of nominated tasks, as of their nomination or the last `recount`."""
         self._kind_of: dict[str, tuple[int, str]] = {}
         self.ended: list[tuple[Task, str]] = []
-        """The tasks that are nominated for a node no more and are not on it, since `drain_ended`."""
+        """(task, node) of nominations that have ended since `drain_ended`, and whose task is not on the node."""
         self._on_change = on_change
 
     def __bool__(self) -> bool:
         return bool(self.node_by_uid)
 
     def node_of(self, task: Task) -> str | None:
-        """The node that a task is nominated for."""
+        """The nominated node of a task; None if it has none."""
         return self.node_by_uid.get(task.uid)
 
     def nominated_node_name(self, task: Task) -> str:
-        """The node that a task's pod names, or is about to, wherever the task is; empty for none."""
+        """The value for `status.nominatedNodeName`, even if the task is on a node already; empty if none."""
         return self.node_by_uid.get(task.uid) or self._placed.get(task.uid, "")
 
     def comes_next(self, task: Task) -> bool:
-        """Whether a task is to have its node as soon as it can, and not only later."""
+        """Whether a task is nominated without a reservation, and so starts as soon as it can."""
         return task.uid in self.node_by_uid and task not in self.starts
 
     @property
     def nodes(self) -> int:
-        """For how many nodes tasks are nominated."""
+        """The number of nodes for which tasks are nominated."""
         return len(self._on_node)
 
     def is_awaited(self, node: str) -> bool:
@@ -65,18 +65,18 @@ class Nominations:
         return node in self._on_node
 
     def on_node(self, node: str) -> list[Task]:
-        """The tasks that are nominated for a node, in the order in which they were."""
+        """The tasks nominated for a node, in the order of their nominations."""
         return list(self._on_node.get(node, {}).values())
 
     def waiting(self, nodes: Iterable[str] | None = None) -> Iterator[tuple[str, Iterable[Task]]]:
-        """Each node, or each of these, with the tasks that are nominated for it and are on none yet."""
+        """(node, tasks nominated for it that are not on a node yet), for all nodes or for `nodes`."""
         for node in self._on_node if nodes is None else nodes:
             found = [task for task in self._on_node.get(node, {}).values() if task.node is None]
             if found:
                 yield node, found
 
     def put(self, task: Task, node: str) -> None:
-        """Nominate a task for a node, in place of the one that it was for; for none where that is empty."""
+        """Nominate a task for a node, in place of any other one; an empty `node` ends the nomination."""
         self._given_up.pop(task.uid, None)
         if self.nominated_node_name(task) == node:
             return
@@ -90,11 +90,11 @@ class Nominations:
             self._count(task)
             self.version += 1
             self._on_change(task)
-            if (task, node) in self.ended:  # it was so before
+            if (task, node) in self.ended:  # the nomination is the same again
                 self.ended.remove((task, node))
 
     def reserve(self, task: Task, start: float | None) -> None:
-        """Let a nominated task have its node only from a time on, in seconds since 1970; None: as soon as it can."""
+        """Set when a nominated task may have its node, in seconds since 1970; None: as soon as it can."""
         start = start if task.uid in self.node_by_uid else None
         if self.starts.get(task) == start:
             return
@@ -106,7 +106,7 @@ class Nominations:
         self._on_change(task)
 
     def keep(self, task: Task, node: str) -> None:
-        """Nominate a task for a node, until it is placed, or nominated anew; its pod is not told."""
+        """Nominate a task for a node until it is placed or nominated again, without writing the pod's status."""
         self.drop(task)
         self.put(task, node)
         self.active = True
@@ -117,14 +117,14 @@ class Nominations:
         self.kinds[kind] += 1
 
     def recount(self) -> None:
-        """Take in that priorities or queues have changed."""
+        """Compute `kinds` again, after priorities or queues have changed."""
         self.kinds.clear()
-        for there in self._on_node.values():
-            for task in there.values():
+        for tasks in self._on_node.values():
+            for task in tasks.values():
                 self._count(task)
 
     def drop(self, task: Task) -> None:
-        """The task is to go anywhere again."""
+        """End the nomination of a task."""
         self._placed.pop(task.uid, None)
         self.kept.discard(task.uid)
         self.starts.pop(task, None)
@@ -144,28 +144,28 @@ class Nominations:
         self._on_change(task)
 
     def give_up(self, task: Task, node: str) -> None:
-        """As `drop`, though its pod may be heard to name this node until its status is written anew."""
+        """As `drop`; and ignore this node in the pod's status, until the scheduler has cleared it there."""
         self.drop(task)
         self.active = True
         self._given_up[task.uid] = node
 
     def forget(self, task: Task) -> None:
-        """The task is bound, or gone."""
+        """Forget a task that is bound or gone."""
         self.drop(task)
         self._given_up.pop(task.uid, None)
 
     def drain_ended(self) -> list[tuple[Task, str]]:
-        """The tasks that are to go to a node no more and are not on it, since this was last asked: others may."""
+        """Return and clear `ended`: other pods may now use these nodes."""
         ended, self.ended = self.ended, []
         return ended
 
-    def heard(self, task: Task, before: Pod | None) -> None:
-        """Its pod says something else than before: what was said last holds.
+    def update_from_status(self, task: Task, before: Pod | None) -> None:
+        """Apply a change of the pod's `status.nominatedNodeName` since `before`.
 
-        What is not written yet stays: a pod that never named a node does not take it back.
+        A status that has not changed does not end a nomination that is not written yet.
         """
         node = task.pod.status.nominated_node_name
-        said = before.status.nominated_node_name if before is not None else ""
-        if node == said or task.uid in self.kept or (node and node == self._given_up.get(task.uid)):
+        previous = before.status.nominated_node_name if before is not None else ""
+        if node == previous or task.uid in self.kept or (node and node == self._given_up.get(task.uid)):
             return
         self.put(task, node)

@@ -1,7 +1,7 @@
-"""The use of queues: what each queue's pods have, and what its waiting pods request; kept up to date pod by pod.
+"""Usage of queues: what the pods of each queue have allocated and request, updated pod by pod.
 
-Nothing is counted until the first queue is configured, a Queue object comes, or a pod names a queue: without queues
-this costs nothing. What sessions place, and undo, moves the same counts, so that a limit holds at every moment.
+Counting starts with the first configured queue, Queue object, or pod that names a queue; without queues it costs
+nothing. Placements in a session, and their rollback, change the same counts, so limits hold at any time.
 """
 
 from __future__ import annotations
@@ -23,73 +23,77 @@ from session_scheduler.state.tables import ObjectTables
 class _Counted:
     queue: str
     allocated: bool
-    """Whether it is on a node; it is pending otherwise."""
+    """Whether the task is on a node; otherwise it is pending."""
     cls: TaskClass
     kept: bool
     """Whether it is not preemptible."""
     decided: bool
-    """Whether it is allocated once all is done that was decided."""
+    """Whether it is allocated once all decisions are carried out."""
 
-    def of(self) -> tuple[object, ...]:
-        """All of it but whether it is decided."""
+    def without_decided(self) -> tuple[object, ...]:
+        """All fields except `decided`."""
         return self.queue, self.allocated, self.cls, self.kept
 
 
 class QueueUse:
-    """One cache's queues. `serves(scheduler_name)` tells whose pods count, `tasks` are all that there are."""
+    """The queues of one cache, and their counts.
+
+    `serves(scheduler_name)` returns whether the pods of that schedulerName count; `tasks` are all tasks of the cache.
+    """
 
     def __init__(
         self,
         serves: Callable[[str], bool],
         objects: ObjectTables,
         tasks: Mapping[str, Task],
-        to_end: Container[str] = (),
-        to_come: Callable[[Task], bool] = lambda _: False,
+        evicted: Container[str] = (),
+        comes_next: Callable[[Task], bool] = lambda _: False,
     ) -> None:
-        """`to_end` are the pods (uids) that were made to end for others, `to_come` tells which are to come to nodes as
-        soon as they can: where that changes for one, call `moved`.
+        """`evicted`: the pods (uids) being evicted for others. `comes_next`: as `Nominations.comes_next`.
+
+        Call `moved` for each task for which one of them changes.
         """
-        self._to_end = to_end
-        self._to_come = to_come
+        self._evicted = evicted
+        self._comes_next = comes_next
         self._serves = serves
         self._objects = objects
         self._tasks = tasks
         self._configured: dict[str, QueueSpec] = {}
         self._seen = 0
         self.active = False
-        """Whether anything is counted."""
+        """Whether it counts."""
         self.tree = QueueTree()
         self.version = 0
-        """Moves whenever anything here changes."""
+        """Incremented whenever the tree or a count changes."""
         self._counts: dict[str, Counts] = {}
         self._counted: dict[Task, _Counted] = {}
         self.kinds: Counter[tuple[str, TaskClass]] = Counter()
-        """By queue and class, how many pods on nodes are preemptible."""
+        """By queue and class: the number of preemptible pods on nodes."""
         self._kept: set[Group] = set()
-        """The groups whose pods are not preemptible, as last seen."""
+        """The groups whose pods are not preemptible, as of the last `reconcile`."""
         self._dirty: dict[Group, None] = {}
         self._ours: Amounts = {}
-        """What all that count here have on nodes."""
+        """The allocated amounts of all pods that count."""
         self.offered: dict[str, Mapping[str, int]] = {}
-        """By plugin: what it says that there is of some resources, in place of what nodes offer."""
+        """By plugin: the cluster's amounts of some resources, in place of the nodes' allocatable (hook `offered`)."""
         self._shares: tuple[object, QueueShares] | None = None
 
-    # ------------------------------------------------------------------ what is there
+    # ------------------------------------------------------------------ queues and counts
 
     def configure(self, specs: Iterable[QueueSpec]) -> None:
-        """The configured queues; an object of the same name does not count."""
+        """Set the configured queues; they take precedence over Queue objects of the same name."""
         self._configured = {spec.name: spec for spec in specs}
         if self._configured:
-            self._replant()
+            self._rebuild_tree()
 
     def start(self) -> None:
-        """Count from now on, also where there are no queues."""
+        """Start counting, even without queues."""
         if not self.active:
             self.active = True
             self._dirty.update(dict.fromkeys(task.group for task in self._tasks.values()))
 
     def counts(self, queue: str) -> Counts:
-        """What a queue and those below it have."""
+        """The counts of a queue and its descendants."""
         found = self._counts.get(queue)
         if found is None:
             found = Counts()
@@ -98,11 +102,14 @@ class QueueUse:
         return found
 
     def deleted(self) -> list[str]:
-        """The queues that pods on nodes, or that wait, name and that there are not, in order."""
+        """The queues that pods name and that do not exist, sorted."""
         return sorted(name for name in self._counts if name not in self.tree.specs)
 
     def holds_as_decided(self, group: Group) -> bool:
-        """Whether a group's queue, and all above it, keep to their bounds once all is done that was decided."""
+        """Whether a group's queue and all its ancestors stay within their bounds once all decisions are carried out.
+
+        The bounds are the limits, and for a non-preemptible group also the deserved amounts.
+        """
         for name in self.tree.path(group.queue) if self.tree.usable(group.queue) else ():
             spec, counts = self.tree.specs[name], self.counts(name)
             bounds = [(spec.limit, counts.decided)]
@@ -113,20 +120,19 @@ class QueueUse:
         return True
 
     def concerns(self, task: Task) -> bool:
-        """Whether a task counts at all: not where another scheduler places it."""
+        """Whether a task counts: pods of other schedulers do not."""
         return self._serves(task.pod.spec.scheduler_name)
 
     def problem(self, queue: Queue) -> Problem | None:
-        """Why a Queue object takes no pods."""
+        """Why a Queue object is not ready; None if it is."""
         if queue.metadata.name in self._configured:
-            return Problem("Configured", "the scheduler's configuration has a queue of this name, which counts")
+            return Problem("Configured", "a queue of this name in the scheduler's configuration takes precedence")
         return self.tree.problem(queue.metadata.name)
 
     def shares(self, table: NodeTable) -> QueueShares:
-        """The fair shares as things are now; computed when something has changed since.
+        """The current fair shares; computed only after a change.
 
-        What the cluster has to share is what its nodes offer, or what plugins say, less what pods have that do not
-        count here.
+        The queues share the nodes' allocatable, or what plugins offer, less the requests of pods that do not count.
         """
         offered = table.offered()
         for amounts in self.offered.values():
@@ -141,20 +147,20 @@ class QueueUse:
     # ------------------------------------------------------------------ changes of the cluster
 
     def changed(self, group: Group) -> None:
-        """Something of a group, or its pods, has changed: it is looked at before the next session."""
+        """A group or one of its pods has changed: `reconcile` counts it again."""
         self._dirty[group] = None
 
     def all_changed(self, groups: Iterable[Group]) -> None:
-        """Something has changed that may concern every group."""
+        """A change may affect all of these groups: `reconcile` counts them again."""
         if self.active:
             self._dirty.update(dict.fromkeys(groups))
 
     def moved(self, task: Task) -> None:
-        """A task was put on a node, or taken off one; or is to be."""
+        """Count a task again: it was put on a node or removed from one, nominated, or is being evicted."""
         before, after = self._counted.get(task), self._count_of(task)
         if before == after:
             return
-        if before is not None and after is not None and before.of() == after.of():
+        if before is not None and after is not None and before.without_decided() == after.without_decided():
             self._counted[task] = after
             self._decide(after, 1 if after.decided else -1)
             return
@@ -166,16 +172,16 @@ class QueueUse:
             self._add(after, 1)
 
     def gone(self, task: Task) -> None:
-        """A task is no more."""
+        """Stop counting a task whose pod is gone."""
         before = self._counted.pop(task, None)
         if before is not None:
             self._add(before, -1)
 
     def reconcile(self) -> None:
-        """Count what changed since: before a session, and before what queues have is reported."""
+        """Apply all changes: before each session, and before the usage of queues is reported."""
         if self._objects.version(Queue) != self._seen:
             self._seen = self._objects.version(Queue)
-            self._replant()
+            self._rebuild_tree()
         if self._dirty:
             groups, self._dirty = self._dirty, {}
             for group in groups:
@@ -184,10 +190,10 @@ class QueueUse:
                 for task in group.tasks.values():
                     self.moved(task)
 
-    # ------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------ counting
 
-    def _replant(self) -> None:
-        """The queues are others now. What they have is added up again where the tree is another one."""
+    def _rebuild_tree(self) -> None:
+        """Build the tree from the configuration and the Queue objects. If it has changed, count everything again."""
         named = {queue.metadata.name: of_object(queue) for queue in self._objects.of(Queue).values()}
         wanted = named | self._configured
         self.start()
@@ -212,9 +218,9 @@ class QueueUse:
         group = task.group
         kept = group in self._kept
         if task.node is not None:
-            return _Counted(group.queue, True, task.cls, kept, task.uid not in self._to_end)
+            return _Counted(group.queue, True, task.cls, kept, task.uid not in self._evicted)
         if task.phase is Phase.PENDING:
-            return _Counted(group.queue, False, task.cls, kept, self._to_come(task))
+            return _Counted(group.queue, False, task.cls, kept, self._comes_next(task))
         return None
 
     def _add(self, counted: _Counted, sign: int) -> None:
@@ -243,7 +249,7 @@ class QueueUse:
                 del self.kinds[kind]
         counts = self._counts[counted.queue]
         if counted.queue not in self.tree.specs and not counts.allocated and not counts.pending:
-            del self._counts[counted.queue]  # anybody can name a queue that there is not
+            del self._counts[counted.queue]  # pods may name any number of unknown queues
 
     def _decide(self, counted: _Counted, sign: int) -> None:
         for name in self.tree.path(counted.queue):
@@ -254,7 +260,7 @@ class QueueUse:
 
 
 def _add(total: Amounts, amounts: Mapping[str, int], sign: int) -> None:
-    """Add what one pod requests, and the pod; nothing stays where it is 0."""
+    """Add the requests of one pod, and the pod itself; drop amounts that become 0."""
     _add_each(total, amounts, sign)
     total[PODS] = total.get(PODS, 0) + sign
     if not total[PODS]:
@@ -270,7 +276,7 @@ def _add_each(total: Amounts, amounts: Mapping[str, int], sign: int) -> None:
 
 
 def queue_of(group: Group) -> str:
-    """By label on the PodGroup, else on a pod (the first by uid that has it), else the default."""
+    """The queue of a group: by the label of the PodGroup, else of a pod (the first by uid), else the default."""
     for labels in group.labels():
         name = labels.get(QUEUE_LABEL)
         if name:

@@ -1,10 +1,12 @@
-"""The scheduling queue: which groups are due, as in kube-scheduler. Pure: the time is passed in.
+"""Scheduling queue: the states active, backoff and unschedulable of each group, as in kube-scheduler.
 
-A group that was never attempted is due. A rejected group is unschedulable until an event that can help one of the
-plugins that rejected it requeues it, or until a timeout. Then it is due once its backoff is over, or at once where no
-other group is due. A group that failed with an error does not become unschedulable, and its backoff is never cut short.
-The queue checks unschedulable groups with the same rejections against an event once, however many there are.
-Source: kube-scheduler's backend/queue, Kubernetes 1.36 (PopFromBackoffQ included).
+The scheduler asks it which groups are due; event handlers pass it events, which requeue groups. Callers pass the time.
+
+A new group is active. A rejected group is unschedulable until an event that can help one of the plugins that rejected
+it requeues it, or until a timeout. It is then due after its backoff, or at once if no group is active. A group whose
+attempt failed with an error does not become unschedulable, and always waits for the end of its backoff. The queue
+evaluates an event only once for all unschedulable groups with the same rejections.
+Source: kube-scheduler's backend/queue, Kubernetes 1.36 (including PopFromBackoffQ).
 """
 
 from __future__ import annotations
@@ -22,69 +24,69 @@ if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
 
 Wants = frozenset[tuple["TaskClass", frozenset[str]]]
-"""Classes, and the plugins that refused each."""
+"""Classes, and the plugins that rejected each."""
 _Rejector = tuple[str, str]
 """schedulerName and plugin."""
 Hints = Callable[[_Rejector, Sequence[ClusterEventWithHint]], Sequence[ClusterEventWithHint]]
-"""The events that can help pods which a plugin refused, as `get` of a mapping has them; else the second argument."""
+"""Returns the events that can help the pods rejected by a plugin; the second argument if it registered none."""
 GANG_SCHEDULING: Final = "GangScheduling"
-"""Stands for the core where a group lacks pods or its PodGroup: their coming requeues it, and no event of others."""
+"""The rejector, in the core, of groups that lack pods or their PodGroup. Only their arrival requeues the group."""
 TOPOLOGY_PLACEMENT: Final = "TopologyPlacementGenerator"
-"""Stands for the core where a group must lie in one domain."""
+"""The rejector, in the core, of groups that must be in one topology domain."""
 _LACKS: Final = frozenset((GANG_SCHEDULING,))
 FLUSH_SECONDS: Final = 30.0
-"""How often the queue retries groups that were unschedulable for too long, unless that timeout is shorter."""
+"""How often the queue checks for groups that exceed the unschedulable timeout, unless the timeout is shorter."""
 FORCE_ACTIVATE: Final = "ForceActivate"
 PLUGIN_CHANGED: Final = "PluginChanged"
 UNSCHEDULABLE_TIMEOUT: Final = "UnschedulableTimeout"
 
 
 def lacks_pods(wants: Wants) -> bool:
-    """Whether nothing but pods, or the PodGroup, was missing: then no node was looked for, and that is no attempt."""
+    """Whether the group only lacked pods or its PodGroup: no node was evaluated, so this was not an attempt."""
     return all(plugins == _LACKS for _, plugins in wants)
 
 
 @dataclass(slots=True, eq=False)
 class SameRejections:
-    """The unschedulable groups with the same rejections."""
+    """Unschedulable groups with the same rejections."""
 
     wants: Wants
     keys: dict[str, None] = field(default_factory=dict)
 
     def classes_of(self, rejector: _Rejector) -> Iterator[TaskClass]:
-        """The classes that the plugin refused."""
+        """The classes that the plugin rejected."""
         profile, plugin = rejector
         return (cls for cls, plugins in self.wants if plugin in plugins and _profile(cls) == profile)
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A group that was tried and is not placed."""
+    """A group after a failed attempt."""
 
     refused: int = 0
-    """How often it was refused."""
+    """How many attempts ended with a rejection."""
     errors: int = 0
-    """How often it failed by an error since it was last refused."""
+    """How many attempts failed with an error since the last rejection."""
     until: float = 0.0
-    """When its backoff is over."""
+    """When its backoff ends."""
     since: float = 0.0
-    """When it failed last."""
+    """When its last attempt failed."""
     unschedulable: SameRejections | None = None
-    """All with the same rejections; None where it is not unschedulable."""
+    """The groups with the same rejections, this one included; None if it is not unschedulable."""
 
 
 class SchedulingQueue:
-    """The state of each group: one group's failures never hurry or delay another's."""
+    """The state of each group. The failures of a group do not affect the backoff of another one."""
 
     def __init__(
         self, initial: float = 1.0, maximum: float = 10.0, timeout: float = 300.0, hints: Hints | None = None, *,
         on_requeued: Callable[[str], None] = lambda _: None,
         on_event: Callable[[str, str, int], None] = lambda *_: None,
     ) -> None:  # fmt: skip
-        """Seconds. `hints` tell what the plugins wait for; without them every event helps every plugin.
+        """Times are in seconds. `hints` returns the events for which plugins wait; without it, every event helps.
 
-        `on_requeued` is called with each group that leaves the unschedulable ones; `on_event` with an event's name, the
-        plugin that it can help (or nothing), and how many groups it requeued.
+        It calls `on_requeued` with each group that is no longer unschedulable, and `on_event` with the name of an
+        event, the plugin that it can help (or ""), and the number of groups that it has requeued.
         """
         self._initial = initial
         self._maximum = maximum
@@ -92,13 +94,13 @@ class SchedulingQueue:
         self._flush_every = min(FLUSH_SECONDS, timeout)
         self._waiting: dict[str, _Waiting] = {}
         self._unschedulable: dict[str, _Waiting] = {}
-        """By key, the longest first."""
+        """By key, the oldest first."""
         self._hurried: set[str] = set()
-        """Those in backoff that an event has requeued."""
-        self._noted: set[str] = set()
-        """Those that were to be activated while they did not wait: they may be being tried."""
+        """The requeued groups in backoff."""
+        self._activated: set[str] = set()
+        """The groups activated while they were not unschedulable: their attempt may be in flight."""
         self._ends: list[tuple[float, str]] = []
-        """A heap of backoffs' ends, some of them stale."""
+        """A heap of (end of the backoff, key); some entries are stale."""
         self._flush_at: float | None = None
         self._rejections = _Rejections(hints)
         self._on_requeued = on_requeued
@@ -107,16 +109,16 @@ class SchedulingQueue:
     # ------------------------------------------------------------------ which groups are due
 
     def is_active(self, key: str, now: float) -> bool:
-        """Whether the group is to be tried at `now` (seconds) whatever else there is."""
+        """Whether the group is active at `now` (seconds): new, or with its backoff over."""
         waiting = self._waiting.get(key)
         return waiting is None or (waiting.unschedulable is None and waiting.until <= now)
 
     def is_hurried(self, key: str) -> bool:
-        """Whether the group may be tried before its backoff is over, where no group is active."""
+        """Whether the scheduler may attempt the group before the end of its backoff, if no group is active."""
         return key in self._hurried
 
     def is_due(self, key: str, now: float) -> bool:
-        """Whether the group may be tried at `now`, if nothing goes before it."""
+        """Whether the scheduler may attempt the group at `now`, if no other group goes first."""
         return key in self._hurried or self.is_active(key, now)
 
     def is_unschedulable(self, key: str) -> bool:
@@ -125,11 +127,11 @@ class SchedulingQueue:
 
     @property
     def any_hurried(self) -> bool:
-        """Whether there is any group that may be tried before its backoff is over."""
+        """Whether any group may be attempted before the end of its backoff (`is_hurried`)."""
         return bool(self._hurried)
 
     def next_after(self, now: float) -> float | None:
-        """When the next wait ends that has not ended yet; None where there is none."""
+        """When the next backoff ends, or the timeout is checked, after `now`; None if neither is to come."""
         while self._ends:
             end, key = self._ends[0]
             waiting = self._waiting.get(key)
@@ -141,18 +143,18 @@ class SchedulingQueue:
             times.append(self._flush_at)
         return min(times, default=None)
 
-    # ------------------------------------------------------------------ what became of a try
+    # ------------------------------------------------------------------ attempts
 
     def begin(self, keys: Iterable[str]) -> None:
-        """These are tried now: what they were to be activated for before is done with."""
-        if self._noted:
-            self._noted.difference_update(keys)
+        """An attempt of these groups begins: earlier calls of `activate` are satisfied."""
+        if self._activated:
+            self._activated.difference_update(keys)
 
     def failed(self, key: str, now: float, wants: frozenset[tuple[TaskClass, frozenset[str]]] | None = None) -> float:
-        """The group could not be placed: it waits twice as long each time. Returns when its backoff is over.
+        """Record a failed attempt of the group. Each one doubles its backoff. Returns when the backoff ends.
 
-        `wants`: which plugins refused which classes; None where it failed by an error; nothing where it is not known,
-        so that the group is not unschedulable. A group that lacked pods was not attempted, and is so once they arrive.
+        `wants`: which plugins rejected which classes. None after an error; empty if unknown: in both cases the group
+        does not become unschedulable. If the group only lacked pods, its backoff does not grow.
         """
         waiting = self._waiting.get(key)
         if waiting is None:
@@ -162,8 +164,8 @@ class SchedulingQueue:
         if not wants or not lacks_pods(wants):
             self._count(waiting, now, error=wants is None)
         waiting.since = now
-        if not wants or key in self._noted:
-            self._noted.discard(key)
+        if not wants or key in self._activated:
+            self._activated.discard(key)
             heapq.heappush(self._ends, (waiting.until, key))
             if wants is not None:
                 self._hurried.add(key)
@@ -177,7 +179,7 @@ class SchedulingQueue:
         return waiting.until
 
     def _count(self, waiting: _Waiting, now: float, *, error: bool) -> None:
-        """An attempt came to nothing: begin the backoff that follows it."""
+        """Count a failed attempt, and begin its backoff."""
         if error:
             waiting.errors += 1
         else:
@@ -185,14 +187,14 @@ class SchedulingQueue:
         waiting.until = now + backoff(self._initial, (waiting.errors or waiting.refused) - 1, self._maximum)
 
     def placed(self, key: str) -> None:
-        """The group was placed or is gone: its failures are forgotten."""
+        """The group was placed or is gone: forget its failures."""
         waiting = self._waiting.pop(key, None)
         if waiting is not None:
             was_unschedulable = waiting.unschedulable is not None
             self._leave(key, waiting)
             if was_unschedulable:
                 self._on_requeued(key)
-        self._noted.discard(key)
+        self._activated.discard(key)
 
     def _leave(self, key: str, waiting: _Waiting) -> None:
         self._hurried.discard(key)
@@ -201,14 +203,14 @@ class SchedulingQueue:
             self._rejections.drop(key, waiting.unschedulable)
             waiting.unschedulable = None
 
-    # ------------------------------------------------------------------ what requeues
+    # ------------------------------------------------------------------ requeueing
 
     def wants(self, resource: type) -> int:
         """The actions on objects of a kind that can help some unschedulable group; 0 for none."""
         return self._rejections.wanted(resource)
 
     def happened(self, event: ClusterEvent, concerns: Callable[[str], bool] | None = None) -> None:
-        """Requeue the groups (keys) that the event can help, of those it `concerns`; their backoff stands."""
+        """Requeue the groups (keys) that the event can help and for which `concerns` holds. Their backoff continues."""
         for label, plugin, groups in self._rejections.helped(event):
             keys = [key for key in groups.keys if concerns is None or concerns(key)]
             for key in keys:
@@ -217,7 +219,7 @@ class SchedulingQueue:
                 self._on_event(label, plugin, len(keys))
 
     def happened_to(self, key: str, event: ClusterEvent) -> None:
-        """As `happened`, where the event concerns one group alone: one of its own pods has changed."""
+        """As `happened`, for an event of one of the group's own pods: it concerns no other group."""
         waiting = self._waiting.get(key)
         if waiting is None or waiting.unschedulable is None:
             return
@@ -227,7 +229,7 @@ class SchedulingQueue:
             return
 
     def plugin_changed(self, plugin: str) -> None:
-        """Requeue the groups that a plugin refused: its own state has changed; their backoff stands."""
+        """Requeue the groups that a plugin rejected, as its own state has changed. Their backoff continues."""
         for groups in self._rejections.refused_by(plugin):
             keys = list(groups.keys)
             for key in keys:
@@ -235,13 +237,13 @@ class SchedulingQueue:
             self._on_event(PLUGIN_CHANGED, plugin, len(keys))
 
     def requeue(self, key: str, label: str) -> None:
-        """Something about the group itself has changed: requeue it; its backoff stands."""
+        """Requeue the group, as it has changed itself. Its backoff continues."""
         if key in self._unschedulable:
             self._requeue(key)
             self._on_event(label, "", 1)
 
     def requeue_now(self, key: str, now: float, label: str = FORCE_ACTIVATE) -> None:
-        """The group is to be tried now, its attempts still count."""
+        """Requeue the group and end its backoff. Its former attempts still count."""
         self.requeue(key, label)
         waiting = self._waiting.get(key)
         if waiting is not None:
@@ -249,13 +251,13 @@ class SchedulingQueue:
             self._hurried.discard(key)
 
     def activate(self, key: str, now: float) -> None:
-        """As `requeue_now`, at any time: a group that is being tried just now is retried if that fails."""
+        """As `requeue_now`; if an attempt of the group is in flight and fails, it is retried."""
         if key not in self._unschedulable:
-            self._noted.add(key)
+            self._activated.add(key)
         self.requeue_now(key, now)
 
     def flush(self, now: float) -> None:
-        """Requeue the groups that were unschedulable for too long: the queue may have missed the event."""
+        """Requeue the groups that exceed the unschedulable timeout: the queue may have missed an event."""
         if self._flush_at is None or now < self._flush_at:
             return
         late = list(takewhile(lambda entry: now - entry[1].since > self._timeout, self._unschedulable.items()))
@@ -266,7 +268,7 @@ class SchedulingQueue:
         self._flush_at = now + self._flush_every if self._unschedulable else None
 
     def changed_class(self, key: str, before: TaskClass, after: TaskClass, *, alone: bool) -> None:
-        """A pod of the group is of another class now; plugins that refused it before count as refusing it still.
+        """A pod of the group has another class: the rejections of its former class apply to the new one.
 
         `alone`: it is the group's only pod.
         """
@@ -288,17 +290,17 @@ class SchedulingQueue:
 
 
 class _Rejections:
-    """Unschedulable groups by what rejected them."""
+    """Index of the unschedulable groups by their rejections."""
 
     def __init__(self, hints: Hints | None = None) -> None:
         self._hints: Hints = hints or (lambda *_: EVERY_EVENT)
         self._groups: dict[Wants, SameRejections] = {}
         self._of: dict[_Rejector, dict[SameRejections, None]] = {}
         self._wanted: dict[Hashable, int] = {}
-        """By kind, the actions that some group waits for: looked up for every change."""
+        """By kind: the actions for which some group waits; cached, as each event needs it."""
 
     def put(self, key: str, wants: Wants) -> SameRejections:
-        """A group is unschedulable, with these rejections."""
+        """Add an unschedulable group with these rejections."""
         groups = self._groups.get(wants)
         if groups is None:
             groups = self._groups[wants] = SameRejections(wants)
@@ -311,7 +313,7 @@ class _Rejections:
         return groups
 
     def drop(self, key: str, groups: SameRejections) -> None:
-        """A group is not unschedulable any more."""
+        """Remove a group that is no longer unschedulable."""
         del groups.keys[key]
         if groups.keys:
             return
@@ -323,7 +325,7 @@ class _Rejections:
                 self._wanted.clear()
 
     def wanted(self, resource: type) -> int:
-        """The actions on objects of a kind that any of the plugins waits for that refused an unschedulable group."""
+        """The actions on objects of a kind that can help some group."""
         found = self._wanted.get(resource)
         if found is None:
             found = 0
@@ -335,7 +337,7 @@ class _Rejections:
         return found
 
     def helped(self, event: ClusterEvent) -> Iterator[tuple[str, str, SameRejections]]:
-        """(the event's name, the plugin, groups) for each set of groups that the event can help, once."""
+        """(name of the event, plugin, groups) for each set of groups that the event can help; each set once."""
         if not self.wanted(event.resource) & event.action:
             return
         done: set[SameRejections] = set()
@@ -347,11 +349,11 @@ class _Rejections:
                         yield event.label(int(registered.action)), rejector[1], groups
 
     def refused_by(self, plugin: str) -> list[SameRejections]:
-        """All groups that the plugin rejected, in any profile, once."""
+        """All sets of groups that the plugin rejected, in any profile."""
         return list({one: None for (_, name), found in self._of.items() if name == plugin for one in found})
 
     def helps(self, groups: SameRejections, event: ClusterEvent) -> Iterator[tuple[str, str]]:
-        """(the event's name, the plugin) for each plugin that rejected these and that the event can help."""
+        """(name of the event, plugin) for each plugin that rejected these groups and that the event can help."""
         for rejector in _rejectors(groups.wants):
             for registered in _matching(self._hints(rejector, EVERY_EVENT), event):
                 if _helps(registered, rejector, groups, event):
@@ -359,7 +361,7 @@ class _Rejections:
 
 
 def _rejectors(wants: Wants) -> list[_Rejector]:
-    """In the order of their names: what an event is told to have helped is no accident."""
+    """Sorted, so that the plugin reported for an event does not depend on hashes."""
     return sorted({(_profile(cls), plugin) for cls, plugins in wants for plugin in plugins})
 
 

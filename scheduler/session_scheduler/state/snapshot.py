@@ -1,7 +1,7 @@
-"""The snapshot that a session reads: the cache's own columns and groups, which nothing else touches until it closes.
+"""Snapshot of the cluster for one session: the cache itself, which nothing else changes until the session closes.
 
-No copy is made, so opening costs nothing that exists and little that changed: events that arrive meanwhile wait, and a
-session's own changes go through statements that put back to the last digit what they do not commit.
+It is not a copy, so opening a session is cheap for any cluster size. Events wait until the session closes. The session
+changes the cache only through statements, which restore exactly what they do not commit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from session_scheduler.state.cache import Cache
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A consistent view: the cluster, the groups that are due, each plugin's facts, and the time in seconds."""
+    """A consistent view: the cluster, the groups that are due, the facts of each plugin, and the time in seconds."""
 
     cache: Cache
     due: tuple[Group, ...]
@@ -25,4 +25,4 @@ class Snapshot:
     wall: float = 0.0
     """The time of day, in seconds since 1970."""
     stale: tuple[Group, ...] = ()
-    """The gangs that run with fewer members than they need for longer than they may."""
+    """The gangs that have lacked members for longer than `staleGangSeconds`."""

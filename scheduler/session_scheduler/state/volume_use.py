@@ -1,4 +1,4 @@
-"""The use of volumes: which are used on which node, counted by volume key; sparse, for most pods use none."""
+"""Usage of volumes: the number of pods that use each volume on each node. Sparse, since most pods use none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOWHERE: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class VolumeUse:
-    """How many pods use a volume, by node and by volume. Kept by the cache, undone with what a session undoes."""
+    """Counts of pods by node and volume key, in the cache. A statement's rollback restores them."""
 
     def __init__(self) -> None:
         self._on_node: dict[str, dict[VolumeKey, int]] = {}
@@ -22,7 +22,7 @@ class VolumeUse:
         self._versions: dict[str, int] = {}
 
     def count(self, node: str, keys: Iterable[VolumeKey], sign: int) -> None:
-        """Count one pod that uses these on a node (`sign` 1), or no more (-1)."""
+        """Add one pod that uses these volumes on a node (`sign` 1), or remove it (-1)."""
         for key in keys:
             _add(self._on_node.setdefault(node, {}), key, sign)
             _add(self._nodes_of.setdefault(key, {}), node, sign)
@@ -33,15 +33,15 @@ class VolumeUse:
             del self._on_node[node]
 
     def on_node(self, node: str) -> Mapping[VolumeKey, int]:
-        """The volumes that pods on a node use, with how many pods each."""
+        """By volume: the number of pods on a node that use it."""
         return self._on_node.get(node, _NOTHING)
 
     def nodes_of(self, key: VolumeKey) -> Mapping[str, int]:
-        """The nodes on which pods use a volume, with how many pods on each."""
+        """By node: the number of its pods that use a volume."""
         return self._nodes_of.get(key, _NOWHERE)
 
     def version(self, node: str) -> int:
-        """Moves whenever the pods that use volumes on a node do."""
+        """Incremented whenever the pods with volumes on a node change."""
         return self._versions.get(node, 0)
 
 

@@ -1,12 +1,12 @@
-"""For plugin authors: objects in one line, a cluster in memory to place them in, and what must hold afterwards.
+"""For plugin authors: builders of objects, a cluster in memory with the real scheduler, and invariants.
 
 cluster = FakeCluster().use(RackLabel, {"label": "rack"})
 cluster.nodes(2).node("n3", labels={"rack": "yes"}).pod("p")
 cluster.schedule().assert_bound("p", "n3")
 
-The scheduler, its filters and its binding are the real ones; only the API server and the clock are not. With pytest
-the fixtures `cluster` and `new_cluster` are there wherever the scheduler is installed (see `testing.pytest_plugin`).
-Nothing is imported before it is asked for.
+The scheduler, its filters and its binding are real; the API server and the clock are fake. Where the scheduler is
+installed pytest has the fixtures `cluster` and `new_cluster` (see `testing.pytest_plugin`). Names are imported on first
+use.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LAZY = {
     "queue": "builders",
     "taint": "builders",
 }
-"""Where the names are: pytest imports this package wherever the scheduler is installed, mostly for nothing."""
+"""By name: its module. pytest imports this package wherever the scheduler is installed, so it imports lazily."""
 
 
 def __getattr__(name: str) -> Any:

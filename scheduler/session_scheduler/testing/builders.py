@@ -1,4 +1,4 @@
-"""Kubernetes objects with what a test says and sensible values for the rest."""
+"""Builders of Kubernetes objects with defaults for all fields."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from session_scheduler.model.sub_groups import SUB_GROUP_LABEL, SUB_GROUPS_ANNOT
 COSCHEDULING_VERSION = "scheduling.x-k8s.io/v1alpha1"
 
 
-# more than five parameters: each is a field of the object, by keyword, with a default
+# more than five parameters: each is a field of the object, with a default
 def node(
     name: str,
     *,
@@ -47,7 +47,7 @@ def node(
     taints: Iterable[Taint] = (),
     unschedulable: bool = False,
 ) -> Node:
-    """A node; `offers` are further resources. It carries the label kubernetes.io/hostname."""
+    """A node with the label kubernetes.io/hostname; `offers` are further resources."""
     allocatable = {"cpu": cpu, "memory": memory, "pods": pods, **(offers or {})}
     return Node(
         metadata=ObjectMeta(name=name, labels={"kubernetes.io/hostname": name, **(labels or {})}),
@@ -56,7 +56,7 @@ def node(
     )
 
 
-# more than five parameters: each is a field of the object, by keyword, with a default
+# more than five parameters: each is a field of the object, with a default
 def pod(
     name: str,
     *,
@@ -76,9 +76,9 @@ def pod(
     scheduler: str = DEFAULT_SCHEDULER_NAME,
     **spec: Any,
 ) -> Pod:
-    """A pod of one container; `group` is its `schedulingGroup`, `spec` any further fields of a PodSpec.
+    """A pod with one container; `group` is its `schedulingGroup`, `spec` any further fields of a PodSpec.
 
-    `queue` and `sub_group` are written as the labels that name them; a gang is in the queue of its pods.
+    `queue` and `sub_group` become labels; a gang is in the queue of its pods.
     """
     named = {QUEUE_LABEL: queue, SUB_GROUP_LABEL: sub_group}
     labels = {**{label: name for label, name in named.items() if name}, **(labels or {})}
@@ -103,7 +103,7 @@ def pods(prefix: str, count: int, **options: Any) -> list[Pod]:
     return [pod(f"{prefix}-{index}", **options) for index in range(count)]
 
 
-# more than five parameters: each is a field of the object, by keyword, with a default
+# more than five parameters: each is a field of the object, with a default
 def pod_group(
     name: str,
     min_count: int | None = None,
@@ -116,9 +116,9 @@ def pod_group(
     disruption_mode: str | None = None,
     sub_groups: str | None = None,
 ) -> PodGroup:
-    """A PodGroup: a gang with `min_count`, else basic; `coscheduling` for one of scheduling.x-k8s.io (minMember).
+    """A PodGroup: a gang with `min_count`, else basic; `coscheduling`: of scheduling.x-k8s.io (minMember).
 
-    `topology`: the node label whose value all its pods must share; `sub_groups`: "leader=1,worker=3".
+    `topology`: the label whose value the nodes of all its pods share; `sub_groups`: "leader=1,worker=3".
     """
     annotations = {} if sub_groups is None else {SUB_GROUPS_ANNOTATION: sub_groups}
     metadata = ObjectMeta(name=name, namespace=namespace, labels=dict(labels or {}), annotations=annotations)
@@ -136,13 +136,13 @@ def pod_group(
 def gang(
     name: str, size: int, *, min_count: int | None = None, topology: str | None = None, **options: Any
 ) -> list[PodGroup | Pod]:
-    """A PodGroup and its pods `<name>-0` and so on; `min_count` is all of them unless given, `options` as for `pod`."""
+    """A PodGroup and its pods `<name>-0` and so on; `min_count` defaults to `size`, `options` as for `pod`."""
     namespace = options.get("namespace", "default")
     group = pod_group(name, size if min_count is None else min_count, namespace=namespace, topology=topology)
     return [group, *pods(name, size, group=name, **options)]
 
 
-# more than five parameters: each is a field of the object, by keyword, with a default
+# more than five parameters: each is a field of the object, with a default
 def queue(
     name: str,
     *,
@@ -152,14 +152,14 @@ def queue(
     weight: int = 1,
     priority: int = 0,
 ) -> Queue:
-    """A Queue; `weight` is its overQuotaWeight, against those beside it of the same priority."""
+    """A Queue; `weight` is its overQuotaWeight."""
     spec = QueueObjectSpec(parent=parent, deserved=dict(deserved or {}), limit=dict(limit or {}),
                            over_quota_weight=weight, priority=priority)  # fmt: skip
     return Queue(metadata=ObjectMeta(name=name), spec=spec)
 
 
 def priority_class(name: str, value: int, *, default: bool = False, preempts: bool = True) -> PriorityClass:
-    """A PriorityClass; `default` for pods that name none."""
+    """A PriorityClass; `default`: for pods without one."""
     policy = "PreemptLowerPriority" if preempts else "Never"
     metadata = ObjectMeta(name=name)
     return PriorityClass(metadata=metadata, value=value, global_default=default, preemption_policy=policy)

@@ -1,4 +1,4 @@
-"""Which plugins a test's scheduler has: kube-scheduler's, less and more what the test says."""
+"""The plugins of a test's scheduler: the built-in ones, with those that the test adds and removes."""
 
 from __future__ import annotations
 
@@ -13,62 +13,64 @@ from session_scheduler.registry.registry import Origin, PluginSource, Registry
 from session_scheduler.registry.validation import hook_calls
 
 _PLACE: Final = ("FakeCluster", "use")
-"""Where the plugin is named, for messages about it."""
+"""The place of a plugin's entry, in messages."""
 
 Entry = tuple[str, object, int | None]
 
 
 class Chosen:
-    """The plugins in the order in which they are called; one with a built-in's name takes its place."""
+    """The plugins in call order; one with a built-in's name replaces it."""
 
     def __init__(self) -> None:
         self._without: set[str] = set()
         self._used: dict[str, Entry] = {}
         self._recipes: dict[str, tuple[object, Mapping[str, Any] | None, int | None]] = {}
-        """How those of `_used` are built that were not given ready."""
+        """How to build those of `_used` that are not instances of the test."""
 
     def use(self, plugin: object, args: Mapping[str, Any] | None, weight: int | None) -> None:
-        """Add a plugin: its class, an instance, or the name under which it is installed.
+        """Add a plugin: its class, an instance, or the name of an installed one.
 
-        It is checked, and its arguments are, as those of a configuration. Raises PluginLoadError.
+        The plugin and its arguments are validated like those of a configuration. Raises PluginLoadError.
         """
         name = plugin if isinstance(plugin, str) else name_of(plugin)
         sources = None if isinstance(plugin, str) else [_source(name, plugin)]
         if sources is not None and not isinstance(plugin, type) and args:
-            raise TypeError(f"plugin {name} is built already: give its class, and the arguments")
+            raise TypeError(f"plugin {name} is an instance: pass its class and the arguments")
         loaded = Registry(BUILTIN).load_plugin(PluginConfig(name=name, args=args or {}, weight=weight), _PLACE, sources)
         self.add(name, loaded.instance, weight)
         if isinstance(plugin, str | type):
             self._recipes[name] = (plugin, args, weight)
 
     def add(self, name: str, instance: object, weight: int | None = None) -> None:
-        """Add a plugin that is ready, whatever it is."""
+        """Add a plugin's instance without validation."""
         self._used.pop(name, None)
         self._recipes.pop(name, None)
         self._used[name] = (name, instance, weight)
         self._without.discard(name)
 
     def rebuild(self) -> None:
-        """Build every plugin again, as after a crash. Raises RuntimeError for one that was given ready."""
+        """Build every plugin again, as after a crash. Raises RuntimeError for an instance."""
         if ready := [name for name in self._used if name not in self._recipes]:
-            raise RuntimeError(f"plugin {ready[0]} was built by the test and would remember: give its class to use(…)")
+            raise RuntimeError(
+                f"plugin {ready[0]} is an instance, which would keep its state: pass its class to use(…)"
+            )
         for name in list(self._used):
             self.use(*self._recipes[name])
 
     def instances(self) -> dict[str, object]:
-        """The plugins that were added, by name."""
+        """The added plugins by name."""
         return {name: instance for name, instance, _ in self._used.values()}
 
-    def leave_out(self, name: str) -> None:
-        """Switch one of kube-scheduler's plugins off. Raises ValueError."""
+    def disable(self, name: str) -> None:
+        """Disable a built-in plugin. Raises ValueError."""
         if name not in BUILTIN:
             near = get_close_matches(name, BUILTIN, 1, 0.6)
-            remedy = f"did you mean {near[0]}?" if near else f"it is none of {', '.join(BUILTIN)}"
-            raise ValueError(f"there is no plugin {name!r} that could be left out: {remedy}")
+            remedy = f"did you mean {near[0]}?" if near else f"name one of {', '.join(BUILTIN)}"
+            raise ValueError(f"there is no built-in plugin {name!r}: {remedy}")
         self._without.add(name)
 
     def calls(self, hook_seconds: float | None = None) -> HookCalls:
-        """Their hooks, ready to be called; `hook_seconds` as in a configuration, None for ever."""
+        """Their hooks, ready to be called; `hook_seconds` as in a configuration, None for no time-out."""
         listed = [
             self._used.get(name) or (name, builtin(None), None)
             for name, builtin in BUILTIN.items()
@@ -79,7 +81,7 @@ class Chosen:
 
 
 def name_of(plugin: object) -> str:
-    """What a plugin (a class or an instance) says that it is called; else its class's name."""
+    """The `name` of a plugin (a class or an instance), or its class's name."""
     cls = plugin if isinstance(plugin, type) else type(plugin)
     return str(getattr(plugin, "name", cls.__name__))
 

@@ -1,4 +1,4 @@
-"""The time of tests: it passes when they say so."""
+"""The clock of tests, which only they move."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from session_scheduler.base.clock import StoppedClock
 
 
 class FakeClock(StoppedClock):
-    """A clock that stands until it is moved, and never goes back."""
+    """A stopped clock that never goes back."""
 
     def advance(self, seconds: float) -> None:
-        """Let time pass. Raises ValueError for less than none."""
+        """Move the clock forward. Raises ValueError for a negative number."""
         if not seconds >= 0:
-            raise ValueError(f"the clock cannot be moved by {seconds:g} s: time does not go back")
+            raise ValueError(f"expected 0 or more seconds, got {seconds:g}: the clock does not go back")
         super().advance(seconds)
 
     def move_to(self, seconds: float) -> Self:
-        """Let time pass until `now()` is this. Raises ValueError where that is over."""
+        """Move the clock until `now()` is this. Raises ValueError if that is in the past."""
         self.advance(seconds - self.now())
         return self

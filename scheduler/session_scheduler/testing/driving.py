@@ -1,4 +1,4 @@
-"""A cluster in memory with the real scheduler over it, turned by hand in a stopped clock's time."""
+"""A cluster in memory with the real scheduler and a stopped clock; tests run its cycles."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _Answer = TypeVar("_Answer")
 
 
 class DrivenCluster:
-    """Objects, plugins, a clock, and the scheduler; what is added after a cycle reaches it as watch events do."""
+    """Objects, plugins, a clock and the scheduler, which receives changes after a cycle as watch events."""
 
     def __init__(
         self, *, config: SchedulerConfig | None = None, evaluation: str = "heap", checked: bool = True
     ) -> None:
-        # No bind waits for another: each run has an event loop of its own, and what waits in one belongs to it.
+        # Every bind must complete in the event loop of its run, so none waits for another.
         self.config = config or SchedulerConfig(bindings_in_flight=_ALL_AT_ONCE)
         self.clock = FakeClock(wall=_FIRST.timestamp())
         self.memory = FaultyCluster(now=self._time, binds_volumes=True)
@@ -36,47 +36,47 @@ class DrivenCluster:
         self._evaluation = evaluation
         self._checked = checked
         self._given: dict[Hashable, int] = {}
-        """What of overcommitted nodes and of gangs in part is no work of the last cycle's decisions."""
+        """The overcommitted nodes and incomplete gangs that the last cycle did not cause."""
         self._ticks = 0
         self._scheduler: Scheduler | None = None
         self._known: dict[str, KubeObject] = {}
 
     def _time(self) -> datetime:
-        """Each object is one second younger than the one before it, the clock's time apart."""
+        """Each object is created one second after the one before it, plus the clock's time."""
         self._ticks += 1
         return _FIRST + timedelta(seconds=self._ticks + self.clock.now())
 
     @property
     def checked(self) -> bool:
-        """Whether the invariants are checked after each cycle, and at the end of a test with the fixtures."""
+        """Whether invariants are checked after each cycle, and by the fixtures at the end of a test."""
         return self._checked
 
     # ------------------------------------------------------------------ the scheduler
 
     def start(self, *plugins: object) -> Scheduler:
-        """Start the scheduler over what is there, with these plugins, as they are, after those chosen before."""
+        """Start the scheduler over the objects; `plugins` are instances to add."""
         for plugin in plugins:
             self._chosen.add(name_of(plugin), plugin)
         profiles = {DEFAULT_SCHEDULER_NAME: self._chosen.calls(self.config.hook_seconds)}
         scheduler = Scheduler(self.memory, self.config, profiles, self.clock, evaluation=self._evaluation)
-        self._known = self._objects()  # what it writes at its start is delivered to it, as from a watch
+        self._known = self._objects()  # later writes reach it as watch events
         finished(_started(scheduler))
         self._scheduler = scheduler
         return scheduler
 
     @property
     def scheduler(self) -> Scheduler:
-        """The scheduler under test; it exists from the first `schedule`, `run` or `start` on."""
+        """The scheduler under test; the first `schedule`, `run` or `start` creates it."""
         if self._scheduler is None:
-            raise RuntimeError("the scheduler was not started: call schedule(), run() or start() first")
+            raise RuntimeError("the scheduler is not started: call schedule(), run() or start() first")
         return self._scheduler
 
     def run(self, *plugins: object, cycles: int = 1) -> list[Bound]:
-        """Run cycles; the first call starts the scheduler, so only it may name plugins. Returns what was decided."""
+        """Run cycles. The first call starts the scheduler, so only it may name plugins. Returns the decisions."""
         if self._scheduler is None:
             self.start(*plugins)
         elif plugins:
-            raise RuntimeError("the scheduler runs already: name the plugins in the first run(…)")
+            raise RuntimeError("the scheduler is already running: name the plugins in the first run(…)")
         done: list[Bound] = []
         for _ in range(cycles):
             decided = finished(self._cycle())
@@ -96,7 +96,7 @@ class DrivenCluster:
         return done
 
     def _sync(self) -> Scheduler:
-        """The scheduler, started if it was not, with all that has changed."""
+        """The scheduler, started if necessary, with all changes delivered."""
         scheduler = self._scheduler or self.start()
         before = given_now(scheduler)
         finished(self._deliver())
@@ -105,16 +105,16 @@ class DrivenCluster:
         return scheduler
 
     def _due(self) -> list[str]:
-        """The groups (keys) that the next cycle would try, backoffs apart."""
+        """The keys of the groups that the next cycle would try."""
         scheduler, now = self.scheduler, self.clock.now()
         waiting = scheduler.cache.pending_groups(lambda group: scheduler.queue.is_active(group.key, now))
         held = scheduler.gang_starts.holds_back
         return [group.key for group in waiting if not scheduler.unknown_binds.is_busy(group.key) and not held(group)]
 
-    # ------------------------------------------------------------------ what it receives
+    # ------------------------------------------------------------------ events
 
     async def _deliver(self) -> None:
-        """Bring the scheduler what changed since it last did."""
+        """Deliver the changes since the last call to the scheduler."""
         current, known = self._objects(), self._known
         self._known = current
         for name, obj in known.items():
@@ -128,7 +128,7 @@ class DrivenCluster:
                 await self.scheduler.event_handlers.apply("MODIFIED", obj)
 
     def _objects(self) -> dict[str, KubeObject]:
-        """Every object, by a name of its own, in the order in which the scheduler must know them."""
+        """Every object by a unique name, in the order in which the scheduler needs them."""
         found: dict[str, KubeObject] = {}
         for kind in KINDS:
             found.update((f"{obj.api_version} {kind.__name__} {obj.key}", obj) for obj in self.memory.objects(kind))
@@ -136,13 +136,13 @@ class DrivenCluster:
 
 
 def finished(work: Coroutine[Any, Any, _Answer]) -> _Answer:
-    """What asynchronous work answers, done at once. Raises RuntimeError inside of an event loop."""
+    """Run a coroutine to completion. Raises RuntimeError inside an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
     work.close()
-    raise RuntimeError("FakeCluster has event loops of its own: use it in a test that is no coroutine (`def test_…`)")
+    raise RuntimeError("FakeCluster runs its own event loops: use it in a synchronous test (`def test_…`)")
 
 
 async def _started(scheduler: Scheduler) -> None:
@@ -151,7 +151,7 @@ async def _started(scheduler: Scheduler) -> None:
 
 
 async def complete_in_flight(scheduler: Scheduler) -> None:
-    """Let work end that an event began: the event loop that it runs in ends with this."""
+    """Wait for the work in flight, before its event loop ends."""
     errors: list[BaseException] = []
     await scheduler.in_flight.wait(errors)
     await scheduler.in_flight.complete_ended(errors)

@@ -1,4 +1,4 @@
-"""Whether a plugin's scopes are true: with one that is too narrow, decisions depend on what was asked before."""
+"""Check the scopes of a plugin: a scope that is too narrow makes decisions depend on earlier evaluations."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _MODES: Final = ("naive", "board", "heap")
 
 
 def check_evaluations(scenario: Callable[[FakeCluster], object], **options: Any) -> None:
-    """Run a scenario in each of the three evaluations; every pod must end on the same node. Raises InvariantError.
+    """Run a scenario with each of the three evaluations; every pod must get the same node. Raises InvariantError.
 
-    "naive" asks filters and scores for each pod and node again; "board" and "heap" keep answers as long as their scopes
-    (`filter_scope`, `score_scope`) say that they hold. `scenario` is given a new cluster, makes new plugins, and
-    schedules; `options` are FakeCluster's.
+    "naive" runs filters and scores for each pod and node; "board" and "heap" reuse results within their scopes
+    (`filter_scope`, `score_scope`). `scenario` receives a new cluster, creates new plugins, and schedules; `options`
+    are FakeCluster's.
     """
     first: dict[str, str | None] = {}
     for mode in _MODES:
@@ -28,4 +28,4 @@ def check_evaluations(scenario: Callable[[FakeCluster], object], **options: Any)
             first = placements
         if differing := [key for key in {**first, **placements} if first.get(key) != placements.get(key)]:
             lines = (f"pod {key}: naive {first.get(key)}, {mode} {placements.get(key)}" for key in differing)
-            raise InvariantError("a scope is declared too narrow:\n" + "\n".join(lines))
+            raise InvariantError("a declared scope is too narrow:\n" + "\n".join(lines))

@@ -1,4 +1,4 @@
-"""The cluster that tests of plugins are written against: what is there, what happens to it, what came of it."""
+"""The cluster for tests of plugins: add objects, run the scheduler, assert the results."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ _MOST_CYCLES = 100
 
 
 class FakeCluster(Results):
-    """Add objects and plugins, `schedule`, and ask or assert what became of the pods. Most methods can be chained.
+    """Add objects and plugins, `schedule`, then query or assert the results. Most methods can be chained.
 
-    Without plugins of its own it schedules as kube-scheduler does; the matcher is there with `use("fluence")`. After
-    each cycle the invariants are checked, unless `checked` is False. `evaluation` is one of naive, board and heap,
-    three ways to the same decisions. It has event loops of its own: it is for tests that are no coroutines.
+    By default it schedules as kube-scheduler does; `use("fluence")` adds the matcher. Invariants are checked after
+    each cycle unless `checked` is False. `evaluation` is naive, board or heap, which make the same decisions. It runs
+    its own event loops, so the test must be synchronous.
     """
 
     # ------------------------------------------------------------------ plugins
 
     def use(self, plugin: object, args: Mapping[str, Any] | None = None, *, weight: int | None = None) -> Self:
-        """Add a plugin: its class, an instance, or the name under which it is installed.
+        """Add a plugin: its class, an instance, or the name of an installed one.
 
-        `args` are as in a configuration (camelCase), and checked as such. It is called after kube-scheduler's plugins,
-        in the order of the calls; one with the name of one of these takes its place. Raises PluginLoadError.
+        `args` are those of a configuration (camelCase), and validated. Added plugins are called after the built-in
+        ones, in the order of the calls; one with a built-in's name replaces it. Raises PluginLoadError.
         """
         self._only_before("use(…)")
         self._chosen.use(plugin, args, weight)
         return self
 
     def without(self, *names: str) -> Self:
-        """Switch some of kube-scheduler's plugins off. Raises ValueError for another name."""
+        """Disable built-in plugins. Raises ValueError for another name."""
         self._only_before("without(…)")
         for name in names:
-            self._chosen.leave_out(name)
+            self._chosen.disable(name)
         return self
 
     def plugin(self, name: str) -> Any:
-        """The instance of a plugin; before the scheduler runs, of one that was added. Raises LookupError."""
+        """The instance of a plugin; of an added one before the scheduler runs. Raises LookupError."""
         instances = self._chosen.instances() if self._scheduler is None else self._running_plugins()
         if name not in instances:
             raise LookupError(f"there is no plugin {name!r}: there are {', '.join(instances) or 'none'}")
@@ -56,12 +56,12 @@ class FakeCluster(Results):
 
     def _only_before(self, call: str) -> None:
         if self._scheduler is not None:
-            raise RuntimeError(f"the scheduler runs already: call {call} before the first schedule() or run()")
+            raise RuntimeError(f"the scheduler is already running: call {call} before the first schedule() or run()")
 
-    # ------------------------------------------------------------------ what is there
+    # ------------------------------------------------------------------ objects
 
     def add(self, *objects: KubeObject | Iterable[KubeObject]) -> Self:
-        """Add objects, or lists of them as `gang` makes them; an object of a known name is changed."""
+        """Add objects, or lists of them such as `gang` returns; update an object with a known name."""
         for entry in objects:
             for obj in (entry,) if isinstance(entry, KubeObject) else entry:
                 self.memory.put(obj)
@@ -72,7 +72,7 @@ class FakeCluster(Results):
         return self.add(builders.node(f"{prefix}{index}", **options) for index in range(1, count + 1))
 
     def node(self, name: str, **options: Any) -> Self:
-        """Add a node, or change it; `options` as for `builders.node`."""
+        """Add or update a node; `options` as for `builders.node`."""
         return self.add(builders.node(name, **options))
 
     def pods(self, count: int, *, prefix: str = "p", **options: Any) -> Self:
@@ -80,7 +80,7 @@ class FakeCluster(Results):
         return self.add(builders.pods(prefix, count, **options))
 
     def pod(self, name: str, **options: Any) -> Self:
-        """Add a pod, or change it; `options` as for `builders.pod`."""
+        """Add or update a pod; `options` as for `builders.pod`."""
         return self.add(builders.pod(name, **options))
 
     def group(self, name: str, min_count: int | None = None, **options: Any) -> Self:
@@ -92,15 +92,15 @@ class FakeCluster(Results):
         return self.add(builders.gang(name, size, **options))
 
     def queue(self, name: str, **options: Any) -> Self:
-        """Add a Queue, or change it; `options` as for `builders.queue`."""
+        """Add or update a Queue; `options` as for `builders.queue`."""
         return self.add(builders.queue(name, **options))
 
-    # ------------------------------------------------------------------ what happens to it
+    # ------------------------------------------------------------------ time and changes
 
     def schedule(self) -> Self:
-        """Run cycles until nothing is to be tried any more at this time. Raises InvariantError where that never is.
+        """Run cycles until no group is active. Raises InvariantError if that does not happen.
 
-        Pods that were refused wait: for an event that can help them, and for the end of their backoff (`advance`).
+        Unschedulable pods wait for an event that requeues them, and for the end of their backoff (`advance`).
         """
         for _ in range(_MOST_CYCLES):
             before = self.memory.version
@@ -108,12 +108,12 @@ class FakeCluster(Results):
             moved = self.memory.version != before
             if not self._due() and not (moved and self.scheduler.queue.any_hurried):
                 return self
-        raise InvariantError(f"no rest after {_MOST_CYCLES} cycles: {', '.join(self._due())} is to be tried")
+        raise InvariantError(f"expected no active group after {_MOST_CYCLES} cycles, got {', '.join(self._due())}")
 
     def restart(self) -> Self:
-        """The scheduler is gone, and another one starts that knows only what the cluster says, as after a crash.
+        """Replace the scheduler by a new one that knows only the cluster, as after a crash.
 
-        Plugins are built again, and `recover` passes them what is held. Raises RuntimeError where one was given ready.
+        Builds the plugins again; `recover` restores their state. Raises RuntimeError if one is an instance.
         """
         self._chosen.rebuild()
         self._scheduler = None
@@ -121,15 +121,15 @@ class FakeCluster(Results):
         return self
 
     def advance(self, seconds: float) -> Self:
-        """Let the scheduler's time pass: groups that failed become due."""
+        """Move the scheduler's clock forward: backoffs end."""
         self.clock.advance(seconds)
         return self
 
     def end(self, name: str, namespace: str = "default", *, succeeded: bool = True) -> Self:
-        """A bound pod ends, as its kubelet reports: what it held is free. Raises LookupError where it is not bound."""
+        """Terminate a bound pod, like its kubelet, and free its resources. Raises LookupError if it is not bound."""
         pod = self.find(Pod, name, namespace)
         if not pod.spec.node_name:
-            raise LookupError(f"pod {pod.key} cannot end: it runs nowhere")
+            raise LookupError(f"pod {pod.key} is not bound: only a bound pod can end")
         phase = "Succeeded" if succeeded else "Failed"
         return self.add(replace(pod, status=replace(pod.status, phase=phase)))
 
@@ -143,14 +143,14 @@ class FakeCluster(Results):
         return self.delete(Pod, name, namespace)
 
     def remove_node(self, name: str) -> Self:
-        """A node goes, and the pods on it do."""
+        """Delete a node and the pods on it."""
         for key in self.pods_on(name):
             namespace, pod = key.split("/")
             self.delete_pod(pod, namespace)
         return self.delete(Node, name)
 
     def finish_deletions(self) -> Self:
-        """The pods end that were asked to: those that were evicted or preempted."""
+        """Complete the deletion of evicted and preempted pods."""
         self.memory.finish_deletions()
         return self
 
@@ -162,12 +162,12 @@ class FakeCluster(Results):
         text: str = "not this one",
         times: int | None = None,
     ) -> Self:
-        """Let the binds of these pods fail: the next `times` of them, or all until `mend_binds`."""
+        """Make the next `times` binds of these pods fail, or all until `mend_binds`."""
         for name in names:
             self.memory.fail(f"{namespace}/{name}", answer, text, times)
         return self
 
     def mend_binds(self) -> Self:
-        """From now on binds succeed."""
+        """Let all further binds succeed."""
         self.memory.stop_failing()
         return self

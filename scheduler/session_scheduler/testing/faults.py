@@ -1,4 +1,4 @@
-"""An API server in memory whose binds fail where a test says so."""
+"""An API server in memory that injects faults into binds."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Answer(Enum):
     """How a bind fails."""
 
     REFUSED = "refused"
-    """It is not done, and the API server says so."""
+    """The API server rejects it."""
     LOST = "lost"
-    """It is not done, and there is no answer: the connection broke before."""
+    """The request is lost: no bind and no response."""
     UNHEARD = "unheard"
-    """It is done, and there is no answer: the connection broke after."""
+    """The response is lost: the pod is bound."""
 
 
 @dataclass(slots=True)
@@ -27,11 +27,11 @@ class _Fault:
     answer: Answer
     text: str
     left: int | None
-    """How many binds are still to fail; None for all."""
+    """How many more binds fail; None for all."""
 
 
 class FaultyCluster(MemoryCluster):
-    """A cluster in memory; `faults` are the pods (namespace/name) whose binds fail."""
+    """A cluster in memory with faults by pod (namespace/name)."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -39,17 +39,17 @@ class FaultyCluster(MemoryCluster):
 
     @property
     def version(self) -> int:
-        """Moves with every write."""
+        """Changes with every write."""
         return self._version
 
     def fail(self, pod: str, answer: Answer, text: str, times: int | None) -> None:
-        """Let the next binds of a pod (namespace/name) fail, `times` of them or all."""
+        """Make the next `times` binds of a pod (namespace/name) fail, or all."""
         if times is not None and times < 1:
-            raise ValueError(f"binds of {pod} cannot fail {times} times: say once or more, or None for ever")
+            raise ValueError(f"expected times of 1 or more, or None for all binds of {pod}, got {times}")
         self._faults[pod] = _Fault(answer, text, times)
 
     def stop_failing(self) -> None:
-        """From now on binds succeed."""
+        """Let all further binds succeed."""
         self._faults.clear()
 
     # more than five parameters: the fields of a Binding

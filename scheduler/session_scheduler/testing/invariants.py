@@ -1,4 +1,4 @@
-"""What holds between cycles, whatever the plugins and the cluster did: checked from scratch."""
+"""Invariants of the scheduler's state between cycles, recomputed from scratch."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from session_scheduler.model.sub_groups import as_text
 _ENDED = ("Succeeded", "Failed")
 
 Given = Mapping[Hashable, int]
-"""What others brought about: what is used beyond what a node offers, by (node, resource), and how many pods run of a
-gang of which too few do, by its key."""
+"""Violations that the scheduler did not cause: the use of an overcommitted node by (node, resource), and the number of
+running pods of an incomplete gang by its key."""
 
 
 class InvariantError(AssertionError):
-    """The scheduler's state is not what it must be."""
+    """The scheduler's state violates an invariant."""
 
 
 def check_invariants(scheduler: Scheduler, given: Given = MappingProxyType({})) -> None:
-    """Raise InvariantError, naming each violation; to be called between cycles.
+    """Raise InvariantError with all violations. Call it between cycles.
 
-    No node is used beyond what it offers; no gang runs with fewer than its minCount, and none with a topology
-    constraint in several domains; the usage of each node is the sum over the tasks on it; nothing is left assumed.
-    What was `given` before (see `given_now`) may stay, and may not grow.
+    No node is overcommitted; no gang runs below its minCount; no group with a topology constraint runs in several
+    domains; the usage of each node is the sum of its tasks; no task is assumed. The violations of `given` (see
+    `given_now`) may remain, but not grow.
     """
     problems = [*_usage(scheduler, given), *_gangs(scheduler, given)]
     if problems:
@@ -37,9 +37,9 @@ def check_invariants(scheduler: Scheduler, given: Given = MappingProxyType({})) 
 
 
 def given_now(scheduler: Scheduler) -> dict[Hashable, int]:
-    """What there is of overcommitted nodes and of gangs in part, before a cycle: nothing of it is the cycle's work."""
+    """The overcommitted nodes and incomplete gangs before a cycle, which it did not cause."""
     groups = scheduler.cache.groups.values()
-    found: dict[Hashable, int] = {group.key: _running(group) for group in groups if _in_part(group)}
+    found: dict[Hashable, int] = {group.key: _running(group) for group in groups if _is_incomplete(group)}
     view = scheduler.cache.table.all_rows()
     for resource in scheduler.cache.table.resources.names:
         used = view.used(resource)
@@ -51,9 +51,9 @@ def given_now(scheduler: Scheduler) -> dict[Hashable, int]:
 
 
 def check_at_rest(scheduler: Scheduler, pods: Iterable[Pod], given: Given) -> Iterator[str]:
-    """Each violation of what `check_invariants` says, and of what holds where every event was delivered.
+    """All violations of the invariants of `check_invariants`, and of those that hold once every event is delivered.
 
-    The scheduler has each pod where the cluster (`pods`) has it; every pod that waits, and was tried, has a reason.
+    The scheduler has each pod on its node in the cluster (`pods`); every pending pod that was tried has a reason.
     """
     yield from _usage(scheduler, given)
     yield from _gangs(scheduler, given)
@@ -67,13 +67,13 @@ def _usage(scheduler: Scheduler, given: Given) -> Iterator[str]:
     elsewhere = {one.spec.extended_resource_name for one in classes.values()} | {
         CLASS_PREFIX + name for name in classes
     }
-    """What nodes need not offer: it is had as devices."""
+    """Resources that DRA devices provide, so nodes need not offer them."""
     on_row: dict[int, list[Task]] = {}
     for task in cache.tasks.values():
         if task.row >= 0:
             on_row.setdefault(task.row, []).append(task)
             if task.node is None or cache.table.row_of.get(task.node) != task.row:
-                yield f"{task!r} counts on row {task.row}, which is not its node's"
+                yield f"{task!r} counts on row {task.row}, expected its node's row"
         if task.phase is Phase.ASSUMED:
             yield f"{task!r} is assumed between cycles"
     view = cache.table.all_rows()
@@ -87,20 +87,21 @@ def _usage(scheduler: Scheduler, given: Given) -> Iterator[str]:
         for resource in cache.table.resources.names:
             used, offered = int(view.used(resource)[row]), int(view.allocatable(resource)[row])
             if used != expected[resource]:
-                yield f"node {name}: {resource}: {used} are counted, its tasks request {expected[resource]}"
+                yield f"node {name}: {resource}: expected {expected[resource]} used by its tasks, got {used}"
             if used > max(offered, given.get((name, resource), 0)) and (offered or resource not in elsewhere):
-                yield f"node {name}: {resource}: {used} are used of {offered}"
+                yield f"node {name}: {resource}: {used} used of {offered}"
         for key, count in counters.items():
             if int(view.counter(key)[row]) != count:
-                yield f"node {name}: counter {key!r} is {int(view.counter(key)[row])}, its tasks make {count}"
+                yield f"node {name}: counter {key!r}: expected {count}, got {int(view.counter(key)[row])}"
         kinds = Counter(map(_kind, tasks))
         counted = {(namespace, labels, ending): n for namespace, labels, ending, n in cache.table.pods.of_row(row)}
         if counted != kinds:
-            yield f"node {name}: pods by label are {counted}, its tasks are {dict(kinds)}"
+            yield f"node {name}: pods by label: expected {dict(kinds)}, got {counted}"
         for index, resource in enumerate(("cpu", "memory")):
             scored = sum((task.cls.nonzero_cpu, task.cls.nonzero_memory)[index] for task in tasks)
             if int(view.nonzero_used(resource)[row]) != scored:
-                yield f"node {name}: {resource} for scores is {int(view.nonzero_used(resource)[row])}, not {scored}"
+                got = int(view.nonzero_used(resource)[row])
+                yield f"node {name}: {resource} for scores: expected {scored}, got {got}"
 
 
 def _kind(task: Task) -> tuple[str, tuple[tuple[str, str], ...], bool]:
@@ -109,17 +110,17 @@ def _kind(task: Task) -> tuple[str, tuple[tuple[str, str], ...], bool]:
 
 
 def _running(group: Group) -> int:
-    return sum(task.node is not None for task in group.tasks.values())  # those too that end for others
+    return sum(task.node is not None for task in group.tasks.values())  # with those that are being preempted
 
 
-def _in_part(group: Group) -> bool:
+def _is_incomplete(group: Group) -> bool:
     running = [task for task in group.tasks.values() if task.node is not None]
     return bool(running) and not group.suffice(running)
 
 
 def _gangs(scheduler: Scheduler, given: Given) -> Iterator[str]:
     for group in scheduler.cache.groups.values():
-        if _in_part(group) and group.key not in given:
+        if _is_incomplete(group) and group.key not in given:
             lacks = as_text(group.short_of(task for task in group.tasks.values() if task.node is not None))
             without = f", without {lacks}" if lacks else ""
             yield f"gang {group.key} runs with {_running(group)} of at least {group.min_count} pods{without}"
@@ -140,7 +141,7 @@ def _reasons(scheduler: Scheduler) -> Iterator[str]:
         outcome = scheduler.outcomes.get(group)
         reason = reason_of(scheduler, task)
         if not reason.strip() or (reason == NOT_TRIED and (outcome is None or task in outcome.tried)):
-            yield f"pod {task.key} waits, and nobody says why"
+            yield f"pod {task.key} is pending without a reason"
 
 
 def _agreement(scheduler: Scheduler, pods: Iterable[Pod]) -> Iterator[str]:
@@ -149,9 +150,10 @@ def _agreement(scheduler: Scheduler, pods: Iterable[Pod]) -> Iterator[str]:
         node = pod.spec.node_name or None
         if task is not None:
             if task.node != node and not scheduler.unknown_binds.is_busy(task.group.key):
-                yield f"pod {pod.key} is on {node or 'no node'}, and the scheduler has it on {task.node or 'none'}"
+                ours = task.node or "no node"
+                yield f"pod {pod.key} is on {node or 'no node'} in the cluster, and on {ours} in the scheduler"
         elif _is_ours(pod, scheduler) and f"Pod {pod.key}" not in scheduler.cache.problems:
-            yield f"pod {pod.key} is there, and the scheduler does not know it"
+            yield f"pod {pod.key} is in the cluster, and not in the scheduler"
 
 
 def _is_ours(pod: Pod, scheduler: Scheduler) -> bool:

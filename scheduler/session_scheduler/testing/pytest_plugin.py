@@ -1,7 +1,7 @@
-"""The pytest plugin: the fixtures `cluster` and `new_cluster`, whose invariants are checked when the test has passed.
+"""The pytest plugin: the fixtures `cluster` and `new_cluster`, which check invariants at the end of a test.
 
-pytest loads it, by the entry-point group `pytest11`, wherever the scheduler is installed; what it needs is imported
-when a test asks for a fixture. `-p no:fluence` switches it off.
+pytest loads it by the entry-point group `pytest11` wherever the scheduler is installed. It imports the scheduler when
+a test uses a fixture. `-p no:fluence` disables it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CLUSTERS = pytest.StashKey[list[Any]]()
 
 @pytest.fixture
 def new_cluster(request: pytest.FixtureRequest) -> Callable[..., FakeCluster]:
-    """`new_cluster(config=…, evaluation=…, checked=…)`: as many clusters as the test needs."""
+    """`new_cluster(config=…, evaluation=…, checked=…)` creates a cluster; call it once for each."""
     from session_scheduler.testing.fake_cluster import FakeCluster
 
     clusters = request.node.stash.setdefault(_CLUSTERS, [])
@@ -40,7 +40,7 @@ def cluster(new_cluster: Callable[..., FakeCluster]) -> FakeCluster:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """The invariants belong to the test: it fails where they do not hold."""
+    """Fail a test that leaves a cluster with violated invariants."""
     result = yield
     for made in item.stash.get(_CLUSTERS, ()):
         if made.checked:

@@ -92,14 +92,19 @@ spec: {schedulerName: fluence, containers: [{name: c, image: i, resources: {requ
 """
 
 
-def test_the_how_to_shows_what_the_command_prints(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    (tmp_path / "c.yaml").write_text(AS_IN_THE_HOW_TO)
-    assert main(["explain", str(tmp_path / "c.yaml"), "--pod", "science/train-0"]) == 0
-    table, _, _ = capsys.readouterr().out.partition("\n\n")
-    assert f"```\n{table}\n```" in HOW_TO.read_text()
+def test_the_how_to_shows_the_summary_of_many_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    node, full = (part for part in AS_IN_THE_HOW_TO.split("---")[0::4])
+    gang = [full.replace("train-0", f"train-{index}").replace('"2"', '"8"') for index in range(20)]
+    small = [node.replace("n1", f"n{index}") for index in range(1, 301)]
+    large = [node.replace("n1", f"n{index}").replace('cpu: "4"', 'cpu: "16"') for index in range(301, 304)]
+    tainted = [
+        node.replace("n1}", f"n{index}}}\nspec: {{taints: [{{key: team, value: x, effect: NoSchedule}}]}}")
+        for index in range(304, 501)
+    ]
+    (tmp_path / "c.yaml").write_text("\n---".join([*small, *large, *tainted, *gang]))
+    assert main(["explain", str(tmp_path / "c.yaml")]) == 0
+    summary, _, _ = capsys.readouterr().out.partition("\ntime: ")
+    assert f"```\n{summary.rstrip()}\n```" in HOW_TO.read_text()
 
 
 @pytest.fixture
@@ -120,8 +125,14 @@ def test_every_pending_pod_is_there_with_every_node_and_no_pod_that_runs(
     answer = explained(capsys, file)
     assert [pod["name"] for pod in answer["pods"]] == ["gated", "grouped", "large", "plain", "quantum", "theirs"]
     for pod in answer["pods"]:
-        assert set(pod) - {"fitsIf", "schedulerName"} == {"namespace", "name", "reason", "nodes"}
+        assert set(pod) - {"fitsIf", "schedulerName"} == {"namespace", "name", "reason", "summary", "nodes"}
         assert list(pod["nodes"]) == ["open", "tainted"]
+
+
+def test_the_summary_counts_the_nodes_of_each_reason(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    summaries = {pod["name"]: pod["summary"] for pod in explained(capsys, file)["pods"]}
+    assert summaries["large"] == "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s)."
+    assert summaries["plain"] == "1/2 nodes are available: 1 node(s) had untolerated taint(s)."
 
 
 def test_a_node_that_fits_has_a_score_and_one_that_does_not_a_plugin_of_kube_schedulers_and_a_reason(
@@ -175,14 +186,14 @@ def test_a_pod_of_another_scheduler_is_judged_as_if_ours_served_it_and_counts_fo
     assert "schedulerName" not in pods["plain"]
     assert explained(capsys, file, "--pod", "default/theirs")["pods"] == [pods["theirs"]]
     assert main(["explain", file]) == 0
-    assert "default/theirs (of the scheduler default-scheduler): nothing" in capsys.readouterr().out
+    assert "default/theirs (schedulerName default-scheduler): no plugin" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("pod", "problem"), [
-    ("default/runs", "it is on node open already: name a pod that waits"),
-    ("plain", "no pod of that namespace and name is waiting: did you mean default/plain?"),
-    ("default/plane", "no pod of that namespace and name is waiting: did you mean default/plain?"),
-    ("", "no pod of that namespace and name is waiting: write NAMESPACE/NAME"),
+    ("default/runs", "already on node open: name a pending pod"),
+    ("plain", "no pending pod with this namespace and name: did you mean default/plain?"),
+    ("default/plane", "no pending pod with this namespace and name: did you mean default/plain?"),
+    ("", "no pending pod with this namespace and name: write NAMESPACE/NAME"),
 ])  # fmt: skip
 def test_a_pod_that_does_not_wait_is_one_line(
     file: str, pod: str, problem: str, capsys: pytest.CaptureFixture[str]

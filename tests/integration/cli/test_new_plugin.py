@@ -68,7 +68,7 @@ def test_its_own_tests_fail_where_the_rule_is_broken(installed: tuple[Path, Path
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(folder)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, text=True, capture_output=True, check=False)
     assert done.returncode == 1, done.stdout
-    assert "test_a_closed_node_takes_no_pod - AssertionError: pod default/p is bound to n1" in done.stdout
+    assert "test_a_closed_node_is_rejected - AssertionError: pod default/p is bound to n1" in done.stdout
 
 
 def test_it_is_listed_with_its_distribution_and_hooks(installed: tuple[Path, Path], tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_it_is_listed_with_its_distribution_and_hooks(installed: tuple[Path, Pat
         "version": "0.1.0",
         "origin": "entry point",
         "hooks": ["events_to_register", "filter", "score", "why"],
-        "summary": "Keeps pods off nodes that a label closes, and prefers those that it prefers.",
+        "summary": "Rejects nodes with the label value closed; prefers nodes with the value preferred.",
         "problem": "",
     }
     for form, read in (("json", json.loads), ("yaml", yaml.safe_load)):

@@ -42,8 +42,8 @@ def _shell(redirection: str, *arguments: str) -> subprocess.CompletedProcess[str
 @pytest.mark.parametrize(
     ("redirection", "problem"),
     [
-        (">&-", "standard output is closed: let it go to a file, a pipe or a terminal"),
-        (">/dev/full", "the output cannot be written: No space left on device: make room, or let it go elsewhere"),
+        (">&-", "standard output is closed: redirect it to a file, a pipe or a terminal"),
+        (">/dev/full", "cannot write the output: No space left on device: free space, or redirect the output"),
     ],
 )
 @pytest.mark.parametrize("unbuffered", ["", "1"])

@@ -203,7 +203,7 @@ async def test_it_is_not_ready_but_healthy_without_a_kubelet(folder: Path) -> No
         (["--capacity", "0"], "--capacity: 0: use a whole number from 1 to 50000"),
         (["--capacity", "50001"], "--capacity: 50001: use a whole number from 1 to 50000"),
         (["--resources", "{folder}/none.yaml"], "{folder}/none.yaml: cannot be read"),
-        (["--host", "no such host"], "--host: no such host:0 cannot be served"),
+        (["--host", "no such host"], "--host: cannot bind no such host:0"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(folder: Path, options: list[str], message: str) -> None:

@@ -41,7 +41,8 @@ def test_a_scope_that_is_wrong_is_told_as_the_tutorial_shows_it(tutorial: Path) 
     plugin = tutorial / "at_most" / "plugin.py"
     plugin.write_text(plugin.read_text().replace("Scope.NODE", "Scope.STATIC"))
     printed = printed_by(tutorial)
-    shown = (DOCS / "tutorial/first-plugin.md").read_text().split("```")[-2].strip().splitlines()
+    section = (DOCS / "tutorial/first-plugin.md").read_text().partition("## A scope that is wrong")[2]
+    shown = section.split("```")[1].strip().splitlines()
     assert len(shown) == 2
     assert "FAILED test_plugin.py::test_the_scopes_are_true" in printed
     for line in shown:

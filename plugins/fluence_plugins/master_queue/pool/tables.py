@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from session_scheduler.model.times import age_text
 from session_scheduler.sdk.commands import TableRows
 
 _POOLS: Final = ("MASTERQUEUE", "FLAVOR", "POOL", "STATE", "HEARD", "RESOURCE", "QUOTA", "USED", "LENT")
 _QUEUES: Final = ("MASTERQUEUE", "QUEUE", "COHORT", "STOP", "PENDING", "ADMITTED")
-_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"))
 
 
 def parts(report: Mapping[str, Any]) -> Sequence[str | TableRows]:
@@ -28,23 +28,15 @@ def parts(report: Mapping[str, Any]) -> Sequence[str | TableRows]:
 
 
 def _pool(master: str, pool: Mapping[str, Any]) -> Iterable[Sequence[object]]:
-    first = (master, pool["flavor"], pool["pool"], pool["state"], age(pool["ageSeconds"]))
+    first = (master, pool["flavor"], pool["pool"], pool["state"], _age(pool["ageSeconds"]))
     if not pool["resources"]:
         yield (*first, None, None, None, None)
     for resource, one in pool["resources"].items():
         yield (*first, resource, one["quota"], one["used"], one["lent"])
 
 
-def age(seconds: int | None) -> str | None:
-    """A length of time with its two largest units; None for None."""
-    if seconds is None:
-        return None
-    for index, (length, unit) in enumerate(_UNITS):
-        if seconds >= length:
-            below, name = _UNITS[index + 1] if index + 1 < len(_UNITS) else (1, "s")
-            rest = seconds % length // below
-            return f"{seconds // length}{unit}{rest}{name}" if rest else f"{seconds // length}{unit}"
-    return f"{seconds}s"
+def _age(seconds: int | None) -> str | None:
+    return None if seconds is None else age_text(seconds)
 
 
 def _wrong(master: Mapping[str, Any]) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""What goes wrong with an expression."""
+"""Errors of CEL expressions."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ __all__ = ["CompileError", "EvaluationError"]
 
 
 class CelError(FluenceError):
-    """The base."""
+    """Base of all CEL errors."""
 
 
 class CompileError(CelError):
-    """The expression is none that could be evaluated."""
+    """The expression does not compile."""
 
 
 def located(text: str, place: int, message: str) -> CompileError:
-    """The error at a place of an expression's text, shown as cel-go shows it."""
+    """A compile error at a position of the expression's text, in cel-go's format."""
     start = text.rfind("\n", 0, place) + 1
     line = text[start:].partition("\n")[0].replace("\t", " ")
     dots = "".join("." if char.isascii() else "\N{FULLWIDTH FULL STOP}" for char in text[start:place])
@@ -25,12 +25,12 @@ def located(text: str, place: int, message: str) -> CompileError:
 
 
 class EvaluationError(CelError):
-    """The evaluation of an expression has no result."""
+    """The evaluation of an expression failed."""
 
 
 class FinalError(EvaluationError):
-    """The evaluation ends at once: no other result absorbs it."""
+    """An error that ends the evaluation at once: `&&` and `||` do not absorb it."""
 
 
 class CostError(FinalError):
-    """The evaluation is too much work."""
+    """The evaluation exceeded its cost limit."""

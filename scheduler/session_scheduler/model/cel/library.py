@@ -1,7 +1,7 @@
-"""Operators and functions: the language's own, and Kubernetes' for texts, lists, regular expressions and quantities.
+"""CEL operators and functions: the standard ones, and Kubernetes' libraries for strings, lists, regex and quantities.
 
-Each takes the work that is left, then its arguments. What Kubernetes has beside them (named formats, texts made by a
-format, authorisation) is left out: naming it is an error.
+The first argument of each is the remaining work. Not supported are Kubernetes' named formats, format strings and
+authorisation: an expression that uses them does not compile.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _WHOLE: Final = re.compile(r"[-+]?\d{1,64}", re.ASCII)
 _DIGITS: Final = re.compile(r"\d{1,64}", re.ASCII)
 _FLOAT: Final = re.compile(r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|inf(?:inity)?)|nan", re.ASCII | re.IGNORECASE)
 _LEAST_PLAIN, _TOO_LONG = -4, 6
-"""The exponents of ten from and below which a double's text has none."""
+"""The text of a double has no exponent if its power of ten is at least the first and below the second."""
 _NONE: Final = OptionalValue()
 _QUANTITY: Final = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
 
@@ -60,7 +60,7 @@ _QUANTITY: Final = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
 
 
 def item(value: Value, key: Value, work: Work, *, optional: bool = False, field: bool = False) -> Value:
-    """A field, an entry or an element. Raises EvaluationError where there is none, unless it is optional."""
+    """A field, an entry or an element. Raises EvaluationError if it does not exist, unless it is optional."""
     work.over(*((key,) if isinstance(key, str) and not field else ()))
     if isinstance(value, OptionalValue):
         return item(value.value, key, work, optional=True, field=field) if value.present else _NONE
@@ -73,7 +73,7 @@ def item(value: Value, key: Value, work: Work, *, optional: bool = False, field:
 
 
 class _MissingError(EvaluationError):
-    """There is no such entry."""
+    """The field, entry or element does not exist."""
 
 
 def _item(value: Value, key: Value, *, field: bool) -> Value:
@@ -108,7 +108,7 @@ def contains(work: Work, needle: Value, value: Value, *, of_maps: bool = False) 
 
 
 def size_of(_: Work, value: Value) -> int:
-    """How many characters, bytes, elements or entries."""
+    """`size`: the number of characters, bytes, elements or entries."""
     if not isinstance(value, str | bytes | list | dict):
         raise no_overload()
     return len(value)
@@ -230,7 +230,7 @@ def _double(work: Work, value: Value) -> float:
 
 
 def _float_text(value: float) -> str:
-    """The shortest text that is the same number, with an exponent where Go writes one."""
+    """The shortest text of the number, with an exponent where Go writes one."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
     sign, digits, exponent = Decimal(repr(value)).as_tuple()
@@ -310,7 +310,7 @@ def _semver(work: Work, text: Value, normalize: Value = False) -> Semver:
 
 
 def _normalized(text: str) -> str:
-    """A version without its v, with the parts that it lacks and without zeros before its numbers."""
+    """The version without a leading v and leading zeros, and with its missing parts as 0."""
     text = text.removeprefix("v")
     end = min((at for at in (text.find("-"), text.find("+")) if at >= 0), default=len(text))
     parts = [part.lstrip("0") or "0" if part.isdigit() else part for part in text[:end].split(".")]
@@ -471,7 +471,7 @@ METHODS: Final[dict[tuple[str, int], Function]] = {
     ("hasValue", 0): lambda _, value: _optional_of(value).present, ("value", 0): _value_of,
     ("orValue", 1): _or_value, ("or", 1): lambda _, value, other: value if _optional_of(value).present else other,
 }  # fmt: skip
-"""By name and number of arguments, without what they are called on."""
+"""By name and number of arguments, without the receiver."""
 TYPES: Final = {name: TypeValue(name) for name in (
     "bool", "int", "uint", "double", "string", "bytes", "list", "map", "null_type", "type", "google.protobuf.Duration",
     "google.protobuf.Timestamp", "net.IP", "net.CIDR",

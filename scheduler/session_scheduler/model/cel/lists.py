@@ -1,4 +1,4 @@
-"""Functions of lists and sets: the language's extensions, and Kubernetes' own.
+"""CEL functions of lists and sets: cel-go's extensions, and Kubernetes' own.
 
 Source: cel-go (ext/lists.go, ext/sets.go), apiserver (pkg/cel/library/lists.go).
 """
@@ -26,12 +26,12 @@ from session_scheduler.model.cel.values import (
 from session_scheduler.model.cel.work import Work
 
 _MOST_VALUES: Final = 48
-"""That an attribute may have."""
+"""The most values of a list attribute."""
 _SORTABLE: Final = (bool, int, float, str, bytes, Duration, Timestamp)
 
 
 def list_of(value: Value) -> list[Value]:
-    """The value, which is a list. Raises EvaluationError."""
+    """The value, if it is a list. Raises EvaluationError."""
     if not isinstance(value, list):
         raise no_overload()
     return value
@@ -94,7 +94,7 @@ def _set_equivalent(work: Work, values: Value, others: Value) -> bool:
 
 
 def _range(work: Work, count: Value) -> list[Value]:
-    work.spend(10 + max(0, _whole(count)))  # before it is made
+    work.spend(10 + max(0, _whole(count)))  # before the list exists: it may be very long
     return list(range(count))
 
 
@@ -141,7 +141,7 @@ def _distinct(work: Work, values: Value) -> list[Value]:
 
 
 def sorted_by(work: Work, values: Value, keys: Value) -> list[Value]:
-    """The elements in the order of their keys. Raises EvaluationError where those have none."""
+    """The elements in the order of their keys. Raises EvaluationError if the keys are not comparable."""
     work.spend(10 + 2 * len(list_of(keys)) ** 2)
     if not all(isinstance(key, _SORTABLE) for key in keys):
         raise EvaluationError("list elements must be comparable")
@@ -173,7 +173,7 @@ def _unwrap(work: Work, values: Value) -> list[Value]:
 
 
 def addable(values: Value) -> list[Value]:
-    """A list of what `sum` adds up. Raises EvaluationError."""
+    """The value, if it is a list that `sum` can add up. Raises EvaluationError."""
     if not all(is_number(one) or isinstance(one, Duration) for one in list_of(values)):
         raise no_overload()
     return list_of(values)
@@ -186,7 +186,7 @@ LIST_FUNCTIONS: Final[dict[tuple[str, int], Callable[..., Value]]] = {
 
 
 def _includes(work: Work, value: Value, wanted: Value) -> bool:
-    """Whether an attribute, which may be a list, is or has a value."""
+    """`includes`: whether an attribute equals the value, or is a list that contains it."""
     if not isinstance(value, list):
         return equal(value, wanted, work)
     for number, one in enumerate(value):

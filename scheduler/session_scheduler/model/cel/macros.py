@@ -1,7 +1,7 @@
-"""Macros: expressions that are evaluated for each element of a list, or for each entry of a map.
+"""CEL macros: expressions that run for each element of a list, or for each entry of a map.
 
-With one variable this is an element, or an entry's key; with two these are an element's index, or an entry's key, and
-the element or the entry's value. Source: the language's definition, cel-go (ext/comprehensions.go, ext/lists.go).
+One variable is the element, or the key of the entry. Two variables are the index and the element, or the key and the
+value. Source: the language's definition, cel-go (ext/comprehensions.go, ext/lists.go).
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from session_scheduler.model.cel.work import Work
 Names = dict[str, Any]
 Step = Callable[[Names, Work], Value]
 Each = Callable[[Names, Work], Iterable[tuple[Value, Names]]]
-"""What the first variable is in turn, and the names with it."""
+"""The values of the first variable, each with the names in scope."""
 
 
 @dataclass(frozen=True, slots=True)
 class Macro:
-    """How many of the first arguments are variables, and what is made of the others."""
+    """How many of the first arguments are variables, and how to build a step from the others."""
 
     variables: int
     make: Callable[[Each, list[Step]], Step]
 
 
 def truth(value: Value) -> bool:
-    """The value, which is a bool. Raises EvaluationError."""
+    """The value, if it is a bool. Raises EvaluationError."""
     if not isinstance(value, bool):
         raise no_overload()
     return value
 
 
 def decided(decides: bool, parts: Iterable[tuple[Step, Names]], work: Work) -> bool:
-    """The first part that is `decides`, else the opposite; what is decided absorbs the errors of the others."""
+    """`decides` if one of the parts has this value, which absorbs errors of other parts; else the opposite."""
     failure: EvaluationError | None = None
     for part, names in parts:
         try:
@@ -53,7 +53,7 @@ def decided(decides: bool, parts: Iterable[tuple[Step, Names]], work: Work) -> b
 
 
 def _quantifier(decides: bool) -> Callable[[Each, list[Step]], Step]:
-    """`exists` (decided by a true) and `all` (by a false)."""
+    """`exists` (a True decides) and `all` (a False decides)."""
 
     def make(each: Each, bodies: list[Step]) -> Step:
         def run(names: Names, work: Work) -> Value:
@@ -88,7 +88,7 @@ def _sort_by(each: Each, bodies: list[Step]) -> Step:
 
 
 def _new_map(entries: Callable[[Value, Value], Iterable[tuple[Value, Value]]]) -> Callable[[Each, list[Step]], Step]:
-    """A map of the entries that come of the first variable and the body's value."""
+    """A macro that builds a map: `entries` returns its entries for the first variable and the body's value."""
 
     def make(each: Each, bodies: list[Step]) -> Step:
         *conditions, body = bodies

@@ -1,6 +1,6 @@
-"""IP addresses and networks.
+"""CEL functions of IP addresses and networks.
 
-Source: Kubernetes' CEL libraries for them (apiserver, pkg/cel/library, ip.go and cidr.go).
+Source: Kubernetes' CEL libraries (apiserver, pkg/cel/library, ip.go and cidr.go).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BROADCAST: Final = ipaddress.IPv4Address("255.255.255.255")
 
 
 def ip(work: Work, text: Value) -> IP:
-    """`ip`: an address; of a network the one that it was written with."""
+    """`ip`: an address; for a network, the address in its text."""
     if isinstance(text, CIDR):
         return IP(text.interface.ip)
     return IP(_address(work, text))
@@ -45,25 +45,25 @@ def _address(work: Work, text: Value) -> ipaddress.IPv4Address | ipaddress.IPv6A
 
 
 def cidr(work: Work, text: Value) -> CIDR:
-    """`cidr`: a network, together with the address that it was written with."""
+    """`cidr`: a network, with the address in its text."""
     if not isinstance(text, str):
         raise no_overload()
     address, slash, bits = text.partition("/")
     if not slash:
-        raise _no_cidr(text, "no '/'")
+        raise _invalid_cidr(text, "no '/'")
     try:
         found = _address(work, address)
     except EvaluationError as error:
-        raise _no_cidr(text, str(error)) from None
+        raise _invalid_cidr(text, str(error)) from None
     if _BITS.fullmatch(bits) is None:
-        raise _no_cidr(text, f'bad bits after slash: "{bits[:_LONGEST]}"')
+        raise _invalid_cidr(text, f'bad bits after slash: "{bits[:_LONGEST]}"')
     if int(bits) > found.max_prefixlen:
-        raise _no_cidr(text, "prefix length out of range")
+        raise _invalid_cidr(text, "prefix length out of range")
     return CIDR(ipaddress.ip_interface((found, int(bits))))
 
 
-def _no_cidr(text: str, why: str) -> EvaluationError:
-    twice = "network address parse error during conversion from string: " * 2  # as kube-scheduler says it
+def _invalid_cidr(text: str, why: str) -> EvaluationError:
+    twice = "network address parse error during conversion from string: " * 2  # as in kube-scheduler's message
     return EvaluationError(f'{twice}netip.ParsePrefix("{text[:_LONGEST]}"): {why}')
 
 
@@ -118,4 +118,4 @@ NETWORK_METHODS: Final[dict[tuple[str, int], Callable[..., Value]]] = {
         CIDR, lambda value: CIDR(ipaddress.ip_interface(value.interface.network.with_prefixlen))),
     ("containsIP", 1): _contains_ip, ("containsCIDR", 1): _contains_cidr,
 }  # fmt: skip
-"""By name and number of arguments, without what they are called on."""
+"""By name and number of arguments, without the receiver."""

@@ -1,9 +1,9 @@
-"""An expression's text as a tree. The grammar is the language definition's, with `?.` and `[?…]` for optional parts.
+"""CEL parser: an expression's text to a tree. The grammar is the language's, with `?.` and `[?…]` for optional parts.
 
-Nodes are tuples that begin with what they are:
+Nodes are tuples whose first entry is their kind:
 ("const", value), ("ident", name), ("select", of, field, optional), ("index", of, index, optional),
 ("call", function, target or None, arguments), ("list", elements), ("map", pairs), ("and" | "or", left, right),
-("not", of), ("if", condition, then, else); an element or pair that is optional is wrapped as ("optional", …).
+("not", of), ("if", condition, then, else). An optional element, or value of a pair, is wrapped as ("optional", …).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from session_scheduler.model.cel.values import UInt
 
 Tree = tuple[Any, ...]
 Places = dict[int, int]
-"""Where in the text names, selections and calls are, by the id() of their trees: for as long as these live."""
+"""Positions of names, selections and calls in the text, by the id() of their trees; valid while the trees live."""
 LONGEST: Final = 10 * 1024
-"""Bytes that an expression may have, as in the API."""
+"""The most bytes of an expression, as in the API."""
 _LONGEST_NUMBER: Final = 64
 _DEEPEST: Final = 100
-"""How deep expressions may be nested: deep trees would exhaust the stack."""
+"""The deepest nesting of an expression: deeper trees could exhaust the stack."""
 
 _TOKEN: Final = re.compile(
     r"""(?P<space>[ \t\r\n\f]+|//[^\n]*)
@@ -47,7 +47,7 @@ _ESCAPE: Final = re.compile(
 
 
 def parse(text: str) -> tuple[Tree, Places]:
-    """The tree of an expression, and where its names are. Raises CompileError."""
+    """The tree of an expression, and the positions in its text. Raises CompileError."""
     size = len(text.encode())
     if size > LONGEST:
         raise CompileError(f"the expression has {size} bytes, more than {LONGEST}")
@@ -84,7 +84,7 @@ class _Parser:
         return text
 
     def _placed(self, tree: Tree, token: int) -> Tree:
-        """The tree, which is at the place of a token."""
+        """The tree, after recording that it is at the position of a token."""
         self.places[id(tree)] = self._tokens[token][2]
         return tree
 
@@ -103,7 +103,7 @@ class _Parser:
         what = "<EOF>" if kind == "end" else f"'{text}'"
         return CompileError(f"compilation failed: ERROR: <input>:1:{place + 1}: Syntax error: unexpected {what}")
 
-    # ------------------------------------------------------------------ the grammar, from the loosest on
+    # ------------------------------------------------------------------ the grammar, by ascending precedence
 
     def _expression(self) -> Tree:
         self._depth += 1
@@ -118,7 +118,7 @@ class _Parser:
         return condition
 
     def _chain(self, sign: str, name: str, part: Any) -> Tree:
-        """Parts joined by one sign, as a balanced tree: so that long chains are not deep."""
+        """Parts joined by one operator, as a balanced tree, so that long chains are not deep."""
         parts = [part()]
         while self._accept(sign):
             parts.append(part())
@@ -212,7 +212,7 @@ class _Parser:
         return self._placed(("ident", name), start)
 
     def _list(self, end: str, *, optional: bool = False) -> tuple[Tree, ...]:
-        """Elements up to the end; `optional`: the first one is."""
+        """The elements up to `end`; with `optional` the first one is optional."""
         found: list[Tree] = [("optional", self._expression())] if optional else []
         while self._accept(end) is None:
             if found:

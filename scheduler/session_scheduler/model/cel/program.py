@@ -1,4 +1,4 @@
-"""A tree made into functions that are called for each device. Errors are values' own: `false && error` is false."""
+"""CEL compiler: a tree to a function that runs for each device. `false && error` is false, as in the language."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _NO_BOOL = {"string": "unsupported native conversion from string to 'bool'",
 
 
 class Program:
-    """A compiled expression that is true or false of a device."""
+    """A compiled expression with a boolean result, such as a selector of devices."""
 
     def __init__(self, text: str, variables: Iterable[str], fields: Collection[str]) -> None:
-        """`fields` are those that the variables have. Raises CompileError."""
+        """`fields`: the fields of the variable `device`. Raises CompileError."""
         self.text = text
         try:
             tree, places = parse(text)
@@ -36,7 +36,7 @@ class Program:
             raise CompileError("compilation failed: the expression is nested too deeply") from None
 
     def evaluate(self, names: Names, limit: int = LIMIT) -> tuple[bool | EvaluationError, int]:
-        """Whether it holds, or why that cannot be said; and what it cost."""
+        """The result, or an error; and the cost."""
         work = Work(limit)
         try:
             answer = self._run(names, work)
@@ -58,7 +58,7 @@ class _Compiler:
         self._fields = fields
 
     def step(self, tree: Tree, known: frozenset[str]) -> Step:
-        """The function for a tree; `known` are the names that it may use."""
+        """The function for a tree; `known` are the variables in scope."""
         makers: dict[str, Callable[[Tree, frozenset[str]], Step]] = {
             "const": self._const, "ident": self._ident, "select": self._select, "index": self._index,
             "call": self._call, "list": self._list, "map": self._map, "and": self._logic, "or": self._logic,
@@ -282,13 +282,13 @@ class _Compiler:
 
 
 def _implementation(value: Value) -> str:
-    """The value's type as messages of cel-go name it."""
+    """The value's type, as cel-go's messages name it."""
     name = type_name(value)
     return f"cel.{name.rpartition('.')[2]}" if "." in name else f"types.{name.removesuffix('_type').capitalize()}"
 
 
 def _dotted(tree: Tree, known: frozenset[str]) -> str:
-    """The name that selections from an unknown name make; empty for other trees."""
+    """The dotted name of a chain of selections from an unknown name; empty for other trees."""
     if tree[0] == "ident":
         return "" if tree[1] in known else str(tree[1])
     of = _dotted(tree[1], known) if tree[0] == "select" and not tree[3] else ""
@@ -296,13 +296,13 @@ def _dotted(tree: Tree, known: frozenset[str]) -> str:
 
 
 def _is_set(tree: Tree) -> bool:
-    """Whether it is a list of constants that cel-go makes a set of."""
+    """Whether the tree is a list of constants that cel-go compiles to a set."""
     return tree[0] == "list" and bool(tree[1]) and all(
         one[0] == "const" and one[1] is not None and not isinstance(one[1], bytes) for one in tree[1])  # fmt: skip
 
 
 def _in_set(work: Work, needle: Value, values: Value) -> bool:
-    """`in` of such a list: versions and bytes have no hash, which ends kube-scheduler's evaluation."""
+    """`in` for such a list: versions and bytes have no hash, so kube-scheduler's evaluation fails."""
     if isinstance(needle, Semver | bytes):
         kind = "cel.Semver" if isinstance(needle, Semver) else "types.Bytes"
         raise FinalError(f"internal error: runtime error: hash of unhashable type {kind}")
@@ -310,7 +310,7 @@ def _in_set(work: Work, needle: Value, values: Value) -> bool:
 
 
 def _naming_types(name: str, function: Function) -> Function:
-    """The function, whose errors name the types that it does not take."""
+    """The function, with the argument types added to its overload errors."""
 
     def run(work: Work, *arguments: Value) -> Value:
         try:

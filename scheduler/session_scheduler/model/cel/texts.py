@@ -1,4 +1,4 @@
-"""Methods of texts: the language's own and those of its extension for strings."""
+"""CEL methods of strings: the standard ones, and those of cel-go's strings extension."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WHITE: Final = (
 
 
 def _of_texts(function: Callable[..., Value]) -> Callable[..., Value]:
-    """A method whose arguments are all texts; its work grows with them."""
+    """A method whose arguments are all strings; its cost grows with their length."""
 
     def method(work: Work, *texts: Value) -> Value:
         if not all(isinstance(text, str) for text in texts):
@@ -27,7 +27,7 @@ def _of_texts(function: Callable[..., Value]) -> Callable[..., Value]:
 
 
 def _text_and_numbers(function: Callable[..., Value], texts: int = 1) -> Callable[..., Value]:
-    """A method whose first arguments are texts, the others whole numbers."""
+    """A method whose first `texts` arguments are strings, and the others integers."""
 
     def method(work: Work, *given: Value) -> Value:
         if not all(isinstance(text, str) for text in given[:texts]):
@@ -83,7 +83,7 @@ def _split(text: str, by: str, limit: int = -1) -> list[Any]:
 def _join(work: Work, texts: Value, by: Value = "") -> str:
     if not isinstance(texts, list) or not isinstance(by, str) or not all(isinstance(text, str) for text in texts):
         raise no_overload()
-    work.spend(1 + (sum(map(len, texts)) + len(by) * len(texts)) // 10)  # before it is done, as below
+    work.spend(1 + (sum(map(len, texts)) + len(by) * len(texts)) // 10)  # before the text exists: it may be very long
     return by.join(texts)
 
 
@@ -93,7 +93,7 @@ def _replace(work: Work, text: Value, old: Value, new: Value, limit: Value = -1)
     if not isinstance(limit, int) or isinstance(limit, bool | UInt):
         raise no_overload()
     places = text.count(old) if limit < 0 else min(limit, text.count(old))
-    work.spend(1 + (len(text) + places * len(new)) // 10)  # before it is done: what is made may be very long
+    work.spend(1 + (len(text) + places * len(new)) // 10)  # before the text exists: it may be very long
     return str(text.replace(old, new, max(-1, limit)))
 
 

@@ -1,4 +1,4 @@
-"""Durations and points in time: made from texts, calculated with, and taken apart.
+"""CEL functions of durations and timestamps: conversions, arithmetic and getters.
 
 Source: cel-go (common/types, timestamp.go and duration.go).
 """
@@ -25,14 +25,14 @@ _TIMESTAMP: Final = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:[.,](\d+))
 _LONGEST: Final = 256
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
-"""Seconds since 1970 of the years 1 to 9999."""
+"""The first second of year 1, and the last one of year 9999, since 1970."""
 
 
-# ------------------------------------------------------------------ made from other values
+# ------------------------------------------------------------------ conversions
 
 
 def duration(work: Work, value: Value) -> Duration:
-    """`duration`: of a text as 1h30m, or of nanoseconds."""
+    """`duration`: from a text such as 1h30m, or from nanoseconds."""
     if isinstance(value, Duration):
         return value
     if isinstance(value, int) and not isinstance(value, bool | UInt):
@@ -48,12 +48,12 @@ def duration(work: Work, value: Value) -> Duration:
 
 
 def of_nanoseconds(amount: int) -> Duration:
-    """A duration. Raises EvaluationError where it does not fit 64 bits."""
+    """A duration. Raises EvaluationError if it does not fit 64 bits."""
     return Duration(checked(amount, 0))
 
 
 def timestamp(work: Work, value: Value) -> Timestamp:
-    """`timestamp`: of a text by RFC 3339, or of seconds since 1970."""
+    """`timestamp`: from a text in RFC 3339, or from seconds since 1970."""
     if isinstance(value, Timestamp):
         return value
     if isinstance(value, int) and not isinstance(value, bool | UInt):
@@ -63,19 +63,19 @@ def timestamp(work: Work, value: Value) -> Timestamp:
     work.over(value)
     match = _TIMESTAMP.fullmatch(value) if len(value) <= _LONGEST else None
     if match is None:
-        raise _no_timestamp()
+        raise _invalid_timestamp()
     day, clock, fraction, sign, hours, minutes = match.groups()
     offset = (int(hours) * 60 + int(minutes)) * (-60 if sign == "-" else 60) if sign else 0
     if sign and (int(hours) > 24 or int(minutes) > 59):
-        raise _no_timestamp()
+        raise _invalid_timestamp()
     try:
         whole = (datetime.fromisoformat(f"{day}T{clock}+00:00") - _EPOCH) // timedelta(seconds=1)
     except ValueError:
-        raise _no_timestamp() from None
+        raise _invalid_timestamp() from None
     return _point((whole - offset) * _SECOND + int((fraction or "0")[:9].ljust(9, "0")), offset)
 
 
-def _no_timestamp() -> EvaluationError:
+def _invalid_timestamp() -> EvaluationError:
     return EvaluationError("type conversion error from 'string' to 'google.protobuf.Timestamp'")
 
 
@@ -85,11 +85,11 @@ def _point(nanoseconds: int, offset: int) -> Timestamp:
     return Timestamp(nanoseconds, offset)
 
 
-# ------------------------------------------------------------------ arithmetic, and as texts
+# ------------------------------------------------------------------ arithmetic and text
 
 
 def add(left: Value, right: Value) -> Value | None:
-    """The sum; None where there is no time in it."""
+    """The sum; None unless it is of durations, or of a timestamp and a duration."""
     match left, right:
         case Duration(), Duration():
             return of_nanoseconds(left.nanoseconds + right.nanoseconds)
@@ -101,7 +101,7 @@ def add(left: Value, right: Value) -> Value | None:
 
 
 def subtract(left: Value, right: Value) -> Value | None:
-    """The difference; None where there is no time in it."""
+    """The difference; None unless it is of durations, of timestamps, or of a timestamp and a duration."""
     match left, right:
         case (Duration(), Duration()) | (Timestamp(), Timestamp()):
             return of_nanoseconds(left.nanoseconds - right.nanoseconds)
@@ -111,7 +111,7 @@ def subtract(left: Value, right: Value) -> Value | None:
 
 
 def text_of(value: Duration | Timestamp) -> str:
-    """`string`: of durations their seconds."""
+    """`string`: a duration in seconds, a timestamp in RFC 3339."""
     if isinstance(value, Duration):
         digits = f"{Decimal(repr(value.nanoseconds / _SECOND)):f}"
         return (digits.rstrip("0").rstrip(".") if "." in digits else digits) + "s"
@@ -126,11 +126,11 @@ def text_of(value: Duration | Timestamp) -> str:
     return f"{local:%Y-%m-%dT%H:%M:%S}".zfill(19) + fraction + zone
 
 
-# ------------------------------------------------------------------ taken apart
+# ------------------------------------------------------------------ getters
 
 
 def _getter(of_time: Callable[[datetime], int] | None, of_duration: int | None = None) -> Callable[..., Value]:
-    """A method of timestamps, in UTC or in the zone that is named, and of durations: how often a unit is in one."""
+    """A method of timestamps, in UTC or the named zone, and of durations: how many units of `of_duration` they have."""
 
     def method(work: Work, value: Value, zone: Value = "UTC") -> int:
         work.spend(1)

@@ -1,6 +1,6 @@
-"""URLs, taken apart as Go's net/url does it.
+"""CEL functions of URLs, which parse them like Go's net/url.
 
-Source: Kubernetes' CEL library for them (apiserver, pkg/cel/library/urls.go).
+Source: Kubernetes' CEL library (apiserver, pkg/cel/library/urls.go).
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def url(work: Work, text: Value) -> URL:
 
 
 def _fault(text: str, *, relative: bool = False) -> str:
-    """Why a text is no URL that a request could be sent to; empty where it is.
+    """Why a text is not a valid URL of a request, in the words of net/url; empty if it is valid.
 
-    `relative`: what follows two slashes at the start is a host, and no part of a path.
+    `relative`: a text that begins with two slashes begins with a host, not with a path.
     """
     if _CONTROL.search(text):
         return "net/url: invalid control character in URL"
@@ -104,7 +104,7 @@ def _parsed(text: str) -> URL:
     return URL(text, scheme[1].lower() if scheme else "", host, path, query)
 
 
-# ------------------------------------------------------------------ its parts
+# ------------------------------------------------------------------ parts of a URL
 
 
 def _part(read: Callable[[URL], Value]) -> Callable[..., Value]:
@@ -118,7 +118,7 @@ def _part(read: Callable[[URL], Value]) -> Callable[..., Value]:
 
 
 def _host_and_port(value: URL) -> tuple[str, str]:
-    """The name, of an IPv6 address without its brackets, and the port, empty where there is none."""
+    """(host, port): an IPv6 address is without its brackets; the port is empty if there is none."""
     host, port = value.host, ""
     colon = host.rfind(":")
     if colon >= 0 and _PORT.fullmatch(host[colon:]):

@@ -1,6 +1,6 @@
-"""The values of expressions that Python has no equal for, and what makes two values equal or one less.
+"""CEL values: types that Python lacks, and the equality and order of all values.
 
-Others are Python's own: int (64 bits), float, bool, str, bytes, None, list, dict.
+The other types are Python's own: int (64 bits), float, bool, str, bytes, None, list, dict.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class QuantityValue:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Duration:
-    """How long something takes."""
+    """A length of time."""
 
     nanoseconds: int
 
@@ -49,7 +49,7 @@ class Timestamp:
     nanoseconds: int
     """Since 1970, in UTC."""
     offset: int = field(default=0, compare=False)
-    """Of the zone in which it was written, in seconds east of UTC."""
+    """The offset of its time zone, in seconds east of UTC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +61,14 @@ class IP:
 
 @dataclass(frozen=True, slots=True)
 class CIDR:
-    """A network, together with the address that it was written with."""
+    """A network, with the address in its text."""
 
     interface: ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
 
 @dataclass(frozen=True, slots=True)
 class URL:
-    """A URL: its text without the fragment, and its parts as they were written."""
+    """A URL: its text without the fragment, and its undecoded parts."""
 
     text: str
     scheme: str
@@ -79,7 +79,7 @@ class URL:
 
 @dataclass(frozen=True, slots=True)
 class OptionalValue:
-    """A value, or none."""
+    """A value that may be absent."""
 
     value: Value = None
     present: bool = False
@@ -87,14 +87,14 @@ class OptionalValue:
 
 @dataclass(frozen=True, slots=True)
 class TypeValue:
-    """The type of a value, by its name."""
+    """The type of a value."""
 
     name: str
 
 
 @total_ordering
 class Semver:
-    """A semantic version (2.0.0); what follows a plus is no part of the order."""
+    """A semantic version (2.0.0); comparisons ignore its build metadata (after a plus)."""
 
     __slots__ = ("_order", "numbers")
 
@@ -155,7 +155,7 @@ def _check_identifier(name: str, inside: str, text: str) -> None:
 
 
 class Record(dict[str, Any]):
-    """A map that has an empty map under every key that it lacks: the attributes and capacities by domain."""
+    """A map that returns an empty map for missing keys: the attributes and capacities by domain."""
 
     def __missing__(self, key: str) -> dict[str, Any]:
         return {}
@@ -173,16 +173,16 @@ def is_number(value: Value) -> bool:
 
 
 def equal(left: Value, right: Value, work: Work) -> bool:
-    """Whether two values are equal, and that can be said: `equality`."""
+    """Whether `equality` is True."""
     return equality(left, right, work) is True
 
 
 def equality(left: Value, right: Value, work: Work) -> bool | None:
-    """Whether two values are equal: numbers of any type by their amount, values of different types never.
+    """Whether two values are equal: numbers of all types by value, other values of different types never.
 
-    None where the left one is of a type that is compared with its own only: that is an error of `==`, while `!=` holds,
-    and lists and maps with such parts are equal, as in Kubernetes. Parts are counted as often as they are looked at:
-    a short expression makes lists with billions of equal ones.
+    None if the left value is only comparable with its own type: then `==` is an error and `!=` is true, and lists and
+    maps count such parts as equal, as in Kubernetes. Each visit of a part costs work: a short expression can create
+    lists with billions of parts.
     """
     work.spend(1)
     if left is None or right is None:
@@ -206,7 +206,7 @@ def equality(left: Value, right: Value, work: Work) -> bool | None:
 
 
 def less(left: Value, right: Value, work: Work) -> bool:
-    """Whether one comes before the other. Raises EvaluationError where they have no order."""
+    """Whether the left value is less than the right one. Raises EvaluationError if they are not comparable."""
     comparable = (is_number(left) and is_number(right)) or (
         type(left) is type(right) and isinstance(left, str | bytes | bool | Duration | Timestamp)
     )
@@ -218,7 +218,7 @@ def less(left: Value, right: Value, work: Work) -> bool:
 
 
 def map_key(value: Value) -> Value:
-    """A value as a key of a map: for Python true is 1. Raises EvaluationError for what is none."""
+    """The key for a value in a Python map, where True would equal 1. Raises EvaluationError if it cannot be a key."""
     if isinstance(value, bool):
         return ("bool", value)
     if isinstance(value, str) or is_number(value):
@@ -227,12 +227,12 @@ def map_key(value: Value) -> Value:
 
 
 def from_key(key: Value) -> Value:
-    """The value that a key of a map stands for."""
+    """The value of a key that `map_key` returned."""
     return key[1] if isinstance(key, tuple) else key
 
 
 def checked(number: int, like: Value) -> int:
-    """A sum or product in the type of one of its parts. Raises EvaluationError where it does not fit 64 bits."""
+    """The number in the type of `like`. Raises EvaluationError if it does not fit 64 bits."""
     if isinstance(like, UInt):
         if not 0 <= number < 2**64:
             raise EvaluationError("unsigned integer overflow")
@@ -243,12 +243,12 @@ def checked(number: int, like: Value) -> int:
 
 
 def no_overload() -> EvaluationError:
-    """The error for values of types that an operator or function does not take."""
+    """The error for argument types that an operator or function does not support."""
     return EvaluationError("no such overload")
 
 
 def method_of(kind: type[_Kind], read: Callable[[_Kind], Value]) -> Callable[[Work, Value], Value]:
-    """A method without arguments, of values of one type."""
+    """A method without arguments, for values of one type."""
 
     def method(_: Work, value: Value) -> Value:
         if not isinstance(value, kind):
@@ -259,7 +259,7 @@ def method_of(kind: type[_Kind], read: Callable[[_Kind], Value]) -> Callable[[Wo
 
 
 def accepts(make: Callable[..., Value]) -> Callable[..., bool]:
-    """The function that says whether a value can be made of a text: `isIP`, `isQuantity`."""
+    """The function that checks whether a text is valid for `make`: `isIP`, `isQuantity`."""
 
     def function(work: Work, text: Value, *options: Value) -> bool:
         if not isinstance(text, str):

@@ -1,4 +1,4 @@
-"""The work that an evaluation may do, in Kubernetes' units of cost: roughly one for each step."""
+"""Cost limit of a CEL evaluation, in Kubernetes' cost units: about one for each step."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 from session_scheduler.model.cel.errors import CostError
 
 LIMIT: Final = 1_000_000
-"""What one selector may cost for one device, as in the API."""
+"""The cost limit of one selector for one device, as in the API."""
 
 
 class Work:
-    """Counts down. What is left is the same in every run: no clock is read."""
+    """The remaining cost of an evaluation. It does not use a clock, so each run has the same cost."""
 
     __slots__ = ("left",)
 
@@ -19,11 +19,11 @@ class Work:
         self.left = limit
 
     def spend(self, cost: int) -> None:
-        """Raises CostError when nothing is left."""
+        """Raises CostError if the cost exceeds what is left."""
         self.left -= cost
         if self.left < 0:
             raise CostError("operation cancelled: actual cost limit exceeded")
 
     def over(self, *texts: str | bytes) -> None:
-        """Spend what going through the texts costs."""
+        """Spend the cost of reading the texts."""
         self.spend(1 + sum(map(len, texts)) // 10)

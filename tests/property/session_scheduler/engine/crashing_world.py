@@ -24,7 +24,7 @@ from session_scheduler.framework.observer import Observer
 from session_scheduler.model.gang_plan import ATTEMPT_ANNOTATION, plan_here
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import Node, Pod, PodGroup
-from session_scheduler.model.sub_groups import SUB_GROUP_LABEL, minima_said
+from session_scheduler.model.sub_groups import SUB_GROUP_LABEL, minima_of_group
 from session_scheduler.registry.validation import hook_calls
 from session_scheduler.testing import node, pod, pod_group
 
@@ -103,7 +103,7 @@ class Watched(MemoryCluster):
 def enough(group, bound):
     """Whether these pods of a gang are as many as it needs, of each sub-group, too."""
     there = Counter(one.metadata.labels.get(SUB_GROUP_LABEL, "") for one in bound)
-    return len(bound) >= group.min_count and all(there[name] >= least for name, least in minima_said(group).items())
+    return len(bound) >= group.min_count and all(there[name] >= least for name, least in minima_of_group(group).items())
 
 
 def held_by(one):

@@ -76,7 +76,7 @@ def test_what_is_shown_of_it_has_no_secret(tmp_path: Path) -> None:
         ("a: [", "f.yaml:"),
         (HEAD.replace("v1alpha1", "v2"), "f.yaml: apiVersion: "),
         (HEAD.replace("MasterQueue", "Scheduler"), "f.yaml: kind: "),
-        (HEAD + "statusseconds: 5", "f.yaml: statusseconds: is no field: did you mean statusSeconds?"),
+        (HEAD + "statusseconds: 5", "f.yaml: statusseconds: unknown field: did you mean statusSeconds?"),
         (HEAD + "statusSeconds: 0", "f.yaml: statusSeconds: "),
         (HEAD + "statusSeconds: soon", "f.yaml: statusSeconds: "),
         (HEAD + "connectors: [1]", "f.yaml: connectors: "),

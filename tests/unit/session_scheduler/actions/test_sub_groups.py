@@ -39,15 +39,15 @@ def test_an_annotation_names_sub_groups_with_their_minima_in_order() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "'' is no sub-group with its minimum: write name=minimum"),
-        ("leader", "'leader' is no sub-group"),
-        ("leader=1,", "'' is no sub-group"),
-        ("leader=-1", "'leader=-1' is no sub-group"),
-        ("leader=1.5", "'leader=1.5' is no sub-group"),
-        ("leader=1=2", "'leader=1=2' is no sub-group"),
-        ("leader=\u0663", "is no sub-group"),
+        ("", "has the invalid entry '': write name=minimum"),
+        ("leader", "has the invalid entry 'leader'"),
+        ("leader=1,", "has the invalid entry ''"),
+        ("leader=-1", "has the invalid entry 'leader=-1'"),
+        ("leader=1.5", "has the invalid entry 'leader=1.5'"),
+        ("leader=1=2", "has the invalid entry 'leader=1=2'"),
+        ("leader=\u0663", "has the invalid entry"),
         ("Leader=1", "lower-case letters"),
-        ("-=1", "'-=1' is no sub-group"),
+        ("-=1", "has the invalid entry '-=1'"),
         ("a" * 64 + "=1", "up to 63"),
         ("leader=1234567", "a minimum up to 6 digits"),
         ("leader=1,leader=2", "names the sub-group 'leader' twice: write it once"),
@@ -67,7 +67,7 @@ def test_as_many_sub_groups_as_there_may_be_are_read() -> None:
 
 def test_a_group_with_a_wrong_annotation_is_refused_by_its_name_the_field_and_what_to_write() -> None:
     cluster = crew(FakeCluster(), "worker=three", worker=1).nodes(1).schedule()
-    begin = f"PodGroup default/crew: metadata.annotations[{SUB_GROUPS_ANNOTATION}] 'worker=three' is no sub-group"
+    begin = f"PodGroup default/crew: metadata.annotations[{SUB_GROUPS_ANNOTATION}] has the invalid entry 'worker=three'"
     cluster.assert_pending("worker-0", begin).assert_pending("worker-0", "write name=minimum")
     cluster.assert_pending("worker-0", "; or remove the annotation")
     cluster.group("crew", 1, sub_groups="worker=1").schedule()
@@ -291,8 +291,8 @@ def test_explain_says_of_the_best_part_which_sub_group_is_short(capsys: pytest.C
     assert set(told["placement"]) == {"leader-0", "worker-0", "worker-1"}
     print_tables(explain_pending(cluster.scheduler))
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert "sub-group worker: 2 could be placed now, 0 of at least 3 run; 1 too few" in lines
-    assert "sub-group leader: 1 could be placed now, 0 of at least 1 run" in lines
+    assert "sub-group worker: 2 can be placed now, 0 of at least 3 are running; 1 missing" in lines
+    assert "sub-group leader: 1 can be placed now, 0 of at least 1 are running" in lines
 
 
 def test_of_a_gang_without_sub_groups_explain_says_nothing_of_them() -> None:

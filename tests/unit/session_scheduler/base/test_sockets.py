@@ -48,5 +48,5 @@ def test_one_that_is_in_use_is_named_with_the_field_and_a_remedy(taken: int) -> 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "a..b", "no such host"])
 def test_one_that_is_not_of_this_machine_is_named(host: str) -> None:
-    with pytest.raises(InputError, match=rf"^--host: {host}:80 cannot be served \([^\n]+\): give an address of this"):
+    with pytest.raises(InputError, match=rf"^--host: cannot bind {host}:80 \([^\n]+\): give an address of this"):
         bound(host, 80)

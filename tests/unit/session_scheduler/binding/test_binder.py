@@ -111,7 +111,7 @@ def test_no_plugin_is_asked_about_a_pod_that_went_while_others_were_waited_for()
     cluster.start(First(), Second())
     (bound,) = cluster.run()
     assert "g-0" not in asked
-    assert "given up, for the pod is being deleted" in next(iter(bound.failed.values()))
+    assert "cancelled: the pod is being deleted" in next(iter(bound.failed.values()))
     cluster.assert_pending("g-1")
 
 
@@ -153,7 +153,7 @@ def test_an_annotation_that_is_no_text_fails_the_group():
     plugin = Holding(prebind=lambda binding: binding.annotations.update(rank=3))
     cluster = cluster_with(plugin, gang("g", 2))
     (bound,) = cluster.run()
-    assert all("annotations are texts" in reason for reason in bound.failed.values())
+    assert all("expected text as annotation 'rank', got 3" in reason for reason in bound.failed.values())
 
 
 def test_only_the_member_whose_bind_failed_is_placed_again():

@@ -192,7 +192,7 @@ def in_doubt(bind="lands", **options):
     world.unreadable()
     (bound,) = world.cycle()
     assert (bound.bound, bound.failed) == ([], {})
-    assert list(bound.unknown.values()) == ["it is not known yet whether this was done: binding to n1 failed: timeout"]
+    assert list(bound.unknown.values()) == ["bind with unknown outcome: binding to n1 failed: timeout"]
     assert world.task().phase is Phase.ASSUMED
     assert world.shares.held == {"p": "n1"}
     return world

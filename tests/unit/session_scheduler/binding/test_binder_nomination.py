@@ -159,7 +159,7 @@ def test_a_write_that_fails_stops_no_bind(
     cluster.run()
     cluster.assert_bound("p")
     assert writes.done[-1] == ("p", "bind")
-    assert "the node that a pod is to be bound to is not written" in capfd.readouterr().out
+    assert "setting nominatedNodeName failed" in capfd.readouterr().out
     assert known(cluster) == {}
 
 

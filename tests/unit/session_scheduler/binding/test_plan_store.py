@@ -172,7 +172,7 @@ async def test_a_group_that_was_created_again_gets_no_plan_of_the_one_before(net
     group = await net.group()
     await net.delete(group)
     net.put(pod_group("g", 2))
-    with pytest.raises(NotFound, match="created again"):
+    with pytest.raises(NotFound, match="was recreated"):
         await PlanStore(net).swap(group, a_plan())
     assert attempt_of(await net.group()) == ""
 
@@ -265,9 +265,9 @@ DEEP = '{"u1":{"name":"p","node":"n","plugins":{"a":' + "[" * 100_000 + "]" * 10
 async def test_what_is_no_plan_is_told_to_be_none_and_is_replaced(net: Net, text):
     group = forged(net, text)
     assert (attempt_of(group), is_active(group, "a-1")) == ("", False)
-    with pytest.raises(PlanError, match="is no plan"):
+    with pytest.raises(PlanError, match="is not a valid plan"):
         plan_here(group)
-    with pytest.raises(PlanError, match="is no plan"):
+    with pytest.raises(PlanError, match="is not a valid plan"):
         await PlanStore(net).read(group)
     assert plan_here(await PlanStore(net).swap(group, a_plan())) == a_plan()
 

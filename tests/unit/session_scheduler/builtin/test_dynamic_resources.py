@@ -365,7 +365,7 @@ def test_a_pod_is_bound_only_once_its_devices_are_usable() -> None:
     scheduler = cluster.start()
     plugin_of(scheduler)._writer._timeout = 0.1
     told: list[tuple[str, str, str]] = []
-    scheduler.binder._tell = lambda pod, reason, note: told.append((pod.key, reason, note))
+    scheduler.binder._record_event = lambda pod, reason, note: told.append((pod.key, reason, note))
     cluster.run()
     cluster.assert_pending("p", 'running PreBind plugin "DynamicResources": device binding timeout: claim=c')
     assert devices_of(cluster, "c") == ["a"]

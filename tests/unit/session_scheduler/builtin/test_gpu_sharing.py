@@ -181,18 +181,21 @@ def test_both_kinds_in_one_cycle_do_not_meet_on_a_node() -> None:
 
 
 @pytest.mark.parametrize(("annotations", "why"), [
-    ({GPU_FRACTION: "1"}, f"annotation {GPU_FRACTION}: '1' is no fraction of a GPU: write more than 0 and less than 1"),
-    ({GPU_FRACTION: "0.0"}, "'0.0' is no fraction"),
-    ({GPU_FRACTION: "0.1234"}, "'0.1234' is no fraction"),
-    ({GPU_FRACTION: ""}, "'' is no fraction"),
-    ({GPU_FRACTION: "half" * 20}, "'halfhalfhalfhalfhalfhalfhalfhalf…' is no fraction"),
-    ({GPU_MEMORY: "0"}, f"annotation {GPU_MEMORY}: '0' is no memory of a GPU: write MiB, as 4096, or a quantity"),
-    ({GPU_MEMORY: "-4Gi"}, "'-4Gi' is no memory"),
-    ({GPU_MEMORY: "9999999999"}, "is no memory"),
-    ({GPU_FRACTION: "0.5", GPU_MEMORY: "1Gi"}, "only one of them can hold: remove the other"),
-    ({GPU_FRACTION: "0.5", GPU_COUNT: "0"}, f"annotation {GPU_COUNT}: '0' is no number of GPUs: write a whole number"),
+    ({GPU_FRACTION: "1"}, f"annotation {GPU_FRACTION}: '1' is not a valid fraction of a GPU: write more than 0 and "
+     "less than 1, such as 0.5 or 0.125; request whole GPUs as a resource"),
+    ({GPU_FRACTION: "0.0"}, "'0.0' is not a valid fraction"),
+    ({GPU_FRACTION: "0.1234"}, "'0.1234' is not a valid fraction"),
+    ({GPU_FRACTION: ""}, "'' is not a valid fraction"),
+    ({GPU_FRACTION: "half" * 20}, "'halfhalfhalfhalfhalfhalfhalfhalf…' is not a valid fraction"),
+    ({GPU_MEMORY: "0"}, f"annotation {GPU_MEMORY}: '0' is not a valid amount of GPU memory: write MiB, such as 4096, "
+     "or a quantity with a unit, such as 4Gi"),
+    ({GPU_MEMORY: "-4Gi"}, "'-4Gi' is not a valid amount of GPU memory"),
+    ({GPU_MEMORY: "9999999999"}, "is not a valid amount of GPU memory"),
+    ({GPU_FRACTION: "0.5", GPU_MEMORY: "1Gi"}, "exclude each other: remove one of them"),
+    ({GPU_FRACTION: "0.5", GPU_COUNT: "0"}, f"annotation {GPU_COUNT}: '0' is not a valid number of GPUs: write an "
+     "integer from 1 to 64"),
     ({GPU_FRACTION: "0.5", GPU_COUNT: "65"}, "from 1 to 64"),
-    ({GPU_COUNT: "2"}, f"annotation {GPU_COUNT}: it says of how many GPUs, not how much: add {GPU_FRACTION} or"),
+    ({GPU_COUNT: "2"}, f"annotation {GPU_COUNT} needs a share of each GPU: add {GPU_FRACTION} or {GPU_MEMORY}"),
 ])  # fmt: skip
 def test_what_is_no_share_is_refused_with_the_annotation_and_the_remedy(annotations: dict[str, str], why: str) -> None:
     cluster = gpus(1, memory=1024)
@@ -225,7 +228,7 @@ def test_a_wrong_annotation_that_is_mended_is_tried_again() -> None:
     cluster = gpus(1)
     cluster.add(part("p", "2"))
     cluster.run()
-    cluster.assert_pending("p", "is no fraction")
+    cluster.assert_pending("p", "is not a valid fraction")
     cluster.add(part("p", "0.2"))
     cluster.run()
     cluster.advance(60)

@@ -83,12 +83,12 @@ def test_pods_of_a_queue_that_is_not_there_wait_until_it_comes() -> None:
 
 
 @pytest.mark.parametrize(("objects", "name", "why"), [
-    ([queue("q", parent="nowhere")], "q", "there is no queue 'nowhere'"),
-    ([queue("q", parent="r"), queue("r", parent="q")], "q", "the queues make a circle (q -> r -> q)"),
-    ([queue("q", parent="r"), queue("r", parent="r")], "q", "queue 'r', which is above it, takes no pods itself"),
-    ([queue("q"), queue("below", parent="q")], "q", "it has others below it"),
-    ([queue("q", parent="default")], "q", "can have no children"),
-    ([queue("q", limit={"cpu": "much"})], "q", "limit.cpu: 'much' is no quantity"),
+    ([queue("q", parent="nowhere")], "q", "parent: queue 'nowhere' does not exist"),
+    ([queue("q", parent="r"), queue("r", parent="q")], "q", "the queues form a cycle (q -> r -> q)"),
+    ([queue("q", parent="r"), queue("r", parent="r")], "q", "ancestor 'r' is not ready"),
+    ([queue("q"), queue("below", parent="q")], "q", "it has child queues: use one of them, such as below"),
+    ([queue("q", parent="default")], "q", "queue 'default' is for pods that name no queue, so it cannot have children"),
+    ([queue("q", limit={"cpu": "much"})], "q", "limit.cpu: 'much' is not a valid quantity"),
     ([queue("q", limit={"cpu": 1}, deserved={"cpu": 2})], "q", "deserved.cpu: 2 is more than the limit of 1"),
 ])  # fmt: skip
 def test_a_queue_that_cannot_be_used_takes_no_pods_and_others_go_on(objects: list[Queue], name: str, why: str) -> None:

@@ -170,7 +170,7 @@ def test_a_claim_that_names_a_node_already_is_had_on_no_other() -> None:
     ([claim("c", volume="v")], 'persistentvolume "v" not found'),
     ([claim("c", selector={"matchExpressions": [{"key": "a", "operator": "Odd"}]})],
      "error creating internal label selector for claim: default/c"),
-    ([claim("c", "much")], "'much' is no quantity"),
+    ([claim("c", "much")], "'much' is not a valid quantity"),
 ])  # fmt: skip
 def test_a_claim_that_cannot_be_had_refuses_its_pod_alone(objects, reason) -> None:
     cluster = a_cluster(*objects, pod("p", volumes=using("c")), pod("other"))

@@ -24,13 +24,23 @@ def _blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
 
 
+def _classes() -> dict[str, type]:
+    """The manual's plugins, by the names of their classes."""
+    found: dict[str, type] = {}
+    for number, code in enumerate(_blocks("how-to/write-a-plugin.md", "python")):
+        module: dict[str, type] = {}
+        exec(compile(code, f"plugin_{number}.py", "exec"), module)
+        found.update((name, value) for name, value in module.items() if hasattr(value, "api_version"))
+    return found
+
+
+CLASSES = _classes()
+
+
 @pytest.fixture
 def rack_label():
-    """The manual's plugin."""
-    (code,) = _blocks("how-to/write-a-plugin.md", "python")
-    module: dict[str, object] = {}
-    exec(compile(code, "rack_label.py", "exec"), module)
-    return module["RackLabel"]
+    """The manual's first plugin."""
+    return CLASSES["RackLabel"]
 
 
 def test_the_plugin_of_the_manual_keeps_pods_off_nodes_without_its_label(
@@ -51,6 +61,21 @@ def test_it_keeps_pods_waiting_where_no_node_has_the_label_until_one_has(rack_la
     cluster = FakeCluster().use(rack_label, {"label": "rack"}).nodes(1).pod("p").schedule()
     cluster.assert_pending("p", "lacked the label rack=yes")
     cluster.node("n1", labels={"rack": "yes"}).advance(1).schedule().assert_bound("p", "n1")
+
+
+def test_pods_whose_class_keys_differ_go_to_racks_of_their_own():
+    cluster = FakeCluster().use(CLASSES["RackAnnotation"])
+    cluster.node("n1", labels={"rack": "a"}).node("n2", labels={"rack": "b"})
+    for name, rack in (("to-a", "a"), ("to-b", "b"), ("to-c", "c")):
+        cluster.pod(name, annotations={"example.com/rack": rack})
+    cluster.schedule().assert_bound("to-a", "n1").assert_bound("to-b", "n2").assert_pending("to-c")
+
+
+def test_a_group_that_is_refused_until_the_evening_starts_then():
+    cluster = FakeCluster().use(CLASSES["NightOnly"]).nodes(1)
+    cluster.advance(12 * 3600).pod("p", namespace="batch").pod("q").schedule().assert_bound("q")
+    cluster.assert_pending("p", reason="the namespace batch starts pods at night only", namespace="batch")
+    cluster.advance(8 * 3600 + 1).schedule().assert_bound("p", namespace="batch")
 
 
 @pytest.mark.parametrize(

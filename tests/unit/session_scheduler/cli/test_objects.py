@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from session_scheduler.cli import main
 from session_scheduler.cluster import kube_access
 from session_scheduler.errors import InputError
+from session_scheduler.model.objects import ObjectMeta, Pod
+from session_scheduler.model.times import time_text
 from session_scheduler.offline import live_reader
+from session_scheduler.testing import pod
 
 CLUSTER = """
 apiVersion: v1
@@ -88,10 +93,10 @@ def test_explain_answers_for_the_objects_that_are_named(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("pod/placed", "pod/placed: it is on node n1 already"),
-        ("pod/absent", "pod/absent: no pod of that namespace and name is waiting"),
-        ("podgroup/a", "podgroup/a: none of its pods waits in namespace default"),
-        ("job/train -n science", "job/train: none of its pods waits in namespace science"),
+        ("pod/placed", "pod/placed: already on node n1"),
+        ("pod/absent", "pod/absent: no pending pod with this namespace and name"),
+        ("podgroup/a", "podgroup/a: no pending pods in namespace default"),
+        ("job/train -n science", "job/train: no pending pods in namespace science"),
     ],
 )
 def test_an_object_without_a_waiting_pod_is_refused(
@@ -112,7 +117,7 @@ def test_status_shows_the_objects_that_are_named(capsys: pytest.CaptureFixture[s
     result = json.loads(capsys.readouterr().out)
     assert [each["name"] for each in result["held"]] == ["placed"]
     assert [each["name"] for each in result["waiting"]] == ["train-0", "train-1"]
-    assert "fluence: pod/b: no pod of a profile's schedulerName" in refusal("status pod/b cluster.yaml", capsys)
+    assert "fluence: pod/b: no pods with a profile's schedulerName" in refusal("status pod/b cluster.yaml", capsys)
 
 
 def test_without_files_the_cluster_is_read_for_objects_and_by_the_plugin_of_kubectl(
@@ -125,11 +130,22 @@ def test_without_files_the_cluster_is_read_for_objects_and_by_the_plugin_of_kube
         return ()
 
     monkeypatch.setattr(live_reader, "read_cluster", nothing)
-    assert "pod/a: no pod of that" in refusal("explain pod/a", capsys)
+    assert "pod/a: no pending pod with" in refusal("explain pod/a", capsys)
     assert main(["queues", "--context", "there", "--config", "config.yaml"], plugin=True) == 0
     assert read == [(None, None), (None, "there")]
     assert "Missing argument 'FILE'" in refusal("queues", capsys)
     assert len(read) == 2
+
+
+def test_ages_of_a_cluster_count_up_to_now(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    created = time_text(datetime.now(UTC) - timedelta(hours=5, minutes=7, seconds=30))
+
+    async def one_pod(*_: object) -> tuple[Pod, ...]:
+        return (replace(pod("old"), metadata=ObjectMeta(name="old", namespace="default", creation_timestamp=created)),)
+
+    monkeypatch.setattr(live_reader, "read_cluster", one_pod)
+    assert main(["status", "--kubeconfig", "kubeconfig", "--config", "config.yaml"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[4] == "5h7m"
 
 
 @pytest.mark.parametrize(

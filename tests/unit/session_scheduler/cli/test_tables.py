@@ -1,14 +1,23 @@
 import sys
+from datetime import UTC, datetime
 
 import pytest
 
+from session_scheduler.cli.pod_rows import stem
 from session_scheduler.cli.tables import print_tables
 
-POD = {"namespace": "a", "name": "p", "group": None, "node": None, "backend": None, "reason": "[bold]no[/bold] room"}
+POD: dict[str, object] = {
+    "namespace": "a",
+    "name": "p",
+    "group": None,
+    "node": None,
+    "backend": None,
+    "reason": "[bold]no[/bold] room",
+}
 
 
-def _printed(capsys: pytest.CaptureFixture[str], result) -> list[str]:
-    print_tables(result)
+def _printed(capsys: pytest.CaptureFixture[str], result, **options) -> list[str]:
+    print_tables(result, **options)
     return capsys.readouterr().out.splitlines()
 
 
@@ -95,3 +104,188 @@ def test_on_a_wide_terminal_reasons_are_a_column(terminal, capsys: pytest.Captur
     lines = _printed(capsys, {"pods": [POD | {"reason": REASON}], "groups": [], "summary": {"scheduled": 0}})
     assert lines[0].split()[-1] == "REASON"
     assert lines[1].rstrip().endswith(REASON)
+
+
+def _words(lines: list[str]) -> list[str]:
+    """The words of lines that a terminal wrapped."""
+    return " ".join(lines).split()
+
+
+def test_on_a_terminal_of_80_columns_a_reason_wraps_in_its_column_and_nothing_is_cut(terminal, capsys):
+    terminal(80)
+    reason = "no qpu with region=mars-1 exists; offered are aurora (connectivity=all-to-all, region=us-east-1)"
+    lines = _printed(capsys, {"pods": [POD | {"reason": reason}], "groups": [], "summary": {"scheduled": 0}})
+    assert lines[0].split() == ["NAMESPACE", "POD", "GROUP", "NODE", "BACKEND", "REASON"]
+    assert _words(lines[1:-2]) == ["a", "p", "-", "-", "-", *reason.split()]
+    assert all(len(line) <= 80 for line in lines)
+
+
+def test_a_cell_that_is_wider_than_the_terminal_is_folded_and_not_cut(terminal, capsys):
+    terminal(30)
+    name = "x" * 63
+    lines = _printed(capsys, {"pods": [POD | {"name": name, "reason": None, "node": name}], "summary": {}})
+    assert "".join(lines).count("x") == 126
+    assert not any("…" in line for line in lines)
+
+
+# ------------------------------------------------------------------ equal reasons
+
+
+def _gang(size: int, **keys) -> list[dict[str, object]]:
+    return [POD | {"name": f"training-{index}", "group": "training", "reason": REASON} | keys for index in range(size)]
+
+
+def _simulated(capsys: pytest.CaptureFixture[str], pods) -> list[str]:
+    return _printed(capsys, {"pods": pods, "groups": [], "summary": {"scheduled": 0}})[1:-2]
+
+
+def test_the_pods_of_a_gang_that_wait_for_one_reason_are_one_row_with_their_count(capsys):
+    lines = _simulated(capsys, [*_gang(20), POD | {"name": "other", "reason": REASON}])
+    assert lines == [
+        f"a          training-0 … training-19 (20 pods)  training  -     -        {REASON}",
+        f"a          other                               -         -     -        {REASON}",
+    ]
+
+
+def test_two_pods_are_both_named(capsys):
+    assert _simulated(capsys, _gang(2)) == [f"a          training-0, training-1  training  -     -        {REASON}"]
+
+
+def test_pods_that_are_placed_have_a_row_each(capsys):
+    assert len(_simulated(capsys, _gang(3, node="n1", reason=None))) == 3
+
+
+def test_pods_of_other_namespaces_groups_controllers_or_reasons_are_other_rows(capsys):
+    pods = [POD | {"name": "web-0"}, POD | {"name": "web-1", "namespace": "b"}, POD | {"name": "db-2"},
+            POD | {"name": "web-3", "group": "g"}, POD | {"name": "web-4", "reason": REASON}]  # fmt: skip
+    assert len(_simulated(capsys, pods)) == 5
+
+
+@pytest.mark.parametrize(("name", "expected"), [
+    ("training-19", "training"), ("web-5d4f9c7b8d-x2zwq", "web"), ("train-3-8xk2l", "train"), ("single", "single"),
+    ("my-app", "my-app"), ("7", "7"),
+])  # fmt: skip
+def test_what_controllers_append_is_not_part_of_a_stem(name: str, expected: str):
+    assert stem(name) == expected
+
+
+def test_in_a_gangs_explanation_equal_reasons_are_one_row(capsys):
+    group = {"namespace": "a", "name": "g", "minCount": 4, "started": 0, "placeable": 1, "reason": None,
+             "placement": {"g-0": "n1"}, "refused": {f"g-{index}": REASON for index in range(1, 5)}}  # fmt: skip
+    lines = _printed(capsys, {"pods": [POD | {"nodes": {}}], "groups": [group]})
+    assert [line.split() for line in lines[-2:]] == [
+        ["g-0", "n1", "-"], ["g-1", "…", "g-4", "(4", "pods)", "-", *REASON.split()]
+    ]  # fmt: skip
+
+
+# ------------------------------------------------------------------ many nodes
+
+
+def _verdicts(fitting: int, other: int) -> dict[str, object]:
+    refused: dict[str, object] = {
+        "fits": False,
+        "plugin": "NodeResourcesFit",
+        "reason": "Insufficient cpu",
+        "fitsIf": [],
+    }
+    return {f"n{index}": {"fits": True, "score": index} for index in range(fitting)} | {
+        f"m{index}": refused for index in range(other)
+    }
+
+
+SUMMARY = "5/500 nodes are available: 495 Insufficient cpu."
+
+
+def _many(count: int = 3) -> list[dict[str, object]]:
+    nodes = _verdicts(5, 495)
+    return [POD | {"name": f"p-{index}", "reason": None, "summary": SUMMARY, "nodes": nodes} for index in range(count)]
+
+
+def test_explain_shows_a_summary_instead_of_many_nodes_and_offers_the_table(capsys):
+    assert _printed(capsys, {"pods": _many()}) == [
+        "a/p-0 … p-2 (3 pods): no plugin rejects the pod as a whole",
+        SUMMARY,
+        "highest scores: n4 (4), n3 (3), n2 (2)",
+        "",
+        "To see each node, add --all-nodes.",
+    ]
+
+
+def test_with_all_nodes_explain_shows_each_of_them(capsys):
+    lines = _printed(capsys, {"pods": _many()}, all_nodes=True)
+    assert lines[1].split() == ["NODE", "FITS", "SCORE", "PLUGIN", "REASON"]
+    assert len(lines) == 2 + 500
+
+
+def test_pods_with_equal_verdicts_on_few_nodes_share_one_table(capsys):
+    pods = [POD | {"name": f"p-{index}", "reason": None, "nodes": _verdicts(1, 2)} for index in range(100)]
+    lines = _printed(capsys, {"pods": [*pods, POD | {"name": "p-100", "reason": "x", "nodes": _verdicts(1, 2)}]})
+    assert lines[0] == "a/p-0 … p-99 (100 pods): no plugin rejects the pod as a whole"
+    assert lines[6] == "a/p-100: x"
+    assert len(lines) == 5 + 1 + 5
+
+
+# ------------------------------------------------------------------ ages
+
+NOW = datetime(2026, 1, 2, 3, 10, tzinfo=UTC)
+
+
+def _status(capsys: pytest.CaptureFixture[str], *, held=(), waiting=(), now: datetime | None = NOW) -> list[list[str]]:
+    result = {"held": held, "waiting": waiting, "queues": [], "summary": {}}
+    return [line.split() for line in _printed(capsys, result, now=now)]
+
+
+def _held(since: str | None, until: str | None = None) -> dict[str, object]:
+    return {"namespace": "a", "name": "p", "group": None, "queue": "q", "node": "n", "jobid": None, "devices": [],
+            "since": since, "until": until}  # fmt: skip
+
+
+def _waiting(name: str, since: str | None) -> dict[str, object]:
+    return {"namespace": "a", "name": name, "group": None, "queue": "q", "since": since, "nominated": None,
+            "reason": "no"}  # fmt: skip
+
+
+def test_times_are_shown_as_ages(capsys):
+    lines = _status(capsys, held=[_held("2026-01-02T03:06:48.123456Z", "2026-01-04T07:10:00Z")])
+    assert lines[0] == ["NAMESPACE", "HELD", "BY", "GROUP", "QUEUE", "NODE", "JOBID", "AGE", "ENDS", "IN", "DEVICES"]
+    assert lines[1] == ["a", "p", "-", "q", "n", "-", "3m11s", "2d4h", "-"]
+
+
+def test_an_end_that_has_passed_is_overdue_and_an_unknown_time_is_a_dash(capsys):
+    held = [_held(None), _held("2026-01-02T03:00:00Z", "2026-01-02T03:05:00Z")]
+    lines = _status(capsys, held=held)
+    assert [line[6:-1] for line in lines[1:3]] == [["-", "-"], ["10m", "overdue", "5m"]]
+
+
+def test_pods_in_one_row_have_the_age_of_the_oldest(capsys):
+    times = ["2026-01-02T03:09:58Z", "2026-01-02T03:09:50Z", None]
+    lines = _status(capsys, waiting=[_waiting(f"p-{index}", time) for index, time in enumerate(times)])
+    assert lines[1] == ["a", "p-0", "…", "p-2", "(3", "pods)", "-", "q", "10s", "-", "no"]
+
+
+def test_no_time_that_is_shown_is_after_the_one_that_ages_count_up_to(capsys):
+    waiting = [_waiting("p", "2026-01-02T03:00:00Z"), _waiting("q", "2026-01-02T03:02:00Z")]
+    lines = _status(capsys, waiting=waiting, now=None)
+    assert [line[4] for line in lines[1:3]] == ["2m", "0s"]
+
+
+# ------------------------------------------------------------------ plugins
+
+
+def _plugin(name: str, **keys) -> dict[str, object]:
+    return {"name": name, "origin": "built-in", "distribution": "core", "version": "1.0", "hooks": ("filter", "why"),
+            "summary": "Refuses what does not fit. " * 5, "problem": ""} | keys  # fmt: skip
+
+
+def test_the_list_of_plugins_fits_80_columns_also_where_no_terminal_shows_it(capsys):
+    added = _plugin("rack", origin="entry point", distribution="acme", problem="cannot be imported: reinstall it")
+    lines = _printed(capsys, {"plugins": [_plugin("NodeResourcesBalancedAllocation"), added]})
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split() == ["BUILT-IN", "SUMMARY"]
+    assert _words(lines[1 : lines.index("")]) == [
+        "NodeResourcesBalancedAllocation",
+        *("Refuses what does not fit. " * 5).split(),
+    ]
+    assert [line.split() for line in lines[-2:]] == [
+        ["PLUGIN", "DISTRIBUTION", "SUMMARY"], ["rack", "acme", "1.0", "cannot", "be", "imported:", "reinstall", "it"]
+    ]  # fmt: skip

@@ -60,7 +60,7 @@ def test_a_saved_group_may_have_lost_its_template() -> None:
         ([{"name": "t", "schedulingPolicy": {"gang": {"minCount": 0}}}],
          "spec.podGroupTemplates[0].schedulingPolicy.gang.minCount", "must be at least 1, not 0"),
         ([{**TEMPLATE, "schedulingConstraints": {"topology": [{"key": "a b"}]}}],
-         "spec.podGroupTemplates[0].schedulingConstraints.topology[0].key", "is no key"),
+         "spec.podGroupTemplates[0].schedulingConstraints.topology[0].key", "is not a valid key"),
     ],
 )  # fmt: skip
 def test_the_error_for_an_invalid_workload_names_the_field(

@@ -92,7 +92,7 @@ def test_an_invalid_node_is_marked_as_unreadable() -> None:
     line = NODES.line(changed(node))
     assert line is not None
     assert isinstance(line.object, Node)
-    assert line.object.unreadable == "spec.taints[1].key: must be text, not nothing"
+    assert line.object.unreadable == "spec.taints[1].key: must be text, not null"
 
 
 def test_a_pod_without_a_readable_name_makes_the_watch_unavailable() -> None:

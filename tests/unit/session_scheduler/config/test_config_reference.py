@@ -1,8 +1,10 @@
+import re
 from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
 
+from session_scheduler.builtin import BUILTIN
 from session_scheduler.config.settings import (
     Backoff,
     ConsolidationConfig,
@@ -39,6 +41,16 @@ def test_the_reference_has_a_row_for_every_field(model, prefix):
     cells = {cell.strip("` ") for line in PAGE.read_text().splitlines() for cell in line.split("|")[1:2]}
     cells |= {name.strip("` ") for cell in cells for name in cell.split(",")}
     assert _fields(model, prefix) - {"backoff", "consolidation", "leaderElection", "serving"} <= cells
+
+
+ARGUMENTS = {name: found for name, plugin in BUILTIN.items() if (found := getattr(plugin, "Arguments", None))}
+
+
+@pytest.mark.parametrize("plugin", ARGUMENTS)
+def test_the_reference_has_a_row_for_every_argument_of_a_built_in_plugin(plugin):
+    section = PAGE.read_text().partition(f"The arguments of `{plugin}`")[2].partition("The arguments of ")[0]
+    rows = set(re.findall(r"^\| `(\w+)(?:\.\w+)?` \|", section, re.MULTILINE))
+    assert rows == _fields(ARGUMENTS[plugin])
 
 
 def test_the_reference_s_example_is_a_valid_configuration():

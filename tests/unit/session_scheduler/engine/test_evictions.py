@@ -36,7 +36,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_what_was_placed_beside_an_eviction_waits_until_the_victim_has_ended(cluster: FakeCluster):
-    cluster.assert_pending("new", "waits for 1 evicted pods to end")
+    cluster.assert_pending("new", "waiting for 1 evicted pods to terminate")
     old = cluster.find(Pod, "old")
     assert old.metadata.deletion_timestamp is not None
     cluster.finish_deletions()

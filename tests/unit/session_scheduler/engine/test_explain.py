@@ -62,6 +62,19 @@ def test_the_parts_of_a_score_are_told_by_plugin_and_add_up() -> None:
     assert parts["NodeResourcesFit"]["score"] > 0
 
 
+# ------------------------------------------------------------------ the summary
+
+
+def test_a_node_with_two_reasons_is_counted_under_both() -> None:
+    answer = explained(node("n1", cpu="1", memory="1Gi"), node("n2", cpu="1"), pod("p", cpu="2", memory="2Gi"))
+    expected = "0/2 nodes are available: 1 Insufficient memory, 2 Insufficient cpu."
+    assert answer["pods"][0]["summary"] == expected
+
+
+def test_without_nodes_the_summary_is_kube_schedulers_sentence() -> None:
+    assert explained(pod("p"))["pods"][0]["summary"] == "no nodes available to schedule pods"
+
+
 # ------------------------------------------------------------------ what would help
 
 

@@ -291,7 +291,7 @@ def test_of_a_nomination_that_cannot_be_taken_back_no_preemption_is_told(cluster
     cluster.delete(Node, "n1", "")
     with capture_logs() as logs:
         cluster.turn(2)
-    assert [one["event"] for one in logs] == ["a nomination is not written"]
+    assert [one["event"] for one in logs] == ["writing a nomination failed"]
 
 
 @pytest.mark.parametrize("refused", ["g-0", "g-1"])

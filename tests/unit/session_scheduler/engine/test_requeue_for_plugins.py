@@ -97,7 +97,7 @@ def test_a_hint_sees_the_event_and_decides_and_one_that_fails_says_yes() -> None
 
 
 def test_what_is_no_event_is_told_when_the_scheduler_is_made() -> None:
-    with pytest.raises(PluginError, match="no ClusterEventWithHint"):
+    with pytest.raises(PluginError, match="expected a ClusterEventWithHint, got"):
         tried_after(Waits("Node"))  # type: ignore[arg-type]
 
 

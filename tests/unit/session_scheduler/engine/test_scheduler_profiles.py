@@ -48,7 +48,7 @@ class Profiles:
         self.cluster.run()
 
 
-MIXED = "PodGroup default/g: its pods name different schedulers, a and b: give all of them one schedulerName"
+MIXED = "PodGroup default/g: its pods have different schedulerNames, a and b: give all of them the same"
 
 
 @pytest.mark.parametrize("order", ["ab", "ba"])

@@ -302,7 +302,7 @@ def test_annotations_are_bound_with_the_pod_and_prebind_sees_them() -> None:
     ("answer", "part"),
     [
         ({"no key!": "x"}, "no key!"),
-        ({"fluence.flux-framework.org/held": "x"}, "is the core's own"),
+        ({"fluence.flux-framework.org/held": "x"}, "is reserved"),
         ({"a": "x" * 300_000}, "shorten them"),
         ({"a": 5}, "expected annotations as texts by key, or None, got "),
         ("a=b", "expected annotations as texts by key, or None, got "),

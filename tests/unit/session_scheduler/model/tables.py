@@ -1,4 +1,4 @@
-"""Nodes, classes of pods, and all that a table of nodes tells, for tests to compare."""
+"""Builders of nodes and classes for tests, and the contents of a node table to compare."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def task_class(table: NodeTable, footprint: str = "", **requests: str) -> TaskCl
 
 
 def contents(table: NodeTable) -> dict[str, Any]:
-    """Everything that views tell of the nodes, by node and without row numbers."""
+    """By node: everything that a view returns for it, without row numbers."""
     view = table.all_rows()
     return {
         name: {

@@ -1,4 +1,4 @@
-"""Which pods are of one class, and what a class holds."""
+"""Task classes: which pods share a class, and what it contains."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def same(a: Pod, b: Pod) -> bool:
     return classes.of(a) is classes.of(b)
 
 
-def test_names_labels_and_token_volumes_do_not_make_a_class() -> None:
+def test_names_labels_and_token_volumes_do_not_distinguish_classes() -> None:
     token = [{"name": "kube-api-access-x7f2q", "projected": {}}]
     other = [{"name": "kube-api-access-9zzzz", "projected": {}}]
     assert same(pod("a", {"index": "0"}, volumes=token), pod("b", {"index": "1"}, volumes=other))
 
 
-def test_needs_make_a_class() -> None:
+def test_needs_distinguish_classes() -> None:
     assert not same(pod(), pod(nodeSelector={"disk": "ssd"}))
     assert not same(pod(), pod(tolerations=[{"operator": "Exists"}]))
     assert not same(pod(), pod(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]))
 
 
-def test_what_a_plugin_reads_makes_a_class() -> None:
+def test_a_plugins_class_key_distinguishes_classes() -> None:
     classes = ClassTable(NodeTable(), class_keys=[lambda pod: pod.metadata.labels.get("team")])
     assert classes.of(pod("a", {"team": "x"})) is classes.of(pod("b", {"team": "x"}))
     assert classes.of(pod("a", {"team": "x"})) is not classes.of(pod("c", {"team": "y"}))
@@ -45,7 +45,7 @@ def spread(selector: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {**where, "labelSelector": selector, **more}
 
 
-def test_labels_make_a_class_only_where_a_selector_reads_them() -> None:
+def test_labels_distinguish_classes_only_if_a_selector_reads_them() -> None:
     constraints = [spread({"matchLabels": {"app": "x"}}, matchLabelKeys=["hash"])]
     classes = ClassTable(NodeTable())
     a = classes.of(pod("a", {"app": "x", "index": "0"}, topologySpreadConstraints=constraints))
@@ -55,13 +55,13 @@ def test_labels_make_a_class_only_where_a_selector_reads_them() -> None:
     assert classes.of(pod("e", {"app": "x"})) is not classes.of(pod("f", {"app": "y"}))
 
 
-def test_labels_are_read_in_the_namespaces_of_the_selectors_terms_alone() -> None:
+def test_a_term_reads_labels_only_in_its_namespaces() -> None:
     def term(**fields: Any) -> dict[str, Any]:
         selector = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
         required = [{"topologyKey": "zone", "labelSelector": selector, **fields}]
         return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
-    def told_apart(namespace: str, **fields: Any) -> bool:
+    def distinguished(namespace: str, **fields: Any) -> bool:
         classes = ClassTable(NodeTable())
         classes.of(pod("reads", affinity=term(**fields)))
 
@@ -71,14 +71,14 @@ def test_labels_are_read_in_the_namespaces_of_the_selectors_terms_alone() -> Non
 
         return classes.of(there("a")) is not classes.of(there("b"))
 
-    assert told_apart("")  # where the reading pod is
-    assert not told_apart("other")
-    assert told_apart("other", namespaces=["other"])
-    assert not told_apart("third", namespaces=["other"])
-    assert told_apart("third", namespaceSelector={"matchLabels": {"team": "x"}})
+    assert distinguished("")  # the namespace of the pod with the term
+    assert not distinguished("other")
+    assert distinguished("other", namespaces=["other"])
+    assert not distinguished("third", namespaces=["other"])
+    assert distinguished("third", namespaceSelector={"matchLabels": {"team": "x"}})
 
 
-def test_what_is_read_from_now_on_is_told_once() -> None:
+def test_newly_read_label_keys_are_returned_once() -> None:
     classes = ClassTable(NodeTable())
     classes.of(pod("plain", {"app": "x"}))
     assert classes.drain_newly_read() == []
@@ -88,7 +88,7 @@ def test_what_is_read_from_now_on_is_told_once() -> None:
     assert classes.drain_newly_read() == []
 
 
-def test_on_the_hosts_network_every_container_port_is_a_host_port() -> None:
+def test_with_host_network_every_container_port_is_a_host_port() -> None:
     containers = [{"name": "c", "ports": [{"containerPort": 80}, {"containerPort": 81, "hostPort": 8081}]}]
     assert host_ports(pod(containers=containers)) == (("0.0.0.0", "TCP", 8081),)
     assert host_ports(pod(containers=containers, hostNetwork=True)) == (
@@ -97,7 +97,7 @@ def test_on_the_hosts_network_every_container_port_is_a_host_port() -> None:
     )
 
 
-def test_classes_without_pods_are_forgotten() -> None:
+def test_unused_classes_are_dropped() -> None:
     classes = ClassTable(NodeTable())
     kept = classes.of(pod())
     classes.of(pod(nodeSelector={"a": "b"}))

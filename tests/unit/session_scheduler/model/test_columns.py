@@ -30,7 +30,7 @@ def test_amounts_are_millicores_and_base_units() -> None:
     ]
 
 
-def test_a_row_that_is_reused_tells_nothing_of_its_former_node() -> None:
+def test_a_reused_row_has_nothing_of_its_former_node() -> None:
     table, fresh = NodeTable(), NodeTable()
     row = table.put(node("old", {"a": "1", "b": "2"}, ["t"], True, cpu="4", **GPUS))
     table.add_usage(row, task_class(table, "port", cpu="1", **{"example/gpu": "1"}), 1)
@@ -48,10 +48,10 @@ def test_a_node_that_changes_keeps_its_row_and_its_usage() -> None:
     row = table.put(node("n", {"a": "1"}, ["t"], cpu="4", memory="1Gi"))
     table.add_usage(row, task_class(table, cpu="1"), 1)
     assert table.put(node("n", {"b": "1"}, ["u"], cpu="2")) == row
-    told = contents(table)["n"]
-    assert told["amounts"]["cpu"] == (2000, 1000)
-    assert told["amounts"]["memory"] == (0, 0)
-    assert (told["labels"], told["taints"]) == ({"b": "1"}, {"u"})
+    found = contents(table)["n"]
+    assert found["amounts"]["cpu"] == (2000, 1000)
+    assert found["amounts"]["memory"] == (0, 0)
+    assert (found["labels"], found["taints"]) == ({"b": "1"}, {"u"})
 
 
 def test_columns_grow_with_nodes_and_resources_and_keep_what_they_hold() -> None:
@@ -61,15 +61,15 @@ def test_columns_grow_with_nodes_and_resources_and_keep_what_they_hold() -> None
         offers: dict[str, Any] = {f"example/r{i}": str(i)}
         row = table.put(node(f"n{i}", {"i": str(i)}, ["t"] if i == 1 else [], cpu=str(i), **offers))
         table.add_usage(row, cls, 1)
-    told = contents(table)
-    assert {name: t["amounts"]["cpu"] for name, t in told.items()} == {f"n{i}": (1000 * i, 1000) for i in range(9)}
-    assert all(told[f"n{i}"]["amounts"][f"example/r{i}"] == (i, 0) for i in range(9))
-    assert [t["labels"] for t in told.values()] == [{"i": str(i)} for i in range(9)]
-    assert [name for name, t in told.items() if t["taints"]] == ["n1"]
-    assert all(t["counters"] == {"port": 1} for t in told.values())
+    found = contents(table)
+    assert {name: f["amounts"]["cpu"] for name, f in found.items()} == {f"n{i}": (1000 * i, 1000) for i in range(9)}
+    assert all(found[f"n{i}"]["amounts"][f"example/r{i}"] == (i, 0) for i in range(9))
+    assert [f["labels"] for f in found.values()] == [{"i": str(i)} for i in range(9)]
+    assert [name for name, f in found.items() if f["taints"]] == ["n1"]
+    assert all(f["counters"] == {"port": 1} for f in found.values())
 
 
-def test_taints_that_no_node_carries_any_more_are_forgotten() -> None:
+def test_taints_without_a_node_are_dropped() -> None:
     table = NodeTable()
     table.put(node("a", taints=["t", "t"]))
     table.put(node("b", taints=["t"]))
@@ -79,8 +79,8 @@ def test_taints_that_no_node_carries_any_more_are_forgotten() -> None:
     assert list(table.all_rows().taints()) == []
 
 
-@pytest.mark.parametrize(("cpu", "words"), [("four", "'four' is no quantity"), ("-1", "'-1' is negative")])
-def test_a_node_with_a_wrong_quantity_is_refused_by_name_and_field_and_changes_nothing(cpu: str, words: str) -> None:
+@pytest.mark.parametrize(("cpu", "words"), [("four", "'four' is not a valid quantity"), ("-1", "'-1' is negative")])
+def test_an_invalid_quantity_raises_with_node_and_field_and_changes_nothing(cpu: str, words: str) -> None:
     table = NodeTable()
     table.put(node("known", {"a": "1"}, ["t"], cpu="4"))
     before = contents(table)
@@ -102,7 +102,7 @@ def test_absurd_amounts_are_capped_where_scores_do_not_overflow() -> None:
     assert int((view.allocatable("memory") * 100)[0]) == 100 * LARGEST
 
 
-def test_the_digest_is_as_before_when_usage_is_taken_off_again() -> None:
+def test_removing_usage_restores_the_digest() -> None:
     table = NodeTable()
     row = table.put(node("n", cpu="4"))
     before = table.digest()
@@ -176,7 +176,7 @@ def test_label_values_are_numbers_when_they_are_64_bit_decimals(text: str, numbe
     assert parse_integer(text) == number
 
 
-def test_label_numbers_follow_values_that_come_later() -> None:
+def test_label_numbers_include_values_added_later() -> None:
     table = NodeTable()
     table.put(node("a", {"gen": "3"}))
     assert table.label_numbers()[0].tolist() == [3]

@@ -1,4 +1,4 @@
-"""Groups: what makes them, how many they need, whether they can be preempted, in which order they come."""
+"""Groups: their pods, minimum counts and preemptibility, and all-or-nothing placement."""
 
 from __future__ import annotations
 
@@ -33,14 +33,12 @@ def group_of(*objects, name):
         ({PREEMPTIBILITY_LABEL: "maybe"}, {}, 100, False),
     ],
 )
-def test_the_groups_label_then_a_pods_then_the_priority_says_whether_it_is_preemptible(
-    on_group, on_pod, priority, expected
-):
+def test_preemptible_by_the_groups_label_then_a_pods_label_then_the_priority(on_group, on_pod, priority, expected):
     members = [pod("p", group="g", labels=on_pod, priority=priority), pod("q", group="g", priority=priority)]
     assert group_of(pod_group("g", 1, labels=on_group), members, name="PodGroup default/g").preemptible is expected
 
 
-def test_a_pod_alone_is_preemptible_below_priority_100():
+def test_a_single_pod_is_preemptible_below_priority_100():
     assert group_of(pod("p", priority=99), name="Pod default/p").preemptible
     assert not group_of(pod("p", priority=100), name="Pod default/p").preemptible
 
@@ -136,7 +134,7 @@ def test_gated_pods_are_left_out_and_counted_in_the_reason():
     cluster.assert_bound("q")
 
 
-def test_a_gang_is_placed_whole_or_not_at_all_and_its_rest_later():
+def test_a_gang_is_placed_all_or_nothing_and_its_other_pods_later():
     cluster = FakeCluster()
     cluster.nodes(2, cpu="1")
     cluster.add(gang("whole", 3, cpu="1"), gang("some", 3, min_count=2, cpu="1"))
@@ -148,7 +146,7 @@ def test_a_gang_is_placed_whole_or_not_at_all_and_its_rest_later():
     assert all(cluster.node_of(f"some-{index}") for index in range(3))
 
 
-def test_the_pods_of_a_basic_group_stand_for_themselves():
+def test_the_pods_of_a_basic_group_are_placed_independently():
     cluster = FakeCluster()
     cluster.nodes(1, cpu="1")
     cluster.add(pod_group("g"), pod("small", group="g"), pod("large", cpu="2", group="g"))

@@ -1,4 +1,4 @@
-"""Pods counted by node: columns that are kept, and dropped; pods of a kind that are forgotten."""
+"""Pod counts: columns stay current, unused columns are dropped, and numbers of kinds are reused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pod(namespace: str, labels: dict[str, str], ending: bool = False) -> Pod:
     return Pod(metadata=ObjectMeta(name="p", namespace=namespace, labels=labels, deletion_timestamp=when))
 
 
-def test_a_column_is_kept_up_to_date_without_being_asked_for_again() -> None:
+def test_a_column_stays_current() -> None:
     counts = PodCounts(2)
     column = counts.column(PodQuery(("x",), IN_A))
     kind = counts.acquire(pod("x", {"app": "a", "index": "7"}))
@@ -39,7 +39,7 @@ def test_a_column_is_kept_up_to_date_without_being_asked_for_again() -> None:
     assert counts.of_row(1) == [("x", (("app", "a"), ("index", "7")), False, 1)]
 
 
-def test_kinds_that_no_pod_is_of_any_more_are_forgotten() -> None:
+def test_the_number_of_an_unused_kind_is_reused() -> None:
     counts = PodCounts(1)
     for index in range(1000):
         kind = counts.acquire(pod("x", {"index": str(index)}))
@@ -51,7 +51,7 @@ def test_kinds_that_no_pod_is_of_any_more_are_forgotten() -> None:
         counts.release(0)
 
 
-def test_columns_that_were_not_asked_for_lately_are_dropped() -> None:
+def test_the_least_recently_used_columns_are_dropped() -> None:
     counts = PodCounts(1)
     kept = counts.column(QUERIES[0])
     others = [counts.column(query) for query in QUERIES[1:5]]

@@ -80,7 +80,7 @@ def test_every_suffix_has_its_factor(suffix: str) -> None:
         "1" * 65,
     ],
 )
-def test_other_texts_are_refused_and_quoted(text: str) -> None:
+def test_other_texts_are_rejected_and_quoted(text: str) -> None:
     with pytest.raises(QuantityError) as caught:
         parse_quantity(text)
     assert repr(text)[:20] in str(caught.value)
@@ -88,7 +88,7 @@ def test_other_texts_are_refused_and_quoted(text: str) -> None:
     assert len(str(caught.value)) < 160
 
 
-def test_a_wrong_quantity_is_bad_input_and_a_value_error() -> None:
+def test_a_quantity_error_is_an_input_error_and_a_value_error() -> None:
     assert issubclass(QuantityError, InputError)
     assert issubclass(QuantityError, ValueError)
 

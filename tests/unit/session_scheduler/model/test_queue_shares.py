@@ -13,7 +13,7 @@ def cpu(amount: int) -> dict[str, int]:
 
 
 def shares(total: int, *queues: QueueSpec, has: Mapping[str, tuple[int, int]], kept: int = 0) -> QueueShares:
-    """`has` of each queue without children: (allocated, pending)."""
+    """`has`: (allocated, pending) of the queues without children."""
     tree = QueueTree(queues)
     counts = {name: Counts() for name in tree}
     for name, (allocated, pending) in has.items():
@@ -25,57 +25,58 @@ def shares(total: int, *queues: QueueSpec, has: Mapping[str, tuple[int, int]], k
     return QueueShares(tree, cpu(total), counts)
 
 
-def test_what_is_deserved_is_given_first_and_only_as_far_as_it_is_asked_for() -> None:
+def test_deserved_amounts_come_first_and_only_up_to_the_request() -> None:
     found = shares(10, QueueSpec("a", deserved=cpu(6)), QueueSpec("b", deserved=cpu(4)),
                    has={"a": (2, 0), "b": (2, 10)}).fair  # fmt: skip
     assert (found["a"], found["b"]) == (cpu(2), cpu(8))
 
 
-def test_the_rest_goes_to_the_higher_priority_then_by_weight_and_a_weight_of_nought_gets_none() -> None:
+def test_the_rest_goes_to_the_higher_priority_then_by_weight_and_a_weight_of_0_gets_none() -> None:
     found = shares(10, QueueSpec("vip", priority=1, limit=cpu(3)), QueueSpec("a", weight=2), QueueSpec("b"),
                    QueueSpec("z", weight=0), has=dict.fromkeys(("vip", "a", "b", "z"), (0, 20))).fair  # fmt: skip
     assert (found["vip"], found["a"], found["b"], found["z"]) == (cpu(3), cpu(5), cpu(2), {})
 
 
-def test_a_queue_below_its_share_takes_from_one_above_and_leaves_it_its_own() -> None:
+def test_a_queue_below_its_share_reclaims_from_one_above_its_share() -> None:
     found = shares(10, QueueSpec("a"), QueueSpec("b"), has={"a": (10, 0), "b": (0, 10)})
     assert may_reclaim(found, "b", cpu(5), preemptible=True) is None
     assert reclaimable(found, "b", cpu(5), {"a": [cpu(2), cpu(3)]}, preemptible=True) is None
     assert (
         reclaimable(found, "b", cpu(5), {"a": [cpu(6)]}, preemptible=True) == "queue 'a' would have less than its share"
     )
-    assert "more than its fair share" in str(may_reclaim(found, "b", cpu(6), preemptible=True))
+    assert "would exceed its fair share of cpu" in str(may_reclaim(found, "b", cpu(6), preemptible=True))
 
 
-def test_what_was_taken_cannot_be_taken_back() -> None:
+def test_reclaimed_resources_cannot_be_reclaimed_back() -> None:
     found = shares(10, QueueSpec("a"), QueueSpec("b"), has={"a": (5, 5), "b": (5, 5)})
-    for taker, giver in (("a", "b"), ("b", "a")):
-        assert may_reclaim(found, taker, cpu(1), preemptible=True) is not None
-        assert reclaimable(found, taker, cpu(1), {giver: [cpu(1)]}, preemptible=True) is not None
+    for reclaimer, victim in (("a", "b"), ("b", "a")):
+        assert may_reclaim(found, reclaimer, cpu(1), preemptible=True) is not None
+        assert reclaimable(found, reclaimer, cpu(1), {victim: [cpu(1)]}, preemptible=True) is not None
 
 
-def test_within_what_it_deserves_a_queue_takes_all_but_what_the_other_deserves() -> None:
+def test_within_its_deserved_amount_a_queue_reclaims_all_but_the_others_deserved_amount() -> None:
     queues = QueueSpec("a", deserved=cpu(2), priority=1), QueueSpec("b", deserved=cpu(8))
     found = shares(10, *queues, has={"a": (10, 0), "b": (0, 8)})
     assert reclaimable(found, "b", cpu(8), {"a": [cpu(8)]}, preemptible=False) is None
     assert reclaimable(found, "b", cpu(8), {"a": [cpu(9)]}, preemptible=False) is not None
 
 
-def test_what_is_not_preemptible_takes_no_more_than_its_queue_deserves() -> None:
+def test_non_preemptible_pods_stay_within_the_deserved_amount() -> None:
     found = shares(10, QueueSpec("a"), QueueSpec("b", deserved=cpu(2)), has={"a": (10, 0), "b": (0, 10)}, kept=1)
     assert may_reclaim(found, "b", cpu(2), preemptible=True) is None
-    assert "not preemptible" in str(may_reclaim(found, "b", cpu(2), preemptible=False))
+    why = may_reclaim(found, "b", cpu(2), preemptible=False)
+    assert why == "queue 'b' would exceed its deserved cpu with non-preemptible pods"
 
 
-def test_queues_are_compared_where_their_paths_part() -> None:
+def test_queues_are_compared_where_their_ancestors_differ() -> None:
     queues = QueueSpec("x"), QueueSpec("y"), QueueSpec("x1", "x"), QueueSpec("x2", "x"), QueueSpec("y1", "y")
     found = shares(12, *queues, has={"x1": (8, 0), "x2": (4, 4), "y1": (0, 6)})
     assert reclaimable(found, "y1", cpu(4), {"x2": [cpu(4)]}, preemptible=True) is None, "x has more than its half"
     assert reclaimable(found, "x2", cpu(1), {"x1": [cpu(1)]}, preemptible=True) is not None, "x has too much already"
-    assert "one" in str(reclaimable(found, "x1", cpu(1), {"x1": [cpu(1)]}, preemptible=True))
+    assert "cannot reclaim from itself" in str(reclaimable(found, "x1", cpu(1), {"x1": [cpu(1)]}, preemptible=True))
 
 
-def test_a_resource_that_is_not_scarce_spares_nobody() -> None:
+def test_a_victim_must_exceed_the_share_of_only_one_needed_resource() -> None:
     tree = QueueTree([QueueSpec("a"), QueueSpec("b")])
     has = {"default": Counts(), "a": Counts(allocated={"cpu": 10, "memory": 10}),
            "b": Counts(pending={"cpu": 5, "memory": 5})}  # fmt: skip
@@ -88,6 +89,6 @@ def test_a_resource_that_is_not_scarce_spares_nobody() -> None:
 @pytest.mark.parametrize(("first", "has"), [
     ("b", {"a": (8, 2), "b": (1, 9)}), ("a", {"a": (0, 1), "b": (1, 1)}), ("a", {"a": (4, 6), "b": (4, 6)}),
 ])  # fmt: skip
-def test_turns_go_to_who_is_served_least(first: str, has: dict[str, tuple[int, int]]) -> None:
+def test_the_queue_with_the_smaller_dominant_share_goes_first(first: str, has: dict[str, tuple[int, int]]) -> None:
     found = shares(10, QueueSpec("a"), QueueSpec("b"), has=has)
     assert min("ab", key=found.order) == first

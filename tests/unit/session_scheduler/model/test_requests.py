@@ -129,7 +129,7 @@ SCORED: list[tuple[str, Pod, tuple[int, int], tuple[int, int]]] = [
 
 
 @pytest.mark.parametrize(("it", "given", "on_node", "as_new"), SCORED, ids=[case[0] for case in SCORED])
-def test_scores_count_a_little_for_containers_that_request_nothing(
+def test_scores_use_defaults_for_containers_without_requests(
     it: str, given: Pod, on_node: tuple[int, int], as_new: tuple[int, int]
 ) -> None:
     assert pod_requests(given)[1] == {"cpu": on_node[0], "memory": on_node[1] * MIB}
@@ -150,7 +150,7 @@ def test_scores_count_a_little_for_containers_that_request_nothing(
         (pod(container(), resources={"limits": {"cpu": "?"}}), "spec.resources.limits.cpu"),
     ],
 )
-def test_a_wrong_quantity_is_refused_with_its_field(given: Pod, field: str) -> None:
+def test_an_invalid_quantity_is_rejected_with_its_field(given: Pod, field: str) -> None:
     with pytest.raises(QuantityError) as caught:
         pod_requests(given)
     assert field in str(caught.value)
@@ -171,5 +171,5 @@ def test_a_wrong_quantity_is_refused_with_its_field(given: Pod, field: str) -> N
         ("requests.example.com/gpu", False, False),
     ],
 )
-def test_resources_are_told_apart_by_name(name: str, scalar: bool, counted: bool) -> None:
+def test_resources_are_classified_by_name(name: str, scalar: bool, counted: bool) -> None:
     assert (is_scalar(name), is_counted(name)) == (scalar, counted)

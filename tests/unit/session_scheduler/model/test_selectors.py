@@ -1,4 +1,4 @@
-"""What selectors pick, and what is said of terms that are wrong. Their masks are compared in tests/property."""
+"""Node selectors: the names that they allow, and the errors of invalid terms. tests/property compares their masks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from session_scheduler.model.objects import Node, NodeSelector, NodeSelectorTerm
 from session_scheduler.model.selectors import selected_nodes, wanted_names
 
 
-def test_a_selector_without_terms_picks_nothing() -> None:
+def test_a_selector_without_terms_matches_nothing() -> None:
     table = NodeTable()
     table.put(msgspec.convert({"metadata": {"name": "n"}}, Node))
     assert selected_nodes(table.all_rows(), NodeSelector()).tolist() == [False]
@@ -44,15 +44,15 @@ def test_names_narrow_the_nodes_only_if_every_term_has_some(terms: Any, names: s
         ({"matchExpressions": [{"key": "a", "operator": "Exists"}]}, None),
         (
             {"matchExpressions": [{"key": "a", "operator": "Exists"}, {"key": "b", "operator": "In"}]},
-            "matchExpressions[1].values: 0 values do not go with In",
+            "matchExpressions[1].values: expected at least one value for In, got 0",
         ),
         (
             {"matchExpressions": [{"key": "a/b/c", "operator": "Exists"}]},
-            "matchExpressions[0].key: 'a/b/c' is no label key",
+            "matchExpressions[0].key: 'a/b/c' is not a valid label key",
         ),
         (
             {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["x"]}]},
-            "matchExpressions[0].values[0]: 'x' is no integer: Gt compares integers",
+            "matchExpressions[0].values[0]: expected an integer for Gt, got 'x'",
         ),
         (
             {"matchFields": [{"key": "metadata.name", "operator": "Lt", "values": ["x"]}]},
@@ -60,5 +60,5 @@ def test_names_narrow_the_nodes_only_if_every_term_has_some(terms: Any, names: s
         ),
     ],
 )
-def test_the_first_problem_of_a_term_is_told_with_its_path(term: Any, problem: str | None) -> None:
+def test_the_first_problem_of_a_term_is_returned_with_its_path(term: Any, problem: str | None) -> None:
     assert term_problem(msgspec.convert(term, NodeSelectorTerm)) == problem

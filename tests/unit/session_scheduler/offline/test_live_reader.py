@@ -41,7 +41,7 @@ def names(found: Any) -> list[str]:
 async def test_all_is_listed_and_nothing_can_be_written() -> None:
     cluster = Cluster(node("n1"), pod("p"), pod_group("g", 2))
     assert names(await live_reader._listed(cluster)) == ["n1", "g", "p"]  # type: ignore[arg-type]
-    with pytest.raises(RuntimeError, match="only looked at"):
+    with pytest.raises(RuntimeError, match="only reads the cluster"):
         cluster.fence()
 
 
@@ -62,7 +62,7 @@ async def test_a_kind_that_scheduling_can_do_without_is_taken_as_if_there_were_n
         found = await live_reader._listed(Cluster(node("n1"), refused={CSINode: error}))  # type: ignore[arg-type]
     assert names(found) == ["n1"]
     (line,) = logs
-    assert line["event"].startswith(f"taken as if there were none: {error}: ")
+    assert line["event"].startswith(f"continuing without CSINode objects: {error}: ")
 
 
 @pytest.mark.parametrize(

@@ -136,9 +136,9 @@ def test_simulate_goes_on_when_a_plugin_fails(name):
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        ({"node": "hacked"}, "the column 'node' is the core's own"),
-        (["x"], "list is no mapping of column names to values"),
-        ({"x": object()}, "a column is no JSON value"),
+        ({"node": "hacked"}, "the column 'node' is reserved"),
+        (["x"], "expected a mapping of column names to values, got list"),
+        ({"x": object()}, "expected JSON values"),
     ],
 )
 def test_a_report_cannot_change_what_the_core_says(answer, problem):

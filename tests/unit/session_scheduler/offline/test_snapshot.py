@@ -244,4 +244,4 @@ def test_a_file_that_cannot_be_written_and_a_context_without_its_file_are_told(
     assert main(["snapshot", str(cluster), "-o", str(tmp_path / "no" / "s.json")]) == 2
     assert "s.json: cannot be written: No such file or directory" in capsys.readouterr().err
     assert main(["simulate", str(cluster), "--context", "x"]) == 2
-    assert "--context x: names a part of a kubeconfig" in capsys.readouterr().err
+    assert "--context x: needs --kubeconfig" in capsys.readouterr().err

@@ -87,7 +87,7 @@ def test_what_waits_is_told_as_the_scheduler_told_it_else_as_it_would(
     assert {name: one["reason"] for name, one in waiting.items()} == {
         "told": "as the scheduler said",
         "large": "0/1 nodes are available: 1 Insufficient cpu.",
-        "new": "not tried yet: 1 of 1 nodes would take it",
+        "new": "not tried yet: the pod fits 1 of 1 nodes",
         "gated": "Scheduling is blocked due to non-empty scheduling gates: x",
     }
     assert waiting["told"]["since"] == "2026-01-02T00:00:00Z"
@@ -111,7 +111,7 @@ def test_what_a_queue_refuses_is_told_of_its_own_pods_alone() -> None:
     cluster.add(node("n1"), pod("theirs", cpu="2", labels=team), pod("ours", cpu="2"))
     reasons = {one["name"]: one["reason"] for one in status_of(cluster.start())["waiting"]}
     assert reasons["theirs"].startswith("queue 'team' has reached its limit of cpu: 1")
-    assert reasons["ours"] == "not tried yet: 1 of 1 nodes would take it"
+    assert reasons["ours"] == "not tried yet: the pod fits 1 of 1 nodes"
 
 
 def test_people_get_tables(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,6 +120,9 @@ def test_people_get_tables(cluster: str, capsys: pytest.CaptureFixture[str]) -> 
     assert lines[0].split("  ")[0] == "NAMESPACE"
     assert any(line.split()[:5] == ["default", "runs", "-", "team", "n1"] for line in lines)
     assert any(line.endswith("as the scheduler said") for line in lines)
+    ages = {line.split()[1]: line.split()[4:6] for line in lines if line.startswith("default ")}
+    assert (ages["told"][0], lines[1].split()[6:8]) == ("3h4m", ["0s", "60m"])
+    assert not any("2026-01-02T" in line for line in lines)
     assert lines[-1] == "1 held, 4 waiting"
 
 
@@ -198,6 +201,6 @@ status: {startTime: "2026-01-02T03:04:05Z"}
     assert simulated["summary"]["problems"] == result["summary"]["problems"]
     assert {one["name"]: one["until"] for one in result["held"]}["soon"] == "2026-01-02T03:05:05Z"
     assert result["summary"]["problems"] == {
-        "Pod default/soon": "metadata.annotations[fluence.flux-framework.org/duration]: '2 hours' is no duration: "
-        "write 90s, 30m, 1h30m or a number of seconds"
+        "Pod default/soon": "metadata.annotations[fluence.flux-framework.org/duration]: '2 hours' is not a valid "
+        "duration: write 90s, 30m, 1h30m or a number of seconds"
     }

@@ -151,18 +151,18 @@ def test_who_is_moved_and_where_to_is_part_of_the_difference() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--without-plugin", "NodeResourceFit"], "--without-plugin NodeResourceFit: no profile has such a plugin "
-         "switched on: did you mean NodeResourcesFit?"),
-        (["--without-plugin", "x"], "--without-plugin x: no profile has such a plugin switched on: name one of "),
+        (["--without-plugin", "NodeResourceFit"], "--without-plugin NodeResourceFit: no profile enables this "
+         "plugin: did you mean NodeResourcesFit?"),
+        (["--without-plugin", "x"], "--without-plugin x: no profile enables this plugin: name one of "),
         (["--add-nodes", "0"], "--add-nodes 0: 0 nodes: add 1 to 10000"),
         (["--add-nodes", "9" * 5000], "nodes: add 1 to 10000"),
-        (["--add-nodes", "2xn2"], "--add-nodes 2xn2: there is no node and no file 'n2': name a node that is there"),
+        (["--add-nodes", "2xn2"], "--add-nodes 2xn2: no node or file is named 'n2': name a node of the cluster"),
         (["--add-nodes", "c.yaml"], "Node n1: metadata.name: 'n1' already exists in the cluster: rename or remove one"),
-        (["--add-nodes", "pods.yaml"], "--add-nodes pods.yaml: pods.yaml holds a Pod: name a file with nodes alone"),
+        (["--add-nodes", "pods.yaml"], "--add-nodes pods.yaml: pods.yaml contains a Pod: name a file with nodes only"),
         (["--add-nodes", "none.yaml"], "none.yaml: cannot be read"),
-        (["--add-nodes", "big.yaml", "--add-nodes", "2"], "--add-nodes 2: nodes differ, big and n1 for one: name the "
+        (["--add-nodes", "big.yaml", "--add-nodes", "2"], "--add-nodes 2: nodes big and n1 differ: name the "
          "one to copy, as NxNODE"),
-        (["-o", "diff"], "-o diff: shows what --add-nodes and --without-plugin change: give one of them"),
+        (["-o", "diff"], "-o diff: needs --add-nodes or --without-plugin: add one of them"),
     ],
 )  # fmt: skip
 def test_a_wrong_question_is_one_line(
@@ -195,7 +195,7 @@ def test_a_directory_with_a_snapshot_is_no_place_for_nodes(cluster: Path, capsys
     (more / "big.yaml").write_text(BIG)
     (more / "state.json").write_text(json.dumps(SNAPSHOT))
     assert main(["simulate", "c.yaml", "--add-nodes", "more"]) == 2
-    line = "more/state.json: Snapshot (document 1): is a whole cluster: give --add-nodes more nodes alone"
+    line = "more/state.json: Snapshot (document 1): contains a whole cluster: name a file with nodes only"
     assert capsys.readouterr().err == f"fluence: {line}\n"
 
 

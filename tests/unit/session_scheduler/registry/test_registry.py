@@ -93,7 +93,10 @@ def test_a_plugin_of_another_distribution_is_built_with_its_typed_arguments(dist
 
 def test_a_plugin_of_a_distribution_says_which_hooks_it_is_made_for(distribution):
     distribution(text=MODULE.replace('    api_version = "2"\n', ""))
-    with pytest.raises(PluginVersionError, match=r"plugin spot \(acme-spot 1.2\) does not say .* `api_version = '2'`"):
+    with pytest.raises(
+        PluginVersionError,
+        match=r"plugin spot \(acme-spot 1.2\) declares no version of the hooks: add `api_version = '2'`",
+    ):
         _load("spot")
 
 
@@ -126,12 +129,12 @@ def test_wrong_arguments_of_a_built_in_plugin_are_told_with_their_path_in_the_fi
     with pytest.raises(PluginArgumentsError) as refused:
         Registry(BUILTIN).load_plugins(parse_config(text, "f.yaml").profiles[0])
     (line,) = refused.value.messages
-    start = "f.yaml: profiles[0].plugins[1].args.scoringStrategi: is no field: did you mean scoringStrategy?"
+    start = "f.yaml: profiles[0].plugins[1].args.scoringStrategi: unknown field: did you mean scoringStrategy?"
     assert line.startswith(f"{start} [plugin NodeResourcesFit (fluence-scheduler ")
 
 
 def test_arguments_for_a_plugin_that_takes_none_are_refused():
-    with pytest.raises(PluginArgumentsError, match=r"plugins\[0\]\.args: takes no arguments: remove them"):
+    with pytest.raises(PluginArgumentsError, match=r"plugins\[0\]\.args: the plugin has no arguments: remove them"):
         _load("NodeName", x=1)
 
 
@@ -174,7 +177,10 @@ def test_switching_off_what_is_not_on_is_a_mistake():
     text = HEAD + "profiles: [{plugins: [{name: NodeAfinity, enabled: false}]}]"
     with pytest.raises(PluginNotFoundError) as refused:
         Registry(BUILTIN).load_plugins(parse_config(text, "f").profiles[0])
-    line = "f: profiles[0].plugins[0]: 'NodeAfinity' is no default plugin, so it is not on: did you mean NodeAffinity?"
+    line = (
+        "f: profiles[0].plugins[0]: 'NodeAfinity' is not a default plugin, so it is not enabled: "
+        "did you mean NodeAffinity?"
+    )
     assert refused.value.messages == (line,)
 
 
@@ -197,18 +203,18 @@ def test_a_distribution_cannot_take_a_built_in_plugin_s_name(distribution):
     ("old", "advice"),
     [
         ("from session_scheduler.kube_api import KubeApi",
-         "session_scheduler.kube_api is session_scheduler.sdk.dynamic_client now: import its names from there"),
+         "session_scheduler.kube_api moved to session_scheduler.sdk.dynamic_client: import its names from there"),
         ("import session_scheduler.model.bindings",
-         "session_scheduler.model.bindings is session_scheduler.sdk.bindings now: import its names from there"),
+         "session_scheduler.model.bindings moved to session_scheduler.sdk.bindings: import its names from there"),
         ("from session_scheduler import stopping",
-         "session_scheduler.stopping is session_scheduler.sdk.signals now: import its names from there"),
+         "session_scheduler.stopping moved to session_scheduler.sdk.signals: import its names from there"),
         ("from session_scheduler.config import PluginArguments",
-         "session_scheduler.config is session_scheduler.config.settings now: import its names from there"),
+         "session_scheduler.config moved to session_scheduler.config.settings: import its names from there"),
         ("from session_scheduler.session import Session",
-         "session_scheduler.session is session_scheduler now: import its names from there"),
+         "session_scheduler.session moved to session_scheduler: import its names from there"),
         ("from session_scheduler.waking import Waking",
-         "session_scheduler.waking is internal now, in session_scheduler.engine: use what "
-         "docs/reference/public-names.md lists"),
+         "session_scheduler.waking moved to session_scheduler.engine, which is internal: use the names in "
+         "docs/reference/public-names.md"),
     ],
 )  # fmt: skip
 def test_a_plugin_that_imports_a_module_by_its_old_name_is_told_the_new_one(distribution, old, advice):
@@ -237,27 +243,31 @@ def test_a_failing_import_of_anything_else_is_told_as_it_is(distribution):
         ({"text": "import nothing_of_that_name"}, PluginImportError, "cannot be imported: ModuleNotFoundError"),
         ({"text": "x = 1"}, PluginImportError, "cannot be imported: AttributeError"),
         ({"text": "raise OSError('no disk')"}, PluginImportError, "cannot be imported: OSError: no disk"),
-        ({"extra": "api_version = '0'"}, PluginVersionError, "is made for version 0 of the hooks, this core has 2"),
+        (
+            {"extra": "api_version = '0'"},
+            PluginVersionError,
+            "is built for version 0 of the hooks, this scheduler has 2",
+        ),
         ({"init": "raise KeyError('x')"}, PluginConstructionError, "cannot be built: KeyError: 'x'"),
         (
             {"extra": "@hookimpl\n    def prefiltre(self, group): ..."},
             PluginHooksError,
-            "has a hook that is not as specified: .*prefiltre",
+            "has a hook that does not match its specification: .*prefiltre",
         ),
         (
             {"extra": "@hookimpl\n    def filter(self, knots): ..."},
             PluginHooksError,
-            "has a hook that is not as specified: .*knots",
+            "has a hook that does not match its specification: .*knots",
         ),
         (
             {"extra": "@hookimpl\n    def prebind(self, binding): ..."},
             PluginHooksError,
-            "has a wrong hook prebind: declare it with `async def`",
+            "has a hook prebind that must be declared with `async def`",
         ),
         (
             {"extra": "@hookimpl\n    async def why(self): ..."},
             PluginHooksError,
-            "has a wrong hook why: declare it with `def`",
+            "has a hook why that must be declared with `def`",
         ),
     ],
 )
@@ -281,7 +291,7 @@ def test_options_set_arguments_only_where_the_plugin_is_switched_on():
     text = HEAD + "profiles: [{schedulerName: a}, {schedulerName: b, plugins: [{name: NodeName, enabled: false}]}]"
     config = Registry(BUILTIN).with_arguments(parse_config(text, "f"), "NodeName", {"x": 1})
     assert [profile.plugins[0].args if profile.plugins else None for profile in config.profiles] == [{"x": 1}, {}]
-    with pytest.raises(InputError, match="argument x: no profile has the plugin nowhere switched on"):
+    with pytest.raises(InputError, match="argument x: no profile enables the plugin nowhere"):
         Registry(BUILTIN).with_arguments(SchedulerConfig(), "nowhere", {"x": 1})
 
 
@@ -304,11 +314,14 @@ def _problem_of(name: str) -> str:
 
 def test_a_listed_plugin_says_that_a_hook_of_it_is_wrong_before_a_configuration_names_it(distribution):
     distribution(extra="@hookimpl\n    def filters(self, nodes): ...")
-    assert "plugin spot (acme-spot 1.2) has a hook that is not as specified: unknown hook 'filters'" in _problem_of(
-        "spot"
+    assert (
+        "plugin spot (acme-spot 1.2) has a hook that does not match its specification: unknown hook 'filters'"
+        in _problem_of("spot")
     )
     distribution(name="acme-late", plugin="late", module="acme_late", extra="@hookimpl\n    def prebind(self): ...")
-    assert "plugin late (acme-late 1.2) has a wrong hook prebind: declare it with `async def`" in _problem_of("late")
+    assert "plugin late (acme-late 1.2) has a hook prebind that must be declared with `async def`" in _problem_of(
+        "late"
+    )
 
 
 def test_a_name_that_is_offered_twice_is_listed_twice_with_both_distributions(distribution):
@@ -347,7 +360,9 @@ def test_a_plugin_that_keeps_the_clusters_state_cannot_be_there_twice():
         HEAD
         + "profiles: [{schedulerName: a}, {schedulerName: b, plugins: [{name: fluence, args: {matchPolicy: low}}]}]"
     )
-    with pytest.raises(PluginArgumentsError, match=r"profiles\[1\]\.plugins\[0\]\.args: differ from those"):
+    with pytest.raises(
+        PluginArgumentsError, match=r"profiles\[1\]\.plugins\[0\]\.args: another profile has other arguments"
+    ):
         Registry(BUILTIN).load_profiles(parse_config(text, "f.yaml"))
 
 

@@ -218,7 +218,7 @@ def test_only_requests_that_were_sent_count_as_errors_by_their_answer(world: Wor
 
 def test_a_gang_that_ran_out_of_time_is_told_with_numbers(world: World):
     world.observer.gang_timed_out(a_group(3, 3), 2, 60.0)
-    text = "2 of at least 3 pods could be bound within 60 s: they are evicted, and the gang starts over"
+    text = "2 of at least 3 pods were bound within 60 s: evicting them; the gang starts over"
     assert world.told == [("group", "g", "False", "Unschedulable", text)]
     assert world.count('fluence_groups_total{result="timeout"}') == 1
 
@@ -228,7 +228,7 @@ def test_a_gang_that_ran_out_of_time_for_want_of_a_leader_is_told_so(world: Worl
     group.pod_group = pod_group("g", 3, sub_groups="leader=1")
     world.observer.gang_timed_out(group, 3, 60.0)
     ((*_, text),) = world.told
-    assert text.startswith("3 of at least 3 pods could be bound within 60 s, and 1 of sub-group leader could not: ")
+    assert text.startswith("3 of at least 3 pods were bound within 60 s, without 1 of sub-group leader: ")
 
 
 def test_a_gang_that_started_is_told_to_be_scheduled(world: World):

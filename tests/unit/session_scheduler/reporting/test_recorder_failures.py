@@ -130,7 +130,7 @@ async def test_what_is_dropped_is_logged_once_a_minute_with_its_count(world: Wor
             world.clock.advance({4: 59, 5: 1}.get(number, 0))
             world.recorder.event(await world.pod(), "Failed", "Scheduling", f"note {number}")
             await world.settle()
-    assert [(log["log_level"], log["not_told"], log["why"]) for log in logs] == [
+    assert [(log["log_level"], log["dropped"], log["why"]) for log in logs] == [
         ("warning", 1, "no"),
         ("warning", 5, "no"),
     ]

@@ -152,7 +152,7 @@ async def test_a_replica_that_has_not_seen_the_lease_is_not_ready():
     world = World()
     world.cluster.silent = True
     async with world.running():
-        assert world.ready == {"standing-by": "the lease was not seen lately: look into the log for why"}
+        assert world.ready == {"standing-by": "the lease was not read recently: see the log"}
         world.cluster.give_lease_to("another")
         world.cluster.silent = False
         await world.until(lambda: world.ready == {"standing-by": None})
@@ -194,8 +194,8 @@ async def test_a_leader_is_ready_once_it_has_listed_and_recovered():
         await world.until(world.cluster.asked_to_list.is_set)
         assert world.ready == {
             "leading": None,
-            "synced": "the cluster was not listed yet",
-            "recovered": "plans and bound pods were not recovered yet",
+            "synced": "the cluster is not listed yet",
+            "recovered": "plans and bound pods are not recovered yet",
         }
         assert world.slow.served == []
         world.cluster.lists.set()
@@ -268,7 +268,7 @@ async def test_a_leader_that_cannot_renew_its_lease_ends_in_time_and_gives_nothi
         await asyncio.sleep(0)
         assert world.ready == LEADING
         world.clock.advance(2)
-        assert world.ready == {"standing-by": f"this replica led, and does no more; the leader is {identity(world)}"}
+        assert world.ready == {"standing-by": f"this replica lost the lease; the leader is {identity(world)}"}
         with pytest.raises(NotLeading):
             world.cluster.check()
         assert await asyncio.wait_for(world.life, PATIENCE) == LOST

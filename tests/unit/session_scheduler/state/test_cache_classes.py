@@ -1,4 +1,4 @@
-"""When a pod's class is looked for: not again for one on a node whose needs are what they were."""
+"""When the cache computes a pod's class: not for a pod on a node whose needs have not changed."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.objects import Node, ObjectMeta, Pod
 from session_scheduler.state.cache import Cache
 
-ASKED_OF = "fluence-test/asked-of"
+ANNOTATION = "fluence-test/class-key"
 
 
 class Classes:
-    """A cache whose only plugin has each pod's annotation in the class's key, and notes whom it was asked about."""
+    """A cache with one plugin, whose class key is an annotation; it records the pods whose class the cache computes."""
 
     def __init__(self) -> None:
         table = NodeTable()
-        self.asked: list[str] = []
+        self.computed: list[str] = []
         self.cache = Cache(table, ClassTable(table, [self._key]), {"default-scheduler"}.__contains__)
         self.cache.put(Node(metadata=ObjectMeta(name="n")))
 
     def _key(self, pod: Pod) -> str | None:
-        self.asked.append(pod.metadata.name)
-        return pod.metadata.annotations.get(ASKED_OF)
+        self.computed.append(pod.metadata.name)
+        return pod.metadata.annotations.get(ANNOTATION)
 
     def put(self, pod: Pod) -> list[str]:
-        """Take a pod in; whom the plugin was asked about."""
-        self.asked.clear()
+        """Put a pod in the cache. Returns the pods whose class the cache has computed."""
+        self.computed.clear()
         self.cache.put(pod)
-        return self.asked
+        return self.computed
 
     def requests(self) -> dict[str, int]:
         return dict(self.cache.tasks["p"].cls.requests)
@@ -48,12 +48,12 @@ def a_pod(node: str = "", *, cpu: str = "1", claims: Any = (), **meta: Any) -> P
 
 
 def placed(classes: Classes) -> None:
-    """A session has put the pod on the node; its bind is under way."""
+    """A session has placed the pod on the node; its bind is in flight."""
     classes.put(a_pod())
     classes.cache.occupy(classes.cache.tasks["p"], "n")
 
 
-def test_the_event_of_a_bind_asks_nobody_for_the_class() -> None:
+def test_the_event_of_a_bind_does_not_compute_the_class() -> None:
     classes = Classes()
     placed(classes)
     cls = classes.cache.tasks["p"].cls
@@ -66,35 +66,35 @@ CLAIM = {"name": "c", "resourceClaimName": "d"}
 
 
 @pytest.mark.parametrize("changed", [a_pod("n", cpu="2"), a_pod("n", labels={"app": "a"}), a_pod("n", claims=[CLAIM])])
-def test_what_a_running_pod_needs_may_change(changed: Pod) -> None:
+def test_changed_needs_of_a_running_pod_compute_its_class(changed: Pod) -> None:
     classes = Classes()
     placed(classes)
     assert classes.put(changed) == ["p"]
     assert classes.requests()["cpu"] == (2000 if changed.spec.containers[0].resources.requests["cpu"] == "2" else 1000)
 
 
-def test_an_annotation_that_comes_to_a_running_pod_is_asked_about() -> None:
+def test_a_new_annotation_of_a_running_pod_computes_its_class() -> None:
     classes = Classes()
     classes.put(a_pod("n"))
-    assert classes.put(a_pod("n", annotations={ASKED_OF: "one"})) == ["p"]
+    assert classes.put(a_pod("n", annotations={ANNOTATION: "one"})) == ["p"]
 
 
-def test_an_annotation_that_changed_or_went_is_asked_about() -> None:
+def test_a_changed_or_removed_annotation_computes_the_class() -> None:
     classes = Classes()
-    classes.put(a_pod("n", annotations={ASKED_OF: "one"}))
-    assert classes.put(a_pod("n", annotations={ASKED_OF: "two"})) == ["p"]
+    classes.put(a_pod("n", annotations={ANNOTATION: "one"}))
+    assert classes.put(a_pod("n", annotations={ANNOTATION: "two"})) == ["p"]
     assert classes.put(a_pod("n")) == ["p"]
 
 
-def test_a_pod_that_waits_is_asked_about_each_time() -> None:
+def test_each_update_of_a_pending_pod_computes_its_class() -> None:
     classes = Classes()
     classes.put(a_pod())
     before = classes.cache.tasks["p"].cls
-    assert classes.put(a_pod(annotations={ASKED_OF: "one"})) == ["p"]
+    assert classes.put(a_pod(annotations={ANNOTATION: "one"})) == ["p"]
     assert classes.cache.tasks["p"].cls is not before
 
 
-def test_a_pod_that_was_wrong_is_looked_at_again() -> None:
+def test_an_update_of_an_invalid_pod_computes_its_class() -> None:
     classes = Classes()
     classes.put(a_pod("n", cpu="much"))
     assert "Pod ns/p" in classes.cache.problems

@@ -1,4 +1,4 @@
-"""Priorities that pods have by their class or by default, as PriorityClasses come, change and go."""
+"""Priorities from PriorityClasses and the default, while classes are added, changed and deleted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def priorities(cache):
     return {task.name: task.priority for task in cache.tasks.values()}
 
 
-def test_the_default_priority_goes_with_the_class_that_gave_it():
+def test_the_default_priority_ends_with_its_class():
     cache = cache_with(pod("p"))
     cache.put(priority_class("usual", 7, default=True))
     assert priorities(cache) == {"p": 7}
@@ -31,7 +31,7 @@ def test_the_default_priority_goes_with_the_class_that_gave_it():
     assert priorities(cache) == {"p": 0}
 
 
-def test_a_class_that_is_the_default_no_more_gives_none():
+def test_a_class_that_is_no_longer_the_default_gives_none():
     cache = cache_with(pod("p"))
     cache.put(priority_class("usual", 7, default=True))
     cache.put(priority_class("usual", 7))
@@ -83,7 +83,7 @@ def test_a_groups_priority_is_its_own_then_its_classes_then_the_highest_of_its_p
     assert cache.groups["PodGroup default/g"].priority == expected
 
 
-def test_a_groups_priority_follows_its_class_and_goes_with_the_group():
+def test_a_groups_priority_follows_its_class_and_ends_with_the_pod_group():
     group = group_of_class("high")
     cache = cache_with(pod("p", group="g", priority=40))
     found = cache.groups["PodGroup default/g"]

@@ -1,4 +1,4 @@
-"""What the cache keeps of volumes: objects by kind, and which volumes are used where."""
+"""Volumes in the cache: objects by kind, and the usage of volumes by node."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_objects_are_found_by_kind_and_key_until_they_are_gone() -> None:
     assert list(cache.objects.of(PersistentVolumeClaim)) == ["ns/c"]
 
 
-def test_volumes_count_as_used_where_their_pods_are_and_no_longer() -> None:
+def test_volumes_are_used_on_the_nodes_of_their_pods() -> None:
     disk = {"name": "d", "awsElasticBlockStore": {"volumeID": "vol-1"}}
     cache = a_cache(Node(metadata=ObjectMeta(name="n")), a_pod("a", named("c"), disk, node="n"))
     cache.put(a_pod("b", named("c"), node="n"))
@@ -67,12 +67,12 @@ def test_volumes_count_as_used_where_their_pods_are_and_no_longer() -> None:
     assert not cache.volume_use.nodes_of(claim)
 
 
-def test_volumes_on_a_node_that_is_not_known_count_too() -> None:
+def test_volumes_on_an_unknown_node_count_too() -> None:
     cache = a_cache(a_pod("a", named("c"), node="unknown"))
     assert dict(cache.volume_use.nodes_of(("claim", "ns", "c"))) == {"unknown": 1}
 
 
-def test_pods_with_volumes_made_for_them_are_classes_of_their_own() -> None:
+def test_pods_with_ephemeral_volumes_have_their_own_class() -> None:
     cache = a_cache(a_pod("a", EPHEMERAL), a_pod("b", EPHEMERAL), a_pod("c", named("x")), a_pod("d", named("x")))
     classes = {task.name: task.cls for task in cache.tasks.values()}
     assert classes["a"] is not classes["b"]
@@ -80,6 +80,6 @@ def test_pods_with_volumes_made_for_them_are_classes_of_their_own() -> None:
     assert classes["c"] is classes["d"]
 
 
-def test_volumes_that_make_no_sense_count_as_none() -> None:
+def test_malformed_volumes_do_not_count() -> None:
     cache = a_cache(a_pod("a", {"name": 1, "persistentVolumeClaim": "c"}, {"rbd": {"monitors": None}}, node="n"))
     assert not cache.volume_use.on_node("n")

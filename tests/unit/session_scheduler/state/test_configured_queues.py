@@ -18,48 +18,48 @@ HEADER = "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfig
 
 
 @pytest.mark.parametrize(("queues", "line"), [
-    ("- {name: a, parent: b}", "f: queues[0].parent: there is no queue 'b': create it, or name another"),
+    ("- {name: a, parent: b}", "f: queues[0].parent: queue 'b' does not exist: create it, or choose another parent"),
     ("- {name: a, parent: b}\n- {name: b, parent: a}",
-     "f: queues[0].parent: the queues make a circle (a -> b -> a): give one of them another parent"),
+     "f: queues[0].parent: the queues form a cycle (a -> b -> a): give one of them another parent"),
     ("- {name: a, parent: default}",
-     "f: queues[0].parent: pods that name no queue go to 'default', so it can have no children: name another"),
+     "f: queues[0].parent: queue 'default' is for pods that name no queue, so it cannot have children: choose another "
+     "parent"),
     ("- {name: a, limit: {cpu: -1}}", "f: queues[0].limit.cpu: -1 is negative: write 0 or more"),
-    ("- {name: a, deserved: {cpu: lots}}", "f: queues[0].deserved.cpu: 'lots' is no quantity: write a number with an "
-     "optional suffix, as 500m, 2 or 4Gi"),
+    ("- {name: a, deserved: {cpu: lots}}", "f: queues[0].deserved.cpu: 'lots' is not a valid quantity: write a number "
+     "with an optional suffix, such as 500m, 2 or 4Gi"),
     ("- {name: a, deserved: {cpu: 3}, limit: {cpu: 2}}",
      "f: queues[0].deserved.cpu: 3 is more than the limit of 2: lower it, or raise the limit"),
     ("- {name: a, overQuotaWeight: -1}", "f: queues[0].overQuotaWeight: is -1: use 0 or more"),
-    ("- {name: a}\n- {name: a}", "f: queues[1].name: 'a' is also queues[0]: keep one of the two"),
+    ("- {name: a}\n- {name: a}", "f: queues[1].name: 'a' is also queues[0]: remove one of the two"),
     ("- {name: a, deserved: {cpu: .inf}}",
-     "f: queues[0].deserved.cpu: inf is no amount: write a number with an optional suffix, as 500m, 2 or 4Gi"),
+     "f: queues[0].deserved.cpu: expected a quantity such as 500m, 2 or 4Gi, got inf"),
     ("- {name: a, limit: {cpu: -.inf}}",
-     "f: queues[0].limit.cpu: -inf is no amount: write a number with an optional suffix, as 500m, 2 or 4Gi"),
+     "f: queues[0].limit.cpu: expected a quantity such as 500m, 2 or 4Gi, got -inf"),
     ("- {name: a, limit: {cpu: .nan}}",
-     "f: queues[0].limit.cpu: nan is no amount: write a number with an optional suffix, as 500m, 2 or 4Gi"),
+     "f: queues[0].limit.cpu: expected a quantity such as 500m, 2 or 4Gi, got nan"),
     ("- {name: a, limit: {cpu: 1e400}}",
-     "f: queues[0].limit.cpu: inf is no amount: write a number with an optional suffix, as 500m, 2 or 4Gi"),
-    (f"- {{name: {'a' * 64}}}", "f: queues[0].name: has 64 characters, and a label, by which pods name it, at most 63: "
-     "shorten it"),
-    ("- {name: my team}", "f: queues[0].name: is no value of a label, by which pods name it: use letters, digits, '-', "
-     "'_' and '.' between such"),
-    ("- {name: a, wieght: 1}", "f: queues[0].wieght: is no field: "
+     "f: queues[0].limit.cpu: expected a quantity such as 500m, 2 or 4Gi, got inf"),
+    (f"- {{name: {'a' * 64}}}", "f: queues[0].name: has 64 characters: use at most 63, as in a label value"),
+    ("- {name: my team}", "f: queues[0].name: is not a valid label value: use letters and digits, with '-', '_' and "
+     "'.' between them"),
+    ("- {name: a, wieght: 1}", "f: queues[0].wieght: unknown field: "
      "use one of deserved, limit, name, overQuotaWeight, parent, priority"),
 ])  # fmt: skip
-def test_a_wrong_queue_is_refused_at_the_start_with_its_path(queues: str, line: str) -> None:
+def test_an_invalid_queue_is_rejected_at_the_start_with_its_path(queues: str, line: str) -> None:
     with pytest.raises(InputError) as raised:
         Registry(BUILTIN).load_profiles(parse_config(HEADER + queues, "f"))
     assert raised.value.messages[0] == line
     assert len(raised.value.messages) <= len(queues.splitlines())
 
 
-def test_right_queues_are_taken_with_quantities_as_numbers_or_text() -> None:
+def test_valid_queues_have_quantities_as_numbers_or_text() -> None:
     config = parse_config(HEADER + "- {name: top, limit: {cpu: 10}}\n- {name: a, parent: top, deserved: {cpu: 500m}}",
                           "f")  # fmt: skip
     Registry(BUILTIN).load_profiles(config)
     assert [queue.name for queue in config.queues] == ["top", "a"]
 
 
-def test_a_queue_can_have_31_above_it_and_no_more() -> None:
+def test_a_queue_has_at_most_31_ancestors() -> None:
     chain = [QueueSpec(f"q{number}", parent=f"q{number - 1}" if number else "") for number in range(1100)]
     tree = QueueTree(chain)
     assert [name for name in tree if tree.usable(name)] == sorted(["default", *(f"q{number}" for number in range(32))])
@@ -67,11 +67,11 @@ def test_a_queue_can_have_31_above_it_and_no_more() -> None:
     assert problem is not None
     assert (problem.reason, problem.message) == (
         "TooDeep",
-        "parent: more than 31 queues are above it: give it one that is nearer to the top",
+        "parent: more than 31 ancestors: choose a parent nearer to the top",
     )
 
 
-def test_a_chain_of_a_thousand_queues_is_shown_and_takes_pods_as_far_as_it_can() -> None:
+def test_a_chain_of_a_thousand_queues_is_reported_and_accepts_pods_down_to_the_limit() -> None:
     queues = (QueueConfig(name=f"q{number}", parent=f"q{number - 1}" if number else "") for number in range(1100))
     objects = [Queue(metadata=ObjectMeta(name=one.name), spec=QueueObjectSpec(parent=one.parent)) for one in queues]
     cluster = FakeCluster()
@@ -82,11 +82,11 @@ def test_a_chain_of_a_thousand_queues_is_shown_and_takes_pods_as_far_as_it_can()
     cluster.run()
     cluster.assert_bound("none")
     cluster.assert_bound("shallow")
-    cluster.assert_pending("deep", "queue 'q1099' takes no pods: parent: more than 31 queues are above it")
+    cluster.assert_pending("deep", "queue 'q1099' is not ready: parent: more than 31 ancestors")
     assert len(queue_report(cluster.scheduler)["queues"]) == 1101
 
 
-def test_what_pods_have_in_a_queue_that_is_gone_is_shown_and_measured() -> None:
+def test_the_usage_of_a_deleted_queue_is_reported_and_measured() -> None:
     cluster = FakeCluster()
     queue = Queue(metadata=ObjectMeta(name="gone"))
     cluster.add(queue, Queue(metadata=ObjectMeta(name="there")))
@@ -97,7 +97,7 @@ def test_what_pods_have_in_a_queue_that_is_gone_is_shown_and_measured() -> None:
     cluster.run()
     (row,) = (one for one in queue_report(cluster.scheduler)["queues"] if one["name"] == "gone")
     assert (row["allocated"]["cpu"], row["ready"]) == ("2", False)
-    assert row["reason"].startswith("there is no queue 'gone', or no more: create it")
+    assert row["reason"] == "queue 'gone' does not exist: create it; its pods count in no other queue"
     assert cluster.scheduler.cache.queues.deleted() == ["gone"]
     proportion = cluster.scheduler.profiles["fluence"].instances["Proportion"]
     assert isinstance(proportion, Proportion)

@@ -1,4 +1,4 @@
-"""Pods that a plugin keeps out of the queue: no attempt, no backoff, no event, and who lets them in."""
+"""Pods that a plugin keeps out of the scheduling queue: no attempt, no backoff, no event, and what opens the gate."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ NOT_FOUND = 'could not find ResourceClaim "default/c"'
 
 
 class KeepsOut:
-    """Keeps every pod out until a claim named "key" is there; answers with `answer` where that is given."""
+    """Keeps every pod out until the claim "key" exists; with `answer`, it returns or raises that."""
 
     name = "keeps-out"
 
     def __init__(self, answer: object = None) -> None:
         self.answer = answer
-        self.asked = 0
+        self.calls = 0
 
     @hookimpl
     def pre_enqueue(self, pod: Pod, objects: Callable[[type[Any]], Mapping[str, Any]]) -> Any:
-        self.asked += 1
+        self.calls += 1
         if isinstance(self.answer, Exception):
             raise self.answer
         if self.answer is not None:
@@ -49,7 +49,7 @@ def task_of(cluster: FakeCluster, name: str) -> Task:
     return next(task for task in cluster.scheduler.cache.tasks.values() if task.name == name)
 
 
-def tried(cluster: FakeCluster, *objects: Any) -> Tries:
+def observed_run(cluster: FakeCluster, *objects: Any) -> Tries:
     cluster.nodes(1)
     cluster.add(*objects)
     tries = observed(cluster)
@@ -62,16 +62,16 @@ def cluster() -> FakeCluster:
     return FakeCluster()
 
 
-def test_a_pod_whose_claim_is_not_there_is_not_tried_and_nothing_is_said_of_it(cluster: FakeCluster) -> None:
-    tries = tried(cluster, user("p", "c"))
+def test_a_pod_whose_claim_does_not_exist_is_not_attempted_and_gets_no_event(cluster: FakeCluster) -> None:
+    tries = observed_run(cluster, user("p", "c"))
     assert tries.of == {}
     assert task_of(cluster, "p").phase is Phase.GATED
-    assert cluster.scheduler.queue.is_active(task_of(cluster, "p").group.key, 0.0)  # no backoff when it is let in
+    assert cluster.scheduler.queue.is_active(task_of(cluster, "p").group.key, 0.0)  # no backoff once the gate opens
     assert cluster.scheduler.outcomes == {}
     cluster.assert_pending("p", NOT_FOUND)
 
 
-def test_explain_tells_what_keeps_a_pod_out(cluster: FakeCluster) -> None:
+def test_explain_shows_what_keeps_a_pod_out(cluster: FakeCluster) -> None:
     cluster.nodes(1)
     cluster.add(pod("p"))
     cluster.run(KeepsOut(), cycles=1)
@@ -79,15 +79,15 @@ def test_explain_tells_what_keeps_a_pod_out(cluster: FakeCluster) -> None:
     assert answer["reason"] == "no key"
 
 
-def test_the_object_that_a_gate_awaits_lets_its_pod_in_at_once(cluster: FakeCluster) -> None:
+def test_the_awaited_object_opens_the_gate_at_once(cluster: FakeCluster) -> None:
     plugin = KeepsOut()
     cluster.nodes(1)
     cluster.add(pod("p"), pod("q"))
     cluster.run(plugin)
-    asked = plugin.asked
+    calls = plugin.calls
     cluster.add(gpu_claim("another"))
     cluster.run()
-    assert plugin.asked == asked
+    assert plugin.calls == calls
     cluster.assert_pending("p", "no key")
     cluster.add(gpu_claim("key"))
     cluster.run()
@@ -96,14 +96,14 @@ def test_the_object_that_a_gate_awaits_lets_its_pod_in_at_once(cluster: FakeClus
 
 
 @pytest.mark.parametrize("answer", ["text", Gate(1), RuntimeError("broken")], ids=repr)  # type: ignore[arg-type]
-def test_a_hook_that_fails_keeps_its_pod_out_and_says_so(cluster: FakeCluster, answer: object) -> None:
+def test_a_hook_that_fails_keeps_its_pod_out_and_is_reported(cluster: FakeCluster, answer: object) -> None:
     cluster.nodes(1)
     cluster.add(pod("p"))
     cluster.run(KeepsOut(answer))
     cluster.assert_pending("p", "plugin keeps-out failed in pre_enqueue: ")
 
 
-def test_a_gang_waits_for_a_member_that_is_kept_out_and_starts_when_it_is_let_in(cluster: FakeCluster) -> None:
+def test_a_gang_waits_for_a_gated_member_and_starts_when_the_gate_opens(cluster: FakeCluster) -> None:
     cluster.nodes(1)
     cluster.add(devices(DeviceClass, "gpu"), gpus("s"))
     cluster.add(pod_group("g", 2), pod("g-0", group="g"), user("g-1", "c", group="g"))
@@ -115,8 +115,8 @@ def test_a_gang_waits_for_a_member_that_is_kept_out_and_starts_when_it_is_let_in
     cluster.assert_bound("g-1", "n1")
 
 
-def test_a_pod_that_is_woken_is_not_tried_where_its_claim_is_gone_by_then(cluster: FakeCluster) -> None:
-    tries = tried(cluster, gpu_claim("c"), user("p", "c", cpu="100"))
+def test_a_requeued_pod_whose_claim_is_gone_is_not_attempted(cluster: FakeCluster) -> None:
+    tries = observed_run(cluster, gpu_claim("c"), user("p", "c", cpu="100"))
     assert tries.of == {"p": 1}
     cluster.delete(ResourceClaim, "c")
     cluster.scheduler.queue.requeue_now(task_of(cluster, "p").group.key, cluster.scheduler.clock.now())
@@ -128,7 +128,7 @@ def test_a_pod_that_is_woken_is_not_tried_where_its_claim_is_gone_by_then(cluste
     assert cluster.scheduler.cache.gates.awaiting(gpu_claim("c")) == []
 
 
-def test_nothing_is_kept_for_a_nominated_pod_that_is_kept_out(cluster: FakeCluster) -> None:
+def test_no_resources_are_reserved_for_a_nominated_pod_that_is_gated(cluster: FakeCluster) -> None:
     high = user("high", "c", cpu="1", priority=10)
     cluster.add(node("n1", cpu="1"), pod("low", cpu="1"))
     cluster.add(msgspec.structs.replace(high, status=PodStatus(nominated_node_name="n1")))

@@ -1,4 +1,4 @@
-"""Events that come after the answers that they are older than, and clusters that were restored."""
+"""Watch events that are older than the answer to a bind, and clusters restored from a backup."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def used(cache: Cache) -> int:
     return int(cache.table.all_rows().used("cpu")[cache.table.row_of["n1"]])
 
 
-def test_a_pod_whose_bind_was_answered_stays_where_it_is_when_an_older_event_comes() -> None:
+def test_an_older_event_does_not_move_a_pod_whose_bind_has_succeeded() -> None:
     waiting = pod("p", cpu="1")
     cache, task = a_cache(waiting)
     cache.occupy(task, "n1")
@@ -33,8 +33,8 @@ def test_a_pod_whose_bind_was_answered_stays_where_it_is_when_an_older_event_com
     assert (task.phase, task.node, used(cache)) == (Phase.BOUND, "n1", 1000)
 
 
-def test_a_bound_pod_that_is_unbound_again_waits_and_takes_nothing() -> None:
-    """As after a restore of etcd."""
+def test_a_bound_pod_that_becomes_unbound_is_pending_and_uses_nothing() -> None:
+    """A restore of etcd can do this."""
     cache, task = a_cache(pod("p", cpu="1", bound_to="n1"))
     assert used(cache) == 1000
     cache.put(pod("p", cpu="1"))

@@ -1,4 +1,4 @@
-"""Backoff: doubled each time, bounded, ended by a wake-up, each group for itself."""
+"""Scheduling queue: backoff, unschedulable groups, and what requeues them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from session_scheduler.state.scheduling_queue import SchedulingQueue
 from session_scheduler.testing import node, pod
 
 
-def test_a_group_that_keeps_failing_waits_twice_as_long_each_time_up_to_the_maximum():
+def test_each_failure_doubles_the_backoff_up_to_the_maximum():
     queue = SchedulingQueue(1.0, 10.0)
     assert [queue.failed("g", 0.0) for _ in range(6)] == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
     assert not queue.is_due("g", 9.9)
@@ -24,7 +24,7 @@ def test_thousands_of_failures_do_not_overflow_the_backoff():
     assert {queue.failed("g", 5.0) for _ in range(5000)} >= {15.0}
 
 
-def test_a_wake_up_makes_due_at_once_but_forgets_no_attempt():
+def test_requeue_now_ends_the_backoff_and_keeps_the_attempts():
     queue = SchedulingQueue(1.0, 10.0)
     queue.failed("g", 0.0)
     queue.failed("g", 0.0)
@@ -35,7 +35,7 @@ def test_a_wake_up_makes_due_at_once_but_forgets_no_attempt():
     assert queue.failed("g", 5.0) == 6.0
 
 
-def test_the_next_wait_to_end_is_told_and_none_that_has_ended():
+def test_next_after_returns_the_next_end_of_a_backoff():
     queue = SchedulingQueue(1.0, 10.0)
     assert queue.next_after(0.0) is None
     queue.failed("a", 3.0)
@@ -45,7 +45,7 @@ def test_the_next_wait_to_end_is_told_and_none_that_has_ended():
     assert queue.next_after(4.0) is None
 
 
-def refused_class(name: str = "p") -> TaskClass:
+def rejected_class(name: str = "p") -> TaskClass:
     return ClassTable(NodeTable()).of(pod(name))
 
 
@@ -53,8 +53,8 @@ def wants(cls: TaskClass, *plugins: str) -> frozenset[tuple[TaskClass, frozenset
     return frozenset({(cls, frozenset(plugins or ("P",)))})
 
 
-def test_who_was_refused_sleeps_until_an_event_and_then_for_its_backoff_unless_nothing_else_is_due():
-    queue, cls = SchedulingQueue(1.0, 10.0), refused_class()
+def test_a_rejected_group_is_unschedulable_until_an_event_and_then_in_backoff():
+    queue, cls = SchedulingQueue(1.0, 10.0), rejected_class()
     queue.failed("g", 0.0, wants(cls))
     assert not queue.is_active("g", 100.0)
     assert not queue.is_hurried("g")
@@ -65,8 +65,8 @@ def test_who_was_refused_sleeps_until_an_event_and_then_for_its_backoff_unless_n
     assert queue.is_active("g", 1.0)
 
 
-def test_who_failed_by_an_error_is_not_hurried_and_its_backoff_counts_its_errors_alone():
-    queue, cls = SchedulingQueue(1.0, 10.0), refused_class()
+def test_a_group_after_an_error_is_not_hurried_and_its_backoff_counts_only_errors():
+    queue, cls = SchedulingQueue(1.0, 10.0), rejected_class()
     for _ in range(3):
         queue.failed("g", 0.0, wants(cls))
     assert queue.failed("g", 0.0) == 1.0
@@ -75,17 +75,17 @@ def test_who_failed_by_an_error_is_not_hurried_and_its_backoff_counts_its_errors
     assert queue.failed("g", 0.0, wants(cls)) == 8.0
 
 
-def test_one_that_fails_by_an_error_while_it_sleeps_is_told_to_sleep_no_more():
-    woken: list[str] = []
-    queue = SchedulingQueue(1.0, 10.0, on_requeued=woken.append)
-    queue.failed("g", 0.0, wants(refused_class()))
+def test_an_error_requeues_an_unschedulable_group():
+    requeued: list[str] = []
+    queue = SchedulingQueue(1.0, 10.0, on_requeued=requeued.append)
+    queue.failed("g", 0.0, wants(rejected_class()))
     queue.failed("g", 0.0)
-    assert woken == ["g"]
+    assert requeued == ["g"]
     assert queue.is_active("g", 1.0)
 
 
-def test_a_plugins_wish_while_the_group_is_tried_is_kept_and_one_from_before_is_not():
-    queue, cls = SchedulingQueue(1.0, 10.0), refused_class()
+def test_an_activation_during_an_attempt_is_kept_and_an_earlier_one_is_not():
+    queue, cls = SchedulingQueue(1.0, 10.0), rejected_class()
     queue.activate("g", 0.0)
     queue.begin(["g"])
     queue.failed("g", 0.0, wants(cls))
@@ -98,10 +98,10 @@ def test_a_plugins_wish_while_the_group_is_tried_is_kept_and_one_from_before_is_
     assert queue.is_hurried("g")
 
 
-def test_the_forgotten_are_tried_again_looked_for_every_thirty_seconds():
-    woken: list[tuple[str, str, int]] = []
-    queue = SchedulingQueue(1.0, 10.0, 300.0, on_event=lambda *what: woken.append(what))
-    cls = refused_class()
+def test_the_queue_checks_the_unschedulable_timeout_every_thirty_seconds():
+    events: list[tuple[str, str, int]] = []
+    queue = SchedulingQueue(1.0, 10.0, 300.0, on_event=lambda *what: events.append(what))
+    cls = rejected_class()
     queue.failed("old", 0.0, wants(cls))
     queue.failed("new", 100.0, wants(cls))
     assert queue.next_after(0.0) == 30.0
@@ -113,12 +113,12 @@ def test_the_forgotten_are_tried_again_looked_for_every_thirty_seconds():
     queue.flush(339.0)
     queue.flush(401.0)
     assert queue.is_active("new", 401.0)
-    assert woken == [("UnschedulableTimeout", "", 1)] * 2
+    assert events == [("UnschedulableTimeout", "", 1)] * 2
 
 
-def test_a_sleep_that_is_shorter_than_thirty_seconds_is_looked_at_as_often():
+def test_the_queue_checks_a_shorter_timeout_as_often_as_its_length():
     queue = SchedulingQueue(1.0, 10.0, 5.0)
-    queue.failed("one", 0.0, wants(refused_class()))
+    queue.failed("one", 0.0, wants(rejected_class()))
     assert queue.next_after(0.0) == 5.0
     queue.flush(5.0)
     assert queue.is_unschedulable("one"), "not longer than that"
@@ -126,49 +126,49 @@ def test_a_sleep_that_is_shorter_than_thirty_seconds_is_looked_at_as_often():
     assert queue.is_active("one", 10.0)
 
 
-def test_thousands_that_were_refused_alike_cost_one_hint_and_an_event_that_nobody_waits_for_none():
-    asked: list[TaskClass] = []
+def test_groups_with_the_same_rejections_cost_one_hint_per_event():
+    hinted: list[TaskClass] = []
 
     def hint(cls: TaskClass, _: ClusterEvent) -> bool:
-        asked.append(cls)
-        return len(asked) > 1
+        hinted.append(cls)
+        return len(hinted) > 1
 
     registered = [ClusterEventWithHint(Node, ActionType.ADD, hint)]
-    queue, cls = SchedulingQueue(1.0, 10.0, hints=lambda *_: registered), refused_class()
+    queue, cls = SchedulingQueue(1.0, 10.0, hints=lambda *_: registered), rejected_class()
     for number in range(10_000):
         queue.failed(f"g{number}", 0.0, wants(cls))
     assert not queue.wants(Pod)
     assert queue.wants(Node) == ActionType.ADD
     queue.happened(ClusterEvent(Pod, ActionType.ADD, None, pod("p", bound_to="n")))
-    assert asked == []
+    assert hinted == []
     queue.happened(ClusterEvent(Node, ActionType.ADD, None, node("n")))
-    assert asked == [cls]
+    assert hinted == [cls]
     assert queue.is_unschedulable("g7")
     queue.happened(ClusterEvent(Node, ActionType.ADD, None, node("m")))
-    assert asked == [cls, cls]
+    assert hinted == [cls, cls]
     assert all(queue.is_hurried(f"g{number}") for number in range(10_000))
     assert not queue.wants(Node)
 
 
-def test_a_pod_of_another_class_sleeps_on_for_the_same_reasons():
-    before, after = refused_class("a"), refused_class("b")
-    asked: list[TaskClass] = []
-    registered = [ClusterEventWithHint(Node, ActionType.ALL, lambda cls, _: bool(asked.append(cls)))]
+def test_a_changed_class_keeps_its_rejections():
+    before, after = rejected_class("a"), rejected_class("b")
+    hinted: list[TaskClass] = []
+    registered = [ClusterEventWithHint(Node, ActionType.ALL, lambda cls, _: bool(hinted.append(cls)))]
     queue = SchedulingQueue(1.0, 10.0, hints=lambda *_: registered)
     queue.failed("g", 0.0, wants(before))
     queue.changed_class("g", before, after, alone=True)
     queue.happened(ClusterEvent(Node, ActionType.ADD, None, node("n")))
-    assert asked == [after]
+    assert hinted == [after]
 
 
-def test_a_plugin_that_changed_wakes_those_whom_it_refused_and_nobody_else():
-    cls = refused_class()
-    woken: list[tuple[str, str, int]] = []
-    queue = SchedulingQueue(1.0, 10.0, hints=lambda *_: (), on_event=lambda *what: woken.append(what))
+def test_a_changed_plugin_requeues_only_the_groups_that_it_rejected():
+    cls = rejected_class()
+    events: list[tuple[str, str, int]] = []
+    queue = SchedulingQueue(1.0, 10.0, hints=lambda *_: (), on_event=lambda *what: events.append(what))
     for key, plugins in (("a", {"mine"}), ("b", {"other"}), ("c", {"other", "mine"})):
         queue.failed(key, 0.0, frozenset({(cls, frozenset(plugins))}))
     queue.plugin_changed("mine")
     assert [key for key in "abc" if queue.is_unschedulable(key)] == ["b"]
-    assert not queue.is_active("a", 0.5)  # its backoff stands
+    assert not queue.is_active("a", 0.5)  # its backoff continues
     assert queue.is_active("a", 1.0)
-    assert woken == [("PluginChanged", "mine", 1)] * 2
+    assert events == [("PluginChanged", "mine", 1)] * 2

@@ -1,4 +1,4 @@
-"""What a task alone adds to counters of its row: kept with it, wherever it goes and comes."""
+"""Counts of single tasks in the counters of their rows (`Session.count`): they follow the task."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def running() -> FakeCluster:
     return cluster
 
 
-def test_they_end_with_the_task() -> None:
+def test_counts_end_with_the_task() -> None:
     cluster = running()
     cluster.delete_pod("p")
     cluster.run()
     assert seats(cluster) == 0
 
 
-def test_they_are_undone_with_the_placement_and_done_again_with_it() -> None:
+def test_rollback_and_redo_of_a_placement_include_its_counts() -> None:
     cluster = FakeCluster().nodes(1)
     cluster.add(pod("p"))
     cluster.start(Seats())
@@ -74,7 +74,7 @@ def test_they_are_undone_with_the_placement_and_done_again_with_it() -> None:
         assert seats(cluster) == 2
 
 
-def test_who_is_evicted_or_thought_away_has_them_again_when_that_is_undone() -> None:
+def test_undoing_an_eviction_or_a_simulated_removal_restores_the_counts() -> None:
     cluster = running()
     with opened(cluster) as (session, tasks):
         task = tasks["p"]
@@ -89,7 +89,7 @@ def test_who_is_evicted_or_thought_away_has_them_again_when_that_is_undone() -> 
         assert session.table.digest() == before
 
 
-def test_one_that_is_counted_elsewhere_to_see_counts_with_them() -> None:
+def test_count_on_includes_the_counts_of_a_task() -> None:
     cluster = running()
     cache = cluster.scheduler.cache
     (task,) = cache.tasks.values()
@@ -99,7 +99,7 @@ def test_one_that_is_counted_elsewhere_to_see_counts_with_them() -> None:
     assert seats(cluster) == 2
 
 
-def test_a_node_that_goes_and_comes_has_them_still() -> None:
+def test_counts_return_with_a_deleted_and_recreated_node() -> None:
     cluster = running()
     cluster.delete(Node, "n1")
     cluster.run()
@@ -108,7 +108,7 @@ def test_a_node_that_goes_and_comes_has_them_still() -> None:
     assert seats(cluster) == 2
 
 
-def test_a_placement_that_came_to_nothing_leaves_none() -> None:
+def test_a_failed_bind_leaves_no_counts() -> None:
     cluster = FakeCluster().nodes(1)
     cluster.add(pod("p"))
     cluster.fail_binds("p")
@@ -120,7 +120,7 @@ def test_a_placement_that_came_to_nothing_leaves_none() -> None:
     assert seats(cluster) == 2
 
 
-def test_what_is_counted_again_replaces_the_same_keys_alone() -> None:
+def test_a_second_count_replaces_only_the_same_keys() -> None:
     cluster = running()
     with opened(cluster) as (session, tasks):
         session.count(tasks["p"], {"desks": 1})
@@ -130,7 +130,7 @@ def test_what_is_counted_again_replaces_the_same_keys_alone() -> None:
         assert (seats(cluster), tasks["p"].counts) == (0, {"desks": 1})
 
 
-def test_a_task_on_no_node_has_none() -> None:
+def test_a_task_without_a_node_cannot_have_counts() -> None:
     cluster = FakeCluster().nodes(1)
     cluster.add(pod("p"))
     cluster.start(Seats())

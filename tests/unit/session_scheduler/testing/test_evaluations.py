@@ -26,7 +26,7 @@ def scenario(scope):
 
 
 def test_a_scope_that_is_too_narrow_is_told_with_the_pods_that_it_moves():
-    with pytest.raises(InvariantError, match="a scope is declared too narrow:\npod default/p-") as told:
+    with pytest.raises(InvariantError, match="a declared scope is too narrow:\npod default/p-") as told:
         check_evaluations(scenario(Scope.STATIC))
     assert "naive None" in str(told.value)
 

@@ -37,7 +37,7 @@ def arguments(**given: Any) -> FluenceArguments:
         ({"engine": "reapi", "memoryChunk": "1.5Mi"}, "args.memoryChunk: 1.5Mi is not 1Mi to 1Pi in whole MiB"),
         ({"engine": "reapi", "memoryChunk": 0}, "args.memoryChunk: 0 is not 1Mi to 1Pi"),
         ({"engine": "reapi", "memoryChunk": "2Pi"}, "args.memoryChunk: 2Pi is not 1Mi to 1Pi"),
-        ({"engine": "reapi", "memoryChunk": "much"}, "args.memoryChunk: 'much' is no quantity"),
+        ({"engine": "reapi", "memoryChunk": "much"}, "args.memoryChunk: 'much' is not a valid quantity"),
         ({"engine": "reapi", "cpuAccounting": "millicores"}, "args.cpuAccounting: is not to be had with engine: reapi"),
         ({"engine": "reapi", "library": ""}, "args.library: "),
         ({"engine": "fluxion"}, "args.engine: "),

@@ -132,7 +132,7 @@ def test_a_restart_keeps_pools_until_their_own_time_out() -> None:
     assert (a.name, a.state, a.heard_at, a.message) == ("a", PoolState.ACTIVE, 60, TOLD)
     assert (b.name, b.state, b.heard_at, b.message.quotas) == ("b", PoolState.SILENT, None, {})
     assert b.message.problems == (
-        "quotas['cpu']: 'x' is no quantity: write a number with an optional suffix, as 500m, 2 or 4Gi",
+        "quotas['cpu']: 'x' is not a valid quantity: write a number with an optional suffix, such as 500m, 2 or 4Gi",
     )
     pools.connected(NATS, 6000)
     assert states(pools, 6029) == {"a": "Active", "b": "Silent"}

@@ -51,7 +51,7 @@ def test_the_documents_master_queue_is_right() -> None:
         ({"canLendTo": [{"queue": "g"}, {"queue": "g"}]}, "canLendTo[1].queue: 'g' is there twice"),
         (
             {"canLendTo": [{"queue": "g", "lendingLimit": {"cpu": "x"}}]},
-            "canLendTo[0].lendingLimit['cpu']: 'x' is no quantity",
+            "canLendTo[0].lendingLimit['cpu']: 'x' is not a valid quantity",
         ),
     ],
 )

@@ -99,7 +99,7 @@ def seed(prefix: int = USER) -> tuple[str, Ed25519PublicKey]:
         ),
         (
             {"servers": ["nats://h"], "tls": {"insecure": True}},
-            "file: connectors.a.tls.insecure: is no field: use one of caFile, certFile, keyFile, serverName",
+            "file: connectors.a.tls.insecure: unknown field: use one of caFile, certFile, keyFile, serverName",
         ),
     ],
 )  # fmt: skip

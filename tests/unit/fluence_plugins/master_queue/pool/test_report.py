@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from fluence_plugins.master_queue.pool import report as pool_report
-from fluence_plugins.master_queue.pool.tables import age, parts
+from fluence_plugins.master_queue.pool.tables import parts
 from session_scheduler.cluster.kube_requests import ApiClient
 from session_scheduler.errors import InputError
 from session_scheduler.sdk.commands import TableRows
@@ -139,13 +139,6 @@ def test_what_is_wrong_stands_below_the_tables_once() -> None:
     ]
     assert parts(report(master(conditions=[])))[-1] == "main: nobody keeps it: start `fluence master-queue`"
     assert parts(report()) == ["no MasterQueues"]
-
-
-@pytest.mark.parametrize(("seconds", "text"), [
-    (None, None), (0, "0s"), (59, "59s"), (60, "1m"), (61, "1m1s"), (3600, "1h"), (3725, "1h2m"), (90000, "1d1h"),
-])  # fmt: skip
-def test_an_age_has_its_two_largest_units(seconds: int | None, text: str | None) -> None:
-    assert age(seconds) == text
 
 
 @pytest.mark.parametrize(("masters", "queues", "why"), [

@@ -1,6 +1,6 @@
-"""What selectors may use beside the language itself: lists, texts, times, networks and URLs.
+"""CEL libraries for selectors of devices: lists, strings, times, networks and URLs.
 
-The answers are those of Kubernetes 1.36.3 to the same expressions.
+The expected results are those of Kubernetes 1.36.3 for the same expressions.
 """
 
 from __future__ import annotations
@@ -283,19 +283,19 @@ FAIL |= {
 
 
 @pytest.mark.parametrize("text", FAIL)
-def test_it_has_no_answer(text: str) -> None:
+def test_it_fails(text: str) -> None:
     assert FAIL[text] in answer(text)
 
 
 def doubled(start: str, times: int, body: str) -> str:
-    """The body with `v`, which is the start joined to itself so often."""
+    """The body, with `v` bound to the start, doubled `times` times."""
     for _ in range(times):
         body = f"cel.bind(v, v + v, {body})"
     return f"cel.bind(v, {start}, {body})"
 
 
 def nested(start: str, times: int, body: str) -> str:
-    """The body with `v`, a list of two lists of two lists …"""
+    """The body, with `v` bound to a list of two lists of two lists …, `times` levels deep."""
     for _ in range(times):
         body = f"cel.bind(v, [v, v], {body})"
     return f"cel.bind(v, {start}, {body})"
@@ -306,15 +306,15 @@ HUGE = {
         doubled("['a']", 14, "v"), doubled("'long'", 17, "parts.join(v) != v")
     ),
     "compared": nested("[1]", 40, "v == v.map(x, x)"),
-    "looked for": nested("[1]", 40, "v in [v.map(x, x)]"),
-    "made flat": nested("[1]", 40, "v.flatten(50).size() > 0"),
-    "told apart": nested("[1]", 40, "[v, v.map(x, x)].distinct().size() > 0"),
+    "searched": nested("[1]", 40, "v in [v.map(x, x)]"),
+    "flattened": nested("[1]", 40, "v.flatten(50).size() > 0"),
+    "made distinct": nested("[1]", 40, "[v, v.map(x, x)].distinct().size() > 0"),
     "counted": "lists.range(9223372036854775807).size() > 0",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", HUGE)
-def test_short_expressions_that_make_huge_things_cost_too_much(case: str) -> None:
+def test_short_expressions_with_huge_values_exceed_the_cost_limit(case: str) -> None:
     assert answer(HUGE[case], 200_000) == "operation cancelled: actual cost limit exceeded"
 
 
@@ -332,5 +332,5 @@ ODD = {
 
 
 @pytest.mark.parametrize("text", ODD)
-def test_odd_arguments_have_an_answer_or_an_error_of_the_expressions_own(text: str) -> None:
+def test_odd_arguments_have_a_result_or_an_error_of_the_expression(text: str) -> None:
     assert answer(text) == ODD[text]

@@ -1,4 +1,4 @@
-"""Selectors of devices: what Kubernetes' own tests of them cover, but for list attributes, which are behind a gate."""
+"""CEL selectors of devices: the cases of Kubernetes' own tests, without list attributes (behind a feature gate)."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ FAIL = {
 
 
 @pytest.mark.parametrize("text", FAIL)
-def test_it_has_no_answer(text: str) -> None:
+def test_it_fails(text: str) -> None:
     assert FAIL[text] in answer(text)
 
 
@@ -109,7 +109,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_it_is_no_expression(text: str) -> None:
+def test_it_does_not_compile(text: str) -> None:
     with pytest.raises(CompileError, match=re.escape(WRONG[text])):
         Program(text, ("device",), FIELDS)
 
@@ -130,14 +130,14 @@ PLACES = {
 
 
 @pytest.mark.parametrize("text", PLACES)
-def test_what_does_not_compile_is_shown_in_its_line(text: str) -> None:
+def test_a_compile_error_shows_the_line_and_the_position(text: str) -> None:
     with pytest.raises(CompileError) as caught:
         Program(text, ("device",), FIELDS)
     where, what, line, dots = PLACES[text]
     assert str(caught.value) == f"compilation failed: ERROR: <input>:{where}: {what}\n | {line}\n | {dots}^"
 
 
-def test_what_it_costs_is_bounded_and_counted_alike_every_time() -> None:
+def test_the_cost_is_limited_and_equal_in_each_run() -> None:
     inner = "int('1'.find('[0-9]*')) < 100"
     for depth in range(7):
         inner = f"[1, 2, 3, 4, 5, 6, 7, 8, 9, 10].all(x{depth}, {inner})"
@@ -148,21 +148,21 @@ def test_what_it_costs_is_bounded_and_counted_alike_every_time() -> None:
     assert program.evaluate({"device": DEVICE}, 1_000)[1] < 2_000
 
 
-def test_it_may_cost_a_million_and_no_more_unless_told_otherwise() -> None:
+def test_the_default_cost_limit_is_a_million() -> None:
     program = Program("x.contains('y')", ("x",), {})
     most = "x" * 9_999_970
     assert program.evaluate({"x": most}) == (False, 1_000_000)
     assert str(program.evaluate({"x": most + 10 * "x"})[0]) == "operation cancelled: actual cost limit exceeded"
 
 
-def test_a_result_that_is_no_bool_costs_what_it_took() -> None:
+def test_an_evaluation_without_a_bool_result_has_a_cost() -> None:
     program = Program("x", ("x",), {})
     found, cost = program.evaluate({"x": "text"})
     assert "could not be converted to bool" in str(found)
     assert cost == program.evaluate({"x": True})[1] > 0
 
 
-def test_texts_and_patterns_cost_what_they_take() -> None:
+def test_long_strings_and_regular_expressions_have_a_cost() -> None:
     doubling = "'" + "x" * 100 + "'"
     for name in "abcdefghijklmnopqrst":
         doubling = f"cel.bind({name}, {doubling}, {name} + {name})"
@@ -174,7 +174,7 @@ def test_texts_and_patterns_cost_what_they_take() -> None:
     "each", ["s < t", "s >= t", "[s, t].max() == s", "[s, t].isSorted()", "t in {s: 1}", "{s: 1}[t] == 1",
              "bytes(s).size() > 0", "string(b).size() > 0"],
 )  # fmt: skip
-def test_long_texts_cost_more_than_short_ones_however_they_are_looked_at(each: str) -> None:
+def test_long_strings_cost_more_than_short_ones_in_each_operation(each: str) -> None:
     def cost(of: str) -> int:
         bound = f"cel.bind(s, '{'a' * 8_000}', cel.bind(t, s + '', cel.bind(b, bytes(s), {of})))"
         return Program(bound, ("device",), FIELDS).evaluate({"device": DEVICE})[1]
