@@ -1,4 +1,4 @@
-"""What holds for every test: no test's logs are for another one, and its garbage is soon found."""
+"""Fixtures for every test: restore the logging configuration, and keep garbage collections short."""
 
 import gc
 import logging
@@ -8,19 +8,19 @@ import pytest
 import structlog
 
 CONSOLE = structlog.get_config()["processors"][-1]
-CONSOLE.exception_formatter = structlog.dev.plain_traceback  # with colours and every local name it takes a second
+CONSOLE.exception_formatter = structlog.dev.plain_traceback  # colours and the values of local variables take a second
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small_heap() -> None:
-    """What is there before a module's tests stays: no look for garbage is to go through it, and some tests look."""
+    """Exempt the objects that exist before a module's tests from garbage collection, which some tests trigger."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def unconfigured_logs() -> Iterator[None]:
-    """A command sets the logs of its process up, which in a test is everybody's."""
+    """A command configures logging for its process; in a test, other tests share that process."""
     root = logging.root
     level, handlers = root.level, list(root.handlers)
     yield
@@ -31,7 +31,7 @@ def unconfigured_logs() -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What tests recorded as their `summary` stands at the end, from every worker."""
+    """Print at the end what the tests recorded as their `summary`, from every worker."""
     for reports in terminalreporter.stats.values():
         for report in reports:
             if getattr(report, "when", "") == "call":

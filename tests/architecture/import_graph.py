@@ -1,4 +1,4 @@
-"""Which file of a package imports which, read from the source: imports that only types need count, too."""
+"""The import graph of a package, read from the source. Imports under TYPE_CHECKING count too."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ PACKAGES = {
     "fluence_plugins": ROOT / "plugins",
     "fluxion_cy": ROOT / "fluxion_cy" / "src",
 }
-"""Each package with the folder that it is in."""
+"""Each package with its folder."""
 
 Graph = Mapping[str, frozenset[str]]
-"""By module (dotted, a package by its own name): the modules of the same package that it imports."""
+"""By module (dotted; a package by its own name): the modules of the same package that it imports."""
 
 
 def import_graph(package: str, folder: Path) -> Graph:
@@ -25,7 +25,7 @@ def import_graph(package: str, folder: Path) -> Graph:
 
 
 def module_of(path: Path) -> str | None:
-    """The module that a file of one of the `PACKAGES` is; None for any other file."""
+    """The module of a file in one of the `PACKAGES`; None for any other file."""
     for package, folder in PACKAGES.items():
         if path.is_relative_to(folder / package):
             return _module(path.relative_to(folder))
@@ -33,7 +33,7 @@ def module_of(path: Path) -> str | None:
 
 
 def above(graph: Graph) -> dict[str, frozenset[str]]:
-    """By module: those that import it, directly or through others."""
+    """By module: the modules that import it, directly or through others."""
     importers: dict[str, set[str]] = {module: set() for module in graph}
     for module, imported in graph.items():
         for one in imported:
@@ -50,7 +50,7 @@ def above(graph: Graph) -> dict[str, frozenset[str]]:
 
 
 def cycles(graph: Graph) -> list[list[str]]:
-    """The sets of modules that import each other in a circle, each in alphabetical order."""
+    """The import cycles: sets of modules that import each other, each in alphabetical order."""
     over = above(graph)
     together = {
         frozenset(one for one in over[module] if module in over[one]) for module in graph if module in over[module]
@@ -83,7 +83,7 @@ def _imported(module: str, path: Path, known: object) -> Iterator[str]:
 
 
 def _longest(name: str, known: object) -> str:
-    """The module that `import name` needs; empty for one of another package."""
+    """The module that `import name` needs; empty for a module of another package."""
     assert hasattr(known, "__contains__")
     while name and name not in known:
         name = name.rpartition(".")[0]

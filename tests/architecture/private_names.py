@@ -1,7 +1,7 @@
-"""Which private names of other distributions a file uses: what it imports, overrides in subclasses, reads of objects.
+"""Finds the private names of other distributions that a file imports, overrides in subclasses or reads from objects.
 
-A name is private if it begins with one underscore. Types are inferred where that is simple: from annotations, from
-calls of classes and of functions whose result is annotated. A name of an object whose type stays unknown is not found.
+A name is private if it begins with one underscore. Types are inferred in simple cases: from annotations, and from
+calls of classes and of functions with an annotated result. A name is not found if the type of its object is unknown.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _COMPILED_IMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+c?import\s+(.+)|c?impor
 
 
 class Use(NamedTuple):
-    """A private name at a place of a file; `name` is where the other distribution has it."""
+    """A private name on a line of a file; `name` is its qualified name in the other distribution."""
 
     line: int
     name: str
 
 
 def private_uses(path: Path, module: str | None = None) -> list[Use]:
-    """The private names of other distributions in a file; `module`: its name, to import it for what it defines."""
+    """The private names of other distributions in a file; `module` is the file's name for importing its definitions."""
     text = path.read_text()
     if path.suffix == ".pyx":
         return sorted(set(_compiled(text)))
@@ -48,12 +48,12 @@ def private_uses(path: Path, module: str | None = None) -> list[Use]:
 
 
 def is_private(name: str) -> bool:
-    """Whether a name is not promised."""
+    """Whether a name is private: the distribution may change it at any time."""
     return name.startswith("_") and name != "_" and not (name.startswith("__") and name.endswith("__"))
 
 
 def is_foreign(module: str) -> bool:
-    """Whether a module is of another distribution, and not of Python's."""
+    """Whether a module belongs to another distribution, and not to the standard library."""
     top = module.partition(".")[0]
     return bool(top) and top not in PACKAGES and top not in sys.stdlib_module_names and top != "tests"
 
@@ -84,7 +84,7 @@ def _imported(imports: Imports) -> Iterator[Use]:
 
 
 def _namespace(imports: Imports, module: str | None) -> dict[str, Any]:
-    """The names of a module, with what its functions and its types import of other distributions."""
+    """The names of a module, with the names that its functions and types import from other distributions."""
     found: dict[str, Any] = dict(vars(importlib.import_module(module))) if module else {}
     for node in imports:
         if isinstance(node, ast.Import):
@@ -97,7 +97,7 @@ def _namespace(imports: Imports, module: str | None) -> dict[str, Any]:
         elif not node.level and is_foreign(node.module or ""):
             source = importlib.import_module(node.module or "")
             for alias in node.names:
-                with suppress(ImportError):  # a name that is not there
+                with suppress(ImportError):  # the module does not define this name
                     value = getattr(source, alias.name, None) or importlib.import_module(f"{node.module}.{alias.name}")
                     found.setdefault(alias.asname or alias.name, value)
     return found
@@ -117,12 +117,12 @@ def _foreign(found: object) -> frozenset[Class]:
 
 @cache
 def _own_names(kind: Class) -> frozenset[str]:
-    """What a class defines itself: also slots, annotations, and what its methods assign to `self`."""
+    """The names that a class itself defines, with slots, annotations and what its methods assign to `self`."""
     slots = vars(kind).get("__slots__", ())
     names = {*vars(kind), *vars(kind).get("__annotations__", {}), *([slots] if isinstance(slots, str) else slots)}
     try:
         source = ast.parse(textwrap.dedent(inspect.getsource(kind)))
-    except (OSError, TypeError, SyntaxError):  # compiled, or made without a source
+    except (OSError, TypeError, SyntaxError):  # compiled, or created without a source file
         return frozenset(names)
     stored = (node for node in ast.walk(source) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
     return frozenset({*names, *(node.attr for node in stored if _is_name(node.value, "self"))})
@@ -138,7 +138,7 @@ def _definer(kinds: frozenset[Class], name: str) -> Class | None:
 
 
 def _result(function: object) -> frozenset[Class]:
-    """What a call gives, as far as its annotation says."""
+    """The classes that a call may return, according to its annotation."""
     if isinstance(function, type):
         return _foreign(function)
     try:
@@ -154,7 +154,7 @@ def _is_name(node: ast.AST, name: str) -> bool:
 # ---------------------------------------------------------------------- one file
 
 Types = Mapping[str, frozenset[Class]]
-"""By variable, or `self.attribute`, the classes that it may be of."""
+"""By variable, or `self.attribute`: the classes of its possible values."""
 
 
 class _Reader:
@@ -164,7 +164,7 @@ class _Reader:
         self._inside = cache(_inside)
 
     def uses(self) -> Iterator[Use]:
-        """All but imports."""
+        """All uses except imports."""
         yield from self._scope(self._tree, {})
 
     def _scope(self, scope: ast.AST, outer: Types) -> Iterator[Use]:
@@ -184,7 +184,7 @@ class _Reader:
                     yield Use(node.lineno, f"{_path(value)}.{node.attr}")
 
     def _subclass(self, node: ast.ClassDef) -> Iterator[Use]:
-        """What a subclass overrides, and what it uses of its ancestors."""
+        """The names that a subclass overrides, and the names of its ancestors that it uses."""
         bases = frozenset(value for base in node.bases if isinstance(value := self._value(base), type))
         used: list[tuple[int, str]] = []
         for member in node.body:
@@ -204,7 +204,7 @@ class _Reader:
                 yield Use(line, f"{definer.__module__}.{definer.__qualname__}.{name}")
 
     def _typed(self, scope: ast.AST, outer: Types) -> Types:
-        """What is known of a scope's variables; of a class those of `self`, by all its methods."""
+        """The types of a scope's variables; for a class, those of `self`, from all its methods."""
         known: dict[str, frozenset[Class]] = {}
         if isinstance(scope, Function):
             arguments = scope.args
@@ -252,7 +252,7 @@ class _Reader:
         return _foreign(self._value(annotation))
 
     def _kinds(self, node: ast.expr, known: Types) -> frozenset[Class]:
-        """The classes of other distributions that an expression's value may be of."""
+        """The classes of other distributions that an expression's value may have."""
         if isinstance(node, ast.Await):
             return self._kinds(node.value, known)
         if isinstance(node, ast.Name | ast.Attribute) and (name := _variable(node)) in known:
@@ -268,7 +268,7 @@ class _Reader:
         return frozenset()
 
     def _value(self, node: ast.expr) -> Any:
-        """What a dotted name means in the module; None where that is unknown."""
+        """The object that a dotted name means in the module; None if it is unknown."""
         if isinstance(node, ast.Name):
             return self._names.get(node.id, getattr(builtins, node.id, None))
         if isinstance(node, ast.Attribute):
@@ -279,7 +279,7 @@ class _Reader:
 
 
 def _inside(scope: ast.AST) -> list[ast.AST]:
-    """The nodes of a scope, with the classes and functions in it but not what is inside those."""
+    """The nodes of a scope, including its classes and functions but not their bodies."""
     found: list[ast.AST] = []
     left = list(ast.iter_child_nodes(scope))[::-1]
     while left:

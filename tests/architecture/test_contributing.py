@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md names exists: the steps of a pod's way, and the places for changes."""
+"""The files and functions that CONTRIBUTING.md names exist: the steps of a pod, and the places for changes."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def defined(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(("file", "name"), STEPS)
-def test_each_step_of_a_pods_way_starts_where_the_table_says(file: str, name: str) -> None:
+def test_each_step_of_a_pod_starts_where_the_table_says(file: str, name: str) -> None:
     assert name in defined(CORE / file)
 
 
-def test_each_place_for_a_change_is_there() -> None:
+def test_each_place_for_a_change_exists() -> None:
     assert len(STEPS) == 8
     assert len(PLACES) > 15
     roots = (ROOT, CORE, CORE / "builtin", ROOT / "tests" / "unit" / "session_scheduler")

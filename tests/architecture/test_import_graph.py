@@ -38,7 +38,7 @@ def test_a_cycle_is_found_however_it_is_written(tmp_path: Path, back: str) -> No
     assert cycles(import_graph("made", folder)) == [["made.one", "made.three", "made.two"]]
 
 
-def test_what_imports_one_way_is_no_cycle(tmp_path: Path) -> None:
+def test_imports_in_one_direction_are_not_a_cycle(tmp_path: Path) -> None:
     folder = made(tmp_path, one="import json\nfrom made import two", two="from made.deep import low", deep_low="")
     graph = import_graph("made", folder)
     assert cycles(graph) == []

@@ -1,4 +1,4 @@
-"""The import contract itself: how many levels it has, what it counts, and that it fails where it is broken."""
+"""The import contract: the number of levels, the imports that count, and that breaking it fails."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_an_import_up_or_across_breaks_the_contract(tmp_path: Path, low: str, hi
 
 
 def lint(folder: Path) -> int:
-    """The exit status of the linter over a made-up core in the folder, held to the project's contract."""
+    """The exit status of the linter for a generated core in the folder, checked against the project's contract."""
     lines = [
         "[importlinter]", "root_package = session_scheduler",
         f"exclude_type_checking_imports = {SETTINGS['exclude_type_checking_imports']}",

@@ -1,4 +1,4 @@
-"""No private name of another distribution is used, outside of the guards around a dependency's faults."""
+"""Only the guards around a dependency's faults use private names of another distribution."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ def test_a_private_name_is_found(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", FINE)
-def test_what_is_promised_or_of_ones_own_is_not_found(tmp_path: Path, text: str) -> None:
+def test_a_public_name_or_the_projects_own_is_not_found(tmp_path: Path, text: str) -> None:
     (tmp_path / "made.py").write_text(text)
     assert private_uses(tmp_path / "made.py") == []
 
 
-def test_imports_of_compiled_modules_are_looked_at(tmp_path: Path) -> None:
+def test_imports_of_compiled_modules_are_checked(tmp_path: Path) -> None:
     (tmp_path / "made.pyx").write_text("cimport cython\nfrom numpy import _core as core\nimport numpy._core\n")
     assert [use.name for use in private_uses(tmp_path / "made.pyx")] == ["numpy._core", "numpy._core"]

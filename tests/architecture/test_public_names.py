@@ -1,4 +1,4 @@
-"""What plugins may use is documented, listed on one page, and all that the plugins and the examples here use."""
+"""The public names have docstrings, one page lists them, and plugins and examples use no others."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _IMPORT = re.compile(
 
 
 def imports(path: Path) -> Iterator[tuple[str, str]]:
-    """Each name that a file imports of the core, with its module; a module as a whole with an empty name."""
+    """Each name that a file imports from the core, with its module; an import of a whole module has an empty name."""
     text = path.read_text()
-    if path.suffix == ".in":  # no Python yet, for its marks
+    if path.suffix == ".in":  # a template: its marks are not Python
         for base, names, module in _IMPORT.findall(text):
             yield from [(base, name.split()[0]) for name in names.split(",") if name.strip()] or [(module, "")]
         return
@@ -95,7 +95,7 @@ def test_plugins_examples_and_templates_import_public_names_only() -> None:
     ],
 )
 @pytest.mark.parametrize("suffix", [".py", ".py.in"])
-def test_what_is_internal_is_found_however_it_is_imported(tmp_path: Path, text: str, suffix: str, public: bool) -> None:
+def test_an_internal_name_is_found_in_every_import(tmp_path: Path, text: str, suffix: str, public: bool) -> None:
     file = tmp_path / f"plugin{suffix}"
     file.write_text(text + ("\n@@ not Python" if suffix == ".py.in" else ""))
     assert all(is_public(*one) for one in imports(file)) is public

@@ -1,6 +1,7 @@
-"""No function of the core takes more than five parameters, unless a comment beside it says why.
+"""A function of the core takes at most five parameters, unless a comment beside it gives a reason.
 
-`self` and `cls` do not count. Constructors and the command line's functions, whose parameters are options, are free.
+`self` and `cls` do not count. Constructors are exempt, and so are the command line's functions, whose parameters are
+options.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def test_no_function_of_the_core_takes_more_than_five_parameters_without_a_reaso
         ("def f(a, b, c, d, e, g):\n    # more than five parameters: too late\n    ...", ["1 f: 6"]),
     ],
 )
-def test_what_counts(tmp_path: Path, text: str, found: list[str]) -> None:
+def test_the_counted_parameters(tmp_path: Path, text: str, found: list[str]) -> None:
     file = tmp_path / "made.py"
     file.write_text(text)
     assert list(too_many(file)) == found

@@ -1,4 +1,4 @@
-"""The limits of the ways through the core. The trace runs pytest, so it has a process of its own."""
+"""The limits of the call paths through the core. The trace runs pytest, so it runs in a separate process."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from dataclasses import replace
 
 import pytest
 from tests.architecture.import_graph import ROOT
-from tests.architecture.trace import WAYS, Limit, Way, excess
+from tests.architecture.trace import CALL_PATHS, CallPath, Limit, excess
 
-LIMIT = replace(next(iter(WAYS.values())), test="test", files=2, climbs=1)
+LIMIT = replace(next(iter(CALL_PATHS.values())), test="test", files=2, climbs=1)
 
 
-def test_a_group_a_watched_object_and_a_decision_take_short_ways() -> None:
+def test_a_group_a_watched_object_and_a_decision_take_short_paths() -> None:
     ended = subprocess.run([sys.executable, "-m", "tests.architecture.trace"], cwd=ROOT, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert ended.stdout.count(" climbs: ") == len(WAYS)
+    assert ended.stdout.count(" climbs: ") == len(CALL_PATHS)
 
 
 @pytest.mark.parametrize(
-    ("limit", "way", "wrong"),
+    ("limit", "path", "wrong"),
     [
-        (LIMIT, Way(["a", "b"], [("a", "b")], complete=True), []),
-        (LIMIT, Way(["a", "b", "c"], [], complete=True), ["test: 3 files, expected at most 2"]),
-        (LIMIT, Way(["a"], [("a", "b"), ("b", "a")], complete=True), ["test: 2 climbs, expected at most 1"]),
-        (LIMIT, Way(["a"], []), ["test does not take this way"]),
+        (LIMIT, CallPath(["a", "b"], [("a", "b")], complete=True), []),
+        (LIMIT, CallPath(["a", "b", "c"], [], complete=True), ["test: 3 files, expected at most 2"]),
+        (LIMIT, CallPath(["a"], [("a", "b"), ("b", "a")], complete=True), ["test: 2 climbs, expected at most 1"]),
+        (LIMIT, CallPath(["a"], []), ["test does not take this path"]),
         (LIMIT, None, ["test failed"]),
     ],
 )
-def test_a_way_that_is_too_long_or_is_not_taken_is_reported(limit: Limit, way: Way | None, wrong: list[str]) -> None:
-    assert excess(limit, way) == wrong
+def test_a_path_too_long_or_not_taken_is_reported(limit: Limit, path: CallPath | None, wrong: list[str]) -> None:
+    assert excess(limit, path) == wrong

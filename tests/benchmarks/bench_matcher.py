@@ -1,9 +1,9 @@
-"""The matcher's workloads, beside Fluxion's own library where FLUXION_REAPI_LIB names it.
+"""The matcher's workloads, compared with Fluxion's own library if FLUXION_REAPI_LIB names it.
 
 python tests/benchmarks/bench_matcher.py [--nodes 100,1000,10000] [--only w1,w2] [--rounds 3] [--huge] [--json FILE]
 
-Each run is a process of its own, engines take turns, and the best of the rounds counts. Without the library the ratios
-are against its figures on another 2-core machine, and mean less. Beside it, a goal that is missed ends with status 1.
+Each run is a separate process, the engines take turns, and the best round counts. Without the library, the ratios
+use its figures from another 2-core machine, and mean less. With the library, a missed goal exits with status 1.
 """
 
 import argparse
@@ -18,7 +18,7 @@ WORKER = Path(__file__).with_name("matcher_work.py")
 Figures = dict[str, float]
 Run = tuple[str, int, str]
 
-#: What the library (0.54) took on another machine: s, MB and ms.
+#: The library's (0.54) figures on another machine: s, MB and ms.
 RECORDED: dict[Run, Figures] = {
     ("w1", 100, "first"): {
         "start-up": 0.04, "memory at most": 21, "match at 0 %": 0.13, "match at 10 %": 0.12, "match at 50 %": 0.12,
@@ -69,7 +69,7 @@ _SMALL = {"start-up", "memory", "memory at most"}
 
 
 def plan(sizes: list[int], huge: bool) -> Iterator[Run]:
-    """Every run in turn."""
+    """All runs in order."""
     for size in sizes:
         yield from (("w1", size, policy) for policy in ("first", "firstnodex", "low", "high"))
         yield from (("w1", size, policy) for policy in ("lonode", "hinode", "lonodex", "hinodex"))
@@ -83,7 +83,7 @@ def plan(sizes: list[int], huge: bool) -> Iterator[Run]:
 
 
 def work(engine: str, run: Run) -> Figures:
-    """One process."""
+    """One run in a new process."""
     command = [sys.executable, str(WORKER), engine, run[0], str(run[1]), run[2]]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -93,12 +93,12 @@ def work(engine: str, run: Run) -> Figures:
 
 
 def best(engine: str, runs: list[Figures]) -> Figures:
-    """The least of each figure; of a throughput ratio the most."""
+    """The smallest value of each figure; the largest of a throughput ratio."""
     return {name: (max if "÷" in name else min)(run[name] for run in runs) for name in runs[0]} if runs else {}
 
 
 def measure(run: Run, rounds: int, real: bool) -> dict[str, Figures]:
-    """Both engines in turns; the real one is left out where it has nothing to say, and of huge graphs."""
+    """Both engines in turns; without the real one for huge graphs and for threads."""
     beside = real and run[0] != "threads" and run[1] <= 10_000
     engines = ["embedded", "real"] if beside else ["embedded"]
     found: dict[str, list[Figures]] = {engine: [] for engine in engines}
@@ -112,7 +112,7 @@ def measure(run: Run, rounds: int, real: bool) -> dict[str, Figures]:
 
 
 def goal(run: Run, name: str) -> float | None:
-    """How many times better than the library a figure must be."""
+    """The factor by which a figure must be better than the library's."""
     workload, size, policy = run
     if workload == "w1" and name in _SMALL:
         return 5.0 if size == 10_000 and name != "memory" else None
@@ -124,7 +124,7 @@ def goal(run: Run, name: str) -> float | None:
 
 
 def rows(run: Run, answers: dict[str, Figures]) -> Iterator[tuple[str, bool]]:
-    """Lines of the table, and whether each meets its goal."""
+    """The lines of the table, each with whether it meets its goal."""
     other = answers.get("real") or answers.get("recorded") or {}
     for name, mine in answers["embedded"].items():
         if name in _SMALL and run[0] != "w1":
@@ -157,12 +157,12 @@ def main() -> None:
     parser.add_argument("--nodes", default="100,1000,10000")
     parser.add_argument("--only", default="", help="workloads or policies, separated by commas")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--huge", action="store_true", help="also 100,000 nodes, this engine alone")
-    parser.add_argument("--json", type=Path, help="also write every figure there")
+    parser.add_argument("--huge", action="store_true", help="also 100,000 nodes, with this engine only")
+    parser.add_argument("--json", type=Path, help="also write every figure to this file")
     options = parser.parse_args()
     real, only = bool(os.environ.get("FLUXION_REAPI_LIB")), set(filter(None, options.only.split(",")))
     beside = "the library" if real else "figures of the library from another machine"
-    print(f"beside {beside}; ms, start-up s, memory MB")
+    print(f"compared with {beside}; ms, start-up s, memory MB")
     print("\n| work | nodes | policy | figure | here | Fluxion | × | goal | |\n|---|---|---|---|---|---|---|---|---|")
     found: dict[Run, dict[str, Figures]] = {}
     good = True

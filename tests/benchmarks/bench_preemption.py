@@ -1,7 +1,7 @@
-"""What a preemptor costs: a cluster that is full with pods of low priority, and pods, gangs and device pods that come.
+"""The cost of preemption: a cluster full of pods of low priority, and new pods, gangs and device pods.
 
-Not a test: run `make bench`. Every pod that runs was placed by the same scheduler, so that its graph holds it. A row's
-time is that from the first preemptor's try until all are placed, their victims' ends and second tries included.
+Not a test: run `make bench`. The same scheduler placed every running pod, so its graph holds that pod. A row measures
+the time from the first preemptor's try until all are placed, including the evictions and the second tries.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from session_scheduler.testing import gang, node, pod
 
 QPU = "fluxion.flux-framework.org/qpu"
 A_NODE = 4
-"""How many pods of low priority fill a node."""
+"""The number of low-priority pods that fill a node."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Who preempts: so many together, with so many devices each, under a match policy; None: without fluence."""
+    """The preemptors: gang size, devices per pod, and match policy (None: without fluence)."""
 
     name: str
     gang: int = 1
@@ -43,7 +43,7 @@ class Kind:
     cpu: str = "3"
 
     def config(self, folder: Path, nodes: int) -> SchedulerConfig:
-        """Of the whole product, with as many devices as there are nodes, or of the core alone."""
+        """The configuration of the whole product with one device per node, or of the core alone."""
         if self.policy is None:
             return SchedulerConfig(profiles=(Profile(plugins=(PluginConfig(name="fluence", enabled=False),)),))
         file = folder / "resources.yaml"
@@ -52,7 +52,7 @@ class Kind:
         return SchedulerConfig(profiles=(Profile(plugins=(PluginConfig(name="fluence", args=args),)),))
 
     def running(self, nodes: int) -> Iterator[KubeObject]:
-        """The nodes, and what fills them; with devices, one pod of each node holds one."""
+        """The nodes, and the pods that fill them; with devices, one pod of each node holds one."""
         whole = self.policy is not None and self.policy.endswith("nodex")
         yield from (node(f"n{index}", cpu="4", offers={QPU: "1000"}) for index in range(nodes))
         for index in range(nodes if whole else A_NODE * nodes):
@@ -60,7 +60,7 @@ class Kind:
             yield pod(f"low{index}", cpu="3" if whole else "900m", requests=held, priority=index % 5)
 
     def preemptors(self, number: int) -> Iterator[KubeObject]:
-        """Who comes."""
+        """The preempting pods."""
         asked = {QPU: str(self.qpus)} if self.qpus else None
         for index in range(number // self.gang):
             if self.gang > 1:
@@ -80,7 +80,7 @@ KINDS = (
 
 
 async def measure(kind: Kind, nodes: int, preemptors: int, folder: Path) -> tuple[float, int, int]:
-    """Seconds, preemptors placed, pods that ended for them."""
+    """Returns seconds, placed preemptors, and evicted pods."""
     config = kind.config(folder, nodes)
     scheduler = Scheduler(
         MemoryCluster(list(kind.running(nodes))), config, Registry(BUILTIN).load_calls(config), StoppedClock()

@@ -1,8 +1,9 @@
-"""What a cycle costs with queues and plugins: 10 plugins with callbacks, 50 queues, 5,000 nodes, 10,000 pending pods.
+"""The cost of a cycle: 10 plugins with callbacks, 50 queues, 5,000 nodes, 10,000 pending pods.
 
-Not a test: run `make bench`. The first cycle places what has room; the second opens over what is left and a few new
-pods; the third over nothing new: opening a session is to cost what has changed, not what exists. The pods are those of
-every queue in turn, half of them preemptible; with `--full` the cluster is full already, and queues take back shares.
+Not a test: run `make bench`. The first cycle places all pods that fit. The second opens with the remaining pods and a
+few new ones, the third without new pods: the cost of opening a session depends on the changes, not on the size. The
+pods belong to every queue in turn, half of them preemptible. With `--full` the cluster starts full, and queues reclaim
+their shares.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from session_scheduler.testing import node, pod
 
 PLUGINS = 10
 A_NODE = 8
-"""Pods of one CPU that fill a node."""
+"""The number of one-CPU pods that fill a node."""
 
 
 class Policy:
-    """A plugin with a callback of each frequent kind, none of which does much."""
+    """A plugin with a callback of each frequent kind, each of little cost."""
 
     def __init__(self, number: int) -> None:
         self.name = f"policy-{number}"
@@ -45,7 +46,7 @@ class Policy:
 
     @hookimpl
     def on_session_open(self, session: Any) -> None:
-        """Register them; one plugin in two scores nodes, by what does not change in a session."""
+        """Register the callbacks; every second plugin scores nodes by a value that is constant in a session."""
         session.add_job_order(self._job_order)
         session.add_pre_predicate(self._pre_predicate)
         session.add_event_handler(self._placed, self._placed)
@@ -54,7 +55,7 @@ class Policy:
 
     @hookimpl
     def score(self, mask: Any) -> Any:
-        """The same for all nodes."""
+        """The same score for all nodes."""
         return mask.astype("int64")
 
     score_scope = Scope.STATIC
@@ -73,7 +74,7 @@ class Policy:
 
 
 def queues(count: int, cores: int) -> Iterable[QueueConfig]:
-    """A tree of two levels, each queue with a part of what there is."""
+    """A tree of two levels in which each queue has a part of the cores."""
     tops = max(1, count // 10)
     for number in range(tops):
         yield QueueConfig(name=f"top-{number}", deserved={"cpu": cores // tops})
@@ -83,13 +84,13 @@ def queues(count: int, cores: int) -> Iterable[QueueConfig]:
 
 
 def plugins(calls: HookCalls) -> HookCalls:
-    """The default profile with ten more plugins."""
+    """The default profile plus ten plugins."""
     own = [(name, instance, None) for name, instance in calls.instances.items() if name != "fluence"]
     return hook_calls([*own, *((f"policy-{number}", Policy(number), None) for number in range(PLUGINS))])
 
 
 def objects(nodes: int, pods: int, names: list[str], *, full: bool) -> Iterable[KubeObject]:
-    """Nodes, pods in turn of each queue, and with `full` a cluster that the first two queues fill."""
+    """Nodes and pods of each queue in turn; with `full`, the first two queues fill the cluster."""
     for number in range(nodes):
         yield node(f"n{number}", cpu=str(A_NODE))
     for number in range(nodes * A_NODE if full else 0):

@@ -1,7 +1,7 @@
-"""Pods per second of `simulate`: 1,000 and 5,000 nodes, 10,000 pods, alone, in gangs, wanting other pods, or claims.
+"""Pods per second of `simulate`: 1,000 and 5,000 nodes, 10,000 pods: single, in gangs, with pod affinity, with claims.
 
-Not a test: run `make bench`. Every row is placed twice, by the whole product (graph and filters) and by the core alone
-(plugin `fluence` switched off), in one process, so that the ratio means something where the times do not.
+Not a test: run `make bench`. Every row is placed twice in one process: by the whole product (graph and filters) and by
+the core alone (plugin `fluence` disabled). So the ratio is meaningful where the times are not.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DEVICE_CLASS = {
     "spec": {"selectors": [{"cel": {"expression": f"device.driver == {DRIVER!r}"}}]},
 }
 DEVICES = 16
-"""Of each node that has any: as many nodes have them as it takes for every pod to get one."""
+"""The devices of a node with devices. As many nodes have them as all pods need."""
 
 
 def devices(index: int) -> dict[str, Any]:
@@ -79,7 +79,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         }
     },
 }
-"""What the pods want beside resources."""
+"""The constraints of the pods besides resources."""
 
 
 def pod(index: int, group: str | None, shape: str = "plain") -> dict[str, Any]:
@@ -120,7 +120,7 @@ def cluster(nodes: int, pods: int, gang: int, shape: str) -> Iterator[dict[str, 
 
 
 async def measure(file: Path, config: SchedulerConfig) -> tuple[float, float, int]:
-    """Seconds to load, seconds to place, pods placed."""
+    """Returns seconds to load, seconds to place, and placed pods."""
     started = time.perf_counter()
     scheduler = await open_state(await read_state([str(file)]), config)
     loaded = time.perf_counter()

@@ -1,11 +1,11 @@
-"""Instructions that the compiled engine needs for a match, counted by valgrind: the same on every run of one build.
+"""The instructions that the compiled engine needs for a match, counted by valgrind: equal on every run of one build.
 
 python tests/benchmarks/instructions.py [--only by-property] [--record]
 
-Each case runs in a process of its own below `valgrind --tool=callgrind`; only the engine's match, commit and release
-are counted. It ends with status 1 where a case needs a tenth more than was recorded in instructions.json (another
-compiler counts otherwise: record anew with `--record` before the change that is to be judged), or where it grows with
-what is not asked for.
+Each case runs in a separate process under `valgrind --tool=callgrind`, which counts only the engine's match, commit and
+release. The exit status is 1 if a case needs a tenth more than instructions.json records, or if it grows with parts of
+the machine that the request does not name. Another compiler gives other counts: run `--record` before the change that
+you measure.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from matcher_work import graph_text, job, nodes, slot
 from fluxion_cy import Busy, Matcher
 
 RECORDED = Path(__file__).with_suffix(".json")
-#: The one that does not begin like the others stands last: callgrind forgets patterns that it reads after such a one.
+#: The pattern without the common prefix is last, because callgrind ignores the patterns that follow such a one.
 COUNTED = [
     "__pyx_pw_*Engine_*match(*",
     "__pyx_pw_*Engine_*commit(*",
@@ -57,7 +57,7 @@ def by_property(size: int, policy: str) -> int:
 
 
 def gang(size: int, policy: str) -> int:
-    """Slots of one core anywhere."""
+    """Slots of one core, anywhere."""
     engine = Embedded(graph_text(size), policy)
     for _ in range(3):
         engine.match("allocate", job(slot(4 * size, core=1)))
@@ -65,7 +65,7 @@ def gang(size: int, policy: str) -> int:
 
 
 def occupied(size: int, policy: str) -> Matcher:
-    """A machine that is taken for an hour, without a match."""
+    """A machine whose resources are all allocated for an hour, without a match."""
     matcher = Matcher(graph_text(size), policy=policy, match_format="rv1_nosched")
     graph = matcher.graph()
     for node in graph["graph"]["nodes"]:
@@ -76,7 +76,7 @@ def occupied(size: int, policy: str) -> Matcher:
 
 
 def full(size: int, policy: str) -> int:
-    """What finds no room."""
+    """Requests that do not fit."""
     matcher = occupied(size, policy)
     for _ in range(20):
         with suppress(Busy):
@@ -108,7 +108,7 @@ CASES: dict[str, Case] = {
     "full-400": (full, 400, "first"),
     "reserve-100": (reserve, 100, "first"),
 }
-#: (case, beside which case it may need at most that many times as much)
+#: (case, reference case, greatest permitted ratio between the two)
 GROWTH = (
     ("first-400", "first-100", 1.2),
     ("locality-400", "locality-100", 6.0),
@@ -118,7 +118,7 @@ GROWTH = (
 
 
 def count(name: str) -> int:
-    """Instructions of one match of a case."""
+    """The instructions of one match of a case."""
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         raise SystemExit("valgrind is not installed; it counts the instructions")
@@ -133,23 +133,23 @@ def count(name: str) -> int:
     return int(found.group(1).replace(",", "")) // int(done.stdout)
 
 
-def judge(found: dict[str, int], recorded: dict[str, int]) -> list[str]:
-    """What is worse than it may be."""
+def regressions(found: dict[str, int], recorded: dict[str, int]) -> list[str]:
+    """The cases that exceed the recorded counts or their permitted growth."""
     wrong = [
-        f"{name}: {count:,} instructions a match, {recorded[name]:,} were recorded"
+        f"{name}: {count:,} instructions a match, expected about {recorded[name]:,}"
         for name, count in found.items()
         if name in recorded and count > recorded[name] * WORSE
     ]
     for large, small_one, most in GROWTH:
         if large in found and small_one in found and found[large] > found[small_one] * most:
-            wrong.append(f"{large}: {found[large] / found[small_one]:.2f} times {small_one}, at most {most} is meant")
+            wrong.append(f"{large}: {found[large] / found[small_one]:.2f} times {small_one}, expected at most {most}")
     return wrong
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="cases whose names begin so")
-    parser.add_argument("--record", action="store_true", help="write what was counted to instructions.json")
+    parser.add_argument("--only", default="", help="only the cases whose names start with this")
+    parser.add_argument("--record", action="store_true", help="write the counts to instructions.json")
     parser.add_argument("--run", choices=CASES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:
@@ -168,7 +168,7 @@ def main() -> None:
     if options.record:
         RECORDED.write_text(json.dumps(recorded | found, indent=1) + "\n")
         return
-    wrong = judge(found, recorded)
+    wrong = regressions(found, recorded)
     print("\n".join(wrong))
     sys.exit(1 if wrong else 0)
 

@@ -1,7 +1,7 @@
-"""The two engines of bench_matcher.py behind one face: text in, R out, nothing between but what a caller needs.
+"""The two engines of bench_matcher.py with one interface: text in, R out, with only the steps that a caller needs.
 
-The real library is called through its C API here and not through `engine="reapi"`, so that the project's own checks and
-marshalling are not on its bill.
+The benchmark calls the real library through its C API and not through `engine="reapi"`, so that its figures exclude the
+project's own checks and marshalling.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ _OPS = {"allocate": 1, "reserve": 3}
 
 
 class Engine(Protocol):
-    """`match` and `satisfy` answer success; job ids count from 1, one for every match."""
+    """`match` and `satisfy` return whether they succeeded; job ids count from 1, one for every match."""
 
     def match(self, op: str, jobspec: str) -> bool: ...
 
@@ -49,7 +49,7 @@ class Embedded:
         self._matcher.cancel(jobid)
 
     def clear(self) -> None:
-        """Cancels whatever is held."""
+        """Cancels all jobs."""
         for jobid in range(1, self._matcher.next_jobid):
             self._matcher.cancel(jobid, missing_ok=True)
 
@@ -70,7 +70,7 @@ class Real:
             '"prune_filters":"ALL:core,ALL:node"}'
         )
         if library.reapi_cli_initialize(self._context, graph.encode(), options.encode()):
-            raise RuntimeError(f"the library does not take the graph for policy {policy}")
+            raise RuntimeError(f"the library refuses the graph for policy {policy}")
 
     def match(self, op: str, jobspec: str) -> bool:
         by = ctypes.byref

@@ -1,4 +1,4 @@
-"""The workloads of bench_matcher.py: one run of one workload on one engine, in a process of its own.
+"""The workloads of bench_matcher.py: one run of one workload on one engine, in a separate process.
 
 python tests/benchmarks/matcher_work.py ENGINE WORKLOAD NODES POLICY
 
@@ -31,7 +31,7 @@ def host(n: int) -> Iterator[tuple[str, int, str]]:
 
 
 def graph_text(hosts: int, devices: int = 0) -> str:
-    """JGF: hosts of 32 cores, 4 GPUs and a memory; devices are nodes of one core and a property of their own."""
+    """JGF: hosts of 32 cores, 4 GPUs and a memory; each device is a node with one core and a property of its own."""
     vertices = [_vertex(0, "cluster", 0, -1, "/cluster0")]
     edges: list[str] = []
 
@@ -60,7 +60,7 @@ def _vertex(here: int, kind: str, number: int, rank: int, path: str, more: str =
 
 
 def job(*resources: dict[str, Any], constraints: Any = None, command: str = "app") -> str:
-    """Jobspec text of one hour."""
+    """The text of a jobspec with a duration of one hour."""
     system: dict[str, Any] = {"duration": 3600}
     if constraints is not None:
         system["constraints"] = constraints
@@ -69,18 +69,18 @@ def job(*resources: dict[str, Any], constraints: Any = None, command: str = "app
 
 
 def slot(count: int, **amounts: int) -> dict[str, Any]:
-    """A task slot of the amounts by type."""
+    """A task slot with these amounts by type."""
     below = [{"type": kind, "count": amount} for kind, amount in amounts.items()]
     return {"type": "slot", "count": count, "label": "task", "with": below}
 
 
 def nodes(count: int, *below: dict[str, Any]) -> dict[str, Any]:
-    """That many nodes, each with what is below."""
+    """That many nodes, each with these children."""
     return {"type": "node", "count": count, "with": list(below)}
 
 
 def sample(call: Callable[[], bool], most: int) -> list[float]:
-    """Milliseconds of up to `most` successful calls within the budget, three at the least."""
+    """Milliseconds of up to `most` successful calls within the budget, at least three."""
     times: list[float] = []
     until = time.perf_counter() + _BUDGET
     while len(times) < most and (len(times) < 3 or time.perf_counter() < until):
@@ -92,7 +92,7 @@ def sample(call: Callable[[], bool], most: int) -> list[float]:
 
 
 def w1(engine: Engine, size: int, policy: str) -> Figures:
-    """Jobs of 4 nodes × slot{4 core, 1 gpu} at several fillings, the failure on a full machine, cancels."""
+    """Jobs of 4 nodes × slot{4 core, 1 gpu} at several fill levels, the failure on a full machine, cancels."""
     small, big = job(nodes(4, slot(1, core=4, gpu=1))), job(nodes(size // 10, slot(1, core=4, gpu=1)))
     rounds = 10 if policy.endswith("nodex") else 40
     figures: Figures = {}
@@ -118,7 +118,7 @@ def w1(engine: Engine, size: int, policy: str) -> Figures:
                 made += len(times)
         if filled < rounds:
             if not engine.match("allocate", big):
-                raise RuntimeError(f"{policy}: job {filled} of {rounds} finds no place")
+                raise RuntimeError(f"{policy}: job {filled} of {rounds} does not fit")
             made += 1
     failures = sample(lambda: not engine.match("allocate", small), 20)
     figures["failure when full"] = statistics.median(failures)
@@ -127,7 +127,7 @@ def w1(engine: Engine, size: int, policy: str) -> Figures:
 
 
 def w2(engine: Engine, size: int, policy: str) -> Figures:
-    """A device by its property, beside `size` hosts: each of the 64, several times over."""
+    """A device by its property, beside `size` hosts: each of the 64, several times."""
     specs = [job(nodes(1, slot(1, core=1)), constraints={"properties": [f"device{i}"]}) for i in range(64)]
     times, made = [], 0
     for _ in range(5):
@@ -140,7 +140,7 @@ def w2(engine: Engine, size: int, policy: str) -> Figures:
 
 
 def w3(engine: Engine, size: int, policy: str) -> Figures:
-    """One gang of 512 slots of a core."""
+    """One gang of 512 slots of one core."""
     spec, times = job(slot(512, core=1)), []
     for jobid in range(1, 8):
         times += sample(lambda: engine.match("allocate", spec), 1)
@@ -149,14 +149,14 @@ def w3(engine: Engine, size: int, policy: str) -> Figures:
 
 
 def fill(engine: Engine, size: int, policy: str) -> None:
-    """Every core and GPU taken for an hour; policies of whole nodes do it at once."""
+    """Allocate every core and GPU for an hour; policies of whole nodes do it in one job."""
     for _ in range(1 if policy.endswith("nodex") else 4):
         if not engine.match("allocate", job(nodes(size, slot(1, core=8, gpu=1)))):
             raise RuntimeError("the machine cannot be filled")
 
 
 def w4(engine: Engine, size: int, policy: str) -> Figures:
-    """What can never be, asked of a full machine."""
+    """A request that no machine state can satisfy, on a full machine."""
     fill(engine, size, policy)
     wrong = {
         "a node too many": job(nodes(size + 1, slot(1, core=1))),
@@ -179,14 +179,14 @@ def w5(engine: Engine, size: int, policy: str) -> Figures:
     began = time.perf_counter()
     for _ in range(1000):
         if not engine.match("reserve", spec):
-            raise RuntimeError("a reservation finds no place")
+            raise RuntimeError("a reservation does not fit")
     return {"1,000 reservations": (time.perf_counter() - began) * 1e3}
 
 
 def threads(engine: Engine, size: int, policy: str) -> Figures:
     """How much more two threads on two matchers do than one thread on one.
 
-    Of a small job most is writing R, which is Python's work, one thread at a time; a gang is searched for.
+    A small job spends most of its time writing R in Python, one thread at a time; a gang spends it searching.
     """
     engines = [engine, type(engine)(graph_text(size), policy)]  # type: ignore[call-arg]
     kinds = {"small jobs": (job(nodes(4, slot(1, core=4, gpu=1))), 400), "gangs of 512": (job(slot(512, core=1)), 20)}
@@ -197,11 +197,11 @@ def threads(engine: Engine, size: int, policy: str) -> Figures:
 
 
 def _together(engines: list[Engine], spec: str, count: int) -> float:
-    """Matches a second of a thread for each engine, each match taken back later."""
+    """Matches per second of a thread for each engine; each match is cancelled later."""
     barrier, made, cores = Barrier(len(engines) + 1), [0] * len(engines), sorted(os.sched_getaffinity(0))
 
     def work(which: int) -> None:
-        if len(cores) > 1:  # so short a time is over before the kernel has spread them
+        if len(cores) > 1:  # a very short run ends before the kernel has distributed the threads
             os.sched_setaffinity(0, {cores[which % len(cores)]})
         barrier.wait()
         for _ in range(count):
@@ -226,7 +226,7 @@ WORK: dict[str, Callable[[Engine, int, str], Figures]] = {
 
 
 def resident() -> float:
-    """MB that this process has in memory now."""
+    """The resident memory of this process in MB."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ..tools.real_programs import made, told_where_it_fails
+from ..tools.real_programs import made, report_on_failure
 from .harness import ControlPlane
 from .scenarios_world import Scenario
 
@@ -42,5 +42,5 @@ def scenario_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Control
 @pytest.fixture
 def scenario(request: pytest.FixtureRequest, scenario_plane: ControlPlane, tmp_path: Path) -> Iterator[Scenario]:
     """A scenario with its own namespace and nodes; on failure it prints the schedulers' logs."""
-    with Scenario(scenario_plane, tmp_path) as world, told_where_it_fails(request, world.report):
+    with Scenario(scenario_plane, tmp_path) as world, report_on_failure(request, world.report):
         yield world

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ..tools.real_programs import told_where_it_fails
+from ..tools.real_programs import report_on_failure
 from .conftest import new_control_plane
 from .harness import ControlPlane
 from .queues_world import install_queues
@@ -36,7 +36,7 @@ def only_world(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture
 def world(request: pytest.FixtureRequest, only_world: RbacWorld) -> Iterator[RbacWorld]:
     """The world without objects of earlier tests."""
-    with told_where_it_fails(request, only_world.report):
+    with report_on_failure(request, only_world.report):
         yield only_world
     only_world.tidy()
 

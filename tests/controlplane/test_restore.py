@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ..tools.real_programs import told_where_it_fails
+from ..tools.real_programs import report_on_failure
 from .faults.crash import FIRST, Crash, Where, acknowledgements, binds, plans, touches
 from .faults.world import SIZE, World
 from .harness import ControlPlane
@@ -52,7 +52,7 @@ def crash(world: World) -> Crash:
 @pytest.fixture(autouse=True)
 def _told(request: pytest.FixtureRequest, world: World) -> Iterator[None]:
     """Print logs if a test fails."""
-    with told_where_it_fails(request, world.report):
+    with report_on_failure(request, world.report):
         yield
 
 

@@ -1,4 +1,4 @@
-"""The kept inputs: a file per target, an input per line, as a JSON string."""
+"""The stored inputs: a file per target, an input per line, as a JSON string."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ from typing import Any
 
 FOLDER = Path(__file__).parent / "corpus"
 MOST = 40_000
-"""Bytes of the inputs of one target."""
+"""The greatest total size of the inputs of one target, in bytes."""
 
 
 def seeds(name: str) -> list[bytes]:
@@ -19,7 +19,7 @@ def seeds(name: str) -> list[bytes]:
 
 
 def keep(name: str, inputs: Iterable[bytes]) -> None:
-    """Writes the inputs of a target."""
+    """Write the inputs of a target."""
     lines = [json.dumps(data.decode("utf-8", "surrogateescape")) for data in sorted(set(inputs), key=_size)]
     (FOLDER / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines), "utf-8")
 
@@ -29,7 +29,7 @@ def _size(data: bytes) -> tuple[int, bytes]:
 
 
 def minimised(inputs: Iterable[bytes], target: Callable[[bytes], Any], folder: str) -> list[bytes]:
-    """Those that go where no shorter one went: from line to line of the sources in a folder, or to another answer."""
+    """The inputs that reach more than all shorter ones: a new step between lines of the sources, or a new answer."""
     seen: set[Any] = set()
     found: list[bytes] = []
     for data in sorted(set(inputs), key=_size):

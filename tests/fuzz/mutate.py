@@ -1,4 +1,4 @@
-"""Mutations that keep a document a document: a byte out of place mostly ends in the parser, and nothing beyond is seen."""
+"""Mutations that keep a document well formed: a random byte mostly fails in the parser and tests nothing beyond it."""
 
 import json
 import re
@@ -36,9 +36,9 @@ _MARKUP = re.compile(rb"\"[^\"]*\"|'[^']*'|>[^<>]+<|<[^<>]*>")
 
 
 def mutated(data: bytes, source: Random, other: bytes = b"") -> bytes:
-    """One mutation or a few: of the document if there is one, else of its words, else of its bytes.
+    """One or a few mutations: of the document if the data are one, else of its words, else of its bytes.
 
-    Of a document, parts of an `other` may get into it.
+    Parts of `other` may be inserted into a document.
     """
     rounds = source.choice((1, 1, 1, 2, 2, 4, 8))
     if source.random() < 0.9:
@@ -52,7 +52,7 @@ def mutated(data: bytes, source: Random, other: bytes = b"") -> bytes:
 
 
 def _read(data: bytes) -> Any:
-    """The mapping or list that the data are as JSON, if they are and hold anything."""
+    """The mapping or list that the data encode as JSON, if it is not empty."""
     if data[:1] not in (b"{", b"["):
         return None
     try:
@@ -63,7 +63,7 @@ def _read(data: bytes) -> Any:
 
 
 def _document(value: Any, other: Any, rounds: int, source: Random) -> bytes:
-    """The document with some parts altered; nothing where that cannot be written."""
+    """The document with some parts altered; None if it cannot be encoded."""
     for _ in range(rounds):
         places: list[tuple[Any, Any]] = []
         _collect(value, places)
@@ -92,7 +92,7 @@ def _collect(value: Any, places: list[tuple[Any, Any]]) -> None:
 
 
 def _alter(holder: Any, key: Any, places: list[tuple[Any, Any]], source: Random) -> None:
-    """Puts junk, another part of the document or a neighbour there; takes it away; doubles it; renames it."""
+    """Replaces an element by junk, another part or a neighbour; removes, doubles or renames it."""
     how = source.randrange(7)
     if how == 0:
         del holder[key]
@@ -112,12 +112,12 @@ def _alter(holder: Any, key: Any, places: list[tuple[Any, Any]], source: Random)
 
 
 def _copied(value: Any) -> Any:
-    """A copy of its own: a part put below itself would have no end."""
+    """A copy. Without it, a part that is inserted below itself would be infinite."""
     return json.loads(json.dumps(value)) if isinstance(value, (dict, list)) else value
 
 
 def _markup(data: bytes, source: Random) -> bytes:
-    """Takes away, doubles or exchanges a value, a text or a tag of XML."""
+    """Removes, doubles or exchanges a value, a text or a tag of XML."""
     spots = [found.span() for found in _MARKUP.finditer(data)]
     if not spots:
         return _words(data, source)

@@ -1,7 +1,7 @@
-"""The target of whole sessions: a machine, a policy, and what is done to it, as one JSON document.
+"""The target of whole sessions: a machine, a policy and operations, as one JSON document.
 
-A machine is a tree of vertices with its counts written short (`{"type": "node", "n": 2, "with": [...]}`), so that a
-mutation gives another machine rather than a broken one; an operation is a mapping of its name and its arguments.
+A machine is a tree of vertices with counts (`{"type": "node", "n": 2, "with": [...]}`), so that a mutation gives
+another machine rather than a broken one. An operation is a mapping with its name and its arguments.
 """
 
 import json
@@ -41,7 +41,7 @@ OPTIONS = ("policy", "match_format", "prune_filters", "traverser", "compatible",
 
 
 def session(data: bytes) -> None:
-    """Everything that is asked of one machine; what it holds at the end can be given back to the last counter."""
+    """Run all operations on one machine. Afterwards every allocation can be freed, down to the last counter."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):
@@ -64,7 +64,7 @@ def session(data: bytes) -> None:
 
 
 def machine_of(tree: Any) -> dict[str, Any]:
-    """The JGF of a tree; of at most so many vertices."""
+    """The JGF of a tree, with at most `MOST_VERTICES` vertices."""
     nodes: list[dict[str, Any]] = []
     edges: list[dict[str, str]] = []
     waiting = [(tree, "", -1, -1)]
@@ -92,7 +92,7 @@ def machine_of(tree: Any) -> dict[str, Any]:
 
 
 def do(matcher: Matcher, step: dict[str, Any], known: list[Any]) -> Matcher:
-    """One operation; answers the matcher that goes on, which after `clone` is the copy."""
+    """Run one operation. Returns the matcher for the next one, which after `clone` is the copy."""
     name = step.get("op")
     if name == "clone":
         copy = matcher.clone()
@@ -118,19 +118,19 @@ def do(matcher: Matcher, step: dict[str, Any], known: list[Any]) -> Matcher:
 
 
 def needs_id(name: str, given: dict[str, Any]) -> bool:
-    """Whether the operation is one on a held job, and none is named."""
+    """Whether the operation needs a jobid and the step gives none."""
     return "jobspec" not in OPERATIONS[name] and "jobid" not in given
 
 
 def jobspec_of(step: dict[str, Any]) -> Any:
-    """The jobspec itself, or one of the resources and attributes that the step gives."""
+    """The step's jobspec, or one built from its resources and attributes."""
     system = {key: step[key] for key in ("duration", "constraints") if key in step}
     asked = {"version": 1, "resources": step.get("resources"), "tasks": [], "attributes": {"system": system}}
     return step.get("jobspec", asked)
 
 
 def give_back(matcher: Matcher) -> None:
-    """Takes every job away, one way and the other; then nothing is held at any time, and the graph reads back."""
+    """Free every job, by cancel and retract in turn. Then nothing is allocated at any time."""
     written = matcher.graph()
     if Matcher(written).graph() != written:
         raise Finding("writing and reading changes the graph")
@@ -142,7 +142,7 @@ def give_back(matcher: Matcher) -> None:
         (matcher.cancel if number % 2 else matcher.retract)(jobid)
     nothing_is_held(matcher)
     if matcher.find("sched-now=allocated or sched-future=reserved") is not None:
-        raise Finding("vertices held by no job")
+        raise Finding("vertices are allocated without a job")
     jobs_held = matcher.stat()["jobs"]
     if jobs_held["ALLOCATED"] or jobs_held["RESERVED"]:
-        raise Finding(f"held after all: {jobs_held}")
+        raise Finding(f"expected no jobs, got {jobs_held}")

@@ -1,4 +1,4 @@
-"""What remote pools, and the NATS servers between, send: nothing but refusals of one line may come of any bytes."""
+"""The messages of remote pools and of the NATS servers: for any bytes, the only errors are refusals of one line."""
 
 import json
 from collections.abc import Iterable
@@ -21,11 +21,11 @@ _SUBJECT = "interlink.resources"
 
 
 def pool_message(data: bytes) -> None:
-    """What a pool publishes, and the same as its name. What is taken is as it would be written again."""
+    """Parse the data as a pool's message and as its name. An accepted message round-trips."""
     text = data[:100].decode("utf-8", "backslashreplace")
     try:
         if pool_of(_SUBJECT, f"{_SUBJECT}.{text}") != text:
-            raise Finding("a pool of another name")
+            raise Finding("the pool's name changed")
     except MessageError as error:
         note(error)
     try:
@@ -36,9 +36,9 @@ def pool_message(data: bytes) -> None:
     for problem in message.problems:
         note(MessageError(problem))
     if sum(len(one.encode()) for one in message.problems[:-1]) > LONGEST_PROBLEMS:
-        raise Finding("more is told than is to be kept")
+        raise Finding("the problems exceed LONGEST_PROBLEMS")
     if len(message.problems) > MOST_PROBLEMS or len(message.labels) > MOST_LABELS or len(message.taints) > MOST_TAINTS:
-        raise Finding("more than is to be taken")
+        raise Finding("the message exceeds its limits")
     if decoded(_written(message)) != Message(message.quotas, message.labels, message.taints):
         raise Finding("writing and reading changes the message")
 
@@ -50,12 +50,12 @@ def _written(message: Message) -> bytes:
 
 
 def nats_wire(data: bytes) -> None:
-    """What a server sends, however it is cut into pieces: the first byte says how."""
+    """Parse a server's bytes in one piece and in pieces. The first byte gives the size of the pieces."""
     size = data[0] if data else 0
     whole = _read([data[1:]])
     pieces = _read(data[at : at + max(size, 1)] for at in range(1, len(data), max(size, 1)))
     if whole != pieces:
-        raise Finding("pieces are read as something else")
+        raise Finding("the pieces parse differently")
 
 
 def _read(pieces: Iterable[bytes]) -> tuple[list[Arrived | Line], str]:

@@ -1,7 +1,7 @@
 """Sessions on Fluxion's own library: `python -m tests.fuzz.real --seconds 600`, with FLUXION_REAPI_LIB set.
 
-No session may end, or hold up, the process. Each batch runs in a process of its own; a session that breaks it is named
-by its seed and skipped, and the run goes on. `--only SEED` runs one again and tells every operation.
+A session must not end or block the process. Each batch runs in a separate process. The run names a failing session by
+its seed, skips it and continues. `--only SEED` repeats one session and prints every operation.
 """
 
 import argparse
@@ -19,17 +19,17 @@ BATCH = 200
 LIMIT = 5
 """Seconds of processor time for one session."""
 STUCK = 300
-"""Seconds without a word from a batch, however busy the machine, after which it is ended."""
+"""Seconds without output, even on a busy machine, after which a batch is ended."""
 MEMORY = 4 << 30
 MOST = 50
-"""Findings after which the run ends."""
+"""The number of findings after which the run ends."""
 
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.real", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=600, help="for how long")
-    parser.add_argument("--sessions", type=int, default=sys.maxsize, help="how many at the most")
-    parser.add_argument("--seed", type=int, default=1, help="of the first session; the others count on from it")
+    parser.add_argument("--seconds", type=float, default=600, help="duration of the run")
+    parser.add_argument("--sessions", type=int, default=sys.maxsize, help="greatest number of sessions")
+    parser.add_argument("--seed", type=int, default=1, help="of the first session; the others follow in order")
     parser.add_argument("--slower", type=float, default=1, help="how much slower than usual the library is")
     parser.add_argument("--only", type=int, help="run the session of this seed alone, in this process")
     parser.add_argument("--batch", type=int, help=argparse.SUPPRESS)
@@ -37,7 +37,7 @@ def options() -> argparse.Namespace:
 
 
 def bounded(slower: float) -> None:
-    """A session that takes too long, or too much memory, ends the process, whatever the library is busy with."""
+    """End the process when a session exceeds its processor time, even inside the library."""
     signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT * slower)
 
 
@@ -46,7 +46,7 @@ def alone(seed: int, log: Callable[[str], None]) -> int:
 
 
 def batch(first: int, count: int, slower: float) -> None:
-    """In the child: tells each seed before its session, and in the end how many operations there were."""
+    """In the child: print each seed before its session, and at the end the number of operations."""
     if slower == 1:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     done = 0
@@ -58,7 +58,7 @@ def batch(first: int, count: int, slower: float) -> None:
 
 
 def run(first: int, count: int, slower: float) -> tuple[int, int, str]:
-    """(sessions, operations, what broke the last of them or nothing)."""
+    """(sessions, operations, the failure of the last session or an empty text)."""
     command = [
         sys.executable,
         "-m",

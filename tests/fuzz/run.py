@@ -1,9 +1,9 @@
 """Runs one target, or each in turn: `python -m tests.fuzz.run [TARGET ...] --runs 10000`.
 
-With atheris (libFuzzer; coverage of the Python code guides it) where that is installed, otherwise, or with
-`--engine plain`, with the same mutations of the kept corpus from one seed, guided by what the matcher answers. What
-breaks a target is written to `.cache/fuzz`, named, and ends the run with status 1; `--replay FILE` runs it again.
-`--keep` makes the corpus anew of its inputs and of those that reached new code.
+Uses atheris (libFuzzer, guided by the coverage of the Python code) if it is installed. Otherwise, or with
+`--engine plain`, it mutates the stored corpus from one seed, guided by the matcher's answers. The run writes an input
+that fails to `.cache/fuzz`, names it and exits with status 1; `--replay FILE` repeats it. `--keep` rebuilds the corpus
+from its inputs and those that reached new code.
 """
 
 import argparse
@@ -25,22 +25,22 @@ from tests.fuzz.mutate import mutated
 
 NAMES = ("graph", "loading", "jobspec", "r", "policy", "criteria", "ranges", "session", "pool_message", "nats_wire")
 LONGEST = {"policy": 512, "criteria": 1024, "ranges": 256, "nats_wire": 512}
-"""Bytes of one input, where not 4096."""
+"""The greatest size of an input in bytes; 4096 by default."""
 SOURCES = {"pool_message": "fluence_plugins.master_queue", "nats_wire": "fluence_plugins.master_queue"}
-"""The package that a target is for, where not the matcher."""
+"""The package under test; the matcher's by default."""
 POOL = 2000
 STUCK = 60
-"""Seconds after which one input has hung, however busy the machine; the targets count processor time themselves."""
+"""Seconds after which an input counts as hung, even on a busy machine. The targets measure processor time."""
 
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.run", description=__doc__)
-    parser.add_argument("targets", nargs="*", choices=[*NAMES, []], help="all of them by default")
+    parser.add_argument("targets", nargs="*", choices=[*NAMES, []], help="by default all")
     parser.add_argument("--runs", type=int, default=10_000, help="inputs for each target")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--engine", choices=("atheris", "plain"), help="atheris where it is installed")
-    parser.add_argument("--keep", action="store_true", help="add what reached new code to the corpus, minimised")
-    parser.add_argument("--found", type=Path, default=Path(".cache") / "fuzz", help="folder for what is found")
+    parser.add_argument("--engine", choices=("atheris", "plain"), help="by default atheris if it is installed")
+    parser.add_argument("--keep", action="store_true", help="add inputs that reached new code to the corpus, minimised")
+    parser.add_argument("--found", type=Path, default=Path(".cache") / "fuzz", help="folder for failing inputs")
     parser.add_argument("--slower", type=float, default=1, help="how much slower than usual the build is")
     parser.add_argument("--replay", type=Path, help="run one target on this file")
     return parser.parse_args()
@@ -67,7 +67,7 @@ def function_of(name: str, given: argparse.Namespace) -> Callable[[bytes], tuple
 
 
 def keep_of(name: str, given: argparse.Namespace, inputs: list[bytes]) -> None:
-    """Makes the corpus of a target of all that reaches something of its own."""
+    """Rebuild a target's corpus from all inputs that reach something new."""
     target = function_of(name, argparse.Namespace(slower=1000))
     package = Path(sys.modules[SOURCES.get(name, "fluxion_cy")].__file__ or "").parent
     found = minimised([*seeds(name), *inputs], target, str(package))
@@ -76,7 +76,7 @@ def keep_of(name: str, given: argparse.Namespace, inputs: list[bytes]) -> None:
 
 
 def plainly(name: str, given: argparse.Namespace) -> int:
-    """Mutations of the corpus, and of mutations that brought an answer of their own, all from one seed."""
+    """Mutate the corpus, and the mutations with a new answer, all from one seed."""
     target, source = function_of(name, given), Random(given.seed)
     first = seeds(name)
     pool, seen, longest = list(first), set(), LONGEST.get(name, 4096)
@@ -89,7 +89,7 @@ def plainly(name: str, given: argparse.Namespace) -> int:
         faulthandler.dump_traceback_later(STUCK * given.slower, exit=True)
         try:
             answers = target(data)
-        except BaseException:  # noqa: BLE001 - whatever it is, it is told and kept
+        except BaseException:  # noqa: BLE001 - any failure is reported and its input stored
             path = given.found / f"crash-{name}"
             path.write_bytes(data)
             print(f"fuzz {name}: input {number} of seed {given.seed} breaks it; kept in {path}", flush=True)
@@ -114,7 +114,7 @@ def plainly(name: str, given: argparse.Namespace) -> int:
 
 
 def with_atheris(name: str, given: argparse.Namespace) -> int:
-    """libFuzzer in a process of its own, since it ends the one that it runs in."""
+    """Run libFuzzer in a separate process, since it ends its process."""
     child = os.environ.get("FUZZ_CHILD")
     if child:
         _fuzz(name, given, child.split("\n"))

@@ -1,6 +1,6 @@
-"""Random sessions for the real engine: an odd graph, options, and operations on them, each from one seed.
+"""Random sessions for the real engine: an unusual graph, options and operations, each session from one seed.
 
-What is made is mostly well formed, so that it gets past the checks and into the library; a part of it is then mutated.
+Most of the generated input is well formed, so that it passes the checks and reaches the library; some is then mutated.
 """
 
 import json
@@ -45,7 +45,7 @@ MATCHES = (
 
 
 class Session:
-    """One matcher of the real engine and what is done with it; `log` names each operation before it is called."""
+    """One matcher of the real engine and its operations; `log` names each operation before the call."""
 
     def __init__(self, seed: int, log: Callable[[str], None]) -> None:
         self.source = Random(seed)
@@ -56,7 +56,7 @@ class Session:
         self.document = self.graph()
 
     def run(self) -> int:
-        """How many operations got as far as the library."""
+        """Returns the number of operations that reached the library."""
         options = self.options()
         self.log(f"graph {json.dumps(options)} {json.dumps(self.document)}")
         try:
@@ -113,7 +113,7 @@ class Session:
         return {"id": outer, "metadata": metadata}
 
     def graph(self) -> Any:
-        """A tree of some shape; types and levels repeat, ids have gaps and may be double."""
+        """A tree of random shape; types and levels repeat, ids have gaps and duplicates."""
         source = self.source
         kinds = source.sample(TYPES, source.randrange(1, 6))
         if self.often(0.8):
@@ -261,7 +261,7 @@ class Session:
         )
 
     def resources(self) -> Any:
-        """R of a job, a part of one, or the graph's own."""
+        """The R of a job, a part of one, or the graph's own."""
         source = self.source
         held = [R for R in self.jobs.values() if isinstance(R, dict)] + self.parts
         if held and self.often(0.7):
@@ -293,7 +293,7 @@ class Session:
         return self.strange({"version": 1, "execution": times, "scheduling": bare})
 
     def subgraph(self) -> Any:
-        """The path from the root to some vertex, and something new below it; or a branch that may have been removed."""
+        """The path from the root to some vertex with a new child, or a branch that may have been removed."""
         source = self.source
         nodes, by_id = self.nodes(), {}
         for node in nodes:

@@ -1,8 +1,8 @@
-"""What is fuzzed: one function for each kind of text that comes from outside.
+"""The fuzz targets: one function for each kind of text from outside.
 
-Each takes any bytes. The only exception that may leave the matcher is a FluxionError (for hostlists and idsets, which
-are read below it, a ValueError); a refusal leaves nothing held; and no input takes a second of processor time. What
-remote pools send has refusals of its own.
+Each accepts any bytes. The matcher may raise only FluxionError (hostlists and idsets, read below it, only ValueError).
+After a refusal nothing stays allocated, and no input takes a second of processor time. The messages of remote pools
+have their own errors.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ POLICIES = ("first", "low", "lonodex", "pack", "variation", "locality")
 
 
 def allow_little() -> None:
-    """For the whole process: a few words may ask for millions of vertices or hosts, which take their time."""
+    """Lower the limits of the process: a few words may request millions of vertices or hosts, which take long."""
     jgf.MAX_VERTICES = rv1exec.MAX_VERTICES = 1000  # type: ignore[attr-defined]  # set where it is read
     fluxion_ranges.MAX_HOSTS = 300
 
@@ -94,7 +94,7 @@ def text_of(data: bytes) -> str:
 
 
 def either(data: bytes) -> str | bytes:
-    """Text where it is text; the bytes themselves otherwise, which the matcher takes too."""
+    """The text if the data are text, else the bytes, which the matcher accepts too."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -102,7 +102,7 @@ def either(data: bytes) -> str | bytes:
 
 
 def graph(data: bytes) -> None:
-    """A graph to load, to use, to grow another one by."""
+    """Load a graph, use it, and add it to another one."""
     text = either(data)
     with refusals:
         _MATCHERS[0].clone().add_subgraph(text)
@@ -119,7 +119,7 @@ def graph(data: bytes) -> None:
 
 
 def loading(data: bytes) -> None:
-    """A recipe (GraphML) or R of version 1 to load, and a match written in each form."""
+    """Load a recipe (GraphML) or R of version 1, and write a match in each form."""
     text = either(data)
     form = "grug" if data.lstrip()[:1] == b"<" else "rv1exec"
     try:
@@ -159,11 +159,11 @@ def _depth(node: dict[str, Any]) -> int:
 
 
 def jobspec(data: bytes) -> None:
-    """A jobspec asked of an idle and of a half full machine, in every way."""
+    """Request a jobspec from an idle and a half-full machine with every operation."""
     text = either(data)
     matcher = _MATCHERS[len(data) % len(_MATCHERS)]
     jobs: list[int] = []
-    for operation, given in _WAYS:
+    for operation, given in _OPERATIONS:
         try:
             found = getattr(matcher, operation)(text, **given)
         except InvalidJobspec as error:
@@ -175,14 +175,14 @@ def jobspec(data: bytes) -> None:
         if operation.startswith("allocate"):
             jobs.append(found.jobid)
         if operation == "satisfy" and not found and matcher.satisfy(text, candidates=[True, True]):
-            raise Finding("satisfiable by candidates only")
+            raise Finding("satisfiable only with candidates")
     for jobid in reversed(jobs):
         matcher.retract(jobid)
     matcher.next_jobid = matcher.next_jobid
     nothing_is_held(matcher)
 
 
-_WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
+_OPERATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("allocate", {}),
     ("why", {}),
     ("satisfy", {}),
@@ -196,7 +196,7 @@ _WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def r(data: bytes) -> None:
-    """A resource set to take, and to give back a part by."""
+    """Allocate a resource set, and free a part of it."""
     text = either(data)
     matcher = _MATCHERS[len(data) % len(_MATCHERS)]
     held = []
@@ -214,7 +214,7 @@ def r(data: bytes) -> None:
 
 
 def policy(data: bytes) -> None:
-    """A policy's text, or (after the first line) a list of prune filters, and a match with them."""
+    """Read a policy, and (after the first line) a list of prune filters, and match with them."""
     first, _, rest = text_of(data).partition("\n")
     with refusals:
         policy_of(first)
@@ -232,13 +232,13 @@ _ALL = {node["id"] for node in _MACHINE["graph"]["nodes"]}
 
 
 def criteria(data: bytes) -> None:
-    """Criteria of `find`; what is found is in the graph, with its ancestors."""
+    """Criteria of `find`; the result is a part of the graph, with its ancestors."""
     text = text_of(data)
     with refusals:
         read_criteria(text)
         found = _BUSY.find(text)
         if found is not None and not {node["id"] for node in found["graph"]["nodes"]} <= _ALL:
-            raise Finding("found what is not there")
+            raise Finding("find returned a vertex that does not exist")
 
 
 def ranges(data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Ten thousand inputs for each target; `make fuzz` runs as many as one likes."""
+"""Ten thousand inputs for each target; `make fuzz` runs any number."""
 
 import subprocess
 import sys
@@ -21,21 +21,21 @@ def test_ten_thousand_inputs_break_nothing(name: str, tmp_path: Path) -> None:
     assert "10000 executions, nothing found" in run.stdout or "10000 executions in" in run.stdout
 
 
-def test_every_target_has_a_small_corpus_of_its_own() -> None:
+def test_every_target_has_a_small_corpus() -> None:
     assert sorted(NAMES) == sorted(TARGETS) == sorted(path.stem for path in FOLDER.iterdir())
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 500_000
     for name in NAMES:
         assert all(len(data) <= LONGEST.get(name, 4096) for data in seeds(name))
 
 
-def test_the_corpus_keeps_what_goes_somewhere_and_the_shortest_of_it() -> None:
+def test_the_corpus_keeps_the_shortest_inputs_that_reach_something() -> None:
     def target(data: bytes) -> tuple[str, ...]:
         return ("long",) if len(data) > 3 else ()
 
     assert minimised([b"12345", b"1234", b"1", b""], target, "/nowhere") == [b"1234"]
 
 
-def test_what_takes_a_second_of_processor_time_is_a_finding() -> None:
+def test_more_than_the_limit_of_processor_time_is_a_finding() -> None:
     def endless(_: bytes) -> None:
         sum(range(100_000))
 

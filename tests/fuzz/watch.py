@@ -1,4 +1,4 @@
-"""What every target is watched for: its refusals, what it leaves held, and the time that it takes."""
+"""Checks for every target: its refusals, its leftover allocations, and its processor time."""
 
 import re
 import time
@@ -14,12 +14,12 @@ _PARTICULARS = re.compile(r"['\"].*|[^a-z :]")
 _answers: list[str] = []
 
 
-class Finding(AssertionError):  # noqa: N818 - it is one
-    """What no input may bring about."""
+class Finding(AssertionError):  # noqa: N818 - a finding is not an error
+    """A result that no input may cause."""
 
 
 class Refusals:
-    """Lets FluxionErrors of one line pass, and remembers what they say, without particulars, as an answer."""
+    """Suppresses FluxionErrors of one line, and records their messages, without particulars, as an answer."""
 
     def __enter__(self) -> None:
         pass
@@ -35,7 +35,7 @@ class Refusals:
 
 
 def note(error: Exception) -> None:
-    """Remembers a refusal; its message is one line, not too long, and all of it can be printed."""
+    """Record a refusal. Its message must be a single printable line of limited length."""
     text = str(error)
     if len(text.splitlines()) != 1 or len(text) > 2000:
         raise Finding(f"not one line: {text[:2000]!r}") from error
@@ -50,17 +50,17 @@ refusals = Refusals()
 
 
 def nothing_is_held(matcher: Matcher) -> None:
-    """No job is, and nothing begins or ends at any time anywhere below the root."""
+    """Check that no job is allocated, and that nothing begins or ends at any time below the root."""
     held = [number for number, job in matcher._table.jobs.items() if job.slot >= 0]
     at = matcher._engine.next_change(-1)
     if held or at is not None:
-        raise Finding(f"held after all: {held}; something changes at {at}")
+        raise Finding(f"expected no jobs, got {held}; next change at {at}")
 
 
 def bounded(target: Callable[[bytes], None], limit: float = LIMIT) -> Callable[[bytes], tuple[str, ...]]:
-    """The target with its limit of processor time, which a busy machine does not spend; gives back its answers.
+    """The target with a limit of processor time, which a busy machine does not spend. Returns its answers.
 
-    What took too long is tried once more: the interpreter collects its garbage when it likes.
+    An input that exceeds the limit runs a second time, because a garbage collection may have spent the time.
     """
 
     def seconds(data: bytes) -> float:
@@ -73,7 +73,7 @@ def bounded(target: Callable[[bytes], None], limit: float = LIMIT) -> Callable[[
         if seconds(data) > limit:
             spent = seconds(data)
             if spent > limit:
-                raise Finding(f"took {spent:.2f} s")
+                raise Finding(f"took {spent:.2f} s of processor time")
         return tuple(_answers)
 
     return run

@@ -1,4 +1,4 @@
-"""The built distributions, each built once for all workers."""
+"""The two distributions, built once for all workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..tools.packages import Built, build_fluxion_cy, build_scheduler, built_in,
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Built:
-    """The sdist and the wheel of fluxion-cy; compiling takes a minute or more."""
+    """The sdist and the wheel of fluxion-cy; the compilation takes a minute or more."""
     return built_in(once(tmp_path_factory, worker_id, "fluxion_cy", build_fluxion_cy))
 
 

@@ -1,4 +1,4 @@
-"""Each plugin of `examples/plugins`, and each callback that it registers, alone changes what `simulate` decides."""
+"""Each plugin of `examples/plugins`, and each callback that it registers, alone changes the decisions of `simulate`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..tools.plugin_cases import CASES, FOLDER, NAMES, NO_SHARES, QUEUES, a_node
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "callbacks.md"
 ELSEWHERE = {"namespace-allocation-tracker", "placements-page"}
-"""Shown by other tests: what they say is no placement."""
+"""Covered by other tests, because they do not change a placement."""
 
 
 def built(name: str) -> Any:
@@ -37,7 +37,7 @@ def built(name: str) -> Any:
 
 
 def configuration(plugins: Mapping[str, Mapping[str, Any] | None]) -> SchedulerConfig:
-    """With these plugins and their arguments; None switches one off."""
+    """A configuration with these plugins and their arguments; None disables one."""
     entries = [{"name": name, "args": args or {}, "enabled": args is not None} for name, args in plugins.items()]
     return SchedulerConfig.model_validate_json(json.dumps({"profiles": [{"plugins": entries}], "queues": QUEUES}))
 
@@ -69,7 +69,7 @@ def test_a_nominated_pod_keeps_its_seat_when_another_pod_is_tried_first(
 
 
 def prepared(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file with a case's objects; its plugins can be named."""
+    """The file with a case's objects; prepares the registry for its plugins."""
     objects, plugins, *_ = CASES[name]
     for plugin in {name, *(other for other, args in plugins.items() if args is not None)}:
         monkeypatch.setitem(registry._builders, plugin, built(plugin))
@@ -86,7 +86,7 @@ def registered_by(name: str) -> list[str]:
 
 
 WITHIN = {"pod-shares": "fair-share-only", "fair-share-only": "fair-share-only"}
-"""The cases of plugins that answer others; a case has the name of its plugin where nothing stands here."""
+"""The cases of plugins that other plugins call; by default, a case has the name of its plugin."""
 CALLBACKS = [(name, callback) for name in NAMES if name not in ELSEWHERE for callback in registered_by(name)]
 
 
@@ -94,7 +94,7 @@ CALLBACKS = [(name, callback) for name in NAMES if name not in ELSEWHERE for cal
 def test_each_callback_of_the_plugin_alone_changes_the_outcome(
     name: str, callback: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it registers with this one call is dropped; all else of it stays."""
+    """Drops the registrations of this one call and keeps the plugin's others."""
     case = WITHIN.get(name, name)
     _, plugins, look, _, with_it = CASES[case]
     file = prepared(case, tmp_path, monkeypatch)
@@ -113,37 +113,37 @@ def callbacks_of_sessions() -> set[str]:
     return {name for name in vars(Callbacks) if name.startswith(("add_", "set_"))}
 
 
-def test_every_callback_is_shown_by_a_plugin() -> None:
+def test_an_example_plugin_registers_every_callback() -> None:
     shown = {callback for name in NAMES for callback in registered_by(name)}
     assert callbacks_of_sessions() == shown
 
 
 def test_the_reference_names_every_callback_with_an_example_that_registers_it() -> None:
-    told = {}
+    examples = {}
     for line in REFERENCE.read_text().splitlines():
         cells = line.split("|")
         for callback in re.findall(r"`((?:add|set)_\w+)`", cells[1]) if len(cells) > 4 else ():
-            told[callback] = re.findall(r"`(\w+)\.py`", cells[4])
-    assert set(told) == callbacks_of_sessions()
+            examples[callback] = re.findall(r"`(\w+)\.py`", cells[4])
+    assert set(examples) == callbacks_of_sessions()
     by_module = {target.partition(":")[0]: name for name, target in NAMES.items()}
-    for callback, modules in told.items():
+    for callback, modules in examples.items():
         assert any(callback in registered_by(by_module[module]) for module in modules), callback
 
 
-def test_every_plugin_is_shown() -> None:
+def test_every_plugin_has_a_case() -> None:
     assert {*CASES, *ELSEWHERE, "pod-shares"} == set(NAMES)
 
 
-def test_explain_asks_pre_allocation_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain_calls_pre_allocation_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry._builders, "licences", built("licences"))
     file = tmp_path / "cluster.json"
     items = [a_node("n1"), a_pod("old", on="n1", licence="x"), a_pod("new", licence="x")]
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-    (told,) = explain([str(file)], config=configuration({"licences": {}}))["pods"]
-    assert told["reason"] == "1 licences are needed, 0 are free"
+    (explained,) = explain([str(file)], config=configuration({"licences": {}}))["pods"]
+    assert explained["reason"] == "1 licences are needed, 0 are free"
 
 
-def test_the_page_tells_what_was_placed() -> None:
+def test_the_page_shows_the_placements() -> None:
     cluster = FakeCluster()
     cluster.add(node("n1"), pod("a"), pod("b"))
     cluster.run(built("placements-page")(None))

@@ -1,4 +1,4 @@
-"""The examples run, and show what they say they show."""
+"""The examples run and have the effects that they describe."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_quickstart_places_a_gang_and_a_device_and_gives_a_reason() -> None:
     assert "region=mars-1" in pods["homesick"]["reason"]
 
 
-def test_of_the_pods_that_wait_each_is_told_why_and_what_would_help() -> None:
+def test_each_waiting_pod_gets_a_reason_and_a_remedy() -> None:
     folder = EXAMPLES / "02-why-pending"
     assert {pod["node"] for pod in placed(fluence("simulate", folder, "-o", "json")).values()} == {None}
     explained = json.loads(fluence("explain", folder, "-o", "json").stdout)
@@ -92,7 +92,7 @@ def test_each_example_has_a_readme_with_the_command_for_its_folder_and_the_index
     assert numbers == [*range(1, len(numbers) + 1)]
 
 
-def test_the_podgroup_example_is_placed_whole(nodes: Path) -> None:
+def test_the_podgroup_example_is_placed_completely(nodes: Path) -> None:
     answer = fluence("simulate", nodes, EXAMPLES / "podgroup.yaml", "-o", "json")
     assert answer.returncode == 0
     groups = json.loads(answer.stdout)["groups"]
@@ -139,10 +139,10 @@ def test_the_pods_of_the_gpu_example_share_one_nodes_gpus_and_leave_the_others_w
     assert "1 Insufficient shared GPU, 1 node(s) had GPUs allocated whole to other pods" in pods["late"]["reason"]
     (late,) = (one for one in json.loads(fluence("explain", folder, "-o", "json").stdout)["pods"]
                if one["name"] == "late")  # fmt: skip
-    assert all(one["fits"] for one in late["nodes"].values()), "alone it would fit"
+    assert all(one["fits"] for one in late["nodes"].values()), "expected it to fit alone"
 
 
-def test_leader_and_workers_start_together_and_without_its_workers_a_leader_does_not() -> None:
+def test_leader_and_workers_start_together_and_a_leader_never_alone() -> None:
     folder = EXAMPLES / "05-leader-and-workers"
     answer = fluence("simulate", folder, "-o", "json")
     pods = placed(answer)
@@ -154,7 +154,7 @@ def test_leader_and_workers_start_together_and_without_its_workers_a_leader_does
     assert why in (ROOT / "docs" / "how-to" / "start-pods-together.md").read_text()
 
 
-def test_small_pods_all_run_where_cpu_is_counted_in_millicores_and_four_where_in_cores() -> None:
+def test_all_small_pods_run_with_cpu_in_millicores_and_four_with_cores() -> None:
     folder = EXAMPLES / "06-small-pods"
     answer = fluence("simulate", folder, "-o", "json")
     pods = placed(answer)
@@ -171,7 +171,7 @@ def test_small_pods_all_run_where_cpu_is_counted_in_millicores_and_four_where_in
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example's distribution, installed as its users would, into a folder of its own."""
+    """The example's distribution, installed into its own folder as a user would."""
     source = tmp_path_factory.mktemp("source")
     folder = EXAMPLES / "plugins"
     for file in [folder / "pyproject.toml", *(folder / "src").glob("*.py")]:
@@ -231,7 +231,7 @@ def test_the_spot_plugins_arguments_are_typed_and_checked(installed: Path, nodes
     assert "Traceback" not in answer.stderr
 
 
-def test_the_tracker_counts_what_was_placed(installed: Path, nodes: Path, tmp_path: Path) -> None:
+def test_the_tracker_counts_placements(installed: Path, nodes: Path, tmp_path: Path) -> None:
     config = configuration(tmp_path, {"name": "namespace-allocation-tracker"})
     answer = fluence("simulate", nodes, pods_file(tmp_path), "--config", config, path=installed)
     assert "default: 3 pods placed" in answer.stderr
@@ -248,7 +248,7 @@ def test_each_example_plugin_is_short() -> None:
         assert len(file.read_text().splitlines()) < 60
 
 
-def test_so_many_share_a_device_as_it_says_and_a_queue_takes_no_more_of_them_than_its_limit() -> None:
+def test_pods_share_a_device_up_to_its_limit_and_a_queue_respects_its_own() -> None:
     folder = EXAMPLES / "11-sharing"
     pods = placed(fluence("simulate", folder, "-o", "json"))
     held = Counter(pod["backend"] for pod in pods.values() if pod["node"])
@@ -283,7 +283,7 @@ def test_the_groups_of_the_topology_example_stay_in_one_rack_or_are_spread_over_
     assert why in placed(answer)["simulation-0"]["reason"]
 
 
-def test_a_gang_of_the_topology_example_that_is_too_large_is_told_which_rack_lacks_the_least(tmp_path: Path) -> None:
+def test_the_reason_for_a_gang_that_is_too_large_names_the_rack_that_lacks_the_least(tmp_path: Path) -> None:
     folder = EXAMPLES / "07-topology"
     larger = tmp_path / "larger.yaml"
     text = (folder / "workloads.yaml").read_text()
@@ -292,7 +292,7 @@ def test_a_gang_of_the_topology_example_that_is_too_large_is_told_which_rack_lac
     assert "no rack has room for 9 pods: at most 8 in rack r2 of zone a" in answer.stdout
 
 
-def test_a_gang_is_kept_nodes_for_nine_o_clock_and_windows_are_left_free() -> None:
+def test_a_gang_has_a_reservation_at_nine_o_clock_and_windows_stay_free() -> None:
     folder = EXAMPLES / "08-time"
     pods = placed(fluence("simulate", folder, "-o", "json"))
     assert {name for name, pod in pods.items() if pod["node"]} == {"short"}

@@ -1,4 +1,4 @@
-"""The example of a quantum gang, as the webhook's handlers make it and as `simulate` places it."""
+"""The example of a quantum gang, as the webhook's handlers admit it and as `simulate` places it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEAD = "# What the webhook and the Job controller make of apply/workloads.yaml: 
 
 
 def as_admitted() -> list[Object]:
-    """What there is once the webhook has seen everything: each Job as its pods."""
+    """The objects after admission by the webhook: each Job as its pods."""
     through = handlers(None, str(FOLDER / "resources.yaml"))
     made: list[Object] = []
     for workload in yaml.safe_load_all((FOLDER / "apply" / "workloads.yaml").read_text()):
@@ -40,7 +40,7 @@ def simulated(*words: str | Path) -> dict[str, Any]:
     return answer
 
 
-def test_the_admitted_pods_are_what_the_handlers_make() -> None:
+def test_the_admitted_pods_equal_the_handlers_result() -> None:
     assert list(yaml.safe_load_all((FOLDER / "admitted.yaml").read_text())) == as_admitted()
 
 

@@ -1,4 +1,4 @@
-"""The example of remote pools as queues says what it shows: its objects, its message, and where its job goes."""
+"""The example of remote pools as queues: its objects, its message, and the node of its job."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def master() -> master_queue.MasterQueue:
 
 
 def after(*pools: str, seconds: float = 0.0) -> Desired:
-    """What there is so long after these pools have published the message, the connection being there."""
+    """The desired objects this long after these pools have published the message, with a connection."""
     queue = master()
     known = Pools(queue.spec)
     ((connector, subject),) = known.sources
@@ -63,7 +63,7 @@ def quotas(found: Desired, queue: str) -> dict[str, dict[str, tuple[str, str | N
             for group in spec.resource_groups for flavor in group.flavors}  # fmt: skip
 
 
-def test_the_manifests_are_the_documents_but_for_the_scheduler() -> None:
+def test_the_manifests_equal_the_documents_except_for_the_scheduler() -> None:
     assert manifest("masterqueue.yaml") == yaml.safe_load(samples.MASTER_QUEUE)
     job = manifest("job.yaml")
     assert job["spec"]["template"]["spec"].pop("schedulerName") == "fluence"
@@ -75,7 +75,7 @@ def test_the_spec_and_the_message_have_no_problems() -> None:
     assert message().problems == ()
 
 
-def test_the_pool_becomes_the_queues_that_the_readme_tells_of() -> None:
+def test_the_pool_becomes_the_queues_of_the_readme() -> None:
     found = after(POOL)
     assert [flavor.metadata.name for flavor in found.flavors] == [FLAVOR]
     assert quotas(found, "masterqueue") == {
@@ -102,14 +102,14 @@ def test_the_configuration_names_a_connector_that_a_master_queue_may_name() -> N
     assert list(load(FOLDER / "apply" / "configuration.yaml").connectors) == ["interlink"]
 
 
-def test_the_admitted_job_is_what_kueue_makes_of_it_and_goes_to_the_virtual_node(
+def test_the_job_that_kueue_admits_is_placed_on_the_virtual_node(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     (flavor,) = after(POOL).flavors
     job = manifest("job.yaml")
     job["metadata"]["name"] = job["metadata"].pop("generateName")
     job["spec"]["suspend"] = False
-    template = job["spec"]["template"]["spec"]  # Kueue writes what the flavor says
+    template = job["spec"]["template"]["spec"]  # Kueue writes the flavor's fields
     template["nodeSelector"] = flavor.spec.node_labels
     template["tolerations"] += msgspec.to_builtins(flavor.spec.tolerations)
     assert yaml.safe_load((FOLDER / "admitted.yaml").read_text()) == job
@@ -119,7 +119,7 @@ def test_the_admitted_job_is_what_kueue_makes_of_it_and_goes_to_the_virtual_node
 
 
 @pytest.mark.parametrize("page", ["docs/how-to/queue-remote-pools.md", "examples/13-master-queue/README.md"])
-def test_the_pools_command_publishes_what_the_controller_takes_whole(
+def test_the_controller_accepts_the_message_of_the_pools_command(
     page: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = (ROOT / page).read_text().replace("\\\n", "")

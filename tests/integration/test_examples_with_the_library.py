@@ -1,6 +1,6 @@
-"""With Fluxion's library the examples place the same pods as with the embedded engine.
+"""With Fluxion's library, the examples place the same pods as with the embedded engine.
 
-Scores are not passed to the library, so where pods stand may differ; which of them stand does not.
+The library receives no scores, so the nodes may differ, but not the set of placed pods.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def config_of(folder: Path, **more: Any) -> SchedulerConfig:
 
 
 def lacking_in(folder: Path) -> str | None:
-    """A field of the example's files of which only the embedded engine has what it asks for."""
+    """A field of the example's files that only the embedded engine supports."""
     files = (folder / "config.yaml", folder / "resources.yaml")
     text = "".join(file.read_text() for file in files if file.exists())
     return next((field for field in ONLY_EMBEDDED if f"{field}:" in text), None)

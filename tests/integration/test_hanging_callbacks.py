@@ -1,4 +1,4 @@
-"""Plugins that loop for ever or sleep: they are interrupted, fail their own group by name, and nobody else."""
+"""Plugins that loop for ever or block: the watchdog interrupts them, and only their own group fails, by name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from session_scheduler.testing import FakeCluster, gang, node, pod
 from ..tools.preempting import ended
 
 BRIEF = 0.5
-"""Seconds for what hangs: more than a busy machine holds up what does not."""
+"""The budget of a hanging plugin in seconds: longer than a busy machine delays one that does not hang."""
 FOR_EVER = 3600.0
 
 
@@ -39,7 +39,7 @@ def sleeps(*_: Any) -> None:
 
 
 def swallows(*_: Any) -> None:
-    """Catches whatever it can, some times."""
+    """Catches everything, several times."""
     for _turn in range(3):
         with suppress(BaseException):
             loops()
@@ -54,7 +54,7 @@ def is_bad(one: Any) -> bool:
 
 
 class Plugin:
-    """One callback or hook that hangs for bad pods; counts what it is told."""
+    """One callback or hook that hangs for bad pods; counts its events."""
 
     name = "mine"
     hook_seconds: float | None = BRIEF
@@ -127,7 +127,7 @@ class Filters(Plugin):
 
 
 class Answers(Plugin):
-    """What it answers with hangs when it is taken apart."""
+    """Its answer hangs when the core iterates over it."""
 
     @hookimpl
     def node_subsets(self, session: Session, group: Any) -> Any:
@@ -158,7 +158,7 @@ def test_a_hook_that_hangs_fails_its_own_group(plugin: Plugin, hook: str) -> Non
     cluster.assert_pending("bad", f"plugin mine failed in {hook}: no answer within 0.5 s")
 
 
-def test_the_configurations_budget_holds_for_plugins_that_say_nothing() -> None:
+def test_the_configurations_budget_applies_to_plugins_without_their_own() -> None:
     class Silent:
         name = "silent"
 
@@ -174,7 +174,7 @@ def test_the_configurations_budget_holds_for_plugins_that_say_nothing() -> None:
 
 
 class Preempts(Plugin):
-    """Asks the core again and again, and would for ever."""
+    """Calls the core in an endless loop."""
 
     name = "DefaultPreemption"
 
@@ -187,7 +187,7 @@ class Preempts(Plugin):
             trial.put_back(tasks)
 
 
-def test_who_asks_the_core_for_ever_is_stopped_where_nothing_is_half_done() -> None:
+def test_an_endless_loop_of_core_calls_stops_between_two_calls() -> None:
     cluster = FakeCluster(checked=False)
     cluster.add(node("n1", cpu="1"), pod("low", cpu="1", priority=1, bound_to="n1"), pod("bad", cpu="1", priority=5))
     before = cluster.start(Preempts()).cache.table.digest()
@@ -201,18 +201,18 @@ def test_who_asks_the_core_for_ever_is_stopped_where_nothing_is_half_done() -> N
 
 
 def late(plugin: str = "p", **more: Any) -> HookCall:
-    hook_calls([("watched", Plugin(), None)])  # starts the watch
+    hook_calls([("watched", Plugin(), None)])  # starts the watchdog
     return HookCall(plugin, "filter", more.pop("function"), BRIEF)
 
 
 def test_a_call_that_ends_in_time_is_not_interrupted_later() -> None:
-    """Signals that come after the call, and in a call without a budget, raise nothing."""
+    """A signal after the call, or in a call without a budget, raises nothing."""
     call = late(function=lambda: 5)
     assert call() == 5
     signal.raise_signal(signal.SIGURG)
     running.call = call
     try:
-        call.since = 0.0  # late, but it does not run any more
+        call.since = 0.0  # late, but it no longer runs
         signal.raise_signal(signal.SIGURG)
     finally:
         running.call = None
@@ -227,8 +227,8 @@ def test_the_inner_of_two_calls_is_interrupted_and_named() -> None:
         outer()
 
 
-def test_a_core_function_that_a_plugin_called_is_not_left_half_way() -> None:
-    """The core takes far longer than the budget: only back in the plugin's own code the call ends."""
+def test_a_core_function_called_by_a_plugin_is_not_interrupted() -> None:
+    """The core takes far longer than the budget: the call ends only back in the plugin's own code."""
     reached = []
     core: dict[str, Any] = {"__name__": "session_scheduler.state.cache", "time": time, "reached": reached}
     exec("def change(until):\n while time.perf_counter() < until: pass\n reached.append('the end')", core)
@@ -243,16 +243,16 @@ def test_a_core_function_that_a_plugin_called_is_not_left_half_way() -> None:
     assert reached == ["the end"]
 
 
-def test_numpy_is_not_left_half_way() -> None:
-    """What is computed in a library ends first."""
+def test_numpy_is_not_interrupted() -> None:
+    """A library's computation finishes first."""
     call = late(function=lambda: [np.linalg.svd(np.eye(60)) for _ in iter(int, 1)])
     with pytest.raises(PluginError, match="no answer within"):
         call()
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_the_event_loop_goes_on_after_an_interruption(run: Callable[..., Any]) -> None:
-    """What else the loop does is not met by the exception, and is done: timers, other tasks, other threads' calls."""
+def test_the_event_loop_continues_after_an_interruption(run: Callable[..., Any]) -> None:
+    """The exception reaches no other work of the loop: timers, other tasks and other threads' calls still run."""
 
     async def beside(turns: list[int]) -> None:
         for turn in range(3):
@@ -273,8 +273,8 @@ def test_the_event_loop_goes_on_after_an_interruption(run: Callable[..., Any]) -
     assert run(main()) == [0, 1, 2]
 
 
-def test_a_hang_in_another_thread_meets_nobody_else() -> None:
-    """It cannot be interrupted, but nor is what the main thread does meanwhile."""
+def test_a_hang_in_another_thread_interrupts_no_other_call() -> None:
+    """The watchdog cannot interrupt it, and does not interrupt the main thread's work meanwhile."""
     ended = threading.Event()
     call = late(function=ended.wait)
     thread = threading.Thread(target=call)
@@ -288,8 +288,8 @@ def test_a_hang_in_another_thread_meets_nobody_else() -> None:
 
 
 @pytest.mark.parametrize("kind", ["job order", "predicate"])
-def test_after_each_wait_in_vain_what_is_under_way_has_its_turn(kind: str) -> None:
-    """Else the lease would run out while several pods meet the same plugin."""
+def test_other_tasks_run_after_each_timeout(kind: str) -> None:
+    """Otherwise the lease would expire while several pods meet the same plugin."""
     turns, seen = [0], []
 
     def hangs(*_: Any) -> None:
@@ -313,7 +313,7 @@ def test_after_each_wait_in_vain_what_is_under_way_has_its_turn(kind: str) -> No
     assert len(seen) == len(set(seen)) == 3
 
 
-def test_a_session_that_does_not_open_fails_what_is_due_and_is_opened_again() -> None:
+def test_a_session_that_does_not_open_fails_the_due_groups_and_opens_again() -> None:
     hanging = [True]
     plugin = Plugin(lambda session: loops() if hanging[0] else None)
     cluster = FakeCluster()
@@ -327,26 +327,26 @@ def test_a_session_that_does_not_open_fails_what_is_due_and_is_opened_again() ->
     cluster.assert_bound("p")
 
 
-def test_the_text_of_what_a_plugin_raised_late_is_waited_for_as_long_as_it_takes() -> None:
-    """It is asked for outside the plugin's own code, where nothing could take an interruption."""
+def test_the_text_of_a_late_exception_is_not_interrupted() -> None:
+    """The core formats it outside the plugin's own code, where nothing could handle an interruption."""
 
     class SlowTextError(Exception):
         def __str__(self) -> str:
             end = time.perf_counter() + 2 * BRIEF
             while time.perf_counter() < end:
                 pass
-            return "told"
+            return "a slow text"
 
     def raises() -> None:
         raise SlowTextError
 
     watch.over(BRIEF)
-    with pytest.raises(PluginError, match="told"):
+    with pytest.raises(PluginError, match="a slow text"):
         HookCall("p", "prefilter", raises, BRIEF)()
 
 
 @pytest.mark.parametrize("hook", ["prebind_needed", "prebind"])
-def test_who_hangs_beside_the_sessions_is_not_waited_for_once_a_pod(hook: str) -> None:
+def test_a_hook_that_hangs_outside_a_session_is_called_only_once(hook: str) -> None:
     asked = []
 
     def hangs(pod: int) -> None:

@@ -1,4 +1,4 @@
-"""A plugin that never answers, through the command: its pod is told so, and the others are placed."""
+"""A plugin that never answers, through the command: the reason of its pod names it, and the other pods are placed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_simulate_tells_which_plugin_hangs_and_places_the_others(folder: Path) -> None:
+def test_simulate_names_the_hanging_plugin_and_places_the_other_pods(folder: Path) -> None:
     paths = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
     words = ["simulate", str(folder / "cluster.json"), "--config", str(folder / "config.yaml"), "-o", "json"]
     answer = subprocess.run(

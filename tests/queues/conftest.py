@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ..tools.real_programs import made, told_where_it_fails
+from ..tools.real_programs import made, report_on_failure
 from .kueue_peer import Kueue
 from .nats_peer import Auth, NatsServer
 from .plane import QueuesPlane
@@ -47,7 +47,7 @@ def plane(worker_plane: QueuesPlane) -> Iterator[QueuesPlane]:
 def kueue_plane(request: pytest.FixtureRequest, worker_kueue: tuple[QueuesPlane, Kueue]) -> Iterator[QueuesPlane]:
     """An API server with Kueue and the controllers of Kubernetes; what Kueue says is shown where the test fails."""
     plane, kueue = worker_kueue
-    with told_where_it_fails(request, lambda: "\n".join(kueue.log.read_text(errors="replace").splitlines()[-40:])):
+    with report_on_failure(request, lambda: "\n".join(kueue.log.read_text(errors="replace").splitlines()[-40:])):
         yield plane
     plane.clear()
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ..controlplane.scheduler_process import SchedulerProcess, Settings, kubeconfig_for
-from ..tools.real_programs import told_where_it_fails
+from ..tools.real_programs import report_on_failure
 from .nats_peer import NatsServer
 from .plane import CLUSTER_QUEUES, FLAVORS, MASTER_QUEUES, PODS, QueuesPlane
 from .samples import JOB, LOCAL_FLAVOR, LOCAL_MASTER_QUEUE, LOCAL_QUEUE, VIRTUAL_NODE, master_queue, read
@@ -69,7 +69,7 @@ def kept(
 ) -> Iterator[dict[str, Any]]:
     """The document's MasterQueue, kept by a controller that listens."""
     master = plane.create(master_queue(nats.url))
-    with running(plane, tmp_path) as scheduler, told_where_it_fails(request, scheduler.tail):
+    with running(plane, tmp_path) as scheduler, report_on_failure(request, scheduler.tail):
         nats.wait_subscribed(f"{SUBJECT}.*")
         yield master
 

@@ -9,7 +9,7 @@ import pytest
 
 from ..controlplane.conftest import new_control_plane
 from ..controlplane.harness import ControlPlane
-from ..tools.real_programs import made, told_where_it_fails
+from ..tools.real_programs import made, report_on_failure
 from .bridge_world import BridgeWorld, give_rights
 from .peer import SlurmPeer
 
@@ -26,7 +26,7 @@ def worker_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmPeer]
 def peer(request: pytest.FixtureRequest, worker_peer: SlurmPeer) -> Iterator[SlurmPeer]:
     """Slurm without nodes and without jobs that have not ended; what it says is shown where the test fails."""
     worker_peer.write_token()
-    with told_where_it_fails(request, worker_peer.report):
+    with report_on_failure(request, worker_peer.report):
         yield worker_peer
     worker_peer.clear()
 
@@ -44,5 +44,5 @@ def world(
     plane: ControlPlane, peer: SlurmPeer, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[BridgeWorld]:
     """The bridge between both; what was said is shown where the test fails."""
-    with BridgeWorld(plane, tmp_path, peer=peer) as bridge, told_where_it_fails(request, bridge.report):
+    with BridgeWorld(plane, tmp_path, peer=peer) as bridge, report_on_failure(request, bridge.report):
         yield bridge

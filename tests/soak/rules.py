@@ -1,4 +1,4 @@
-"""What must hold in a `World` after each event, and when it rests. All of it is worked out anew from what is there."""
+"""The rules that a `World` must satisfy after each event and at rest, computed each time from its current objects."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _ENDED: Final = ("Succeeded", "Failed")
 
 
 class BrokenRuleError(AssertionError):
-    """What must hold does not."""
+    """The world breaks a rule."""
 
 
 class Rules:
-    """Remembers of queues what they had when their limits were lowered: that may stay, and must not grow."""
+    """Remembers each queue's usage when its limit was lowered: that usage may stay but must not grow."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._before: dict[tuple[str, str], int] = {}
 
     def check(self) -> None:
-        """After each event; the core's own invariants are checked by the cluster after each cycle."""
+        """Check the rules after an event. The cluster checks the core's own invariants after each cycle."""
         self._raise([*self._held_once(), *self._held_by_the_living(), *self._drift(), *self._limits(), *self._racks()])
 
     def check_at_rest(self) -> None:
-        """Where nothing more happens: also that nobody waits who fits, as a scheduler shows that starts anew."""
+        """Check the rules at rest: also that no waiting pod fits, which a restarted scheduler shows."""
         self._world.cluster.assert_invariants()
         self._raise([*self._missing_for_cause(), *self._held_in_the_matcher()])
         waiting = {name for name, node in self._world.placements().items() if node is None}
@@ -43,7 +43,7 @@ class Rules:
         self._world.rest()
         self.check()
         stuck = sorted(name for name in waiting if self._world.placements().get(name))
-        self._raise([f"{name} waited although it fits: a scheduler that started anew placed it" for name in stuck])
+        self._raise([f"{name} waited although it fits: a restarted scheduler placed it" for name in stuck])
 
     @staticmethod
     def _raise(problems: list[str]) -> None:
@@ -53,7 +53,7 @@ class Rules:
     # ------------------------------------------------------------------ the graph
 
     def _held_once(self) -> Iterator[str]:
-        """No core, device, or what is in or around one is two pods'."""
+        """At most one pod holds a core or a device, and what contains it or is contained in it."""
         held: Counter[str] = Counter()
         devices: list[str] = []
         for share in self._world.plugin.live.holdings.shares.values():
@@ -62,12 +62,12 @@ class Rules:
                 devices += [device.path for device in part.devices]
         yield from (f"{path} is held {times} times" for path, times in held.items() if times > 1)
         devices.sort(key=lambda path: path.split("/"))
-        for one, other in pairwise(devices):  # sorted so, what is in it follows a device at once
+        for one, other in pairwise(devices):  # in this order a nested device directly follows its outer device
             if overlap(one, other):
                 yield f"{other} is held, and so is {one}"
 
     def _held_by_the_living(self) -> Iterator[str]:
-        """Who holds something is on a node, and holds as many devices as it asks for, or misses them."""
+        """A pod that holds something is on a node, and holds or misses as many devices as it requests."""
         there = {pod.metadata.uid: pod for pod in self._world.pods()}
         live = self._world.plugin.live
         for uid in {*live.holdings.shares, *live.holdings.missing}:
@@ -84,13 +84,13 @@ class Rules:
             paths = [without_places(device.path) for part in parts for device in part.devices]
             asked = sum(amount for name, amount in _requests(pod).items() if name.startswith("fluxion."))
             if len(paths) != asked or len(set(paths)) != asked:
-                yield f"{pod.key} asked for {asked} devices and has {sorted(paths)}"
+                yield f"{pod.key} requested {asked} devices and has {sorted(paths)}"
 
     def _drift(self) -> Iterator[str]:
         yield from (f"drift: {n} pods are {kind}" for kind, n in self._world.plugin.drift.items() if n)
 
     def _missing_for_cause(self) -> Iterator[str]:
-        """What is missing is not there, or somebody else's by now."""
+        """A missing device is absent, or another pod holds it."""
         live = self._world.plugin.live
         held = [
             device.path for share in live.holdings.shares.values() for part in share.values() for device in part.devices
@@ -102,7 +102,7 @@ class Rules:
                         yield f"{uid} misses {path}, and {one} is free"
 
     def _held_in_the_matcher(self) -> Iterator[str]:
-        """The matcher has allocated what the accounts say is held."""
+        """The matcher has allocated the devices that the accounting lists as held."""
         live = self._world.plugin.live
         found = live.matcher.find("sched-now=allocated") or {"graph": {"nodes": []}}
         allocated = {_without_levels(node["metadata"]["paths"]["containment"]) for node in found["graph"]["nodes"]}
@@ -110,10 +110,10 @@ class Rules:
             for part in share.values():
                 for path in (device.path for device in part.devices):
                     if path not in allocated:
-                        yield f"{path} is held, and free in the matcher"
+                        yield f"{path} is held, but free in the matcher"
 
     def _racks(self) -> Iterator[str]:
-        """Who asked for one rack is in one."""
+        """A gang that requested one rack is in one rack."""
         racks = {node.metadata.name: node.metadata.labels[RACK_LABEL]
                  for node in self._world.cluster.memory.objects(Node)}  # fmt: skip
         asking = {group.metadata.name for group in self._world.cluster.memory.objects(PodGroup)
@@ -144,12 +144,12 @@ class Rules:
 
 
 def _without_levels(path: str) -> str:
-    """As what pods hold is named wherever a node is."""
+    """The path as holdings name it, independent of the node's position."""
     return "/".join(part for part in path.split("/") if "=" not in part)
 
 
 def _requests(pod: Pod) -> dict[str, int]:
-    """In thousandths for cpu, else whole."""
+    """The requests: cpu in thousandths, all others as integers."""
     found: Counter[str] = Counter()
     for container in pod.spec.containers:
         found.update({name: _amount(name, str(text)) for name, text in container.resources.requests.items()})

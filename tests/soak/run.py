@@ -1,14 +1,14 @@
-"""`make soak-sim`: an hour of random events in accelerated time on the in-memory cluster; nothing is lost or grows.
+"""`make soak-sim`: an hour of random events in accelerated time on the in-memory cluster.
 
-Pods, gangs, groups by label, devices (shared ones too), queues, durations with backfill, nodes that change, resources
-that are edited, binds that fail, and schedulers that start over, all from one seed. After each event nothing may be
-held twice, no gang run in part, no limit be exceeded, and graph and cluster must agree; every so many events, once all
-has come to rest, nobody may wait who fits, as a scheduler shows that starts anew.
+The events concern pods, gangs, groups by label, devices (shared ones too), queues, durations with backfill, node
+changes, edited resources, failed binds and scheduler restarts, all from one seed. After each event, no resource is held
+twice, no gang runs in part, no queue exceeds its limit, and graph and cluster agree. Every `--every` events, once the
+cluster is at rest, no waiting pod fits, which a restarted scheduler shows. Memory does not grow.
 
-What fails is played again with fewer and fewer events, to name the few that suffice: `--only` plays just these.
+After a failure, the run repeats with fewer and fewer events to find the few that suffice: `--only` plays just these.
 
 `python -m tests.soak.run [--minutes 60] [--seed 1] [--every 100] [--policy first] [--json FILE] [--only 3,17]`; the
-exit status is 1 where a rule was broken or memory grew.
+exit status is 1 if a rule was broken or memory grew.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .rules import Rules
 from .world import World
 
 _GROWTH: Final = 1.05
-"""The memory of the last third, as a multiple of that of the second, that counts as steady."""
+"""Memory is steady if that of the last third is at most this multiple of that of the second third."""
 _SLACK_MIB: Final = 16.0
 _SHRINK_SECONDS: Final = 300.0
 _FEW_SAMPLES: Final = 9
@@ -39,20 +39,20 @@ _FEW_SAMPLES: Final = 9
 
 @dataclass(slots=True)
 class Found:
-    """What came of a run: times in seconds, memory in MiB."""
+    """The result of a run: times in seconds, memory in MiB."""
 
     seed: int
     policy: str
     minutes: float = 0.0
-    """Of the world's time, rests apart."""
+    """In the world's time, without rests."""
     events: int = 0
     bound: int = 0
-    """How many pods were seen on nodes."""
+    """The number of pods that ran on a node."""
     seconds: float = 0.0
     rests: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
-    """How often the scheduler had pods end, and why."""
+    """The number of evictions by the scheduler, by reason."""
     memory: list[float] = field(default_factory=list)
     """At each rest."""
     problem: str = ""
@@ -61,7 +61,7 @@ class Found:
 
     @property
     def steady(self) -> bool:
-        """Whether memory does not grow any more; of a short run nothing can be said."""
+        """Whether memory is steady. A short run has too few samples and counts as steady."""
         third = len(self.memory) // 3
         if len(self.memory) < _FEW_SAMPLES:
             return True
@@ -69,14 +69,14 @@ class Found:
 
     @property
     def good(self) -> bool:
-        """Whether every goal was reached."""
+        """Whether the run reached every goal."""
         return not self.problem and self.steady
 
 
 def play(
-    found: Found, numbers: Iterator[int], done: Callable[[World], bool], *, every: int, told: Callable[[str], None]
+    found: Found, numbers: Iterator[int], done: Callable[[World], bool], *, every: int, report: Callable[[str], None]
 ) -> list[int]:
-    """Play events until there are no more or `done`; those that were played. What breaks a rule is in `found`."""
+    """Play events until none is left or `done`. Returns the played events; `found` names a broken rule."""
     played: list[int] = []
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -94,12 +94,12 @@ def play(
                     rest(world, rules)
                     found.rests += 1
                     found.memory.append(resident_mib())
-                    told(_progress(found, world, played, seen, time.monotonic() - began))
+                    report(_progress(found, world, played, seen, time.monotonic() - began))
                 if done(world):
                     break
             step = "the rest at the end"
             rest(world, rules)
-        except Exception as error:  # noqa: BLE001 (whatever it is, it is what was looked for)
+        except Exception as error:  # noqa: BLE001 (any failure is a finding)
             found.problem = f"{step}: {type(error).__name__}: {error}"
         found.minutes, found.events, found.counts = world.now / 60, len(played), dict(sorted(world.counts.items()))
         found.seen = dict(sorted(world.seen.items()))
@@ -108,7 +108,7 @@ def play(
 
 
 def rest(world: World, rules: Rules) -> None:
-    """Let all come to rest, and look closely."""
+    """Wait until the cluster is at rest, then check all rules."""
     world.rest()
     rules.check()
     rules.check_at_rest()
@@ -121,15 +121,15 @@ def _progress(found: Found, world: World, played: Sequence[int], seen: set[str],
 
 
 def fewest(found: Found, played: Sequence[int], *, every: int, seconds: float = _SHRINK_SECONDS) -> list[int]:
-    """The fewest of the events, as far as found in so many seconds, after which the same rule is broken.
+    """The fewest events after which the same rule is broken, as far as found within the seconds.
 
-    Parts are left out, the larger first (delta debugging: Zeller and Hildebrandt, 2002).
+    The search leaves out parts, the larger first (delta debugging: Zeller and Hildebrandt, 2002).
     """
     began, kind = time.monotonic(), _kind(found.problem)
 
     def fails(numbers: Sequence[int]) -> bool:
         trial = Found(found.seed, found.policy)
-        play(trial, iter(numbers), lambda _: False, every=every, told=lambda _: None)
+        play(trial, iter(numbers), lambda _: False, every=every, report=lambda _: None)
         return _kind(trial.problem) == kind
 
     left, part = list(played), max(1, len(played) // 2)
@@ -153,13 +153,13 @@ def fewest(found: Found, played: Sequence[int], *, every: int, seconds: float = 
 
 
 def _kind(problem: str) -> str:
-    """Which rule was broken: the first line of what is said, without the words that name something by numbers."""
+    """The broken rule: the first line of the problem without the words that contain digits."""
     said = problem.partition(": ")[2].partition("\n")[0]
     return " ".join(word for word in said.split() if not any(character.isdigit() for character in word))
 
 
 def resident_mib() -> float:
-    """What this process has in memory now."""
+    """The resident memory of this process in MiB."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:
@@ -168,27 +168,27 @@ def resident_mib() -> float:
 
 
 def counted(last: int = sys.maxsize) -> Iterator[int]:
-    """Numbers of events, from 0."""
+    """Event numbers, from 0."""
     yield from range(last)
 
 
-def run(given: argparse.Namespace, told: Callable[[str], None] = print) -> Found:
-    """The whole run that the command line asks for."""
+def run(given: argparse.Namespace, report: Callable[[str], None] = print) -> Found:
+    """The whole run that the command line requests."""
     found = Found(given.seed, given.policy)
     numbers = counted() if given.only is None else iter(given.only)
-    played = play(found, numbers, lambda world: world.now >= 60 * given.minutes, every=given.every, told=told)
+    played = play(found, numbers, lambda world: world.now >= 60 * given.minutes, every=given.every, report=report)
     if found.problem and given.shrink:
-        told(f"{found.problem}\nlooking for the fewest events that suffice, for at most {_SHRINK_SECONDS:.0f} s")
+        report(f"{found.problem}\nsearching for the fewest events that suffice, for at most {_SHRINK_SECONDS:.0f} s")
         found.fewest = fewest(found, played, every=given.every)
     return found
 
 
 def summary(found: Found) -> Iterator[str]:
-    """What people read."""
+    """The result as lines of text."""
     yield (f"seed {found.seed}, policy {found.policy}: {found.minutes:.0f} minutes with {found.events} events in "
            f"{found.seconds:.0f} s; {found.bound} pods were placed; {found.rests} rests")  # fmt: skip
     yield ", ".join(f"{name} {count}" for name, count in found.counts.items())
-    yield "had pods end: " + (", ".join(f"{name} {count}" for name, count in found.seen.items()) or "never")
+    yield "evictions: " + (", ".join(f"{name} {count}" for name, count in found.seen.items()) or "none")
     if found.memory:
         yield f"memory: {found.memory[0]:.0f} to {found.memory[-1]:.0f} MiB{'' if found.steady else ': it grows'}"
     yield found.problem or "no rule was broken"
@@ -198,20 +198,20 @@ def summary(found: Found) -> Iterator[str]:
 
 
 def options(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak.run", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60.0, help="of the world's time")
+    parser.add_argument("--minutes", type=float, default=60.0, help="duration in the world's time")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--policy", default="first", help="how the graph matches")
+    parser.add_argument("--policy", default="first", help="the graph's match policy")
     parser.add_argument("--every", type=int, default=100, help="events between two rests")
     parser.add_argument("--only", type=lambda text: [int(part) for part in text.split(",")], help="just these events")
-    parser.add_argument("--no-shrink", dest="shrink", action="store_false", help="do not look for fewer events")
-    parser.add_argument("--json", type=Path, help="write what was found to this file, too")
+    parser.add_argument("--no-shrink", dest="shrink", action="store_false", help="do not search for fewer events")
+    parser.add_argument("--json", type=Path, help="also write the result to this file")
     return parser.parse_args(words)
 
 
 def main() -> int:
-    """The command's exit status."""
+    """Run the command. Returns its exit status."""
     given = options()
     logging.disable(logging.ERROR)
     found = run(given, lambda line: print(line, flush=True))

@@ -1,4 +1,4 @@
-"""A short run of the soak, and that a broken rule is found, told, and brought down to the events that matter."""
+"""A short run of the soak; a broken rule is found, reported, and reduced to the necessary events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(("seed", "policy"), [(1, "first"), (2, "low")])
-def test_nothing_is_lost_through_some_minutes_of_random_events(seed: int, policy: str) -> None:
+def test_some_minutes_of_random_events_break_no_rule(seed: int, policy: str) -> None:
     lines: list[str] = []
     given = options(["--minutes", "4", "--seed", str(seed), "--policy", policy, "--every", "60", "--no-shrink"])
     found = run(given, lines.append)
@@ -31,24 +31,24 @@ def test_nothing_is_lost_through_some_minutes_of_random_events(seed: int, policy
 def test_equal_seeds_play_alike() -> None:
     def played() -> tuple[int, dict[str, int], str]:
         found = Found(5, "first")
-        play(found, iter(range(40)), lambda _: False, every=100, told=lambda _: None)
+        play(found, iter(range(40)), lambda _: False, every=100, report=lambda _: None)
         return found.bound, found.counts, found.problem
 
     assert played() == played()
 
 
-def test_what_breaks_a_rule_is_found_and_brought_down_to_few_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scheduler that gives back nothing of a pod that ends."""
+def test_a_broken_rule_is_found_and_reduced_to_few_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scheduler frees nothing when a pod ends."""
     monkeypatch.setattr(Allocations, "free", lambda *_: None)
     found = Found(1, "first")
-    played = play(found, iter(range(60)), lambda _: False, every=100, told=lambda _: None)
+    played = play(found, iter(range(60)), lambda _: False, every=100, report=lambda _: None)
     assert found.problem.partition("\n")[0].endswith("runs nowhere")
     found.fewest = fewest(found, played, every=100, seconds=60)
     assert 1 <= len(found.fewest) < len(played)
 
     def breaks_it(events: list[int]) -> bool:
         again = Found(1, "first")
-        play(again, iter(events), lambda _: False, every=100, told=lambda _: None)
+        play(again, iter(events), lambda _: False, every=100, report=lambda _: None)
         return again.problem.partition("\n")[0].endswith("runs nowhere")
 
     assert breaks_it(found.fewest)
@@ -56,7 +56,7 @@ def test_what_breaks_a_rule_is_found_and_brought_down_to_few_events(monkeypatch:
     assert f"--only {','.join(map(str, found.fewest))}" in list(summary(found))[-1]
 
 
-def test_the_command_says_what_it_found_and_writes_it(tmp_path: Path) -> None:
+def test_the_command_prints_and_writes_its_result(tmp_path: Path) -> None:
     file = tmp_path / "found.json"
     command = [sys.executable, "-m", "tests.soak.run", "--minutes", "0.5", "--every", "10", "--json", str(file)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)

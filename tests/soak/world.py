@@ -1,6 +1,6 @@
-"""A cluster in memory in which one random thing after the other happens, in a stopped clock's time.
+"""A cluster in memory in which random events happen one after the other, in a stopped clock's time.
 
-Event number i is what the random source (seed, i) says, of what is there then: so any part of a run's events can be
+The random source (seed, i) and the current state determine event number i. So any part of a run's events can be
 played again without the others.
 """
 
@@ -32,20 +32,20 @@ RACK_LABEL: Final = "example.com/rack"
 NODES: Final = 8
 RACKS: Final = 3
 _MOST_PODS: Final = 90
-"""With more than these there, pods end in place of new ones that come."""
+"""With more pods than this, pods end instead of arriving."""
 _BETWEEN: Final = 2.0
 """Seconds between two events, on average."""
 _LIFE: Final = 150.0
 """Seconds that a pod runs, on average."""
 _PATIENCE: Final = 300.0
-"""Seconds after which a pod that still waits is taken back."""
+"""Seconds after which a waiting pod is deleted."""
 _REST: Final = 400.0
-"""Seconds after which whoever was refused is tried again, whatever happened."""
+"""Seconds after which the scheduler retries every unschedulable pod, even without an event."""
 _TURNS: Final = 40
 
 
 def device(kind: str) -> str:
-    """The resource that pods ask for."""
+    """The resource that pods request."""
     return f"fluxion.flux-framework.org/{kind}"
 
 
@@ -54,7 +54,7 @@ def _duration(pod: Pod) -> str | None:
 
 
 class World:
-    """`happen(i)` lets event i happen and has the scheduler react; `rest` waits until nothing more comes of all."""
+    """`happen(i)` plays event i and lets the scheduler react; `rest` runs until nothing changes any more."""
 
     def __init__(self, seed: int, folder: Path, policy: str = "first") -> None:
         self._seed = seed
@@ -70,15 +70,15 @@ class World:
         for name in ("a", "b"):
             self._put_queue(name)
         self._ends: dict[str, float] = {}
-        """When a pod ends, by uid, once it is known."""
+        """The end of a running pod, by uid."""
         self.seen: dict[str, int] = {}
-        """How often the scheduler had pods end: for others, or as what is left of a gang."""
+        """The number of evictions: by preemption, or as the rest of a gang."""
         self._patience: dict[str, float] = {}
-        """Until when a pod that waits is wanted, by uid."""
+        """The deadline of a waiting pod, by uid."""
         self.counts: dict[str, int] = {}
-        """How often what happened."""
+        """The number of events, by name."""
         self.now = 0.0
-        """Seconds since the first event, rests apart."""
+        """Seconds since the first event, without rests."""
         self._events: tuple[tuple[Callable[[str], None], int], ...] = (
             (self.pod_comes, 20), (self.device_pod_comes, 16), (self.gang_comes, 10), (self.device_gang_comes, 6),
             (self.label_group_comes, 5), (self.rack_gang_comes, 4), (self.urgent_pod_comes, 4),
@@ -88,14 +88,14 @@ class World:
             (self.resources_change, 7), (self.queue_changes, 3), (self.scheduler_restarts, 2), (self.bind_fails, 3),
         )  # fmt: skip
         self._scheduled: dict[str, str] = {}
-        """What the scheduler says of PodGroups that have started, by name: nobody else writes their statuses here."""
+        """The scheduler's message for each started PodGroup, by name. Nothing else writes their statuses here."""
         self.cluster.start()
         self._watch()
 
     # ------------------------------------------------------------------ one event after the other
 
     def happen(self, number: int) -> str:
-        """Let an event happen; its name. Raises InvariantError, and whatever the scheduler raises."""
+        """Play an event. Returns its name. Raises InvariantError, and all that the scheduler raises."""
         chance = self._chance = Random(f"{self._seed}:{number}")
         calls, weights = zip(*self._events, strict=True)
         call = chance.choices(calls, weights)[0]
@@ -118,7 +118,7 @@ class World:
         return name
 
     def rest(self) -> None:
-        """Nothing new happens, and nobody ends but those who said when, until nothing more comes of it."""
+        """Run without new events until nothing changes. Only the pods with a duration end."""
         self.cluster.memory.stop_failing()
         for _ in range(_TURNS):
             while ended := [pod for pod in self.pods() if pod.spec.node_name and _duration(pod)]:
@@ -136,7 +136,7 @@ class World:
         raise AssertionError(f"no rest after {_TURNS} turns")
 
     def restart(self) -> None:
-        """Another scheduler starts, which knows what the cluster says."""
+        """Start another scheduler, which knows only the cluster's objects."""
         self.cluster.restart()
         self._watch()
 
@@ -156,8 +156,8 @@ class World:
         for group in self.cluster.memory.objects(PodGroup):
             message = self._scheduled.pop(group.metadata.name, None)
             if message is not None:
-                said = PodCondition(type=SCHEDULED, status="True", reason="Scheduled", message=message)
-                self.cluster.add(replace(group, status=PodGroupStatus(conditions=(said,))))
+                scheduled = PodCondition(type=SCHEDULED, status="True", reason="Scheduled", message=message)
+                self.cluster.add(replace(group, status=PodGroupStatus(conditions=(scheduled,))))
         self._scheduled.clear()
 
     def _note_ends(self, chance: Random) -> None:
@@ -166,9 +166,9 @@ class World:
             if not pod.spec.node_name:
                 self._patience.setdefault(pod.metadata.uid, now + _PATIENCE)
             elif pod.metadata.uid not in self._ends:
-                told = _duration(pod)
+                duration = _duration(pod)
                 self._ends[pod.metadata.uid] = now + (
-                    float(told[:-1]) * chance.uniform(0.3, 1.2) if told else chance.expovariate(1 / _LIFE)
+                    float(duration[:-1]) * chance.uniform(0.3, 1.2) if duration else chance.expovariate(1 / _LIFE)
                 )
 
     def _end_those_due(self) -> None:
@@ -181,7 +181,7 @@ class World:
             self._finish(there[uid])
 
     def _finish(self, pod: Pod) -> None:
-        """It has ended; as a garbage collector would, its object goes, too."""
+        """End the pod and delete its object, as a garbage collector would."""
         if pod.spec.node_name:
             self.cluster.end(pod.metadata.name)
             self.cluster.run()
@@ -191,21 +191,21 @@ class World:
 
     @property
     def plugin(self) -> FluencePlugin:
-        """The running instance."""
+        """The running plugin instance."""
         found = self.cluster.plugin("fluence")
         assert isinstance(found, FluencePlugin)
         return found
 
     def pods(self) -> list[Pod]:
-        """Those that are there and of our scheduler."""
+        """The existing pods of our scheduler."""
         return [pod for pod in self.cluster.memory.objects(Pod) if pod.spec.scheduler_name == "fluence"]
 
     def nodes(self) -> list[str]:
-        """Their names, sorted."""
+        """The names of the nodes, sorted."""
         return sorted(node.metadata.name for node in self.cluster.memory.objects(Node))
 
     def placements(self) -> dict[str, str | None]:
-        """By pod its node."""
+        """The node of each pod."""
         return {pod.metadata.name: pod.spec.node_name or None for pod in self.pods()}
 
     def _some_pod(self) -> Pod | None:
@@ -215,7 +215,7 @@ class World:
     # ------------------------------------------------------------------ pods come
 
     def _options(self, *, cores: int = 3, kind: str = "") -> dict[str, Any]:
-        """What pods of one group have in common."""
+        """The options that the pods of one group share."""
         chance = self._chance
         requests = {device(kind): str(chance.choice([1, 1, 1, 2]))} if kind else {}
         options: dict[str, Any] = {
@@ -249,7 +249,7 @@ class World:
         self.cluster.pods(size, prefix=name, labels={GROUP_LABEL: name}, **options)
 
     def rack_gang_comes(self, name: str) -> None:
-        """All of it in one rack, whichever."""
+        """A gang that requires a single rack."""
         size, options = self._chance.randint(2, 4), self._options(cores=2)
         group = builders.pod_group(name, size)
         self.cluster.add(replace(group, metadata=replace(group.metadata, annotations={WITHIN: "rack"})))
@@ -260,7 +260,7 @@ class World:
         self.cluster.pod(name, priority=self._chance.choice([10, 50]), **self._options(kind=kind))
 
     def large_gang_comes(self, name: str) -> None:
-        """It waits for long, while others are to start around it."""
+        """A gang that waits for long while others start around it."""
         self.cluster.gang(name, 5, **{**self._options(), "cpu": "7", "queue": ""})
 
     def pod_apart_comes(self, name: str) -> None:
@@ -303,7 +303,7 @@ class World:
         self._put_node(self._chance.choice(self.nodes()), self._chance.randint(4, 10))
 
     def node_is_cordoned(self, _: str) -> None:
-        """Or not any more."""
+        """Toggle the cordon of a node."""
         node = self.cluster.find(Node, self._chance.choice(self.nodes()))
         self.cluster.add(replace(node, spec=replace(node.spec, unschedulable=not node.spec.unschedulable)))
 
@@ -319,7 +319,7 @@ class World:
     # ------------------------------------------------------------------ what is configured
 
     def _trees(self) -> dict[str, Any]:
-        """Trees come and go, move, and change; so does what may be shared, and what is down."""
+        """Random trees: devices appear, disappear, move and change, and so do their sharing and status."""
         chance, trees = self._chance, list[dict[str, Any]]()
         for name, region in (("aurora", "east"), ("borealis", "west")):
             if chance.random() < 0.1:
@@ -354,7 +354,7 @@ class World:
         self.restart()
 
     def bind_fails(self, _: str) -> None:
-        """Of somebody who waits, once."""
+        """Let one bind of a waiting pod fail."""
         waiting = sorted(pod.metadata.name for pod in self.pods() if not pod.spec.node_name)
         if waiting:
             answer = self._chance.choice([Answer.REFUSED, Answer.LOST, Answer.UNHEARD])

@@ -1,4 +1,4 @@
-"""JSON patches as an API server applies them, and what its controllers and the webhook make of a Job."""
+"""JSON patches applied as an API server applies them, and the pods of a Job after its controllers and the webhook."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def settings(image: str | None = IMAGE, resources: str | None = None) -> Handler
 
 
 def handlers(image: str | None = IMAGE, resources: str | None = None) -> list[Handler]:
-    """All of them, in the order of the shipped configuration."""
+    """All handlers, in the order of the shipped configuration."""
     made = settings(image, resources)
     return [QuantumHandler(made), GangHandler(made), FluxionHandler(made)]
 
@@ -51,7 +51,7 @@ def patched(obj: Mapping[str, Any], operations: Sequence[Mapping[str, Any]]) -> 
 
 
 def admitted(obj: Mapping[str, Any], through: Iterable[Handler], operation: str = "CREATE") -> Object | Refusal:
-    """The object after each handler that is asked about its kind; that another round changes nothing is checked."""
+    """The object after each handler of its kind. Checks that a second run of the handler changes nothing."""
     kind = obj.get("kind", "Pod")
     group = str(obj.get("apiVersion", "v1")).rpartition("/")[0]
     asked = [
@@ -70,7 +70,7 @@ def admitted(obj: Mapping[str, Any], through: Iterable[Handler], operation: str 
 
 
 def pods_of(job: Mapping[str, Any]) -> list[Object]:
-    """What the Job controller would create."""
+    """The pods that the Job controller would create."""
     spec, metadata = job["spec"], job["metadata"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": metadata["name"], "uid": "u", "controller": True}
     made = []

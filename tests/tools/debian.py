@@ -1,4 +1,4 @@
-"""Root file systems of Debian's packages, made by debootstrap. They need root."""
+"""Root file systems of Debian packages, built with debootstrap. They need root."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ PATH = os.pathsep.join(("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin
 
 
 class DebianError(Exception):
-    """A command failed; the text names it."""
+    """A command failed; the message names it."""
 
 
 def bootstrap(root: Path, suite: str, *packages: str) -> None:
-    """Make the smallest root file system of a suite, with these packages. Raises: DebianError."""
+    """Build the smallest root file system of a suite, with these packages. Raises: DebianError."""
     _install_debootstrap()
     mirror = _mirror()
     run(
@@ -36,7 +36,7 @@ def within(root: Path, *command: str, environment: Mapping[str, str] | None = No
 
 
 def run(*command: str | Path, capture: bool = False) -> str:
-    """What a command prints, if that is captured. Raises: DebianError."""
+    """The output of a command, if `capture` is set. Raises: DebianError."""
     stdout = subprocess.PIPE if capture else None
     environment = {**os.environ, "PATH": PATH, "DEBIAN_FRONTEND": "noninteractive"}
     try:
@@ -56,6 +56,6 @@ def _install_debootstrap() -> None:
 
 
 def _mirror() -> str | None:
-    """Where this machine's own packages come from, without its security updates; None for debootstrap's default."""
+    """The mirror of this machine's own packages, without its security updates; None for debootstrap's default."""
     listed = run("apt-get", "indextargets", "--format", "$(REPO_URI)", capture=True).split()
     return next((uri for uri in listed if uri.rstrip("/").endswith("/debian")), None)

@@ -1,13 +1,13 @@
-"""The commands in the documents: read from their console blocks, run in this process, compared with what is shown.
+"""The commands in the documents: read from their console blocks, run in this process, compared with the shown output.
 
-A block begins with ```console. A line `$ COMMAND` is a command, which goes on in the next line after a backslash. What
-follows up to the next command is what it prints, on both outputs and in full. `...` stands for what varies: as a line
-of its own for any number of lines, within a line for any text. A block of another language whose first line is
+A block begins with ```console. A line `$ COMMAND` is a command, which continues in the next line after a backslash. The
+lines up to the next command are its output, of both streams and in full. `...` stands for varying text: as a line of
+its own for any number of lines, within a line for any text. A block of another language whose first line is
 `# NAME.EXT` is saved under that name, in the directory in which the page's commands run.
 
     python -m tests.tools.doc_commands [PAGE]...
 
-writes into the pages what the commands print, where they show something else.
+writes the commands' output into the pages where they show something else.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ OUTSIDE: Final[Mapping[str, str]] = {
     "python": "an installation of its own",
     ".": "a shell",
 }
-"""The programs that no test runs, and what each needs."""
+"""The programs that no test runs, with their requirements."""
 BUILDS: Final = frozenset({"test", "test-all", "setup", "lint", "format", "bench-live"})
 """The targets of make that no test runs: they build, or take minutes."""
 LISTED: Final[Mapping[str, str]] = {
@@ -66,17 +66,17 @@ LISTED: Final[Mapping[str, str]] = {
     "fluence simulate cluster.yaml --resources resources.yaml": "a cluster's objects",
     "fluence simulate --kubeconfig ~/.kube/config --config config.yaml --without-plugin at-most -o diff": "a cluster",
 }
-"""The commands of Fluence that no test runs as they stand, and what each needs."""
+"""The commands of Fluence that no test runs as shown, with their requirements."""
 SERVERS: Final = frozenset({"run", "webhook", "device-plugin", "master-queue", "pool", "backend"})
-"""The commands that write to a cluster, or go on until they are stopped."""
+"""The commands that write to a cluster, or run until they are stopped."""
 _SHELL: Final = frozenset({"cat", "cp", "diff", "grep", "head", "ls", "mkdir", "sed", "sort", "tail"})
-"""The programs that every system has, which are run as they stand."""
+"""The programs that every system has; they run as shown."""
 _OWN: Final = frozenset({"cd", "echo", "export", "fluence", "make"})
 PROGRAMS: Final = frozenset({*OUTSIDE, *_SHELL, *_OWN})
 _FENCE: Final = re.compile(r"(?P<indent> *)(?P<fence>```+|~~~+) *(?P<language>[\w-]*)")
 _NAMED: Final = re.compile(r"# (\S+\.\w+)")
 _TIMES: Final = re.compile(r"^time: .*", re.MULTILINE)
-"""What `explain` says of its plugins' times is the one part that differs from run to run."""
+"""The plugins' times are the only part of `explain` that differs between runs."""
 
 
 # ------------------------------------------------------------------ pages
@@ -87,20 +87,20 @@ class Block:
     """A code block of a page."""
 
     language: str
-    """Empty where it has none, and of a block that is indented."""
+    """Empty if it has none, and for an indented block."""
     start: int
-    """The index of its first line in the page; of a fenced block that after the fence."""
+    """The index of its first line in the page, after the fence."""
     lines: tuple[str, ...]
-    """Without their indentation."""
+    """The lines without their indentation."""
     indent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command of a page, and what the page says that it prints."""
+    """A command of a page, with the output that the page shows."""
 
     text: str
-    """In one line."""
+    """The command in one line."""
     start: int
     """The index in the page of the line after it."""
     shown: tuple[str, ...]
@@ -135,7 +135,7 @@ def _without(lines: Sequence[str], indent: int) -> tuple[str, ...]:
 
 
 def commands(block: Block) -> Iterator[Command]:
-    """The commands of a console block. Raises ValueError where output stands before the first."""
+    """The commands of a console block. Raises ValueError if output precedes the first."""
     number, lines = 0, block.lines
     while number < len(lines):
         if not lines[number].startswith("$ "):
@@ -158,12 +158,12 @@ def words(text: str) -> list[str]:
 
 
 def program(text: str) -> str:
-    """The program that a command calls."""
+    """The program of a command."""
     return next((Path(word).name or word for word in words(text) if not re.match(r"\w+=", word)), "")
 
 
 def why_not_run(text: str) -> str | None:
-    """What a command needs that no test has; None where it is run."""
+    """The requirement of a command that no test meets; None if the command runs."""
     called, given = program(text), words(text)
     if called == "make" and given[1] in BUILDS:
         return "time"
@@ -173,7 +173,7 @@ def why_not_run(text: str) -> str | None:
 
 
 def _installs(given: Sequence[str]) -> str | None:
-    """The folder that pip is to install."""
+    """The folder that pip installs."""
     pip = given[:2] == ["pip", "install"] or given[:4] == ["python", "-m", "pip", "install"]
     return next((word for word in given if word == "." or "/" in word), None) if pip else None
 
@@ -183,7 +183,7 @@ def _installs(given: Sequence[str]) -> str | None:
 
 @dataclass
 class Shell:
-    """What the commands of one page share: a directory with the repository's examples, variables, the last status."""
+    """The state of one page's commands: a directory with the repository's examples, variables, the last status."""
 
     root: Path
     directory: Path = field(init=False)
@@ -206,7 +206,7 @@ class Shell:
         file.write_text("".join(f"{line}\n" for line in lines))
 
     def run(self, text: str) -> list[str]:
-        """The lines that a command prints. Raises ValueError where it is none that can be run."""
+        """The lines that a command prints. Raises ValueError for a command that cannot run."""
         printed = StringIO()
         with self._environment():
             for part in re.split(r"\s+&&\s+", text.partition("  #")[0]):
@@ -251,10 +251,10 @@ class Shell:
         with chdir(self.directory), redirect_stdout(output), redirect_stderr(errors):
             self.status = main(arguments)
         self._forget_modules()
-        structlog.reset_defaults()  # it logs to what was standard error just now
+        structlog.reset_defaults()  # it logs to the redirected standard error
 
     def _install(self, folder: Path) -> None:
-        """Let this process find a distribution of plugins, as pip would: where it lies, and what it offers."""
+        """Make a distribution of plugins available in this process, as pip would: its path and its entry points."""
         project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
         info = self.root / "installed" / f"{project['name']}-{project['version']}.dist-info"
         info.mkdir(parents=True)
@@ -272,11 +272,11 @@ class Shell:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Forget what was installed."""
+        """Remove the installed distributions."""
         sys.path[:] = self._path
 
     def _forget_modules(self) -> None:
-        """Let the next command import the installed plugins again, as a process of its own would."""
+        """Let the next command import the installed plugins again, as a new process would."""
         for name in {*sys.modules} - self._modules:
             if str(self.root) in (getattr(sys.modules[name], "__file__", None) or ""):
                 del sys.modules[name]
@@ -295,12 +295,12 @@ class Shell:
 
 
 def _trimmed(lines: Sequence[str]) -> list[str]:
-    """The lines without blanks at their ends, and without empty ones at the end."""
+    """The lines without trailing blanks, and without empty lines at the end."""
     return "\n".join(line.rstrip() for line in lines).rstrip("\n").splitlines()
 
 
 def same(shown: Sequence[str], printed: Sequence[str]) -> bool:
-    """Whether that is what was printed, `...` standing for anything."""
+    """Whether the shown lines match the printed ones; `...` stands for anything."""
     pattern = "".join(
         r"(?:.*\n)*?" if line.strip() == "..." else ".*?".join(map(re.escape, line.split("..."))) + r"\n"
         for line in _trimmed(shown)
@@ -309,7 +309,7 @@ def same(shown: Sequence[str], printed: Sequence[str]) -> bool:
 
 
 def different(page: str, shell: Shell) -> Iterator[tuple[Command, list[str]]]:
-    """The commands of a page that print something else than it shows, in order, each with what it prints."""
+    """The commands of a page whose output differs from the shown one, in order, each with its output."""
     for block in blocks((ROOT / page).read_text()):
         name = _NAMED.fullmatch(block.lines[0]) if block.lines else None
         if block.language not in ("", CONSOLE) and name:
@@ -322,7 +322,7 @@ def different(page: str, shell: Shell) -> Iterator[tuple[Command, list[str]]]:
 
 
 def write(page: str, shell: Shell) -> int:
-    """Let a page show what its commands print; how many of them it showed otherwise."""
+    """Write the commands' output into a page. Returns the number of changed outputs."""
     path = ROOT / page
     found = list(different(page, shell))
     lines = path.read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Reads deploy/Dockerfile, and which files a build of it sees."""
+"""Reads deploy/Dockerfile, and the files in the context of a build."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction: lines that go on are joined, comments are left out."""
+    """One instruction: continued lines are joined, comments are left out."""
 
     name: str
     arguments: str
@@ -29,7 +29,7 @@ def instructions() -> list[Instruction]:
 
 
 def stages() -> dict[str, list[Instruction]]:
-    """The instructions of each stage by its name, FROM first. The last one has no name; "arguments" is before any."""
+    """By the stage's name: its instructions, FROM first. The last stage has no name; "arguments" precedes the first."""
     found: dict[str, list[Instruction]] = {"arguments": []}
     stage = found["arguments"]
     for each in instructions():
@@ -40,12 +40,12 @@ def stages() -> dict[str, list[Instruction]]:
 
 
 def expanded(text: str, variables: Mapping[str, str]) -> str:
-    """The text with variables in place of `$NAME` and `${NAME}`; one that is not set is empty."""
+    """The text with variables in place of `$NAME` and `${NAME}`; an unset variable is empty."""
     return _VARIABLE.sub(lambda found: variables.get(found[1] or found[2], ""), text)
 
 
 def context() -> Iterator[Path]:
-    """The files that a build sees: what .dockerignore leaves, as far as it uses patterns."""
+    """The files in the build context: all that .dockerignore does not exclude. Knows only the patterns in use."""
     lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
     kept = [line[1:] for line in lines if line.startswith("!")]
     dropped = [line for line in lines[1:] if not line.startswith("!")]

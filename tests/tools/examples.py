@@ -1,6 +1,6 @@
-"""How many cases the property tests go through: FLUENCE_TEST_EXAMPLES scales the number that each of them names.
+"""The number of examples in the property tests. FLUENCE_TEST_EXAMPLES scales the number that each test gives.
 
-1, or nothing, is the whole; 0.1 is a tenth, for a quick look; 10 is a search that takes ten times as long.
+1, or no value, runs them all; 0.1 runs a tenth for a quick check; 10 runs ten times as many.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 def scale() -> float:
-    """What the environment says. Raises ValueError."""
+    """The factor from the environment. Raises ValueError."""
     text = os.environ.get(NAME) or "1"
     try:
         found = float(text)
@@ -29,10 +29,10 @@ _SCALE: Final = scale()
 
 
 def examples(whole: int) -> int:
-    """So many examples of `whole`, at least one."""
+    """The scaled number of examples, at least one."""
     return max(1, round(whole * _SCALE))
 
 
 def first(whole: Sequence[_T]) -> Sequence[_T]:
-    """So many seeds of `whole`, at least one and at most all."""
+    """The scaled number of first seeds, at least one and at most all."""
     return whole[: examples(len(whole))]

@@ -1,4 +1,4 @@
-"""Let a test observe a scheduler that was started already."""
+"""Let a test observe a scheduler that already runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _Listening = TypeVar("_Listening", bound=Observer)
 
 
 def observe(scheduler: Scheduler, observer: _Listening) -> _Listening:
-    """From now on `observer` is told what the scheduler's own one would be; returns it."""
+    """Pass every later call of the scheduler's observer to `observer` instead. Returns `observer`."""
     for name in vars(Observer):
         if not name.startswith("_"):
             setattr(scheduler.observer, name, getattr(observer, name))

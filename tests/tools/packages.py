@@ -1,4 +1,4 @@
-"""Builds the two distributions as they are released, and installs them into environments of their own."""
+"""Builds the two distributions as they are released, and installs them into separate environments."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "fluxion_cy"
-#: A folder with an sdist and a wheel of fluxion-cy that are tested instead, as those of `make dist`.
+#: A folder with an sdist and a wheel of fluxion-cy to test instead, such as those of `make dist`.
 READY = "FLUXION_CY_DIST"
-#: Nothing of this repository is on the path, and no flags ask for debug information.
+#: The path contains nothing of this repository, and no flags request debug information.
 LEFT = ("PYTHONPATH", "PYTHONHOME", "CFLAGS", "CXXFLAGS", "FLUENCE_RESOURCES", "KUBECONFIG")
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in LEFT}
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
@@ -27,7 +27,7 @@ WHEEL = [*PIP, "wheel", "--no-build-isolation", "--no-deps", "--no-index", "-w"]
 
 @dataclass(frozen=True)
 class Built:
-    """fluxion-cy. `python` is that of an environment with the wheel and PyYAML, and nothing else."""
+    """fluxion-cy. `python` belongs to an environment with only the wheel and PyYAML."""
 
     sdist: Path
     wheel: Path
@@ -40,14 +40,14 @@ class Built:
 
 
 def run(command: list[object], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Runs it there; what it printed is shown if it fails."""
+    """Run the command in the folder. If it fails, the assertion shows its output."""
     done = subprocess.run([*map(str, command)], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done
 
 
 def once(factory: pytest.TempPathFactory, worker: str, name: str, build: Callable[[Path], None]) -> Path:
-    """A folder that all workers share, filled by the first one that asks for it."""
+    """A folder that all workers share. The first worker that asks for it fills it."""
     base = factory.getbasetemp()
     shared = (base if worker == "master" else base.parent) / name
     shared.mkdir(exist_ok=True)
@@ -55,7 +55,7 @@ def once(factory: pytest.TempPathFactory, worker: str, name: str, build: Callabl
     with (shared / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done.exists():
-            shutil.rmtree(result, ignore_errors=True)  # of a worker that failed
+            shutil.rmtree(result, ignore_errors=True)  # the remains of a worker that failed
             result.mkdir()
             build(result)
             done.touch()
@@ -63,12 +63,12 @@ def once(factory: pytest.TempPathFactory, worker: str, name: str, build: Callabl
 
 
 def build_scheduler(folder: Path) -> None:
-    """The wheel of fluence-scheduler, into the folder."""
+    """Build the wheel of fluence-scheduler into the folder."""
     run([*WHEEL, folder, ROOT], folder)
 
 
 def build_fluxion_cy(folder: Path) -> None:
-    """Into the folder's `dist` an sdist from a copy without the repository, and a wheel from the sdist alone.
+    """Build an sdist from a copy without the repository, and a wheel from the sdist alone, into the folder's `dist`.
 
     The wheel is installed into the folder's `environment`.
     """
@@ -87,14 +87,14 @@ def build_fluxion_cy(folder: Path) -> None:
 
 
 def built_in(folder: Path) -> Built:
-    """What `build_fluxion_cy` made there."""
+    """The files that `build_fluxion_cy` built in the folder."""
     dist = folder / "dist"
     python = folder / "environment" / "bin" / "python"
     return Built(next(dist.glob("*.tar.gz")), next(dist.glob("*.whl")), python)
 
 
 def _install(dist: Path, environment: Path) -> None:
-    """Without a network; PyYAML is the one that is here."""
+    """Install without a network, with the PyYAML of the current environment."""
     run([sys.executable, "-m", "venv", "--without-pip", environment], dist)
     python = environment / "bin" / "python"
     options = ["--no-index", "--no-deps", "--find-links", dist, "fluxion-cy"]

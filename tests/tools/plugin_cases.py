@@ -1,6 +1,6 @@
-"""The plugins of `examples/plugins`, and for each a cluster in which it alone changes what is decided.
+"""The plugins of `examples/plugins`, each with a cluster in which it alone changes the decision.
 
-The same clusters are simulated, and made on a real API server.
+One test simulates these clusters, and another creates them on a real API server.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ QUEUES: list[dict[str, Any]] = [
         for name in ("production", "research", "training", "serving", "offline", "online")
     ),
 ]
-"""No two cases have one in common: they may be in one cluster."""
+"""No two cases share a queue, so that all cases fit into one cluster."""
 NO_SHARES = {"Proportion": None}
-"""Else it orders queues, and says what they have, before the examples are asked."""
+"""Without this, Proportion orders queues and reports their share before it calls the examples."""
 QUEUE_LABEL = "fluence.flux-framework.org/queue"
 KEPT: dict[str, Any] = {"fluence.flux-framework.org/preemptibility": "non-preemptible"}
 SPOT: dict[str, Any] = {"kai.scheduler/instance-type": "spot"}
@@ -180,4 +180,4 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], Callable[[Mapping[str, Any]], 
         nodes_of, {"a": "n2", "b": "n2"}, {"a": "n1", "b": None},
     ),
 }  # fmt: skip
-"""By plugin: objects, the plugins beside it, what to look at in an answer, and that without and with it."""
+"""By plugin: the objects, the other plugins, a view of the answer, and its value without and with the plugin."""

@@ -1,4 +1,4 @@
-"""Clusters in which pods end for others: who does, and work that stays under way from one turn to the next."""
+"""Clusters in which pods are evicted for others: the victims, and work that stays in flight across turns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def ended(cluster: FakeCluster) -> list[str]:
 
 
 class OneLoop(FakeCluster):
-    """Turns of the scheduler in one event loop: none waits for what an earlier one, or itself, has begun."""
+    """Turns of the scheduler in one event loop. A turn does not wait for work that it or an earlier turn has begun."""
 
     def __init__(self, runner: asyncio.Runner, **options: Any) -> None:
         super().__init__(checked=False, **options)

@@ -1,4 +1,4 @@
-"""Fluxion's own library for tests of the plugin: the real one, and a stand-in that refuses what that refuses."""
+"""Fluxion's own library for tests of the plugin: the real one, and a stand-in that refuses the same requests."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ THERE = bool(os.environ.get(VARIABLE))
 NEEDS_IT = pytest.mark.skipif(not THERE, reason=f"{VARIABLE} names no library of Fluxion's own")
 REAL = Engine("reapi", None, DEFAULT_CHUNK_MIB)
 ENGINES = ("embedded", "reapi") if THERE else ("embedded",)
-"""What tests of placements run on."""
+"""The engines for tests of placements."""
 embedded_only = pytest.mark.parametrize("engine", ["embedded"], indirect=True)
-"""For tests of what the library does not have."""
+"""For tests of features that the library lacks."""
 LIBRARIES = ("stand-in", pytest.param("real", marks=NEEDS_IT))
 
 
 class StandIn(Matcher):
-    """The embedded engine as far as the library goes: what that does not have is NotSupported."""
+    """The embedded engine limited to the features of the library; all others raise NotSupported."""
 
     def __init__(self, graph: Any, policy: str) -> None:
         super().__init__(graph, policy=policy)
@@ -61,20 +61,20 @@ class StandIn(Matcher):
 
 
 def stand_in(graph: Any, policy: str, path: str | None) -> Matcher:
-    """In place of `library_matcher.open_library`."""
+    """Replaces `library_matcher.open_library`."""
     del path
     return StandIn(graph, policy)
 
 
 def use(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the library is the real one or the stand-in."""
+    """Use the real library or the stand-in."""
     if library == "stand-in":
         monkeypatch.setattr("fluence_plugins.fluence.graph.library_matcher.open_library", stand_in)
 
 
 @pytest.fixture(autouse=True, params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test's graphs and plugins have this engine, unless they say, or ask for, what the library has not."""
+    """A test's graphs and plugins use this engine, unless they name one or request features that the library lacks."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "reapi":
             patch.setattr(LiveGraph.__init__, "__defaults__", (None, REAL))
@@ -83,5 +83,5 @@ def engine(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def _has(arguments: FluenceArguments) -> bool:
-    """Whether the library has what is asked for."""
+    """Whether the library supports the requested features."""
     return arguments.cpu_accounting == "cores" and arguments.policy != "pack"

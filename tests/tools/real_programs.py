@@ -1,4 +1,4 @@
-"""What tests beside real programs have in common."""
+"""Helpers for tests that run real programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 def made(make: Callable[[], _T]) -> _T:
-    """What is made. Where its programs are not there, the test is skipped; under CI it fails."""
+    """The result of `make`. If its programs are missing, the test is skipped; in CI it fails."""
     try:
         return make()
     except MissingBinaries as missing:
@@ -25,8 +25,8 @@ def made(make: Callable[[], _T]) -> _T:
 
 
 @contextmanager
-def told_where_it_fails(request: pytest.FixtureRequest, report: Callable[[], str]) -> Iterator[None]:
-    """For a fixture, around its `yield`: show the report where the test fails."""
+def report_on_failure(request: pytest.FixtureRequest, report: Callable[[], str]) -> Iterator[None]:
+    """For a fixture, around its `yield`: print the report if the test fails."""
     failed = request.session.testsfailed
     yield
     if request.session.testsfailed > failed:

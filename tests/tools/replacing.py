@@ -1,4 +1,4 @@
-"""Controllers for clusters in memory: what ends of a controller's pods comes anew."""
+"""Controllers for clusters in memory: they replace deleted pods."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from session_scheduler.testing.fake_cluster import FakeCluster
 
 
 def of_controller(one: Pod, controller: str = "", kind: str = "ReplicaSet") -> Pod:
-    """The pod as one that this controller made: one of its own, unless it is named."""
+    """The pod as if this controller had created it; by default, a controller of its own."""
     name = controller or f"of-{one.metadata.name}"
     owner = OwnerReference(api_version="apps/v1", kind=kind, name=name, uid=f"uid-{name}", controller=True)
     return replace(one, metadata=replace(one.metadata, owner_references=(owner,)))
 
 
 def replace_ended(cluster: FakeCluster) -> list[str]:
-    """Let the pods end that were asked to, and come anew under other names. Returns who did, by name."""
+    """Finish the deletions, and replace the pods with a controller. Returns the names of the deleted pods."""
     ending = [one for one in cluster.memory.objects(Pod) if one.metadata.deletion_timestamp]
     cluster.finish_deletions()
     for one in ending:
         if any(owner.controller for owner in one.metadata.owner_references):
-            cluster.add(anew(one))
+            cluster.add(replacement(one))
     return sorted(one.metadata.name for one in ending)
 
 
-def anew(one: Pod) -> Pod:
-    """What a controller makes in a pod's place."""
+def replacement(one: Pod) -> Pod:
+    """The pod that a controller creates as a replacement."""
     before = one.metadata
     metadata = replace(before, name=f"{before.name}+", uid="", resource_version="", creation_timestamp=None,
                        deletion_timestamp=None, annotations={})  # fmt: skip

@@ -1,4 +1,4 @@
-"""Workloads, pods of them, and a place where workloads are read by name."""
+"""Workloads, their pods, and a store that reads workloads by name."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def workload(
 
 
 def references(owner: Workload | None) -> tuple[OwnerReference, ...]:
-    """What an object that this one controls says of it, after an owner that does not control it."""
+    """The owner references of an object that `owner` controls, after an owner that does not control it."""
     if owner is None:
         return ()
     other = OwnerReference(api_version="batch/v1", kind="Job", name="other", uid="uid-other")
@@ -55,14 +55,14 @@ def references(owner: Workload | None) -> tuple[OwnerReference, ...]:
 
 
 def pod_of(owner: Workload | None, name: str, **options: Any) -> Pod:
-    """A pod of the workload in its namespace; `options` as for `testing.pod`."""
+    """A pod of the workload in the workload's namespace; `options` as for `testing.pod`."""
     made = pod(name, namespace="physics", **options)
     metadata = replace(made.metadata, uid=f"uid-{name}", owner_references=references(owner))
     return replace(made, metadata=metadata)
 
 
 class Stored:
-    """Workloads in memory; those of the forbidden kinds must not be read. `asked` counts what was."""
+    """Workloads in memory; those of the forbidden kinds must not be read. `asked` counts the reads."""
 
     def __init__(self, *workloads: Workload, forbidden: Iterable[Kind] = ()) -> None:
         self._workloads = {(*one.of_kind, one.metadata.namespace, one.metadata.name): one for one in workloads}

@@ -1,4 +1,4 @@
-"""Claims, volumes and what provides them, with what a test says and sensible values for the rest."""
+"""Claims, volumes and their providers, with sensible values for all that a test does not name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def storage_class(name: str, provisioner: str = "kubernetes.io/no-provisioner", 
 def claim(name: str, storage: str = "1Gi", *, of: str = "local", volume: str = "", phase: str = "",
           annotations: dict[str, str] | None = None, namespace: str = "default", owner: str = "",
           **spec: Any) -> PersistentVolumeClaim:  # fmt: skip
-    """A claim; bound to a volume where one is named."""
+    """A claim, bound if a volume is named."""
     notes = {**({BIND_COMPLETED: "yes"} if volume else {}), **(annotations or {})}
     metadata: dict[str, Any] = {"name": name, "namespace": namespace, "annotations": notes}
     if owner:
@@ -41,7 +41,7 @@ def claim(name: str, storage: str = "1Gi", *, of: str = "local", volume: str = "
 def volume(name: str, storage: str = "1Gi", *, on: str | tuple[str, ...] = (), of: str = "local",
            labels: dict[str, str] | None = None, phase: str = "Available",
            **spec: Any) -> PersistentVolume:  # fmt: skip
-    """A volume, reached from these nodes, or from all."""
+    """A volume that these nodes can reach; by default, all nodes."""
     nodes = (on,) if isinstance(on, str) else on
     expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(nodes)}
     affinity = {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}
@@ -53,7 +53,7 @@ def volume(name: str, storage: str = "1Gi", *, on: str | tuple[str, ...] = (), o
 
 
 def csi_node(name: str, **limits: int) -> CSINode:
-    """A node's drivers with how many volumes it takes of each."""
+    """A CSINode: the drivers of a node, each with its limit of volumes."""
     drivers = [{"name": driver, "allocatable": {"count": count}} for driver, count in limits.items()]
     return msgspec.convert({"kind": "CSINode", "metadata": {"name": name}, "spec": {"drivers": drivers}}, CSINode)
 

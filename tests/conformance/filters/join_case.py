@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A case file from what the oracle was asked and answered. usage: join_case.py IN.json ANSWERS.jsonl CASE.json.gz"""
+"""Joins the oracle's input and answers to a case file. usage: join_case.py IN.json ANSWERS.jsonl CASE.json.gz"""
 
 import gzip
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def joined(lines):
-    """What is expected of each pod, from the oracle's lines."""
+    """The expected result of each pod, from the oracle's lines."""
     found = {}
     for line in lines.splitlines():
         answer = json.loads(line)

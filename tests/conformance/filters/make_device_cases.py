@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Random clusters whose pods claim devices of every kind. usage: make_device_cases.py SEED NODES CLAIMS PODS > in.json
 
-Device names differ by slice, so that no two pools of a driver are told apart by chance; pools of two drivers never have
-one name, for whose counters kube-scheduler keeps one account.
+Device names differ by slice, so that no two pools of a driver differ by chance. Pools of two drivers never have the
+same name, because kube-scheduler would count their counters together.
 """
 
 import json
@@ -133,7 +133,7 @@ def shared_slices():
             one.update(R.choice([{"allNodes": True}, {"nodeName": f"n{R.randrange(n_nodes)}"},
                                  {"nodeSelector": {"nodeSelectorTerms": [term]}}]))  # fmt: skip
         slice_of(DRIVERS[2], "by-device", 0, perDeviceNodeSelection=True, devices=own)
-    if maybe(0.2):  # names that are there twice
+    if maybe(0.2):  # duplicate names
         for number in range(2):
             slice_of(DRIVERS[1], "twice", number, 1, 2, allNodes=True, devices=devices(DRIVERS[1], 1))
     if maybe(0.2):
@@ -238,7 +238,7 @@ def every_device():
 
 
 def allocated(taken):
-    """A claim that has one or two devices."""
+    """A claim with one or two allocated devices."""
     results = []
     for spec, one in R.sample(every_device(), min(R.randint(1, 2), len(every_device()))):
         id_ = (spec["driver"], spec["pool"]["name"], one["name"])

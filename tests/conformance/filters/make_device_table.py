@@ -1,8 +1,8 @@
-"""Ask the oracle about the clusters in device_table.
+"""Run the oracle on the clusters in device_table.
 
     python -m tests.conformance.filters.make_device_table ORACLE CASES.json.gz [LIST.md]
 
-LIST.md: where the rows for kube-scheduler's cases are printed to.
+LIST.md receives the rows for kube-scheduler's cases.
 """
 
 import gzip

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Random clusters and pods at the edges of the formats. usage: make_edge_cases.py SEED NODES EXISTING PODS > in.json
 
-Beside make_cases.py, which stays with what is usual: pod-level resources, sidecars in any order, sums of odd
-quantities, nodes that lack a resource, labels that are no integers, malformed terms, tolerations of every operator.
+make_cases.py covers the usual values. These are the others: pod-level resources, sidecars in any order, sums of odd
+quantities, nodes without a resource, labels that are not integers, malformed terms, tolerations of every operator.
 """
 
 import json
@@ -104,7 +104,7 @@ def term():
 
 
 def well_formed(t):
-    """kube-scheduler fails a pod with a malformed preference; here it is no preference: not compared."""
+    """Whether a preference is well formed. kube-scheduler fails a pod for a malformed one, which is ignored here."""
     integers = {"-5", "0", "3", "+4", "007", "9223372036854775807", "12"}
     for e in t.get("matchExpressions", []):
         n, op = len(e["values"]), e["operator"]
@@ -138,7 +138,7 @@ def pod(name, bound=None):
     ]
     if maybe(0.2):
         spec["overhead"] = {"cpu": "10m", **({"memory": "1.5Mi"} if maybe(0.5) else {})}
-    elif maybe(0.4):  # not beside overhead: kube-scheduler 1.36.3 adds it anew to such a pod each time it counts it
+    elif maybe(0.4):  # not beside overhead: kube-scheduler 1.36.3 adds it to such a pod each time it counts it
         kind = R.choice([("requests",), ("limits",), ("requests", "limits")])
         allowed = ("cpu", "memory", "hugepages-2Mi")
         spec["resources"] = {k: {n: v for n, v in amounts(0.6).items() if n in allowed} for k in kind}

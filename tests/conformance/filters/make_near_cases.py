@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Random clusters full of what pods want of other pods. usage: make_near_cases.py SEED NODES EXISTING PODS > in.json
+"""Random clusters full of constraints between pods. usage: make_near_cases.py SEED NODES EXISTING PODS > in.json
 
-Affinity and anti-affinity with namespaces and selectors of them, spread with every policy, services and controllers
-that pods are spread by where they say nothing, and images. Every third seed gives the plugins arguments.
+Affinity and anti-affinity with namespaces and namespace selectors, spread with every policy, default spread by
+services and controllers, and images. Every third seed gives the plugins arguments.
 """
 
 import json

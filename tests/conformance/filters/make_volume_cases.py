@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Random clusters whose pods have volumes of every kind. usage: make_volume_cases.py SEED NODES EXISTING PODS > in.json
 
-Sizes of volumes differ, so that which of two is the smallest never depends on the order in which they are listed; and
-no pod names a claim twice, which kube-scheduler would bind to two volumes. No in-tree volume is one that cannot be
-translated to CSI: kube-scheduler fails the pod for it, here it counts for nothing.
+Sizes of volumes differ, so that the smallest volume never depends on the order of the list. No pod names a claim
+twice, because kube-scheduler would bind it to two volumes. Every in-tree volume can be translated to CSI: for one that
+cannot, kube-scheduler fails the pod, while here it does not count.
 """
 
 import json
@@ -105,7 +105,7 @@ for each in CLASSES:
 
 
 def volume(i, claim=None):
-    """A volume, bound to a claim where one is given."""
+    """A volume, bound to the claim if one is given."""
     labels = {"tier": R.choice(["gold", "tin"])}
     if maybe(0.3):
         labels[R.choice([ZONE, BETA_ZONE])] = R.choice([*ZONES, "__".join(ZONES[:2]), "__a-b-1"])
@@ -206,7 +206,7 @@ def main():
     claims = [claim(f"c{i}", volumes) for i in range(30)]
     names = [c["metadata"]["name"] for c in claims] + ["missing"]
     owned = [pod(f"e{i}", [], volumes, names[:-1], f"n{R.randrange(n_nodes)}") for i in range(n_existing)]
-    for existing in owned:  # what runs has no claim that is made for it: kube-scheduler fails all pods for one it lacks
+    for existing in owned:  # kube-scheduler fails all pods if a running pod lacks the claim of its ephemeral volume
         existing["spec"]["volumes"] = [v for v in existing["spec"]["volumes"] if "ephemeral" not in v]
     pods = [pod(f"p{i}", claims, volumes, names) for i in range(n_pods)]
     attachments = []

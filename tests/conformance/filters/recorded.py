@@ -1,4 +1,4 @@
-"""What kube-scheduler answered, as it was recorded."""
+"""The recorded answers of kube-scheduler."""
 
 from __future__ import annotations
 

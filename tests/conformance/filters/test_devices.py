@@ -1,7 +1,7 @@
-"""DynamicResources compared with kube-scheduler 1.36.3: node by node, with its reasons, scores and allocations.
+"""DynamicResources compared with kube-scheduler 1.36.3, node by node: reasons, scores and allocations.
 
-`devices-*` are clusters with claims, classes and slices of every kind (make_device_cases.py), `table-devices` small
-ones that are each about one thing (device_table, devices.md).
+`devices-*` are clusters with claims, classes and slices of every kind (make_device_cases.py). `table-devices` are small
+clusters, each about one condition (device_table, devices.md).
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ KINDS: dict[str, type[Any]] = {
 
 @dataclass
 class Answer:
-    """What is said of one pod, node by node."""
+    """The result of one pod, node by node."""
 
     refused: dict[str, tuple[str, list[str]]] = field(default_factory=dict)
     scores: dict[str, int] = field(default_factory=dict)
     allocations: dict[str, dict[str, Any]] = field(default_factory=dict)
     error: str | None = None
-    """What refuses the pod as a whole."""
+    """The refusal of the pod as a whole."""
     aborts: set[str] = field(default_factory=set)
-    """What ends the pod's attempt when a node is looked at: kube-scheduler may tell any of them."""
+    """The errors that end the pod's attempt at a node: kube-scheduler may report any of them."""
 
 
-def judged(content: dict[str, Any]) -> dict[str, Answer]:
+def evaluated(content: dict[str, Any]) -> dict[str, Answer]:
     cluster = FakeCluster(checked=False)
     for name, kind in KINDS.items():
         for obj in content.get(name) or ():
@@ -92,7 +92,7 @@ def answer(session: Session, plugin: DynamicResources, task: Task) -> Answer:
 
 
 def allocations_on(session: Session, plugin: DynamicResources, task: Task, row: int) -> dict[str, Any]:
-    """What the pod's claims would get on a node; given back at once."""
+    """The allocations of the pod's claims on a node, freed at once."""
     with session.ledger.statement(task.group) as statement:
         statement.allocate(task, row)
         return {held.claim.key: plain(held.allocation) for held in plugin._holdings.of_pod(task.uid)
@@ -100,7 +100,7 @@ def allocations_on(session: Session, plugin: DynamicResources, task: Task, row: 
 
 
 def plain(allocation: Allocation | Mapping[str, Any]) -> dict[str, Any]:
-    """An allocation without what is made up for it; amounts as numbers."""
+    """An allocation without generated values; amounts as numbers."""
     found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(allocation))
     for result in found.get("devices", {}).get("results", ()):
         if "shareID" in result:
@@ -122,7 +122,7 @@ def expected(content: dict[str, Any]) -> dict[str, Answer]:
 
 
 def difference(ours: Answer, theirs: Answer) -> Any:
-    """Where the answers differ."""
+    """The differences between two answers; None if they agree."""
     if theirs.aborts or ours.aborts:
         return None if ours.aborts and ours.aborts <= theirs.aborts else (ours, theirs.aborts)
     if ours.error != theirs.error:
@@ -145,30 +145,30 @@ def by_case(path: Path) -> str:
 
 
 def wrong(content: dict[str, Any]) -> dict[str, Any]:
-    ours, theirs = judged(content), expected(content)
+    ours, theirs = evaluated(content), expected(content)
     assert ours.keys() == theirs.keys()
     found = {name: difference(ours[name], theirs[name]) for name in ours}
     return {name: one for name, one in found.items() if one is not None}
 
 
 @pytest.mark.parametrize("path", CASES, ids=by_case)
-def test_every_node_is_refused_scored_and_allocated_from_as_by_kube_scheduler(path: Path) -> None:
+def test_refusals_scores_and_allocations_equal_kube_schedulers(path: Path) -> None:
     assert wrong(content(path)) == {}
 
 
 @pytest.mark.parametrize("cluster", sorted(TABLE))
-def test_each_thing_that_an_allocation_may_hang_on_is_as_in_kube_scheduler(cluster: str) -> None:
+def test_each_condition_of_an_allocation_gives_kube_schedulers_answers(cluster: str) -> None:
     assert wrong(TABLE[cluster]) == {}
 
 
-def test_the_list_names_the_pods_that_ask_as_kube_schedulers_cases_do() -> None:
+def test_the_list_names_the_pods_that_cover_kube_schedulers_cases() -> None:
     rows = re.findall(r"^\| (\S+) \| (\S+/\S+) \|$", (HERE / "devices.md").read_text(), re.MULTILINE)
     asked = {(case, f"{name}/{pod}") for name, one in TABLE.items() for pod, cases in one["covers"].items()
              for case in cases}  # fmt: skip
     assert set(rows) == asked
 
 
-def test_the_cases_ask_enough_to_tell() -> None:
+def test_the_cases_cover_enough_answers() -> None:
     answers = [one for path in CASES for one in expected(content(path)).values()]
     texts = {reason for one in answers for plugin, reasons in one.refused.values() if plugin == "DynamicResources"
              for reason in reasons if not one.aborts}  # fmt: skip

@@ -1,4 +1,4 @@
-"""The command's `explain` against kube-scheduler's answers, on the cases as files, with the default configuration."""
+"""The command `explain` compared with kube-scheduler's answers, on case files, with the default configuration."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ KUBE_SCHEDULERS_ORDER = (
     "NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit",
     "VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity",
 )  # fmt: skip
-SAYING = (
+ADVISING = (
     "NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit",
     "PodTopologySpread",
 )  # fmt: skip
-"""The filters that can always say what would help."""
+"""The filters that always propose a change that would help."""
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.name.partition(".")[0])
@@ -40,7 +40,7 @@ def test_explain_refuses_what_kube_scheduler_refuses_and_scores_what_fits_as_it_
 
 
 def agrees(verdict: dict[str, Any], refused_by: str | None) -> bool:
-    """Whether our verdict is kube-scheduler's; what only a filter that is not here refuses, we let pass."""
+    """Whether our verdict equals kube-scheduler's; a node that only an unimplemented filter refuses should fit."""
     if refused_by == "PreFilterResult":
         return verdict["fits"] is False
     if refused_by is None or refused_by not in BUILTIN:
@@ -49,17 +49,17 @@ def agrees(verdict: dict[str, Any], refused_by: str | None) -> bool:
 
 
 def is_accounted_for(verdict: dict[str, Any]) -> bool:
-    """Whether the score is the sum of its parts, or the plugin that refuses says what would help, before others do."""
+    """Whether the score is the sum of its parts, or the refusing plugin comes first with a change that would help."""
     if verdict["fits"]:
         return verdict["score"] == sum(part["weight"] * part["score"] for part in verdict["scores"])
     first = verdict["fitsIf"][0]
     named = [refusing["plugin"] for refusing in verdict["fitsIf"]]
     in_order = named == sorted(named, key=list(BUILTIN).index)
-    return in_order and first["plugin"] == verdict["plugin"] and (bool(first["changes"]) or named[0] not in SAYING)
+    return in_order and first["plugin"] == verdict["plugin"] and (bool(first["changes"]) or named[0] not in ADVISING)
 
 
-def test_what_holds_a_pod_is_what_the_plugin_that_refuses_it_says(tmp_path: Path) -> None:
-    """A node of the refusing plugin's own name and a reason of its own, for each pod that is held everywhere."""
+def test_a_refused_node_has_a_reason_of_the_refusing_plugin(tmp_path: Path) -> None:
+    """For each pod that fits no node: each node names the refusing plugin with one of that plugin's reasons."""
     texts = {
         "NodeUnschedulable": ("node(s) were unschedulable",),
         "NodeName": ("node(s) didn't match the requested node name",),
@@ -89,6 +89,6 @@ def explained(case: Path, wanted: dict[str, Any], folder: Path) -> dict[str, Any
     return {pod["name"]: pod for pod in explain([str(file)], config=SchedulerConfig())["pods"]}
 
 
-def test_the_filters_that_exist_here_are_kube_schedulers_first_ones_in_its_order() -> None:
+def test_the_filters_are_in_kube_schedulers_order() -> None:
     here = [name for name in BUILTIN if name in KUBE_SCHEDULERS_ORDER]
     assert here == [name for name in KUBE_SCHEDULERS_ORDER if name in here]

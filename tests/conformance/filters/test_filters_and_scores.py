@@ -1,9 +1,9 @@
 """Filters and scores compared with kube-scheduler 1.36.3, node by node.
 
-`cases/` holds what kube-scheduler answered for each pending pod, judged alone: where it fits, which plugin refused
-every other node first, and the total scores. `case-*` are 12 clusters of 50 usual pods (oracle/make_cases.py),
-`edge-*` are at the edges of the formats (make_edge_cases.py), `near-*` full of what pods want of other pods
-(make_near_cases.py). The built-ins are asked in a session, one pod after the other, nothing being placed.
+`cases/` holds kube-scheduler's answers for each pending pod, evaluated alone: the nodes that fit, the plugin that
+refused every other node first, and the total scores. `case-*` are 12 clusters of 50 usual pods (oracle/make_cases.py),
+`edge-*` are at the edges of the formats (make_edge_cases.py), `near-*` are full of constraints between pods
+(make_near_cases.py). The built-in plugins evaluate one pod after the other in a session that places none.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CASES = sorted((Path(__file__).parent / "cases").glob("case-*.json.gz"))
 EDGES = sorted((Path(__file__).parent / "cases").glob("edge-*.json.gz"))
 NEAR = sorted((Path(__file__).parent / "cases").glob("near-*.json.gz"))
 EXCLUDED_FIRST = "PreFilterResult"
-"""What the cases name for a node that was left out before any filter ran: NodeAffinity named other nodes."""
+"""The cases' name for a node that was excluded before any filter ran, because NodeAffinity named other nodes."""
 RELATED = {
     "namespaces": related.Namespace,
     "services": related.Service,
@@ -48,7 +48,7 @@ RELATED = {
 
 @dataclass
 class Answer:
-    """What the built-ins say of one pod."""
+    """The answer of the built-in plugins for one pod."""
 
     failed: dict[str, str] = field(default_factory=dict)
     scores: dict[str, int] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Answer:
 
 
 class Cluster:
-    """One case in a session of kube-scheduler's plugins."""
+    """One case in a session with kube-scheduler's plugins."""
 
     def __init__(self, case: Mapping[str, Any]) -> None:
         related = [msgspec.convert(one, type_) for kind, type_ in RELATED.items() for one in case.get(kind, ())]
@@ -74,7 +74,7 @@ class Cluster:
         self.expected: Mapping[str, Any] = case["expect"]
 
     def evaluate(self, task: Task) -> Answer:
-        """Every plugin in order: the first that refuses a node, and the total score of the others."""
+        """Run every plugin in order: the first that refuses each node, and the total score of the others."""
         plan = self.session.evaluation(task.cls)
         if plan.refusal is not None:
             return Answer(error=f"{plan.refusal.plugin}: {plan.refusal.reason}")
@@ -126,14 +126,14 @@ def test_every_pod_fits_the_same_nodes_with_the_same_total_scores_or_is_refused_
     assert {name: (answer.scores, answer.error) for name, answer in _answers(path).items()} == expected
 
 
-def test_the_cases_are_600_pods_and_ask_for_all_that_is_judged_here() -> None:
+def test_the_cases_are_600_pods_that_cover_the_filters() -> None:
     answers = [answer for path in CASES for answer in _cluster(path).expected.values()]
     assert len(answers) == 600
     refusing = {plugin for answer in answers for plugin in answer["failed"].values()}
     assert refusing >= set(BUILTIN) & {"PodTopologySpread", "InterPodAffinity", "NodeResourcesFit", "NodePorts"}
 
 
-def test_the_edge_cases_score_and_refuse_enough_to_tell() -> None:
+def test_the_edge_cases_cover_enough_scores_and_refusals() -> None:
     answers = [answer for path in EDGES for answer in _cluster(path).expected.values()]
     assert sum(len(answer["scores"]) for answer in answers) > 100
     refusing = {plugin for answer in answers for plugin in answer["failed"].values()}

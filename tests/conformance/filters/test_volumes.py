@@ -1,4 +1,4 @@
-"""The volume plugins compared with kube-scheduler 1.36.3: node by node, with every reason it gives.
+"""The volume plugins compared with kube-scheduler 1.36.3, node by node, with all reasons.
 
 `volumes-*` are clusters with claims, volumes, classes, CSI drivers and attachments (make_volume_cases.py).
 """
@@ -36,11 +36,11 @@ KINDS: dict[str, type[Any]] = {
 }  # fmt: skip
 VOLUME_PLUGINS = {"VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone"}
 Answer = tuple[dict[str, tuple[str, list[str]]], str | None]
-"""By node the plugin that refuses it first, with its reasons; and what refuses the pod as a whole."""
+"""By node: the plugin that refuses it first, with its reasons; and the refusal of the pod as a whole."""
 
 
 @cache
-def judged(path: Path) -> dict[str, Answer]:
+def evaluated(path: Path) -> dict[str, Answer]:
     cluster = FakeCluster(checked=False)
     for field, kind in KINDS.items():
         cluster.add(msgspec.convert({**obj, "kind": kind.__name__}, kind) for obj in content(path).get(field) or ())
@@ -73,14 +73,16 @@ def by_case(path: Path) -> str:
 
 @pytest.mark.parametrize("path", CASES, ids=by_case)
 def test_every_node_is_refused_by_kube_schedulers_plugin_with_its_reasons(path: Path) -> None:
-    ours = {name: ({n: (p, sorted(r)) for n, (p, r) in nodes.items()}, e) for name, (nodes, e) in judged(path).items()}
+    ours = {
+        name: ({n: (p, sorted(r)) for n, (p, r) in nodes.items()}, e) for name, (nodes, e) in evaluated(path).items()
+    }
     wanted = expected(path)
     assert ours.keys() == wanted.keys()
     wrong = {name: (ours[name], wanted[name]) for name in ours if ours[name] != wanted[name]}
     assert wrong == {}
 
 
-def test_the_cases_ask_each_plugin_enough_to_tell() -> None:
+def test_the_cases_cover_enough_answers_of_each_plugin() -> None:
     answers = [one for path in CASES for one in expected(path).values()]
     refusals = [(plugin, reason) for nodes, _ in answers for plugin, reasons in nodes.values() for reason in reasons]
     assert {plugin for plugin, _ in refusals} == VOLUME_PLUGINS

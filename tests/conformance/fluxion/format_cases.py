@@ -1,6 +1,6 @@
-"""Sessions of our own over every form in which a graph is read and R is written: graphs, recipes, operations.
+"""Sessions of our own that cover every form of reading a graph and writing R: graphs, recipes, operations.
 
-`record.py` asks the real library what it answers to them; `test_formats.py` replays them on the embedded engine.
+`record.py` records the real library's answers to them; `test_formats.py` replays them on the embedded engine.
 """
 
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ READ_BACK = {
 
 
 def and_back(jobs: list[Op]) -> list[Op]:
-    """The jobs, then the R of each read back after its job is gone."""
+    """The jobs, then the R of each read back after its job is cancelled."""
     back: list[Op] = []
     for op in jobs:
         if op["op"] == "allocate":
@@ -74,7 +74,7 @@ def and_back(jobs: list[Op]) -> list[Op]:
 
 
 def usual(core_path: tuple[str, ...] = ()) -> list[Op]:
-    """Cores, a whole node, several slots, a reservation, a preview and a question, over `core_path` below a node."""
+    """Cores, a whole node, several slots, a reservation, a preview and a query, over `core_path` below a node."""
 
     def inside(*leaves: Op) -> Op:
         out = slot(1, *leaves)
@@ -124,7 +124,7 @@ def session(name: str, load_format: str, graph: Any, ops: list[Op], policy: str 
 
 
 def partly() -> Iterator[Op]:
-    """Partial cancel by rank and by vertex, rank status, clone, find: what the other corpora hold little of."""
+    """Partial cancel by rank and by vertex, rank status, clone, find: operations that are rare in the other corpora."""
     two = ask("allocate", 1, slot(2, want(NODE, 1, want("core", 4))))
     cores = ask("allocate", 2, want(NODE, 1, slot(1, want("core", 2))))
     more = ask("allocate", 3, want(NODE, 1, slot(1, want("core", 4))))
@@ -176,10 +176,10 @@ def partly() -> Iterator[Op]:
 
 
 def given_back() -> Iterator[Op]:
-    """Partial cancel by the vertices of a graph, by ranks below which nothing has one, and of what is none."""
+    """Partial cancel by the vertices of a graph, by ranks without ranked vertices below, and of a reservation."""
 
     def part(rank: int, cores: range, whole: bool, with_graph: bool = True, root: bool = False) -> Op:
-        """Cores of a rank of `flat`, or of `plain` where there is no graph; maybe with the root above them."""
+        """Cores of a rank of `flat`, or of `plain` without a graph; optionally with the root above them."""
         node, host = 1 + 6 * rank, f"/cluster0/node{rank}"
         fields: list[Op] = [
             {"id": str(node + 1 + c), "metadata": {"type": "core", "id": c, "rank": rank, "exclusive": True,
@@ -229,7 +229,7 @@ def given_back() -> Iterator[Op]:
 
 
 def by_ranks() -> Iterator[Op]:
-    """R without a graph: a part of a rank, a whole rank, what is held, what is not there, and below sockets."""
+    """R without a graph: a part of a rank, a whole rank, allocated and absent vertices, and cores below sockets."""
 
     def ranks(rank: str, cores: str, host: str) -> Op:
         row = {"rank": rank, "children": {"core": cores}}
@@ -255,7 +255,7 @@ def by_ranks() -> Iterator[Op]:
 
 
 def hostless() -> Iterator[Op]:
-    """What no node gathers, and nodes that no rank names."""
+    """Vertices outside any node, and nodes without a rank."""
     qpu = [ask("allocate", 1, slot(1, want("qpu", 1))), ask("allocate", 2, slot(1, want("qpu", 1)))]
     bare = flat()
     for node in bare["graph"]["nodes"]:
@@ -267,7 +267,7 @@ def hostless() -> Iterator[Op]:
 
 
 def listing() -> Iterator[Op]:
-    """What was read, whole: `find` gives every vertex that is up."""
+    """The whole graph as it was read: `find` returns every vertex that is up."""
     for name, (load_format, graph, _) in graphs().items():
         yield session(f"load_{name}", load_format, graph, [{"op": "find", "criteria": "status=up"}])
     for name, text in {"levels": levels(), "popped": popped(), "parallel": parallel()}.items():

@@ -1,4 +1,4 @@
-"""Graphs, recipes and resource sets of our own, for the sessions in `format_cases`."""
+"""Graphs, recipes and resource sets of our own for the sessions in `format_cases`."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ Op = dict[str, Any]
 
 
 class Machine:
-    """JGF put together by hand: sockets, odd names, properties, sizes and units."""
+    """JGF built by hand: sockets, unusual names, properties, sizes and units."""
 
     def __init__(self) -> None:
         self.nodes: list[Op] = []
@@ -90,11 +90,11 @@ _KEYS = {
 def recipe(nodes: dict[str, str], edges: dict[str, str]) -> str:
     """GraphML of nodes and edges (`a>b`), each with its data as `key=value` words."""
     lines = ['<?xml version="1.0" encoding="UTF-8"?>', '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">']
-    for whom, keys in _KEYS.items():
+    for element, keys in _KEYS.items():
         for key in keys:
             name, kind, *default = key.split()
             inner = f"<default>{default[0]}</default>" if default else ""
-            lines.append(f'<key id="{name}" for="{whom}" attr.name="{name}" attr.type="{kind}">{inner}</key>')
+            lines.append(f'<key id="{name}" for="{element}" attr.name="{name}" attr.type="{kind}">{inner}</key>')
     lines.append('<graph id="g" edgedefault="directed">')
     for name, words in nodes.items():
         lines.append(f'<node id="{name}">{_data(words)}</node>')
@@ -114,7 +114,7 @@ def _pools(*kinds: str) -> dict[str, str]:
 
 
 def scopes() -> str:
-    """Ids counted on within the socket, the node and the rack, with a start and a stride."""
+    """Ids that continue within the socket, the node and the rack, with a start and a stride."""
     nodes = {"cluster": "root=1 type=cluster basename=vale", **_pools("rack", "node", "socket", "gpu", "core")}
     nodes["memory"] = "type=memory basename=memory size=4 unit=GB"
     edges = {
@@ -129,7 +129,7 @@ def scopes() -> str:
 
 
 def unnumbered() -> str:
-    """A vertex without a number, ids from a start, scopes beyond the top."""
+    """A vertex without a number, ids from a start, scopes above the root."""
     nodes = {"cluster": "root=1 type=cluster basename=cluster", **_pools("node", "core", "gpu")}
     nodes["bb"] = "type=bb basename=burst size=7 unit=GB"
     edges = {
@@ -164,7 +164,7 @@ def powered() -> str:
 
 
 def stores() -> str:
-    """Storage nodes beside compute nodes; both gather what lies below them."""
+    """Storage nodes beside compute nodes; both gather the vertices below them."""
     nodes = {"cluster": "root=1 type=cluster basename=cluster", **_pools("node", "core", "ssd")}
     nodes["cell"] = "type=cell basename=cell"
     edges = {
@@ -177,7 +177,7 @@ def stores() -> str:
 
 
 def levels() -> str:
-    """Association by paths of unlike depth: what lies two levels below a rack, and beside a node."""
+    """Association by paths of unequal depth: vertices two levels below a rack, and beside a node."""
     nodes = {"cluster": "root=1 type=cluster basename=cluster", **_pools("rack", "node", "core", "gpu")}
     nodes |= {
         "panel": "root=1 type=panel basename=panel subsystem=power",
@@ -201,7 +201,7 @@ def levels() -> str:
 
 
 def popped() -> str:
-    """An association between two scales: ids after it are counted on within one level less."""
+    """An association between two scales: the ids after it continue within one level less."""
     nodes = {"cluster": "root=1 type=cluster basename=cluster", **_pools("rack", "node", "core", "bb")}
     nodes["spare"] = "type=core basename=core subsystem=power"
     edges = {

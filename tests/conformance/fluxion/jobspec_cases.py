@@ -1,6 +1,6 @@
-"""Jobspecs in every form that could be read one way or another, for `record_jobspecs` and `test_jobspecs`.
+"""Jobspecs in every ambiguous form, for `record_jobspecs` and `test_jobspecs`.
 
-Each is tried on three nodes of four cores and a gpu, of which node1 has the property `big`.
+Each is matched on three nodes with four cores and a gpu; node1 has the property `big`.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ def slot(count: Any, *inside: Tree) -> Tree:
 
 
 def cores(count: Any) -> Tree:
-    """A jobspec for a slot of so many cores on a node."""
+    """A jobspec for a slot with this number of cores on a node."""
     task = {"command": ["app"], "slot": "task", "count": {"per_slot": 1}}
     resources = [want("node", 1, slot(1, want("core", count)))]
     return {"version": 1, "resources": resources, "tasks": [task], "attributes": {"system": {"duration": 3600}}}
@@ -292,7 +292,7 @@ RESOURCES: list[Any] = [
 
 
 def cases() -> Iterator[tuple[str, Any, Tree]]:
-    """(which part, what stands there, the whole jobspec)."""
+    """(part, value, whole jobspec)."""
     for count in COUNTS:
         yield "count", count, cores(count)
     for duration in DURATIONS:

@@ -1,6 +1,6 @@
 """Sessions of our own at the prompt: files, options, and commands one by one.
 
-`record_prompt.py` asks resource-query what it prints; `test_prompt.py` compares.
+`record_prompt.py` records the output of resource-query; `test_prompt.py` compares it.
 """
 
 import json
@@ -27,7 +27,7 @@ class Case:
 
 
 def _part(paths: dict[str, bool]) -> Op:
-    """Vertices of the flat graph by path, and whether each is taken, as an R in JGF."""
+    """Vertices of the flat graph by path, each with whether it is exclusive, as an R in JGF."""
     graph = flat()["graph"]
     picked = [n for n in graph["nodes"] if n["metadata"]["paths"]["containment"] in paths]
     names = {n["id"] for n in picked}
@@ -49,7 +49,7 @@ def _ranks(**children: str) -> Op:
 
 
 def files() -> dict[str, str]:
-    """Text by name."""
+    """The text of each file by name."""
     above = {"/cluster0": False, "/cluster0/node1": False}
     documents: dict[str, Any] = {
         "flat.json": flat(),
@@ -75,7 +75,7 @@ def files() -> dict[str, str]:
 
 
 def lay_out(folder: Path) -> None:
-    """Writes the files."""
+    """Write the files."""
     for name, text in files().items():
         (folder / name).write_text(text)
 
@@ -241,10 +241,10 @@ def _wrong() -> tuple[str, ...]:
 
 
 def plain(text: str) -> list[str]:
-    """Lines without the time that anything took."""
+    """Lines without durations."""
     return [_TIMES.sub(r"\1T", line) for line in text.splitlines()]
 
 
 def block(command: str, lines: list[str], failed: bool) -> str:
-    """One command and its answer as they are recorded."""
+    """One command and its answer in the recorded form."""
     return "".join(f"{line}\n" for line in (f"> {command}", *lines, *["! error"] * failed))

@@ -1,8 +1,8 @@
-"""Asks the real library what it answers to `format_cases` and writes `formats.jsonl.xz`.
+"""Records the real library's answers to `format_cases` in `formats.jsonl.xz`.
 
     FLUXION_REAPI_LIB=…/libreapi_cli.so python -m tests.conformance.fluxion.record
 
-The file holds one session a line: what was asked, which is ours, and what the library answered.
+The file holds one session a line: our operations and the library's answers.
 """
 
 import ctypes
@@ -52,7 +52,7 @@ def as_text(value: Any) -> bytes:
 
 
 class Library:
-    """The C API, and one session's contexts by name."""
+    """The C API, and the contexts of one session by name."""
 
     def __init__(self, path: str) -> None:
         self._library = ctypes.CDLL(path, use_errno=True)
@@ -168,7 +168,7 @@ def recorded(case: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     if not os.environ.get("FLUXION_REAPI_LIB"):
         sys.exit("FLUXION_REAPI_LIB: set it to the path of libreapi_cli.so")
-    # a process for each: what types there are, and some marks, the library keeps for the whole process
+    # one process each: the library keeps its types, and some marks, for the whole process
     with (
         ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as alone,
         lzma.open(HERE / "formats.jsonl.xz", "wt", preset=9) as out,

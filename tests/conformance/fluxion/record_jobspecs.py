@@ -1,9 +1,9 @@
-"""Asks the real library what it answers to `jobspec_cases` and writes `jobspecs.jsonl`.
+"""Records the real library's answers to `jobspec_cases` in `jobspecs.jsonl`.
 
     FLUXION_REAPI_LIB=…/libreapi_cli.so python -m tests.conformance.fluxion.record_jobspecs
 
-A line a case: the part, what stands there, and the answers of allocate and of allocate_orelse_reserve on the same
-matcher: an errno, or when and what.
+One line per case: the part, its value, and the answers of allocate and of allocate_orelse_reserve on the same matcher:
+an errno, or the time and the vertices.
 """
 
 import ctypes
@@ -38,7 +38,7 @@ def summary(expect: dict[str, Any]) -> Any:
 def main() -> None:
     if not os.environ.get("FLUXION_REAPI_LIB"):
         sys.exit("FLUXION_REAPI_LIB: set it to the path of libreapi_cli.so")
-    ctypes.CDLL(os.environ["FLUXION_REAPI_LIB"])  # a path that is wrong is told here
+    ctypes.CDLL(os.environ["FLUXION_REAPI_LIB"])  # a wrong path fails here
     known = list(cases())
     with get_context("spawn").Pool(1, maxtasksperchild=1) as alone:  # a refused jobspec leaves traces in the process
         found = alone.map(answers, [jobspec for _, _, jobspec in known], chunksize=1)

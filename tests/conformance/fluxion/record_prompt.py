@@ -1,8 +1,8 @@
-"""Asks resource-query what it prints in the sessions of `prompt_cases` and writes `prompt.txt`.
+"""Records the output of resource-query in the sessions of `prompt_cases` in `prompt.txt`.
 
     RESOURCE_QUERY=…/resource-query python -m tests.conformance.fluxion.record_prompt
 
-Of the errors it is only kept that there was one: their words are not ours.
+The record keeps only that an error occurred, not its text, because the texts of this prompt differ.
 """
 
 import os
@@ -16,7 +16,7 @@ from .prompt_cases import Case, block, cases, lay_out, plain
 
 HERE = Path(__file__).parent
 VARIABLE = "RESOURCE_QUERY"
-#: Printed between the answers: they have no other end.
+#: Separates the answers, which have no end mark of their own.
 _MARK, _MARKED = "help quit", "INFO: quit (q) -- "
 
 
@@ -43,8 +43,8 @@ def _printed(case: Case, folder: Path, errors: int) -> list[list[str]]:
 
 def answers(case: Case, folder: Path) -> list[str]:
     """A block for each command."""
-    told, with_errors = (_printed(case, folder, errors) for errors in (subprocess.DEVNULL, subprocess.STDOUT))
-    rows = zip_longest(case.commands, told, with_errors, fillvalue=["(no answer)"])
+    printed, with_errors = (_printed(case, folder, errors) for errors in (subprocess.DEVNULL, subprocess.STDOUT))
+    rows = zip_longest(case.commands, printed, with_errors, fillvalue=["(no answer)"])
     return [block(str(command), lines, lines != mixed) for command, lines, mixed in rows]
 
 
@@ -57,7 +57,7 @@ def recorded() -> str:
 
 
 def main() -> None:
-    """Writes the file."""
+    """Write the file."""
     if not os.environ.get(VARIABLE):
         sys.exit(f"{VARIABLE}: set it to the path of resource-query")
     (HERE / "prompt.txt").write_text(recorded())

@@ -1,4 +1,4 @@
-"""Replays recorded sessions of the real matcher, says where the answers differ and what excuses that."""
+"""Replays recorded sessions of the real matcher, and reports the different answers and the rows that excuse them."""
 
 import errno
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 from fluxion_cy import FluxionError, Matcher, NotSupported
 
-from .judge import Difference, excuses
+from .excuses import Difference, excuses
 from .validity import FOREVER, Ledger, span
 
 HOLDING = ("allocate", "allocate_orelse_reserve", "allocate_with_satisfiability")
@@ -21,7 +21,7 @@ OPTIONS = {"traverser_policy": "traverser", "matcher_policy": "policy"}
 
 @dataclass
 class Outcome:
-    """What replaying one case gave: how many operations agree, how each other one differs."""
+    """The result of replaying one case: the number of equal answers, and each difference."""
 
     agree: int = 0
     unsupported: str = ""
@@ -38,7 +38,7 @@ def cases(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def facts_of(document: dict[str, Any] | None) -> dict[str, Any]:
-    """Vertices, exclusive ones and units of a JGF, as the corpus writes them."""
+    """The vertices, exclusive vertices and units of a JGF, in the form of the corpus."""
     nodes = document["graph"]["nodes"] if document else []
     by_path = {node["metadata"]["paths"]["containment"]: node["metadata"] for node in nodes}
     return {
@@ -64,29 +64,29 @@ class Session:
             if answer.get("unsupported"):
                 self.outcome.unsupported = answer["message"]
                 break
-            self.judge(number, op, answer)
+            self.compare(number, op, answer)
         return self.outcome
 
-    def judge(self, number: int, op: dict[str, Any], answer: dict[str, Any]) -> None:
+    def compare(self, number: int, op: dict[str, Any], answer: dict[str, Any]) -> None:
         wrong = ""
         if op["op"] in MATCHING and answer["ok"]:
-            wrong = self.ledger.check(op["jobspec"], answer["at"], taken_in(answer))
+            wrong = self.ledger.check(op["jobspec"], answer["at"], units_of(answer))
             if wrong:
                 self.outcome.invalid[number] = wrong
         if op["op"] in MATCHING and op["expect"]["ok"]:
-            flaw = self.ledger.check(op["jobspec"], op["expect"]["at"], taken_in(op["expect"]))
+            flaw = self.ledger.check(op["jobspec"], op["expect"]["at"], units_of(op["expect"]))
             if flaw:
                 self.outcome.recorded_invalid[number] = flaw
         reason = difference(op, answer, FIELDS)
-        # A tie of the reference is broken by the order of edges in its file: only success and time are comparable,
-        # and not even they where that order decides them.
+        # The order of edges in its file decides a tie of the reference: only success and time are comparable, and not
+        # even these where that order decides them.
         if op.get("tie"):
             sensitive = self.case.get("order_sensitive_status_ops", 0) > 0
-            told = "" if sensitive else difference(op, answer, ("ok", "at"))
+            shown = "" if sensitive else difference(op, answer, ("ok", "at"))
         else:
-            told = reason
-        if told:
-            self.outcome.differ[number] = told
+            shown = reason
+        if shown:
+            self.outcome.differ[number] = shown
             self.outcome.excuses[number] = excuses(
                 Difference(op, answer, self.ledger, wrong, lambda: self.exhibit(op["jobspec"]))
             )
@@ -97,7 +97,7 @@ class Session:
             self.follow(op, answer)
 
     def exhibit(self, jobspec: dict[str, Any]) -> bool:
-        """Whether the graph as it is now, idle and all up, has a placement that passes every check."""
+        """Whether the current graph, idle and all up, has a placement that passes every check."""
         document = self.matcher.graph()
         for node in document["graph"]["nodes"]:
             node["metadata"].pop("status", None)
@@ -105,16 +105,16 @@ class Session:
             found = Matcher(document, policy=self.case["policy"]).allocate(jobspec)
         except FluxionError:
             return False
-        return not Ledger(document).check(jobspec, found.at, taken_in(facts_of(found.R)))
+        return not Ledger(document).check(jobspec, found.at, units_of(facts_of(found.R)))
 
     def enter(self, op: dict[str, Any], answer: dict[str, Any]) -> None:
-        """Keeps the ledger."""
+        """Update the ledger."""
         if not answer["ok"]:
             return
         if op["op"] in HOLDING:
-            self.ledger.hold(op["jobid"], answer["at"], answer["at"] + span(op["jobspec"]), taken_in(answer))
+            self.ledger.hold(op["jobid"], answer["at"], answer["at"] + span(op["jobspec"]), units_of(answer))
         elif op["op"] == "update_allocate":
-            self.ledger.hold(op["jobid"], answer["at"], FOREVER, taken_in(answer))
+            self.ledger.hold(op["jobid"], answer["at"], FOREVER, units_of(answer))
         elif op["op"] == "cancel" or answer.get("full_removal"):
             self.ledger.free(op["jobid"])
         elif op["op"] == "partial_cancel":
@@ -128,7 +128,7 @@ class Session:
             self.ledger.set_status(op["path"], op["status"] == "up")
 
     def follow(self, op: dict[str, Any], answer: dict[str, Any]) -> None:
-        """Brings the matcher to the state in which the recorded session went on, so that later answers compare."""
+        """Bring the matcher to the state of the recorded session, so that later answers are comparable."""
         expect, jobid = op["expect"], op["jobid"]
         if answer["ok"]:
             self.matcher.retract(jobid)
@@ -148,7 +148,7 @@ class Session:
         self.ledger.hold(jobid, expect["at"], end, units)
 
     def perform(self, op: dict[str, Any]) -> dict[str, Any]:
-        """Runs one operation; the answer in the corpus' words."""
+        """Run one operation. Returns the answer in the form of the corpus."""
         try:
             return {"ok": True, **getattr(self, f"do_{op['op']}", self.do_match)(op)}
         except FluxionError as error:
@@ -193,15 +193,15 @@ class Session:
         return {}
 
 
-def taken_in(answer: dict[str, Any]) -> dict[str, int]:
+def units_of(answer: dict[str, Any]) -> dict[str, int]:
     return {path: answer.get("units", {}).get(path, 1) for path in answer["exclusive"]}
 
 
 def difference(op: dict[str, Any], answer: dict[str, Any], fields: tuple[str, ...]) -> str:
-    """The first field in which the answer is not the expected one; empty if all agree."""
+    """The first field in which the answer differs from the expected one; empty if all agree."""
     expect = op["expect"]
     for key in fields:
-        # An errno of 0 (null) beside a failure says nothing that an error could agree with.
+        # An errno of 0 (null) beside a failure is not comparable.
         if key not in expect or (key == "errno" and (expect["ok"] or expect["errno"] is None)):
             continue
         wanted, found = expect[key], answer.get(key)
@@ -213,7 +213,7 @@ def difference(op: dict[str, Any], answer: dict[str, Any], fields: tuple[str, ..
 
 
 def canonical(document: Any) -> Any:
-    """R without the order of its lists, which follows the order of the file that was loaded."""
+    """R with sorted lists: their order follows the order of the loaded file."""
     if document is None:
         return None
     graph = document["graph"]

@@ -1,8 +1,8 @@
 """The real matcher's recorded answers, replayed.
 
-`deviations.txt` lists where this engine means to answer otherwise: case, operation, row of section 7 ("what to do
-instead") of the semantics, reason. A difference that is not listed fails, and so does a listed one that is gone, one
-whose row does not apply by `judge`, and a list that is too long. It stands at the end of every test run.
+`deviations.txt` lists the operations that this engine answers differently on purpose: case, operation, row of section 7
+("what to do instead") of the semantics, reason. A test fails for a difference that is not listed, a listed one that is
+gone, one whose row does not apply by `excuses`, and a list that is too long. Every test run prints the list at its end.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from .judge import RULES
+from .excuses import RULES
 from .replay import Outcome, cases, replay
 from .validity import Ledger, never
 
@@ -28,11 +28,11 @@ LINES = [line for line in (HERE / "deviations.txt").read_text().splitlines() if 
 
 
 def listed() -> dict[str, dict[int, str]]:
-    """Per case, the operations that may differ and the row for each."""
+    """Per case: the operations that may differ, and the row for each."""
     found: dict[str, dict[int, str]] = {}
     for line in LINES:
         case, number, rule, reason = line.split("\t")
-        assert rule in RULES, f"{case} {number}: nothing can show that row {rule!r} applies"
+        assert rule in RULES, f"{case} {number}: no predicate exists for row {rule!r}"
         assert reason
         assert int(number) not in found.setdefault(case, {}), f"{case} {number} is listed twice"
         found[case][int(number)] = rule
@@ -43,14 +43,16 @@ LISTED = listed()
 
 
 def agreed(case: dict[str, Any], outcome: Outcome) -> None:
-    """Fails unless every difference is listed, by a row that applies, and every listed one is there."""
+    """Checks that every difference is listed with a row that applies, and that every listed one exists."""
     allowed = LISTED.get(case["name"], {})
     assert not outcome.invalid
-    assert outcome.recorded_invalid.keys() <= allowed.keys(), "the checker finds fault with a recorded placement"
+    assert outcome.recorded_invalid.keys() <= allowed.keys(), (
+        "a recorded placement without a listed deviation fails the checker"
+    )
     unlisted = {number: text for number, text in outcome.differ.items() if number not in allowed}
     assert not unlisted
     gone = allowed.keys() - outcome.differ.keys()
-    assert not gone, f"operations {sorted(gone)} agree now: take them off the list"
+    assert not gone, f"operations {sorted(gone)} agree now: remove them from the list"
     for number, rule in allowed.items():
         applying = sorted(outcome.excuses[number])
         assert rule in applying, f"operation {number}: row {rule} does not apply (but {applying})"
@@ -65,7 +67,7 @@ def test_every_answer_is_the_real_matchers_or_a_listed_deviation(case: dict[str,
 
 def test_the_list_of_deviations_is_short(record_property: Callable[[str, object], None]) -> None:
     of = OPERATIONS + PEER_OPERATIONS
-    head = f"{len(LINES)} of {of} operations are answered otherwise than recorded, {LIMIT} may be"
+    head = f"{len(LINES)} of {of} operations differ from the recorded answers, at most {LIMIT} may"
     record_property("summary", "\n".join([head, *(line.expandtabs(4) for line in LINES)]))
     assert len(LINES) <= LIMIT
 
@@ -76,7 +78,7 @@ def test_every_listed_case_exists() -> None:
     assert LISTED.keys() <= known | peer
 
 
-def test_the_corpora_have_as_many_operations_as_they_should() -> None:
+def test_the_corpora_have_the_expected_number_of_operations() -> None:
     by_policy = Counter[str]()
     for case in CASES:
         by_policy[case["policy"]] += len(case["ops"])
@@ -84,8 +86,8 @@ def test_the_corpora_have_as_many_operations_as_they_should() -> None:
     assert sum(by_policy[policy] for policy in ("first", "low", "high")) == 742
 
 
-def test_the_checker_calls_nothing_impossible_that_was_placed() -> None:
-    """The proof of row 7 is sound on every jobspec that the recorded sessions placed or called satisfiable."""
+def test_the_checker_never_calls_a_placed_jobspec_impossible() -> None:
+    """The proof of row 7 is sound for every jobspec that the recorded sessions placed or called satisfiable."""
     proven = 0
     for case in CASES:
         ledger = Ledger(case["graph"])
@@ -110,13 +112,14 @@ def test_the_checker_calls_nothing_impossible_that_was_placed() -> None:
         ("own_subgraph_low", 3, "1, 2"),
     ],
 )
-def test_a_row_excuses_only_what_it_is_about(name: str, number: int, rule: str) -> None:
+def test_a_row_excuses_only_its_own_differences(name: str, number: int, rule: str) -> None:
     outcome = replay(next(case for case in CASES if case["name"] == name))
     assert outcome.excuses[number] == {rule}
 
 
 @pytest.mark.skipif(
-    not NAMED and not PEER.exists(), reason=f"the reference's own sessions are not at {PEER}; set FLUXION_PEER_SUITE"
+    not NAMED and not PEER.exists(),
+    reason=f"the reference's own sessions are not at {PEER}; set FLUXION_PEER_SUITE",
 )
 def test_the_references_own_sessions_agree(record_property: Callable[[str, object], None]) -> None:
     counts: dict[str, Counter[str]] = {}

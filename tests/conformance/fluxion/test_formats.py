@@ -1,8 +1,8 @@
-"""The real library's answers to `format_cases`, as `record.py` wrote them down, replayed on the embedded engine.
+"""The real library's answers to `format_cases`, recorded by `record.py`, replayed on the embedded engine.
 
-Text is compared letter by letter, JSON with the order of its lists. `deviations_formats.txt` lists where this engine
-means to answer otherwise: case, operation, row of section 7 of the semantics, reason. Two differences are so common
-that they are rules here: `stale_writer` and `refused_for_no_match`.
+Text is compared letter by letter, JSON with the order of its lists. `deviations_formats.txt` lists the operations that
+this engine answers differently on purpose: case, operation, row of section 7 of the semantics, reason. Two frequent
+differences have rules here: `stale_writer` and `refused_for_no_match`.
 """
 
 import errno
@@ -102,21 +102,21 @@ def difference(expect: dict[str, Any], answer: dict[str, Any]) -> str:
 
 
 def stale_writer(session: Session, expect: dict[str, Any], answer: dict[str, Any]) -> bool:
-    """Once it has left something out, the library calls every later R shorthand, also one that is complete."""
+    """After it has once left something out, the library calls every later R shorthand, even a complete one."""
     found = answer.get("R")
     if session.form not in ("jgf_shorthand", "rv1_shorthand") or not isinstance(found, dict) or not expect.get("R"):
         return False
     wanted = json.loads(expect["R"])
-    said = wanted.get("scheduling", wanted).pop("writer", None)
-    if not session.shortened or said is None:
-        session.shortened = session.shortened or said is not None
+    writer = wanted.get("scheduling", wanted).pop("writer", None)
+    if not session.shortened or writer is None:
+        session.shortened = session.shortened or writer is not None
         return False
     complete = "writer" not in found.get("scheduling", found)
     return complete and not difference({**expect, "R": json.dumps(wanted)}, answer)
 
 
 def refused_for_no_match(session: Session, expect: dict[str, Any], answer: dict[str, Any]) -> bool:
-    """In rlite the library says EINVAL where nothing matches: it also tries to write that down."""
+    """In rlite the library answers EINVAL if nothing matches, because it also tries to write that result."""
     return session.form == "rlite" and expect.get("errno") == "EINVAL" and answer.get("errno") == "EBUSY"
 
 
@@ -133,15 +133,15 @@ def replay(case: dict[str, Any]) -> dict[int, str]:
 
 
 @pytest.mark.parametrize("case", RECORDED, ids=lambda case: case["name"])
-def test_every_form_is_what_the_real_library_wrote_or_a_listed_deviation(case: dict[str, Any]) -> None:
+def test_every_form_equals_the_real_librarys_or_is_a_listed_deviation(case: dict[str, Any]) -> None:
     known = {number for name, number in listed() if name == case["name"]}
     differ = replay(case)
     unlisted = {number: text for number, text in differ.items() if number not in known}
     assert not unlisted, "\n".join(f"{number}: {text}" for number, text in unlisted.items())
-    assert not known - differ.keys(), "these agree now: take them off the list"
+    assert not known - differ.keys(), "these agree now: remove them from the list"
 
 
-def test_the_recording_is_of_the_cases_as_they_are() -> None:
+def test_the_recording_matches_the_current_cases() -> None:
     given = [{**case, "ops": [op["op"] for op in case["ops"]]} for case in asked()]
     kept = [{key: case[key] for key in ("name", "graph", "options")} for case in RECORDED]
     assert kept == [{key: case[key] for key in ("name", "graph", "options")} for case in given]

@@ -1,4 +1,4 @@
-"""How the real library read jobspecs in every form, held against the embedded engine."""
+"""The real library's reading of ambiguous jobspecs, compared with the embedded engine."""
 
 import errno
 import json
@@ -15,16 +15,16 @@ RECORDED = [json.loads(line) for line in (Path(__file__).parent / "jobspecs.json
 CASES = list(cases())
 
 #: Answers that differ on purpose, with the reason: (part, value as JSON).
-OTHERWISE = {
-    ("count", '"0x3"'): "a number is written in decimal digits",
-    ("count", '"3 "'): "a number is written in decimal digits",
-    ("attributes", '{"system": []}'): "a list is no mapping",
+DEVIATIONS = {
+    ("count", '"0x3"'): "a number must have decimal digits",
+    ("count", '"3 "'): "a number must have decimal digits",
+    ("attributes", '{"system": []}'): "a list is not a mapping",
     ("resources", '[{"type": "", "count": 1, "exclusive": true}]'): "the library knows a type without a name",
 }
 
 
 def answered(jobspec: Any) -> tuple[list[Any], list[str]]:
-    """(answers as recorded ones, messages)."""
+    """(answers in the recorded form, messages)."""
     matcher, found, messages = Matcher(machine(), policy="low"), list[Any](), list[str]()
     for operation in (matcher.allocate, matcher.allocate_orelse_reserve):
         try:
@@ -48,12 +48,12 @@ def test_a_jobspec_is_read_as_the_library_reads_it(number: int) -> None:
     _, _, *recorded = RECORDED[number]
     found, messages = answered(jobspec)
     if found == recorded:
-        assert (part, json.dumps(value)) not in OTHERWISE
+        assert (part, json.dumps(value)) not in DEVIATIONS
         field = value if part in ("without", "with") else part
-        assert all(field in message or "EINVAL" not in found for message in messages), "the field is named"
-    elif (recorded, found) == (["EBUSY", "EBUSY"], ["EBUSY", "ENODEV"]):  # row 7: it says never where it is never
+        assert all(field in message or "EINVAL" not in found for message in messages), "expected the field's name"
+    elif (recorded, found) == (["EBUSY", "EBUSY"], ["EBUSY", "ENODEV"]):  # row 7: impossible is reported as impossible
         assert not Matcher(machine(), policy="low").satisfy(jobspec)
     elif (recorded, found) == (["EBUSY", "EBUSY"], ["EINVAL", "EINVAL"]):  # row 5: nothing exclusive
         assert all("nothing that was found is exclusive" in message for message in messages)
     else:
-        assert OTHERWISE[part, json.dumps(value)]
+        assert DEVIATIONS[part, json.dumps(value)]

@@ -1,6 +1,6 @@
-"""The prompt prints what resource-query printed (`prompt.txt`), but for what README.md says of it.
+"""The prompt prints the recorded output of resource-query (`prompt.txt`), except for the deviations in README.md.
 
-Where RESOURCE_QUERY names the program, the record is compared with what it prints now.
+If RESOURCE_QUERY names the program, the record is compared with the program's output.
 """
 
 import io
@@ -18,12 +18,12 @@ from .record_prompt import VARIABLE, recorded
 
 HERE = Path(__file__).parent
 CASES = {case.name: case for case in cases()}
-#: What is said otherwise here, by how the command begins; `*` in a session's place: in all of them.
+#: Deviations, by the start of the command; `*` in place of a session means all sessions.
 DEVIATIONS = {line.split(" | ")[0]: line for line in (HERE / "deviations_prompt.txt").read_text().splitlines()}
 
 
 def blocks(text: str) -> list[str]:
-    """A session's record, cut at its commands."""
+    """A session's record, split at its commands."""
     return [f"> {part}" for part in ("\n" + text).split("\n> ")[1:]]
 
 
@@ -34,7 +34,7 @@ RECORD = {
 
 
 def answers(case: Case) -> list[str]:
-    """What is printed here."""
+    """The output of this prompt."""
     out = io.StringIO()
     given = options().parse_args([*case.options])
     shell = Shell(Session(load(given), given.match_format), out, out, as_json=False)
@@ -49,7 +49,7 @@ def answers(case: Case) -> list[str]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_prints_what_resource_query_printed(
+def test_the_prompt_prints_the_output_of_resource_query(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lay_out(tmp_path)
@@ -62,7 +62,7 @@ def test_it_prints_what_resource_query_printed(
     assert other == [key for key in DEVIATIONS if key.startswith(f"{name}: ")]
 
 
-def test_every_deviation_gives_a_reason_that_the_readme_has() -> None:
+def test_the_readme_lists_the_reason_of_every_deviation() -> None:
     readme = (HERE.parents[2] / "fluxion_cy" / "README.md").read_text()
     for line in DEVIATIONS.values():
         case, reason = line.split(" | ")
@@ -71,5 +71,5 @@ def test_every_deviation_gives_a_reason_that_the_readme_has() -> None:
 
 
 @pytest.mark.skipif(not os.environ.get(VARIABLE), reason=f"{VARIABLE} names no resource-query")
-def test_resource_query_prints_what_was_recorded() -> None:
+def test_resource_query_prints_the_recorded_output() -> None:
     assert recorded() == (HERE / "prompt.txt").read_text()

@@ -1,7 +1,7 @@
 """The recorded answers on Fluxion's own library, through this package: `make conformance-reapi`.
 
-Runs only where FLUXION_REAPI_LIB names the library. Its answers must be the recorded ones, ties and all, but for what
-the checks in front of it change; those are counted by kind here and in docs/reference/matcher.md.
+Runs only if FLUXION_REAPI_LIB names the library. Its answers must equal the recorded ones, ties included, except where
+the checks in front of it change them. Those are counted by kind here and in docs/reference/matcher.md.
 """
 
 import os
@@ -22,7 +22,7 @@ from .test_corpus import HERE, PEER
 pytestmark = pytest.mark.skipif(not os.environ.get(VARIABLE), reason=f"{VARIABLE} names no library of Fluxion's own")
 
 PAGE = HERE.parents[2] / "docs" / "reference" / "matcher.md"
-#: What a check in front of the library answers, and what the library answered when it was recorded.
+#: The answer of a check in front of the library, and the library's recorded answers.
 CHANGED: dict[str, tuple[str, set[str | None]]] = {
     "nothing exclusive": (r"put it under a slot, or say exclusive", {"EBUSY", "EINVAL", "ENODEV", None}),
     "slots side by side": (r"two slots side by side", {"EBUSY", "ENODEV", "ok", None}),
@@ -31,14 +31,14 @@ CHANGED: dict[str, tuple[str, set[str | None]]] = {
 
 
 class RealSession(Session):
-    """A session that goes on where a check in front of the library refuses something."""
+    """A session that continues after a check in front of the library refuses an operation."""
 
     def perform(self, op: dict[str, Any]) -> dict[str, Any]:
         return {**super().perform(op), "unsupported": False}
 
-    def judge(self, number: int, op: dict[str, Any], answer: dict[str, Any]) -> None:
-        # What a refused operation would have held is missing from what find gives.
-        super().judge(number, op if op["op"] == "find" else {**op, "tie": False}, answer)
+    def compare(self, number: int, op: dict[str, Any], answer: dict[str, Any]) -> None:
+        # `find` lacks the vertices that a refused operation would have allocated.
+        super().compare(number, op if op["op"] == "find" else {**op, "tie": False}, answer)
 
 
 def replayed(case: dict[str, Any]) -> Outcome:
@@ -76,7 +76,7 @@ def counted(path: Path) -> Counter[str]:
         pytest.param("peer-suite", marks=pytest.mark.skipif(not PEER.exists(), reason=f"{PEER} is not there")),
     ],
 )
-def test_the_library_answers_through_this_package_as_it_was_recorded(
+def test_the_library_gives_the_recorded_answers_through_this_package(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = counted(PEER if name == "peer-suite" else HERE / f"{name}.jsonl.xz")
@@ -84,12 +84,12 @@ def test_the_library_answers_through_this_package_as_it_was_recorded(
         print(f"\nreapi, {name}: {dict(found)}", end="")
     assert not [kind for kind in found if kind != "agree" and kind not in CHANGED]
     row = next(line for line in PAGE.read_text().splitlines() if line.startswith(f"| {name} |"))
-    told = [int(cell) for cell in re.findall(r"\| *(\d+) *(?=\|)", row)]
-    assert told == [sum(found.values()), found["agree"], *(found[kind] for kind in CHANGED)]
+    listed = [int(cell) for cell in re.findall(r"\| *(\d+) *(?=\|)", row)]
+    assert listed == [sum(found.values()), found["agree"], *(found[kind] for kind in CHANGED)]
 
 
-def test_every_form_is_what_the_library_wrote_but_for_the_listed_deviations(capsys: pytest.CaptureFixture[str]) -> None:
-    """The forms are written here from its JGF: where the embedded engine writes otherwise, so does this one."""
+def test_every_form_equals_the_librarys_or_is_a_listed_deviation(capsys: pytest.CaptureFixture[str]) -> None:
+    """This package writes the forms from the library's JGF, so it deviates where the embedded engine does."""
     operations, listed, other = 0, 0, []
     for case in test_formats.RECORDED:
         differ = test_formats.replay({**case, "options": {**case["options"], "engine": "reapi"}})
@@ -103,7 +103,7 @@ def test_every_form_is_what_the_library_wrote_but_for_the_listed_deviations(caps
     assert f"Of {operations:,} operations over all forms, {listed} " in PAGE.read_text()
 
 
-def test_a_difference_is_one_that_a_check_explains() -> None:
+def test_a_check_explains_only_its_own_differences() -> None:
     assert (
         kind_of("put it under a slot, or say exclusive: true", {"ok": False, "errno": "EBUSY"}) == "nothing exclusive"
     )

@@ -1,4 +1,4 @@
-"""An independent look at answers: nothing double-booked, counts and constraints hold. Knows nothing of the engine."""
+"""Checks answers independently of the engine: no double booking, and counts and constraints hold."""
 
 import math
 import re
@@ -8,7 +8,7 @@ FOREVER = 100 * 365 * 86400
 
 
 class Ledger:
-    """Who holds what in a recorded session; `check` names what is wrong with a new answer."""
+    """The allocations of a recorded session; `check` reports the flaw of a new answer."""
 
     def __init__(self, document: dict[str, Any], flexible: bool = False) -> None:
         self.flexible = flexible
@@ -17,7 +17,7 @@ class Ledger:
         self.vertices: dict[str, dict[str, Any]] = {}
         self.down: set[str] = set()
         self.grow(document)
-        #: Nodes up as recorded sessions count them: those loaded down are taken off twice, later ones never come in.
+        #: Nodes up as recorded sessions count them: nodes loaded down count twice as down, later nodes do not count.
         self.counted_up = self.up("node") - sum(self.vertices[path]["type"] == "node" for path in self.down)
 
     def grow(self, document: dict[str, Any]) -> None:
@@ -28,16 +28,16 @@ class Ledger:
                 self.down.add(path)
 
     def shrink(self, top: str) -> None:
-        """A vertex goes, with all below it."""
+        """Remove a vertex and all below it."""
         self.vertices = {path: v for path, v in self.vertices.items() if top not in _upwards(path)}
         self.down &= self.vertices.keys()
 
     def up(self, kind: str) -> int:
-        """How many vertices of a type are up."""
+        """The number of vertices of a type that are up."""
         return sum(v["type"] == kind and path not in self.down for path, v in self.vertices.items())
 
     def kind_and_id(self, path: str) -> tuple[str, int]:
-        """What scores by id know of a vertex."""
+        """The properties that scores by id use."""
         vertex = self.vertices[path]
         return vertex["type"], int(vertex.get("id", -1))
 
@@ -48,7 +48,7 @@ class Ledger:
         self.held[jobid] = (start, end, taken)
 
     def free(self, jobid: int, paths: set[str] | None = None) -> None:
-        """Frees a job, or what it holds of some paths."""
+        """Free a job, or its allocation on some paths."""
         start, end, taken = self.held.pop(jobid, (0, 0, {}))
         rest = {path: units for path, units in taken.items() if paths is not None and path not in paths}
         if rest:
@@ -67,14 +67,14 @@ class Ledger:
                 if above in self.down:
                     return f"{above} is down"
                 if above != path and any(above in job and b < end and s > start for b, s, job in self.held.values()):
-                    return f"{above}, which holds {path}, is taken by another job"
+                    return f"{above}, which holds {path}, is allocated to another job"
         return self._counts(jobspec, taken) or self._constraint(jobspec, taken)
 
     def _counts(self, jobspec: dict[str, Any], taken: dict[str, int]) -> str:
         for kind, wanted in least(jobspec["resources"], 1, False, self.flexible).items():
             have = sum(units for path, units in taken.items() if self.vertices[path]["type"] == kind)
             if have < wanted:
-                return f"{wanted} {kind} were asked for, {have} given"
+                return f"{wanted} {kind} were requested, the answer has {have}"
         return ""
 
     def _constraint(self, jobspec: dict[str, Any], taken: dict[str, int]) -> str:
@@ -93,7 +93,7 @@ def span(jobspec: dict[str, Any]) -> int:
 
 
 def least(resources: list[dict[str, Any]], times: int, exclusive: bool, flexible: bool) -> dict[str, int]:
-    """The smallest number of units of each type that must be taken; of alternatives, what any of them takes."""
+    """The smallest number of units of each type that must be allocated; for alternatives, the minimum over them."""
     totals: dict[str, int] = {}
     either: list[dict[str, int]] = []
     shared = [fewest(resource) for resource in resources if resource["type"] == "slot"]
@@ -118,10 +118,10 @@ def fewest(resource: dict[str, Any]) -> int:
 
 
 def never(ledger: Ledger, jobspec: dict[str, Any]) -> bool:
-    """Whether the graph can never hold a jobspec, idle and all up.
+    """Whether the idle graph with all vertices up can never hold a jobspec.
 
-    Counts generously: what a request needs may lie anywhere below, and one vertex may serve several requests. What is
-    too much even so is too much for any way to match. Says nothing of alternatives.
+    The bound is generous: the needs of a request may lie anywhere below, and one vertex may serve several requests. No
+    match can hold a jobspec that exceeds it. Does not handle alternatives.
     """
     if ledger.flexible:
         return False
@@ -131,7 +131,7 @@ def never(ledger: Ledger, jobspec: dict[str, Any]) -> bool:
     rule = (jobspec.get("attributes") or {}).get("system", {}).get("constraints") or {}
 
     def within(path: str, resource: dict[str, Any]) -> int:
-        """At most so many units of a request at a vertex and below it."""
+        """An upper bound for the units of a request at a vertex and below it."""
         vertex = ledger.vertices.get(path)
         if vertex is not None and vertex["type"] == "node" and not meets(rule, vertex, path):
             return 0
@@ -147,7 +147,7 @@ def never(ledger: Ledger, jobspec: dict[str, Any]) -> bool:
 
 
 def _upwards(path: str) -> list[str]:
-    """A path and all above it."""
+    """A path and all its ancestors."""
     parts = path.split("/")
     return ["/".join(parts[:n]) for n in range(len(parts), 1, -1)]
 

@@ -1,4 +1,4 @@
-"""The closing line of `.ci/run` is right when pytest crashes, too."""
+"""`.ci/run` prints the correct closing line, also after a crash of pytest."""
 
 import subprocess
 import sys
@@ -40,20 +40,20 @@ def _counted(steps_failed: int, status: int, seconds: Path, reports: list[Path])
     ],
     ids=["passed", "skipped", "failed", "linter", "internal error", "half a report", "no tests", "crash"],
 )
-def test_the_closing_line_counts_what_happened(tmp_path: Path, report, steps_failed, status, line, exit_status):
+def test_the_closing_line_counts_tests_and_steps(tmp_path: Path, report, steps_failed, status, line, exit_status):
     assert _closing(tmp_path, [report], steps_failed, status) == (line, exit_status)
 
 
-def test_reports_are_added_up(tmp_path: Path):
+def test_the_counts_of_several_reports_are_added(tmp_path: Path):
     report = SUITE.format(f=1, e=0, s=1)
     assert _closing(tmp_path, [report, report], 0, 1) == ("20 passed, 2 failed, 2 skipped\n", 1)
 
 
-def test_a_report_that_is_missing_beside_another_is_a_failure(tmp_path: Path):
+def test_a_missing_report_beside_another_is_a_failure(tmp_path: Path):
     assert _closing(tmp_path, [SUITE.format(f=0, e=0, s=0), None], 0, 2) == ("14 passed, 1 failed\n", 1)
 
 
-def test_the_seconds_of_each_step_and_of_the_slowest_tests_stand_before_it(tmp_path):
+def test_the_seconds_of_steps_and_of_the_slowest_tests_precede_it(tmp_path):
     seconds, report = tmp_path / "seconds", tmp_path / "report.xml"
     seconds.write_text("12 11 mypy\n600 1100 make test-all\n")
     cases = "".join(f'<testcase classname="tests.a" name="t{n}" time="{n}.25"/>' for n in range(30))

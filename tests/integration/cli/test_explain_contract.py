@@ -1,4 +1,4 @@
-"""What `fluence explain -o json` promises to those who read it with programs, key by key."""
+"""The contract of `fluence explain -o json` for programs, key by key."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, 
     return answer
 
 
-def test_every_pending_pod_is_there_with_every_node_and_no_pod_that_runs(
+def test_the_answer_has_each_pending_pod_with_each_node_and_no_running_pod(
     file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = explained(capsys, file)
@@ -135,7 +135,7 @@ def test_the_summary_counts_the_nodes_of_each_reason(file: str, capsys: pytest.C
     assert summaries["plain"] == "1/2 nodes are available: 1 node(s) had untolerated taint(s)."
 
 
-def test_a_node_that_fits_has_a_score_and_one_that_does_not_a_plugin_of_kube_schedulers_and_a_reason(
+def test_a_node_that_fits_has_a_score_and_others_have_a_plugin_and_a_reason(
     file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for pod in explained(capsys, file)["pods"]:
@@ -159,7 +159,7 @@ def test_the_first_plugin_in_kube_schedulers_order_is_named(file: str, capsys: p
     assert (pods["plain"]["open"]["fits"], pods["plain"]["tainted"]["plugin"]) == (True, "TaintToleration")
 
 
-def test_the_reason_is_what_refuses_the_pod_as_a_whole_else_null(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_reason_is_the_refusal_of_the_pod_as_a_whole_or_null(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     reasons = {pod["name"]: pod["reason"] for pod in explained(capsys, file)["pods"]}
     assert (reasons["plain"], reasons["large"], reasons["theirs"]) == (None, None, None)
     assert "later" in reasons["gated"]
@@ -167,8 +167,10 @@ def test_the_reason_is_what_refuses_the_pod_as_a_whole_else_null(file: str, caps
     assert "qpu" in reasons["quantum"]
 
 
-def test_what_the_graph_says_changes_no_nodes_verdict(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The type is in no graph, so that the graph refuses the pod; each node says what kube-scheduler would."""
+def test_a_refusal_of_the_graph_leaves_the_nodes_verdicts_unchanged(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No graph has the type, so the graph refuses the pod; each node still has kube-scheduler's verdict."""
     (quantum,) = explained(capsys, file, "--pod", "default/quantum")["pods"]
     assert quantum["reason"] is not None
     assert {node: verdict["plugin"] for node, verdict in quantum["nodes"].items()} == {
@@ -176,9 +178,7 @@ def test_what_the_graph_says_changes_no_nodes_verdict(file: str, capsys: pytest.
     }  # fmt: skip
 
 
-def test_a_pod_of_another_scheduler_is_judged_as_if_ours_served_it_and_counts_for_nobody_else(
-    file: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pod_of_another_scheduler_is_evaluated_alone(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     answer = explained(capsys, file)
     pods = {pod["name"]: pod for pod in answer["pods"]}
     assert pods["theirs"]["schedulerName"] == "default-scheduler"
@@ -195,7 +195,7 @@ def test_a_pod_of_another_scheduler_is_judged_as_if_ours_served_it_and_counts_fo
     ("default/plane", "no pending pod with this namespace and name: did you mean default/plain?"),
     ("", "no pending pod with this namespace and name: write NAMESPACE/NAME"),
 ])  # fmt: skip
-def test_a_pod_that_does_not_wait_is_one_line(
+def test_a_pod_that_is_not_pending_is_an_error_of_one_line(
     file: str, pod: str, problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["explain", file, "--pod", pod]) == 2

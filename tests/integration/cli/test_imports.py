@@ -1,4 +1,4 @@
-"""What a process imports, which is what it costs to start: only what its command needs."""
+"""A command imports only the modules that it needs, because imports dominate its start-up time."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ HEAVY = {"numpy", "pydantic", "rich", "structlog", "asyncio", "fluxion_cy", "kub
 
 
 def printed(code: str, *arguments: str) -> str:
-    """What a new interpreter prints."""
+    """The output of a new interpreter."""
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, text=True, capture_output=True, check=True).stdout
 
 
-def test_until_main_runs_next_to_nothing_is_imported_so_that_an_early_ctrl_c_shows_no_traceback() -> None:
+def test_almost_no_module_is_imported_before_main_so_an_early_ctrl_c_shows_no_traceback() -> None:
     loaded = set(printed("import sys; import session_scheduler.cli; print(*sys.modules)").split())
     assert {name for name in loaded if name.startswith("session_scheduler")} == {
         "session_scheduler", "session_scheduler.cli", "session_scheduler.errors",
@@ -55,7 +55,7 @@ finally:
 """
     shown, modules = printed(script).splitlines()
     assert shown == "--kubeconfig"
-    assert (HEAVY - {"pydantic"}).isdisjoint(modules.split())  # typer itself imports it where it reads parameters
+    assert (HEAVY - {"pydantic"}).isdisjoint(modules.split())  # typer itself imports it when it reads parameters
 
 
 def test_a_scheduler_in_a_pod_needs_no_client_library_and_no_extra(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ print(access.server, sorted({EXTRAS} & set(sys.modules)))
     assert printed(script) == "https://10.0.0.1:443 []\n"
 
 
-def test_what_needs_no_live_cluster_does_not_load_its_libraries() -> None:
+def test_a_command_without_a_live_cluster_does_not_load_client_libraries() -> None:
     heavy = "{'aiohttp', 'kubernetes', 'session_scheduler.cluster.kubernetes'}"
     script = "import session_scheduler.cli.app, session_scheduler.offline.simulate\n" \
              "import session_scheduler.engine.explain, sys\n" \

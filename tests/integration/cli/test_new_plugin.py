@@ -1,4 +1,4 @@
-"""A written plugin's distribution builds, installs beside a built core, passes its own tests and is listed."""
+"""The distribution that `new-plugin` writes builds, installs beside a built core, passes its tests and is listed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ items:
 
 
 def run(command: list[object], folder: Path, path: Path | None = None) -> str:
-    """What a command prints that ends well, with nothing of this repository's sources on its path."""
+    """The output of a command that must succeed, without this repository's sources on its path."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     if path is not None:
         environment["PYTHONPATH"] = str(path)
@@ -39,7 +39,7 @@ def fluence(*words: object) -> list[object]:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory, scheduler_wheel: Path) -> tuple[Path, Path]:
-    """The written folder, and a path with wheels of the core and of the plugin on it; no network."""
+    """The written folder, and a path with the wheels of the core and of the plugin; no network."""
     dist, target = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("installed")
     made = tmp_path_factory.mktemp("made")
     build = [*PIP, "wheel", "--no-build-isolation", "--no-deps", "--no-index", "-w", dist]
@@ -57,7 +57,7 @@ def test_its_own_tests_pass(installed: tuple[Path, Path]) -> None:
     assert "7 passed" in run([sys.executable, "-m", "pytest", "-p", "no:cacheprovider"], folder, target)
 
 
-def test_its_own_tests_fail_where_the_rule_is_broken(installed: tuple[Path, Path], tmp_path: Path) -> None:
+def test_its_own_tests_fail_if_the_rule_is_broken(installed: tuple[Path, Path], tmp_path: Path) -> None:
     folder, target = installed
     package = tmp_path / "rack_label"
     package.mkdir()
@@ -87,9 +87,7 @@ def test_it_is_listed_with_its_distribution_and_hooks(installed: tuple[Path, Pat
         assert [one for one in listed if one["name"] == "rack-label"] == [expected]
 
 
-def test_it_decides_where_a_configuration_names_it_as_its_readme_shows(
-    installed: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_it_takes_effect_in_the_configuration_of_its_readme(installed: tuple[Path, Path], tmp_path: Path) -> None:
     folder, target = installed
     readme = (folder / "README.md").read_text()
     config = readme.partition("```yaml\n")[2].partition("```")[0]
@@ -102,7 +100,7 @@ def test_it_decides_where_a_configuration_names_it_as_its_readme_shows(
 
 
 def test_its_readme_installs_and_tests_it_with_two_commands(installed: tuple[Path, Path], tmp_path: Path) -> None:
-    """As written, but that the environment is a folder; an editable wheel lists itself there, too."""
+    """The commands run as written, except that the environment is a folder. An editable wheel is listed there, too."""
     folder, core = installed
     commands = (folder / "README.md").read_text().partition("```\n")[2].partition("```")[0].splitlines()
     assert len(commands) == 2
@@ -113,7 +111,7 @@ def test_its_readme_installs_and_tests_it_with_two_commands(installed: tuple[Pat
     assert "7 passed" in run([*test, "-p", "no:cacheprovider"], folder, Path(path))
 
 
-def test_it_passes_the_linters_that_it_asks_for(installed: tuple[Path, Path], tmp_path: Path) -> None:
+def test_it_passes_its_own_linters(installed: tuple[Path, Path], tmp_path: Path) -> None:
     folder, target = installed
     run([sys.executable, "-m", "mypy", "--cache-dir", tmp_path / "cache"], folder, target)
     for name in ("x", "rack-label-2", "a" * 40):

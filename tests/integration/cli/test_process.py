@@ -1,4 +1,4 @@
-"""The command as a process of its own: what becomes of it where a stream is closed, full or left by its reader."""
+"""The command as a separate process, when a stream is closed or full, or its reader exits."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ COMMAND = "import sys; from session_scheduler.cli import main; sys.exit(main(sys
 
 @pytest.fixture
 def config(tmp_path: Path) -> list[str]:
-    """The options of a command that needs no Fluxion."""
+    """The options of a command that works without Fluxion."""
     (tmp_path / "config.yaml").write_text(CONFIG)
     return ["--config", str(tmp_path / "config.yaml")]
 
 
 @pytest.mark.parametrize("arguments", [["plugins"], ["plugins", "-o", "json"], ["--help"]])
-def test_a_reader_that_goes_away_ends_the_command_quietly(arguments: list[str]) -> None:
+def test_the_command_ends_quietly_when_its_reader_exits(arguments: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -32,7 +32,7 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(arguments: list[str]) 
 
 
 def _shell(redirection: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command in a shell, which alone can close a stream before a process begins."""
+    """The command in a shell, because only a shell can close a stream before the process begins."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     script = f'exec "$@" {redirection}'
     command = ["sh", "-c", script, "sh", sys.executable, "-c", COMMAND, *arguments]
@@ -48,7 +48,7 @@ def _shell(redirection: str, *arguments: str) -> subprocess.CompletedProcess[str
 )
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("arguments", [["plugins"], ["plugins", "-o", "json"], ["--help"]])
-def test_output_that_goes_nowhere_is_said_in_one_line(
+def test_a_failed_write_of_output_is_an_error_of_one_line(
     monkeypatch: pytest.MonkeyPatch, redirection: str, problem: str, arguments: list[str], unbuffered: str
 ) -> None:
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
@@ -60,22 +60,20 @@ def test_output_that_goes_nowhere_is_said_in_one_line(
     ("redirection", "problem"),
     [("<&-", "is closed: pipe a manifest into it"), ("0>/dev/null", "cannot be read: Bad file descriptor")],
 )
-def test_standard_input_that_cannot_be_read_is_said_in_one_line(
-    config: list[str], redirection: str, problem: str
-) -> None:
+def test_unreadable_standard_input_is_an_error_of_one_line(config: list[str], redirection: str, problem: str) -> None:
     done = _shell(redirection, "simulate", "-", *config)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"fluence: <stdin>: {problem}")
 
 
-def test_files_are_read_where_standard_input_is_closed(config: list[str], tmp_path: Path) -> None:
+def test_files_are_read_if_standard_input_is_closed(config: list[str], tmp_path: Path) -> None:
     (tmp_path / "fits.yaml").write_text(MANIFESTS)
     done = _shell("<&-", "simulate", str(tmp_path / "fits.yaml"), *config, "-o", "json")
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full"])
-def test_a_complaint_that_goes_nowhere_changes_neither_output_nor_status(redirection: str) -> None:
+def test_a_failed_write_of_an_error_changes_neither_output_nor_status(redirection: str) -> None:
     done = _shell(redirection, "simulate", "no-such-file.yaml")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "")

@@ -1,4 +1,4 @@
-"""The same snapshot, configuration and seed give the same decisions, byte for byte, whatever the process hashes by."""
+"""The same snapshot, configuration and seed give the same decisions, byte for byte, for every hash seed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMMAND = "import sys; from session_scheduler.cli import main; sys.exit(main(sys
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Recorded pods of many needs, a gang and devices, more than there is room for; as manifests and two snapshots."""
+    """Pods with many needs, a gang and devices, more than the cluster can hold; as manifests and two snapshots."""
     folder = tmp_path_factory.mktemp("same")
     case = json.loads(gzip.decompress((CASES / "case-03.json.gz").read_bytes()))
     items = [*case["nodes"], *case["existing"], *case["pods"]]
@@ -59,7 +59,7 @@ def run(folder: Path, hash_seed: str, *arguments: str) -> bytes:
     return done.stdout
 
 
-def test_a_snapshot_decides_as_what_it_was_taken_of_whatever_the_hash_seed(files: Path) -> None:
+def test_a_snapshot_gives_the_decisions_of_its_manifests_for_every_hash_seed(files: Path) -> None:
     of_manifests = run(files, "2", "simulate", "m.json", "--config", "c.yaml", "--resources", "r.yaml", "-o", "json")
     decided = json.loads(of_manifests)
     assert decided["summary"]["scheduled"] > 10
@@ -69,13 +69,13 @@ def test_a_snapshot_decides_as_what_it_was_taken_of_whatever_the_hash_seed(files
         assert run(files, hash_seed, "simulate", file, "-o", "json") == of_manifests
 
 
-def test_what_is_saved_again_is_the_same(files: Path) -> None:
+def test_a_snapshot_of_a_snapshot_is_equal(files: Path) -> None:
     assert run(files, "0", "snapshot", "s.yaml") == (files / "s.json").read_bytes()
 
 
-def test_the_seed_is_part_of_what_decides(files: Path) -> None:
+def test_another_seed_gives_other_decisions(files: Path) -> None:
     taken = set()
-    for seed in range(4):  # the plugin fluence has an order of equal nodes of its own
+    for seed in range(4):  # the plugin fluence has its own order of equal nodes
         config = (files / "c.yaml").read_text().replace("seed: 5", f"seed: {seed}")
         (files / "other.yaml").write_text(f"{config}profiles: [{{plugins: [{{name: fluence, enabled: false}}]}}]\n")
         pods = json.loads(run(files, "0", "simulate", "s.json", "--config", "other.yaml", "-o", "json"))["pods"]

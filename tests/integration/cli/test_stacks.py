@@ -1,4 +1,4 @@
-"""SIGUSR1 shows where a server is, also one whose event loop is stuck."""
+"""SIGUSR1 prints the stacks of a server, even if its event loop is stuck."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What every port to a cluster must do. A port's test module subclasses PortSuite and gives it a `harness` fixture.
+"""The tests that every port to a cluster must pass. A port's test module subclasses PortSuite and provides a `harness`.
 
-Nothing here waits for time to pass; PATIENCE only bounds how long a live cluster may take to answer.
+No test waits for time to pass; PATIENCE only bounds how long a live cluster may take to answer.
 """
 
 from __future__ import annotations
@@ -49,32 +49,32 @@ REFUSED = PodCondition(type="PodScheduled", status="False", reason="Unschedulabl
 
 
 class Harness(Protocol):
-    """A port under test, with a namespace of its own for each test."""
+    """A port under test, with a separate namespace for each test."""
 
     cluster: Cluster
     namespace: str
 
     async def too_old(self, kind: type[KubeObject]) -> str:
-        """A resourceVersion that the cluster can no longer watch from."""
+        """A resourceVersion from which the cluster can no longer watch."""
 
     async def make(self, manifest: dict[str, Any]) -> None:
-        """Create an object that has more than the port knows of it."""
+        """Create an object with more fields than the port knows."""
 
 
 class PortSuite:
-    """Subclass it, and define a fixture `harness`."""
+    """Subclass this, and define a fixture `harness`."""
 
     # ------------------------------------------------------------------ reading and creating
 
-    async def test_a_gate_is_opened_together_with_what_the_pod_is_told(self, harness: Harness) -> None:
+    async def test_a_gate_is_opened_together_with_annotations(self, harness: Harness) -> None:
         gates = ("example.com/a", "example.com/b")
         made = a_pod(harness, "gated", annotations={"example.com/old": "x"}, gates=gates)
         pod = await harness.cluster.create(made)
-        told = {"example.com/new": "y", "example.com/old": None, "example.com/none": None}
-        opened = await harness.cluster.open_gate(pod, "example.com/a", told)
+        changes = {"example.com/new": "y", "example.com/old": None, "example.com/none": None}
+        opened = await harness.cluster.open_gate(pod, "example.com/a", changes)
         assert [gate.name for gate in opened.spec.scheduling_gates] == ["example.com/b"]
         assert opened.metadata.annotations == {"example.com/new": "y"}
-        with pytest.raises(Conflict):  # it is another one by now
+        with pytest.raises(Conflict):  # the object has a newer version
             await harness.cluster.open_gate(pod, "example.com/b", {})
         assert (await harness.cluster.open_gate(opened, "example.com/b", {})).spec.scheduling_gates == ()
         with pytest.raises(Invalid):
@@ -83,7 +83,7 @@ class PortSuite:
         with pytest.raises((NotFound, Conflict)):
             await harness.cluster.open_gate(opened, "example.com/b", {})
 
-    async def test_what_was_created_is_found_with_an_identity_of_its_own(self, harness: Harness) -> None:
+    async def test_a_created_object_has_its_own_identity(self, harness: Harness) -> None:
         made = await harness.cluster.create(a_pod(harness, "one"))
         found = await harness.cluster.get(Pod, harness.namespace, "one")
         assert found.metadata.uid == made.metadata.uid != ""
@@ -91,13 +91,13 @@ class PortSuite:
         assert found.metadata.creation_timestamp is not None
         assert found.spec.scheduler_name == "fluence"
 
-    async def test_a_created_pod_is_pending_whatever_status_it_came_with(self, harness: Harness) -> None:
+    async def test_a_created_pod_is_pending_whatever_its_status_was(self, harness: Harness) -> None:
         wanted = a_pod(harness, "one")
         pod = Pod(metadata=wanted.metadata, spec=wanted.spec, status=PodStatus(phase="Running"))
         made = await harness.cluster.create(pod)
         assert made.status.phase == "Pending"
 
-    async def test_a_name_is_made_for_an_object_that_asks_for_one(self, harness: Harness) -> None:
+    async def test_a_name_is_generated_from_generate_name(self, harness: Harness) -> None:
         pod = a_pod(harness, "", generate_name="job-")
         names = {(await harness.cluster.create(pod)).metadata.name for _ in range(3)}
         assert len(names) == 3
@@ -109,15 +109,15 @@ class PortSuite:
             await harness.cluster.create(a_pod(harness, "one"))
 
     @pytest.mark.parametrize("name", ["", "Upper", "a_b"])
-    async def test_an_object_without_a_proper_name_is_refused(self, harness: Harness, name: str) -> None:
+    async def test_an_object_without_a_valid_name_is_refused(self, harness: Harness, name: str) -> None:
         with pytest.raises(Invalid):
             await harness.cluster.create(a_pod(harness, name))
 
-    async def test_an_object_that_brings_a_resource_version_is_not_created(self, harness: Harness) -> None:
+    async def test_an_object_with_a_resource_version_is_not_created(self, harness: Harness) -> None:
         with pytest.raises(Invalid):
             await harness.cluster.create(a_pod(harness, "one", resource_version="7"))
 
-    async def test_what_does_not_exist_is_not_found(self, harness: Harness) -> None:
+    async def test_every_operation_on_a_missing_pod_is_not_found(self, harness: Harness) -> None:
         missing = a_pod(harness, "missing")
         attempts: list[Callable[[], object]] = [
             lambda: harness.cluster.get(Pod, harness.namespace, "missing"),
@@ -136,7 +136,7 @@ class PortSuite:
             await harness.cluster.create(a_pod(harness, name))
         assert [pod.metadata.name for pod in await ours(harness, Pod)] == ["a", "b", "c"]
 
-    async def test_what_was_read_does_not_change_when_the_object_does(self, harness: Harness) -> None:
+    async def test_a_later_change_does_not_alter_an_object_that_was_read(self, harness: Harness) -> None:
         before = await harness.cluster.create(a_pod(harness, "one"))
         await harness.cluster.patch_metadata(before, annotations={"a": "b"})
         assert before.metadata.annotations == {}
@@ -151,7 +151,7 @@ class PortSuite:
 
     # ------------------------------------------------------------------ watching
 
-    async def test_a_watch_tells_every_change_after_the_list_in_order(self, harness: Harness) -> None:
+    async def test_a_watch_reports_every_change_after_the_list_in_order(self, harness: Harness) -> None:
         version = (await harness.cluster.list(Pod)).resource_version
         pod = await harness.cluster.create(a_pod(harness, "one"))
         await harness.cluster.patch_metadata(pod, annotations={"a": "b"})
@@ -162,14 +162,14 @@ class PortSuite:
         after = await changes_until_deleted(harness, Pod, events[1].resource_version)
         assert after == events[2:]
 
-    async def test_a_watch_waits_for_what_has_not_happened_yet(self, harness: Harness) -> None:
+    async def test_a_watch_waits_for_later_changes(self, harness: Harness) -> None:
         version = (await harness.cluster.list(Pod)).resource_version
         waiting = asyncio.ensure_future(changes(harness, Pod, version, 1))
         await asyncio.sleep(0)
         await harness.cluster.create(a_pod(harness, "one"))
         assert [event.change for event in await waiting] == [Change.ADDED]
 
-    async def test_a_watch_goes_on_after_the_last_event_that_was_seen(self, harness: Harness) -> None:
+    async def test_a_watch_continues_after_the_last_seen_event(self, harness: Harness) -> None:
         version = (await harness.cluster.list(Pod)).resource_version
         await harness.cluster.create(a_pod(harness, "one"))
         (first,) = await changes(harness, Pod, version, 1)
@@ -186,25 +186,25 @@ class PortSuite:
         seen = await asyncio.gather(*watchers)
         assert seen[0] == seen[1] == seen[2]
 
-    async def test_a_change_of_one_kind_is_not_told_to_watchers_of_another(self, harness: Harness) -> None:
+    async def test_a_watch_reports_no_change_of_another_kind(self, harness: Harness) -> None:
         version = (await harness.cluster.list(PodGroup)).resource_version
         await harness.cluster.create(a_pod(harness, "one"))
         await harness.cluster.create(a_group(harness, "gang"))
         (event,) = await changes(harness, PodGroup, version, 1)
         assert isinstance(event.object, PodGroup)
 
-    async def test_watching_from_too_long_ago_is_gone(self, harness: Harness) -> None:
+    async def test_watching_from_an_expired_version_is_gone(self, harness: Harness) -> None:
         version = await harness.too_old(Pod)
         with pytest.raises(Gone):
             await first_event(harness, version)
 
-    async def test_watching_from_a_nonsense_version_is_invalid(self, harness: Harness) -> None:
+    async def test_watching_from_a_malformed_version_is_invalid(self, harness: Harness) -> None:
         with pytest.raises(Invalid):
             await first_event(harness, "nonsense")
 
     # ------------------------------------------------------------------ leases
 
-    async def test_a_lease_is_replaced_by_whoever_read_it_last(self, harness: Harness) -> None:
+    async def test_a_lease_is_replaced_only_with_its_latest_version(self, harness: Harness) -> None:
         made = await harness.cluster.create(a_lease(harness, "leader", holder_identity="first", lease_transitions=0))
         times = {"acquire_time": "2026-01-01T00:00:00.000001Z", "renew_time": "2026-01-01T00:00:00.000002Z"}
         spec = LeaseSpec(holder_identity="second", lease_duration_seconds=5, lease_transitions=1, **times)
@@ -217,7 +217,7 @@ class PortSuite:
             await harness.cluster.replace(replace(made, spec=LeaseSpec(holder_identity="third")))
         assert await harness.cluster.get(Lease, harness.namespace, "leader") == written
 
-    async def test_of_many_who_replace_a_lease_one_wins(self, harness: Harness) -> None:
+    async def test_one_of_many_lease_replacements_wins(self, harness: Harness) -> None:
         made = await harness.cluster.create(a_lease(harness, "leader"))
         wanted = [replace(made, spec=LeaseSpec(holder_identity=f"replica-{number}")) for number in range(6)]
         answers = await asyncio.gather(*map(harness.cluster.replace, wanted), return_exceptions=True)
@@ -226,12 +226,12 @@ class PortSuite:
         assert sum(isinstance(answer, Conflict) for answer in answers) == 5
         assert await harness.cluster.get(Lease, harness.namespace, "leader") == won[0]
 
-    async def test_a_lease_loses_the_fields_that_are_left_out(self, harness: Harness) -> None:
+    async def test_a_replaced_lease_loses_omitted_fields(self, harness: Harness) -> None:
         made = await harness.cluster.create(a_lease(harness, "leader", holder_identity="first", lease_transitions=3))
         written = await harness.cluster.replace(replace(made, spec=LeaseSpec(lease_transitions=3)))
         assert written.spec == LeaseSpec(lease_transitions=3)
 
-    async def test_a_lease_that_is_gone_is_not_written_anew(self, harness: Harness) -> None:
+    async def test_replacing_a_deleted_lease_does_not_create_it(self, harness: Harness) -> None:
         made = await harness.cluster.create(a_lease(harness, "leader"))
         gone = replace(made, metadata=replace(made.metadata, name="gone"))
         with pytest.raises((NotFound, Conflict)):
@@ -239,13 +239,13 @@ class PortSuite:
         with pytest.raises(NotFound):
             await harness.cluster.get(Lease, harness.namespace, "gone")
 
-    async def test_a_lease_made_anew_under_the_name_is_not_replaced(self, harness: Harness) -> None:
+    async def test_a_recreated_lease_is_not_replaced(self, harness: Harness) -> None:
         made = await harness.cluster.create(a_lease(harness, "leader"))
         other = replace(made, metadata=replace(made.metadata, uid="11111111-2222-3333-4444-555555555555"))
         with pytest.raises(Conflict):
             await harness.cluster.replace(replace(other, spec=LeaseSpec(holder_identity="me")))
 
-    async def test_a_lease_is_never_written_whatever_is_there(self, harness: Harness) -> None:
+    async def test_a_lease_is_not_replaced_without_a_version(self, harness: Harness) -> None:
         await harness.cluster.create(a_lease(harness, "leader"))
         with pytest.raises(Invalid):
             await harness.cluster.replace(a_lease(harness, "leader", holder_identity="me"))
@@ -267,7 +267,7 @@ class PortSuite:
         assert bound.status.nominated_node_name == ""
         assert bound.metadata.resource_version != pod.metadata.resource_version
 
-    async def test_a_bound_pod_is_not_bound_again_even_to_its_node(self, harness: Harness) -> None:
+    async def test_a_bound_pod_is_not_bound_again_even_to_its_own_node(self, harness: Harness) -> None:
         pod = await harness.cluster.create(a_pod(harness, "one"))
         await bind(harness, pod)
         bound = await harness.cluster.get(Pod, harness.namespace, "one")
@@ -275,7 +275,7 @@ class PortSuite:
             with pytest.raises(Conflict):
                 await bind(harness, bound, node=node)
 
-    async def test_of_two_bindings_at_once_one_wins_and_its_annotations_stand(self, harness: Harness) -> None:
+    async def test_one_of_two_concurrent_bindings_wins_with_its_annotations(self, harness: Harness) -> None:
         pod = await harness.cluster.create(a_pod(harness, "one"))
         answers = await asyncio.gather(
             *(bind(harness, pod, node=node, annotations={"by": node}) for node in ("left", "right")),
@@ -292,7 +292,7 @@ class PortSuite:
             await bind(harness, read)
         assert await harness.cluster.get(Pod, harness.namespace, "one") == touched
 
-    async def test_a_pod_created_anew_under_the_name_is_not_bound(self, harness: Harness) -> None:
+    async def test_a_recreated_pod_is_not_bound(self, harness: Harness) -> None:
         old = await harness.cluster.create(a_pod(harness, "one"))
         await harness.cluster.delete(old, grace_seconds=0)
         new = await harness.cluster.create(a_pod(harness, "one"))
@@ -340,7 +340,7 @@ class PortSuite:
         same = await harness.cluster.patch_metadata(pod, annotations={"a": "1", "absent": None})
         assert (await harness.cluster.patch_status(same, conditions=[REFUSED])) == pod
 
-    async def test_of_many_swaps_of_a_plan_one_wins(self, harness: Harness) -> None:
+    async def test_one_of_many_swaps_of_a_plan_wins(self, harness: Harness) -> None:
         group = await harness.cluster.create(a_group(harness, "gang"))
         version = group.metadata.resource_version
         swaps = (
@@ -354,9 +354,7 @@ class PortSuite:
         assert await harness.cluster.get(PodGroup, harness.namespace, "gang") == won[0]
 
     @pytest.mark.parametrize("annotations", [{"no key": "x"}, {"large": "x" * 262_144}])
-    async def test_annotations_that_no_object_may_have_are_refused(
-        self, harness: Harness, annotations: dict[str, str]
-    ) -> None:
+    async def test_invalid_annotations_are_refused(self, harness: Harness, annotations: dict[str, str]) -> None:
         pod = await harness.cluster.create(a_pod(harness, "one"))
         with pytest.raises(Invalid):
             await harness.cluster.patch_metadata(pod, annotations=annotations)
@@ -371,7 +369,7 @@ class PortSuite:
         reasons = {condition.type: condition.reason for condition in patched.status.conditions}
         assert reasons == {"PodScheduled": "SchedulerError", "example.com/other": ""}
 
-    async def test_a_nominated_node_is_set_and_cleared_and_left_alone(self, harness: Harness) -> None:
+    async def test_a_nominated_node_is_set_cleared_and_left_unchanged(self, harness: Harness) -> None:
         pod = await harness.cluster.create(a_pod(harness, "one"))
         nominated = await harness.cluster.patch_status(pod, nominated_node_name="node")
         kept = await harness.cluster.patch_status(pod, conditions=[REFUSED])
@@ -379,7 +377,7 @@ class PortSuite:
         names = [p.status.nominated_node_name for p in (nominated, kept, cleared)]
         assert names == ["node", "node", ""]
 
-    async def test_a_group_is_told_whether_it_is_scheduled(self, harness: Harness) -> None:
+    async def test_a_group_gets_a_scheduled_condition(self, harness: Harness) -> None:
         group = await harness.cluster.create(a_group(harness, "gang"))
         done = PodCondition(type="PodGroupScheduled", status="True", reason="Scheduled", message="all placed",
                             last_transition_time="2026-01-01T00:00:00Z")  # fmt: skip
@@ -395,19 +393,19 @@ class PortSuite:
                 pod, conditions=[REFUSED], resource_version=pod.metadata.resource_version
             )
 
-    async def test_finalizers_are_given_and_taken_with_what_else_is_told(self, harness: Harness) -> None:
+    async def test_finalizers_and_labels_are_written_together(self, harness: Harness) -> None:
         pod = await harness.cluster.create(a_pod(harness, "one", finalizers=(HOLD,)))
         both = await hold(harness, pod, HOLD, OTHER_HOLD, labels={"l": "x"})
         assert (both.metadata.finalizers, both.metadata.labels) == ((HOLD, OTHER_HOLD), {"l": "x"})
         assert await hold(harness, both, HOLD, OTHER_HOLD) == both
-        with pytest.raises(Conflict):  # it is another one by now
+        with pytest.raises(Conflict):  # the object has a newer version
             await hold(harness, pod)
         with pytest.raises(Invalid):
             await harness.cluster.patch_metadata(both, finalizers=())
         assert (await hold(harness, both)).metadata.finalizers == ()
         assert await ours(harness, Pod) != []
 
-    async def test_what_is_being_deleted_goes_with_its_last_finalizer(self, harness: Harness) -> None:
+    async def test_a_terminating_object_is_deleted_with_its_last_finalizer(self, harness: Harness) -> None:
         made: list[Pod | PodGroup] = [a_pod(harness, "one", finalizers=(HOLD, OTHER_HOLD))]
         group = a_group(harness, "gang")
         made.append(replace(group, metadata=replace(group.metadata, finalizers=(HOLD, OTHER_HOLD))))
@@ -421,7 +419,7 @@ class PortSuite:
             await hold(harness, left)
             assert await ours(harness, type(each)) == []
 
-    async def test_a_bound_pod_without_finalizers_has_its_grace_period_still(self, harness: Harness) -> None:
+    async def test_a_bound_pod_without_finalizers_keeps_its_grace_period(self, harness: Harness) -> None:
         pod = await harness.cluster.create(a_pod(harness, "one", finalizers=(HOLD,)))
         await bind(harness, pod)
         await seen_bound(harness, pod)
@@ -432,7 +430,7 @@ class PortSuite:
         await harness.cluster.delete(free, grace_seconds=0)
         assert await ours(harness, Pod) == []
 
-    async def test_a_bound_pod_that_has_ended_goes_with_its_last_finalizer(self, harness: Harness) -> None:
+    async def test_a_bound_pod_past_its_grace_period_is_deleted_with_its_last_finalizer(self, harness: Harness) -> None:
         pod = await harness.cluster.create(a_pod(harness, "one", finalizers=(HOLD,)))
         await bind(harness, pod)
         await seen_bound(harness, pod)
@@ -442,17 +440,17 @@ class PortSuite:
         await hold(harness, ending)
         assert await ours(harness, Pod) == []
 
-    async def test_a_node_gets_taints_and_keeps_those_that_it_has(self, harness: Harness) -> None:
+    async def test_a_node_gets_taints_and_keeps_its_own(self, harness: Harness) -> None:
         first, second = Taint(key="a", value="1", effect="NoExecute"), Taint(key="a", effect="NoSchedule")
         third = Taint(key="example.com/c", value="x", effect="NoExecute")
         made = Node(metadata=ObjectMeta(name=f"tainted-{harness.namespace}"), spec=NodeSpec(taints=(first, second)))
         node = await harness.cluster.create(made)
         node = replace(node, spec=replace(node.spec, taints=(await at(harness, node)).spec.taints))
-        own = tuple(taint for taint in node.spec.taints if taint not in (first, second))  # what an API server adds
+        own = tuple(taint for taint in node.spec.taints if taint not in (first, second))  # the API server's own taints
         tainted = await harness.cluster.set_taints(node, (third, *node.spec.taints))
         assert tainted.spec.taints == (*node.spec.taints, third)
         assert await harness.cluster.set_taints(tainted, tainted.spec.taints) == tainted
-        with pytest.raises(Conflict):  # it is another one by now
+        with pytest.raises(Conflict):  # the object has a newer version
             await harness.cluster.set_taints(node, ())
         less = await harness.cluster.set_taints(tainted, (third, second, *own))
         assert less.spec.taints == tuple(taint for taint in tainted.spec.taints if taint != first)
@@ -464,7 +462,7 @@ class PortSuite:
         with pytest.raises((NotFound, Conflict)):
             await harness.cluster.set_taints(none, (first,))
 
-    async def test_taints_that_no_node_may_have_are_refused(self, harness: Harness) -> None:
+    async def test_invalid_taints_are_refused(self, harness: Harness) -> None:
         made = Node(metadata=ObjectMeta(name=f"untainted-{harness.namespace}"))
         node = await harness.cluster.create(made)
         good = Taint(key="a", value="1", effect="NoExecute")
@@ -479,13 +477,13 @@ class PortSuite:
                 await harness.cluster.set_taints(node, taints)
         with pytest.raises(Invalid):
             await harness.cluster.set_taints(made, (good,))
-        with pytest.raises(Invalid):  # what else it has could be lost
+        with pytest.raises(Invalid):  # other taints could be lost
             await harness.cluster.set_taints(replace(node, unreadable="spec.taints"), (good,))
         await harness.cluster.delete(await at(harness, node))
 
     # ------------------------------------------------------------------ what makes pods
 
-    async def test_what_makes_pods_is_read_by_name(self, harness: Harness) -> None:
+    async def test_workloads_are_read_by_name(self, harness: Harness) -> None:
         owner = {"apiVersion": "example.com/v1", "kind": "Root", "name": "root", "uid": "uid-1", "controller": True}
         said = {"annotations": {"a": "1"}, "labels": {"l": "x"}, "ownerReferences": [owner]}
         containers = [{"name": "main", "image": "example.com/none"}]
@@ -514,7 +512,7 @@ class PortSuite:
         assert job.spec == JobSpec(parallelism=2, completions=3, active_deadline_seconds=90)
 
     @pytest.mark.parametrize("kind", WORKLOAD_KINDS)
-    async def test_what_makes_pods_and_is_not_there_is_not_found(
+    async def test_a_missing_workload_is_not_found(
         self, harness: Harness, kind: type[Job | JobSet | LeaderWorkerSet | Workload]
     ) -> None:
         with pytest.raises(NotFound, match=f"{kind.__name__} {harness.namespace}/maker"):
@@ -522,12 +520,12 @@ class PortSuite:
 
     # ------------------------------------------------------------------ ending
 
-    async def test_an_unbound_pod_goes_at_once(self, harness: Harness) -> None:
+    async def test_an_unbound_pod_is_deleted_at_once(self, harness: Harness) -> None:
         for name, end in (("deleted", harness.cluster.delete), ("evicted", harness.cluster.evict)):
             await end(await harness.cluster.create(a_pod(harness, name)))
         assert await ours(harness, Pod) == []
 
-    async def test_a_bound_pod_is_given_its_grace_period(self, harness: Harness) -> None:
+    async def test_a_bound_pod_gets_its_grace_period(self, harness: Harness) -> None:
         pod = await harness.cluster.create(a_pod(harness, "one"))
         await bind(harness, pod)
         await seen_bound(harness, pod)
@@ -538,12 +536,12 @@ class PortSuite:
         await harness.cluster.delete(pod, grace_seconds=0)
         assert await ours(harness, Pod) == []
 
-    async def test_a_finalizer_keeps_what_is_being_deleted(self, harness: Harness) -> None:
+    async def test_a_finalizer_keeps_a_terminating_object(self, harness: Harness) -> None:
         pod = await harness.cluster.create(a_pod(harness, "one", finalizers=(HOLD,)))
         await harness.cluster.delete(pod, grace_seconds=0)
         assert [p.metadata.deletion_timestamp is not None for p in await ours(harness, Pod)] == [True]
 
-    async def test_only_the_very_object_that_was_meant_is_ended(self, harness: Harness) -> None:
+    async def test_a_recreated_pod_is_neither_deleted_nor_evicted(self, harness: Harness) -> None:
         old = await harness.cluster.create(a_pod(harness, "one"))
         await harness.cluster.delete(old)
         new = await harness.cluster.create(a_pod(harness, "one"))
@@ -570,19 +568,19 @@ class PortSuite:
             with pytest.raises(Invalid):
                 await harness.cluster.record_event(Event(pod, "Scheduled", action, text))
 
-    async def test_each_event_has_a_name_of_its_own(self, harness: Harness) -> None:
+    async def test_each_event_has_its_own_name(self, harness: Harness) -> None:
         pod = await harness.cluster.create(a_pod(harness, "one"))
         names = {await harness.cluster.record_event(Event(pod, "Scheduled", "Binding", "so")) for _ in range(3)}
         assert len(names) == 3
 
-    async def test_an_event_that_is_sent_again_under_its_name_is_there_once(self, harness: Harness) -> None:
+    async def test_an_event_with_the_same_name_is_recorded_once(self, harness: Harness) -> None:
         pod = await harness.cluster.create(a_pod(harness, "one"))
         event = Event(pod, "Scheduled", "Binding", "so", name=event_name(pod, "17"))
         assert await harness.cluster.record_event(event) == event.name
         with pytest.raises(AlreadyExists):
             await harness.cluster.record_event(event)
 
-    async def test_an_event_says_how_often_it_happened(self, harness: Harness) -> None:
+    async def test_a_repeated_event_has_a_count(self, harness: Harness) -> None:
         pod = await harness.cluster.create(a_pod(harness, "one"))
         name = await harness.cluster.record_event(Event(pod, "Failed", "Scheduling", "no room", warning=True))
         for count in (2, 9):
@@ -590,7 +588,7 @@ class PortSuite:
         with pytest.raises(Invalid):
             await harness.cluster.repeat_event(harness.namespace, name, EventSeries(1, NOON))
 
-    async def test_an_event_that_is_forgotten_cannot_happen_again(self, harness: Harness) -> None:
+    async def test_an_expired_event_is_not_repeated(self, harness: Harness) -> None:
         with pytest.raises(NotFound):
             await harness.cluster.repeat_event(harness.namespace, "forgotten.1", EventSeries(2, NOON))
 
@@ -610,7 +608,7 @@ def a_pod(
     annotations: dict[str, str] | None = None,
     **metadata: object,
 ) -> Pod:
-    """A pending pod of ours."""
+    """A pending pod of our scheduler."""
     fields = {"name": name, "namespace": harness.namespace, "annotations": annotations or {}, **metadata}
     return Pod(
         metadata=ObjectMeta(**fields),  # type: ignore[arg-type]
@@ -631,7 +629,7 @@ def a_group(harness: Harness, name: str) -> PodGroup:
 
 
 def a_lease(harness: Harness, name: str, **spec: Any) -> Lease:
-    """A Lease that somebody may hold."""
+    """A Lease without a holder, unless a holder is given."""
     return Lease(metadata=ObjectMeta(name=name, namespace=harness.namespace), spec=LeaseSpec(**spec))
 
 
@@ -656,19 +654,19 @@ async def bind(
 
 
 async def hold(harness: Harness, obj: Kube, *finalizers: str, labels: dict[str, str | None] | None = None) -> Kube:
-    """Let the object, as it was read, have these finalizers."""
+    """Set the finalizers of the object, as it was read."""
     return await harness.cluster.patch_metadata(
         obj, labels=labels, finalizers=finalizers, resource_version=obj.metadata.resource_version
     )
 
 
 async def at(harness: Harness, node: Node) -> Node:
-    """The node as it is now."""
+    """The current node."""
     return await harness.cluster.get(Node, "", node.metadata.name)
 
 
 async def seen_bound(harness: Harness, pod: Pod) -> None:
-    """Wait for the event of its bind: until then an API server may still delete it at once, as if it were unbound."""
+    """Wait for the event of the pod's bind. Before it, an API server may delete the pod at once, as if unbound."""
     events = harness.cluster.watch(Pod, pod.metadata.resource_version)
     async with asyncio.timeout(PATIENCE), aclosing(events):
         async for event in events:
@@ -689,7 +687,7 @@ async def changes(harness: Harness, kind: type[Kube], version: str, count: int) 
 
 
 async def changes_until_deleted(harness: Harness, kind: type[Kube], version: str) -> list[WatchEvent[Kube]]:
-    """The next changes up to a deletion, without the announcement that a cluster may make before it."""
+    """The next changes up to a deletion, without the preceding MODIFIED event of some clusters."""
     seen = await changes_until(harness, kind, version, lambda seen: seen[-1].change is Change.DELETED)
     return [e for e in seen if e.change is Change.DELETED or (e.object and not e.object.metadata.deletion_timestamp)]
 
@@ -697,7 +695,7 @@ async def changes_until_deleted(harness: Harness, kind: type[Kube], version: str
 async def changes_until(
     harness: Harness, kind: type[Kube], version: str, enough: Callable[[list[WatchEvent[Kube]]], bool]
 ) -> list[WatchEvent[Kube]]:
-    """The next changes in this test's namespace, until they are enough."""
+    """The next changes in this test's namespace, until they suffice."""
 
     async def collect() -> list[WatchEvent[Kube]]:
         seen: list[WatchEvent[Kube]] = []
@@ -721,5 +719,5 @@ async def _here(harness: Harness, watch: AsyncIterator[WatchEvent[Kube]]) -> Asy
 
 
 async def first_event(harness: Harness, version: str) -> WatchEvent[Pod]:
-    """The first thing that a watch of pods from this version says."""
+    """The first event of a watch of pods from this version."""
     return await asyncio.wait_for(anext(harness.cluster.watch(Pod, version)), PATIENCE)

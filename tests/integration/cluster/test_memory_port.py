@@ -17,7 +17,7 @@ from .port_suite import PortSuite
 
 
 class MemoryHarness:
-    """A cluster in memory, empty but for a node."""
+    """A cluster in memory with a single node."""
 
     def __init__(self) -> None:
         self.memory = MemoryCluster([Node(metadata=ObjectMeta(name="node"))])

@@ -1,4 +1,4 @@
-"""The alerts, by promtool: each fires alone where its fault is put into a well cluster. They ask for real metrics."""
+"""The alerts, tested by promtool: each fires alone for its fault in a healthy cluster, and reads existing metrics."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ WELL = {
     'fluence_masterqueue_applies_total{kind="ClusterQueue",result="changed",pod="m"}': "0+4x120",
     'fluence_masterqueue_applies_total{kind="ClusterQueue",result="error",pod="m"}': "9x120",
 }
-"""Series by minutes, where nothing is wrong; old faults are there."""
+"""Series by minutes of a healthy cluster with old faults."""
 FAULTS: dict[str, dict[str, str | None]] = {
     "FluenceNoLeader": {'fluence_leader{pod="a"}': "1x60 0x60"},
     "FluenceTwoLeaders": {'fluence_leader{pod="b"}': "0x60 1x60"},
@@ -120,11 +120,11 @@ FAULTS: dict[str, dict[str, str | None]] = {
         'fluence_masterqueue_applies_total{kind="ClusterQueue",result="error",pod="m"}': "0+2x120"
     },
 }
-"""What is different where an alert fires; None: there is no such series."""
+"""The changed series for which an alert fires; None: the series is absent."""
 _WORDS = re.compile(r'"[^"]*"|\b[a-zA-Z_:][\w:]*')
 _MEASURED_ELSEWHERE = {"up"}
 _TOTALS = {"fluence_recoveries_total", "fluence_recovered_pods_total"}
-"""Counters that grow at a start alone."""
+"""Counters that grow only at a start."""
 
 
 def rules() -> list[dict[str, Any]]:
@@ -137,7 +137,7 @@ def dashboard() -> dict[str, Any]:
 
 
 def targets() -> list[str]:
-    """Every expression of the dashboard."""
+    """Every expression in the dashboard."""
     return [target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", [])]
 
 
@@ -148,7 +148,7 @@ def write_rules(folder: Path, spec: Manifest | None = None) -> Path:
 
 
 def case(changes: dict[str, str | None], firing: list[str]) -> dict[str, Any]:
-    """A test of promtool's: with these changes of the series, these alerts fire in the end, and no other one."""
+    """A promtool test: with these changed series, exactly these alerts fire at the end."""
     series = {name: values for name, values in (WELL | changes).items() if values is not None}
     expression = 'count by (alertname) (ALERTS{alertstate="firing"})'
     samples = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in firing]
@@ -160,11 +160,11 @@ def case(changes: dict[str, str | None], firing: list[str]) -> dict[str, Any]:
     }
 
 
-def test_promtool_finds_no_fault_in_the_rules(tmp_path: Path) -> None:
+def test_promtool_accepts_the_rules(tmp_path: Path) -> None:
     assert f"{len(rules())} rules found" in said("promtool", "check", "rules", "--lint-fatal", write_rules(tmp_path))
 
 
-def test_each_alert_fires_alone_where_its_fault_is_and_none_where_all_is_well(tmp_path: Path) -> None:
+def test_each_alert_fires_alone_for_its_fault_and_none_in_a_healthy_cluster(tmp_path: Path) -> None:
     cases = [case({}, []), *(case(changes, [name]) for name, changes in FAULTS.items())]
     file = tmp_path / "tests.yaml"
     file.write_text(yaml.safe_dump(
@@ -173,7 +173,7 @@ def test_each_alert_fires_alone_where_its_fault_is_and_none_where_all_is_well(tm
     assert sorted(FAULTS) == sorted(rule["alert"] for rule in rules())
 
 
-def test_where_there_is_nothing_at_all_somebody_is_told(tmp_path: Path) -> None:
+def test_an_alert_fires_if_no_series_exists(tmp_path: Path) -> None:
     nothing = dict.fromkeys(WELL)
     file = tmp_path / "tests.yaml"
     tests = [case(dict(nothing), ["FluenceNoLeader", "FluenceWebhookDown"])]
@@ -181,7 +181,7 @@ def test_where_there_is_nothing_at_all_somebody_is_told(tmp_path: Path) -> None:
     said("promtool", "test", "rules", file)
 
 
-def test_an_alert_tells_who_what_and_where_to_read_on(tmp_path: Path) -> None:
+def test_an_alert_names_its_object_its_fault_and_its_runbook(tmp_path: Path) -> None:
     labels = {"severity": "warning", "type": "qpu", "node": "n"}
     annotations = {
         "summary": "qpu is not advertised on n.",
@@ -189,16 +189,16 @@ def test_an_alert_tells_who_what_and_where_to_read_on(tmp_path: Path) -> None:
         "runbook": "docs/how-to/alerts.md#fluencedevicesnotadvertised",
     }
     name = "FluenceDevicesNotAdvertised"
-    told = case(FAULTS[name], [name]) | {"alert_rule_test": [
+    tested = case(FAULTS[name], [name]) | {"alert_rule_test": [
         {"alertname": name, "eval_time": "110m", "exp_alerts": [{"exp_labels": labels, "exp_annotations": annotations}]}
     ]}  # fmt: skip
     file = tmp_path / "tests.yaml"
-    file.write_text(yaml.safe_dump({"rule_files": [write_rules(tmp_path).name], "tests": [told]}))
+    file.write_text(yaml.safe_dump({"rule_files": [write_rules(tmp_path).name], "tests": [tested]}))
     said("promtool", "test", "rules", file)
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: str(rule["alert"]))
-def test_each_alert_has_a_severity_texts_and_a_place_in_the_runbook(rule: dict[str, Any]) -> None:
+def test_each_alert_has_a_severity_texts_and_a_runbook_entry(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in ("critical", "warning", "info")
     assert set(rule["annotations"]) == {"summary", "description", "runbook"}
     path, _, anchor = rule["annotations"]["runbook"].partition("#")
@@ -207,7 +207,7 @@ def test_each_alert_has_a_severity_texts_and_a_place_in_the_runbook(rule: dict[s
     assert rule["alert"] in headings
 
 
-def test_promtool_finds_no_fault_in_the_dashboards_expressions(tmp_path: Path) -> None:
+def test_promtool_accepts_the_dashboards_expressions(tmp_path: Path) -> None:
     records = [{"record": f"fluence:target{number}", "expr": expression.replace("$__rate_interval", "5m")}
                for number, expression in enumerate(targets())]  # fmt: skip
     path = write_rules(tmp_path, {"groups": [{"name": "dashboard", "rules": records}]})
@@ -215,19 +215,19 @@ def test_promtool_finds_no_fault_in_the_dashboards_expressions(tmp_path: Path) -
 
 
 def metrics_in(expression: str) -> set[str]:
-    """The names of the metrics in an expression: words that are neither labels nor functions nor keywords."""
+    """The names of the metrics in an expression: words other than labels, functions and keywords."""
     plain = re.sub(r"\{[^}]*\}|\b(by|without|on)\s*\([^)]*\)|\[[^\]]*\]", " ", expression)
     words = [word for word in _WORDS.findall(plain) if not re.search(rf"\b{re.escape(word)}\s*\(", plain)]
     return {word for word in words if word not in ("and", "or", "unless", "offset", "sum", "max", "min", "count")}
 
 
-def test_words_of_an_expression_are_told_apart() -> None:
+def test_metrics_in_is_only_the_metric_names_of_an_expression() -> None:
     text = 'sum by (le) (rate(fluence_a_bucket{why!~"x|y"}[5m])) > 0 and count(b) or vector(0) - time()'
     assert metrics_in(text) == {"fluence_a_bucket", "b"}
 
 
 def measured() -> dict[str, str]:
-    """Every metric that there is, with its type: the scheduler's from the reference, which its own tests hold to it."""
+    """Every metric with its type; the tests of the reference check the scheduler's list."""
     text = (DOCS / "docs" / "reference" / "metrics.md").read_text()
     found = dict(re.findall(r"^\| `(fluence_\w+)` \| (\w+) \|", text, re.MULTILINE))
     device_plugin = DevicePluginMetrics("")
@@ -240,7 +240,7 @@ def measured() -> dict[str, str]:
     return found
 
 
-def test_each_metric_that_is_asked_for_is_measured_and_counters_are_asked_for_their_growth() -> None:
+def test_each_expression_uses_existing_metrics_and_the_growth_of_counters() -> None:
     known = measured()
     series = {name: kind for name, kind in known.items() if kind != "histogram"}
     series |= {name + end: "counter" for name, kind in known.items() if kind == "histogram"
@@ -253,14 +253,14 @@ def test_each_metric_that_is_asked_for_is_measured_and_counters_are_asked_for_th
         assert all(re.search(name + r"(\{[^}]*\})?\[", expression) for name in counters), expression
 
 
-def test_the_dashboard_shows_nearly_all_that_is_measured() -> None:
+def test_the_dashboard_shows_nearly_all_metrics() -> None:
     asked = {name for expression in targets() for name in metrics_in(expression)}
     asked |= {re.sub(r"_(bucket|sum|count)$", "", name) for name in asked}
     unshown = {name for name in measured() if name not in asked and "process_" not in name and "build_info" not in name}
     assert unshown <= {"fluence_device_plugin_streams"}
 
 
-def test_the_dashboard_can_be_read_by_grafana() -> None:
+def test_grafana_can_read_the_dashboard() -> None:
     panels = dashboard()["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     for panel in panels:

@@ -1,4 +1,4 @@
-"""The Helm chart makes what the flat files have, and refuses values that mean nothing."""
+"""The Helm chart renders the objects of the flat files, and refuses meaningless values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SLURM = ("--set", "slurmBridge.enabled=true")
 
 
 def same(left: list[Manifest], right: list[Manifest]) -> None:
-    """Fail unless both lists have the same objects, naming those that differ."""
+    """Fail unless both lists have the same objects; the message names the objects that differ."""
     left_by_key, right_by_key = ({key(each): without_helm(each) for each in side} for side in (left, right))
     assert len(left_by_key) == len(left)
     assert left_by_key.keys() == right_by_key.keys()
@@ -59,44 +59,44 @@ def refusal(*arguments: str) -> str:
     return ended.stdout
 
 
-def test_by_default_the_chart_makes_what_the_flat_files_have() -> None:
+def test_by_default_the_chart_renders_the_flat_files() -> None:
     same(chart(), manifests("fluence.yaml") + manifests("device-plugin.yaml"))
 
 
-def test_with_every_option_the_chart_makes_what_all_flat_files_have() -> None:
+def test_with_every_option_the_chart_renders_all_flat_files() -> None:
     names = ["fluence.yaml", "device-plugin.yaml", "fluence-resources.yaml", "options/coordination.yaml",
              "options/fencing.yaml", "options/master-queue.yaml", "options/monitoring.yaml"]  # fmt: skip
     same(chart(*ALL), [each for name in names for each in manifests(name)])
 
 
 def test_queues_outlive_the_release() -> None:
-    """With their kind they would be deleted, and no team would have what it was given."""
+    """Deleting their CRD would delete the queues with the teams' quotas."""
     kind = find(chart(), "CustomResourceDefinition", "queues.fluence.flux-framework.org")
     assert kind["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
 
 
-def test_with_slurm_the_chart_makes_what_the_file_of_that_option_has() -> None:
+def test_with_slurm_the_chart_renders_the_file_of_that_option() -> None:
     same(chart(*SLURM), manifests("options/slurm-bridge.yaml") + manifests("device-plugin.yaml"))
 
 
 @pytest.mark.parametrize("values", [[], list(ALL), list(SLURM)], ids=["defaults", "everything", "slurm"])
-def test_helm_finds_no_fault_in_the_chart(values: list[str]) -> None:
+def test_helm_lint_accepts_the_chart(values: list[str]) -> None:
     said("helm", "lint", "--strict", CHART, *values)
 
 
-def test_what_the_chart_takes_over_as_it_is_is_what_is_rendered() -> None:
+def test_the_files_that_the_chart_includes_equal_the_rendered_ones() -> None:
     for path in (CHART / "files").iterdir():
         assert path.read_text() == (DEPLOY / "options" / path.name).read_text()
 
 
-def test_in_another_namespace_nothing_speaks_of_kube_system() -> None:
+def test_in_another_namespace_no_object_names_kube_system() -> None:
     made = chart(*ALL, *SLURM, namespace="elsewhere")
     assert NAMESPACE not in yaml.safe_dump(made)
     assert {each["metadata"].get("namespace") for each in made} == {None, "elsewhere"}
 
 
 @pytest.mark.parametrize("part", ["webhook", "devicePlugin", "policies", "networkPolicy", "podDisruptionBudget"])
-def test_a_part_that_is_switched_off_is_left_out_and_nothing_else(part: str) -> None:
+def test_only_a_disabled_part_is_left_out(part: str) -> None:
     kinds = {"policies": "ValidatingAdmissionPolicy", "networkPolicy": "NetworkPolicy",
              "podDisruptionBudget": "PodDisruptionBudget"}  # fmt: skip
     owners = {"webhook": "fluence-webhook", "devicePlugin": "fluence-device-plugin"}
@@ -106,13 +106,13 @@ def test_a_part_that_is_switched_off_is_left_out_and_nothing_else(part: str) -> 
             return not each["kind"].startswith(kinds[part])
         return bool(each["metadata"]["name"] != owners[part])
 
-    off = "requireInjectedEnv=false"  # it goes with the webhook
+    off = "requireInjectedEnv=false"  # it belongs to the webhook
     left = [each for each in chart("--set", off) if stays(each)]
     same(chart("--set", f"{off},{part}.enabled=false"), left)
 
 
 @pytest.mark.parametrize("handler", ["fluxion", "quantum", "gang"])
-def test_the_webhook_is_asked_for_the_handlers_that_it_has(handler: str) -> None:
+def test_the_webhook_is_called_for_its_enabled_handlers(handler: str) -> None:
     made = chart("--set", f"webhook.handlers={{{handler}}},webhook.sidecarImage=registry/sidecar:1")
     command = container(made, "Deployment", "fluence-webhook")["command"]
     assert command[command.index("--handlers") + 1] == handler
@@ -121,7 +121,7 @@ def test_the_webhook_is_asked_for_the_handlers_that_it_has(handler: str) -> None
     assert [each["clientConfig"]["service"]["path"] for each in webhooks] == [f"/mutate/{handler}"]
 
 
-def test_without_the_webhook_no_pod_is_refused_for_what_it_would_have_injected() -> None:
+def test_without_the_webhook_no_policy_requires_injected_fields() -> None:
     def required(*arguments: str) -> bool:
         text = find(chart(*arguments), "ConfigMap", "fluence")["data"]["config.yaml"]
         (profile,) = parse_config(text, "config.yaml").profiles
@@ -142,7 +142,7 @@ def test_each_scheduler_name_gets_a_profile_and_the_webhook() -> None:
     assert "schedulerName in ['fluence', 'batch']" in webhook["matchConditions"][0]["expression"]
 
 
-def test_the_configuration_is_put_over_what_the_chart_writes_and_makes_other_pods() -> None:
+def test_the_configuration_overrides_the_charts_and_restarts_the_pods() -> None:
     before, after = chart(), chart("--set", "config.backoff.maxSeconds=30,config.leaderElection.retrySeconds=1")
     config = parse_config(find(after, "ConfigMap", "fluence")["data"]["config.yaml"], "config.yaml")
     assert (config.backoff.max_seconds, config.leader_election.retry_seconds) == (30, 1)
@@ -156,7 +156,7 @@ def test_the_configuration_is_put_over_what_the_chart_writes_and_makes_other_pod
     "profiles[0].schedulerName=mine", "serving.port=9090", "leaderElection.enabled=false",
     "leaderElection.name=other", "leaderElection.namespace=other",
 ])  # fmt: skip
-def test_what_other_objects_depend_on_is_not_for_the_configuration_to_change(field: str) -> None:
+def test_the_configuration_cannot_change_fields_that_other_objects_use(field: str) -> None:
     text = refusal("--set", f"config.{field}")
     assert f"config.{field.partition('=')[0].partition('[')[0].removesuffix('.port')} cannot be given" in text
 
@@ -169,7 +169,7 @@ def test_arguments_of_the_plugin_are_in_every_profile() -> None:
     ] * 2
 
 
-def test_the_address_that_the_three_programs_listen_on_is_a_value() -> None:
+def test_the_listen_address_of_the_three_programs_is_a_value() -> None:
     made = chart("--set-string", "host=::")
     config = parse_config(find(made, "ConfigMap", "fluence")["data"]["config.yaml"], "config.yaml")
     assert (config.serving.host, config.serving.port) == ("::", 8080)
@@ -190,14 +190,14 @@ def test_the_webhooks_own_pods_never_wait_for_the_webhook() -> None:
 @pytest.mark.parametrize(
     "text", ["  # indented\nresources: []\n", 'resources:\n- {type: "a\'b"}', "#\t tabs\n\n\nresources: []"]
 )
-def test_a_resources_file_arrives_as_it_is(tmp_path: Path, text: str) -> None:
+def test_a_resources_file_is_rendered_unchanged(tmp_path: Path, text: str) -> None:
     file = tmp_path / "resources.yaml"
     file.write_text(text)
     made = chart("--set-file", f"resourcesFile={file}")
     assert find(made, "ConfigMap", "fluence-resources")["data"]["resources.yaml"] == text
 
 
-def test_images_replicas_policy_capacity_and_room_are_values(tmp_path: Path) -> None:
+def test_images_replicas_policy_capacity_and_resources_are_values(tmp_path: Path) -> None:
     values = tmp_path / "values.yaml"
     values.write_text(yaml.safe_dump({
         "image": {"repository": "example.com/f", "digest": "sha256:" + "0" * 64, "pullPolicy": "Always"},
@@ -288,12 +288,12 @@ def test_slurms_address_name_secret_and_arguments_are_values() -> None:
     ("http://slurm:6820", 6820), ("https://slurm/api", 443), ("http://slurm", 80), ("http://[fd00::1]:7", 7),
     ("http://[fd00::1]/x", 80),
 ])  # fmt: skip
-def test_the_scheduler_may_reach_slurm_where_its_address_says(url: str, port: int) -> None:
+def test_the_network_policy_allows_slurms_address(url: str, port: int) -> None:
     (rule,) = find(slurm(f"slurmBridge.url={url}"), "NetworkPolicy", "fluence")["spec"]["egress"]
     assert rule["ports"][-1] == {"protocol": "TCP", "port": port}
 
 
-def test_managed_namespaces_are_listed_or_selected_and_never_the_charts_own() -> None:
+def test_managed_namespaces_are_listed_or_selected_but_never_the_charts_own() -> None:
     def selected(*values: str) -> Manifest:
         *_, managed = find(slurm(*values), "MutatingWebhookConfiguration", "fluence-webhook")["webhooks"]
         return dict(managed["namespaceSelector"])
@@ -313,6 +313,6 @@ def test_managed_namespaces_are_listed_or_selected_and_never_the_charts_own() ->
     assert "slurmBridge.managedNamespaces cannot have the chart's own namespace" in text
 
 
-def test_one_scheduler_name_is_not_slurms_and_fluences() -> None:
+def test_slurm_and_fluence_cannot_share_a_scheduler_name() -> None:
     text = refusal(*SLURM, "--set", "schedulerNames={fluence,slurm-bridge-scheduler}")
     assert "slurmBridge.schedulerName is one of schedulerNames, too: slurm-bridge-scheduler" in text

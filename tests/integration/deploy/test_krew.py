@@ -13,7 +13,7 @@ from ...tools.deploying import DEPLOY
 
 KREW = DEPLOY / "krew"
 VERSION = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]["version"]
-#: Stands for Python: it logs its arguments, and `-m venv` makes an environment whose programs do, too.
+#: Replaces Python: it logs its arguments, and `-m venv` creates an environment whose programs log theirs.
 PYTHON = """#!/bin/sh
 echo "$0 $*" >> LOG
 [ "$1" != -c ] || exit STATUS
@@ -35,7 +35,7 @@ def test_the_manifest_names_the_script_and_the_release_for_each_platform_with_wh
 
 
 class Plugin:
-    """The script as krew installs it: in a folder of its own, called by a link."""
+    """The script as krew installs it: in its own folder, called through a link."""
 
     def __init__(self, folder: Path, status: int = 0) -> None:
         self.log = folder / "log"

@@ -1,4 +1,4 @@
-"""`make release-check`: what it checks here, what it lists, and that it fails where something is wrong."""
+"""`make release-check`: its local checks, its list of the others, and its failure for each fault."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def wheel(folder: Path, metadata: str) -> None:
 
 
 @pytest.mark.programs
-def test_what_needs_no_build_is_right_and_what_is_done_elsewhere_is_listed(tmp_path: Path) -> None:
-    program("helm")  # without it this is skipped, as what else needs it
+def test_the_checks_without_a_build_pass_and_external_checks_are_listed(tmp_path: Path) -> None:
+    program("helm")  # without it, the check is skipped like the others that need it
     status, found = report("--only", "versions", "dockerfile", "chart", "workflows", "--into", tmp_path)
     results = {each["name"]: each["result"] for each in found["checks"]}
     assert status == 0, found
@@ -57,7 +57,7 @@ def test_what_needs_no_build_is_right_and_what_is_done_elsewhere_is_listed(tmp_p
     assert [file.name for file in tmp_path.iterdir()] == [f"fluence-{VERSION}.tgz"]
 
 
-def test_complete_metadata_is_right(tmp_path: Path) -> None:
+def test_complete_metadata_passes(tmp_path: Path) -> None:
     wheel(tmp_path, METADATA)
     status, found = report("--only", "metadata", "--into", tmp_path)
     assert (status, found["checks"][0]["result"]) == (0, "ok"), found
@@ -71,7 +71,7 @@ def test_complete_metadata_is_right(tmp_path: Path) -> None:
     ("License-Expression: MIT", "License-Expression: Mine", "Mine"),
     ("Version: 1.0", "Version: one", "one"),
 ])  # fmt: skip
-def test_metadata_that_the_index_refuses_or_shows_badly_is_named(
+def test_the_check_names_metadata_that_the_index_refuses_or_shows_badly(
     tmp_path: Path, before: str, after: str, fault: str
 ) -> None:
     assert before in METADATA

@@ -1,4 +1,4 @@
-"""What is checked in is what the sources render to, and what they say of themselves is true."""
+"""The committed files equal the rendering of their sources, and their descriptions are true."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...tools.deploying import DEPLOY, Manifest, manifests, objects, program, sa
 pytestmark = pytest.mark.programs
 
 
-def test_the_files_that_are_checked_in_are_what_the_sources_render_to(tmp_path: Path) -> None:
+def test_the_committed_files_equal_the_rendered_sources(tmp_path: Path) -> None:
     command: list[str | Path] = [
         sys.executable,
         DEPLOY / "render.py",
@@ -45,7 +45,7 @@ def test_every_source_is_rendered_into_a_file_or_belongs_to_one_that_is() -> Non
         assert {each for each in named if not each.startswith("..")} == beside, folder
 
 
-def test_kind_gets_the_gates_and_the_api_that_the_tests_of_real_api_servers_have() -> None:
+def test_kind_has_the_gates_and_apis_of_the_tests_on_real_api_servers() -> None:
     config = yaml.safe_load((DEPLOY / "kind-config.yaml").read_text())
     harness = (DEPLOY.parent / "tests" / "controlplane" / "harness.py").read_text()
     assert all(f'"{gate}"' in harness for gate in config["featureGates"])
@@ -65,7 +65,7 @@ def test_kubectl_renders_the_sources_as_kustomize_does() -> None:
         assert by_name(made) == by_name(manifests(name))
 
 
-def test_the_kustomization_of_the_how_to_page_builds_with_another_image_everywhere(tmp_path: Path) -> None:
+def test_the_kustomization_of_the_how_to_page_replaces_every_image(tmp_path: Path) -> None:
     page = (DEPLOY.parent / "docs" / "how-to" / "deploy.md").read_text()
     (text,) = re.findall(r"```yaml\n(apiVersion: kustomize.*?)```", page, re.DOTALL)
     shutil.copytree(DEPLOY / "kustomize", tmp_path / "fluence" / "deploy" / "kustomize")

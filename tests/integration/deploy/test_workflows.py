@@ -1,4 +1,4 @@
-"""The workflows of .github/, by actionlint and by what they may do. They run on GitHub alone."""
+"""The workflows of .github/, checked by actionlint and by their permissions. They run only on GitHub."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def test_every_workflow_is_tested_here() -> None:
 
 
 @EVERY
-def test_actionlint_finds_no_fault(name: str) -> None:
+def test_actionlint_accepts_the_workflow(name: str) -> None:
     assert said("actionlint", "-no-color", "-shellcheck=", "-pyflakes=", FOLDER / name) == ""
 
 
-def test_actionlint_finds_a_fault_where_there_is_one(tmp_path: Path) -> None:
+def test_actionlint_finds_a_fault(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text((FOLDER / "ci.yaml").read_text().replace("runs-on: ubuntu-24.04\n", "runs-on: nowhere\n"))
     with pytest.raises(AssertionError, match='label "nowhere" is unknown'):
@@ -63,7 +63,7 @@ def test_an_action_has_one_version_in_all_workflows() -> None:
 
 
 @EVERY
-def test_jobs_may_only_read_unless_they_say_what_else(name: str) -> None:
+def test_jobs_may_only_read_unless_they_declare_more(name: str) -> None:
     found = workflow(name)
     assert found["permissions"] == {"contents": "read"}
     granted = {job: each["permissions"] for job, each in found["jobs"].items() if "permissions" in each}
@@ -74,7 +74,7 @@ def test_jobs_may_only_read_unless_they_say_what_else(name: str) -> None:
 
 
 @EVERY
-def test_each_job_ends_in_time_and_leaves_no_credentials(name: str) -> None:
+def test_each_job_has_a_time_limit_and_leaves_no_credentials(name: str) -> None:
     for job in workflow(name)["jobs"].values():
         assert 0 < job["timeout-minutes"] <= 120
         for step in steps(job):
@@ -82,7 +82,7 @@ def test_each_job_ends_in_time_and_leaves_no_credentials(name: str) -> None:
                 assert step["with"]["persist-credentials"] is False
 
 
-def test_pull_requests_run_what_a_merge_must_pass_and_without_secrets() -> None:
+def test_pull_requests_run_the_required_checks_without_secrets() -> None:
     text = (FOLDER / "ci.yaml").read_text()
     found = workflow("ci.yaml")
     assert "bash .ci/run" in commands(found["jobs"]["all"])
@@ -92,7 +92,7 @@ def test_pull_requests_run_what_a_merge_must_pass_and_without_secrets() -> None:
 
 def test_a_release_is_of_the_version_that_the_tag_names() -> None:
     found = workflow("release.yaml")
-    assert found[True] == {"push": {"tags": ["v*"]}}  # YAML 1.1 reads `on` so
+    assert found[True] == {"push": {"tags": ["v*"]}}  # YAML 1.1 reads `on` as true
     assert "version" in found["jobs"]
     for name, job in found["jobs"].items():
         needed = job.get("needs", [])

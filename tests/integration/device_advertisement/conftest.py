@@ -1,4 +1,4 @@
-"""A kubelet's folder with a short path, as those of sockets have to be, and a kubelet in it."""
+"""A kubelet's folder with a short path, which sockets require, and a kubelet in it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before grpc is imported: each connection that ends would be told
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before the import of grpc, which would log each closed connection
 
 from .fake_kubelet import FakeKubelet
 
@@ -22,7 +22,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 async def kubelet(folder: Path) -> AsyncIterator[FakeKubelet]:
-    """It runs already."""
+    """A running kubelet."""
     kubelet = FakeKubelet(folder)
     await kubelet.start()
     yield kubelet

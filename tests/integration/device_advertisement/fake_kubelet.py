@@ -1,7 +1,8 @@
-"""The kubelet's side of the device plugin API, on a real socket, as far as a plugin can tell.
+"""The kubelet's side of the device plugin API on a real socket, as far as a plugin can observe it.
 
-What it does that is easily overlooked: it removes every socket in its folder when it starts; it connects back before
-it answers Register; and when a stream ends it drops whatever plugin it knows under that resource by then, even another.
+Three details are easy to overlook. The kubelet removes every socket in its folder when it starts. It connects back
+before it answers Register. When a stream ends, it drops the plugin that it then knows under that resource, even if that
+is another plugin.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ PREFIX = "fluxion.flux-framework.org/"
 
 
 async def until(condition: Callable[[], object], what: str, seconds: float = 30) -> None:
-    """Wait for the condition; fail with the words after so long."""
+    """Wait for the condition; after `seconds`, fail with `what`."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not in {seconds} s: {what}"
@@ -30,7 +31,7 @@ async def until(condition: Callable[[], object], what: str, seconds: float = 30)
 
 
 class _Plugin:
-    """A plugin as the kubelet knows it."""
+    """The kubelet's view of a plugin."""
 
     def __init__(self, path: Path) -> None:
         self.channel = grpc.aio.insecure_channel(f"unix:{path}", options=(("grpc.use_local_subchannel_pool", 1),))
@@ -53,19 +54,19 @@ class _Plugin:
 
 
 class FakeKubelet:
-    """`start` and `stop`, as often as wanted. Types are named without their prefix."""
+    """`start` and `stop` may be called repeatedly. Types are named without their prefix."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.registered: list[str] = []
         self.lists: dict[str, list[list[str]]] = {}
-        """Every list that came, by type: healthy devices only."""
+        """Every received list, by type: healthy devices only."""
         self.allocatable: dict[str, int] = {}
         self.refusal: str | None = None
         self.silent = False
-        """It answers nothing."""
+        """If set, it answers nothing."""
         self.blind = False
-        """It takes plugins, but never asks for their devices."""
+        """If set, it accepts plugins but never lists their devices."""
         self._plugins: dict[str, _Plugin] = {}
         self._watching: set[asyncio.Task[None]] = set()
         self._server: Any = None
@@ -120,19 +121,19 @@ class FakeKubelet:
         await self.drop(name)
 
     async def drop(self, name: str) -> None:
-        """Forget whatever plugin serves the type now, as at the end of its stream."""
+        """Forget the plugin that serves the type now, as at the end of its stream."""
         plugin = self._plugins.pop(name, None)
         if plugin is not None:
             self.allocatable[name] = 0
             await plugin.channel.close()
 
     async def allocate(self, name: str, *devices: str) -> dict[str, str]:
-        """The environment that one container gets. Raises AioRpcError."""
+        """The environment of one container. Raises AioRpcError."""
         request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=devices)])
         answer = await self._plugins[name].unary("Allocate", request, api.AllocateResponse)
         (response,) = answer.container_responses
         return dict(response.envs)
 
     async def ask(self, name: str, method: str, request: Any, answer: Any) -> Any:
-        """Any other question to a type's plugin."""
+        """Send any other request to a type's plugin."""
         return await self._plugins[name].unary(method, request, answer)

@@ -1,4 +1,4 @@
-"""The messages are generated from the definition beside them."""
+"""The messages are generated from the adjacent definition."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ from fluence_plugins.device_advertisement import api_pb2
 PACKAGE = Path(api_pb2.__file__).parent
 
 
-def test_the_committed_messages_are_those_that_the_definition_generates(tmp_path: Path) -> None:
+def test_the_committed_messages_equal_the_generated_ones(tmp_path: Path) -> None:
     source = PACKAGE.relative_to(PACKAGE.parents[1]) / "api.proto"
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PACKAGE.parents[1]}", str(source)]
     subprocess.run([*command, f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"], check=True, timeout=60)

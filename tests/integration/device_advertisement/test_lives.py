@@ -1,4 +1,4 @@
-"""The device plugin beside a kubelet, through what happens to either; one process, a clock ten times as fast."""
+"""The device plugin beside a kubelet, through restarts and failures of either; one process, time runs tenfold."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def sockets(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("fluence-*"))
 
 
-async def test_each_type_is_registered_at_a_socket_of_its_own_with_all_its_devices(
+async def test_each_type_is_registered_at_its_own_socket_with_all_its_devices(
     folder: Path, kubelet: FakeKubelet
 ) -> None:
     async with running(folder, "qpu", "qubit") as it:
@@ -91,9 +91,7 @@ async def test_unknown_devices_are_refused_by_name(folder: Path, kubelet: FakeKu
         assert 'allocations_total{result="refused",type="qpu"} 1.0' in it.shown()
 
 
-async def test_preferences_and_starts_are_answered_although_nobody_has_to_ask(
-    folder: Path, kubelet: FakeKubelet
-) -> None:
+async def test_optional_calls_for_preferences_and_starts_are_answered(folder: Path, kubelet: FakeKubelet) -> None:
     async with running(folder, "qpu", capacity=20) as it:
         await until(lambda: it.ready("qpu"), "watched")
         options = await kubelet.ask("qpu", "GetDevicePluginOptions", api.Empty(), api.DevicePluginOptions)
@@ -108,7 +106,7 @@ async def test_preferences_and_starts_are_answered_although_nobody_has_to_ask(
         assert await kubelet.ask("qpu", "PreStartContainer", start, api.PreStartContainerResponse) is not None
 
 
-async def test_a_kubelet_that_is_not_there_yet_is_waited_for(folder: Path) -> None:
+async def test_the_plugin_waits_for_a_kubelet(folder: Path) -> None:
     kubelet = FakeKubelet(folder)
     async with running(folder, "qpu") as it:
         await until(lambda: sockets(folder), "the socket")
@@ -118,7 +116,7 @@ async def test_a_kubelet_that_is_not_there_yet_is_waited_for(folder: Path) -> No
     await kubelet.stop()
 
 
-async def test_a_kubelet_that_was_started_anew_is_told_again_and_finds_a_socket_although_it_removed_it(
+async def test_after_a_restart_of_the_kubelet_the_plugin_registers_with_a_new_socket(
     folder: Path, kubelet: FakeKubelet
 ) -> None:
     async with running(folder, "qpu", "qubit") as it:
@@ -131,9 +129,7 @@ async def test_a_kubelet_that_was_started_anew_is_told_again_and_finds_a_socket_
             assert "qpu-0" in (await kubelet.allocate("qpu", "qpu-0"))["FLUENCE_DEVICES_QPU"]
 
 
-async def test_another_kubelet_at_the_same_name_is_told_although_everything_else_is_as_it_was(
-    folder: Path, kubelet: FakeKubelet
-) -> None:
+async def test_the_plugin_registers_with_another_kubelet_at_the_same_path(folder: Path, kubelet: FakeKubelet) -> None:
     async with running(folder, "qpu"):
         await until(lambda: kubelet.allocatable == {"qpu": 3}, "watched")
         inode = (folder / "fluence-qpu.sock").stat().st_ino
@@ -145,7 +141,7 @@ async def test_another_kubelet_at_the_same_name_is_told_although_everything_else
         await other.stop()
 
 
-async def test_a_kubelet_that_drops_the_plugin_is_told_again(folder: Path, kubelet: FakeKubelet) -> None:
+async def test_the_plugin_registers_again_after_the_kubelet_drops_it(folder: Path, kubelet: FakeKubelet) -> None:
     async with running(folder, "qpu") as it:
         await until(lambda: kubelet.allocatable == {"qpu": 3}, "watched")
         await kubelet.drop("qpu")
@@ -154,31 +150,31 @@ async def test_a_kubelet_that_drops_the_plugin_is_told_again(folder: Path, kubel
         await until(lambda: it.ready("qpu"), "ready again")
 
 
-async def test_a_kubelet_that_took_it_and_never_watches_is_told_again(folder: Path, kubelet: FakeKubelet) -> None:
+async def test_the_plugin_registers_again_if_the_kubelet_never_watches(folder: Path, kubelet: FakeKubelet) -> None:
     kubelet.blind = True
     async with running(folder, "qpu") as it:
-        await until(lambda: len(kubelet.registered) == 2, "told twice")
+        await until(lambda: len(kubelet.registered) == 2, "two registrations")
         assert it.problems() == {"qpu": "registered, but the kubelet does not watch the devices"}
         assert 'advertised{type="qpu"} 0.0' in it.shown()
         kubelet.blind = False
         await until(lambda: it.ready("qpu"), "watched")
 
 
-async def test_a_kubelet_that_never_answers_is_told_again(
+async def test_the_plugin_registers_again_if_the_kubelet_never_answers(
     folder: Path, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert kubelet_module.REGISTER_SECONDS <= 15
     monkeypatch.setattr(kubelet_module, "REGISTER_SECONDS", 0.1)
     kubelet.silent = True
     async with running(folder, "qpu") as it:
-        await until(lambda: len(kubelet.registered) == 2, "told twice")
+        await until(lambda: len(kubelet.registered) == 2, "two registrations")
         assert 'registrations_total{result="unavailable",type="qpu"}' in it.shown()
         assert "cannot reach the kubelet" in str(it.problems()["qpu"])
         kubelet.silent = False
         await until(lambda: it.ready("qpu"), "watched")
 
 
-async def test_a_refusal_is_told_and_tried_again_with_growing_waits(
+async def test_a_refusal_is_logged_and_retried_with_growing_delays(
     folder: Path, kubelet: FakeKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:
     kubelet.refusal = "the ResourceName is invalid"
@@ -188,13 +184,13 @@ async def test_a_refusal_is_told_and_tried_again_with_growing_waits(
         assert 'registrations_total{result="refused",type="qpu"}' in it.shown()
         kubelet.refusal = None
         await until(lambda: it.ready("qpu"), "watched")
-    told = [record.message for record in caplog.records if "refused" in record.message]
-    assert told == ["fluxion.flux-framework.org/qpu: the kubelet refused the registration: the ResourceName is invalid"]
+    logged = [record.message for record in caplog.records if "refused" in record.message]
+    assert logged == [
+        "fluxion.flux-framework.org/qpu: the kubelet refused the registration: the ResourceName is invalid"
+    ]
 
 
-async def test_a_type_that_left_the_configuration_has_no_devices_before_its_socket_goes_and_a_new_one_comes(
-    folder: Path, kubelet: FakeKubelet
-) -> None:
+async def test_a_removed_type_has_no_devices_before_its_socket_is_removed(folder: Path, kubelet: FakeKubelet) -> None:
     path = folder / "resources.yaml"
     path.write_text("resources: [{type: qpu}, {type: qubit}]")
     resources = ResourcesFile(str(path))
@@ -208,13 +204,11 @@ async def test_a_type_that_left_the_configuration_has_no_devices_before_its_sock
         assert sockets(folder) == ["fluence-photonics.sock", "fluence-qubit.sock"]
         assert 'type="qpu"' not in it.shown()
         path.write_text("resources: [{type: [}")
-        await until(lambda: "config_last_load_successful 0.0" in it.shown(), "told that it cannot be used")
+        await until(lambda: "config_last_load_successful 0.0" in it.shown(), "the failed load in the metrics")
         assert it.ready("photonics", "qubit")
 
 
-async def test_a_successor_takes_over_and_keeps_its_sockets_when_its_predecessor_ends(
-    folder: Path, kubelet: FakeKubelet
-) -> None:
+async def test_a_successor_keeps_its_sockets_when_its_predecessor_ends(folder: Path, kubelet: FakeKubelet) -> None:
     async with running(folder, "qpu", capacity=3) as old:
         await until(lambda: kubelet.allocatable == {"qpu": 3}, "the old one is listed")
         async with running(folder, "qpu", capacity=5) as new:
@@ -223,14 +217,14 @@ async def test_a_successor_takes_over_and_keeps_its_sockets_when_its_predecessor
             inode = (folder / "fluence-qpu.sock").stat().st_ino
             old.stop.set()
             await until(lambda: not old.plugin.states()[0].streams, "the old one has ended")
-            await until(lambda: len(kubelet.lists["qpu"]) == 3, "told again, as it was dropped")
+            await until(lambda: len(kubelet.lists["qpu"]) == 3, "a third list, since the kubelet dropped the plugin")
             await until(lambda: new.ready("qpu"), "watched")
             assert kubelet.allocatable == {"qpu": 5}
             assert (folder / "fluence-qpu.sock").stat().st_ino == inode
     assert sockets(folder) == []
 
 
-async def test_a_predecessor_takes_over_again_when_its_successor_was_killed(folder: Path, kubelet: FakeKubelet) -> None:
+async def test_a_predecessor_takes_over_again_after_its_successor_is_killed(folder: Path, kubelet: FakeKubelet) -> None:
     async with running(folder, "qpu") as it:
         await until(lambda: it.ready("qpu"), "watched")
         other = await asyncio.start_unix_server(lambda _reader, writer: writer.close(), folder / "other.sock")
@@ -241,9 +235,7 @@ async def test_a_predecessor_takes_over_again_when_its_successor_was_killed(fold
         await until(lambda: it.ready("qpu"), "its own socket again")
 
 
-async def test_stale_sockets_are_removed_at_the_start_and_those_of_others_left(
-    folder: Path, kubelet: FakeKubelet
-) -> None:
+async def test_only_its_own_stale_sockets_are_removed_at_the_start(folder: Path, kubelet: FakeKubelet) -> None:
     for name in ("fluence-gone.sock", "fluence-~0123.sock", "nvidia.sock"):
         with socket.socket(socket.AF_UNIX) as stale:
             stale.bind(str(folder / name))
@@ -254,7 +246,7 @@ async def test_stale_sockets_are_removed_at_the_start_and_those_of_others_left(
         assert (folder / "nvidia.sock").exists()
 
 
-async def test_the_end_while_a_type_is_withdrawn_leaves_no_socket_either(folder: Path, kubelet: FakeKubelet) -> None:
+async def test_ending_while_a_type_is_withdrawn_leaves_no_socket(folder: Path, kubelet: FakeKubelet) -> None:
     path = folder / "resources.yaml"
     path.write_text("resources: [{type: qpu}]")
     resources = ResourcesFile(str(path))
@@ -267,27 +259,23 @@ async def test_the_end_while_a_type_is_withdrawn_leaves_no_socket_either(folder:
     assert sockets(folder) == []
 
 
-async def test_a_folder_that_went_away_is_told_once_and_used_again(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_removed_folder_is_logged_once_and_used_again(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     place = folder / "plugins"
     place.mkdir()
     async with running(place, "qpu") as it:
         await until(lambda: sockets(place) == ["fluence-qpu.sock"], "the socket")
         (place / "fluence-qpu.sock").unlink()
         place.rmdir()
-        await until(lambda: "cannot be bound" in str(it.problems()["qpu"]), "told")
+        await until(lambda: "cannot be bound" in str(it.problems()["qpu"]), "the reported problem")
         place.mkdir()
         await until(lambda: sockets(place) == ["fluence-qpu.sock"], "the socket again")
     assert sum("cannot be bound" in record.message for record in caplog.records) == 1
 
 
-async def test_a_folder_in_which_nothing_can_be_bound_is_told_and_tried_again(
-    folder: Path, kubelet: FakeKubelet
-) -> None:
+async def test_a_folder_that_refuses_sockets_is_reported_and_retried(folder: Path, kubelet: FakeKubelet) -> None:
     (folder / "fluence-qpu.sock").mkdir()
     async with running(folder, "qpu") as it:
-        await until(lambda: "cannot serve" in str(it.problems().get("qpu")), "told")
+        await until(lambda: "cannot serve" in str(it.problems().get("qpu")), "the reported problem")
         assert sockets(folder) == ["fluence-qpu.sock"]
         (folder / "fluence-qpu.sock").rmdir()
         await until(lambda: it.ready("qpu"), "watched")

@@ -1,4 +1,4 @@
-"""The command as a process beside a kubelet: what it takes, what it leaves, and how it is told."""
+"""The command as a process beside a kubelet: its resource use, its cleanup, and its errors."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ class Process:
         return Path(f"/proc/{self.process.pid}/maps").read_text()
 
     def resident(self) -> int:
-        """Bytes."""
+        """The resident memory in bytes."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) << 10
 
     def cpu(self) -> float:
-        """Seconds so far, user and system."""
+        """The processor time so far in seconds, user and system."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     async def get(self, path: str) -> tuple[int, str]:
-        """Status and body."""
+        """Returns status and body."""
         await until(lambda: " at 127.0.0.1:" in self.log(), "the endpoints' address")
         port = int(re.findall(r" at 127.0.0.1:(\d+)", self.log())[0])
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -61,7 +61,7 @@ class Process:
         return int(head.split()[1]), body
 
     async def end(self, number: int = signal.SIGTERM) -> tuple[int, float]:
-        """Its exit status, and how many seconds it took."""
+        """Send the signal. Returns the exit status and the seconds until the end."""
         began = time.monotonic()
         self.process.send_signal(number)
         await until(lambda: self.process.poll() is not None, "the end")
@@ -92,9 +92,7 @@ def sockets(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("fluence-*"))
 
 
-async def test_twenty_types_of_a_thousand_take_less_than_60_mib_and_no_cpu_in_a_process_without_heavy_imports(
-    folder: Path, kubelet: FakeKubelet
-) -> None:
+async def test_twenty_types_of_a_thousand_need_less_than_60_mib_and_no_cpu(folder: Path, kubelet: FakeKubelet) -> None:
     types = [f"type-{number}" for number in range(20)]
     async with started(folder, resources_of(folder, *types)) as plugin:
         await until(lambda: kubelet.allocatable == dict.fromkeys(types, 1000), "every list was read")
@@ -104,14 +102,14 @@ async def test_twenty_types_of_a_thousand_take_less_than_60_mib_and_no_cpu_in_a_
         assert (await plugin.get("/readyz"))[0] == 200
         assert plugin.resident() < 60 * MIB
         began, before = time.monotonic(), plugin.cpu()
-        await asyncio.sleep(3)  # the interval that is measured
+        await asyncio.sleep(3)  # the measured interval
         assert plugin.cpu() - before < 0.05 * (time.monotonic() - began)
         assert plugin.resident() < 60 * MIB
         assert "cygrpc" in plugin.mapped()
         assert [name for name in HEAVY if f"/{name}/" in plugin.mapped()] == []
 
 
-def test_what_the_process_runs_imports_nothing_heavy() -> None:
+def test_the_process_imports_no_heavy_module() -> None:
     code = "import sys, fluence_plugins.device_advertisement.__main__; print(*sys.modules)"
     out = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert {"grpc", "prometheus_client", "yaml"} <= set(out.stdout.split())
@@ -128,7 +126,7 @@ async def test_sigterm_ends_it_at_once_with_status_0_and_no_socket_left(folder: 
         assert kubelet.lists == {name: [[f"{name}-{number}" for number in range(1000)]] for name in ("qpu", "qubit")}
 
 
-async def test_sigterm_ends_it_while_the_kubelet_answers_nothing(folder: Path, kubelet: FakeKubelet) -> None:
+async def test_sigterm_ends_it_while_the_kubelet_does_not_answer(folder: Path, kubelet: FakeKubelet) -> None:
     kubelet.silent = True
     async with started(folder, resources_of(folder, "qpu", "qubit")) as plugin:
         await until(lambda: sorted(kubelet.registered) == ["qpu", "qubit"], "both are asking")
@@ -137,9 +135,7 @@ async def test_sigterm_ends_it_while_the_kubelet_answers_nothing(folder: Path, k
         assert seconds < 5
 
 
-async def test_after_a_kill_another_one_serves_in_place_of_the_sockets_that_were_left(
-    folder: Path, kubelet: FakeKubelet
-) -> None:
+async def test_after_a_kill_another_process_replaces_the_stale_sockets(folder: Path, kubelet: FakeKubelet) -> None:
     async with started(folder, resources_of(folder, "qpu", "qubit")) as plugin:
         await until(lambda: kubelet.allocatable == {"qpu": 1000, "qubit": 1000}, "watched")
         await plugin.end(signal.SIGKILL)
@@ -165,7 +161,7 @@ async def test_it_waits_for_a_configuration_and_follows_it_as_a_configmap_is_mou
     mounted.mkdir()
 
     def apply(version: str, text: str) -> None:
-        """As the kubelet does: a new folder, and a link to it that is replaced in one step."""
+        """Replace the file as the kubelet does: a new folder, and a link that is replaced in one step."""
         (mounted / version).mkdir()
         (mounted / version / "resources.yaml").write_text(text)
         (mounted / "..data_tmp").symlink_to(version)

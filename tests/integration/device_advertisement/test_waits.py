@@ -1,4 +1,4 @@
-"""When a kubelet is asked again, by a clock that stands still in between."""
+"""The delays between requests to a kubelet, measured with a stopped clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ONE, ANOTHER = (1, 1, 1), (1, 2, 2)
 
 
 class Unavailable(Kubelet):
-    """A kubelet that cannot be reached, and when that was tried."""
+    """A kubelet that cannot be reached; records the time of each try."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         super().__init__(folder)
@@ -32,7 +32,7 @@ class Unavailable(Kubelet):
 
 
 class Clock:
-    """Seconds that only a test lets pass."""
+    """Seconds that pass only when a test says so."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -63,17 +63,17 @@ async def pass_seconds(clock: Clock, advertisement: Advertisement, seconds: int,
     for _ in range(seconds):
         clock.now += 1
         advertisement.check(kubelet)
-        for _ in range(5):  # what is due is done without waiting for anything
+        for _ in range(5):  # due work runs without waiting
             await asyncio.sleep(0)
 
 
-async def test_waits_double_up_to_half_a_minute(folder: Path) -> None:
+async def test_delays_double_up_to_half_a_minute(folder: Path) -> None:
     async with asking(folder) as (advertisement, kubelet, clock):
         await pass_seconds(clock, advertisement, 120, ONE)
         assert kubelet.asked == [0, 1, 3, 7, 15, 31, 61, 91]
 
 
-async def test_another_kubelet_is_asked_at_once_and_from_the_shortest_wait_on(folder: Path) -> None:
+async def test_another_kubelet_is_asked_at_once_and_resets_the_delay(folder: Path) -> None:
     async with asking(folder) as (advertisement, kubelet, clock):
         await pass_seconds(clock, advertisement, 20, ONE)
         assert kubelet.asked == [0, 1, 3, 7, 15]
@@ -81,7 +81,7 @@ async def test_another_kubelet_is_asked_at_once_and_from_the_shortest_wait_on(fo
         assert kubelet.asked[5:] == [21, 22, 24]
 
 
-async def test_nobody_is_asked_while_there_is_no_socket(folder: Path) -> None:
+async def test_no_kubelet_is_asked_without_a_socket(folder: Path) -> None:
     async with asking(folder) as (advertisement, kubelet, clock):
         for _ in range(60):
             clock.now += 1
@@ -90,7 +90,7 @@ async def test_nobody_is_asked_while_there_is_no_socket(folder: Path) -> None:
         assert kubelet.asked == [0]
 
 
-async def test_it_is_unhealthy_when_nothing_was_looked_at_for_long(folder: Path) -> None:
+async def test_it_is_unhealthy_after_a_long_time_without_a_check(folder: Path) -> None:
     clock = Clock()
     plugin = DevicePlugin(folder, 1, Metrics("0.1.0"), clock=clock)
     clock.now = 29

@@ -1,4 +1,4 @@
-"""Every command in the documents runs and prints what they show, or is listed with what it needs."""
+"""Every command in the documents runs and prints the shown output, or is listed with its requirements."""
 
 from __future__ import annotations
 
@@ -46,22 +46,22 @@ def path_of(words: Sequence[str]) -> list[str]:
 
 
 def options_of(text: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
-    """The options of the command that a text names, by its help."""
+    """The options of the command in a text, from its help."""
     called = path_of(text.split()[1:])
-    assert called or text.split()[1].startswith(("-", "[-")), f"{text}: there is no such command"
+    assert called or text.split()[1].startswith(("-", "[-")), f"{text}: unknown command"
     assert main([*called, "--help"]) == 0
     return {*OPTION.findall(capsys.readouterr().out)}
 
 
 @WITH_COMMANDS
-def test_the_commands_of_a_page_print_what_it_shows(page: str, tmp_path: Path) -> None:
+def test_the_commands_of_a_page_print_the_shown_output(page: str, tmp_path: Path) -> None:
     with Shell(tmp_path) as shell:
         for command, printed in doc_commands.different(page, shell):
             assert [*command.shown] == printed, f"{page}: $ {command.text}"
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_commands_stand_in_console_blocks(page: str) -> None:
+def test_commands_are_in_console_blocks(page: str) -> None:
     for block in blocks(TEXT[page]):
         if block.language in PLAIN:
             for line in block.lines:
@@ -70,7 +70,7 @@ def test_commands_stand_in_console_blocks(page: str) -> None:
 
 
 @WITH_COMMANDS
-def test_what_is_not_run_names_files_objects_and_targets_that_there_are(page: str) -> None:
+def test_commands_that_are_not_run_name_existing_files_objects_and_targets(page: str) -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for command in SHOWN[page]:
         assert program(command.text) in PROGRAMS, f"{page}: {command.text}: list the program"
@@ -83,7 +83,7 @@ def test_what_is_not_run_names_files_objects_and_targets_that_there_are(page: st
 
 
 @WITH_COMMANDS
-def test_the_command_line_accepts_what_is_not_run(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_accepts_commands_that_are_not_run(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     for command in SHOWN[page]:
         if program(command.text) == "fluence" and doc_commands.why_not_run(command.text):
             text = re.split(r" (?:\||>) ", command.text)[0]
@@ -91,12 +91,12 @@ def test_the_command_line_accepts_what_is_not_run(page: str, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if IN_SENTENCES.search(TEXT[page])])
-def test_what_a_sentence_names_are_commands_with_their_options(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sentences_name_existing_commands_and_options(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     for text in IN_SENTENCES.findall(TEXT[page]):
         assert {*OPTION.findall(text)} <= options_of(text, capsys), f"{page}: {text}"
 
 
-def test_the_usage_in_the_reference_has_commands_with_their_options(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_reference_shows_existing_commands_and_options(capsys: pytest.CaptureFixture[str]) -> None:
     usage, *_ = blocks(TEXT["docs/reference/command.md"])
     called = {name for line in usage.lines for name in path_of(line.split()[1:])[:1]}
     assert called == {*TREE.commands}  # type: ignore[attr-defined]
@@ -104,6 +104,6 @@ def test_the_usage_in_the_reference_has_commands_with_their_options(capsys: pyte
         assert {*OPTION.findall(line)} <= options_of(line, capsys), line
 
 
-def test_each_command_that_is_listed_stands_in_a_page() -> None:
+def test_each_listed_command_is_in_a_page() -> None:
     there = {command.text.partition("  #")[0].rstrip() for found in SHOWN.values() for command in found}
     assert [text for text in LISTED if text not in there] == []

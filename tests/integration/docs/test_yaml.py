@@ -18,11 +18,11 @@ from ...tools.doc_commands import PAGES, ROOT, blocks
 
 FIELDS = {str(field.alias) for field in SchedulerConfig.model_fields.values()}
 OF_PAGES = {"at-most", "rack-label"}
-"""Plugins that pages tell how to write: other tests run them."""
+"""Plugins that pages show how to write; other tests run them."""
 
 
 def documents() -> Iterator[tuple[str, str, list[Any]]]:
-    """Each YAML block of a page: a name for it, its text, what it holds."""
+    """Each YAML block of a page: a name for it, its text, its documents."""
     for page in PAGES:
         for block in blocks((ROOT / page).read_text()):
             if block.language == "yaml":
@@ -47,7 +47,7 @@ MANIFESTS = [
 def test_a_configuration_can_be_loaded(name: str, text: str) -> None:
     config = parse_config(text, name)
     named = {plugin.name for profile in config.profiles for plugin in profile.plugins}
-    if not named & OF_PAGES and "engine: reapi" not in text:  # that needs Fluxion's library
+    if not named & OF_PAGES and "engine: reapi" not in text:  # it needs Fluxion's library
         Registry(BUILTIN).load_calls(config)
 
 
@@ -58,6 +58,6 @@ def test_manifests_can_be_read(name: str, text: str, tmp_path: Path) -> None:
     read_manifests([str(file)])
 
 
-def test_both_kinds_are_found() -> None:
+def test_the_pages_have_configurations_and_manifests() -> None:
     assert len(CONFIGURATIONS) > 5
     assert len(MANIFESTS) > 5

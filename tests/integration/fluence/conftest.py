@@ -74,7 +74,7 @@ def device(kind: str, number: int = 1) -> dict[str, str]:
 
 
 class World:
-    """Objects in, a placed cluster out."""
+    """A cluster that receives objects and returns their placements."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -98,13 +98,13 @@ class World:
         return self.result
 
     def advance(self, seconds: float) -> None:
-        """Let time pass for the scheduler."""
+        """Advance the scheduler's clock."""
         clock = self.scheduler.clock
         assert isinstance(clock, StoppedClock)
         clock.advance(seconds)
 
     async def restarted(self) -> Scheduler:
-        """A new scheduler over what the cluster holds now: all that survives is in the API server."""
+        """A new scheduler on the cluster's current objects: only the API server's state survives."""
         old = self.scheduler.cluster
         objects: Iterable[Any] = [*(await old.list(Node)).items, *(await old.list(Pod)).items]
         config = self.config()
@@ -125,7 +125,7 @@ class World:
         return await self.scheduler.cluster.get(Pod, "default", name)
 
     def free_cores(self) -> int:
-        """Cores of the graph that nothing holds."""
+        """The unallocated cores of the graph."""
         found = self.plugin.live.matcher.find("sched-now=free")
         vertices = found["graph"]["nodes"] if found else []
         return sum(vertex["metadata"]["type"] == "core" for vertex in vertices)

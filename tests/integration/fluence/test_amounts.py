@@ -1,4 +1,4 @@
-"""Cpu in millicores and kinds of gpu, in a whole scheduler: placed, recorded, preempted, and held after a restart."""
+"""Cpu in millicores and kinds of gpu in a whole scheduler: placement, records, preemption and restarts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def held_by(cluster: FakeCluster, name: str) -> tuple[int, ...] | None:
     return held
 
 
-def test_a_node_takes_as_many_small_pods_as_it_has_millicores_or_pods() -> None:
+def test_a_node_fits_small_pods_up_to_its_millicores_and_pods() -> None:
     cluster = cluster_of().node("n1", cpu="1", pods=110).node("n2", cpu="1", pods=4)
     cluster.add(gang("g", 14, cpu="100m")).schedule()
     assert (len(cluster.pods_on("n1")), len(cluster.pods_on("n2"))) == (10, 4)
@@ -46,7 +46,7 @@ def test_a_node_takes_as_many_small_pods_as_it_has_millicores_or_pods() -> None:
     assert cluster.node_of("more") is None
 
 
-def test_a_gang_of_pods_that_request_nothing_is_bounded_by_the_nodes_pods_alone() -> None:
+def test_only_the_pod_count_bounds_a_gang_without_requests() -> None:
     cluster = cluster_of().node("n1", cpu="0", memory="0", pods=3)
     cluster.add(gang("fits", 3, cpu="0", memory="0")).schedule().assert_all_bound()
     assert held_by(cluster, "fits-0") == (0, 0, 0, 0, 1)
@@ -55,7 +55,7 @@ def test_a_gang_of_pods_that_request_nothing_is_bounded_by_the_nodes_pods_alone(
 
 
 @pytest.mark.parametrize("policy", ["first", "lonode", "low", "high", "hinode", "locality"])
-def test_each_pod_holds_what_it_requests_whatever_the_policy(policy: str) -> None:
+def test_each_pod_is_allocated_its_requests_under_every_policy(policy: str) -> None:
     cluster = cluster_of(matchPolicy=policy).node("n1", cpu="3", offers={NVIDIA: 2, AMD: 2}).node("n2", cpu="1")
     cluster.add(gang("g", 2, cpu="1m", memory="1", requests={AMD: 1}), gang("h", 4, cpu="333m", memory="1Mi"))
     cluster.pod("nvidia", cpu="0", memory="0", requests={NVIDIA: 2}).schedule().assert_all_bound()
@@ -64,7 +64,7 @@ def test_each_pod_holds_what_it_requests_whatever_the_policy(policy: str) -> Non
     assert held_by(cluster, "nvidia") == (0, 0, 2, 0, 1)
 
 
-def test_a_policy_of_whole_nodes_gives_the_first_pod_all_of_the_pools() -> None:
+def test_a_policy_of_whole_nodes_allocates_all_pools_to_the_first_pod() -> None:
     cluster = cluster_of(matchPolicy="lonodex").node("n1", cpu="1500m", memory="1Gi", pods=9)
     cluster.add(gang("g", 2, cpu="100m", memory="100Mi")).schedule().assert_all_bound()
     assert [held_by(cluster, f"g-{index}") for index in range(2)] == [(1400, 924, 0, 0, 8), (100, 100, 0, 0, 1)]
@@ -73,7 +73,7 @@ def test_a_policy_of_whole_nodes_gives_the_first_pod_all_of_the_pools() -> None:
     cluster.end("g-0").end("g-1").advance(60).schedule().assert_bound("late", "n1")
 
 
-def test_load_of_others_is_exact() -> None:
+def test_the_load_of_foreign_pods_is_exact() -> None:
     cluster = cluster_of().node("n1", cpu="1")
     cluster.pods(3, prefix="x", cpu="333m", memory="0", scheduler="x", bound_to="n1")
     cluster.pod("two", cpu="2m", memory="0").schedule().pod("one", cpu="1m", memory="0").schedule()
@@ -81,7 +81,7 @@ def test_load_of_others_is_exact() -> None:
     cluster.assert_bound("one")
 
 
-def test_a_pod_that_is_resized_holds_the_rest_as_load() -> None:
+def test_the_additional_amount_of_a_resized_pod_counts_as_load() -> None:
     cluster = cluster_of().node("n1", cpu="1")
     cluster.pod("grows", cpu="200m").schedule()
     found = cluster.find(Pod, "grows")
@@ -92,7 +92,7 @@ def test_a_pod_that_is_resized_holds_the_rest_as_load() -> None:
     cluster.pod("fits", cpu="300m").schedule().assert_bound("fits")
 
 
-def test_the_graph_is_asked_for_amounts_when_a_pod_preempts() -> None:
+def test_preemption_matches_amounts_in_the_graph() -> None:
     cluster = cluster_of().node("n1", cpu="1", offers={AMD: 1})
     cluster.pod("small", cpu="300m", priority=1).pod("gpu", cpu="100m", priority=2, requests={AMD: 1})
     cluster.pod("large", cpu="600m", priority=3).schedule().assert_all_bound()
@@ -102,7 +102,7 @@ def test_the_graph_is_asked_for_amounts_when_a_pod_preempts() -> None:
 
 
 @pytest.mark.parametrize("policy", ["first", "lonodex"])
-def test_a_restart_finds_what_pods_hold(policy: str) -> None:
+def test_a_restart_recovers_the_allocations(policy: str) -> None:
     cluster = cluster_of(matchPolicy=policy).node("n1", cpu="2", offers={NVIDIA: 1, AMD: 2})
     cluster.add(gang("g", 2, cpu="150m", requests={AMD: 1})).schedule().assert_all_bound()
     before = [held_by(cluster, f"g-{index}") for index in range(2)]
@@ -130,7 +130,7 @@ async def test_small_pods_stay_within_a_rack_of_a_graph_with_levels(world: World
     assert {host: held(world.plugin, world, host) for host in before} == before
 
 
-def test_the_graph_is_printed_as_it_is_counted(tmp_path: Path) -> None:
+def test_the_printed_graph_has_the_counted_amounts(tmp_path: Path) -> None:
     file = tmp_path / "nodes.json"
     file.write_text(json.dumps(node_manifest("n1", "1500m", **{AMD: "1"})))
     counted = {
@@ -165,7 +165,7 @@ def held(plugin: FluencePlugin, world: World, host: str = "n1") -> dict[str, tup
     return {task.key: plugin.live.holdings.of_pod(task.uid, host) for task in world.scheduler.cache.tasks.values()}
 
 
-async def test_whole_cores_become_what_the_pod_requests(world: World) -> None:
+async def test_whole_cores_become_the_pods_requests(world: World) -> None:
     pods = [pod_manifest("a", {"cpu": "1500m"}), pod_manifest("b", {"cpu": "1"}), pod_manifest("c", {"cpu": "10m"})]
     plugin = await moved(world, {}, MILLICORES, node_manifest("n1"), *pods)
     assert held(plugin, world) == {
@@ -175,7 +175,7 @@ async def test_whole_cores_become_what_the_pod_requests(world: World) -> None:
 
 
 @embedded_only  # memory is exact
-async def test_millicores_become_whole_cores_of_which_each_is_given_once(world: World) -> None:
+async def test_millicores_become_whole_cores_that_are_allocated_once(world: World) -> None:
     pods = [pod_manifest("a", {"cpu": "1500m"}), pod_manifest("b", {"cpu": "10m", "memory": "5Mi"})]
     plugin = await moved(world, MILLICORES, {}, node_manifest("n1"), *pods)
     assert held(plugin, world) == {"default/a": (2, 0, 0, 0), "default/b": (1, 5, 0, 0)}
@@ -188,7 +188,7 @@ async def test_millicores_become_whole_cores_of_which_each_is_given_once(world: 
     assert sorted(indices) == [0, 1, 2]
 
 
-async def test_pods_for_which_there_are_too_few_cores_count_as_load_and_end_like_others(world: World) -> None:
+async def test_pods_without_enough_cores_count_as_load_until_they_end(world: World) -> None:
     pods = [pod_manifest(f"p{index}", {"cpu": "500m"}) for index in range(8)]
     plugin = await moved(world, MILLICORES, {}, node_manifest("n1"), *pods)
     assert len(plugin.live.holdings.shares) == 4
@@ -223,7 +223,7 @@ async def test_pods_that_share_a_whole_node_keep_their_shares_of_it(
     assert not plugin.live.holdings.missing
 
 
-async def test_gpus_stay_whose_they_are_when_their_kinds_change_places(world: World) -> None:
+async def test_pods_keep_their_gpus_when_the_kinds_are_reordered(world: World) -> None:
     pods = [pod_manifest("a", {NVIDIA: "2"}), pod_manifest("b", {AMD: "1"}), pod_manifest("c", {"cpu": "1"})]
     host = node_manifest("n1", **{NVIDIA: "2", AMD: "3"})
     plugin = await moved(world, {}, {"gpuResources": [AMD, "example.com/x", NVIDIA]}, host, *pods)
@@ -236,7 +236,7 @@ async def test_gpus_stay_whose_they_are_when_their_kinds_change_places(world: Wo
     assert not world.plugin.live.holdings.missing
 
 
-async def test_a_record_that_names_no_kind_is_of_the_only_one_that_the_pod_asks_for(world: World) -> None:
+async def test_a_record_without_a_kind_means_the_only_requested_one(world: World) -> None:
     host = node_manifest("n1", **{NVIDIA: "1", AMD: "3"})
     await world.place(host, pod_manifest("b", {AMD: "2"}))
     live = await world.live_pod("b")
@@ -258,7 +258,7 @@ async def test_a_record_that_names_no_kind_is_of_the_only_one_that_the_pod_asks_
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("arguments", [{}, MILLICORES])
-async def test_a_forged_record_stops_nothing_and_frees_nothing(
+async def test_a_forged_record_neither_fails_the_start_nor_frees_resources(
     world: World, forged: dict[str, Any], arguments: dict[str, Any]
 ) -> None:
     world.arguments = arguments
@@ -273,12 +273,12 @@ async def test_a_forged_record_stops_nothing_and_frees_nothing(
     assert free[0] == 0
 
 
-async def test_what_no_host_can_have_is_refused_by_name(world: World) -> None:
+async def test_an_amount_that_no_host_can_have_is_refused_by_name(world: World) -> None:
     world.arguments = MILLICORES
     await world.place(node_manifest("n1"), pod_manifest("a", {"cpu": "5M"}), pod_manifest("b", {"memory": "5P"}))
     assert all("it asks for more than 4294967295 millicores or MiB" in world.pod(name)["reason"] for name in "ab")
 
 
-def test_a_wrong_argument_is_told_with_its_place() -> None:
+def test_the_error_for_a_wrong_argument_has_its_path() -> None:
     with pytest.raises(FluenceError, match=r"gpuResources\[1\]: 'cpu' is no extended resource"):
         FakeCluster().use(FluencePlugin, {"gpuResources": [NVIDIA, "cpu"]}).add(node("n1"), pod("p")).schedule()

@@ -1,4 +1,4 @@
-"""What a pod got is its own until it ends, whatever becomes of nodes, records and answers meanwhile."""
+"""A pod keeps its allocation until it ends, through changes of nodes, records and answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def change(world: World, name: str, cpu: str | None) -> None:
 
 
 def shares(world: World) -> dict[str, set[str]]:
-    """Of each pod the devices and hosts that it holds."""
+    """The devices and hosts that each pod holds."""
     names = {task.uid: task.name for task in world.scheduler.cache.tasks.values()}
     return {
         names[uid]: {thing.path for part in share.values() for things in (part.hosts, part.devices) for thing in things}
@@ -40,7 +40,7 @@ async def arrives(world: World, manifest: dict[str, object]) -> None:
     await world.scheduler.cycle()
 
 
-async def test_a_node_that_grows_under_a_gang_takes_nothing_from_it(world: World) -> None:
+async def test_a_gang_keeps_its_allocation_when_its_node_grows(world: World) -> None:
     members = [pod(f"g{i}", {"cpu": "2"}, group="g") for i in range(2)]
     await world.place(node("n1", cpu="2"), node("n2", cpu="2"), gang("g", 2), *members)
     before = shares(world)
@@ -51,7 +51,7 @@ async def test_a_node_that_grows_under_a_gang_takes_nothing_from_it(world: World
 
 
 @pytest.mark.parametrize("cpus", [["3"], [None, "4"], ["3", "4", None, "4"]])
-async def test_devices_of_a_live_pod_stay_its_own_when_its_node_changes(world: World, cpus: list[str | None]) -> None:
+async def test_a_live_pod_keeps_its_devices_when_its_node_changes(world: World, cpus: list[str | None]) -> None:
     (world._folder / "resources.yaml").write_text(ONE_QPU)
     await world.place(node("n1"), node("n2"), pod("a", device("qpu") | {"cpu": "4"}))
     home = world.pod("a")["node"]
@@ -65,7 +65,7 @@ async def test_devices_of_a_live_pod_stay_its_own_when_its_node_changes(world: W
         assert world.plugin.live.holdings.missing == {}
 
 
-async def test_a_pod_that_ends_while_its_node_is_gone_leaves_nothing(world: World) -> None:
+async def test_a_pod_that_ends_while_its_node_is_gone_frees_everything(world: World) -> None:
     await world.place(node("n1"), node("n2"), pod("a", device("qpu")))
     home = world.pod("a")["node"]
     await change(world, home, None)
@@ -76,13 +76,13 @@ async def test_a_pod_that_ends_while_its_node_is_gone_leaves_nothing(world: Worl
     assert world.free_cores() == 8
 
 
-async def test_a_node_that_shrinks_counts_what_still_runs_on_it(world: World) -> None:
+async def test_a_node_that_shrinks_counts_its_running_pods(world: World) -> None:
     await world.place(node("n1"), pod("a", {"cpu": "4"}))
     await change(world, "n1", "3")
     assert world.free_cores() == 0
 
 
-async def test_a_device_below_a_node_that_goes_leaves_its_pods_cores_held(world: World) -> None:
+async def test_a_pod_keeps_its_cores_when_the_node_above_its_device_is_deleted(world: World) -> None:
     (world._folder / "resources.yaml").write_text("resources: [{type: fpga, parent: n1, name: f}]")
     cordoned = node("n1")
     cordoned["spec"] = {"unschedulable": True}
@@ -93,7 +93,7 @@ async def test_a_device_below_a_node_that_goes_leaves_its_pods_cores_held(world:
     assert world.free_cores() == 0
 
 
-async def test_a_node_named_like_a_backend_is_left_out_and_the_others_serve(world: World) -> None:
+async def test_only_a_node_named_like_a_backend_is_left_out(world: World) -> None:
     (world._folder / "resources.yaml").write_text(ONE_QPU)
     await world.place(node("n1"))
     await change(world, "q", "4")
@@ -101,7 +101,7 @@ async def test_a_node_named_like_a_backend_is_left_out_and_the_others_serve(worl
     assert shares(world) == {"p": {"/cluster/n1"}}
 
 
-async def test_two_pods_of_one_record_are_not_given_one_device_in_whatever_order(world: World) -> None:
+async def test_two_pods_with_one_record_never_share_its_device(world: World) -> None:
     await world.place(node("n1", cpu="8"), pod("part", device("qubit")), pod("q2", device("qpu", 2)))
     record = (await world.live_pod("part")).metadata.annotations["fluence.flux-framework.org/held"]
     for jobid in ("7", "0000003"):
@@ -122,7 +122,7 @@ async def test_two_pods_of_one_record_are_not_given_one_device_in_whatever_order
 
 
 @pytest.mark.parametrize("jobid", ["9" * 5000, str(2**62 - 1), "-1", "0"])
-async def test_a_jobid_out_of_bounds_is_not_believed_and_stops_nothing(world: World, jobid: str) -> None:
+async def test_a_record_with_an_invalid_jobid_is_ignored(world: World, jobid: str) -> None:
     held = f'{{"jobs":{{"{jobid}":{{"host":"n1","cores":[0],"gpus":[],"memory":0}}}}}}'
     record = f'{{"uid":"u","plugins":{{"fluence":{held}}}}}'
     forged = pod("a", nodeName="n1", annotations={"fluence.flux-framework.org/held": record})
@@ -132,7 +132,7 @@ async def test_a_jobid_out_of_bounds_is_not_believed_and_stops_nothing(world: Wo
     assert world.free_cores() == 2
 
 
-async def test_a_record_of_less_than_the_pod_requests_frees_nothing(world: World) -> None:
+async def test_a_record_below_the_pods_requests_frees_nothing(world: World) -> None:
     record = '{"uid":"u","plugins":{"fluence":{"jobs":{"1":{"host":"n1","cores":[0],"gpus":[],"memory":0}}}}}'
     understated = pod("a", {"cpu": "4"}, nodeName="n1", annotations={"fluence.flux-framework.org/held": record})
     understated["metadata"]["uid"] = "u"
@@ -140,14 +140,14 @@ async def test_a_record_of_less_than_the_pod_requests_frees_nothing(world: World
     assert world.free_cores() == 0
 
 
-async def test_a_backend_that_the_user_wrote_does_not_reach_the_workload(world: World) -> None:
+async def test_a_backend_annotation_of_the_user_does_not_reach_the_workload(world: World) -> None:
     await world.place(node("n1"), pod("a", annotations={"fluence.flux-framework.org/backend": "fake"}))
     assert world.pod("a")["backend"] is None
     assert world.pod("a")["env"] == {}
     assert (await world.live_pod("a")).metadata.annotations["fluence.flux-framework.org/backend"] == ""
 
 
-async def test_a_large_gang_of_devices_in_trees_of_their_own_is_within_the_budget(world: World) -> None:
+async def test_a_large_gang_with_a_device_tree_per_pod_is_within_the_budget(world: World) -> None:
     trees = "\n".join(f"  - {{type: qpu, name: q{i}}}" for i in range(80))
     (world._folder / "resources.yaml").write_text(f"resources:\n{trees}\n")
     members = [pod(f"g{i}", device("qpu"), group="g") for i in range(70)]
@@ -155,7 +155,7 @@ async def test_a_large_gang_of_devices_in_trees_of_their_own_is_within_the_budge
     assert result["summary"]["scheduled"] == 70
 
 
-async def test_a_restart_while_a_pods_node_is_gone_keeps_its_devices(world: World) -> None:
+async def test_a_restart_without_a_pods_node_keeps_its_devices(world: World) -> None:
     (world._folder / "resources.yaml").write_text(ONE_QPU)
     await world.place(node("n1"), node("n2"), pod("a", device("qpu")))
     home = world.pod("a")["node"]

@@ -1,4 +1,4 @@
-"""Consolidation where the resource graph places pods: what is moved is placed in the graph while it is tried, too."""
+"""Consolidation where the resource graph places pods: the dry run of a move also places the moved pods in the graph."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def cluster(tmp_path: Path) -> FakeCluster:
     return FakeCluster(config=config).use("fluence", {"resources": str(file)}).nodes(2, cpu="4", offers={QPU: "8"})
 
 
-def in_pieces(cluster: FakeCluster, **requests: str) -> None:
-    """Half of each node is used."""
+def fragmented(cluster: FakeCluster, **requests: str) -> None:
+    """Use half of each node."""
     cluster.add(of_controller(pod(name, cpu="2", requests=requests)) for name in "ab").run()
     assert {cluster.node_of(name) for name in "ab"} == {"n1", "n2"}
 
 
-def settle(cluster: FakeCluster) -> None:
+def replace_moved(cluster: FakeCluster) -> None:
     for _ in range(4):
         replace_ended(cluster)
         cluster.advance(1.0).run()
@@ -43,35 +43,35 @@ def held(cluster: FakeCluster) -> object:
 
 
 def test_a_gang_fits_in_the_graph_after_a_move(cluster: FakeCluster) -> None:
-    in_pieces(cluster)
+    fragmented(cluster)
     cluster.nodes(1, prefix="m", cpu="2").gang("g", 2, cpu="3")
     cluster.run()
-    assert not ended(cluster), "one of the two would have to go where there is no room"
+    assert not ended(cluster), "one of the two moved pods would not fit"
     cluster.nodes(2, prefix="m", cpu="2").advance(400.0).run()
     assert len(ended(cluster)) == 2
-    settle(cluster)
+    replace_moved(cluster)
     cluster.assert_all_bound()
 
 
-def test_what_holds_a_device_has_one_again(cluster: FakeCluster) -> None:
-    in_pieces(cluster, **{QPU: "1"})
+def test_a_moved_pod_gets_a_device_again(cluster: FakeCluster) -> None:
+    fragmented(cluster, **{QPU: "1"})
     cluster.pod("big", cpu="4", requests={QPU: "1"}).run()
     assert len(ended(cluster)) == 1
-    settle(cluster)
+    replace_moved(cluster)
     cluster.assert_all_bound()
     assert sum(bool(part.devices) for share in cluster.plugin("fluence").live.holdings.shares.values()
                for part in share.values()) == 3  # fmt: skip
 
 
-def test_nothing_is_moved_where_there_are_too_few_devices_and_the_graph_is_as_it_was(cluster: FakeCluster) -> None:
-    in_pieces(cluster, **{QPU: "1"})
+def test_too_few_devices_move_no_pod_and_leave_the_graph_unchanged(cluster: FakeCluster) -> None:
+    fragmented(cluster, **{QPU: "1"})
     before = held(cluster)
     cluster.pod("big", cpu="4", requests={QPU: "2"}).add(gang("g", 2, cpu="3")).run()
     assert not ended(cluster)
     assert held(cluster) == before
 
 
-def test_an_attempt_that_comes_to_nothing_leaves_no_trace_in_the_graph(cluster: FakeCluster) -> None:
+def test_a_failed_attempt_leaves_the_graph_unchanged(cluster: FakeCluster) -> None:
     cluster.add(of_controller(pod(name, cpu="1")) for name in "abcdef").run()
     before = held(cluster)
     cluster.add(pod("big", cpu="4"), gang("g", 2, cpu="3")).run(cycles=2)

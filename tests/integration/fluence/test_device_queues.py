@@ -1,4 +1,4 @@
-"""Virtual devices in queues: limits, what is deserved, and fair shares are of what the graph has of a type."""
+"""Virtual devices in queues: limits, deserved amounts and fair shares use the graph's number of devices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHARED = "resources: [{type: qpu, name: q, count: 2, sharing: 2}]"
 
 
 def cluster_of(folder: Path, text: str = FOUR) -> FakeCluster:
-    """Two nodes that advertise far more than there is, as the device plugin does."""
+    """Two nodes that advertise far more devices than exist, as the device plugin does."""
     file = folder / "resources.yaml"
     file.write_text(text)
     return FakeCluster().use("fluence", {"resources": str(file)}).nodes(2, cpu="32", offers={QPU: 1000})
@@ -36,7 +36,7 @@ def found(cluster: FakeCluster) -> dict[str, str | None]:
     return {pod.metadata.name: pod.spec.node_name or None for pod in cluster.memory.objects(Pod)}
 
 
-def settled(cluster: FakeCluster) -> None:
+def run_cycles(cluster: FakeCluster) -> None:
     for _ in range(4):
         cluster.schedule()
         cluster.finish_deletions()
@@ -45,37 +45,37 @@ def settled(cluster: FakeCluster) -> None:
 
 
 @pytest.mark.parametrize("text", [FOUR, SHARED])
-def test_a_queue_never_has_more_devices_than_its_limit(tmp_path: Path, text: str) -> None:
+def test_a_queue_never_exceeds_its_limit_of_devices(tmp_path: Path, text: str) -> None:
     cluster = cluster_of(tmp_path, text).queue("a", limit={QPU: "3"})
     asking(cluster, "a", 4)
-    settled(cluster)
+    run_cycles(cluster)
     assert on_nodes(cluster, "a") == 3
     waiting = next(name for name, node in found(cluster).items() if not node)
     cluster.assert_pending(
         waiting, reason=f"queue 'a' has reached its limit of {QPU}: limit 3, allocated 3, requested 1"
     )
     cluster.end(next(name for name, node in found(cluster).items() if node))
-    settled(cluster)
+    run_cycles(cluster)
     cluster.assert_bound(waiting)
 
 
 @pytest.mark.parametrize("text", [FOUR, SHARED])
-def test_a_queue_takes_back_what_it_deserves_of_the_devices_that_there_are(tmp_path: Path, text: str) -> None:
+def test_a_queue_reclaims_its_deserved_devices(tmp_path: Path, text: str) -> None:
     cluster = cluster_of(tmp_path, text).queue("a", deserved={QPU: "1"}).queue("b", deserved={QPU: "3"})
     asking(cluster, "a", 4)
-    settled(cluster)
+    run_cycles(cluster)
     assert on_nodes(cluster, "a") == 4
     asking(cluster, "b", 3)
-    settled(cluster)
+    run_cycles(cluster)
     assert (on_nodes(cluster, "a"), on_nodes(cluster, "b")) == (1, 3)
 
 
-def test_equal_queues_share_the_devices_by_halves_and_what_is_down_is_not_shared(tmp_path: Path) -> None:
+def test_equal_queues_share_the_devices_that_are_up_equally(tmp_path: Path) -> None:
     cluster = cluster_of(tmp_path).queue("a").queue("b")
     asking(cluster, "a", 4)
-    settled(cluster)
+    run_cycles(cluster)
     asking(cluster, "b", 4)
-    settled(cluster)
+    run_cycles(cluster)
     assert (on_nodes(cluster, "a"), on_nodes(cluster, "b")) == (2, 2)
     plugin = cluster.plugin("fluence")
     assert isinstance(plugin, FluencePlugin)

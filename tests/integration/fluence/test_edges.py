@@ -1,4 +1,4 @@
-"""Edges: every policy, types that must agree, reasons in numbers, graphs that cannot be, absurd sizes."""
+"""Edge cases: every policy, types that must agree, reasons with numbers, invalid graphs, absurd sizes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_a_policy_of_whole_nodes_shares_no_node_between_groups(world: Worl
     assert sorted(placed) == ["n1", "n2"]
 
 
-async def test_types_that_disagree_are_tried_with_one_value_for_all(world: World) -> None:
+async def test_types_that_disagree_are_matched_with_one_value_for_all(world: World) -> None:
     for order in (("y", "z"), ("z", "y")):
         attributes = {"y": "a", "z": "b"}
         trees = [f"  - {{type: q, name: {name}, attributes: {{r: {attributes[name]}}}}}" for name in order]
@@ -50,14 +50,14 @@ async def test_types_that_disagree_are_tried_with_one_value_for_all(world: World
         assert len(world.plugin.live.holdings.shares) == 1
 
 
-async def test_a_shortage_of_devices_is_told_in_numbers(world: World) -> None:
+async def test_the_reason_for_a_shortage_of_devices_has_numbers(world: World) -> None:
     await world.place(node("n1", cpu="9"), gang("g", 4), *(pod(f"q{i}", device("qpu"), group="g") for i in range(4)))
     assert "but not" not in world.pod("q0")["reason"]
     assert "4 qpu wanted, 3 of 3 free" in world.pod("q0")["reason"]
     assert len({world.pod(f"q{i}")["reason"] for i in range(4)}) == 1
 
 
-async def test_devices_held_in_part_are_not_free(world: World) -> None:
+async def test_a_partly_allocated_device_is_not_free(world: World) -> None:
     await world.place(
         node("n1"),
         pod("a", device("qubit")),
@@ -66,13 +66,13 @@ async def test_devices_held_in_part_are_not_free(world: World) -> None:
     assert "1 qdevice wanted, 0 of 1 free" in world.pod("b")["reason"]
 
 
-async def test_a_name_taken_twice_stops_the_start(world: World) -> None:
+async def test_a_duplicate_name_fails_the_start(world: World) -> None:
     (world._folder / "resources.yaml").write_text("resources: [{type: fpga, name: n1}]")
     with pytest.raises(InputError, match="/cluster/n1: two vertices have this path"):
         await world.place(node("n1"), node("n2"), pod("p"))
 
 
-async def test_a_tree_whose_parent_is_no_node_waits_and_is_the_reason(
+async def test_a_tree_without_its_parent_node_waits_and_is_the_reason(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "fluence")
@@ -95,23 +95,21 @@ async def test_an_absurd_request_is_refused_with_a_reason(world: World) -> None:
     assert "more than 8192 cores" in world.pod("p")["reason"]
 
 
-async def test_an_absurd_node_is_modelled_in_part(world: World) -> None:
+async def test_an_absurd_node_is_modelled_partly(world: World) -> None:
     await world.place(node("n1", cpu="10000000000", **{"nvidia.com/gpu": "9223372036854775807"}), pod("p"))
     assert world.pod("p")["node"] == "n1"
     assert world.free_cores() == 8191
 
 
 @pytest.mark.parametrize("record", ["garbage", "[]", '{"uid": 1}', '{"uid": "another", "plugins": {}}'])
-async def test_a_record_that_is_not_believed_is_told(
-    world: World, caplog: pytest.LogCaptureFixture, record: str
-) -> None:
+async def test_an_invalid_record_is_logged(world: World, caplog: pytest.LogCaptureFixture, record: str) -> None:
     annotations = {"fluence.flux-framework.org/held": record}
     await world.place(node("n1"), pod("p", nodeName="n1", annotations=annotations))
     assert world.plugin.live.holdings.shares == {}
     assert world.free_cores() == 3
 
 
-async def test_pods_of_a_gang_may_agree_on_values_of_their_own(world: World) -> None:
+async def test_each_pod_of_a_gang_may_agree_on_its_own_value(world: World) -> None:
     trees = [("q", "y", "a"), ("q", "z", "b"), ("l", "m", "b"), ("l", "n", "a")]
     lines = [f"  - {{type: {kind}, name: {name}, attributes: {{r: {value}}}}}" for kind, name, value in trees]
     for order in (lines, lines[::-1]):

@@ -1,4 +1,4 @@
-"""Pods that share GPUs beside the resource graph: it is asked node by node still, and preemption frees single GPUs."""
+"""Pods that share GPUs with the resource graph: the plugin matches node by node, and preemption frees single GPUs."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def test_a_preemptor_gets_the_gpu_of_the_one_victim_that_suffices(monkeypatch: p
     cluster.assert_bound("high")
     left = {one.metadata.name for one in cluster.memory.objects(Pod)}
     assert left == {"high", "low-1", "low-2", "low-3"}
-    assert removed == [], "each node was judged by itself: nothing was taken out of the graph to see"
+    assert removed == [], "expected no simulated removal: each node is evaluated alone"
 
 
-def test_a_gang_of_sharers_is_placed_by_the_graph_on_the_gpus_that_there_are() -> None:
+def test_the_graph_places_a_gang_of_sharers_on_the_existing_gpus() -> None:
     cluster = FakeCluster().use("fluence").nodes(2, cpu="8", offers={NVIDIA: 2})
     cluster.add(gang("g", 8, cpu="1", annotations={GPU_FRACTION: "0.5"}))
     cluster.run()

@@ -1,4 +1,4 @@
-"""Pods that name a group by label, without any PodGroup."""
+"""Pods that form a group by label, without a PodGroup."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def member(name: str, size: str | None, *, group: str = "g", cpu: str = "2", **m
     return made
 
 
-async def test_a_group_by_label_starts_whole_or_not_at_all(world: World) -> None:
+async def test_a_group_by_label_starts_all_or_nothing(world: World) -> None:
     result = await world.place(
         node("n1"),
         *(member(f"fits-{i}", "2", group="fits") for i in range(2)),
@@ -40,7 +40,7 @@ async def test_a_group_by_label_waits_for_all_its_members(world: World) -> None:
     assert world.pod("a")["reason"] == "pod group default/g needs 2 pods to start and has 1: 1 can be placed"
 
 
-async def test_more_members_than_the_size_start_as_there_is_room(world: World) -> None:
+async def test_members_beyond_the_size_start_as_they_fit(world: World) -> None:
     result = await world.place(node("n1"), *(member(f"p{i}", "2") for i in range(3)))
     assert result["summary"]["scheduled"] == 2
 
@@ -50,7 +50,7 @@ async def test_members_without_a_size_start_one_by_one(world: World) -> None:
     assert result["summary"]["scheduled"] == 2
 
 
-async def test_a_group_by_label_gets_its_devices_whole(world: World) -> None:
+async def test_a_group_by_label_gets_all_its_devices_or_none(world: World) -> None:
     await world.place(node("n1", cpu="8"), *(member(f"p{i}", "4", cpu="1", asks=device("qpu")) for i in range(4)))
     assert [world.pod(f"p{i}")["node"] for i in range(4)] == [None] * 4
     assert world.plugin.live.holdings.shares == {}
@@ -64,7 +64,7 @@ async def test_groups_of_one_name_in_two_namespaces_are_two(world: World) -> Non
 
 
 @pytest.mark.parametrize("wrong", ["0", "-1", "two", "2.0", "", "1000001", "٣"])
-async def test_a_size_that_is_none_is_refused_with_the_pod_and_the_annotation(world: World, wrong: str) -> None:
+async def test_the_error_for_an_invalid_size_names_the_pod_and_the_annotation(world: World, wrong: str) -> None:
     await world.place(node("n1"), member("a", "2"), member("b", wrong))
     for name in "ab":
         reason = world.pod(name)["reason"]
@@ -72,7 +72,7 @@ async def test_a_size_that_is_none_is_refused_with_the_pod_and_the_annotation(wo
         assert reason.endswith(f"expected a number of pods from 1 to 1000000, got {shown(wrong)}; correct or remove it")
 
 
-async def test_members_that_disagree_on_the_size_are_refused_with_both(world: World) -> None:
+async def test_the_error_for_members_with_different_sizes_names_both(world: World) -> None:
     await world.place(node("n1"), member("a", "2"), member("b", "2"), member("c", None))
     assert world.pod("a")["reason"] == (
         f"pod default/c: metadata.annotations[{SIZE}] is 1, but pod default/a of the same group default/g has 2 "
@@ -88,6 +88,6 @@ async def test_a_podgroup_of_the_same_name_is_another_group(world: World) -> Non
     assert [(group["minCount"], group["scheduled"]) for group in result["groups"]] == [(2, 0), (1, 1)]
 
 
-async def test_who_names_a_podgroup_belongs_to_it_whatever_the_label_says(world: World) -> None:
+async def test_a_podgroup_takes_precedence_over_the_label(world: World) -> None:
     await world.place(node("n1"), gang("g", 1), member("a", "2", group="other", schedulingGroup={"podGroupName": "g"}))
     assert world.pod("a")["node"] == "n1"

@@ -1,4 +1,4 @@
-"""Groups that stay within a rack, or are spread over several: the whole scheduler over a cluster in memory."""
+"""Groups within a rack, or spread over several racks, in a whole scheduler on a cluster in memory."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def members(group: str, count: int, cpu: str = "1", **more: Any) -> list[dict[st
 
 
 def where(world: World, racks: dict[str, str], group: str) -> Counter[str | None]:
-    """How many of a group are in each rack; None: on no node."""
+    """The number of a group's members in each rack; None: on no node."""
     return Counter(racks.get(one["node"]) for one in world.result["pods"] if one["name"].startswith(f"{group}-"))
 
 
 def nodes_of(plugin: FluencePlugin) -> dict[str, list[str]]:
-    """The path of each vertex of the graph by its type."""
+    """The path of each vertex of the graph, by its type."""
     found: dict[str, list[str]] = {}
     for vertex in plugin.live.matcher.graph()["graph"]["nodes"]:
         data = vertex["metadata"]
@@ -61,14 +61,14 @@ def nodes_of(plugin: FluencePlugin) -> dict[str, list[str]]:
     return found
 
 
-async def test_labels_become_levels_and_a_host_hangs_below_what_it_has(racks: World) -> None:
+async def test_labels_become_levels_with_their_hosts_below(racks: World) -> None:
     await racks.place(at("n1", "1"), at("n2", "1", "b"), at("n3", None), at("n4", "9", None), node("n5"))
     found = nodes_of(racks.plugin)
     assert sorted(path for path in found["node"] if path.rpartition("/")[2] in ("n1", "n2", "n3", "n4", "n5")) == [
         "/cluster/n5", "/cluster/rack=9/n4", "/cluster/zone=a/n3", "/cluster/zone=a/rack=1/n1",
         "/cluster/zone=b/rack=1/n2",
     ]  # fmt: skip
-    assert len(found["rack"]) == 3, "two racks of one name in two zones are two"
+    assert len(found["rack"]) == 3, "expected two racks for one name in two zones"
 
 
 async def test_a_gang_stays_within_one_rack(racks: World) -> None:
@@ -80,7 +80,7 @@ async def test_a_gang_stays_within_one_rack(racks: World) -> None:
     assert where(racks, of, "g") == {"2": 8}
 
 
-async def test_no_rack_has_room_and_the_reason_says_where_it_lacks_least(racks: World) -> None:
+async def test_if_no_rack_fits_the_reason_names_the_one_that_lacks_the_least(racks: World) -> None:
     await racks.place(
         at("n1", "rack-1"), at("n2", "rack-2"), at("n3", "rack-2", cpu="2"), asking("g", 8, within="rack"),
         *members("g", 8),
@@ -89,21 +89,21 @@ async def test_no_rack_has_room_and_the_reason_says_where_it_lacks_least(racks: 
     assert "no rack has room for 8 pods: at most 6 in rack-2 of zone a" in racks.pod("g-0")["reason"]
 
 
-async def test_the_reason_counts_as_the_graph_does(racks: World) -> None:
-    """Each pod takes a whole core of the graph, however little it requests."""
+async def test_the_reason_counts_whole_cores_as_the_graph_does(racks: World) -> None:
+    """Each pod uses a whole core of the graph, even if it requests less."""
     await racks.place(at("n1", "r1", cpu="3"), asking("g", 4, within="rack"), *members("g", 4, cpu="100m"))
     assert "no rack has room for 4 pods: at most 3 in rack r1 of zone a" in racks.pod("g-0")["reason"]
     assert racks.plugin.live.holdings.shares == {}
 
 
-async def test_where_the_graph_refuses_the_best_rack_another_one_is_tried(racks: World) -> None:
+async def test_if_the_graph_refuses_the_best_rack_another_one_is_tried(racks: World) -> None:
     tiny = members("g", 4, cpu="100m")
     await racks.place(at("n1", "1", cpu="3", memory="64Gi"), at("n2", "2", memory="8Gi"),
                       asking("g", 4, within="rack"), *tiny)  # fmt: skip
     assert where(racks, {"n1": "1", "n2": "2"}, "g") == {"2": 4}
 
 
-async def test_classes_and_devices_of_a_gang_land_in_one_rack(racks: World) -> None:
+async def test_classes_and_devices_of_a_gang_are_placed_in_one_rack(racks: World) -> None:
     of = {"n1": "1", "n2": "1", "n3": "2", "n4": "2"}
     gpu = {"nvidia.com/gpu": "2"}
     leader = pod("g-leader", {"cpu": "3", "nvidia.com/gpu": "1", **device("qpu")}, group="g")
@@ -122,7 +122,7 @@ async def test_a_device_below_a_node_in_a_rack_is_found_and_named_without_its_ra
     assert [device.path for part in share.values() for device in part.devices] == ["/cluster/n1/board"]
 
 
-async def test_more_members_join_the_rack_where_the_group_is(racks: World) -> None:
+async def test_later_members_join_the_rack_of_their_group(racks: World) -> None:
     of = {"n1": "1", "n2": "2"}
     await racks.place(at("n1", "1", cpu="3"), at("n2", "2", cpu="2"), asking("g", 2, within="rack"), *members("g", 5))
     assert where(racks, of, "g") == {"1": 3, None: 2}
@@ -130,7 +130,7 @@ async def test_more_members_join_the_rack_where_the_group_is(racks: World) -> No
     assert reason
 
 
-async def test_pods_without_a_pod_group_ask_by_their_own_annotations(racks: World) -> None:
+async def test_pods_without_a_pod_group_use_their_own_annotations(racks: World) -> None:
     def member(name: str, within: str) -> dict[str, Any]:
         made = pod(name, {"cpu": "2"}, annotations={"fluence.flux-framework.org/group-size": "2", WITHIN: within})
         made["metadata"]["labels"] = {"fluence.flux-framework.org/group": name.partition("-")[0]}
@@ -159,7 +159,7 @@ async def test_pods_without_a_pod_group_ask_by_their_own_annotations(racks: Worl
         ({"within": "rack", "spread-over": "zone"}, "what stays within one rack cannot be spread over levels of type"),
     ],
 )
-async def test_what_cannot_be_is_refused_with_object_field_and_remedy(
+async def test_an_impossible_constraint_is_refused_with_object_field_and_remedy(
     racks: World, annotations: dict[str, str], says: str
 ) -> None:
     await racks.place(at("n1", "1"), asking("g", 2, **annotations), *members("g", 2))
@@ -169,7 +169,7 @@ async def test_what_cannot_be_is_refused_with_object_field_and_remedy(
     assert racks.pod("g-1")["node"] is None
 
 
-async def test_without_configured_levels_an_ask_is_refused_and_says_where_they_are_named(world: World) -> None:
+async def test_without_configured_levels_the_refusal_names_their_argument(world: World) -> None:
     await world.place(at("n1", "1"), asking("g", 2, within="rack"), *members("g", 2), pod("p"))
     assert (
         "known are: none (`topology` in the arguments of the plugin fluence names them)" in world.pod("g-0")["reason"]
@@ -178,8 +178,8 @@ async def test_without_configured_levels_an_ask_is_refused_and_says_where_they_a
     assert "rack" not in nodes_of(world.plugin)
 
 
-async def test_the_constraint_of_the_pod_group_is_the_same_ask(racks: World) -> None:
-    """Its label has one value in two zones: the core takes both for one domain, the graph does not."""
+async def test_the_constraint_of_the_pod_group_has_the_same_effect(racks: World) -> None:
+    """Its label has one value in two zones: a single domain in the core, two domains in the graph."""
     group = gang("g", 4)
     group["spec"]["schedulingConstraints"] = {"topology": [{"key": "example.com/rack"}]}
     await racks.place(at("n1", "1", cpu="2"), at("n2", "1", "b", cpu="2"), group, *members("g", 4))
@@ -187,7 +187,7 @@ async def test_the_constraint_of_the_pod_group_is_the_same_ask(racks: World) -> 
     assert "no rack has room for 4 pods: at most 2 in rack 1 of zone a" in racks.pod("g-0")["reason"]
 
 
-async def test_a_gang_whose_pods_keep_apart_finds_the_rack_with_enough_nodes(racks: World) -> None:
+async def test_a_gang_with_anti_affinity_finds_the_rack_with_enough_nodes(racks: World) -> None:
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "g"}}}
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     pods = [pod(f"g-{i}", group="g", affinity=apart) for i in range(3)]
@@ -209,7 +209,7 @@ async def test_a_gang_whose_pods_keep_apart_finds_the_rack_with_enough_nodes(rac
 # ------------------------------------------------------------------ spread
 
 
-async def test_a_group_is_spread_evenly_over_as_many_racks_as_it_says(racks: World) -> None:
+async def test_a_group_is_spread_evenly_over_the_requested_number_of_racks(racks: World) -> None:
     of = {"n1": "1", "n2": "2", "n3": "3", "n4": "4"}
     hosts = [at(name, rack, cpu="16") for name, rack in of.items()]
     await racks.place(*hosts, spread("g", 8, "rack=3"), *members("g", 8))
@@ -217,42 +217,42 @@ async def test_a_group_is_spread_evenly_over_as_many_racks_as_it_says(racks: Wor
     assert sorted(counts.values()) == [2, 3, 3]
 
 
-async def test_without_a_number_it_is_spread_over_all_that_have_room(racks: World) -> None:
+async def test_without_a_number_a_group_is_spread_over_all_racks_that_fit(racks: World) -> None:
     of = {"n1": "1", "n2": "2", "n3": "3", "n4": "4"}
     hosts = [at(name, rack, cpu="0" if name == "n4" else "16") for name, rack in of.items()]
     await racks.place(*hosts, spread("g", 6, "rack"), *members("g", 6))
     assert where(racks, of, "g") == {"1": 2, "2": 2, "3": 2}
 
 
-async def test_where_even_shares_do_not_fit_the_rest_goes_where_there_is_room(racks: World) -> None:
+async def test_if_even_shares_do_not_fit_the_rest_is_placed_where_it_fits(racks: World) -> None:
     of = {"n1": "1", "n2": "2", "n3": "3"}
     hosts = [at("n1", "1", cpu="1"), at("n2", "2", cpu="2"), at("n3", "3", cpu="9")]
     await racks.place(*hosts, spread("g", 9, "rack=3"), *members("g", 9))
     assert where(racks, of, "g") == {"1": 1, "2": 2, "3": 6}
 
 
-async def test_too_few_racks_with_room_refuse_a_spread(racks: World) -> None:
+async def test_a_spread_is_refused_if_too_few_racks_fit(racks: World) -> None:
     await racks.place(at("n1", "1"), at("n2", "2"), at("n3", "3", cpu="0"), spread("g", 4, "rack=3"), *members("g", 4))
     assert where(racks, {}, "g") == {None: 4}
     assert "it is to be spread over 3 of type rack, and 2 of 3 have room" in racks.pod("g-0")["reason"]
 
 
-async def test_a_spread_learns_where_the_graph_has_less_room(racks: World) -> None:
-    """Ten tiny pods: by requests each rack takes all, by whole cores two, three and nine."""
+async def test_a_spread_respects_the_graphs_smaller_capacity(racks: World) -> None:
+    """Ten tiny pods: by requests, each rack fits all; by whole cores, two, three and nine."""
     of = {"n1": "1", "n2": "2", "n3": "3"}
     hosts = [at("n1", "1", cpu="2"), at("n2", "2", cpu="3"), at("n3", "3", cpu="9")]
     await racks.place(*hosts, spread("g", 10, "rack=3"), *members("g", 10, cpu="10m"))
     assert where(racks, of, "g") == {"1": 2, "2": 3, "3": 5}
 
 
-async def test_members_that_come_one_by_one_are_spread_too(racks: World) -> None:
+async def test_members_created_one_by_one_are_spread_too(racks: World) -> None:
     of = {"n1": "1", "n2": "2", "n3": "3"}
     hosts = [at("n1", "1", cpu="32"), at("n2", "2"), at("n3", "3")]
     await racks.place(*hosts, spread("g", 1, "rack=3"), *members("g", 6))
     assert where(racks, of, "g") == {"1": 2, "2": 2, "3": 2}
 
 
-async def test_a_group_is_spread_inside_of_what_it_stays_within(racks: World) -> None:
+async def test_a_group_is_spread_inside_its_own_domain(racks: World) -> None:
     of = {"n1": "a1", "n2": "a2", "n3": "b1", "n4": "b2"}
     hosts = [at("n1", "1", cpu="16"), at("n2", "2", cpu="1"), at("n3", "1", "b", cpu="2"), at("n4", "2", "b", cpu="2")]
     group = asking("g", 4, within="zone", **{"spread-over": "rack=2"})
@@ -265,7 +265,7 @@ async def test_a_group_is_spread_inside_of_what_it_stays_within(racks: World) ->
 # ------------------------------------------------------------------ changes
 
 
-async def test_a_label_that_changes_moves_the_host_and_what_is_held_stays_held(racks: World) -> None:
+async def test_a_changed_label_moves_the_host_and_keeps_its_allocations(racks: World) -> None:
     (racks._folder / "resources.yaml").write_text("resources: [{type: fpga, name: board, parent: n1}]")
     await racks.place(
         at("n1", "1"), at("n2", "1"), asking("g", 4, within="rack"), *members("g", 4), pod("p", device("fpga"))
@@ -280,7 +280,7 @@ async def test_a_label_that_changes_moves_the_host_and_what_is_held_stays_held(r
     assert live.holdings.shares == before
     assert "/cluster/zone=b/rack=7/n1" in nodes_of(racks.plugin)["node"]
     live.set_hosts({"n2": None})
-    assert nodes_of(racks.plugin)["rack"] == ["/cluster/zone=b/rack=7"], "empty levels are gone"
+    assert nodes_of(racks.plugin)["rack"] == ["/cluster/zone=b/rack=7"], "expected empty levels to be removed"
     assert nodes_of(racks.plugin)["zone"] == ["/cluster/zone=b"]
     live.set_hosts({"n1": None})
     live.set_hosts({"n1": host})
@@ -293,7 +293,7 @@ async def test_a_label_that_changes_moves_the_host_and_what_is_held_stays_held(r
     assert live.matcher.find("sched-now=allocated") is None
 
 
-async def test_a_restarted_scheduler_holds_the_same_wherever_hosts_are_now(racks: World) -> None:
+async def test_a_restart_recovers_the_allocations_of_moved_hosts(racks: World) -> None:
     (racks._folder / "resources.yaml").write_text("resources: [{type: fpga, name: board, parent: n1}]")
     await racks.place(
         at("n1", "1"), at("n2", "2"), asking("g", 4, within="rack"), *members("g", 4, "500m"), pod("p", device("fpga"))
@@ -315,7 +315,7 @@ async def test_a_host_named_like_a_backend_is_left_out_in_a_rack_too(racks: Worl
 
 
 @pytest.mark.parametrize("before", ["row", "rack"])
-def test_a_group_that_waits_is_tried_when_its_pod_group_asks_for_something_else(before: str) -> None:
+def test_a_change_of_its_pod_group_requeues_a_waiting_group(before: str) -> None:
     group = builders.pod_group("g", 2)
 
     def asking(within: str | None) -> PodGroup:

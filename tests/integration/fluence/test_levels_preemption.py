@@ -1,4 +1,4 @@
-"""Groups that stay within a rack make room in one rack, and what is of no use to one may be to another."""
+"""Preemption for groups within a rack: victims are in one rack, and a failure for one group does not affect another."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def racks(cluster: FakeCluster, **cpu: str) -> None:
         cluster.add(node(name, cpu=cpu.get(name, "4"), labels={RACK: "r1" if number < 3 else "r2"}))
 
 
-def test_a_gang_ends_pods_in_the_one_rack_that_holds_it(cluster: FakeCluster) -> None:
+def test_a_gang_preempts_only_in_a_rack_that_fits_it(cluster: FakeCluster) -> None:
     racks(cluster, n3="2", n4="1")
     cluster.add(*(pod(f"low-{number}", cpu="1", priority=1) for number in range(11)))
     run(cluster)
@@ -64,7 +64,7 @@ def test_a_gang_ends_pods_in_the_one_rack_that_holds_it(cluster: FakeCluster) ->
     assert [rack_of(cluster, f"high-{number}") for number in range(4)] == ["r1"] * 4
 
 
-def test_a_gang_that_no_rack_could_hold_ends_nobody(cluster: FakeCluster) -> None:
+def test_a_gang_that_fits_no_rack_preempts_no_pod(cluster: FakeCluster) -> None:
     racks(cluster, n3="2", n4="1")
     cluster.add(*(pod(f"low-{number}", cpu="1", priority=1) for number in range(11)))
     run(cluster)
@@ -73,7 +73,7 @@ def test_a_gang_that_no_rack_could_hold_ends_nobody(cluster: FakeCluster) -> Non
     assert ended(cluster) == []
 
 
-def test_what_helps_nobody_in_one_rack_is_done_for_the_same_pod_of_a_group_in_another(cluster: FakeCluster) -> None:
+def test_an_equal_pod_preempts_in_its_groups_rack_though_one_in_another_rack_cannot(cluster: FakeCluster) -> None:
     racks(cluster, n2="0", n4="0")
     first, second = within("a", 3, min_count=2, cpu="1", priority=10), within("b", 3, min_count=2, cpu="1", priority=10)
     cluster.add(pod("fill-1", cpu="2", priority=10, node_selector={RACK: "r1"}),

@@ -1,4 +1,4 @@
-"""What is held is freed when its pod ends, and found again after a restart."""
+"""A pod's end frees its allocation, and a restart recovers the allocations of live pods."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .conftest import World, device, gang, node, pod
 HELD = "fluence.flux-framework.org/held"
 
 
-async def test_a_pod_that_ends_frees_its_own_share_only(world: World) -> None:
+async def test_a_pod_that_ends_frees_only_its_own_share(world: World) -> None:
     await world.place(node("n1"), gang("g", 2), pod("a", group="g"), pod("b", device("qpu"), group="g"))
     assert world.free_cores() == 2
     ended = msgspec.structs.replace(await world.live_pod("b"), status=PodStatus(phase="Succeeded"))
@@ -32,7 +32,7 @@ async def test_ending_twice_frees_once(world: World) -> None:
     assert world.free_cores() == 3
 
 
-async def test_a_restart_holds_what_live_pods_hold(world: World) -> None:
+async def test_a_restart_recovers_the_allocations_of_live_pods(world: World) -> None:
     await world.place(
         node("n1"),
         node("n2"),
@@ -56,7 +56,7 @@ async def test_a_restart_holds_what_live_pods_hold(world: World) -> None:
     assert world.plugin.live.allocations.next_jobid == last
 
 
-async def test_a_restart_books_nothing_twice(world: World) -> None:
+async def test_a_restart_allocates_nothing_twice(world: World) -> None:
     await world.place(node("n1", cpu="2"), pod("a"), pod("b"))
     scheduler = await world.restarted()
     fresh = msgspec.convert(pod("c"), Pod)
@@ -78,7 +78,7 @@ async def test_a_forged_record_counts_as_foreign_load(world: World) -> None:
     assert world.free_cores() == 7
 
 
-async def test_a_record_that_claims_what_another_pod_holds_is_not_believed(world: World) -> None:
+async def test_a_record_that_claims_another_pods_devices_is_ignored(world: World) -> None:
     await world.place(node("n1"), pod("a", device("qpu", 2)))
     live = await world.live_pod("a")
     record = live.metadata.annotations[HELD].replace(live.metadata.uid, "zz")
@@ -89,7 +89,7 @@ async def test_a_record_that_claims_what_another_pod_holds_is_not_believed(world
     assert len(world.plugin.live.holdings.shares) <= 1
 
 
-async def test_a_copied_record_is_not_held_twice(world: World) -> None:
+async def test_a_copied_record_is_not_allocated_twice(world: World) -> None:
     await world.place(node("n1"), pod("a", device("qpu", 2)))
     live = await world.live_pod("a")
     copy = msgspec.convert(pod("thief", device("qpu", 2), nodeName="n1"), Pod)
@@ -112,7 +112,7 @@ async def test_a_node_that_grows_keeps_its_pods_shares(world: World) -> None:
     assert world.free_cores() == 2
 
 
-async def test_a_node_that_goes_takes_what_pods_hold_of_it_and_nothing_else(world: World) -> None:
+async def test_a_deleted_node_frees_only_its_own_resources(world: World) -> None:
     await world.place(node("n1", cpu="2"), node("n2", cpu="2"), *(pod(f"p{i}", device("qpu")) for i in range(3)))
     gone = Node(metadata=ObjectMeta(name="n1"))
     on_it = sum(entry["node"] == "n1" for entry in world.result["pods"])

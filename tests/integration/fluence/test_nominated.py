@@ -1,4 +1,4 @@
-"""Nominated pods where the resource graph places: what they are to have is theirs, but for who is more important."""
+"""Nominated pods where the resource graph places: only pods of higher priority can use their resources."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ resources:
   - {type: qpu, name: other, count: 1, attributes: {vendor: b}}
 """
 HALF, TWO_CORES = {"cpu": "500m"}, {"cpu": "1500m"}
-"""Filters count millicores: for them both fit on a node of two cores; the graph counts whole ones."""
+"""Filters count millicores, so both fit on a node of two cores; the graph counts whole cores."""
 
 
 class Cluster(FakeCluster):
-    """A cluster whose scheduler has the plugin."""
+    """A cluster whose scheduler runs the plugin."""
 
     def __init__(self, plugin: FluencePlugin) -> None:
         super().__init__(checked=False)
@@ -58,13 +58,13 @@ def live(cluster: Cluster) -> LiveGraph:
     return cluster.fluence.live
 
 
-def expected(name: str, where: str = "n1", **options: Any) -> Pod:
-    """A pod that waits for something else and is to come to a node."""
+def nominated(name: str, where: str = "n1", **options: Any) -> Pod:
+    """A gated pod that is nominated for a node."""
     return replace(pod(name, gates=["later"], **options), status=PodStatus(nominated_node_name=where))
 
 
-def come(cluster: Cluster, name: str) -> None:
-    """What the pod waited for is there."""
+def arrive(cluster: Cluster, name: str) -> None:
+    """Remove the pod's gates and run the scheduler."""
     one = cluster.find(Pod, name)
     cluster.add(replace(one, spec=replace(one.spec, scheduling_gates=())))
     cluster.advance(60)
@@ -97,15 +97,15 @@ def together(priority: int, options: dict[str, Any]) -> list[KubeObject]:
         ("first", needing(2), together, needing(1)),
     ],
 )
-def test_what_the_graph_keeps_for_a_nominated_pod_is_free_for_those_of_higher_priority_only(
+def test_only_a_higher_priority_may_use_the_resources_of_a_nominated_pod(
     policy: str, waits: Any, others: Any, of_others: Any, priority: int, bound: bool, tmp_path: Path
 ) -> None:
     cluster = made(tmp_path, policy)
-    cluster.add(node("n1", cpu="2", offers={QPU: "8"}), expected("waits", priority=10, **waits))
+    cluster.add(node("n1", cpu="2", offers={QPU: "8"}), nominated("waits", priority=10, **waits))
     cluster.add(*others(priority, of_others))
     run(cluster)
     assert (cluster.node_of("x-0") == "n1") is bound
-    come(cluster, "waits")
+    arrive(cluster, "waits")
     assert (cluster.node_of("waits") == "n1") is not bound
 
 
@@ -115,8 +115,8 @@ def end(cluster: Cluster, name: str) -> None:
     run(cluster)
 
 
-def held_by_nobody(cluster: Cluster) -> list[str]:
-    """Devices that are taken in the graph, and are in no pod's share."""
+def allocated_without_a_pod(cluster: Cluster) -> list[str]:
+    """The devices that the graph has allocated outside any pod's share."""
     found = live(cluster).matcher.find("sched-now=allocated")
     taken = {vertex["metadata"]["paths"]["containment"] for vertex in found["graph"]["nodes"]} if found else set()
     held = {
@@ -129,7 +129,7 @@ def held_by_nobody(cluster: Cluster) -> list[str]:
 
 
 def full_of_devices(cluster: Cluster) -> None:
-    """The two devices of one vendor are held, and that of the other."""
+    """Allocate both devices of one vendor, and the device of the other."""
     cluster.add(node("n1", cpu="8", offers={QPU: "8"}))
     for number, vendor in enumerate(("a", "a", "b")):
         cluster.add(pod(f"holds{number}", priority=1, annotations=of(vendor), **needing(1)))
@@ -141,7 +141,7 @@ def of(vendor: str) -> dict[str, str]:
     return {"fluence.flux-framework.org/require-vendor": vendor}
 
 
-def test_what_a_victim_has_given_back_is_kept_until_the_last_victim_ended(cluster: Cluster) -> None:
+def test_freed_devices_stay_reserved_until_the_last_victim_ends(cluster: Cluster) -> None:
     full_of_devices(cluster)
     cluster.add(pod("high", priority=10, **needing(2)))
     run(cluster)
@@ -152,10 +152,10 @@ def test_what_a_victim_has_given_back_is_kept_until_the_last_victim_ended(cluste
     end(cluster, "holds1")
     cluster.assert_bound("high")
     cluster.assert_pending("low")
-    assert held_by_nobody(cluster) == []
+    assert allocated_without_a_pod(cluster) == []
 
 
-def test_a_device_that_no_nominated_pod_is_to_have_is_given_to_others(cluster: Cluster) -> None:
+def test_a_device_without_a_nominated_pod_is_free_for_others(cluster: Cluster) -> None:
     full_of_devices(cluster)
     cluster.add(pod("high", priority=10, annotations=of("a"), **needing(1)))
     run(cluster)
@@ -168,7 +168,7 @@ def test_a_device_that_no_nominated_pod_is_to_have_is_given_to_others(cluster: C
     cluster.assert_bound("high")
 
 
-def test_two_that_are_nominated_wait_for_two_devices_and_neither_stands_in_the_others_way(cluster: Cluster) -> None:
+def test_two_nominated_pods_wait_for_two_devices_without_conflict(cluster: Cluster) -> None:
     full_of_devices(cluster)
     cluster.add(*(pod(f"high{number}", priority=10, annotations=of("a"), **needing(1)) for number in (0, 1, 2)))
     run(cluster)
@@ -179,7 +179,7 @@ def test_two_that_are_nominated_wait_for_two_devices_and_neither_stands_in_the_o
     assert [bool(cluster.node_of(f"high{number}")) for number in (0, 1, 2)] == [True, True, False]
 
 
-def test_after_a_restart_the_devices_are_kept_as_before(cluster: Cluster, tmp_path: Path) -> None:
+def test_devices_stay_reserved_after_a_restart(cluster: Cluster, tmp_path: Path) -> None:
     full_of_devices(cluster)
     cluster.add(pod("high", priority=10, **needing(2)))
     run(cluster)
@@ -192,7 +192,7 @@ def test_after_a_restart_the_devices_are_kept_as_before(cluster: Cluster, tmp_pa
     cluster.assert_bound("high")
 
 
-def test_a_gang_takes_what_is_kept_for_it(cluster: Cluster) -> None:
+def test_a_gang_gets_the_devices_reserved_for_it(cluster: Cluster) -> None:
     full_of_devices(cluster)
     cluster.add(gang("high", 2, priority=10, **needing(1)))
     run(cluster)
@@ -207,21 +207,21 @@ def test_a_gang_takes_what_is_kept_for_it(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("policy", ["first", "lonodex"])
-def test_what_was_kept_is_free_when_the_nominated_pod_is_gone(policy: str, tmp_path: Path) -> None:
+def test_reserved_resources_are_free_after_the_nominated_pod_is_deleted(policy: str, tmp_path: Path) -> None:
     cluster = made(tmp_path, policy)
     cluster.add(node("n1", cpu="2", offers={QPU: "8"}))
-    cluster.add(expected("waits", priority=10, cpu="1500m", requests={QPU: "2"}))
+    cluster.add(nominated("waits", priority=10, cpu="1500m", requests={QPU: "2"}))
     cluster.add(pod("low", priority=1, cpu="500m", requests={QPU: "2"}))
     run(cluster)
     cluster.assert_pending("low")
     end(cluster, "waits")
     cluster.assert_bound("low")
-    assert held_by_nobody(cluster) == []
+    assert allocated_without_a_pod(cluster) == []
 
 
-def test_without_nominated_pods_nothing_is_done_for_any(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nominated_pods_there_is_no_work_for_them(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     def unwanted(*_: object) -> None:
-        raise AssertionError("somebody looks for nominated pods")
+        raise AssertionError("expected no lookup of nominated pods")
 
     for name in ("count_on", "_hold_devices"):
         monkeypatch.setattr(NominatedPods, name, unwanted)

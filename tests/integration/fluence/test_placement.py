@@ -11,7 +11,7 @@ import pytest
 from .conftest import World, device, gang, node, pod
 
 
-async def test_a_gang_is_placed_whole(world: World) -> None:
+async def test_a_gang_is_placed_completely(world: World) -> None:
     result = await world.place(
         node("n1"), node("n2"), gang("g", 4), *(pod(f"p{i}", {"cpu": "2"}, group="g") for i in range(4))
     )
@@ -37,7 +37,7 @@ async def test_members_of_different_shapes_are_matched_class_by_class(world: Wor
     assert nodes["large"] not in {nodes[f"s{i}"] for i in range(4)}
 
 
-async def test_a_pod_takes_whole_cores_and_at_least_one(world: World) -> None:
+async def test_a_pod_uses_whole_cores_and_at_least_one(world: World) -> None:
     result = await world.place(node("n1", cpu="4"), *(pod(f"p{i}", {"cpu": "10m"}) for i in range(5)))
     assert result["summary"]["scheduled"] == 4
     refused = next(entry for entry in result["pods"] if entry["node"] is None)
@@ -49,7 +49,7 @@ async def test_memory_is_shared_between_the_pods_of_a_node(world: World) -> None
     assert result["summary"]["scheduled"] == 2
 
 
-async def test_a_device_pod_is_told_its_backend_and_attributes(world: World) -> None:
+async def test_a_device_pod_gets_its_backend_and_attributes(world: World) -> None:
     await world.place(node("n1"), pod("q", device("qubit", 3)))
     found = world.pod("q")
     assert (found["node"], found["backend"]) == ("n1", "aurora")
@@ -88,7 +88,7 @@ async def test_a_gang_with_devices_in_several_trees_is_placed(world: World) -> N
     assert result["summary"]["scheduled"] == 3
 
 
-async def test_a_gang_that_wants_one_device_too_many_holds_neither_cores_nor_devices(world: World) -> None:
+async def test_a_gang_with_one_device_too_many_allocates_nothing(world: World) -> None:
     result = await world.place(
         node("n1", cpu="8"), gang("g", 4), *(pod(f"q{i}", device("qpu"), group="g") for i in range(4))
     )
@@ -124,7 +124,7 @@ async def test_a_type_in_no_tree_is_a_hard_error_on_the_pod(world: World) -> Non
     assert "qpu" in world.pod("bad")["reason"]
 
 
-async def test_candidates_are_the_nodes_that_every_other_filter_allows(world: World) -> None:
+async def test_candidates_are_the_nodes_that_pass_all_other_filters(world: World) -> None:
     tainted = node("tainted", cpu="64")
     tainted["spec"] = {"taints": [{"key": "k", "effect": "NoSchedule"}]}
     labelled = node("labelled")
@@ -148,13 +148,13 @@ async def test_foreign_pods_are_summed_in_millicores_and_rounded_up_once(world: 
     assert result["summary"]["scheduled"] == 3  # 900m are one core
 
 
-async def test_an_overcommitted_node_takes_nothing_and_breaks_nothing(world: World) -> None:
+async def test_an_overcommitted_node_fits_no_pod_and_causes_no_error(world: World) -> None:
     foreign = pod("f", {"cpu": "9"}, nodeName="n1", schedulerName="other")
     result = await world.place(node("n1", cpu="4"), node("n2", cpu="1"), foreign, pod("p"), pod("q"))
     assert [entry["node"] for entry in result["pods"]] == ["n2", None]
 
 
-async def test_without_a_resources_file_work_is_classical(world: World) -> None:
+async def test_without_a_resources_file_pods_are_placed_by_ordinary_resources(world: World) -> None:
     world.arguments["resources"] = None
     await world.place(node("n1"), pod("p"), pod("q", device("qpu")))
     assert world.pod("p")["node"] == "n1"
@@ -164,7 +164,7 @@ async def test_without_a_resources_file_work_is_classical(world: World) -> None:
 PREFIX = "fluence.flux-framework.org/"
 
 
-async def test_preferred_devices_go_first_and_others_serve_too(world: World) -> None:
+async def test_preferred_devices_are_used_first_then_others(world: World) -> None:
     east = {PREFIX + "prefer-region": "east"}
     await world.place(node("n1", cpu="8"), *(pod(f"q{i}", device("qpu"), annotations=east) for i in range(4)))
     assert [world.pod(f"q{i}")["backend"] for i in range(4)] == ["aurora", "borealis", "borealis", None]
@@ -173,26 +173,26 @@ async def test_preferred_devices_go_first_and_others_serve_too(world: World) -> 
 
 
 async def reason_of_the_last(world: World) -> str:
-    """The same, where nobody prefers anything."""
+    """The reason for the last pod if no pod has a preference."""
     await world.place(node("n1", cpu="8"), *(pod(f"q{i}", device("qpu")) for i in range(4)))
     return str(world.pod("q3")["reason"])
 
 
-async def test_a_gang_gets_the_preferred_devices_that_there_are(world: World) -> None:
+async def test_a_gang_gets_the_available_preferred_devices(world: World) -> None:
     west = {PREFIX + "prefer-backend": "borealis"}
     members = [pod(f"q{i}", device("qpu"), group="g", annotations=west) for i in range(3)]
     result = await world.place(node("n1", cpu="8"), gang("g", 3), *members)
     assert sorted(entry["backend"] for entry in result["pods"]) == ["aurora", "borealis", "borealis"]
 
 
-async def test_who_prefers_a_device_leaves_it_to_the_member_that_requires_it(world: World) -> None:
+async def test_a_member_that_requires_a_device_gets_it_before_one_that_prefers_it(world: World) -> None:
     prefers = pod("prefers", device("qpu"), group="g", annotations={PREFIX + "prefer-region": "east"})
     requires = pod("requires", device("qpu"), group="g", annotations={PREFIX + "require-region": "east"})
     await world.place(node("n1", cpu="8"), gang("g", 2), prefers, requires)
     assert (world.pod("prefers")["backend"], world.pod("requires")["backend"]) == ("borealis", "aurora")
 
 
-async def test_devices_of_several_types_agree_on_what_is_preferred_where_they_can(world: World) -> None:
+async def test_devices_of_several_types_agree_on_the_preferred_value_if_possible(world: World) -> None:
     wanted = device("qdevice") | device("licence")
     await world.place(
         node("n1", cpu="8"),
@@ -200,10 +200,10 @@ async def test_devices_of_several_types_agree_on_what_is_preferred_where_they_ca
         pod("cannot", device("qpu") | device("licence"), annotations={PREFIX + "prefer-vendor": "a"}),
     )
     assert world.pod("can")["backend"] == "borealis,solver2"
-    assert world.pod("cannot")["node"] is None  # borealis is held, and aurora's vendor has no licence
+    assert world.pod("cannot")["node"] is None  # borealis is allocated, and aurora's vendor has no licence
 
 
-async def test_pods_that_prefer_different_things_are_of_different_classes(world: World) -> None:
+async def test_pods_with_different_preferences_have_different_classes(world: World) -> None:
     members = [
         pod(f"q{region}", device("qpu"), group="g", annotations={PREFIX + "prefer-region": region})
         for region in ("east", "west")
@@ -212,7 +212,7 @@ async def test_pods_that_prefer_different_things_are_of_different_classes(world:
     assert [world.pod(f"q{region}")["attributes"]["region"] for region in ("east", "west")] == ["east", "west"]
 
 
-async def test_a_gang_that_fits_elsewhere_in_one_match_gets_what_is_preferred_as_far_as_it_goes(world: World) -> None:
+async def test_a_gang_gets_preferred_devices_even_if_one_match_would_place_it_elsewhere(world: World) -> None:
     east = {PREFIX + "prefer-region": "east"}
     members = [pod(f"q{i}", device("qpu"), group="g", annotations=east) for i in range(2)]
     result = await world.place(node("n1", cpu="8"), gang("g", 2), *members)
@@ -221,7 +221,7 @@ async def test_a_gang_that_fits_elsewhere_in_one_match_gets_what_is_preferred_as
 
 @pytest.mark.parametrize("licences", ["az", "za"])
 @pytest.mark.parametrize("region", ["east", "west"])
-async def test_types_that_must_agree_take_the_value_that_the_preferred_device_has(
+async def test_types_that_must_agree_use_the_preferred_devices_value(
     world: World, tmp_path: Path, region: str, licences: str
 ) -> None:
     (tmp_path / "resources.yaml").write_text(

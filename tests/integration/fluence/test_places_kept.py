@@ -1,4 +1,4 @@
-"""A device that a gang which is bound in part gave back, because a bind failed, is kept for it."""
+"""A partly bound gang keeps the device of a member whose bind failed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ DEVICE = "fluxion.flux-framework.org/qpu"
 
 
 @pytest.mark.parametrize("actions", [("allocate", "preempt"), ("allocate", "preempt", "backfill")])
-def test_nobody_takes_the_device_of_a_member_whose_bind_failed(tmp_path: Path, actions: tuple[str, ...]) -> None:
-    """There is room for all on the nodes: what is scarce is in the graph alone."""
+def test_no_other_pod_gets_the_device_of_a_member_whose_bind_failed(tmp_path: Path, actions: tuple[str, ...]) -> None:
+    """All pods fit on the nodes: only the graph's resources are scarce."""
     file = tmp_path / "resources.yaml"
     file.write_text("resources: [{type: qpu, name: q, count: 2}]\n")
     config = SchedulerConfig(actions=actions)

@@ -1,4 +1,4 @@
-"""Preemption where the resource graph places pods: what victims hold in it is free in the trial, and held after it."""
+"""Preemption where the resource graph places pods: a dry run frees the victims' resources, and allocates them again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RESOURCES = "resources:\n  - {type: qpu, name: one, count: 2}\n"
 
 
 class Cluster(FakeCluster):
-    """A cluster whose scheduler has the plugin."""
+    """A cluster whose scheduler runs the plugin."""
 
     def __init__(self, plugin: FluencePlugin) -> None:
         super().__init__(checked=False)
@@ -42,7 +42,7 @@ def cluster(tmp_path: Path) -> Cluster:
 
 
 def graph(cluster: Cluster) -> object:
-    """What is held in the graph, by whom and under which jobid."""
+    """The allocations in the graph, by pod and jobid."""
     live = cluster.fluence.live
     found = live.matcher.find("sched-now=allocated")
     taken = sorted(vertex["metadata"]["paths"]["containment"] for vertex in found["graph"]["nodes"]) if found else []
@@ -56,7 +56,7 @@ def run(cluster: Cluster) -> None:
         cluster.run()
 
 
-def test_a_pod_that_waits_for_a_device_preempts_who_holds_one(cluster: Cluster) -> None:
+def test_a_pod_that_needs_a_device_preempts_a_pod_with_one(cluster: Cluster) -> None:
     cluster.add(*(pod(f"holds{n}", cpu="1", requests={QPU: "1"}, priority=n) for n in (1, 2)), pod("plain", priority=0))
     run(cluster)
     cluster.add(pod("high", cpu="1", requests={QPU: "1"}, priority=10))
@@ -68,7 +68,7 @@ def test_a_pod_that_waits_for_a_device_preempts_who_holds_one(cluster: Cluster) 
     cluster.assert_bound("holds2")
 
 
-def test_a_trial_leaves_no_trace_in_the_graph(cluster: Cluster) -> None:
+def test_a_dry_run_leaves_the_graph_unchanged(cluster: Cluster) -> None:
     cluster.add(gang("old", 4, cpu="1", priority=1), pod("other", cpu="2", priority=1, scheduler="x", bound_to="n1"))
     run(cluster)
     before = graph(cluster)
@@ -93,7 +93,7 @@ def test_a_gang_preempts_a_gang_in_the_graph(cluster: Cluster) -> None:
     cluster.assert_bound("new-1")
 
 
-def test_a_pod_preempts_on_a_node_what_the_graph_needs_free(cluster: Cluster) -> None:
+def test_a_pod_preempts_enough_pods_of_a_node_for_the_graph(cluster: Cluster) -> None:
     cluster.add(*(pod(f"low{n}", cpu="2", priority=1) for n in range(3)), pod("mid", cpu="2", priority=5))
     run(cluster)
     before = graph(cluster)
@@ -107,9 +107,7 @@ def test_a_pod_preempts_on_a_node_what_the_graph_needs_free(cluster: Cluster) ->
     cluster.assert_bound("high")
 
 
-def test_others_load_is_counted_when_the_graph_is_asked_not_for_each_pod_of_a_node(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_foreign_load_is_counted_once_per_match(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.add(*(pod(f"other{n}", cpu="500m", priority=1, scheduler="x", bound_to="n1") for n in range(8)))
     cluster.add(pod("stays", cpu="4", priority=20, scheduler="x", bound_to="n2"))
     run(cluster)
@@ -121,12 +119,12 @@ def test_others_load_is_counted_when_the_graph_is_asked_not_for_each_pod_of_a_no
     cluster.add(pod("high", cpu="1", requests={QPU: "1"}, priority=10))
     run(cluster)
     assert ended(cluster) == ["other6", "other7"]
-    # when all are gone, after each of the six that can stay, and at the end
+    # once without all victims, after each of the six that can stay, and at the end
     assert counted == ["n1"] * 8
     assert graph(cluster) == before
 
 
-def test_for_pods_without_devices_the_graph_is_neither_changed_nor_asked(
+def test_preemption_for_pods_without_devices_does_not_use_the_graph(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.add(pod("ours", cpu="2", priority=5))
@@ -141,7 +139,7 @@ def test_for_pods_without_devices_the_graph_is_neither_changed_nor_asked(
     assert ended(cluster) == ["other0", "other1"]
 
 
-def test_where_the_graph_alone_refuses_a_pod_its_victims_are_on_one_node_and_nothing_is_tried_out(
+def test_if_only_the_graph_refuses_a_pod_its_victims_are_on_one_node_without_a_dry_run(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Filters count millicores, the graph whole cores."""
@@ -160,11 +158,11 @@ def test_where_the_graph_alone_refuses_a_pod_its_victims_are_on_one_node_and_not
 
 
 def unwanted(*_: object) -> None:
-    raise AssertionError("the graph is asked")
+    raise AssertionError("expected no match in the graph")
 
 
-def test_while_a_host_is_held_as_a_whole_amounts_do_not_tell_what_it_has_room_for() -> None:
-    """As after a restart with another match policy."""
+def test_amounts_do_not_decide_while_a_pod_holds_a_whole_host() -> None:
+    """This happens after a restart with another match policy."""
     live = LiveGraph(ResourcesConfig(), "first")
     live.set_hosts({"n1": HostResources("n1", cores=4, memory_mib=1024, gpus=0)})
     whole = HostHolding("n1", live.graph.host_path("n1"), (0, 1), (), 1024, exclusive=True)
@@ -175,7 +173,7 @@ def test_while_a_host_is_held_as_a_whole_amounts_do_not_tell_what_it_has_room_fo
     assert live.shares_hosts
 
 
-def test_what_cannot_be_held_again_after_a_trial_is_missing_until_the_graph_has_it() -> None:
+def test_a_share_that_a_dry_run_cannot_restore_is_missing_until_the_graph_has_it() -> None:
     live = LiveGraph(ResourcesConfig(), "first")
     live.set_hosts({"n1": HostResources("n1", cores=2, memory_mib=1024, gpus=0)})
     first, second = (Placement((HostHolding("n1", live.graph.host_path("n1"), (core,)),)) for core in (0, 1))
@@ -201,13 +199,13 @@ def test_what_cannot_be_held_again_after_a_trial_is_missing_until_the_graph_has_
 
 
 class OneByOne(dict[str, Any]):
-    """Shares that must not be gone through."""
+    """Shares that must not be iterated."""
 
     def items(self) -> Any:
-        raise AssertionError("all shares are looked at")
+        raise AssertionError("expected no iteration over all shares")
 
 
-def test_what_a_trial_costs_for_a_pod_does_not_grow_with_those_that_hold_something() -> None:
+def test_the_cost_of_a_dry_run_does_not_grow_with_the_other_pods() -> None:
     live = LiveGraph(ResourcesConfig(), "first")
     live.set_hosts({"n1": HostResources("n1", cores=8, memory_mib=1024, gpus=0)})
     path = live.graph.host_path("n1")
@@ -222,8 +220,8 @@ def test_what_a_trial_costs_for_a_pod_does_not_grow_with_those_that_hold_somethi
 
 
 @pytest.mark.parametrize("lacking", ["pods", "port", "cordoned"])
-def test_who_is_nominated_does_not_go_where_the_filters_still_refuse_it(cluster: Cluster, lacking: str) -> None:
-    """The graph has cores left on the node: what is short there is none of it."""
+def test_a_nominated_pod_is_not_bound_while_the_filters_refuse_its_node(cluster: Cluster, lacking: str) -> None:
+    """The graph has free cores on the node; it does not model the scarce resource."""
     pods = 1 if lacking == "pods" else 9
     cluster.add(node("n1", cpu="4", pods=pods), node("n2", cpu="1"))
     port = {"host_port": 80} if lacking == "port" else {}

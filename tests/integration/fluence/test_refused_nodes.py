@@ -1,5 +1,6 @@
-"""A node that the graph chose and another filter refuses: the group is matched elsewhere, and the node is left out only
-for those whom it can never take, and only as long as that is so.
+"""A node that the graph chose but another filter refuses: the scheduler matches the group elsewhere.
+
+It leaves the node out only for pods that can never fit there, and only as long as that holds.
 """
 
 from __future__ import annotations
@@ -37,23 +38,21 @@ def nodes_of(world: World) -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize("policy", ["first", "low", "high"])
-async def test_a_port_that_is_taken_refuses_the_node_to_whom_it_concerns_and_to_nobody_else(
-    world: World, policy: str
-) -> None:
-    """Whichever node the policy likes best has the port taken, once each."""
+async def test_a_used_port_excludes_the_node_only_for_the_pod_that_needs_it(world: World, policy: str) -> None:
+    """Each of two nodes has the port in use, one of them the policy's favourite."""
     world.arguments["matchPolicy"] = policy
     taken = [with_port(f"old{index}", nodeName=f"n{index}") for index in (1, 3)]
     group = [with_port("server", group="g"), *(pod(f"w{index}", {"cpu": "3"}, group="g") for index in range(3))]
     await world.place(*(node(f"n{index}") for index in (1, 2, 3)), *taken, gang("g", 4), *group)
     found = nodes_of(world)
     assert found["server"] == "n2"
-    assert {found[f"w{index}"] for index in range(3)} == {"n1", "n2", "n3"}, "the three cores beside each port"
+    assert {found[f"w{index}"] for index in range(3)} == {"n1", "n2", "n3"}, (
+        "expected a worker on the three cores beside each port"
+    )
 
 
 @pytest.mark.parametrize("policy", ["first", "low", "high"])
-async def test_members_that_keep_apart_do_where_the_graph_would_have_put_them_together(
-    world: World, policy: str
-) -> None:
+async def test_members_with_anti_affinity_are_separated_against_the_graphs_choice(world: World, policy: str) -> None:
     world.arguments["matchPolicy"] = policy
     members = [labelled(pod(f"a{i}", group="g", **apart("a")), app="a") for i in range(3)]
     beside = [pod(f"b{i}", {"cpu": "3"}, group="h") for i in range(3)]
@@ -61,13 +60,11 @@ async def test_members_that_keep_apart_do_where_the_graph_would_have_put_them_to
     await world.place(*cluster, gang("g", 3), gang("h", 3), *members, *beside)
     found = nodes_of(world)
     assert {found[f"a{i}"] for i in range(3)} == {"n1", "n2", "n3"}
-    assert {found[f"b{i}"] for i in range(3)} == {"n1", "n2", "n3"}, "no node was left out for the others"
+    assert {found[f"b{i}"] for i in range(3)} == {"n1", "n2", "n3"}, "expected no excluded node for the other gang"
 
 
 @pytest.mark.parametrize("home", ["n1", "n2", "n3"])
-async def test_a_volume_that_is_on_one_node_brings_the_member_there_and_the_others_where_there_is_room(
-    world: World, home: str
-) -> None:
+async def test_a_volume_on_one_node_places_only_its_own_member_there(world: World, home: str) -> None:
     term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [home]}]}
     volume = {
         "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "data"},
@@ -95,12 +92,12 @@ async def test_a_volume_that_is_on_one_node_brings_the_member_there_and_the_othe
     assert sorted(str(one) for one in found.values()) == ["n1", "n1", "n2", "n2", "n3", "n3"]
 
 
-async def test_a_node_that_is_merely_busy_is_tried_again_as_soon_as_it_is_free(world: World) -> None:
+async def test_a_busy_node_is_tried_again_as_soon_as_it_is_free(world: World) -> None:
     group = [with_port(f"g{i}", group="g") for i in range(2)]
     await world.place(node("n1"), node("n2"), with_port("old", nodeName="n1"), gang("g", 2), *group)
     assert nodes_of(world) == {"g0": None, "g1": None}
     await arrives(world, pod("other"))
-    assert (await world.live_pod("other")).spec.node_name, "nothing of the gang is in the way"
+    assert (await world.live_pod("other")).spec.node_name, "expected no allocation of the gang"
     await world.scheduler.event_handlers.apply("DELETED", await world.live_pod("old"))
     world.advance(60)
     await world.scheduler.cycle()

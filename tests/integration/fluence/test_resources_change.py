@@ -1,4 +1,4 @@
-"""Virtual resources that change while pods hold them: what pods hold stays theirs, what is new can be had."""
+"""Virtual resources that change while pods hold them: pods keep their allocations, and new resources are available."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def set_resources(world: World, text: str) -> None:
 
 
 def jobids(world: World) -> dict[str, set[int]]:
-    """Of each pod the jobids under which it holds something."""
+    """The jobids of each pod's allocations."""
     tasks = world.scheduler.cache.tasks
     return {tasks[uid].name: set(share) for uid, share in world.plugin.live.holdings.shares.items()}
 
 
 def allocated(world: World) -> set[str]:
-    """The virtual vertices that the matcher itself holds."""
+    """The virtual vertices that the matcher has allocated."""
     found = world.plugin.live.matcher.find("sched-now=allocated")
     paths = {
         vertex["metadata"]["paths"]["containment"] for vertex in (found or {"graph": {"nodes": []}})["graph"]["nodes"]
@@ -59,7 +59,7 @@ async def placed(world: World, name: str) -> bool:
         "resources: [{type: qpu, name: a, status: down}, {type: qpu, name: b, status: down}]",
     ],
 )
-async def test_what_is_held_and_still_there_stays_held_under_its_jobid(world: World, text: str) -> None:
+async def test_an_allocated_device_keeps_its_jobid_through_changes(world: World, text: str) -> None:
     await start(world, TWO, pod("p", device("qpu")), pod("q", device("qpu")))
     before = shares(world), jobids(world)
     set_resources(world, text)
@@ -68,7 +68,7 @@ async def test_what_is_held_and_still_there_stays_held_under_its_jobid(world: Wo
     assert world.plugin.live.holdings.missing == {}
 
 
-async def test_a_gangs_one_allocation_stays_one_when_a_part_of_it_changes(world: World) -> None:
+async def test_a_gang_keeps_one_allocation_when_a_part_of_it_changes(world: World) -> None:
     await start(world, "resources: [{type: qpu, name: r, count: 4}]", gang("g", 3),
                 *(pod(f"g{i}", device("qpu"), group="g") for i in range(3)))  # fmt: skip
     before = shares(world), jobids(world)
@@ -82,11 +82,13 @@ async def test_a_gangs_one_allocation_stays_one_when_a_part_of_it_changes(world:
         assert allocated(world) == devices
 
 
-async def test_a_gangs_one_allocation_stays_one_when_one_of_its_trees_changes_or_goes_for_a_while(world: World) -> None:
+async def test_a_gang_keeps_one_allocation_when_a_tree_changes_or_is_absent_for_a_while(world: World) -> None:
     trees = "resources: [{type: qpu, name: a}, {type: qpu, name: b}, {type: qpu, name: c}]"
     await start(world, trees, gang("g", 3), *(pod(f"g{i}", device("qpu"), group="g") for i in range(3)))
     before = shares(world), jobids(world)
-    assert len({jobid for held in before[1].values() for jobid in held}) == 2, "one for the hosts, one for the devices"
+    assert len({jobid for held in before[1].values() for jobid in held}) == 2, (
+        "expected one jobid for the hosts and one for the devices"
+    )
     for text in (
         trees.replace("name: b", "name: b, attributes: {x: y}"),
         trees.replace("{type: qpu, name: b}, ", ""),
@@ -98,7 +100,7 @@ async def test_a_gangs_one_allocation_stays_one_when_one_of_its_trees_changes_or
     assert allocated(world) == {"/cluster/a", "/cluster/b", "/cluster/c"}
 
 
-async def test_what_goes_is_missing_and_held_again_under_its_jobid_once_it_is_back(world: World) -> None:
+async def test_a_removed_device_is_missing_and_regains_its_jobid_when_it_is_back(world: World) -> None:
     await start(world, TWO, pod("p", device("qpu")), pod("q", device("qpu")))
     before = shares(world), jobids(world)
     set_resources(world, "resources: [{type: qpu, name: c}]")
@@ -111,7 +113,7 @@ async def test_what_goes_is_missing_and_held_again_under_its_jobid_once_it_is_ba
     assert not await placed(world, "thief")
 
 
-async def test_who_got_what_a_missing_device_lies_in_keeps_it(world: World) -> None:
+async def test_the_holder_of_a_device_keeps_it_when_a_missing_part_returns(world: World) -> None:
     whole = "resources: [{type: qpu, name: a, with: [{type: qubit, count: 2}]}]"
     await start(world, whole, pod("p", device("qubit")))
     set_resources(world, "resources: [{type: qpu, name: a}]")
@@ -122,7 +124,7 @@ async def test_who_got_what_a_missing_device_lies_in_keeps_it(world: World) -> N
     assert len(world.plugin.live.holdings.missing) == 1
 
 
-async def test_a_new_type_can_be_had_and_one_that_left_is_unknown(world: World) -> None:
+async def test_a_new_type_is_available_and_a_removed_one_unknown(world: World) -> None:
     await start(world, TWO, pod("p", device("fpga")))
     assert "is in no resource tree" in world.pod("p")["reason"]
     set_resources(world, "resources: [{type: fpga, name: f}]")
@@ -156,7 +158,7 @@ async def test_a_tree_with_the_name_of_a_node_changes_nothing(world: World) -> N
         assert (shares(world), set(world.plugin.live.graph.virtual)) == before
 
 
-async def test_a_node_that_a_trees_name_kept_out_comes_in_when_that_goes(world: World) -> None:
+async def test_a_node_excluded_by_a_trees_name_is_added_when_the_tree_is_removed(world: World) -> None:
     await start(world, TWO)
     await change(world, "a", "4")
     assert "a" not in world.plugin.live.graph.host_ranks
@@ -164,7 +166,7 @@ async def test_a_node_that_a_trees_name_kept_out_comes_in_when_that_goes(world: 
     assert "a" in world.plugin.live.graph.host_ranks
 
 
-async def test_load_of_others_is_what_it_was_when_resources_change(world: World) -> None:
+async def test_a_change_of_resources_keeps_the_foreign_load(world: World) -> None:
     foreign = pod("f", {"cpu": "3"}, schedulerName="other", nodeName="n1")
     await start(world, "resources: [{type: qpu, name: a, parent: n1}]", foreign, pod("p", device("qpu")))
     free = world.free_cores()
@@ -173,7 +175,7 @@ async def test_load_of_others_is_what_it_was_when_resources_change(world: World)
         assert world.free_cores() == free
 
 
-async def test_a_file_that_changed_while_the_replica_stood_by_is_read_before_anything_is_recovered(
+async def test_a_replica_reads_a_changed_file_before_it_recovers_allocations(
     world: World,
 ) -> None:
     await start(world, TWO, pod("p", device("qpu")))
@@ -192,13 +194,13 @@ async def test_a_file_that_changed_while_the_replica_stood_by_is_read_before_any
     assert world.plugin.drift == {"unheld": 0, "ended": 0}
 
 
-async def test_drift_counts_pods_of_which_the_graph_knows_nothing_and_what_is_held_for_nobody(world: World) -> None:
+async def test_drift_counts_pods_unknown_to_the_graph_and_allocations_without_a_pod(world: World) -> None:
     await start(world, TWO, pod("p", device("qpu")), pod("q"))
     assert world.plugin.drift == {"unheld": 0, "ended": 0}
     uids = {task.name: task.uid for task in world.scheduler.cache.tasks.values()}
     held = world.plugin.live.holdings.shares[uids["q"]]
     world.plugin.live.allocations.free(uids["q"])
-    world.plugin.live.allocations.replay({"nobody": held})
+    world.plugin.live.allocations.replay({"ended": held})
     await world.scheduler.event_handlers.apply("MODIFIED", await world.live_pod("q"))
     await change(world, "n1", "5")
     await change(world, "n2", "5")
@@ -208,7 +210,7 @@ async def test_drift_counts_pods_of_which_the_graph_knows_nothing_and_what_is_he
 # ------------------------------------------------------------------ down
 
 
-async def test_what_is_down_is_given_to_nobody_and_the_reason_says_so(world: World) -> None:
+async def test_a_device_that_is_down_is_not_allocated_and_the_reason_names_it(world: World) -> None:
     await start(world, "resources: [{type: qpu, name: a, status: down}, {type: qpu, name: b}]",
                 pod("p", device("qpu")), pod("q", device("qpu")), pod("r", device("qpu", 2)))  # fmt: skip
     held = shares(world)
@@ -218,7 +220,7 @@ async def test_what_is_down_is_given_to_nobody_and_the_reason_says_so(world: Wor
     assert "2 qpu wanted, 0 of 1 free (1 more down in the resources file)" in world.pod("r")["reason"]
 
 
-async def test_what_is_below_something_down_is_down(world: World) -> None:
+async def test_a_device_below_one_that_is_down_is_down(world: World) -> None:
     tree = "resources: [{type: qdevice, name: d, status: %s, with: [{type: qpu, status: up, with: [{type: qubit}]}]}]"
     await start(world, tree % "down", pod("p", device("qubit")))
     assert "every qubit is down in the resources file: qubit0 of d" in world.pod("p")["reason"]
@@ -229,7 +231,7 @@ async def test_what_is_below_something_down_is_down(world: World) -> None:
     assert await placed(world, "p")
 
 
-async def test_what_lies_beside_something_down_is_given_and_what_it_lies_in_as_a_whole(world: World) -> None:
+async def test_the_sibling_and_the_parent_of_a_device_that_is_down_are_available(world: World) -> None:
     await start(
         world,
         "resources: [{type: qpu, name: d, with: [{type: qubit, name: x, status: down}, {type: qubit, name: y}]}]",
@@ -241,7 +243,7 @@ async def test_what_lies_beside_something_down_is_given_and_what_it_lies_in_as_a
     assert "/cluster/d" in shares(world)["q"]
 
 
-async def test_what_is_down_and_held_is_free_for_nobody_when_it_ends_until_it_is_up(world: World) -> None:
+async def test_a_freed_device_that_is_down_is_available_only_when_it_is_up(world: World) -> None:
     await start(world, "resources: [{type: qpu, name: a}]", pod("p", device("qpu")))
     set_resources(world, "resources: [{type: qpu, name: a, status: down}]")
     await world.scheduler.event_handlers.apply("DELETED", await world.live_pod("p"))
@@ -254,7 +256,7 @@ async def test_what_is_down_and_held_is_free_for_nobody_when_it_ends_until_it_is
     assert await placed(world, "q")
 
 
-async def test_what_is_held_and_down_is_held_again_after_a_restart(world: World) -> None:
+async def test_a_restart_recovers_an_allocated_device_that_is_down(world: World) -> None:
     await start(world, TWO, pod("p", device("qpu")))
     before = shares(world), jobids(world)
     (world._folder / "resources.yaml").write_text(
@@ -264,7 +266,7 @@ async def test_what_is_held_and_down_is_held_again_after_a_restart(world: World)
     assert (shares(world), jobids(world)) == before
 
 
-async def test_what_others_run_on_a_node_that_was_left_out_is_counted_once_it_is_not(world: World) -> None:
+async def test_foreign_load_counts_as_soon_as_its_node_is_modelled(world: World) -> None:
     await start(world, "resources: [{type: qpu, name: a}, {type: qpu, name: n3}]")
     await change(world, "n3", "4")
     foreign = pod("f", {"cpu": "3"}, nodeName="n3")
@@ -275,7 +277,7 @@ async def test_what_others_run_on_a_node_that_was_left_out_is_counted_once_it_is
     assert world.free_cores() == 9
 
 
-async def test_several_trees_that_go_at_once_take_nothing_of_one_whose_name_begins_alike(world: World) -> None:
+async def test_removing_several_trees_keeps_one_with_the_same_name_prefix(world: World) -> None:
     trees = ", ".join(f"{{type: qpu, name: {name}, with: [{{type: qubit}}]}}" for name in ("a", "ab", "b"))
     await start(world, f"resources: [{trees}]", *(pod(name, device("qubit")) for name in "xyz"))
     set_resources(world, "resources: [{type: qpu, name: ab, with: [{type: qubit}]}]")

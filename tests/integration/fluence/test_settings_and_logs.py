@@ -1,4 +1,4 @@
-"""What the environment sets, and what the logs show: they are how people see into a match."""
+"""The environment variables, and the logs that show each step of a match."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_at_level_info_the_graph_is_not_logged(world: World, caplog: pytes
     assert not any(line.startswith("[fluence] graph") for line in lines(caplog))
 
 
-async def test_the_resources_file_is_found_by_the_environment(
+async def test_the_environment_names_the_resources_file(
     world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
     file = f"{tmp_path}/env.yaml"
@@ -46,7 +46,7 @@ async def test_the_resources_file_is_found_by_the_environment(
     assert world.pod("q")["backend"] in ("aurora", "borealis")
 
 
-async def test_the_match_policy_is_set_by_argument_before_environment(
+async def test_the_argument_sets_the_match_policy_before_the_environment(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLUENCE_MATCH_POLICY", "bogus")
@@ -58,14 +58,14 @@ async def test_the_match_policy_is_set_by_argument_before_environment(
     assert held[1].hosts[0].cores == (0,)
 
 
-async def test_the_capacity_is_what_simulated_nodes_advertise(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_simulated_nodes_advertise_the_capacity(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLUENCE_RESOURCE_CAPACITY", "1")
     await world.place(node("n1"), pod("two", device("qubit", 2)), pod("one", device("qubit")))
     assert world.pod("one")["node"] == "n1"
     assert "Insufficient fluxion.flux-framework.org/qubit" in world.pod("two")["reason"]
 
 
-async def test_a_node_that_advertises_a_type_itself_is_left_as_it_is(world: World) -> None:
+async def test_a_node_that_advertises_a_type_itself_is_unchanged(world: World) -> None:
     own = node("n1", **{"fluxion.flux-framework.org/qubit": "3"})
     await world.place(own, pod("q", device("qpu")), pod("b", device("qubit", 2)))
     assert world.pod("q")["node"] is None

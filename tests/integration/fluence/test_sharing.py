@@ -1,4 +1,4 @@
-"""`sharing: N`: so many pods hold one device at a time, through edits, restarts and drains."""
+"""`sharing: N`: N pods hold one device at a time, through edits, restarts and devices that are down."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FOUR = "resources: [{type: qpu, name: a, sharing: 4, attributes: {region: east}}
 
 
 def devices(world: World) -> dict[str, set[str]]:
-    """Of each pod the devices that it holds, whichever places."""
+    """The devices that each pod holds, without their places."""
     return {name: {without_places(p) for p in paths if not p.startswith("/cluster/n")}
             for name, paths in shares(world).items()}  # fmt: skip
 
@@ -24,7 +24,7 @@ async def ends(world: World, *names: str) -> None:
     await world.scheduler.cycle()
 
 
-async def test_so_many_pods_get_one_device_and_are_told_the_same_and_the_next_one_how_many_are_free(
+async def test_n_pods_share_one_device_and_the_next_one_gets_the_number_of_free_places(
     world: World,
 ) -> None:
     await start(world, FOUR, *(pod(f"p{i}", device("qpu")) for i in range(5)))
@@ -35,7 +35,7 @@ async def test_so_many_pods_get_one_device_and_are_told_the_same_and_the_next_on
     assert "1 qpu wanted, 0 of 4 places free" in refused
 
 
-async def test_who_asks_for_two_gets_two_devices_and_never_two_places_of_one(world: World) -> None:
+async def test_a_pod_with_two_devices_never_gets_two_places_of_one(world: World) -> None:
     two = "resources: [{type: farm, name: f, with: [{type: qpu, name: x, sharing: 3}, {type: qpu, name: y}]}]"
     await start(world, two, pod("p", device("qpu", 2)))
     assert devices(world) == {"p": {"/cluster/f/x", "/cluster/f/y"}}
@@ -44,21 +44,21 @@ async def test_who_asks_for_two_gets_two_devices_and_never_two_places_of_one(wor
     assert any("2 of 4 places free, but not 2 for each pod in one tree" in text for text in reasons.values())
 
 
-async def test_what_contains_it_is_given_only_while_no_place_is_taken_and_then_no_place_is_free(world: World) -> None:
+async def test_the_parent_of_a_shared_device_is_available_only_without_shares(world: World) -> None:
     tree = "resources: [{type: farm, name: f, with: [{type: qpu, sharing: 2, with: [{type: qubit, count: 3}]}]}]"
     await start(world, tree, pod("p", device("qubit")))
     assert devices(world)["p"] < {f"/cluster/f/qpu0/qubit{i}" for i in range(3)}
     await arrives(world, pod("whole", device("farm")))
     assert not await placed(world, "whole")
     await arrives(world, pod("q", device("qpu")))
-    assert await placed(world, "q"), "the other place has all that is inside"
+    assert await placed(world, "q"), "expected the other place to be free"
     await ends(world, "p", "q")
     assert await placed(world, "whole")
     await arrives(world, pod("late", device("qubit")))
     assert not await placed(world, "late")
 
 
-async def test_fewer_may_share_it_and_those_who_hold_it_go_on_and_nobody_comes_until_they_are_fewer(
+async def test_after_a_lower_limit_holders_stay_and_new_pods_wait(
     world: World,
 ) -> None:
     await start(world, FOUR, *(pod(f"p{i}", device("qpu")) for i in range(4)))
@@ -68,14 +68,14 @@ async def test_fewer_may_share_it_and_those_who_hold_it_go_on_and_nobody_comes_u
     assert "1 qpu wanted, 0 of 4 places free" in next(iter(reasons))
     for name in ("p0", "p3"):
         await ends(world, name)
-        assert not await placed(world, "late"), "two still hold it"
+        assert not await placed(world, "late"), "two pods still hold the device"
         assert world.plugin.drift == {"unheld": 0, "ended": 0}
     await ends(world, "p1")
     assert await placed(world, "late")
     assert devices(world) == {"p2": {"/cluster/a"}, "late": {"/cluster/a"}}
 
 
-async def test_it_is_shared_from_now_on_and_no_more_and_who_holds_it_holds_it(world: World) -> None:
+async def test_holders_keep_a_device_when_its_sharing_starts_or_ends(world: World) -> None:
     alone = "resources: [{type: qpu, name: a}]"
     await start(world, alone, pod("p", device("qpu")))
     set_resources(world, FOUR)
@@ -87,15 +87,15 @@ async def test_it_is_shared_from_now_on_and_no_more_and_who_holds_it_holds_it(wo
     await ends(world, "p")
     await arrives(world, pod("r", device("qpu")))
     assert not await placed(world, "r")
-    assert shares(world)["q"] >= {"/cluster/a"}, "nobody else holds it: it has no places any more"
+    assert shares(world)["q"] >= {"/cluster/a"}, "expected the whole device after the last other holder"
     assert allocated(world) == {"/cluster/a"}
 
 
-async def test_a_successor_holds_the_same_also_where_fewer_may_share_it_by_now(world: World) -> None:
+async def test_a_successor_recovers_shares_even_after_a_lower_limit(world: World) -> None:
     await start(world, FOUR, *(pod(f"p{i}", device("qpu")) for i in range(3)))
     before = shares(world)
     held = (await world.live_pod("p0")).metadata.annotations["fluence.flux-framework.org/held"]
-    assert '"devices":["/cluster/a/@"]' in held, "whichever place"
+    assert '"devices":["/cluster/a/@"]' in held, "expected a device without a numbered place"
     await world.restarted()
     assert shares(world).keys() == before.keys()
     assert devices(world) == {name: {"/cluster/a"} for name in ("p0", "p1", "p2")}
@@ -108,7 +108,7 @@ async def test_a_successor_holds_the_same_also_where_fewer_may_share_it_by_now(w
     assert not await placed(world, "late")
 
 
-async def test_what_is_shared_and_down_is_given_to_nobody_and_named_once(world: World) -> None:
+async def test_a_shared_device_that_is_down_is_unavailable_and_named_once(world: World) -> None:
     await start(world, FOUR, pod("p", device("qpu")))
     set_resources(world, FOUR.replace("name: a", "name: a, status: down"))
     assert devices(world) == {"p": {"/cluster/a"}}
@@ -117,7 +117,7 @@ async def test_what_is_shared_and_down_is_given_to_nobody_and_named_once(world: 
     assert "every qpu is down in the resources file: a" in next(iter(reasons))
 
 
-async def test_a_gang_shares_a_device_and_is_not_placed_in_part(world: World) -> None:
+async def test_a_gang_shares_a_device_and_is_not_placed_partly(world: World) -> None:
     (world._folder / "resources.yaml").write_text(FOUR)
     members = [pod(f"g{i}", device("qpu"), group="g") for i in range(3)]
     more = [pod(f"h{i}", device("qpu"), group="h") for i in range(3)]

@@ -1,4 +1,4 @@
-"""What `fluence status` tells of the devices and jobids that the plugin `fluence` has given away."""
+"""`fluence status` reports the devices and jobids that the plugin `fluence` has allocated."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from session_scheduler.testing import FakeCluster, node, pod
 QPU = "fluxion.flux-framework.org/qpu"
 
 
-def test_devices_and_jobids_are_told_of_who_holds_them() -> None:
+def test_the_status_has_the_devices_and_jobids_of_each_pod() -> None:
     cluster = FakeCluster()
     cluster.add(node("n1", offers={QPU: 99}), pod("p", requests={QPU: 1}), pod("plain"), pod("late", requests={QPU: 9}))
     cluster.run(FluencePlugin(FluenceArguments(resources_text="resources: [{type: qpu, name: aurora}]")))
-    told = status_of(cluster.scheduler)
-    held = {one["name"]: one for one in told["held"]}
+    reported = status_of(cluster.scheduler)
+    held = {one["name"]: one for one in reported["held"]}
     assert len(held["p"]["devices"]) == 1
     assert "aurora" in held["p"]["devices"][0]
     assert held["p"]["jobid"].replace(",", "").isdecimal()
     assert held["p"]["jobid"] != held["plain"]["jobid"]
     assert held["plain"]["devices"] == []
-    (late,) = told["waiting"]
+    (late,) = reported["waiting"]
     assert late["reason"] == "9 qpu wanted, 0 of 1 free"

@@ -1,4 +1,4 @@
-"""What a preemptor's trials cost beside the graph: counted is what is asked and what is thought away, no time."""
+"""The cost of a preemptor's dry runs in the graph, as the number of matches and simulated removals, not as time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ A_NODE = 4
 
 
 def full(folder: Path, nodes: int) -> FakeCluster:
-    """Nodes of four cores with as many pods of low priority, of which one holds a device."""
+    """Nodes of four cores with four pods of low priority each, one of which holds a device."""
     file = folder / "resources.yaml"
     file.write_text(f"resources:\n  - {{type: qpu, name: one, count: {nodes}}}\n")
     cluster = FakeCluster(checked=False)
@@ -40,7 +40,7 @@ def ending(cluster: FakeCluster) -> list[str]:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each of these is called."""
+    """Counts the calls of each of these functions."""
     calls: Counter[str] = Counter()
 
     def count(owner: Any, name: str) -> None:
@@ -58,7 +58,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 @pytest.mark.parametrize(("nodes", "trials", "away"), [(15, 6, 6), (60, 7, 8)])
-def test_what_is_thought_away_for_a_device_does_not_grow_with_the_cluster(
+def test_the_simulated_removals_for_a_device_do_not_grow_with_the_cluster(
     nodes: int, trials: int, away: int, counted: Counter[str], tmp_path: Path
 ) -> None:
     cluster = full(tmp_path, nodes)
@@ -66,12 +66,10 @@ def test_what_is_thought_away_for_a_device_does_not_grow_with_the_cluster(
     counted.clear()
     cluster.run()
     assert len(ending(cluster)) == 1
-    assert counted == {"is_placeable": trials, "place": trials + 1, "set_aside": away, "why": 1}  # before any trial
+    assert counted == {"is_placeable": trials, "place": trials + 1, "set_aside": away, "why": 1}  # before any dry run
 
 
-def test_that_nothing_would_help_is_found_out_in_a_few_trials_and_told_once(
-    counted: Counter[str], tmp_path: Path
-) -> None:
+def test_a_few_dry_runs_show_that_preemption_cannot_help(counted: Counter[str], tmp_path: Path) -> None:
     cluster = full(tmp_path, 16)
     cluster.add(pod("high", cpu="100m", requests={QPU: "17"}, priority=100))
     counted.clear()
@@ -80,7 +78,7 @@ def test_that_nothing_would_help_is_found_out_in_a_few_trials_and_told_once(
     assert counted == {"is_placeable": 3, "place": 5, "set_aside": 64, "why": 1}
 
 
-def test_a_trial_of_a_gang_asks_the_graph_for_no_reason(counted: Counter[str], tmp_path: Path) -> None:
+def test_a_dry_run_of_a_gang_does_not_ask_the_graph_for_a_reason(counted: Counter[str], tmp_path: Path) -> None:
     cluster = full(tmp_path, 16)
     counted.clear()
     cluster.add(gang("high", 3, cpu="2", requests={QPU: "1"}, priority=100))
@@ -89,8 +87,8 @@ def test_a_trial_of_a_gang_asks_the_graph_for_no_reason(counted: Counter[str], t
     assert counted == {"is_placeable": 43, "place": 44, "set_aside": 178}
 
 
-def test_as_many_pods_end_as_there_are_preemptors_that_need_one_device(tmp_path: Path) -> None:
-    """The last of them finds no node that nobody is to come to, and counts on those that end already."""
+def test_each_preemptor_of_a_device_evicts_one_pod(tmp_path: Path) -> None:
+    """For the last preemptor, every node has a nominated pod; it counts on the terminating pods."""
     cluster = full(tmp_path, 60)
     cluster.add(pod(f"high{index}", cpu="100m", requests={QPU: "1"}, priority=100) for index in range(20))
     cluster.run()

@@ -1,4 +1,4 @@
-"""Maintenance windows where the resource graph places: on the fast path, for gangs, for devices, and as they change."""
+"""Maintenance windows where the resource graph places: on the fast path, for gangs, for devices, and after changes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from session_scheduler.engine.explain import explain_pending
 from session_scheduler.model.objects import Pod
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
-pytestmark = embedded_only  # the library's clock stands still
+pytestmark = embedded_only  # the library's clock does not advance
 
 DURATION = "fluence.flux-framework.org/duration"
 QPU = "fluxion.flux-framework.org/qpu"
 HOUR = 3600.0
 FIRST = FakeCluster().clock.wall()
-"""When tests begin, in seconds since 1970: their second 0."""
+"""The start of each test in seconds since 1970: its second 0."""
 TREES = """
 resources:
   - {type: qpu, name: aurora, count: 1}
@@ -82,9 +82,7 @@ N1 = {"nodes": ["n1"]}
 
 
 @pytest.mark.parametrize("policy", ["first", "high", "low", "lonodex", "locality"])
-def test_what_would_reach_into_a_window_goes_elsewhere_and_what_ends_before_may_go_there(
-    policy: str, tmp_path: Path
-) -> None:
+def test_a_pod_fits_before_a_window_only_if_it_ends_in_time(policy: str, tmp_path: Path) -> None:
     world = World(tmp_path, window(HOUR, 2 * HOUR, **N1), window(HOUR, 3 * HOUR, nodes=["n2"]), policy=policy)
     world.run(lasting("short", HOUR), lasting("long", HOUR + 1), pod("endless"))
     assert world.node("short")
@@ -93,7 +91,7 @@ def test_what_would_reach_into_a_window_goes_elsewhere_and_what_ends_before_may_
     assert f"node n1 is to be free for maintenance window from {at(HOUR)} to" in world.why("endless")
 
 
-def test_during_a_window_nothing_starts_there_and_what_runs_stays(tmp_path: Path) -> None:
+def test_during_a_window_no_pod_starts_and_running_pods_stay(tmp_path: Path) -> None:
     world = World(tmp_path, window(0.0, HOUR, nodes=["n1"], name="firmware"))
     world.run(pod("runs", cpu="1", bound_to="n1"), pod("full", cpu="4", bound_to="n2"), lasting("new", 1, cpu="2"))
     assert (world.node("runs"), world.node("new")) == ("n1", None)
@@ -102,14 +100,14 @@ def test_during_a_window_nothing_starts_there_and_what_runs_stays(tmp_path: Path
     assert world.run(later=600).node("new") == "n1"
 
 
-def test_a_past_window_is_none(tmp_path: Path) -> None:
+def test_a_past_window_has_no_effect(tmp_path: Path) -> None:
     world = World(tmp_path, window(0.0, HOUR, nodes=["n1", "n2"]))
     world.cluster.advance(HOUR)
     assert world.run(pod("p")).node("p")
     assert world.run(gang("g", 2)).node("g-1")
 
 
-def test_a_gang_goes_beside_a_window_whole(tmp_path: Path) -> None:
+def test_a_gang_avoids_a_window_as_a_whole(tmp_path: Path) -> None:
     world = World(tmp_path, window(HOUR, 2 * HOUR, **N1))
     world.run(gang("g", 3, cpu="2"), gang("h", 2, cpu="1", annotations={DURATION: "1h"}))
     assert [world.node(f"g-{index}") for index in range(3)] == [None] * 3
@@ -124,11 +122,11 @@ def test_a_gang_goes_beside_a_window_whole(tmp_path: Path) -> None:
 def test_closed_devices_are_not_matched(closed: dict[str, Any], free: str, tmp_path: Path) -> None:
     world = World(tmp_path, window(0.0, HOUR, **closed))
     world.run(pod("a", cpu="1", requests={QPU: "1"}), pod("b", cpu="1", requests={QPU: "1"}))
-    told = [
+    backends = [
         world.cluster.find(Pod, name).metadata.annotations.get("fluence.flux-framework.org/backend") for name in "ab"
     ]
-    assert sorted(filter(None, told)) == [free]
-    waits = "b" if told[0] else "a"
+    assert sorted(filter(None, backends)) == [free]
+    waits = "b" if backends[0] else "a"
     assert "maintenance window from" in world.why(waits)
     assert "1 qpu wanted, 0 of 2 free" in world.why(waits)
     world.run(later=HOUR)
@@ -146,16 +144,16 @@ def test_windows_change_with_the_resources(tmp_path: Path) -> None:
     assert world.node("first")
 
 
-def test_nobody_is_made_to_end_for_room_in_a_window(tmp_path: Path) -> None:
+def test_no_pod_is_preempted_on_a_node_in_a_window(tmp_path: Path) -> None:
     world = World(tmp_path, window(0.0, HOUR, nodes=["n1"]))
     world.run(pod("one", cpu="4", priority=1, bound_to="n1"), pod("two", cpu="4", priority=1, bound_to="n2"))
     world.run(pod("high", cpu="4", priority=10))
     assert world.cluster.scheduler.cache.nominations.node_by_uid == {world.cluster.find(Pod, "high").metadata.uid: "n2"}
 
 
-def test_the_end_of_a_window_wakes_those_that_wait() -> None:
+def test_the_end_of_a_window_requeues_waiting_groups() -> None:
     plugin = FluencePlugin(FluenceArguments(resources_text=TREES + "windows:\n" + window(0.0, HOUR, nodes=["n1"])))
-    seconds, woken = [FIRST + HOUR - 3 * CHECK_SECONDS / 2], []
+    seconds, requeued = [FIRST + HOUR - 3 * CHECK_SECONDS / 2], []
 
     async def sleep(length: float) -> None:
         seconds[0] += length
@@ -164,11 +162,11 @@ def test_the_end_of_a_window_wakes_those_that_wait() -> None:
 
     def change(work: Any) -> None:
         work()
-        woken.append(seconds[0])
+        requeued.append(seconds[0])
 
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(retry_after_windows(plugin._maintenance, change, sleep=sleep, wall=lambda: seconds[0]))
-    assert woken == [FIRST + HOUR + CHECK_SECONDS / 2]
+    assert requeued == [FIRST + HOUR + CHECK_SECONDS / 2]
 
 
 def test_a_duration_of_the_group_counts_for_its_pods(tmp_path: Path) -> None:
@@ -178,7 +176,7 @@ def test_a_duration_of_the_group_counts_for_its_pods(tmp_path: Path) -> None:
     assert world.run(annotated, *pods).node("g-0")
 
 
-def test_explain_says_until_when_a_window_lasts_and_when_a_gang_can_start(tmp_path: Path) -> None:
+def test_explain_shows_the_end_of_a_window_and_the_start_of_a_gang(tmp_path: Path) -> None:
     file = tmp_path / "resources.yaml"
     file.write_text(TREES + "windows:\n" + window(0.0, HOUR, nodes=["n1", "n2"]))
     nodes = [node(name, cpu="4", offers={QPU: "8"}) for name in ("n1", "n2")]
@@ -186,26 +184,26 @@ def test_explain_says_until_when_a_window_lasts_and_when_a_gang_can_start(tmp_pa
     cluster = FakeCluster(config=config, checked=False).use("fluence", {"resources": str(file)})
     cluster.add(*nodes, pod("p"), gang("g", 2))
     cluster.run()
-    told = explain_pending(cluster.scheduler)
-    assert next(one for one in told["pods"] if one["name"] == "p")["until"] == at(HOUR)
-    (group,) = told["groups"]
+    explained = explain_pending(cluster.scheduler)
+    assert next(one for one in explained["pods"] if one["name"] == "p")["until"] == at(HOUR)
+    (group,) = explained["groups"]
     assert group["reservation"]["start"] == at(HOUR)
     assert set(group["reservation"]["nodes"]) == {"g-0", "g-1"}
 
 
-def test_a_nominated_pod_is_not_to_have_a_closed_device(tmp_path: Path) -> None:
+def test_a_nominated_pod_does_not_get_a_closed_device(tmp_path: Path) -> None:
     world = World(tmp_path, window(0.0, HOUR, backends=["aurora"]))
     world.run(pod("holds", cpu="1", priority=1, requests={QPU: "1"}))
     world.run(pod("high", cpu="1", priority=10, requests={QPU: "1"}))
     assert world.cluster.find(Pod, "holds").metadata.deletion_timestamp
     world.cluster.finish_deletions()
     world.run(pod("low", cpu="1", priority=1, requests={QPU: "1"}), later=60)
-    told = world.cluster.find(Pod, "high").metadata.annotations["fluence.flux-framework.org/backend"]
-    assert (told, world.node("low")) == ("below", None)
+    backend = world.cluster.find(Pod, "high").metadata.annotations["fluence.flux-framework.org/backend"]
+    assert (backend, world.node("low")) == ("below", None)
 
 
 @pytest.mark.parametrize("devices", [False, True])
-def test_a_gang_of_two_classes_is_kept_what_it_needs_between_windows(tmp_path: Path, devices: bool) -> None:
+def test_a_gang_of_two_classes_gets_a_reservation_between_windows(tmp_path: Path, devices: bool) -> None:
     file = tmp_path / "resources.yaml"
     closing = window(2 * HOUR, 3 * HOUR, nodes=["n1"]) + window(0.0, HOUR / 2, backends=["aurora"])
     file.write_text("resources: [{type: qpu, name: aurora}]\nwindows:\n" + closing)
@@ -220,6 +218,6 @@ def test_a_gang_of_two_classes_is_kept_what_it_needs_between_windows(tmp_path: P
     cluster.add(group, big, small)
     cluster.run()
     starts = set(cluster.scheduler.cache.nominations.starts.values())
-    assert starts == {FIRST + 3 * HOUR}, "one node alone does not suffice, and the other is closed"
+    assert starts == {FIRST + 3 * HOUR}, "expected a start after both windows: one node does not suffice"
     reason = cluster.reasons("g-0")
     assert reason.endswith(f"and it can start at {at(3 * HOUR)}")

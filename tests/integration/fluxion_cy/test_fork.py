@@ -54,7 +54,7 @@ print("the parent is well")
 """
 
 
-def test_the_child_of_a_fork_waits_for_no_thread_that_it_does_not_have() -> None:
+def test_the_child_of_a_fork_does_not_wait_for_the_parents_threads() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(GRAPHS), *sys.path])}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORKED], env=environment, capture_output=True, text=True, timeout=LONG

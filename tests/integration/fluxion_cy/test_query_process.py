@@ -1,4 +1,4 @@
-"""The prompt as a process of its own: its streams, its end, and Ctrl-C."""
+"""The prompt as a separate process: its streams, its end, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_as_a_process_it_prints_as_resource_query_does(files: Path) -> None:
+def test_the_process_prints_the_output_of_resource_query(files: Path) -> None:
     command = [sys.executable, "-m", "fluxion_cy", "-L", "graph", "-F", "jgf"]
     run = subprocess.run(
         command, input="match allocate job\nno\n", capture_output=True, text=True, cwd=files, timeout=120
@@ -48,14 +48,14 @@ def process(files: Path, *program: str, **more: object) -> subprocess.Popen[byte
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=files, **more)  # type: ignore[call-overload]
 
 
-def test_input_that_is_no_text_is_an_error_and_its_end_an_end(files: Path) -> None:
+def test_input_that_is_not_text_is_an_error_and_the_end_of_input_ends_the_prompt(files: Path) -> None:
     out, error = process(files).communicate(b"match \xff\xfe\x00 job\nget-status /cluster0", timeout=30)
     assert error.startswith(b"ERROR: stdin:1: unknown subcmd")
     assert error.count(b"\n") == 1
     assert out == b"/cluster0 is up\n"
 
 
-def test_a_reader_that_goes_away_is_no_traceback(files: Path) -> None:
+def test_an_exited_reader_causes_no_traceback(files: Path) -> None:
     with process(files) as child:
         assert child.stdin is not None
         assert child.stdout is not None
@@ -80,7 +80,7 @@ With a preexec_fn it would be forked, which runs what libraries of the other tes
 
 
 def first_answer(child: subprocess.Popen[bytes], line: bytes) -> bytes:
-    """What it says to a line; where it says nothing, how it ended."""
+    """The answer to a line; without one, the process's end."""
     assert child.stdin is not None
     assert child.stdout is not None
     assert child.stderr is not None
@@ -91,7 +91,7 @@ def first_answer(child: subprocess.Popen[bytes], line: bytes) -> bytes:
 
 def test_ctrl_c_ends_in_one_line(files: Path) -> None:
     with process(files, "-c", HEARS_CTRL_C, bufsize=0) as child:
-        assert first_answer(child, b"get-status /cluster0\n") == b"/cluster0 is up\n"  # it runs, and waits for more
+        assert first_answer(child, b"get-status /cluster0\n") == b"/cluster0 is up\n"  # it waits for more input
         child.send_signal(signal.SIGINT)
         _, error = child.communicate(timeout=30)
     assert (child.returncode, error) == (130, b"ERROR: interrupted\n")

@@ -1,4 +1,4 @@
-"""The walk is C++ from end to end: what `cython -a` says of it."""
+"""The walk is compiled C++ throughout, as `cython -a` shows."""
 
 import html
 import re
@@ -15,13 +15,13 @@ LINE = re.compile(
     re.DOTALL,
 )
 CALL = re.compile(r"class='(?:py|pyx)_(?:c|macro)_api'>([^<]*)<")
-#: What stands in the handler of a failed allocation of memory, the only way from there to Python.
+#: The code in the handler of a failed memory allocation, the only path from there to Python.
 HANDLER = {"__Pyx_PyGILState_Ensure", "__Pyx_PyGILState_Release", "__Pyx_WriteUnraisable"}
 NOGIL = re.compile(r"^    cdef .*noexcept nogil:$")
 
 
 def annotated(module: str, folder: Path) -> dict[int, set[str]]:
-    """Per line of a module's source, what of Python's C API it calls (`cython -a`)."""
+    """The calls of Python's C API in each line of a module's source (`cython -a`)."""
     options = CompilationOptions(
         cplus=True,
         annotate=True,

@@ -1,4 +1,4 @@
-"""A program with mistakes that a type checker finds: each line names what it is to say of it."""
+"""A program with mistakes that a type checker finds: each line names the expected error."""
 
 from fluxion_cy import Allocation, Busy, Matcher
 from fluxion_cy.engine.scan import scan

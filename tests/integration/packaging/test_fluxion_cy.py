@@ -1,4 +1,4 @@
-"""fluxion-cy as a user gets it: sdist, wheel, types."""
+"""fluxion-cy as released: sdist, wheel, types."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ...tools.packages import SOURCE, Built, run
 
 HERE = Path(__file__).parent
 ERROR = re.compile(r"^mistakes\.py:(\d+): error: .*\[([\w-]+)\]$", re.MULTILINE)
-#: What Cython adds, and what it does not tell of a class.
+#: Attributes that Cython adds, and attributes of a class that it does not expose.
 NOT_IN_STUBS = r"""fluxion_cy\.engine\.\w+\.[A-Z]\w+
 fluxion_cy\.engine\.\w+\.([A-Z]\w+\.)?__(test|pyx_capi|init|reduce_cython|setstate_cython|reduce|setstate)__
 """
 
 
 def sources() -> set[str]:
-    """What the repository has of the package, but for what is generated."""
+    """The package's files in the repository, except generated ones."""
     names = ("*.py", "*.pyx", "*.pxd", "*.pyi", "py.typed")
     return {str(path.relative_to(SOURCE)) for name in names for path in (SOURCE / "src").rglob(name)}
 
@@ -50,12 +50,12 @@ def test_the_wheel_has_modules_stubs_and_types_and_no_generated_code(built: Buil
     assert str(metadata.get_payload()).strip() == (SOURCE / "README.md").read_text().strip()
 
 
-def test_the_installed_wheel_does_what_cibuildwheel_asks_of_it(built: Built, tmp_path: Path) -> None:
+def test_the_installed_wheel_passes_the_test_of_cibuildwheel(built: Built, tmp_path: Path) -> None:
     done = run([built.python, "-I", SOURCE / "smoke.py"], tmp_path)
     assert done.stdout.splitlines()[-1] == f"fluxion_cy in {built.package}: all well"
 
 
-def test_a_wheel_that_is_too_large_is_refused_with_its_size(built: Built, tmp_path: Path) -> None:
+def test_a_wheel_over_the_limit_is_refused_with_its_size(built: Built, tmp_path: Path) -> None:
     check = f"import sys; sys.path.append({str(SOURCE)!r}); import smoke; smoke.size(most=1000)"
     with pytest.raises(AssertionError, match=r"fluxion-cy has [\d,]+ bytes, more than 1,000: build it without debug"):
         run([built.python, "-c", check], tmp_path)
@@ -81,9 +81,9 @@ def test_a_program_with_mistakes_fails_on_their_lines(built: Built, tmp_path: Pa
     text = (HERE / "mistakes.py").read_text()
     (tmp_path / "mistakes.py").write_text(text)
     command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", built.python, "mistakes.py"]
-    with pytest.raises(AssertionError) as told:
+    with pytest.raises(AssertionError) as raised:
         run([*command], tmp_path)
-    found = {(int(line), code) for line, code in ERROR.findall(str(told.value))}
+    found = {(int(line), code) for line, code in ERROR.findall(str(raised.value))}
     lines = enumerate(text.splitlines(), start=1)
     expected = {
         (number, word) for number, line in lines if "  # " in line for word in line.split("  # ")[1].split(", ")
@@ -92,7 +92,7 @@ def test_a_program_with_mistakes_fails_on_their_lines(built: Built, tmp_path: Pa
     assert found <= expected
 
 
-def test_the_stubs_say_what_the_compiled_modules_have(built: Built, tmp_path: Path) -> None:
+def test_the_stubs_match_the_compiled_modules(built: Built, tmp_path: Path) -> None:
     shutil.copytree(built.package, tmp_path / "fluxion_cy")
     (tmp_path / "allowed").write_text(NOT_IN_STUBS)
     (tmp_path / "mypy.ini").write_text("[mypy]\n")
@@ -103,7 +103,7 @@ def test_the_stubs_say_what_the_compiled_modules_have(built: Built, tmp_path: Pa
     assert f"no issues found in {len(modules)} modules" in done.stdout
 
 
-def test_wheels_are_made_for_every_python_that_the_package_names() -> None:
+def test_wheels_are_built_for_every_python_of_the_package() -> None:
     project = tomllib.loads((SOURCE / "pyproject.toml").read_text())
     named = [word.rpartition(" ")[2] for word in project["project"]["classifiers"] if ":: Python :: 3." in word]
     wheels = project["tool"]["cibuildwheel"]

@@ -1,4 +1,4 @@
-"""Both wheels in an environment that has no compiler: `pip install fluence-scheduler` is enough to simulate."""
+"""Both wheels in an environment without a compiler: `pip install fluence-scheduler` suffices to simulate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUICKSTART = ROOT / "examples" / "01-quickstart"
 
 @dataclass(frozen=True)
 class Installed:
-    """An environment with both wheels and what they require."""
+    """An environment with both wheels and their requirements."""
 
     folder: Path
 
@@ -59,14 +59,14 @@ def test_the_wheels_place_the_pods_of_the_quickstart(installed: Installed) -> No
     assert "borealis" in {pod["backend"] for pod in result["pods"]}
 
 
-def test_nothing_of_the_repository_is_imported(installed: Installed) -> None:
+def test_no_module_of_the_repository_is_imported(installed: Installed) -> None:
     code = "import fluxion_cy, session_scheduler, fluence_plugins as p; print(fluxion_cy.__file__, *p.__path__)"
     done = installed.run("python", "-c", code)
     assert all(path.startswith(str(installed.folder)) for path in done.stdout.split()), done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", ["nats-py", "cryptography", "grpcio", "protobuf"])
-def test_what_one_feature_alone_needs_is_not_installed(installed: Installed, name: str) -> None:
+def test_a_dependency_of_a_single_feature_is_not_installed(installed: Installed, name: str) -> None:
     code = f"from importlib.metadata import version; version({name!r})"
     assert "PackageNotFoundError" in installed.run("python", "-c", code).stderr
 

@@ -1,4 +1,4 @@
-"""A program of a user who checks types strictly: everything that is public, used as meant."""
+"""A user's program with strict type checks: it uses the whole public API as intended."""
 
 import errno
 from typing import Any, assert_type
@@ -41,7 +41,7 @@ def job(cores: int, duration: float = 10) -> dict[str, Any]:
 
 
 def matching(matcher: Matcher) -> None:
-    """Every way to ask."""
+    """Every kind of request."""
     first = matcher.allocate(job(2), now=0, candidates=[True, False], prefer=[1.0, 2.0])
     assert_type(first, Allocation)
     assert_type((first.jobid, first.at, first.reserved, first.overhead), tuple[int, int, bool, float])
@@ -63,7 +63,7 @@ def matching(matcher: Matcher) -> None:
 
 
 def holding(matcher: Matcher) -> None:
-    """What is held."""
+    """Allocations."""
     held = matcher.allocation(1)
     info = matcher.info(held.jobid)
     assert_type(info, JobInfo)
@@ -82,7 +82,7 @@ def holding(matcher: Matcher) -> None:
 
 
 def changing(matcher: Matcher) -> None:
-    """The graph."""
+    """Changes of the graph."""
     matcher.clone().close()
     copy = matcher.clone()
     assert_type(copy, Matcher)
@@ -104,7 +104,7 @@ def changing(matcher: Matcher) -> None:
 
 
 def main() -> None:
-    """All of it, on an engine that is there, and one that is not."""
+    """Run all of it on an available engine, and on one that is missing."""
     matcher = Matcher(graph(), "low", match_format="jgf", prune_filters="ALL:core", compatible=False, replan=True)
     matching(matcher)
     holding(matcher)

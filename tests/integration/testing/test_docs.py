@@ -1,4 +1,4 @@
-"""What is written for authors of plugins is so: the tutorial's code runs, the reference names what there is."""
+"""The documents for plugin authors are correct: the tutorial's code runs, and the reference lists all names."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_tutorial_s_plugin_passes_its_tests(tutorial: Path) -> None:
     assert "5 passed" in printed_by(tutorial)
 
 
-def test_a_wrong_scope_is_reported_as_the_tutorial_shows(tutorial: Path) -> None:
+def test_a_wrong_scope_fails_with_the_tutorials_message(tutorial: Path) -> None:
     plugin = tutorial / "at_most" / "plugin.py"
     plugin.write_text(plugin.read_text().replace("Scope.NODE", "Scope.STATIC"))
     printed = printed_by(tutorial)

@@ -1,4 +1,4 @@
-"""The fixtures for authors of plugins, in a pytest of its own: invariants fail a test, who uses none pays nothing."""
+"""The fixtures for plugin authors, in a separate pytest: invariants fail a test, and other tests pay nothing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_nothing_heavy_is_imported():
 
 
 def run(folder: Path, text: str) -> str:
-    """What pytest prints for a file of tests, with the plugin (once, where it is installed, too)."""
+    """The output of pytest for a file of tests, with the plugin (once, even if it is installed, too)."""
     (folder / "test_it.py").write_text(text)
     plugin = ["-p", "no:fluence", "-p", "session_scheduler.testing.pytest_plugin", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", "-rA", "--rootdir", str(folder), "-c", "/dev/null", *plugin, "."]
@@ -71,10 +71,10 @@ def test_a_test_whose_cluster_breaks_an_invariant_fails_and_others_pass(tmp_path
     assert ends["test_broken"].startswith("FAILED")
     assert finding in ends["test_broken"]
     assert ends["test_broken_in_the_second"].startswith("FAILED")
-    assert "nowhere" in ends["test_fails_for_itself"], "what the test itself says comes first"
+    assert "nowhere" in ends["test_fails_for_itself"], "expected the test's own failure first"
     assert finding not in ends["test_fails_for_itself"]
     assert ends["test_foreseen"].startswith("XFAIL")
 
 
-def test_who_uses_no_fixture_imports_nothing_of_the_scheduler(tmp_path: Path) -> None:
+def test_a_test_without_the_fixtures_imports_nothing_of_the_scheduler(tmp_path: Path) -> None:
     assert "1 passed" in run(tmp_path, IMPORTS)

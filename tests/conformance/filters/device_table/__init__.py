@@ -1,1 +1,1 @@
-"""Small clusters in our own words, each about one thing that an allocation may hang on."""
+"""Small clusters of our own. Each covers one condition that decides an allocation."""

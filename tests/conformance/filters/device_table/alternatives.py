@@ -1,4 +1,4 @@
-"""Requests that name several things, the first of which that can be had is taken."""
+"""Requests with alternatives: the allocator takes the first available one."""
 
 from .builders import (
     CARD,

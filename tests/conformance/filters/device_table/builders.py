@@ -1,4 +1,4 @@
-"""Words for small clusters with devices, and for what their pods ask for."""
+"""Builders for small clusters with devices, and for the requests of their pods."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def value(given):
 
 
 def dev(name, memory=None, *, policy=None, uses=None, taints=(), waits=None, shared=False, more=None, **attributes):
-    """A device; `memory` its capacity, or all of them by name; `uses` counters by set; attributes by their values."""
+    """A device; `memory`: its capacity, or all capacities by name; `uses`: counters by set; attributes by value."""
     capacities = memory if isinstance(memory, dict) else {"memory": memory} if memory else {}
     found = {"name": name, "attributes": {key: value(given) for key, given in attributes.items()}}
     found["capacity"] = {key: {"value": amount} for key, amount in capacities.items()}
@@ -70,7 +70,7 @@ def devs(count, prefix="c"):
 
 
 def part(pool, devices=(), driver=CARD, *, generation=1, of=1, sets=None, **where):
-    """A slice of a pool, of the node `here` where nothing else is said; `sets`: its counters by set."""
+    """A slice of a pool, by default on the node `here`; `sets`: its counters by set."""
     spec = {"driver": driver, "pool": {"name": pool, "generation": generation, "resourceSliceCount": of}}
     spec.update(where or {"nodeName": "here"})
     if sets is not None:
@@ -103,7 +103,7 @@ def tolerates(effect, key="worn", given=None):
 
 
 def ask(of="card", count=1, where=None, *, needs=None, admin=False, **more):
-    """What a request asks for; `count` "all" for every device; `needs`: capacities."""
+    """The content of a request; `count` "all" for every device; `needs`: capacities."""
     found = {"deviceClassName": of, **more}
     if count == "all":
         found["allocationMode"] = "All"
@@ -120,7 +120,7 @@ def ask(of="card", count=1, where=None, *, needs=None, admin=False, **more):
 
 
 def first(*asks):
-    """Alternatives, the first of which that can be had is taken: s0, s1 and so on."""
+    """Alternatives s0, s1 and so on: the allocator takes the first available one."""
     return [{"name": f"s{number}", **one} for number, one in enumerate(asks)]
 
 
@@ -152,7 +152,7 @@ def configured(driver, number, *requests):
 
 
 def mine(name):
-    """An attribute of the device as its driver names it, in an expression."""
+    """An attribute of the device by its driver's name for it, in an expression."""
     return f'device.attributes["{CARD}"].{name}'
 
 
@@ -164,7 +164,7 @@ def at_least(amount, name="memory"):
 
 
 def held(pool, device, consumed=None, driver=CARD):
-    """A device that a claim has already, or a share of it."""
+    """A device, or a share of it, that another claim holds."""
     found = {"request": "r0", "driver": driver, "pool": pool, "device": device}
     if consumed is not None:
         found["shareID"], found["consumedCapacity"] = "00000000-0000-4000-8000-000000000001", consumed
@@ -181,7 +181,7 @@ CLUSTERS = {}
 
 
 def wanting(*cards, first=()):
-    """Containers that want so many cards as an extended resource each; those in `first` start before, "2+" stays."""
+    """Containers, each with a number of cards as an extended resource; those in `first` start before; "2+" stays."""
 
     def one(name, amount):
         wanted = str(amount).removesuffix("+")
@@ -195,7 +195,7 @@ def wanting(*cards, first=()):
 
 
 class Cluster:
-    """A cluster whose pods are judged each alone; `taken` are results of a claim that is allocated."""
+    """A cluster in which each pod is evaluated alone; `taken` are the results of an allocated claim."""
 
     def __init__(self, name, *parts, taken=(), nodes=("here",)):
         slices = []
@@ -213,14 +213,14 @@ class Cluster:
         CLUSTERS[name] = self.content
 
     def claim(self, name, spec, results, metadata=None, **allocation):
-        """A claim that is allocated, for pods to use."""
+        """An allocated claim for pods to use."""
         status = {"allocation": {"devices": {"results": list(results)}, **allocation}}
         self._claim(name, spec, status=status)
         self.content["resourceClaims"][-1]["metadata"].update(metadata or {})
         return self
 
     def pod(self, name, *claims, uses=(), containers=None, covers=""):
-        """A pod; `uses`: claims that are there; `covers`: which of kube-scheduler's cases ask for the same."""
+        """A pod; `uses`: existing claims; `covers`: the kube-scheduler cases with the same requests."""
         assert name not in self.content["covers"], name
         names = [f"{name}-{number}" for number in range(len(claims))]
         for named, spec in zip(names, claims, strict=True):

@@ -1,4 +1,4 @@
-"""Which devices are there, and which of them are chosen."""
+"""The available devices, and the choice among them."""
 
 from .builders import (
     CARD,

@@ -1,4 +1,4 @@
-"""Devices that are parts of one, and consume its counters."""
+"""Devices that are parts of one device and consume its counters."""
 
 from .builders import (
     Cluster,
@@ -130,7 +130,7 @@ special.pod(
     covers="partitionable-devices-with-attribute-selector",
 )
 
-# Conditions that are waited for do not change what a part consumes.
+# Binding conditions do not change what a part consumes.
 wait = "partitionable-devices-with-binding-conditions"
 ready = piece("c0", "4Gi", waits="ready")
 EIGHT = {"chip": memory("8Gi")}

@@ -1,4 +1,4 @@
-"""Extended resources that are had as devices: how many a pod needs, told by how many there are."""
+"""Extended resources backed by devices: the number of available devices shows how many a pod needs."""
 
 from .builders import Cluster, devs, part, wanting
 

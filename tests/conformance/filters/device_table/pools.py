@@ -1,4 +1,4 @@
-"""Pools whose slices are old, missing or contradict each other."""
+"""Pools whose slices are old, missing or contradictory."""
 
 from .builders import Cluster, ask, at_least, claim, counted, dev, first, held, mine, part
 
@@ -91,7 +91,7 @@ Cluster(
     nodes=BOTH,
 ).pod("one", claim(ask()), covers=wrong + "validation-error-on-non-targeting-slice")
 
-# What each device says of its nodes.
+# Node selection per device.
 OWN = {"perDeviceNodeSelection": True}
 zone = {
     "nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["z1"]}]}]}

@@ -1,4 +1,4 @@
-"""Attributes that devices must share, or in which they must differ."""
+"""Constraints: attributes that devices must share, or in which they must differ."""
 
 from .builders import Cluster, ask, claim, dev, differ, first, mine, part, same
 
@@ -85,7 +85,7 @@ Cluster("shared-quick-and-slow", part("p", [shared("c0", quick=True), shared("c1
     covers="with-distinct-constraints-with-subrequests",
 )
 
-# Values of no kind that is known, and lists, which the gate DRAListTypeAttributes would allow.
+# Values of unknown kinds, and lists, which the gate DRAListTypeAttributes would allow.
 odd = Cluster("of-no-kind", part("p", [shared("c0", hue={}), shared("c1", hue={})]))
 odd.pod(
     "that-differs", claim(ask(), rules=[differ("hue", "r0")]), covers="with-distinct-constraints-unknown-type-attribute"

@@ -1,4 +1,4 @@
-"""What selectors answer that the API server lets in: nothing is known of an attribute's type before it is evaluated."""
+"""Selectors that the API server accepts: it does not know an attribute's type before the evaluation."""
 
 from .builders import CARD, Cluster, ask, claim, dev, part
 

@@ -1,4 +1,4 @@
-"""Devices that several claims may have a share of, and how much of them."""
+"""Devices that several claims may share, and the amount of each share."""
 
 from .builders import (
     Cluster,
@@ -153,7 +153,7 @@ Cluster("unshared-but-used-in-part", dedicated, taken=[held("p", "c0", USED)]).p
 )
 
 
-# Shares of devices that consume counters: whoever has the first share pays them.
+# Shares of devices that consume counters: the first share consumes them.
 def memory(amount):
     return {"chip": {"memory": amount}}
 

@@ -1,4 +1,4 @@
-"""Taints, and conditions that a device's use waits for."""
+"""Taints and binding conditions of devices."""
 
 from .builders import LINK, Cluster, ask, claim, dev, first, held, part, taint, tolerates
 

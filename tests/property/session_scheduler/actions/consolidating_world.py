@@ -13,7 +13,7 @@ from session_scheduler.model.policy import PodDisruptionBudget, PodDisruptionBud
 from session_scheduler.testing.builders import gang, node, pod
 from session_scheduler.testing.fake_cluster import FakeCluster
 
-from ....tools.replacing import anew, of_controller
+from ....tools.replacing import of_controller, replacement
 
 APPS = ("x", "y", "z")
 
@@ -68,7 +68,7 @@ class World:
         leaving = [one for one in self.pods() if one.metadata.deletion_timestamp]
         new = [one for one in leaving if one.metadata.uid not in {known.metadata.uid for known in self.moved}]
         self.moved += new
-        self.late += [anew(one) for one in new]
+        self.late += [replacement(one) for one in new]
         self.chance.shuffle(self.late)
         while self.late and self.chance.random() < 0.7:
             self.cluster.add(self.late.pop())

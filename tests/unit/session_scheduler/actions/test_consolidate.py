@@ -14,7 +14,7 @@ from session_scheduler.model.policy import PodDisruptionBudget, PodDisruptionBud
 from session_scheduler.testing.builders import gang, pod, pods
 from session_scheduler.testing.fake_cluster import FakeCluster
 
-from ....tools.replacing import anew, of_controller, replace_ended
+from ....tools.replacing import of_controller, replace_ended, replacement
 
 KINDS = ("DaemonSet", "Node")
 
@@ -243,7 +243,7 @@ def test_the_replacement_of_a_moved_pod_goes_to_the_node_found_for_it() -> None:
     cluster.run()
     assert ending(cluster) == {"large", "small"}
     small, large = (cluster.find(Pod, name) for name in ("small", "large"))
-    cluster.add(anew(small), anew(large))
+    cluster.add(replacement(small), replacement(large))
     cluster.run()
     cluster.assert_bound("small+", "n3")
     cluster.assert_bound("large+", "n2")

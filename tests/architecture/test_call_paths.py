@@ -1,4 +1,4 @@
-"""Three ways through the core, each as a test of its own: `trace.py` follows them and limits how long they are."""
+"""Three call paths through the core, one test each. `trace.py` follows them and limits their length."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE = 10.0
 
 
 class TestClock:
-    """The injected clock. It lives outside the core, so the trace does not count reading it."""
+    """The injected clock. It is outside the core, so the trace does not count its reads."""
 
     __test__ = False
 
@@ -49,7 +49,7 @@ async def test_a_watched_pod_enters_the_cache_and_the_queue() -> None:
     try:
         created = cluster.put(pod("p"))
         async with asyncio.timeout(PATIENCE):
-            while created.metadata.uid not in scheduler.cache.tasks:  # noqa: ASYNC110 (nothing tells of it)
+            while created.metadata.uid not in scheduler.cache.tasks:  # noqa: ASYNC110 (the scheduler signals no event for it)
                 await asyncio.sleep(0.001)
     finally:
         await loop.stop(PATIENCE)
