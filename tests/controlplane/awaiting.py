@@ -59,8 +59,8 @@ def pass_marker(plane: ControlPlane, namespace: str, scheduler: str, says: str =
 
     def said() -> bool:
         pod: Manifest = plane.request("GET", path)[1]
-        told = condition(pod, "PodScheduled")
-        return told is not None and says in told.get("message", "")
+        reported = condition(pod, "PodScheduled")
+        return reported is not None and says in reported.get("message", "")
 
     until(f"what {scheduler} says of a pod that no node takes", said)
     plane.request("DELETE", f"{path}?gracePeriodSeconds=0")

@@ -314,11 +314,11 @@ class Watches(Work):
     def works(self, world: RbacWorld) -> None:
         events = world.metric(self._events)
 
-        def told() -> bool:
+        def reported() -> bool:
             world.label(self._path)  # repeatedly, because a list may come before the next watch
             return world.metric(self._events) > events
 
-        world.until("an event", told, PATIENCE)
+        world.until("an event", reported, PATIENCE)
         world.wait_bound(world.new_pod())
 
     @property

@@ -195,11 +195,11 @@ class RbacWorld(Scenario):
     def wait_told(self, pod: str, text: str) -> None:
         """Wait until a pod's condition contains this text."""
 
-        def told() -> bool:
+        def reported() -> bool:
             said = condition(self.pod(pod), "PodScheduled")
             return said is not None and said["status"] == "False" and text in said["message"]
 
-        self.until(f"a condition of {pod} with {text}", told, PATIENCE)
+        self.until(f"a condition of {pod} with {text}", reported, PATIENCE)
 
     def metric(self, name: str) -> float:
         """Return one of its metrics; 0 if it is missing."""

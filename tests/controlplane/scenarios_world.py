@@ -237,8 +237,8 @@ class Scenario(World):
             found = self.pod(pod)
             assert not is_bound(found), f"{pod} is bound to {found['spec']['nodeName']}"
             said = condition(found, "PodScheduled")
-            told = said is not None and said["status"] == "False" and said["reason"] == "Unschedulable"
-            return said["message"] if said and told and text in said["message"] else None
+            reported = said is not None and said["status"] == "False" and said["reason"] == "Unschedulable"
+            return said["message"] if said and reported and text in said["message"] else None
 
         try:
             return self.until(f"a refusal of {pod}", refused, _PATIENCE)

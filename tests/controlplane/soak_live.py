@@ -205,13 +205,13 @@ class Watching:
 
     async def all_bound(self, churn: Churn, seconds: float) -> float | None:
         """Return the seconds until all pods that can be bound are; None after a time-out."""
-        began = told = time.monotonic()
+        began = reported = time.monotonic()
         while not churn.alive <= self.bound:
             now = time.monotonic()
             if now - began > seconds:
                 return None
-            if now - told > _SAMPLE_SECONDS:
-                told = now
+            if now - reported > _SAMPLE_SECONDS:
+                reported = now
                 _tell(f"{len(churn.alive - self.bound)} of {len(churn.alive)} pods are to be bound")
             await asyncio.sleep(0.1)
         return time.monotonic() - began

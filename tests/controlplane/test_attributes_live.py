@@ -19,12 +19,12 @@ resources:
 def test_the_preferred_device_is_bound_first_and_the_other_to_who_comes_later(scenario: Scenario) -> None:
     scenario.add_node()
     scenario.run(replace(scenario.settings, resources=TWO))
-    told = []
+    reported = []
     for number in range(2):
         scenario.create_pod(f"p{number}", device=True, annotations={PREFIX + "prefer-region": "there"})
         scenario.wait_bound(f"p{number}")
-        told.append(annotations_of(scenario, f"p{number}"))
-    assert [(each[PREFIX + "backend"], each[PREFIX + "attr-region"]) for each in told] == [
+        reported.append(annotations_of(scenario, f"p{number}"))
+    assert [(each[PREFIX + "backend"], each[PREFIX + "attr-region"]) for each in reported] == [
         ("second", "there"),
         ("first", "here"),
     ]

@@ -82,9 +82,9 @@ class World:
         made = [one["metadata"]["name"] for one in (*self.running, *self.waiting)]
         waiting = [found[name] for one in self.waiting if (name := one["metadata"]["name"]) in found]
         ended = [{"name": name} for name in made if name not in found]
-        return {"pods": [self.told(one) for one in waiting], "preempted": ended}
+        return {"pods": [self.reported(one) for one in waiting], "preempted": ended}
 
-    def told(self, pod: Mapping[str, Any]) -> dict[str, Any]:
+    def reported(self, pod: Mapping[str, Any]) -> dict[str, Any]:
         node = pod["spec"].get("nodeName")
         annotations = pod["metadata"].get("annotations", {})
         return {

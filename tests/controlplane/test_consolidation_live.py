@@ -58,7 +58,7 @@ def test_a_gang_runs_where_pods_were_moved_and_these_run_elsewhere(scenario: Sce
     assert [len(pods) for pods in after.values()] == [1, 1, 1, 1]
     kept = [app for app, (pod,) in after.items() if pod["metadata"]["uid"] == before[app]["metadata"]["uid"]]
     assert set(kept) == before.keys() - moved
-    told = scheduler.metrics()
-    assert (told["fluence_consolidations_total"], told["fluence_moved_pods_total"]) == (1, 2)
-    assert told["fluence_preemption_victims_total"] == 0
+    reported = scheduler.metrics()
+    assert (reported["fluence_consolidations_total"], reported["fluence_moved_pods_total"]) == (1, 2)
+    assert reported["fluence_preemption_victims_total"] == 0
     scenario.check("gang")

@@ -61,8 +61,10 @@ class World:
         )
 
     def refused(self, text: str) -> list[str]:
-        told = {pod["metadata"]["name"]: condition(pod, "PodScheduled") for pod in self.found()}
-        return [name for name, said in told.items() if said and said["status"] == "False" and text in said["message"]]
+        reported = {pod["metadata"]["name"]: condition(pod, "PodScheduled") for pod in self.found()}
+        return [
+            name for name, said in reported.items() if said and said["status"] == "False" and text in said["message"]
+        ]
 
     def delete(self, name: str) -> None:
         status = self.plane.request("DELETE", f"{self._path}/{name}?gracePeriodSeconds=0")[0]

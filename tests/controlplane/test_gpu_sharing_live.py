@@ -63,8 +63,8 @@ class World:
 
     def refused(self, name: str, text: str) -> None:
         def said() -> bool:
-            told = condition(self.found(name), "PodScheduled")
-            return told is not None and told["status"] == "False" and text in told["message"]
+            reported = condition(self.found(name), "PodScheduled")
+            return reported is not None and reported["status"] == "False" and text in reported["message"]
 
         until(f"the refusal of {name}", said)
 

@@ -27,9 +27,9 @@ def test_a_library_that_is_not_there_ends_the_start_with_one_line(scenario: Scen
     scheduler.start()
     scenario.until("the end of the scheduler", lambda: not scheduler.running or None)
     assert scheduler.status == 2
-    told = scheduler.tail()
-    assert "library: Fluxion's library cannot be used: library '/nowhere/lib.so': cannot be opened" in told
-    assert "Traceback" not in told
+    reported = scheduler.tail()
+    assert "library: Fluxion's library cannot be used: library '/nowhere/lib.so': cannot be opened" in reported
+    assert "Traceback" not in reported
 
 
 @NEEDS_IT

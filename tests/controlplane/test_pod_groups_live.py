@@ -194,8 +194,8 @@ def play(plane: ControlPlane, scheduler: str, case: Case) -> Seen:
         def settled() -> tuple[Manifest, list[Manifest]] | None:
             said = condition(here.group("group"), "PodGroupScheduled")
             members = [pod for pod in here.pods() if pod["metadata"]["name"].startswith("member")]
-            told = all(condition(pod, "PodScheduled") for pod in members)
-            return (said, members) if said is not None and told else None
+            reported = all(condition(pod, "PodScheduled") for pod in members)
+            return (said, members) if said is not None and reported else None
 
         said, members = until(f"what {scheduler} makes of the group", settled)
         nodes = [node for pod in members if (node := pod["spec"].get("nodeName"))]

@@ -127,7 +127,7 @@ class Answer:
     victims: tuple[str, ...]
     nominated: dict[str, str | None]
     message: str
-    told: tuple[str, ...]
+    reported: tuple[str, ...]
     """The condition of the victims, without the scheduler's name."""
 
 
@@ -196,13 +196,13 @@ class Side:
         pass_marker(self.plane, self.namespace, self.scheduler)  # wait for all further reactions
         pods = {one["metadata"]["name"]: one for one in self.plane.request("GET", self.pods)[1]["items"]}
         ending = {name: one for name, one in pods.items() if one["metadata"].get("deletionTimestamp")}
-        told = {self._told(one) for one in ending.values()}
+        reported = {self._told(one) for one in ending.values()}
         said = condition(pods["new"], "PodScheduled") if not self.case.gang else None
         return Answer(
             tuple(sorted(ending)),
             {name: pods[name]["status"].get("nominatedNodeName") for name in names},
             said["message"].replace(DYNAMIC_RESOURCES, "") if said is not None else "",
-            tuple(sorted(told)),
+            tuple(sorted(reported)),
         )
 
     def _ending(self) -> list[str]:
@@ -327,7 +327,7 @@ GANGS: Final = {
 @pytest.mark.parametrize("name", GANGS)
 def test_a_gang_preempts_as_with_kube_scheduler(plane: ControlPlane, ours: SchedulerProcess, name: str) -> None:
     theirs, own = answers(plane, GANGS[name].on_nodes_of(f"gang {name}"))
-    assert (own.victims, own.told) == (theirs.victims, theirs.told)
+    assert (own.victims, own.reported) == (theirs.victims, theirs.reported)
     for pod, node in theirs.nominated.items():  # kube-scheduler nominates only members that fit even before that
         assert node is None or own.nominated[pod] is not None
     assert all(own.nominated.values()) is bool(own.victims)

@@ -129,8 +129,8 @@ def test_who_waits_for_a_submission_learns_its_id(quantum: Scenario) -> None:
     pods.annotate(producer, quantum_job_id="task-7")
     quantum.until("no gate", lambda: not pods.gated(), 30)
     consumers = of_job(pods.of_role("consumer"), "vqe")
-    told = [pod["metadata"]["annotations"].get(f"{PREFIX}quantum-job-id") for pod in consumers]
-    assert told == ["task-7"]
+    reported = [pod["metadata"]["annotations"].get(f"{PREFIX}quantum-job-id") for pod in consumers]
+    assert reported == ["task-7"]
 
 
 def test_independent_pods_have_a_device_each_and_start_together_by_their_label(quantum: Scenario) -> None:
@@ -255,6 +255,6 @@ def test_the_example_runs_on_an_api_server(quantum: Scenario, tmp_path: Path) ->
     producer = pods.bound_producer()
     assert producer["metadata"]["annotations"][f"{PREFIX}backend"] == "aurora"
     pods.set_phase(producer, "Running")
-    told = {pod["metadata"]["annotations"][f"{PREFIX}attr-region"] for pod in pods.bound_consumers(3)}
-    assert told == {"us-east-1"}
+    reported = {pod["metadata"]["annotations"][f"{PREFIX}attr-region"] for pod in pods.bound_consumers(3)}
+    assert reported == {"us-east-1"}
     quantum.check_places()

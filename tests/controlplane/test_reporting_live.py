@@ -73,7 +73,7 @@ class Told:
         await self.cluster.bind(self.namespace, pod.metadata.name, node="node", uid=pod.metadata.uid,
                                 resource_version=pod.metadata.resource_version, annotations={})  # fmt: skip
 
-    async def settle(self) -> None:
+    async def run_pending(self) -> None:
         await asyncio.wait_for(self.recorder.flush(), PATIENCE)
 
     def conditions(self, path: str) -> list[dict[str, Any]]:
@@ -95,136 +95,140 @@ GROUP = "/apis/scheduling.k8s.io/v1alpha2/namespaces/{namespace}/podgroups/gang"
 
 
 @pytest.fixture
-async def told(control_plane: ControlPlane) -> AsyncIterator[Told]:
+async def reported(control_plane: ControlPlane) -> AsyncIterator[Told]:
     async with (
         await connect(str(control_plane.kubeconfig(SCHEDULER))) as cluster,
         await connect(str(control_plane.kubeconfig(ADMIN))) as admin,
     ):
-        told = Told(control_plane, cluster, admin)
-        running = asyncio.create_task(told.recorder.run())
+        reported = Told(control_plane, cluster, admin)
+        running = asyncio.create_task(reported.recorder.run())
         try:
-            yield told
+            yield reported
         finally:
             running.cancel()
             with suppress(asyncio.CancelledError):
                 await running
 
 
-async def test_an_unschedulable_pod_shows_its_condition_and_event_as_kube_scheduler_writes_them(told: Told) -> None:
-    told.recorder.unschedulable(await told.pod("one"), NO_ROOM)
-    await told.settle()
-    assert told.conditions(POD) == [
+async def test_an_unschedulable_pod_shows_its_condition_and_event_as_kube_scheduler_writes_them(reported: Told) -> None:
+    reported.recorder.unschedulable(await reported.pod("one"), NO_ROOM)
+    await reported.run_pending()
+    assert reported.conditions(POD) == [
         {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": NO_ROOM}
     ]
-    (event,) = told.events("/api/v1/namespaces/{namespace}/events")  # the request of kubectl describe
+    (event,) = reported.events("/api/v1/namespaces/{namespace}/events")  # the request of kubectl describe
     assert (event["type"], event["reason"], event["action"]) == ("Warning", "FailedScheduling", "Scheduling")
     assert (event["message"], event["involvedObject"]["name"]) == (NO_ROOM, "one")
 
 
-async def test_a_bound_pod_shows_where_it_went(told: Told) -> None:
-    one = await told.pod("one")
-    await told.bind(one)
-    told.recorder.scheduled(one, "node")
-    await told.settle()
-    (event,) = told.events()
+async def test_a_bound_pod_shows_where_it_went(reported: Told) -> None:
+    one = await reported.pod("one")
+    await reported.bind(one)
+    reported.recorder.scheduled(one, "node")
+    await reported.run_pending()
+    (event,) = reported.events()
     assert (event["type"], event["reason"], event["action"]) == ("Normal", "Scheduled", "Binding")
-    assert event["note"] == f"Successfully assigned {told.namespace}/one to node"
+    assert event["note"] == f"Successfully assigned {reported.namespace}/one to node"
 
 
-async def test_a_group_shows_its_condition_and_events_though_its_plan_is_written_beside(told: Told) -> None:
-    gang = await told.gang("gang")
-    told.recorder.group(gang, "False", "Unschedulable", GANG_WAITS)
-    await told.settle()
-    assert told.conditions(GROUP) == [
+async def test_a_group_shows_its_condition_and_events_though_its_plan_is_written_beside(reported: Told) -> None:
+    gang = await reported.gang("gang")
+    reported.recorder.group(gang, "False", "Unschedulable", GANG_WAITS)
+    await reported.run_pending()
+    assert reported.conditions(GROUP) == [
         {"type": "PodGroupScheduled", "status": "False", "reason": "Unschedulable", "message": GANG_WAITS}
     ]
-    await told.cluster.patch_metadata(gang, annotations={"example.com/plan": "x"})
-    told.recorder.group(gang, "True", "Scheduled", "pod group is scheduled")
-    await told.settle()
-    assert told.conditions(GROUP) == [
+    await reported.cluster.patch_metadata(gang, annotations={"example.com/plan": "x"})
+    reported.recorder.group(gang, "True", "Scheduled", "pod group is scheduled")
+    await reported.run_pending()
+    assert reported.conditions(GROUP) == [
         {"type": "PodGroupScheduled", "status": "True", "reason": "Scheduled", "message": "pod group is scheduled"}
     ]
-    kinds = {(event["reason"], event["regarding"]["kind"], event["regarding"]["apiVersion"]) for event in told.events()}
+    kinds = {
+        (event["reason"], event["regarding"]["kind"], event["regarding"]["apiVersion"]) for event in reported.events()
+    }
     version = "scheduling.k8s.io/v1alpha2"
     assert kinds == {("FailedScheduling", "PodGroup", version), ("Scheduled", "PodGroup", version)}
-    assert told.meter.lost == []
+    assert reported.meter.lost == []
 
 
-async def test_a_failure_that_repeats_shows_its_count_in_one_event(told: Told) -> None:
-    one = await told.pod("one")
+async def test_a_failure_that_repeats_shows_its_count_in_one_event(reported: Told) -> None:
+    one = await reported.pod("one")
     for _ in range(4):
-        told.recorder.unschedulable(one, NO_ROOM)
-        await told.settle()
-    assert [event["series"]["count"] for event in told.events()] == [2]
-    told.clock.advance(360)
-    told.recorder.unschedulable(one, NO_ROOM)
-    await told.settle()
-    (event,) = told.events()
+        reported.recorder.unschedulable(one, NO_ROOM)
+        await reported.run_pending()
+    assert [event["series"]["count"] for event in reported.events()] == [2]
+    reported.clock.advance(360)
+    reported.recorder.unschedulable(one, NO_ROOM)
+    await reported.run_pending()
+    (event,) = reported.events()
     assert event["series"]["count"] == 5
     assert event["series"]["lastObservedTime"] > event["eventTime"]
-    assert told.meter.lost == []
+    assert reported.meter.lost == []
 
 
 async def test_an_event_that_the_server_forgot_is_there_again_when_it_repeats(
-    told: Told, control_plane: ControlPlane
+    reported: Told, control_plane: ControlPlane
 ) -> None:
-    one = await told.pod("one")
+    one = await reported.pod("one")
     for _ in range(2):
-        told.recorder.unschedulable(one, NO_ROOM)
-        await told.settle()
-        for event in told.events():
+        reported.recorder.unschedulable(one, NO_ROOM)
+        await reported.run_pending()
+        for event in reported.events():
             name = event["metadata"]["name"]
-            control_plane.request("DELETE", f"/apis/events.k8s.io/v1/namespaces/{told.namespace}/events/{name}")
-    assert told.events() == []
-    told.clock.advance(360)
-    told.recorder.unschedulable(one, NO_ROOM)
-    await told.settle()
-    assert [(event["note"], event["series"]["count"]) for event in told.events()] == [(NO_ROOM, 3)]
+            control_plane.request("DELETE", f"/apis/events.k8s.io/v1/namespaces/{reported.namespace}/events/{name}")
+    assert reported.events() == []
+    reported.clock.advance(360)
+    reported.recorder.unschedulable(one, NO_ROOM)
+    await reported.run_pending()
+    assert [(event["note"], event["series"]["count"]) for event in reported.events()] == [(NO_ROOM, 3)]
 
 
-async def test_a_late_failure_does_not_land_on_a_pod_that_was_bound_meanwhile(told: Told) -> None:
-    late = await told.pod("one")
-    told.recorder.unschedulable(late, NO_ROOM)
-    await told.settle()
-    await told.bind(await told.cluster.get(Pod, told.namespace, "one"))
-    told.recorder.unschedulable(late, "0/5 nodes are available.")
-    await told.settle()
-    assert [(c["type"], c["status"]) for c in told.conditions(POD)] == [("PodScheduled", "True")]
-    assert told.meter.lost == [("condition", "Conflict")]
+async def test_a_late_failure_does_not_land_on_a_pod_that_was_bound_meanwhile(reported: Told) -> None:
+    late = await reported.pod("one")
+    reported.recorder.unschedulable(late, NO_ROOM)
+    await reported.run_pending()
+    await reported.bind(await reported.cluster.get(Pod, reported.namespace, "one"))
+    reported.recorder.unschedulable(late, "0/5 nodes are available.")
+    await reported.run_pending()
+    assert [(c["type"], c["status"]) for c in reported.conditions(POD)] == [("PodScheduled", "True")]
+    assert reported.meter.lost == [("condition", "Conflict")]
 
 
-async def test_conditions_asked_faster_than_the_watch_tells_are_all_written(told: Told) -> None:
-    one = await told.pod("one")
+async def test_conditions_asked_faster_than_the_watch_tells_are_all_written(reported: Told) -> None:
+    one = await reported.pod("one")
     for number in range(3):
-        told.recorder.unschedulable(one, f"0/{number} nodes are available.")
-        await told.settle()
-    assert [condition["message"] for condition in told.conditions(POD)] == ["0/2 nodes are available."]
-    assert told.meter.lost == []
+        reported.recorder.unschedulable(one, f"0/{number} nodes are available.")
+        await reported.run_pending()
+    assert [condition["message"] for condition in reported.conditions(POD)] == ["0/2 nodes are available."]
+    assert reported.meter.lost == []
 
 
-async def test_the_longest_note_is_taken_by_the_server_in_any_script(told: Told) -> None:
-    one = await told.pod("one")
+async def test_the_longest_note_is_taken_by_the_server_in_any_script(reported: Told) -> None:
+    one = await reported.pod("one")
     for character in "xü€🦊":
-        told.recorder.unschedulable(one, character * 2000)
-        await told.settle()
-    notes = {event["note"] for event in told.events()}
+        reported.recorder.unschedulable(one, character * 2000)
+        await reported.run_pending()
+    notes = {event["note"] for event in reported.events()}
     assert {note[0] for note in notes} == set("xü€🦊")
     assert all(note.endswith(" ...") for note in notes)
-    assert told.meter.lost == []
+    assert reported.meter.lost == []
 
 
-async def test_what_is_said_of_a_pod_that_is_gone_is_dropped(told: Told, control_plane: ControlPlane) -> None:
-    one = await told.pod("one")
-    control_plane.request("DELETE", f"/api/v1/namespaces/{told.namespace}/pods/one")
-    told.recorder.condition(one, "PodScheduled", "False", "Unschedulable", NO_ROOM)
-    await told.settle()
-    assert told.meter.lost == [("condition", "NotFound")]
+async def test_what_is_said_of_a_pod_that_is_gone_is_dropped(reported: Told, control_plane: ControlPlane) -> None:
+    one = await reported.pod("one")
+    control_plane.request("DELETE", f"/api/v1/namespaces/{reported.namespace}/pods/one")
+    reported.recorder.condition(one, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    await reported.run_pending()
+    assert reported.meter.lost == [("condition", "NotFound")]
 
 
-async def test_a_namespace_that_is_being_deleted_is_not_tried_again(told: Told, control_plane: ControlPlane) -> None:
-    one = await told.pod("one")
-    control_plane.request("DELETE", f"/api/v1/namespaces/{told.namespace}")  # no controller finishes that
-    told.recorder.event(one, "FailedScheduling", "Scheduling", NO_ROOM, warning=True)
-    await told.settle()
-    assert told.meter.lost == [("event", "Forbidden")]
-    assert told.slept == []
+async def test_a_namespace_that_is_being_deleted_is_not_tried_again(
+    reported: Told, control_plane: ControlPlane
+) -> None:
+    one = await reported.pod("one")
+    control_plane.request("DELETE", f"/api/v1/namespaces/{reported.namespace}")  # no controller finishes that
+    reported.recorder.event(one, "FailedScheduling", "Scheduling", NO_ROOM, warning=True)
+    await reported.run_pending()
+    assert reported.meter.lost == [("event", "Forbidden")]
+    assert reported.slept == []

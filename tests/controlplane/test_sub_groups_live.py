@@ -37,11 +37,11 @@ def create_member(scenario: Scenario, name: str, sub_group: str) -> None:
 def says(scenario: Scenario, status: str) -> str:
     """Wait for the PodGroup's condition with this status; return its message."""
 
-    def told() -> str | None:
+    def reported() -> str | None:
         said = condition(scenario.group("crew"), "PodGroupScheduled")
         return str(said["message"]) if said is not None and said["status"] == status else None
 
-    return scenario.until(f"a PodGroup that is {status}", told)
+    return scenario.until(f"a PodGroup that is {status}", reported)
 
 
 @pytest.mark.parametrize("placer", ["core", "matcher"])
@@ -115,11 +115,13 @@ def test_workers_whose_leader_cannot_be_bound_in_time_are_evicted(scenario: Scen
     scenario.wait_bound(*(f"worker-{number}" for number in range(3)))
     scenario.until("the end of the workers", lambda: len(scenario.members("crew")) == 1)
 
-    def told() -> str | None:
+    def reported() -> str | None:
         notes = (one["note"] for one in scenario.events("crew", "FailedScheduling"))
         return next((note for note in notes if "evicted" in note), None)
 
-    assert "3 of at least 3 pods were bound within 2 s, without 1 of sub-group leader" in scenario.until("a word", told)
+    assert "3 of at least 3 pods were bound within 2 s, without 1 of sub-group leader" in scenario.until(
+        "a word", reported
+    )
     scenario.check()
 
 

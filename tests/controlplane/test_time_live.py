@@ -77,8 +77,8 @@ def test_a_window_is_kept_free_and_its_end_wakes_who_waits(scenario: Scenario, t
     scenario.create_pod("short", annotations=_lasting(600))
     scenario.wait_bound("short")
     scenario.create_pod("endless")
-    told = scenario.wait_refused("endless", "is to be free for maintenance window firmware from")
-    assert f"node {node}" in told
+    reported = scenario.wait_refused("endless", "is to be free for maintenance window firmware from")
+    assert f"node {node}" in reported
     scenario.retire(scheduler)
     ahead = tmp_path / "ahead"
     ahead.write_text("0")

@@ -83,9 +83,9 @@ def test_a_live_cluster_is_read_and_decided_on_alone_with_files_and_from_its_sna
     near["spec"] |= {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
                      "volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]}  # fmt: skip
     (tmp_path / "near.yaml").write_text(yaml.safe_dump(near))
-    (told,) = printed(capsys, "explain", str(tmp_path / "near.yaml"), *live, "--pod", f"{placed}/near")["pods"]
-    assert told["fitsIf"] == ["claim data existed"]
-    wanted = {one["plugin"]: one["changes"] for one in told["nodes"][f"{placed}-n"]["fitsIf"]}
+    (reported,) = printed(capsys, "explain", str(tmp_path / "near.yaml"), *live, "--pod", f"{placed}/near")["pods"]
+    assert reported["fitsIf"] == ["claim data existed"]
+    wanted = {one["plugin"]: one["changes"] for one in reported["nodes"][f"{placed}-n"]["fitsIf"]}
     assert wanted["InterPodAffinity"] == [  # nodes have no labels here, because there is no kubelet
         f"{placed}-n had the label kubernetes.io/hostname", f"a pod matching app=web ran on {placed}-n",
     ]  # fmt: skip
@@ -142,10 +142,10 @@ def test_a_scheduler_explains_what_its_last_cycle_left(
         control_plane.wait_for(f"{path}/large", lambda one: one.get("status", {}).get("conditions"))
         before = control_plane.request("GET", f"{path}/large")[1]["spec"]
         status, text = scheduler.get(f"/explain/{placed}/large")
-        told = json.loads(text)
-        assert (status, told["phase"], told["node"]) == (200, "pending", None)
-        assert "Insufficient cpu" in told["lastCycle"]
-        assert told["nodes"][f"{placed}-n"]["fitsIf"][0] == {
+        reported = json.loads(text)
+        assert (status, reported["phase"], reported["node"]) == (200, "pending", None)
+        assert "Insufficient cpu" in reported["lastCycle"]
+        assert reported["nodes"][f"{placed}-n"]["fitsIf"][0] == {
             "plugin": "NodeResourcesFit", "changes": [f"3000 cpu were free on {placed}-n (1000 of 2000 now)"],
         }  # fmt: skip
         assert json.loads(scheduler.get(f"/explain/{placed}/fits")[1])["node"] == f"{placed}-n"
@@ -162,12 +162,12 @@ def test_status_tells_of_a_live_cluster_as_its_scheduler_left_it(
         path = f"/api/v1/namespaces/{placed}/pods"
         control_plane.wait_for(f"{path}/fits", lambda one: one["spec"].get("nodeName"))
         control_plane.wait_for(f"{path}/large", lambda one: one.get("status", {}).get("conditions"))
-    told = printed(capsys, "status", "--kubeconfig", str(control_plane.kubeconfig(SCHEDULER)))
-    (held,) = [one for one in told["held"] if one["namespace"] == placed]
+    reported = printed(capsys, "status", "--kubeconfig", str(control_plane.kubeconfig(SCHEDULER)))
+    (held,) = [one for one in reported["held"] if one["namespace"] == placed]
     assert (held["name"], held["node"]) == ("fits", f"{placed}-n")
     assert held["jobid"].isdecimal()
     began, ends = map(datetime.fromisoformat, (held["since"], held["until"]))
     assert ends - began == timedelta(minutes=90)
-    (waits,) = [one for one in told["waiting"] if one["namespace"] == placed]
+    (waits,) = [one for one in reported["waiting"] if one["namespace"] == placed]
     condition = control_plane.request("GET", f"{path}/large")[1]["status"]["conditions"][0]
     assert (waits["name"], waits["reason"]) == ("large", condition["message"])

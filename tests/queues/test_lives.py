@@ -244,7 +244,7 @@ def test_bad_messages_and_bad_parts_are_dropped_counted_and_shown(
         assert flavor["metadata"]["labels"] == {"k": "v"}
         assert [one["key"] for one in flavor["spec"]["nodeTaints"]][1:] == ["t"]
         plane.until(MASTER_QUEUES, lambda found: len(found["masterqueue"]["status"].get("problems", ())) == 5)
-        told = "\n".join(status(plane)["problems"])
+        reported = "\n".join(status(plane)["problems"])
         for pool, word in (
             ("b", "not valid JSON"),
             ("c", "quotas"),
@@ -252,7 +252,7 @@ def test_bad_messages_and_bad_parts_are_dropped_counted_and_shown(
             ("d", "1048576"),
             ("e", "not valid JSON"),
         ):
-            assert any(f"'{pool}'" in line and word in line for line in told.splitlines()), told
+            assert any(f"'{pool}'" in line and word in line for line in reported.splitlines()), reported
         (first,) = (pool for pool in status(plane)["pools"] if pool["name"] == "a")
         assert len(first["problems"]) == 5
         assert condition(plane, "Ready")[0] == "True"

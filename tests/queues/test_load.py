@@ -67,9 +67,9 @@ def test_a_hundred_pools_that_publish_ten_times_a_second(plane: QueuesPlane, nat
             assert time.monotonic() - began < SECONDS + 60
             time.sleep(0.1)
         passed = time.monotonic() - began
-        told = writes.counted(CONTROLLER)
-        assert set(told) <= {("masterqueues/status", "patch")}
-        assert told.total() <= 2 * (passed // STATUS_SECONDS + 1)  # when they were heard last, of both
+        reported = writes.counted(CONTROLLER)
+        assert set(reported) <= {("masterqueues/status", "patch")}
+        assert reported.total() <= 2 * (passed // STATUS_SECONDS + 1)  # when they were heard last, of both
         assert _messages(process) == (RATE * SECONDS + 1) * POOLS
         assert resident(process) - before < 8
 

@@ -246,9 +246,9 @@ def test_two_hundred_jobs_are_bound_as_soon_as_slurm_has_nodes_for_them(world: B
 
     world.until("two hundred bound pods", all_bound, 120)
     waited = [max(0.0, bound[number] - allocated[number]) for number in bound]
-    told = f"median {median(waited):.2f} s, 99 % {quantiles(waited, n=100)[98]:.2f} s, most {max(waited):.2f} s"
-    print(told)
-    assert median(waited) < 1, told
-    assert quantiles(waited, n=100)[98] < PROMPT, told
+    reported = f"median {median(waited):.2f} s, 99 % {quantiles(waited, n=100)[98]:.2f} s, most {max(waited):.2f} s"
+    print(reported)
+    assert median(waited) < 1, reported
+    assert quantiles(waited, n=100)[98] < PROMPT, reported
     assert scheduler.metrics()['fluence_slurm_requests_total{request="submit",result="success"}'] == MANY
     world.check_agrees()

@@ -48,8 +48,8 @@ async def test_without_slurmctld_a_submission_is_known_not_to_be_carried_out(pee
                 slurm.update_node(FOUR[0], comment="x"),
                 slurm.delete_node(FOUR[0]),
             )
-            told = await asyncio.gather(*calls, *writes, return_exceptions=True)
-            assert [type(error) for error in told] == [UnavailableError] * len(told)
+            reported = await asyncio.gather(*calls, *writes, return_exceptions=True)
+            assert [type(error) for error in reported] == [UnavailableError] * len(reported)
         assert not [job for job in (await slurm.jobs()).jobs if job.pending]
 
 

@@ -62,7 +62,7 @@ class World:
         self.peer = peer
         self.client = client
         self.cluster = MemoryCluster([kube()])
-        self.told: list[str] = []
+        self.reported: list[str] = []
 
     async def serve(self) -> None:
         runtime = Runtime(lambda *_: None, lambda: True, self.cluster, tell=self._tell)
@@ -71,7 +71,7 @@ class World:
         await NodeController(self.cluster, self.client, runtime, settings).run()
 
     def _tell(self, about: KubeObject, reason: str, note: str) -> None:
-        self.told.append(note)
+        self.reported.append(note)
 
     def put(self, made: Node) -> None:
         """The node as Kubernetes has it from now on, with the taints that it has."""
@@ -130,7 +130,7 @@ async def test_a_labelled_node_is_made_with_what_it_has_and_taken_away_with_its_
     await world.end(number)
     await world.until(lambda found: NAME not in found)
     await world.until(lambda _: world.taints == ())
-    assert world.told == []
+    assert world.reported == []
 
 
 async def test_a_node_with_another_size_is_made_anew_once_its_jobs_have_ended(world: World) -> None:
@@ -144,7 +144,7 @@ async def test_a_node_with_another_size_is_made_anew_once_its_jobs_have_ended(wo
     anew = await world.until(lambda found: made_and_ours(found) and found[NAME].cpus == 16)
     assert anew[NAME].gres == "gpu:4"
     assert await world.job(tres_per_node="gres/gpu=4")
-    assert world.told == []
+    assert world.reported == []
 
 
 async def test_a_cordon_drains_and_a_drain_of_somebody_else_stays(world: World) -> None:
@@ -167,15 +167,15 @@ async def test_a_cordon_drains_and_a_drain_of_somebody_else_stays(world: World) 
 async def test_what_slurm_does_not_know_is_told_and_holds_the_node_up_until_it_is_mended(world: World) -> None:
     await world.until(made_and_ours)
     world.put(kube(called="k8s-17", said={PARTITIONS_ANNOTATION: "nope"}))
-    await world.until(lambda found: NAME not in found and bool(world.told))
-    assert "Slurm has no partition nope" in world.told[-1]
+    await world.until(lambda found: NAME not in found and bool(world.reported))
+    assert "Slurm has no partition nope" in world.reported[-1]
     world.put(kube(called="k8s-17", said={TOPOLOGY_ANNOTATION: "nope:s1"}))
-    await world.until(lambda _: len(world.told) > 1)
-    assert "Requested topology configuration is not available" in world.told[-1]
+    await world.until(lambda _: len(world.reported) > 1)
+    assert "Requested topology configuration is not available" in world.reported[-1]
     world.put(kube(called="k8s-17"))
     found = await world.until(lambda found: "k8s-17" in found)
     assert found.keys() == {"k8s-17"}
-    assert len(world.told) == 2
+    assert len(world.reported) == 2
 
 
 async def test_slurm_knows_after_a_restart_which_nodes_are_ours(world: World) -> None:
@@ -184,4 +184,4 @@ async def test_slurm_knows_after_a_restart_which_nodes_are_ours(world: World) ->
     await world.until(made_and_ours)
     world.put(kube(wanted=False))
     await world.until(lambda found: NAME not in found)
-    assert world.told == []
+    assert world.reported == []

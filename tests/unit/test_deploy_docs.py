@@ -60,10 +60,10 @@ def test_each_value_of_the_chart_that_is_named_is_one_with_the_default_that_is_t
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     page = text("docs/how-to/deploy.md")
     rows = re.findall(r"^\| ((?:`[\w.]+`(?:, )?)+) \| `?([^`|]+)`? \|", page, re.MULTILINE)
-    told = {key: default for keys, default in rows for key in re.findall(r"`([\w.]+)`", keys)
+    reported = {key: default for keys, default in rows for key in re.findall(r"`([\w.]+)`", keys)
             if key.split(".")[0] in values}  # fmt: skip
-    assert {"webhook.failurePolicy", "capacity", "policies.enabled", "fencing.enabled"} <= told.keys()
-    for key, default in told.items():
+    assert {"webhook.failurePolicy", "capacity", "policies.enabled", "fencing.enabled"} <= reported.keys()
+    for key, default in reported.items():
         if isinstance(expected := value(values, key), bool | int) and "replicas" not in key:
             assert yaml.safe_load(default) == expected, key
     for key in re.findall(r"--set(?:-file)? ([\w.]+)=", page):

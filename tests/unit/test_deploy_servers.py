@@ -170,8 +170,8 @@ def test_a_handler_is_asked_about_what_it_decides_on_and_only_who_asks_waits_for
     assert set().union(*rules.values()) == set(built.operations)
     ours, asks = (condition["expression"] for condition in asked["matchConditions"])
     assert f"schedulerName in {served_names()}" in ours
-    told = re.findall(r"fluence.flux-framework.org/[a-z-]+", asks)
-    assert set(told) == ({COORDINATION, ROLE, OBSERVE_LABEL} if handler == "quantum" else {GROUP_LABEL})
+    reported = re.findall(r"fluence.flux-framework.org/[a-z-]+", asks)
+    assert set(reported) == ({COORDINATION, ROLE, OBSERVE_LABEL} if handler == "quantum" else {GROUP_LABEL})
     assert (asked["failurePolicy"], asked["sideEffects"]) == ("Fail", "None")
     assert asked["timeoutSeconds"] == DEADLINE_SECONDS
     assert asked["reinvocationPolicy"] == "IfNeeded"

@@ -38,7 +38,7 @@ class Binding:
     objects: Objects
     """For waiting until the effect of a write is visible, without requests to the cluster."""
     annotations: dict[str, str] = field(default_factory=dict)
-    told: Callable[[Pod, str, str], None] = lambda *_: None
+    reported: Callable[[Pod, str, str], None] = lambda *_: None
     """Receives the pod, the reason and the note of an event; see `tell`."""
 
     @property
@@ -48,7 +48,7 @@ class Binding:
 
     def tell(self, reason: str, note: str) -> None:
         """Record an event on the pod, for example what its binding waits for."""
-        self.told(self.pod, reason, note)
+        self.reported(self.pod, reason, note)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,14 +51,14 @@ def wait_bound(world: World, name: str) -> None:
 def wait_told(world: World, name: str) -> None:
     """Wait until a pod, which must not be bound, has a condition that says why it waits."""
 
-    def told() -> bool:
+    def reported() -> bool:
         pod = world.pod(name)
         if is_bound(pod):
             raise InvariantError(f"{name} was bound to {pod['spec']['nodeName']} though the device was another's")
         scheduled = condition(pod, "PodScheduled")
         return scheduled is not None and scheduled["status"] == "False" and scheduled["reason"] == "Unschedulable"
 
-    world.until(f"a verdict about {name}", told)
+    world.until(f"a verdict about {name}", reported)
 
 
 def check(world: World) -> None:
@@ -197,7 +197,7 @@ def former_leader(plane: ControlPlane, folder: Path) -> None:
         begin(world)
         leader, successor = world.new_scheduler(), world.new_scheduler()
         late = world.proxies[0].at(1, Fault.HOLD, where=lambda _, path: path.endswith("/first/binding"))
-        told = world.proxies[1].at(1, Fault.HOLD, where=lambda _, path: path.endswith("/first/status"))
+        reported = world.proxies[1].at(1, Fault.HOLD, where=lambda _, path: path.endswith("/first/status"))
         leader.start()
         world.until("the first leader's Binding", late.struck.is_set)
         leader.pause()
@@ -210,7 +210,7 @@ def former_leader(plane: ControlPlane, folder: Path) -> None:
         world.check_now()
         (sent,) = [write for write in world.proxies[0].writes if write.path.endswith("/first/binding")]
         assert str(HTTPStatus.FORBIDDEN.value) in sent.outcome, sent
-        world.proxies[1].release(told)
+        world.proxies[1].release(reported)
         world.until("the former leader's end", lambda: not leader.running)
         wait_told(world, "first")
         world.finish([world.pod("urgent")])

@@ -15,7 +15,7 @@ from fluence_plugins.master_queue.messages import Message
 from ...tools.examples import examples
 
 NATS = "nats://nats:4222"
-TOLD = Message(quotas={"cpu": "1"})
+REPORTED = Message(quotas={"cpu": "1"})
 
 
 def spec(**flavors: dict[str, Any]) -> MasterQueueSpec:
@@ -102,7 +102,7 @@ def test_any_life_is_as_counted_second_by_second(steps: list[tuple[Any, ...]]) -
                 now += seconds
                 model.wait(seconds)
             case ("hear", connector, name):
-                pools.receive((connector, "s"), name, TOLD, now)
+                pools.receive((connector, "s"), name, REPORTED, now)
                 model.hear(connector, name)
             case ("lost", connector):
                 pools.lost(connector, now)

@@ -159,7 +159,7 @@ def test_at_rest_pods_and_jobs_agree(seed: int) -> None:
         for _ in range(STEPS):
             life.one_thing()
             if life.chance.random() < 0.5:
-                life.world.settle()
+                life.world.run_pending()
         life.come_to_rest()
         life.check()
     finally:

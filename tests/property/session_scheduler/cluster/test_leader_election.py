@@ -22,7 +22,7 @@ async def test_no_two_replicas_lead_at_once_whatever_requests_fail(seed: int) ->
         link.down, link.deaf = chance.random() < 0.4, chance.random() < 0.3
         link.seconds = chance.choice((0.0, 0.0, 1.0, 7.0))
         if chance.random() < 0.1:
-            await time.settle()
+            await time.run_pending()
             await cluster.patch_metadata(await lease_in(cluster), annotations={"touched": str(time.now())})
         await time.pass_by(chance.uniform(0.1, 12.0))
     assert sum(len(replica.terms) for replica in replicas) > 5

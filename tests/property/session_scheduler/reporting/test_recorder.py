@@ -83,7 +83,7 @@ class Life:
         if cluster.held is not None:
             cluster.held.set()
             cluster.held = None
-        await self.world.settle()
+        await self.world.run_pending()
 
 
 @pytest.mark.parametrize("seed", first(range(40)))
@@ -99,7 +99,7 @@ async def test_bound_pods_keep_their_condition_and_pending_pods_get_theirs(seed)
         waiting = sorted(life.read.keys() - life.bound)
         for name in waiting:
             life.world.recorder.unschedulable(await life.look(name), f"in the end of {name}")
-        await life.world.settle()
+        await life.world.run_pending()
         for name in waiting:
             assert await life.status(name) == [("False", f"in the end of {name}")]
         for name in life.bound:
@@ -119,10 +119,10 @@ async def test_every_event_is_counted_eventually(seed):
             asked += 1
             await turns(chance.randrange(4))
             world.clock.advance(chance.choice((0, 0, 1, 100)))
-        await world.settle()
+        await world.run_pending()
         world.clock.advance(360)
         world.recorder.tidy()
-        await world.settle()
+        await world.run_pending()
     assert sum(world.counts()) == asked
     assert len(world.cluster.events) == 8
     assert len(world.cluster.asked) < asked

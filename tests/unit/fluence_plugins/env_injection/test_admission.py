@@ -36,8 +36,8 @@ def test_the_handler_is_told_of_the_request() -> None:
     handler = Labels()
     answer(text_of(review(dryRun=True, name="n", namespace="s")), handler)
     answer(text_of(review(dryRun=None, namespace=None)), handler)
-    told = [(each.uid, each.operation, each.namespace, each.name, each.dry_run) for each in handler.asked]
-    assert told == [(UID, "CREATE", "s", "n", True), (UID, "CREATE", "", "", False)]
+    reported = [(each.uid, each.operation, each.namespace, each.name, each.dry_run) for each in handler.asked]
+    assert reported == [(UID, "CREATE", "s", "n", True), (UID, "CREATE", "", "", False)]
 
 
 def test_of_an_update_the_handler_is_told_who_asks_through_what_and_what_was_before() -> None:
@@ -49,8 +49,8 @@ def test_of_an_update_the_handler_is_told_who_asks_through_what_and_what_was_bef
     handler.sub_resources = frozenset({"", "status"})
     answer(text_of(review(operation="UPDATE", oldObject=before, subResource="status", userInfo=None)), handler)
     answer(text_of(review(operation="CREATE", oldObject=before)), handler)
-    told = [(each.user, each.sub_resource, each.old) for each in handler.asked]
-    assert told == [("admin", "", before), ("", "status", before), ("admin", "", None)]
+    reported = [(each.user, each.sub_resource, each.old) for each in handler.asked]
+    assert reported == [("admin", "", before), ("", "status", before), ("admin", "", None)]
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ MALFORMED = {
 
 @pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED)
 def test_what_is_no_review_is_told_in_one_line_that_shows_nothing_of_it(body: bytes) -> None:
-    with pytest.raises(MalformedError) as told:
+    with pytest.raises(MalformedError) as reported:
         answer(body, Labels())
-    text = str(told.value)
+    text = str(reported.value)
     assert text.isprintable()
     assert len(text) < 200
 

@@ -98,9 +98,9 @@ def test_files_that_cannot_be_used_at_the_start_are_one_clear_error(world: World
     world.write(one)
     for key in (two.key, b"", b"nothing"):
         world.key.write_bytes(key)
-        with pytest.raises(InputError, match=r"tls\.crt and .*tls\.key: not a certificate and its key") as told:
+        with pytest.raises(InputError, match=r"tls\.crt and .*tls\.key: not a certificate and its key") as reported:
             world.keeper()
-        assert "PRIVATE" not in str(told.value)
+        assert "PRIVATE" not in str(reported.value)
 
 
 async def test_while_they_cannot_be_used_what_was_served_goes_on_and_that_is_told_once(

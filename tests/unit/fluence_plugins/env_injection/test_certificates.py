@@ -197,11 +197,11 @@ def damages() -> Sequence[tuple[str, Material, str]]:
 @pytest.mark.parametrize(("material", "problem"), [each[1:] for each in damages()], ids=[each[0] for each in damages()])
 def test_what_does_not_go_together_is_told_in_one_line_without_a_key(material: Material, problem: str) -> None:
     for look in (check, lambda each: renewed(each, NAMES, NOW)):
-        with pytest.raises(DamagedError) as told:
+        with pytest.raises(DamagedError) as reported:
             look(material)
-        assert str(told.value).startswith(problem)
-        assert "\n" not in str(told.value)
-        assert "PRIVATE" not in str(told.value)
+        assert str(reported.value).startswith(problem)
+        assert "\n" not in str(reported.value)
+        assert "PRIVATE" not in str(reported.value)
 
 
 def test_lifetimes_of_seconds_work_as_those_of_years() -> None:

@@ -203,20 +203,20 @@ def test_amounts_are_written_as_kubernetes_writes_them(resource: str, value: Any
 
 @pytest.mark.parametrize("part", ['""', "1", "[]", '"a=b"', '":"', '"k=v:NoSchedule"'])
 def test_of_a_message_with_thousands_of_parts_few_are_looked_at(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(messages._Problems, "add", lambda _, field, problem: told.append(f"{field}: {problem}"))
+    reported: list[str] = []
+    monkeypatch.setattr(messages._Problems, "add", lambda _, field, problem: reported.append(f"{field}: {problem}"))
     parts = ",".join([part] * (32000 // (len(part) + 1)))
     for field in ("labels", "taints"):
-        told.clear()
+        reported.clear()
         decoded(f'{{"quotas":{{}},"{field}":[{parts}]}}'.encode())
-        assert told[0].startswith(f"{field}: has ")
-        assert told[0].endswith(" parts: the first 256 are used: send fewer")
-        assert len(told) <= 257
-    told.clear()
+        assert reported[0].startswith(f"{field}: has ")
+        assert reported[0].endswith(" parts: the first 256 are used: send fewer")
+        assert len(reported) <= 257
+    reported.clear()
     names = ",".join(f'"{number}":{part}' for number in range(2000))
     decoded(f'{{"quotas":{{{names},"pods":3}}}}'.encode())
-    assert told[0] == "quotas: has 2001 parts: the first 256 are used: send fewer"
-    assert len(told) == 257
+    assert reported[0] == "quotas: has 2001 parts: the first 256 are used: send fewer"
+    assert len(reported) == 257
 
 
 # ------------------------------------------------------------------ names

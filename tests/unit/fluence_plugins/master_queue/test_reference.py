@@ -79,10 +79,10 @@ def test_every_field_of_the_status_is_there() -> None:
 
 
 def test_every_condition_and_reason_is_there() -> None:
-    told = {one[2].strip("`") for one in ROWS if one[1] in ("True", "False", "Unknown")}
+    reported = {one[2].strip("`") for one in ROWS if one[1] in ("True", "False", "Unknown")}
     source = Path(desired_state.__file__).read_text()
-    assert set(re.findall(r'reason="(\w+)"', source)) < told
-    assert all(f'"{reason}"' in source for reason in told)
+    assert set(re.findall(r'reason="(\w+)"', source)) < reported
+    assert all(f'"{reason}"' in source for reason in reported)
     assert {desired_state.READY, desired_state.NATS_CONNECTED, desired_state.POOLS_ACTIVE} <= NAMES
 
 
@@ -136,6 +136,6 @@ def test_the_rights_are_those_of_the_shipped_account() -> None:
     shipped = {(f"{resource}.{group}".rstrip("."), ", ".join(rule["verbs"]))
                for rule in role["rules"] for group in rule["apiGroups"] for resource in rule["resources"]}  # fmt: skip
     table = PAGE.partition("| right to |")[2].partition("\n\n")[0]
-    told = {(name, line.split("|")[2].strip()) for line in table.splitlines()[2:]
+    reported = {(name, line.split("|")[2].strip()) for line in table.splitlines()[2:]
             for name in re.findall(r"`([^`]+)`", line.split("|")[1])}  # fmt: skip
-    assert told == shipped
+    assert reported == shipped

@@ -85,7 +85,7 @@ class Bridged:
         self.cluster = cluster if cluster is not None else MemoryCluster(pods)
         self.slurm = slurm if slurm is not None else slurm_of()
         self.elected = elected
-        self.told: list[tuple[str, str, str]] = []
+        self.reported: list[tuple[str, str, str]] = []
         self.woken: Counter[str] = Counter()
         self.looks = 0
         """How often the bridge has looked at the time."""
@@ -142,11 +142,11 @@ class Bridged:
         self._due[group] = None
 
     def _tell(self, about: KubeObject, reason: str, note: str) -> None:
-        self.told.append((about.metadata.name, reason, note))
+        self.reported.append((about.metadata.name, reason, note))
 
     # ------------------------------------------------------------------ time
 
-    def settle(self) -> None:
+    def run_pending(self) -> None:
         """Let the bridge do what it has to do now. Raises AssertionError where it never rests."""
         self._do(self._selector.rest())
 
@@ -155,10 +155,10 @@ class Bridged:
         for _ in range(max(1, round(seconds / TICK))):
             self.time += TICK
             self.bridge.resync()
-            self.settle()
+            self.run_pending()
             if session:
                 self.session()
-                self.settle()
+                self.run_pending()
 
     def live(self, seconds: float = 3 * TICK) -> None:
         """As `rest`, and Slurm gives jobs nodes meanwhile."""

@@ -86,32 +86,32 @@ class Scripted:
 
 async def heard(*script: list[str] | list[tuple[Change, str]] | ClusterError) -> tuple[list[str], list[str]]:
     """What of it is told to whoever follows, and what the cluster was asked for."""
-    cluster, told = Scripted(*script), list[str]()
+    cluster, reported = Scripted(*script), list[str]()
 
     def begin(there: tuple[Pod, ...]) -> Callable[[Pod, bool], None]:
-        told.append(",".join(one.metadata.name for one in there))
-        return lambda one, gone: told.append(f"{'-' if gone else '+'}{one.metadata.name}")
+        reported.append(",".join(one.metadata.name for one in there))
+        return lambda one, gone: reported.append(f"{'-' if gone else '+'}{one.metadata.name}")
 
-    failed: Callable[[Exception], None] = lambda error: told.append(str(error))  # noqa: E731
+    failed: Callable[[Exception], None] = lambda error: reported.append(str(error))  # noqa: E731
     with pytest.raises(asyncio.CancelledError):
         await follow(cast(Cluster, cluster), Pod, begin, failed=failed, pause=0.0)
-    return told, cluster.asked
+    return reported, cluster.asked
 
 
 async def test_what_is_there_is_told_and_then_each_change_while_watches_tell_anything() -> None:
     changes = [(Change.ADDED, "b"), (Change.MODIFIED, "b"), (Change.DELETED, "a")]
-    told, asked = await heard(["a"], changes, [(Change.BOOKMARK, "")], [(Change.ADDED, "c")])
-    assert told == ["a", "+b", "+b", "-a", "+c"]
+    reported, asked = await heard(["a"], changes, [(Change.BOOKMARK, "")], [(Change.ADDED, "c")])
+    assert reported == ["a", "+b", "+b", "-a", "+c"]
     assert asked == ["list", "10", "20.2", "30.0", "40.0"]
 
 
 async def test_after_a_watch_that_told_nothing_everything_is_told_anew() -> None:
-    told, asked = await heard(["a"], [], ["b"], [(Change.DELETED, "b")])
-    assert told == ["a", "b", "-b"]
+    reported, asked = await heard(["a"], [], ["b"], [(Change.DELETED, "b")])
+    assert reported == ["a", "b", "-b"]
     assert asked == ["list", "10", "list", "30", "40.0"]
 
 
 async def test_a_list_or_a_watch_that_fails_is_told_and_it_begins_anew() -> None:
-    told, asked = await heard(Unavailable("no answer"), ["a"], [(Change.ADDED, "b")], Gone("too old"), ["c"])
-    assert told == ["no answer", "a", "+b", "too old", "c"]
+    reported, asked = await heard(Unavailable("no answer"), ["a"], [(Change.ADDED, "b")], Gone("too old"), ["c"])
+    assert reported == ["no answer", "a", "+b", "too old", "c"]
     assert asked == ["list", "list", "10", "20.0", "list", "30"]

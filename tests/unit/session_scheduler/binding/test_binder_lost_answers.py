@@ -334,7 +334,7 @@ def test_a_failure_to_bind_is_not_told_any_more_when_there_is_a_newer_reason():
         raise Conflict("resourceVersion moved")
 
     world.bound_by(bind)
-    told = asyncio.run(place_all(scheduler))
-    reasons = {one["name"]: one["reason"] for one in told["pods"]}
+    reported = asyncio.run(place_all(scheduler))
+    reasons = {one["name"]: one["reason"] for one in reported["pods"]}
     assert reasons["small"] is None
     assert "Insufficient cpu" in reasons["p"]

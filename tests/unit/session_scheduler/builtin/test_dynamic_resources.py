@@ -275,8 +275,8 @@ def test_a_pool_with_invalid_quantities_is_invalid_and_other_pools_still_work() 
 @pytest.mark.parametrize("since", ["yesterday", "2026-01-01T00:00:00"])
 def test_an_invalid_allocation_timestamp_does_not_time_out_devices(since: str) -> None:
     result = {"request": "r", "driver": DRIVER, "pool": "n1", "device": "a", "bindingConditions": ["ready"]}
-    told = {"allocation": {"devices": {"results": [result]}, "allocationTimestamp": since}}
-    cluster = world(replace(claim("c"), status=msgspec.convert(told, ResourceClaimStatus)), user("p", "c"))
+    reported = {"allocation": {"devices": {"results": [result]}, "allocationTimestamp": since}}
+    cluster = world(replace(claim("c"), status=msgspec.convert(reported, ResourceClaimStatus)), user("p", "c"))
     scheduler = cluster.start()
     plugin_of(scheduler)._writer._timeout = 0.1
     cluster.run()
@@ -351,9 +351,9 @@ def test_a_claim_whose_devices_failed_to_bind_is_noted_for_deallocation() -> Non
     result = {"request": "r", "driver": DRIVER, "pool": "n1", "device": "a", "bindingConditions": ["ready"],
               "bindingFailureConditions": ["broken"]}  # fmt: skip
     broken = DeviceCondition(type="broken", status="True", reason="Fan", message="it smells")
-    told = DeviceStatus(driver=DRIVER, pool="n1", device="a", conditions=(broken,))
+    reported = DeviceStatus(driver=DRIVER, pool="n1", device="a", conditions=(broken,))
     allocated = msgspec.convert({"allocation": {"devices": {"results": [result]}}}, ResourceClaimStatus)
-    cluster.memory.put(replace(stored, status=replace(allocated, devices=(told,))))
+    cluster.memory.put(replace(stored, status=replace(allocated, devices=(reported,))))
     cluster.add(user("p", "c"))
     scheduler = cluster.start()
     cluster.run()
@@ -366,21 +366,21 @@ def test_a_pod_is_bound_only_once_its_devices_are_usable() -> None:
     DynamicResourcesArguments(binding_timeout_seconds=1)
     scheduler = cluster.start()
     plugin_of(scheduler)._writer._timeout = 0.1
-    told: list[tuple[str, str, str]] = []
-    scheduler.binder._record_event = lambda pod, reason, note: told.append((pod.key, reason, note))
+    reported: list[tuple[str, str, str]] = []
+    scheduler.binder._record_event = lambda pod, reason, note: reported.append((pod.key, reason, note))
     cluster.run()
     cluster.assert_pending("p", 'running PreBind plugin "DynamicResources": device binding timeout: claim=c')
     assert devices_of(cluster, "c") == ["a"]
     waits = "waiting for binding conditions for device on node n1"
-    assert told == [("default/p", "BindingConditionsPending", waits)]
+    assert reported == [("default/p", "BindingConditionsPending", waits)]
 
 
 def allocated_to(one: ResourceClaim, node: str, device: str) -> ResourceClaim:
     """The claim allocated with a device of one node."""
     only = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     result = {"request": "r", "driver": DRIVER, "pool": node, "device": device}
-    told = {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [only]}}
-    return replace(one, status=msgspec.convert({"allocation": told}, ResourceClaimStatus))
+    reported = {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [only]}}
+    return replace(one, status=msgspec.convert({"allocation": reported}, ResourceClaimStatus))
 
 
 def test_a_claim_that_is_usable_where_the_pod_may_go_keeps_its_devices() -> None:

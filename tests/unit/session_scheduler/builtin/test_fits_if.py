@@ -29,9 +29,9 @@ def verdicts(*objects: Any) -> Any:
 
 def changes(*objects: Any, on: str = "n1") -> dict[str, Any]:
     """By plugin that rejects the node: the changes that would help."""
-    (told,) = verdicts(*objects)
-    assert told["reason"] is None
-    return {one["plugin"]: one["changes"] for one in told["nodes"][on].get("fitsIf", ())}
+    (reported,) = verdicts(*objects)
+    assert reported["reason"] is None
+    return {one["plugin"]: one["changes"] for one in reported["nodes"][on].get("fitsIf", ())}
 
 
 P = pod("p", volumes=using("data"))
@@ -50,9 +50,9 @@ def test_a_volume_of_other_nodes_is_reported_with_its_node_affinity() -> None:
 
 
 def test_a_missing_volume_is_reported_by_name() -> None:
-    (told,) = verdicts(N1, claim("data", volume="v"), P)
-    assert (told["reason"], told["fitsIf"]) == ('persistentvolume "v" not found', ["volume v existed"])
-    assert told["nodes"]["n1"]["fitsIf"] == [
+    (reported,) = verdicts(N1, claim("data", volume="v"), P)
+    assert (reported["reason"], reported["fitsIf"]) == ('persistentvolume "v" not found', ["volume v existed"])
+    assert reported["nodes"]["n1"]["fitsIf"] == [
         {"plugin": "VolumeBinding", "changes": [
             "volume v of claim data existed and were reachable from n1"]}
     ]  # fmt: skip
@@ -146,8 +146,8 @@ def test_the_volume_limit_that_a_node_needs_is_reported(limit: int, wanted: Any)
 
 def whole(*objects: Any) -> tuple[str | None, list[str]]:
     """Why the pod is rejected on all nodes, and the changes that would help."""
-    (told,) = verdicts(N1, *objects)
-    return told["reason"], told.get("fitsIf", [])
+    (reported,) = verdicts(N1, *objects)
+    return reported["reason"], reported.get("fitsIf", [])
 
 
 def test_a_missing_claim_is_reported_for_the_whole_pod() -> None:

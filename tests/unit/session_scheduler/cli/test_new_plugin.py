@@ -65,10 +65,10 @@ def test_a_name_that_cannot_be_used_is_one_line_and_nothing_is_written(
 
 def test_what_was_written_is_told_in_each_form(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plugins", "new", "one-rule", "--directory", str(tmp_path), "-o", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    reported = json.loads(capsys.readouterr().out)
     folder = tmp_path / "one-rule"
     files = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
-    assert told == {"name": "one-rule", "distribution": "one-rule", "package": "one_rule", "class": "OneRule",
+    assert reported == {"name": "one-rule", "distribution": "one-rule", "package": "one_rule", "class": "OneRule",
                     "directory": str(folder), "files": files}  # fmt: skip
     assert "tests/test_plugin.py" in files
     assert main(["plugins", "-o", "yaml", "new", "two", "--directory", str(tmp_path)]) == 0

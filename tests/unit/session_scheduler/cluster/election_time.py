@@ -43,7 +43,7 @@ class Time:
         heapq.heappush(self._sleepers, (self._now + max(0.0, seconds), self._count, woken))
         await woken
 
-    async def settle(self) -> None:
+    async def run_pending(self) -> None:
         """Run everything that needs no time."""
         for _ in range(_TURNS):
             await asyncio.sleep(0)
@@ -53,14 +53,14 @@ class Time:
     async def pass_by(self, seconds: float) -> None:
         """Move the clock, from one sleeping coroutine to the next."""
         end = self._now + seconds
-        await self.settle()
+        await self.run_pending()
         while self._sleepers and self._sleepers[0][0] <= end:
             self._now, _, woken = heapq.heappop(self._sleepers)
             if not woken.done():
                 woken.set_result(None)
-            await self.settle()
+            await self.run_pending()
         self._now = end
-        await self.settle()
+        await self.run_pending()
 
 
 class Link:

@@ -42,19 +42,19 @@ class FakeTime:
         heapq.heappush(self._sleepers, (self._now + seconds, len(self.pauses), woken))
         await woken
 
-    async def settle(self) -> None:
+    async def run_pending(self) -> None:
         for _ in range(TURNS):
             await asyncio.sleep(0)
 
     async def advance(self, seconds: float) -> None:
         """Move the clock, from one sleeping coroutine to the next."""
         end = self._now + seconds
-        await self.settle()
+        await self.run_pending()
         while self._sleepers and self._sleepers[0][0] <= end:
             self._now, _, woken = heapq.heappop(self._sleepers)
             if not woken.done():
                 woken.set_result(None)
-                await self.settle()
+                await self.run_pending()
         self._now = end
 
 
@@ -172,19 +172,19 @@ class World:
         self.time = FakeTime()
         self.cluster = Faulty(self.time, objects)
         self.meter = Meter()
-        self.told = Told()
+        self.reported = Told()
         self.kinds = kinds
-        self.mirror = Mirror(self.cluster, kinds, self.told.take, clock=self.time, sleep=self.time.sleep,
+        self.mirror = Mirror(self.cluster, kinds, self.reported.take, clock=self.time, sleep=self.time.sleep,
                              chance=random.Random(seed), meter=self.meter, optional=optional)  # fmt: skip
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[World]:
         """Start and run the mirror, and cancel it at the end."""
         for obj in await self.mirror.start():
-            self.told.take(Change.ADDED, obj)
-        self.told.changes.clear()
+            self.reported.take(Change.ADDED, obj)
+        self.reported.changes.clear()
         running = asyncio.create_task(self.mirror.run())
-        await self.time.settle()
+        await self.time.run_pending()
         try:
             yield self
         finally:
@@ -197,7 +197,7 @@ class World:
     async def is_mirrored(self) -> None:
         """Raise AssertionError unless the delivered changes add up to the cluster's state."""
         there = [(await self.cluster.now(kind)).items for kind in self.kinds]
-        assert self.told.objects == {(type(obj), *name_of(obj)): obj for items in there for obj in items}
+        assert self.reported.objects == {(type(obj), *name_of(obj)): obj for items in there for obj in items}
 
 
 def a_pod(name: str, **labels: str) -> Pod:

@@ -55,24 +55,24 @@ class Server:
 
     # ------------------------------------------------------------------ events
 
-    def put(self, plural, name, *, told=True, **content):
+    def put(self, plural, name, *, reported=True, **content):
         self.version += 1
         change = "MODIFIED" if name in self.objects[plural] else "ADDED"
         uid = self.objects[plural].get(name, {"metadata": {"uid": f"u{self.version}"}})["metadata"]["uid"]
         meta = {"name": name, "uid": uid, "resourceVersion": str(self.version)}
         self.objects[plural][name] = {"metadata": meta, **content}
-        self._tell(plural, change, self.objects[plural][name], told=told)
+        self._tell(plural, change, self.objects[plural][name], reported=reported)
 
-    def delete(self, plural, name, *, told=True):
+    def delete(self, plural, name, *, reported=True):
         self.version += 1
         obj = self.objects[plural].pop(name)
         meta = {**obj["metadata"], "resourceVersion": str(self.version)}
-        self._tell(plural, "DELETED", {**obj, "metadata": meta}, told=told)
+        self._tell(plural, "DELETED", {**obj, "metadata": meta}, reported=reported)
 
-    def _tell(self, plural, change, obj, *, told):
+    def _tell(self, plural, change, obj, *, reported):
         whole = {"kind": plural[:-1].title(), "apiVersion": "example.com/v1", **obj}
         line = msgspec.json.encode({"type": change, "object": whole}) + b"\n"
-        if told:
+        if reported:
             self._history[plural].append((self.version, line))
             self.say(plural, line)
 
@@ -120,20 +120,20 @@ class World:
     def __init__(self, *resources):
         self.server, self.time = Server(), FakeTime()
         self.first: Any = None
-        self.told: Any = []
+        self.reported: Any = []
         api = KubeApi(self.server)  # type: ignore[arg-type]
         self.follower = Follower(
             api, resources or (WIDGETS, GADGETS), self.take, clock=self.time, sleep=self.time.sleep
         )
 
     def take(self, change, obj):
-        self.told.append((change, type(obj).__name__, obj.metadata.name, obj.spec.size))
+        self.reported.append((change, type(obj).__name__, obj.metadata.name, obj.spec.size))
 
     @asynccontextmanager
     async def running(self):
         self.first = await asyncio.wait_for(self.follower.start(), PATIENCE)
         running = asyncio.create_task(self.follower.run())
-        await self.time.settle()
+        await self.time.run_pending()
         try:
             yield self
         finally:
@@ -157,7 +157,7 @@ async def test_start_returns_existing_objects_with_type_and_version_and_delivers
         widget, gadget = world.first
         assert (type(widget), widget.metadata.name, widget.spec.size) == (Widget, "w", 3)
         assert (type(gadget), gadget.api_version) == (Gadget, "example.com/v1")
-        assert world.told == []
+        assert world.reported == []
     assert world.server.lists == ["apis/example.com/v1/widgets", "apis/example.com/v1/gadgets"]
 
 
@@ -167,17 +167,17 @@ async def test_every_change_is_delivered_in_order_and_once_by_the_informer():
         assert world.first == []
         world.server.put("widgets", "w", spec={"size": 1})
         world.server.put("gadgets", "g")
-        await world.time.settle()
+        await world.time.run_pending()
         world.server.put("widgets", "w", spec={"size": 2})
         world.server.delete("widgets", "w")
-        await world.time.settle()
-    of_widgets = [one for one in world.told if one[1] == "Widget"]
+        await world.time.run_pending()
+    of_widgets = [one for one in world.reported if one[1] == "Widget"]
     assert of_widgets == [
         (Change.ADDED, "Widget", "w", 1),
         (Change.MODIFIED, "Widget", "w", 2),
         (Change.DELETED, "Widget", "w", 2),
     ]
-    assert [one for one in world.told if one[1] == "Gadget"] == [(Change.ADDED, "Gadget", "g", 0)]
+    assert [one for one in world.reported if one[1] == "Gadget"] == [(Change.ADDED, "Gadget", "g", 0)]
 
 
 async def test_the_informer_delivers_changes_between_start_and_run():
@@ -186,9 +186,9 @@ async def test_the_informer_delivers_changes_between_start_and_run():
     world.server.put("widgets", "w")
     async with asyncio.TaskGroup() as group:
         running = group.create_task(world.follower.run())
-        await world.time.settle()
+        await world.time.run_pending()
         running.cancel()
-    assert world.told == [(Change.ADDED, "Widget", "w", 0)]
+    assert world.reported == [(Change.ADDED, "Widget", "w", 0)]
 
 
 async def test_start_waits_for_an_api_server_that_does_not_respond():
@@ -205,7 +205,7 @@ async def test_start_waits_for_an_api_server_that_does_not_respond():
 
 async def test_an_exception_of_the_receiver_ends_the_run():
     world = World(WIDGETS)
-    world.told = None
+    world.reported = None
     await world.follower.start()
     world.server.put("widgets", "w")
     with pytest.raises(ExceptionGroup) as raised:
@@ -229,15 +229,15 @@ async def test_a_refused_kind_is_empty_until_it_is_served_and_delays_no_other(re
             assert [kind.__name__ for kind in world.follower.refused] == ["Widget"]
             world.server.put("gadgets", "g2")
             await world.time.advance(100)
-            assert world.told == [(Change.ADDED, "Gadget", "g2", 0)]
+            assert world.reported == [(Change.ADDED, "Gadget", "g2", 0)]
             assert 3 <= world.server.lists.count("apis/example.com/v1/widgets") <= 6
             del world.server.refused["widgets"]
             await world.time.advance(31)
-            assert world.told[1:] == [(Change.ADDED, "Widget", "w", 0)]
+            assert world.reported[1:] == [(Change.ADDED, "Widget", "w", 0)]
             assert world.follower.refused == frozenset()
             world.server.put("widgets", "w", spec={"size": 1})
-            await world.time.settle()
-            assert world.told[2:] == [(Change.MODIFIED, "Widget", "w", 1)]
+            await world.time.run_pending()
+            assert world.reported[2:] == [(Change.MODIFIED, "Widget", "w", 1)]
     assert [one["kind"] for one in logs if "cannot list a kind" in one["event"]] == ["Widget"]
 
 
@@ -248,13 +248,13 @@ async def test_a_watch_that_ends_is_resumed_without_loss():
     world = World(WIDGETS)
     async with world.running():
         world.server.put("widgets", "a")
-        await world.time.settle()
+        await world.time.run_pending()
         world.server.say("widgets", END)
-        await world.time.settle()
+        await world.time.run_pending()
         world.server.put("widgets", "b")
         await world.time.advance(1)
         assert world.server.asked == [("widgets", 10), ("widgets", 11)]
-        assert [one[2] for one in world.told] == ["a", "b"]
+        assert [one[2] for one in world.reported] == ["a", "b"]
         assert world.server.lists == ["apis/example.com/v1/widgets"]
 
 
@@ -265,14 +265,14 @@ async def test_when_the_history_is_gone_the_difference_to_a_new_list_is_delivere
     async with world.running():
         world.server.refused["widgets"] = Gone("410: too old")
         world.server.say("widgets", END)
-        await world.time.settle()
-        world.server.put("widgets", "changes", told=False, spec={"size": 5})
-        world.server.delete("widgets", "goes", told=False)
-        world.server.put("widgets", "comes", told=False)
+        await world.time.run_pending()
+        world.server.put("widgets", "changes", reported=False, spec={"size": 5})
+        world.server.delete("widgets", "goes", reported=False)
+        world.server.put("widgets", "comes", reported=False)
         await world.time.advance(1)
         world.server.refused.clear()
         await world.time.advance(15)
-        assert world.told == [
+        assert world.reported == [
             (Change.DELETED, "Widget", "goes", 0),
             (Change.MODIFIED, "Widget", "changes", 5),
             (Change.ADDED, "Widget", "comes", 0),
@@ -283,21 +283,21 @@ async def test_when_the_history_is_gone_the_difference_to_a_new_list_is_delivere
 async def test_an_error_event_leads_to_a_new_list():
     world = World(WIDGETS)
     async with world.running():
-        world.server.put("widgets", "w", told=False)
+        world.server.put("widgets", "w", reported=False)
         status = {"kind": "Status", "apiVersion": "v1", "code": 410, "reason": "Expired", "message": "too old"}
         world.server.say("widgets", msgspec.json.encode({"type": "ERROR", "object": status}) + b"\n")
         await world.time.advance(1)
-        assert world.told == [(Change.ADDED, "Widget", "w", 0)]
+        assert world.reported == [(Change.ADDED, "Widget", "w", 0)]
 
 
 async def test_missed_changes_are_found_by_periodic_comparison():
     world = World(WIDGETS)
     async with world.running():
-        world.server.put("widgets", "w", told=False)
+        world.server.put("widgets", "w", reported=False)
         await world.time.advance(250)
-        assert world.told == []
+        assert world.reported == []
         await world.time.advance(150)
-        assert world.told == [(Change.ADDED, "Widget", "w", 0)]
+        assert world.reported == [(Change.ADDED, "Widget", "w", 0)]
 
 
 # ------------------------------------------------------------------ invalid objects
@@ -312,9 +312,9 @@ async def test_an_invalid_object_does_not_hide_others():
             assert [one.metadata.name for one in world.first] == ["good"]
             world.server.put("widgets", "worse", spec=[])
             world.server.put("widgets", "better")
-            await world.time.settle()
-            assert [one[2] for one in world.told] == ["better"]
+            await world.time.run_pending()
+            assert [one[2] for one in world.reported] == ["better"]
             world.server.put("widgets", "bad", spec={"size": 1})
-            await world.time.settle()
-            assert world.told[1:] == [(Change.ADDED, "Widget", "bad", 1)]
+            await world.time.run_pending()
+            assert world.reported[1:] == [(Change.ADDED, "Widget", "bad", 1)]
     assert len([one for one in logs if "ignoring an object that cannot be decoded" in one["event"]]) == 2

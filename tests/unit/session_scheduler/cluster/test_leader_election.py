@@ -56,7 +56,7 @@ async def put_lease(cluster: MemoryCluster, **spec: object) -> Lease:
 
 async def test_the_first_replica_creates_the_lease_and_leads(cluster: MemoryCluster, time: Time, start: Start) -> None:
     first = start("first")
-    await time.settle()
+    await time.run_pending()
     assert first.leading
     assert (await lease_in(cluster)).spec == LeaseSpec(
         holder_identity="first",
@@ -111,7 +111,7 @@ async def test_a_released_lease_is_acquired_at_the_next_try(cluster: MemoryClust
 async def test_each_term_has_a_token_of_its_own_that_later_ones_do_not_change(time: Time, start: Start) -> None:
     first = start("first")
     assert first.elector.token == ""
-    await time.settle()
+    await time.run_pending()
     second = start("second")
     assert first.elector.token == "first/0"
     first.link.down = True
@@ -133,8 +133,8 @@ async def test_each_holder_is_logged_once(time: Time, start: Start) -> None:
         await time.pass_by(10)
         start("third")
         await time.pass_by(60)
-    told = [log["holder"] for log in logs if log["event"] == "another replica leads"]
-    assert told == ["first", "second"]
+    reported = [log["holder"] for log in logs if log["event"] == "another replica leads"]
+    assert reported == ["first", "second"]
     assert [log["identity"] for log in logs if log["event"] == "this replica leads"] == ["first", "second"]
     assert second.leading
 
@@ -247,7 +247,7 @@ async def test_a_replica_that_acquired_the_lease_without_a_response_leads_once_i
     await put_lease(cluster, lease_transitions=6)
     first = start("first")
     first.link.deaf = True
-    await time.settle()
+    await time.run_pending()
     first.link.deaf = False
     await time.pass_by(2)
     assert first.leading
@@ -353,7 +353,7 @@ async def test_a_lease_without_a_holder_is_acquired_at_once_and_any_other_after_
 async def test_the_number_of_terms_stays_a_valid_int32(cluster: MemoryCluster, time: Time, start: Start) -> None:
     await put_lease(cluster, lease_transitions=2**31 - 1)
     first = start("first")
-    await time.settle()
+    await time.run_pending()
     assert first.elector.token == "first/0"
 
 
@@ -378,7 +378,7 @@ async def test_a_release_without_a_response_times_out(
 ) -> None:
     monkeypatch.setattr("session_scheduler.cluster.leader_election._RELEASE_SECONDS", 0.02)
     first = Replica("first", cluster, time).start()
-    await time.settle()
+    await time.run_pending()
     first.link.hangs = True
     async with asyncio.timeout(10):
         await first.stop()
@@ -426,7 +426,7 @@ async def test_a_lease_is_released_although_the_response_to_its_acquisition_was_
 
 async def test_release_never_raises(cluster: MemoryCluster, time: Time, start: Start) -> None:
     first = start("first")
-    await time.settle()
+    await time.run_pending()
     first.link.down = True
     await first.stop()
     first.link.down = False

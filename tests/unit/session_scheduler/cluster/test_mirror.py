@@ -37,7 +37,7 @@ async def test_everything_is_listed_first_in_the_order_of_the_kinds_and_not_deli
     found = await world.mirror.start()
     assert [type(obj) for obj in found] == [Node, PodGroup, Pod]
     assert world.mirror.synced
-    assert world.told.changes == []
+    assert world.reported.changes == []
 
 
 async def test_every_change_is_delivered_in_order_and_once() -> None:
@@ -46,9 +46,9 @@ async def test_every_change_is_delivered_in_order_and_once() -> None:
         new = world.cluster.put(a_pod("new"))
         world.cluster.put(replace(new, status=replace(new.status, phase="Running")))
         await world.cluster.delete(new)
-        await world.time.settle()
+        await world.time.run_pending()
         await world.is_mirrored()
-    assert world.told.changes == [("ADDED", "new"), ("MODIFIED", "new"), ("DELETED", "new")]
+    assert world.reported.changes == [("ADDED", "new"), ("MODIFIED", "new"), ("DELETED", "new")]
 
 
 async def test_what_changes_between_start_and_run_is_delivered() -> None:
@@ -56,8 +56,8 @@ async def test_what_changes_between_start_and_run_is_delivered() -> None:
     await world.mirror.start()
     world.cluster.put(a_pod("early"))
     running = asyncio.create_task(world.mirror.run())
-    await world.time.settle()
-    assert world.told.changes == [("ADDED", "early")]
+    await world.time.run_pending()
+    assert world.reported.changes == [("ADDED", "early")]
     running.cancel()
     await asyncio.wait([running])
 
@@ -71,12 +71,12 @@ async def test_groups_of_two_apis_with_one_name_are_two() -> None:
     world = World(PodGroup(metadata=ObjectMeta(name="g")), kinds=[PodGroup])
     async with world.running():
         other = world.cluster.put(PodGroup(api_version=SECOND_API, metadata=ObjectMeta(name="g")))
-        await world.time.settle()
+        await world.time.run_pending()
         await world.is_mirrored()
         await world.cluster.delete(other)
-        await world.time.settle()
+        await world.time.run_pending()
         await world.is_mirrored()
-    assert world.told.changes == [("ADDED", "g"), ("DELETED", "g")]
+    assert world.reported.changes == [("ADDED", "g"), ("DELETED", "g")]
 
 
 # ---------------------------------------------------------------------- broken watches
@@ -87,11 +87,11 @@ async def test_a_watch_that_ended_is_resumed_after_the_last_event() -> None:
     async with world.running():
         world.cluster.put(a_pod("a"))
         world.cluster.put(a_pod("a", now="other"))
-        await world.time.settle()
+        await world.time.run_pending()
         world.cluster.end_watches()
         world.cluster.put(a_pod("b"))
         await world.time.advance(1)
-    assert world.told.changes == [("ADDED", "a"), ("MODIFIED", "a"), ("ADDED", "b")]
+    assert world.reported.changes == [("ADDED", "a"), ("MODIFIED", "a"), ("ADDED", "b")]
     assert world.cluster.lists[Pod] == 1
     assert world.meter.ended["Pod", "Ended"] == 1
 
@@ -101,12 +101,12 @@ async def test_a_watch_that_ended_is_resumed_after_the_last_bookmark() -> None:
     async with world.running():
         world.cluster.put(Node(metadata=ObjectMeta(name="n")))  # a kind that is not mirrored
         world.cluster.send_bookmarks()
-        await world.time.settle()
+        await world.time.run_pending()
         world.cluster.end_watches()
         world.cluster.forget_history()  # up to the bookmark
         world.cluster.put(a_pod("a"))
         await world.time.advance(1)
-    assert world.told.changes == [("ADDED", "a")]
+    assert world.reported.changes == [("ADDED", "a")]
     assert world.meter.events["Pod"] == 2
     assert world.meter.lists == {}
 
@@ -125,7 +125,7 @@ async def test_when_the_history_is_forgotten_the_difference_is_delivered() -> No
         world.cluster.forget_history()
         await world.time.advance(2)
         await world.is_mirrored()
-    assert world.told.changes == [("DELETED", "ended"), ("DELETED", "again"), ("ADDED", "again"),
+    assert world.reported.changes == [("DELETED", "ended"), ("DELETED", "again"), ("ADDED", "again"),
                                   ("MODIFIED", "changed"), ("ADDED", "new")]  # fmt: skip
     assert world.meter.lists == {("Pod", "Gone"): 1}
 
@@ -182,11 +182,11 @@ async def test_pauses_grow_and_begin_small_again_after_a_watch_that_worked() -> 
         world.cluster.watch_error = lambda: None
         await world.time.advance(20)
         world.cluster.put(a_pod("a"))
-        await world.time.settle()
+        await world.time.run_pending()
         world.cluster.end_watches()
-        await world.time.settle()
+        await world.time.run_pending()
         assert world.time.pauses[-1] <= 0.1
-    assert world.told.changes == [("ADDED", "a")]
+    assert world.reported.changes == [("ADDED", "a")]
 
 
 async def test_a_watch_that_was_quiet_for_long_has_worked() -> None:
@@ -198,7 +198,7 @@ async def test_a_watch_that_was_quiet_for_long_has_worked() -> None:
         world.cluster.watch_error = lambda: None
         await world.time.advance(20)
         world.cluster.end_watches()
-        await world.time.settle()
+        await world.time.run_pending()
         assert world.time.pauses[-1] <= 0.1
 
 
@@ -222,7 +222,7 @@ async def test_a_temporary_refusal_is_retried_without_loss() -> None:
         world.cluster.end_watches()
         world.cluster.put(a_pod("a"))
         await world.time.advance(300)
-        assert world.told.changes == []
+        assert world.reported.changes == []
         world.cluster.watch_error = world.cluster.list_error = lambda: None
         await world.time.advance(15)
         await world.is_mirrored()
@@ -240,7 +240,7 @@ async def test_an_unknown_version_leads_to_a_new_list(seconds: float) -> None:
         world.cluster.end_watches()
         await world.time.advance(50)
         world.cluster.put(a_pod("a"))
-        await world.time.settle()
+        await world.time.run_pending()
         await world.is_mirrored()
     assert world.meter.lists == {("Pod", "Unavailable"): 1}
 
@@ -264,10 +264,10 @@ async def test_an_unexpected_error_ends_the_run_and_closes_every_watch() -> None
     mirror = Mirror(world.cluster, KINDS, fails, clock=world.time, sleep=world.time.sleep)
     await mirror.start()
     running = asyncio.create_task(mirror.run())
-    await world.time.settle()
+    await world.time.run_pending()
     assert world.cluster.open == dict.fromkeys(KINDS, 1)
     world.cluster.put(a_pod("a"))
-    await world.time.settle()
+    await world.time.run_pending()
     assert running.done()
     failure = running.exception()
     assert isinstance(failure, ExceptionGroup)
@@ -309,10 +309,10 @@ async def test_a_cancelled_run_can_be_resumed() -> None:
         pass
     world.cluster.put(a_pod("a"))
     running = asyncio.create_task(world.mirror.run())
-    await world.time.settle()
+    await world.time.run_pending()
     running.cancel()
     await asyncio.wait([running])
-    assert world.told.changes == [("ADDED", "a")]
+    assert world.reported.changes == [("ADDED", "a")]
 
 
 # ---------------------------------------------------------------------- the first list
@@ -379,15 +379,15 @@ async def test_a_refused_optional_kind_is_logged_once_and_mirrored_once_it_is_se
         assert await world.mirror.start() == []
         running = asyncio.create_task(world.mirror.run())
         await world.time.advance(40)
-        assert world.told.changes == []
+        assert world.reported.changes == []
         await world.time.advance(30)
-    assert world.told.changes == [("ADDED", "old")]
+    assert world.reported.changes == [("ADDED", "old")]
     said = [line for line in logs if line["log_level"] == "warning"]
     assert [(line["kind"], line["why"]) for line in said] == [("Pod", "403: cannot list")]
     assert "ClusterRole" in said[0]["remedy"]
     world.cluster.put(a_pod("new"))
-    await world.time.settle()
-    assert world.told.changes[1:] == [("ADDED", "new")]
+    await world.time.run_pending()
+    assert world.reported.changes[1:] == [("ADDED", "new")]
     running.cancel()
     await asyncio.wait([running])
 
@@ -421,7 +421,7 @@ async def test_the_run_continues_when_an_optional_kind_is_removed() -> None:
     assert not running.done()
     world.cluster.put(a_pod("new"))
     await world.time.advance(150)
-    assert ("ADDED", "new") in world.told.changes
+    assert ("ADDED", "new") in world.reported.changes
     running.cancel()
     await asyncio.wait([running])
 

@@ -26,13 +26,13 @@ async def test_a_lost_event_is_found_counted_and_logged() -> None:
             await world.cluster.delete(await world.cluster.get(Pod, "ns", "leaves"))
             world.cluster.put(a_pod("seen"))
             await world.time.advance(50)
-            assert world.told.changes == [("ADDED", "seen")]
+            assert world.reported.changes == [("ADDED", "seen")]
             await world.time.advance(30)
             await world.is_mirrored()
             world.cluster.put(a_pod("later"))
-            await world.time.settle()
+            await world.time.run_pending()
             await world.is_mirrored()
-    assert world.told.changes[1:] == [("DELETED", "leaves"), ("ADDED", "comes"), ("MODIFIED", "stays"),
+    assert world.reported.changes[1:] == [("DELETED", "leaves"), ("ADDED", "comes"), ("MODIFIED", "stays"),
                                       ("ADDED", "later")]  # fmt: skip
     assert world.meter.lost == {"Pod": 3}
     (said,) = logs
@@ -64,11 +64,11 @@ async def test_an_event_that_comes_late_is_not_missed() -> None:
             await world.time.advance(0.5)
         world.cluster.put(a_pod("a", now="yet another"))
         await world.time.advance(8)
-        assert world.told.changes == []
+        assert world.reported.changes == []
         world.cluster.passes.set()
         await world.time.advance(15)
         await world.is_mirrored()
-    assert world.told.changes == [("DELETED", "ended"), ("ADDED", "a"), ("MODIFIED", "a"), ("MODIFIED", "a")]
+    assert world.reported.changes == [("DELETED", "ended"), ("ADDED", "a"), ("MODIFIED", "a"), ("MODIFIED", "a")]
     assert (world.meter.lost, world.meter.lists) == ({}, {})
 
 
@@ -83,11 +83,11 @@ async def test_changes_during_the_list_of_a_comparison_are_not_missed() -> None:
         await world.cluster.delete(await world.cluster.get(Pod, "ns", "goes"))
         world.cluster.put(a_pod("comes"))
         world.cluster.put(a_pod("changes", now="other"))
-        await world.time.settle()
-        assert world.told.changes == [("DELETED", "goes"), ("ADDED", "comes"), ("MODIFIED", "changes")]
+        await world.time.run_pending()
+        assert world.reported.changes == [("DELETED", "goes"), ("ADDED", "comes"), ("MODIFIED", "changes")]
         await world.time.advance(30)
         await world.is_mirrored()
-    assert len(world.told.changes) == 3
+    assert len(world.reported.changes) == 3
     assert (world.meter.lost, world.meter.lists, world.cluster.watches[Pod]) == ({}, {}, 1)
 
 
@@ -124,12 +124,12 @@ async def test_the_deletion_of_a_missed_second_object_of_a_name_deletes_the_firs
         world.cluster.loses = lambda event: True
         await world.cluster.delete(await world.cluster.get(Pod, "ns", "a"))
         second = world.cluster.put(a_pod("a"))
-        await world.time.settle()
+        await world.time.run_pending()
         world.cluster.loses = lambda event: False
         await world.cluster.delete(second)
-        await world.time.settle()
+        await world.time.run_pending()
         await world.is_mirrored()
-    assert world.told.changes == [("DELETED", "a")]  # with the first one's uid
+    assert world.reported.changes == [("DELETED", "a")]  # with the first one's uid
 
 
 def test_events_after_a_comparison_are_not_recorded() -> None:
@@ -146,7 +146,7 @@ async def test_a_comparison_whose_list_fails_is_skipped_and_the_watch_continues(
         world.cluster.list_error = lambda: Unavailable("503")
         await world.time.advance(200)
         world.cluster.put(a_pod("a"))
-        await world.time.settle()
-        assert world.told.changes == [("ADDED", "a")]
+        await world.time.run_pending()
+        assert world.reported.changes == [("ADDED", "a")]
     assert world.cluster.watches[Pod] == 1
     assert 3 <= world.cluster.lists[Pod] <= 5

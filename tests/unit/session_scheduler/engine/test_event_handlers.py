@@ -18,10 +18,10 @@ class Listening(Observer):
     """Keeps what is told of wrong objects."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
+        self.reported: list[tuple[str, str]] = []
 
     def wrong(self, obj: KubeObject, text: str) -> None:
-        self.told.append((obj.key, text))
+        self.reported.append((obj.key, text))
 
 
 def world(*objects: KubeObject, nodes: int = 1, checked: bool = True) -> tuple[FakeCluster, list[tuple[str, str]]]:
@@ -31,21 +31,21 @@ def world(*objects: KubeObject, nodes: int = 1, checked: bool = True) -> tuple[F
     observe(cluster.start(), listening)
     cluster.add(*objects)
     cluster.run()
-    return cluster, listening.told
+    return cluster, listening.reported
 
 
 def test_a_pod_with_an_amount_that_is_none_is_told_which_and_others_are_placed() -> None:
-    cluster, told = world(pod("wrong", cpu="four"), pod("right"))
+    cluster, reported = world(pod("wrong", cpu="four"), pod("right"))
     cluster.assert_pending("wrong", "spec.containers[0].resources.requests.cpu: 'four' is not a valid quantity")
     cluster.assert_bound("right")
-    assert told == []  # its own event tells
+    assert reported == []  # its own event tells
 
 
 def test_a_running_pod_counts_without_an_amount_that_is_none() -> None:
-    cluster, told = world(pod("runs", cpu="3", memory="much", bound_to="n1"), pod("small"), pod("large", cpu="2"))
+    cluster, reported = world(pod("runs", cpu="3", memory="much", bound_to="n1"), pod("small"), pod("large", cpu="2"))
     cluster.assert_bound("small")
     cluster.assert_pending("large", "Insufficient cpu")
-    ((name, text),) = told
+    ((name, text),) = reported
     assert name == "default/runs"
     assert "requests.memory: 'much' is not a valid quantity" in text
     assert text.endswith("the scheduler ignores it")
@@ -73,9 +73,11 @@ def test_a_pod_that_cannot_be_read_waits_until_it_can() -> None:
 
 def test_beside_a_running_pod_that_cannot_be_read_nothing_is_placed() -> None:
     runs = unreadable(pod("runs", cpu="0", memory="0", bound_to="n1"))
-    cluster, told = world(runs, pod("p"), nodes=2, checked=False)  # it takes more than its node offers
+    cluster, reported = world(runs, pod("p"), nodes=2, checked=False)  # it takes more than its node offers
     cluster.assert_bound("p", "n2")
-    assert told == [("default/runs", "spec.priority: 'high' is text: the scheduler places no more pods on its node")]
+    assert reported == [
+        ("default/runs", "spec.priority: 'high' is text: the scheduler places no more pods on its node")
+    ]
     cluster.add(pod("runs", bound_to="n1"), pod("q", node_selector={"kubernetes.io/hostname": "n1"}))
     cluster.run()
     cluster.assert_bound("q", "n1")
@@ -85,11 +87,11 @@ def test_beside_a_running_pod_that_cannot_be_read_nothing_is_placed() -> None:
     "wrong", [node("n2", cpu="four"), replace(node("n2"), unreadable="spec.taints: must be a list")]
 )
 def test_a_node_that_cannot_be_counted_on_is_told_of_once_and_not_used(wrong: Any) -> None:
-    cluster, told = world(wrong, pod("p", node_selector={"kubernetes.io/hostname": "n2"}))
+    cluster, reported = world(wrong, pod("p", node_selector={"kubernetes.io/hostname": "n2"}))
     cluster.assert_pending("p", "0/1 nodes are available")
     cluster.add(replace(wrong, metadata=replace(wrong.metadata, annotations={"a": "b"})))
     cluster.run()
-    ((name, text),) = told
+    ((name, text),) = reported
     assert name == "n2"
     assert text.startswith("Node n2: ")
     assert text.endswith("the scheduler places no pods on this node")
@@ -115,7 +117,7 @@ def test_an_object_that_meets_a_bug_at_the_start_is_told_of_and_the_others_are_s
 
     monkeypatch.setattr(scheduler.cache, "put", fails)
     asyncio.run(scheduler.start())
-    assert listening.told == [("default/a", "ignoring the object: RuntimeError: a bug")]
+    assert listening.reported == [("default/a", "ignoring the object: RuntimeError: a bug")]
     asyncio.run(scheduler.cycle())
     cluster.assert_bound("b")
 

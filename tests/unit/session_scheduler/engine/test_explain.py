@@ -54,9 +54,9 @@ def test_the_parts_of_a_score_are_told_by_plugin_and_add_up() -> None:
         def on_session_open(self, session: Any) -> None:
             session.add_node_order(lambda task, node: 2.5, Scope.STATIC)
 
-    told = verdict(node("n1", cpu="4"), node("n2"), pod("p", cpu="1"), plugins=[Likes()])
-    parts = {one["plugin"]: one for one in told["scores"]}
-    assert told["score"] == sum(one["weight"] * one["score"] for one in told["scores"])
+    reported = verdict(node("n1", cpu="4"), node("n2"), pod("p", cpu="1"), plugins=[Likes()])
+    parts = {one["plugin"]: one for one in reported["scores"]}
+    assert reported["score"] == sum(one["weight"] * one["score"] for one in reported["scores"])
     assert parts["likes"] == {"plugin": "likes", "weight": 1, "raw": 2.5, "score": 2.5}
     assert parts["TaintToleration"] == {"plugin": "TaintToleration", "weight": 3, "raw": 0, "score": 100}
     assert parts["NodeResourcesFit"]["score"] > 0
@@ -79,9 +79,9 @@ def test_without_nodes_the_summary_is_kube_schedulers_sentence() -> None:
 
 
 def test_what_is_short_is_told_as_people_write_it_with_what_there_is() -> None:
-    told = changes(node("n1", cpu="2", memory="4Gi"), pod("r", cpu="500m", memory="3Gi", bound_to="n1"),
+    reported = changes(node("n1", cpu="2", memory="4Gi"), pod("r", cpu="500m", memory="3Gi", bound_to="n1"),
                    pod("p", cpu="2500m", memory="2Gi"))  # fmt: skip
-    assert told == {
+    assert reported == {
         "NodeResourcesFit": ["2500m cpu were free on n1 (1500m of 2 now)", "2Gi memory were free on n1 (1Gi now)"]
     }
     assert changes(node("n1", pods="0"), pod("p")) == {
@@ -93,9 +93,9 @@ def test_every_plugin_that_refuses_is_told_not_only_the_first() -> None:
     taints = [Taint(key="team", value="x", effect="NoSchedule"), Taint(key="b", effect="NoExecute")]
     tainted = node("n1", cpu="1", unschedulable=True, labels={"zone": "a"}, taints=taints)
     tolerations = (Toleration(key="b", operator="Exists"),)
-    told = verdict(tainted, pod("p", cpu="2", node_selector={"zone": "b"}, tolerations=tolerations))
-    assert told["plugin"] == "NodeUnschedulable"
-    assert {one["plugin"]: one["changes"] for one in told["fitsIf"]} == {
+    reported = verdict(tainted, pod("p", cpu="2", node_selector={"zone": "b"}, tolerations=tolerations))
+    assert reported["plugin"] == "NodeUnschedulable"
+    assert {one["plugin"]: one["changes"] for one in reported["fitsIf"]} == {
         "NodeUnschedulable": [
             "n1 were uncordoned, or the pod tolerated node.kubernetes.io/unschedulable:NoSchedule"
         ],
@@ -106,8 +106,8 @@ def test_every_plugin_that_refuses_is_told_not_only_the_first() -> None:
 
 
 def test_a_port_that_is_taken_is_told() -> None:
-    told = changes(node("n1"), pod("r", host_port=80, bound_to="n1"), pod("p", host_port=80))
-    assert told == {"NodePorts": ["host port 80/TCP were free on n1"]}
+    reported = changes(node("n1"), pod("r", host_port=80, bound_to="n1"), pod("p", host_port=80))
+    assert reported == {"NodePorts": ["host port 80/TCP were free on n1"]}
 
 
 def test_what_an_affinity_requires_is_told_term_by_term() -> None:
@@ -211,8 +211,8 @@ def test_a_node_without_the_label_of_a_spread_is_told_which_one_would_do() -> No
 
 
 def test_a_feature_that_a_node_does_not_declare_is_told() -> None:
-    told = changes(node("n1"), pod("p", host_network=True, host_users=False))
-    assert told == {"NodeDeclaredFeatures": ["n1 declared the feature UserNamespacesHostNetworkSupport"]}
+    reported = changes(node("n1"), pod("p", host_network=True, host_users=False))
+    assert reported == {"NodeDeclaredFeatures": ["n1 declared the feature UserNamespacesHostNetworkSupport"]}
 
 
 class Moody:
@@ -242,9 +242,9 @@ def test_a_plugin_from_outside_says_what_would_help_it() -> None:
 
 @pytest.mark.parametrize("answer", [["text"], [["a"], ["b"]], [[3]], 3, ValueError("boom")])
 def test_a_wrong_answer_hides_nothing_but_itself(answer: Any) -> None:
-    told = verdict(node("n1", cpu="1"), pod("p", cpu="2"), plugins=[Moody(answer)])
-    assert told["plugin"] == "NodeResourcesFit"
-    assert [one["plugin"] for one in told["fitsIf"]] == ["NodeResourcesFit"]
+    reported = verdict(node("n1", cpu="1"), pod("p", cpu="2"), plugins=[Moody(answer)])
+    assert reported["plugin"] == "NodeResourcesFit"
+    assert [one["plugin"] for one in reported["fitsIf"]] == ["NodeResourcesFit"]
 
 
 class Whole:
@@ -261,21 +261,21 @@ class Whole:
 
 
 def test_a_plugin_that_refuses_a_pod_as_a_whole_says_what_would_help_beside_the_reason() -> None:
-    (told,) = explained(node("n1"), pod("p"), plugins=[Whole(("it were monday",))])["pods"]
-    assert (told["reason"], told["fitsIf"]) == ("not today", ["it were monday"])
+    (reported,) = explained(node("n1"), pod("p"), plugins=[Whole(("it were monday",))])["pods"]
+    assert (reported["reason"], reported["fitsIf"]) == ("not today", ["it were monday"])
     assert "fitsIf" not in explained(node("n1"), pod("p"), plugins=[Whole(())])["pods"][0]
 
 
 @pytest.mark.parametrize("said", ["text", [3], None, (3,)])
 def test_what_is_no_tuple_of_texts_is_a_fault_of_the_plugin(said: Any) -> None:
-    (told,) = explained(node("n1"), pod("p"), plugins=[Whole(said)])["pods"]
-    assert told["reason"].startswith("plugin whole failed in prepare: ")
-    assert "expected a tuple of texts as fits_if of the Refusal" in told["reason"]
+    (reported,) = explained(node("n1"), pod("p"), plugins=[Whole(said)])["pods"]
+    assert reported["reason"].startswith("plugin whole failed in prepare: ")
+    assert "expected a tuple of texts as fits_if of the Refusal" in reported["reason"]
 
 
 def test_a_group_that_is_not_there_is_told_to_be_made() -> None:
-    (told,) = explained(node("n1"), pod("p", group="g"))["pods"]
-    assert told["fitsIf"] == ["PodGroup default/g existed"]
+    (reported,) = explained(node("n1"), pod("p", group="g"))["pods"]
+    assert reported["fitsIf"] == ["PodGroup default/g existed"]
 
 
 # ------------------------------------------------------------------ gangs

@@ -14,16 +14,16 @@ async def test_what_begins_while_other_work_is_waited_for_goes_on() -> None:
     in_flight: InFlight[str] = InFlight(lambda: None)
     may_end = asyncio.Event()
 
-    async def settle(group: str, _: Any) -> None:
+    async def run_pending(group: str, _: Any) -> None:
         settled.append(group)
 
     async def later() -> None:
         await may_end.wait()
 
     async def first() -> None:
-        in_flight.start("later", later(), settle)
+        in_flight.start("later", later(), run_pending)
 
-    in_flight.start("first", first(), settle)
+    in_flight.start("first", first(), run_pending)
     await in_flight.wait(errors)
     await in_flight.complete_ended(errors)
     assert (settled, errors, in_flight.groups) == (["first"], [], ["later"])

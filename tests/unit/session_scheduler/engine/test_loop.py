@@ -432,15 +432,15 @@ async def test_a_pod_that_waits_is_explained_between_two_turns_with_what_the_las
         world.deliver(pod("large", cpu="9"))
         await world.until(lambda: world.engine.pending().pods["unschedulable"] == 1)
         before = world.scheduler.cache.table.digest()
-        status, told = await world.explanations.ask("default", "large")
-        assert (status, told["phase"], told["node"]) == (200, "pending", None)
-        assert told["lastCycle"].startswith("0/1 nodes are available: 1 Insufficient cpu.")
-        assert told["nodes"]["n1"]["fitsIf"] == [
+        status, reported = await world.explanations.ask("default", "large")
+        assert (status, reported["phase"], reported["node"]) == (200, "pending", None)
+        assert reported["lastCycle"].startswith("0/1 nodes are available: 1 Insufficient cpu.")
+        assert reported["nodes"]["n1"]["fitsIf"] == [
             {"plugin": "NodeResourcesFit", "changes": ["9 cpu were free on n1 (4 of 4 now)"]}
         ]
-        assert (told["refusals"], told["leftOut"], told["gang"]) == ({"NodeResourcesFit": 1}, 0, None)
+        assert (reported["refusals"], reported["leftOut"], reported["gang"]) == ({"NodeResourcesFit": 1}, 0, None)
         assert world.scheduler.cache.table.digest() == before
-        json.dumps(told)
+        json.dumps(reported)
 
 
 async def test_of_a_pod_that_is_bound_its_node_is_told_and_of_one_that_is_not_there_that():
@@ -449,9 +449,9 @@ async def test_of_a_pod_that_is_bound_its_node_is_told_and_of_one_that_is_not_th
         await world.until(lambda: world.pod().spec.node_name == "n1")
         await world.until(lambda: world.engine.pending().pods["in_flight"] == 0)
         assert (await world.explanations.ask("default", "p"))[1]["node"] == "n1"
-        status, told = await world.explanations.ask("default", "q")
+        status, reported = await world.explanations.ask("default", "q")
         assert status == 404
-        assert told["error"].startswith("pod default/q: ")
+        assert reported["error"].startswith("pod default/q: ")
 
 
 async def test_few_may_ask_at_once_and_an_answer_shows_so_many_nodes():
@@ -460,9 +460,9 @@ async def test_few_may_ask_at_once_and_an_answer_shows_so_many_nodes():
         await world.until(lambda: world.engine.pending().pods["gated"] == 1)
         answers = await asyncio.gather(*(world.explanations.ask("default", "p") for _ in range(20)))
         assert [status for status, _ in answers] == [200] * 16 + [503] * 4
-        told = answers[0][1]
-        assert (len(told["nodes"]), told["leftOut"]) == (100, 51)
-        assert (told["refusals"], told["nodes"]["n1"]["fits"]) == ({"NodeResourcesFit": 150}, True)
+        reported = answers[0][1]
+        assert (len(reported["nodes"]), reported["leftOut"]) == (100, 51)
+        assert (reported["refusals"], reported["nodes"]["n1"]["fits"]) == ({"NodeResourcesFit": 150}, True)
 
 
 async def test_a_bug_in_an_explanation_is_its_own(monkeypatch: pytest.MonkeyPatch):

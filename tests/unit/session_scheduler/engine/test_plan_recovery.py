@@ -25,16 +25,16 @@ def say(world: World, message):
 
 def test_a_gang_whose_podgroup_does_not_say_that_it_started_is_acknowledged_again():
     world = World().start().run()
-    told = [f"minCount pods are bound, by attempt {world.attempt()}"]
-    assert world.heard.scheduled == told
+    reported = [f"minCount pods are bound, by attempt {world.attempt()}"]
+    assert world.heard.scheduled == reported
     world.scheduler.gang_starts.remind()
-    assert world.heard.scheduled == told * 2
+    assert world.heard.scheduled == reported * 2
     say(world, "minCount pods are bound, by attempt another")
     world.scheduler.gang_starts.remind()
-    assert world.heard.scheduled == told * 3
-    say(world, *told)
+    assert world.heard.scheduled == reported * 3
+    say(world, *reported)
     world.scheduler.gang_starts.remind()
-    assert world.heard.scheduled == told * 3
+    assert world.heard.scheduled == reported * 3
 
 
 def test_a_gang_that_has_not_started_is_not_said_to_have():

@@ -87,12 +87,12 @@ def test_a_victim_whose_end_is_refused_uses_its_budget_once(cluster: Turns) -> N
 
 
 @pytest.mark.parametrize(
-    ("request_", "refused", "told"),
+    ("request_", "refused", "reported"),
     [("delete", (0,), 2), ("delete", (1,), 2), ("delete", (0, 1), 2), ("delete", (2,), 3), ("delete", (), 3),
      ("patch_status", (0,), 1), ("patch_status", (2,), 2)],
 )  # fmt: skip
 def test_the_last_of_several_victims_is_asked_when_the_others_end(
-    cluster: Turns, request_: str, refused: tuple[int, ...], told: int
+    cluster: Turns, request_: str, refused: tuple[int, ...], reported: int
 ) -> None:
     """Victims are asked in an order of their own: refused are those that come first, second or third."""
     seen: list[str] = []
@@ -116,8 +116,8 @@ def test_the_last_of_several_victims_is_asked_when_the_others_end(
     cluster.instead(request_, refuse)
     cluster.add(pod("high", cpu="3", priority=10))
     cluster.turn(2)
-    assert len(deleted if request_ == "patch_status" else seen) == told
-    assert len(cluster.ending()) == told - len([one for one in refused if request_ == "delete"])
+    assert len(deleted if request_ == "patch_status" else seen) == reported
+    assert len(cluster.ending()) == reported - len([one for one in refused if request_ == "delete"])
 
 
 @pytest.mark.parametrize("request_", ["delete", "patch_status"])
@@ -178,11 +178,11 @@ def test_of_a_victim_that_is_gone_already_nothing_is_told(cluster: Turns) -> Non
 def test_a_victim_of_two_is_asked_to_end_once_and_both_are_tried_again_where_that_is_refused(cluster: Turns) -> None:
     cluster.add(pod("other", cpu="1", priority=2, bound_to="n2"), node("n2", cpu="1", unschedulable=True))
     asked = []
-    told = asyncio.Event()
+    reported = asyncio.Event()
 
     async def late(_: Any, one: Pod, **__: Any) -> None:
         asked.append(one.metadata.name)
-        await told.wait()
+        await reported.wait()
         raise Forbidden("pods cannot be deleted")
 
     cluster.start()
@@ -192,7 +192,7 @@ def test_a_victim_of_two_is_asked_to_end_once_and_both_are_tried_again_where_tha
     cluster.add(pod("higher", cpu="1", priority=20))
     cluster.turn()
     assert asked == ["low"]
-    told.set()
+    reported.set()
     cluster.turn(2)
     cluster.advance(1)
     cluster.turn(2)
@@ -219,8 +219,8 @@ def test_a_victim_is_told_for_whom_it_ends_though_that_pod_goes_meanwhile(cluste
     cluster.turn()
     first.set()
     cluster.turn(2)
-    (told,) = [one for one in cluster.get("low").status.conditions if one.type == "DisruptionTarget"]
-    assert told.message == "fluence: preempting to accommodate a higher priority pod"
+    (reported,) = [one for one in cluster.get("low").status.conditions if one.type == "DisruptionTarget"]
+    assert reported.message == "fluence: preempting to accommodate a higher priority pod"
     assert texts == [f"Preempted by pod {uid} on node n1"]
 
 

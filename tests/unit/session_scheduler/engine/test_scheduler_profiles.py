@@ -38,7 +38,9 @@ class Profiles:
         self.cluster.nodes(2)
         self.cluster.add(*objects)
         builtins = [(name, plugin(None), None) for name, plugin in BUILTIN.items()]
-        calls = {told.name: hook_calls([*builtins, (told.name, told, None)]) for told in (self.a, self.b)}
+        calls = {
+            reported.name: hook_calls([*builtins, (reported.name, reported, None)]) for reported in (self.a, self.b)
+        }
         scheduler = Scheduler(self.cluster.memory, self.cluster.config, calls, self.cluster.clock)
         asyncio.run(scheduler.start())
         self.cluster._known, self.cluster._scheduler = self.cluster._objects(), scheduler

@@ -39,8 +39,8 @@ def test_every_pending_pod_is_told_with_its_node_or_its_reason():
         node("n1"), gang("g", 2), pod("large", cpu="9"), pod("lost", group="nowhere"), pod("gated", gates=["x"]),
         pod("running", bound_to="n1"), pod("theirs", scheduler="other"),
     )  # fmt: skip
-    told = {one["name"]: (one["group"], one["node"], one["reason"]) for one in answer["pods"]}
-    assert told == {
+    reported = {one["name"]: (one["group"], one["node"], one["reason"]) for one in answer["pods"]}
+    assert reported == {
         "g-0": ("g", "n1", None),
         "g-1": ("g", "n1", None),
         "gated": (None, None, "Scheduling is blocked due to non-empty scheduling gates: x"),
@@ -58,9 +58,9 @@ def test_every_pending_pod_is_told_with_its_node_or_its_reason():
 
 
 def test_a_missing_group_is_the_reason_in_explain_too():
-    told = explained(node("n1"), pod("lost", group="nowhere"))["lost"]
-    assert told["reason"].startswith("PodGroup default/nowhere (scheduling.k8s.io) does not exist")
-    assert told["nodes"]["n1"]["fits"]
+    reported = explained(node("n1"), pod("lost", group="nowhere"))["lost"]
+    assert reported["reason"].startswith("PodGroup default/nowhere (scheduling.k8s.io) does not exist")
+    assert reported["nodes"]["n1"]["fits"]
 
 
 class Opinions:
@@ -93,16 +93,16 @@ class Opinions:
 def test_explain_says_what_refuses_a_pod_as_a_whole_and_closes_its_sessions():
     opinions = Opinions()
     pods = [pod(name) for name in ("fits", "refused", "raises", "unmatched")] + [pod("gated", gates=["x"])]
-    told = explained(node("n1"), *pods, plugins=[opinions])
-    assert {name: one["reason"] for name, one in told.items()} == {
+    reported = explained(node("n1"), *pods, plugins=[opinions])
+    assert {name: one["reason"] for name, one in reported.items()} == {
         "fits": None,
         "refused": "not today",
         "raises": "plugin opinions failed in prefilter: ValueError: boom",
         "unmatched": "no vertex",
-        "gated": told["gated"]["reason"],
+        "gated": reported["gated"]["reason"],
     }
-    assert "gate" in told["gated"]["reason"]
-    assert all(one["nodes"]["n1"]["fits"] for name, one in told.items() if name != "gated")
+    assert "gate" in reported["gated"]["reason"]
+    assert all(one["nodes"]["n1"]["fits"] for name, one in reported.items() if name != "gated")
     assert opinions.open == 0
 
 

@@ -151,9 +151,9 @@ def test_a_plugin_says_what_a_pod_holds() -> None:
 
 @pytest.mark.parametrize("answer", [["x"], {"node": "hacked"}, {"jobid": object()}])
 def test_a_plugin_that_answers_wrongly_is_named_and_left_out(answer: Any) -> None:
-    told = status(answer)
-    assert (told["held"][0]["node"], told["held"][0]["jobid"]) == ("n1", None)
-    assert told["summary"]["problems"]["Plugin holds"].startswith("plugin holds failed in shown_holding: ")
+    reported = status(answer)
+    assert (reported["held"][0]["node"], reported["held"][0]["jobid"]) == ("n1", None)
+    assert reported["summary"]["problems"]["Plugin holds"].startswith("plugin holds failed in shown_holding: ")
 
 
 def begun(of: Pod, at: str = "2026-01-02T03:04:05Z") -> Pod:
@@ -167,12 +167,12 @@ def held(*objects: Any) -> dict[str, Any]:
 
 
 def test_a_duration_that_a_pod_announces_ends_it_before_its_deadline() -> None:
-    told = held(
+    reported = held(
         begun(pod("long", bound_to="n1", annotations={DURATION_ANNOTATION: "2h"}, active_deadline_seconds=3600)),
         begun(pod("short", bound_to="n1", annotations={DURATION_ANNOTATION: "90s"}, active_deadline_seconds=3600)),
         begun(pod("endless", bound_to="n1")),
     )
-    assert {name: one["until"] for name, one in told.items()} == {
+    assert {name: one["until"] for name, one in reported.items()} == {
         "long": "2026-01-02T04:04:05Z", "short": "2026-01-02T03:05:35Z", "endless": None,
     }  # fmt: skip
 

@@ -37,7 +37,7 @@ class World:
         self.clock, self.cluster, self.stop = StoppedClock(), Cluster(), asyncio.Event()
         self.leadership = Leadership(election)
         self.runtime: Runtime | None = None
-        self.told = []
+        self.reported = []
         self.ending = asyncio.Event()
         self.ending.set()
 
@@ -45,12 +45,12 @@ class World:
         @asynccontextmanager
         async def serving():
             self.runtime = runtime
-            self.told.append("begun")
+            self.reported.append("begun")
             try:
                 yield
             finally:
                 await self.ending.wait()
-                self.told.append(f"ended; the lease is {'mine' if self.mine else 'not mine'}")
+                self.reported.append(f"ended; the lease is {'mine' if self.mine else 'not mine'}")
 
         return serving()
 
@@ -107,7 +107,7 @@ async def test_a_replica_that_has_seen_another_leader_is_ready_and_serves_nothin
             world.cluster.check()
         world.stop.set()
         assert await world.status() == 0
-    assert world.told == []
+    assert world.reported == []
     assert world.cluster.holder == "another"
     assert world.cluster.leases_written == []
 
@@ -130,7 +130,7 @@ async def test_a_replica_that_stands_by_serves_once_the_lease_has_ended(world: W
     async with world.running():
         await world.until(lambda: world.ready == STANDING_BY)
         world.clock.advance(16)
-        await world.until(lambda: world.told == ["begun"])
+        await world.until(lambda: world.reported == ["begun"])
         assert world.ready == LEADING
         assert world.mine
 
@@ -140,7 +140,7 @@ async def test_a_replica_that_stands_by_serves_once_the_lease_has_ended(world: W
 
 async def test_a_leader_serves_with_an_api_and_may_write(world: World):
     async with world.running():
-        await world.until(lambda: world.told)
+        await world.until(lambda: world.reported)
         assert world.leadership.leading
         assert world.ready == LEADING
         assert world.runtime
@@ -154,15 +154,15 @@ async def test_a_leader_serves_with_an_api_and_may_write(world: World):
 async def test_a_leader_that_is_stopped_gives_the_lease_back_after_it_has_left_serve(world: World):
     world.ending.clear()
     async with world.running():
-        await world.until(lambda: world.told)
+        await world.until(lambda: world.reported)
         world.stop.set()
         for _ in range(20):
             await asyncio.sleep(0.001)
         assert world.mine
-        assert world.told == ["begun"]
+        assert world.reported == ["begun"]
         world.ending.set()
         assert await world.status() == 0
-    assert world.told == ["begun", "ended; the lease is mine"]
+    assert world.reported == ["begun", "ended; the lease is mine"]
     assert world.cluster.lease is not None
     assert world.cluster.holder is None
     with pytest.raises(NotLeading):
@@ -172,7 +172,7 @@ async def test_a_leader_that_is_stopped_gives_the_lease_back_after_it_has_left_s
 async def test_a_lease_is_renewed_while_the_leader_is_slow_to_end(world: World):
     world.ending.clear()
     async with world.running():
-        await world.until(lambda: world.told)
+        await world.until(lambda: world.reported)
         world.stop.set()
         written = len(world.cluster.leases_written)
         await world.until(lambda: len(world.cluster.leases_written) > written + 2)
@@ -183,12 +183,12 @@ async def test_without_election_it_serves_at_once_and_writes_no_lease():
     world = World(LeaderElection(enabled=False))
     assert world.ready == LEADING
     async with world.running():
-        await world.until(lambda: world.told)
+        await world.until(lambda: world.reported)
         assert world.runtime
         assert world.runtime.elected
         world.stop.set()
         assert await world.status() == 0
-    assert world.told == ["begun", "ended; the lease is not mine"]
+    assert world.reported == ["begun", "ended; the lease is not mine"]
     assert world.cluster.lease is None
 
 
@@ -197,17 +197,17 @@ async def test_without_election_it_serves_at_once_and_writes_no_lease():
 
 async def test_a_leader_whose_lease_another_one_has_leaves_serve_and_ends_with_a_failure(world: World):
     async with world.running():
-        await world.until(lambda: world.told)
+        await world.until(lambda: world.reported)
         world.cluster.give_lease_to("another")
         assert await world.status() == LOST == 1
-    assert world.told == ["begun", "ended; the lease is not mine"]
+    assert world.reported == ["begun", "ended; the lease is not mine"]
     assert world.cluster.holder == "another"
     assert not world.leadership.leading
 
 
 async def test_a_leader_that_cannot_renew_its_lease_ends_in_time_and_gives_nothing_back(world: World):
     async with world.running():
-        await world.until(lambda: world.told)
+        await world.until(lambda: world.reported)
         world.cluster.renewals_fail = True
         world.clock.advance(9)
         await asyncio.sleep(0)
@@ -218,7 +218,7 @@ async def test_a_leader_that_cannot_renew_its_lease_ends_in_time_and_gives_nothi
         with pytest.raises(NotLeading):
             world.cluster.check()
         assert await world.status() == LOST
-    assert world.told == ["begun", "ended; the lease is mine"]
+    assert world.reported == ["begun", "ended; the lease is mine"]
     assert None not in world.cluster.leases_written
 
 
@@ -243,11 +243,11 @@ async def test_what_serve_raises_ends_the_run_with_it(monkeypatch: pytest.Monkey
 
 async def test_a_run_that_is_cancelled_leaves_serve(world: World):
     async with world.running():
-        await world.until(lambda: world.told)
+        await world.until(lambda: world.reported)
         world.life.cancel()
         with pytest.raises(asyncio.CancelledError):
             await world.status()
-    assert world.told == ["begun", "ended; the lease is mine"]
+    assert world.reported == ["begun", "ended; the lease is mine"]
 
 
 # ------------------------------------------------------------------ how tasks end

@@ -26,9 +26,9 @@ def scenario(scope):
 
 
 def test_a_scope_that_is_too_narrow_is_told_with_the_pods_that_it_moves():
-    with pytest.raises(InvariantError, match="a declared scope is too narrow:\npod default/p-") as told:
+    with pytest.raises(InvariantError, match="a declared scope is too narrow:\npod default/p-") as reported:
         check_evaluations(scenario(Scope.STATIC))
-    assert "naive None" in str(told.value)
+    assert "naive None" in str(reported.value)
 
 
 @pytest.mark.parametrize("scope", [Scope.NODE, Scope.ANY])

@@ -230,7 +230,7 @@ class World:
         self.api, self.store, self.meter, self.now = Applied(), Store(), MasterQueueMetrics(), 1000.0
         self.applier = Applier(self.api, self.store, self.meter, lambda: self.now)  # type: ignore[arg-type]
 
-    def told(self, path: str = PATH, kind: type = ObservedFlavor) -> None:
+    def reported(self, path: str = PATH, kind: type = ObservedFlavor) -> None:
         """The event of the object as it is now."""
         self.store.observe(Change.MODIFIED, seen(self.api.objects[path], kind))
 
@@ -256,7 +256,7 @@ async def test_one_that_is_not_known_is_made_without_force_and_known_at_once(wor
 async def test_one_that_is_known_is_changed_by_its_uid_and_by_force(world: World) -> None:
     await world.applier.apply(FLAVORS, WANTED)
     world.api.written(PATH, {**body(WANTED), "spec": {"nodeLabels": {"host": "x"}}}, "kubectl")
-    world.told()
+    world.reported()
     assert await world.applier.apply(FLAVORS, WANTED)
     _, _, sent, force = world.api.asked[-1]
     assert isinstance(sent, dict)
@@ -297,7 +297,7 @@ async def test_one_that_was_made_again_meanwhile_is_not_taken_for_the_one_that_i
 async def test_one_that_is_known_to_be_anothers_is_not_asked_for(world: World) -> None:
     theirs = {**body(WANTED), "metadata": {"name": "f", "ownerReferences": [{**body(OWNER), "uid": "m2"}]}}
     world.api.written(PATH, theirs, MANAGER)
-    world.told()
+    world.reported()
     with pytest.raises(Conflict, match="resourceflavors f: has another owner: rename the MasterQueue, or that object"):
         await world.applier.apply(FLAVORS, WANTED)
     assert world.api.asked == []

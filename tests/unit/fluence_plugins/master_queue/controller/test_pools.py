@@ -13,7 +13,7 @@ from session_scheduler.model.objects import Taint
 
 NATS = "nats://nats:4222"
 SOURCE = (NATS, "s")
-TOLD = Message(quotas={"cpu": "1"}, labels={"a": "b"}, taints=(Taint(key="t", effect="NoExecute"),))
+REPORTED = Message(quotas={"cpu": "1"}, labels={"a": "b"}, taints=(Taint(key="t", effect="NoExecute"),))
 
 
 def spec(**flavors: dict[str, Any]) -> MasterQueueSpec:
@@ -38,17 +38,17 @@ def states(pools: Pools, now: float) -> dict[str, str]:
 
 def test_a_pool_falls_silent_and_comes_back() -> None:
     pools = connected(spec(f=every()))
-    assert pools.receive(SOURCE, "a", TOLD, 10) == ""
+    assert pools.receive(SOURCE, "a", REPORTED, 10) == ""
     assert (states(pools, 39.9), pools.next_silent(20)) == ({"a": "Active"}, 40)
     assert (states(pools, 40), pools.next_silent(40)) == ({"a": "Silent"}, None)
-    pools.receive(SOURCE, "a", TOLD, 100)
+    pools.receive(SOURCE, "a", REPORTED, 100)
     (pool,) = pools.at(110)
-    assert (pool.state, pool.heard_at, pool.message) == (PoolState.ACTIVE, 100, TOLD)
+    assert (pool.state, pool.heard_at, pool.message) == (PoolState.ACTIVE, 100, REPORTED)
 
 
 def test_silence_does_not_count_while_the_connection_is_down() -> None:
     pools = connected(spec(f=every()))
-    pools.receive(SOURCE, "a", TOLD, 0)
+    pools.receive(SOURCE, "a", REPORTED, 0)
     pools.lost(NATS, 10)
     assert (states(pools, 1000), pools.next_silent(1000)) == ({"a": "Active"}, None)
     assert pools.disconnected() == (SOURCE,)
@@ -60,25 +60,25 @@ def test_silence_does_not_count_while_the_connection_is_down() -> None:
 
 def test_a_time_that_goes_back_changes_nothing() -> None:
     pools = connected(spec(f=every()))
-    pools.receive(SOURCE, "a", TOLD, 50)
+    pools.receive(SOURCE, "a", REPORTED, 50)
     assert states(pools, 1) == {"a": "Active"}
     assert states(pools, 80) == {"a": "Silent"}
 
 
 def test_each_connection_has_a_clock_of_its_own() -> None:
     pools = connected(spec(f=every(), g=every(natsConnector="nats://other")))
-    pools.receive(SOURCE, "a", TOLD, 0)
-    pools.receive(("nats://other", "s"), "b", TOLD, 0)
+    pools.receive(SOURCE, "a", REPORTED, 0)
+    pools.receive(("nats://other", "s"), "b", REPORTED, 0)
     assert states(pools, 100) == {"a": "Silent", "b": "Active"}
 
 
 def test_an_edit_keeps_the_pools_that_still_match() -> None:
     pools = connected(spec(f=every()))
     for name in ("pod-a", "pod-b", "slurm"):
-        pools.receive(SOURCE, name, TOLD, 5)
+        pools.receive(SOURCE, name, REPORTED, 5)
     pools.follow(spec(f=every(poolRegExp="pod-.*", poolTimeout=60, virtualNode="other")), 20)
     assert states(pools, 64) == {"pod-a": "Active", "pod-b": "Active"}
-    assert [pool.message for pool in pools.at(64)] == [TOLD, TOLD]
+    assert [pool.message for pool in pools.at(64)] == [REPORTED, REPORTED]
     pools.follow(spec(f={"pools": ["pod-b", "new"]}), 34)
     assert states(pools, 34) == {"new": "Waiting", "pod-b": "Active"}
     assert states(pools, 35) == {"new": "Waiting", "pod-b": "Silent"}
@@ -88,7 +88,7 @@ def test_an_edit_keeps_the_pools_that_still_match() -> None:
 
 def test_a_pool_is_as_old_as_before_under_another_connector() -> None:
     pools = connected(spec(f=every()))
-    pools.receive(SOURCE, "a", TOLD, 5)
+    pools.receive(SOURCE, "a", REPORTED, 5)
     pools.follow(spec(f=every(natsConnector="nats://other")), 25)
     assert states(pools, 500) == {"a": "Active"}, "the other is not connected yet"
     pools.connected("nats://other", 500)
@@ -98,7 +98,7 @@ def test_a_pool_is_as_old_as_before_under_another_connector() -> None:
 def test_a_pool_is_as_old_as_before_in_another_flavor_of_its_subject() -> None:
     pools = connected(spec(f=every(pools=["a", "b"], poolRegExp=None)))
     for name in ("a", "b"):
-        pools.receive(SOURCE, name, TOLD, 5)
+        pools.receive(SOURCE, name, REPORTED, 5)
     edited = spec(f=every(pools=["a"], poolRegExp=None), g=every(pools=["b"], poolRegExp=None))
     pools.follow(edited, 20)
     assert [(pool.name, pool.flavor) for pool in pools.at(30)] == [("a", "f"), ("b", "g")]
@@ -108,7 +108,7 @@ def test_a_pool_is_as_old_as_before_in_another_flavor_of_its_subject() -> None:
 
 def test_a_connector_that_comes_back_by_an_edit_is_not_taken_for_connected() -> None:
     pools = connected(spec(f=every()))
-    pools.receive(SOURCE, "a", TOLD, 0)
+    pools.receive(SOURCE, "a", REPORTED, 0)
     pools.follow(spec(f=every(natsConnector="nats://wrong")), 10)
     pools.follow(spec(f=every()), 20)
     assert pools.disconnected() == (SOURCE,)
@@ -129,7 +129,7 @@ def test_a_restart_keeps_pools_until_their_own_time_out() -> None:
     pools = Pools(spec(f=every()))
     pools.restore(statuses)
     a, b = pools.at(5000)
-    assert (a.name, a.state, a.heard_at, a.message) == ("a", PoolState.ACTIVE, 60, TOLD)
+    assert (a.name, a.state, a.heard_at, a.message) == ("a", PoolState.ACTIVE, 60, REPORTED)
     assert (b.name, b.state, b.heard_at, b.message.quotas) == ("b", PoolState.SILENT, None, {})
     assert b.message.problems == (
         "quotas['cpu']: 'x' is not a valid quantity: write a number with an optional suffix, such as 500m, 2 or 4Gi",
@@ -141,8 +141,8 @@ def test_a_restart_keeps_pools_until_their_own_time_out() -> None:
 
 def test_a_pool_in_two_flavors_counts_for_the_first_and_is_told() -> None:
     pools = connected(spec(f=every(poolRegExp="a.*"), g=every()))
-    pools.receive(SOURCE, "ab", TOLD, 0)
-    pools.receive(SOURCE, "b", TOLD, 0)
+    pools.receive(SOURCE, "ab", REPORTED, 0)
+    pools.receive(SOURCE, "b", REPORTED, 0)
     ab, b = pools.at(1)
     assert (ab.flavor, ab.conflicts) == ("f", ("also matches flavor g, and counts for f: change one of them",))
     assert (b.flavor, b.conflicts) == ("g", ())
@@ -150,23 +150,23 @@ def test_a_pool_in_two_flavors_counts_for_the_first_and_is_told() -> None:
 
 def test_a_name_that_is_published_for_two_flavors_counts_for_the_one_that_is_active() -> None:
     pools = connected(spec(f=every(), g=every(natsSubject="t")))
-    pools.receive(SOURCE, "a", TOLD, 0)
+    pools.receive(SOURCE, "a", REPORTED, 0)
     assert "is an active pool of flavor f, and also publishes for g: rename one" in pools.receive(
-        (NATS, "t"), "a", TOLD, 1
+        (NATS, "t"), "a", REPORTED, 1
     )
     (pool,) = pools.at(2)
     assert (pool.flavor, pool.conflicts) == ("f", ("also matches flavor g, and counts for f: change one of them",))
-    assert pools.receive((NATS, "t"), "a", TOLD, 40) == "", "the first is silent by now"
+    assert pools.receive((NATS, "t"), "a", REPORTED, 40) == "", "the first is silent by now"
     (pool,) = pools.at(41)
     assert (pool.flavor, pool.conflicts) == ("g", ())
 
 
 def test_a_flavor_that_a_pool_comes_for_no_more_is_told_no_more() -> None:
     pools = connected(spec(f=every(), g=every(natsSubject="t", poolTimeout=40)))
-    pools.receive(SOURCE, "a", TOLD, 0)
-    pools.receive((NATS, "t"), "a", TOLD, 1)
+    pools.receive(SOURCE, "a", REPORTED, 0)
+    pools.receive((NATS, "t"), "a", REPORTED, 1)
     for now in (20, 40):
-        pools.receive(SOURCE, "a", TOLD, now)
+        pools.receive(SOURCE, "a", REPORTED, now)
     assert len(pools.at(40)[0].conflicts) == 1
     assert pools.next_forgotten(40) == 41
     assert (pools.at(41)[0].conflicts, pools.next_forgotten(41)) == ((), None)
@@ -176,7 +176,7 @@ def test_what_no_flavor_takes_is_refused() -> None:
     pools = connected(spec(f={"pools": ["a"]}))
     for source, name in ((SOURCE, "b"), ((NATS, "other"), "a"), (("x", "s"), "a")):
         assert (
-            pools.receive(source, name, TOLD, 0)
+            pools.receive(source, name, REPORTED, 0)
             == f"{name} matches no flavor of this subject: add it to pools or poolRegExp"
         )
     assert states(pools, 0) == {"a": "Waiting"}
@@ -185,9 +185,9 @@ def test_what_no_flavor_takes_is_refused() -> None:
 def test_not_more_are_known_than_can_be() -> None:
     pools = connected(spec(f=every()))
     for number in range(MOST_POOLS):
-        assert pools.receive(SOURCE, f"p{number}", TOLD, number / 100) == ""
-    assert "exceeds the limit of 256 pools, none of which is silent" in pools.receive(SOURCE, "late", TOLD, 10)
-    assert pools.receive(SOURCE, "late", TOLD, 31) == ""
+        assert pools.receive(SOURCE, f"p{number}", REPORTED, number / 100) == ""
+    assert "exceeds the limit of 256 pools, none of which is silent" in pools.receive(SOURCE, "late", REPORTED, 10)
+    assert pools.receive(SOURCE, "late", REPORTED, 31) == ""
     names = states(pools, 31)
     assert (len(names), "p0" in names, "p1" in names) == (MOST_POOLS, False, True)
 

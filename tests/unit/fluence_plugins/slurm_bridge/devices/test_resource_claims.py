@@ -203,14 +203,14 @@ def test_cpus_are_those_of_the_cores_counted_over_sockets_with_their_siblings() 
 
 
 def test_what_a_class_says_to_its_driver_is_in_the_claim() -> None:
-    told = {"driver": GPU, "parameters": {"sharing": "none"}}
+    reported = {"driver": GPU, "parameters": {"sharing": "none"}}
     cluster, bridge = world(slice_of(GPU, "n1", example(0)), user("p", gpu_example_com=1))
-    cluster.add(device_class(config=[{"opaque": told}]))
+    cluster.add(device_class(config=[{"opaque": reported}]))
     bridge.shares["p"] = gave((indexed(GPU, (0,)),))
     cluster.run()
     allocation = the_claim(cluster).status.allocation
     assert allocation is not None
-    assert [(one.source, one.opaque) for one in allocation.devices.config] == [("FromClass", told)]
+    assert [(one.source, one.opaque) for one in allocation.devices.config] == [("FromClass", reported)]
 
 
 def test_a_class_of_another_name_than_its_driver_is_what_its_selectors_pick() -> None:
@@ -466,16 +466,16 @@ def with_containers(*containers: Container, first: tuple[Container, ...] = ()) -
 
 
 def test_a_pod_with_claims_of_its_own_is_told_to_request_extended_resources() -> None:
-    told = refusal(pod("p", resource_claims=({"name": "gpu", "resourceClaimName": "mine"},)))
-    assert told is not None
-    assert told.startswith("spec.resourceClaims: ")
-    assert f"request {CLASS_PREFIX}<class>" in told
+    reported = refusal(pod("p", resource_claims=({"name": "gpu", "resourceClaimName": "mine"},)))
+    assert reported is not None
+    assert reported.startswith("spec.resourceClaims: ")
+    assert f"request {CLASS_PREFIX}<class>" in reported
 
 
 def test_a_class_is_asked_for_by_one_container_and_cpus_by_any_number() -> None:
-    told = refusal(with_containers(container("a", gpu_nvidia_com=1), container("b", gpu_nvidia_com=1)))
-    assert told is not None
-    assert f"DeviceClass {NVIDIA} is requested by the containers a and b" in told
+    reported = refusal(with_containers(container("a", gpu_nvidia_com=1), container("b", gpu_nvidia_com=1)))
+    assert reported is not None
+    assert f"DeviceClass {NVIDIA} is requested by the containers a and b" in reported
     a, b = container("a", gpu_nvidia_com=1, dra_cpu=1), container("b", gpu_example_com=1, dra_cpu=2)
     assert refusal(with_containers(a, b)) is None
     assert {need.name: (need.count, need.containers) for need in needs(with_containers(a, b))} == {

@@ -142,7 +142,7 @@ def test_a_gangs_pod_that_is_made_anew_after_the_start_gets_a_job_of_its_own() -
         world.end("c", "Failed")
         world.rest()
         world.delete("c")
-        world.settle()
+        world.run_pending()
     again = Bridged(cluster=world.cluster, slurm=world.slurm)
     again.needed = world.needed
     with again:
@@ -206,7 +206,7 @@ def test_a_job_that_cannot_be_read_after_its_submission_is_not_made_twice() -> N
         world.rest(TICK)
         for _ in range(5):
             world.session(all_groups=True)
-            world.settle()
+            world.run_pending()
         world.live(30)
         assert world.writes("submit") == 1
         assert world.nodes() == {"a": "n1"}
@@ -349,7 +349,7 @@ def test_what_slurm_refuses_is_told_once_and_asked_ever_less_often() -> None:
         before = world.writes("submit")
         for _ in range(20):
             world.session(all_groups=True)
-            world.settle()
+            world.run_pending()
         assert world.writes("submit") == before, "sessions that ask again are no reason"
 
 
@@ -483,9 +483,9 @@ def test_a_job_that_ends_under_its_pods_ends_them(state: str) -> None:
         world.slurm.end(1, state)
         world.rest(6)
         assert all(world.pod(name).metadata.deletion_timestamp for name in ("a", "b"))
-        told = [(name, text) for name, reason, text in world.told if reason == "SlurmJobEnded"]
+        reported = [(name, text) for name, reason, text in world.reported if reason == "SlurmJobEnded"]
         note = f"its Slurm job 1 has ended: {state}: the scheduler deletes the pod"
-        assert sorted(told) == [("a", note), ("b", note)]
+        assert sorted(reported) == [("a", note), ("b", note)]
         world.finish()
         world.rest()
         assert world.pods() == []
@@ -497,7 +497,7 @@ def test_a_job_that_slurm_has_forgotten_ends_its_pods() -> None:
         world.slurm.forget(1)
         world.rest(6)
         assert world.pod("a").metadata.deletion_timestamp
-        assert "no longer known to Slurm" in world.told[-1][2]
+        assert "no longer known to Slurm" in world.reported[-1][2]
 
 
 def test_a_job_that_is_requeued_has_its_nodes_no_more_and_ends_its_pods() -> None:
@@ -506,7 +506,7 @@ def test_a_job_that_is_requeued_has_its_nodes_no_more_and_ends_its_pods() -> Non
         world.slurm.kept[1].shares = {}
         world.slurm.change(1, states=frozenset({"PENDING", "REQUEUED"}), nodes=())
         world.rest(6)
-        assert "Slurm requeued its job 1" in world.told[-1][2]
+        assert "Slurm requeued its job 1" in world.reported[-1][2]
         world.finish()
         world.rest()
         assert world.pods() == []
@@ -615,7 +615,7 @@ def test_who_leads_again_does_not_go_by_what_it_knew() -> None:
         two.live()
         one.elected, two.elected = True, False
         one.live()
-        assert one.told == []
+        assert one.reported == []
         assert one.pod("a").metadata.deletion_timestamp is None
         assert one.nodes() == {"a": "n1"}
 

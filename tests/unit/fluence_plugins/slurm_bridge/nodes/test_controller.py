@@ -84,7 +84,7 @@ class World:
     def __init__(self, *nodes: Node, slurm: FakeSlurm | None = None, cluster: MemoryCluster | None = None) -> None:
         self.cluster = cluster or MemoryCluster(nodes)
         self.slurm = slurm or FakeSlurm()
-        self.told: list[tuple[str, str]] = []
+        self.reported: list[tuple[str, str]] = []
         self.elected = True
         self.time = 0.0
         self.settings = NodeSettings(cluster="here", period=0.01, again=0.01, rest=0)
@@ -119,7 +119,7 @@ class World:
 
     def _tell(self, about: KubeObject, reason: str, note: str) -> None:
         assert reason == "NotInStepWithSlurm"
-        self.told.append((about.metadata.name, note))
+        self.reported.append((about.metadata.name, note))
 
     def put(self, made: Node) -> None:
         """The node as Kubernetes has it from now on, with the taints that it has."""
@@ -281,7 +281,7 @@ def test_a_labelled_node_is_made_and_tainted_and_marked_as_ours() -> None:
     assert world.in_slurm().partitions == ("slurm-bridge", "gpu")
     assert world.in_slurm().comment == MARK
     assert world.taints() == (OWN,)
-    assert world.told == []
+    assert world.reported == []
 
 
 def test_a_node_is_reached_where_the_settings_or_its_own_address_say() -> None:
@@ -437,7 +437,7 @@ def test_nodes_that_are_not_ours_are_never_deleted_or_made_anew(wanted: bool | N
     assert slurm.nodes_by_name["a"].comment == elsewhere
     if wanted is not None:
         assert world.taints() == ()
-    assert [name for name, _ in world.told] == (["a"] if wanted else [])
+    assert [name for name, _ in world.reported] == (["a"] if wanted else [])
 
 
 @pytest.mark.parametrize("wanted", [False, None])
@@ -459,8 +459,8 @@ def test_a_node_with_a_slurmd_is_not_made_external_but_followed() -> None:
     assert [method for method, _ in slurm.calls] == ["update_node"]
     assert world.in_slurm().drained
     assert world.taints() == (OWN,)
-    assert len(world.told) == 1
-    assert "has a slurmd" in world.told[0][1]
+    assert len(world.reported) == 1
+    assert "has a slurmd" in world.reported[0][1]
 
 
 def test_of_two_nodes_of_one_name_the_older_is_meant_and_the_other_told() -> None:
@@ -471,8 +471,8 @@ def test_of_two_nodes_of_one_name_the_older_is_meant_and_the_other_told() -> Non
     world = World(first, second).run()
     assert not world.in_slurm("n1").drained
     assert [world.taints(name) for name in ("z", "b")] == [(OWN,), ()]
-    assert [name for name, _ in world.told] == ["b"]
-    assert "already belongs to node z" in world.told[0][1]
+    assert [name for name, _ in world.reported] == ["b"]
+    assert "already belongs to node z" in world.reported[0][1]
 
 
 def test_what_of_a_node_cannot_be_read_takes_nothing_away() -> None:
@@ -488,8 +488,8 @@ def test_what_of_a_node_cannot_be_read_takes_nothing_away() -> None:
 def test_a_partition_that_slurm_does_not_have_is_told_once_and_not_asked_for() -> None:
     world = World(kube(partitions="nope")).run(passes=6)
     assert world.slurm.calls == []
-    assert len(world.told) == 1
-    assert "Slurm has no partition nope" in world.told[0][1]
+    assert len(world.reported) == 1
+    assert "Slurm has no partition nope" in world.reported[0][1]
     world.run(lambda: world.slurm.partition_names.append("nope"))
     assert world.in_slurm().partitions == ("slurm-bridge", "nope")
 
@@ -497,8 +497,8 @@ def test_a_partition_that_slurm_does_not_have_is_told_once_and_not_asked_for() -
 def test_a_node_that_slurm_puts_into_no_partition_is_told_how_to_mend_it() -> None:
     slurm = FakeSlurm([ours(partitions=())])
     world = World(kube(), slurm=slurm).run()
-    assert len(world.told) == 1
-    assert "NodeSet=slurm-bridge Feature=slurm-bridge" in world.told[0][1]
+    assert len(world.reported) == 1
+    assert "NodeSet=slurm-bridge Feature=slurm-bridge" in world.reported[0][1]
     assert slurm.calls == []
 
 
@@ -507,8 +507,8 @@ def test_what_slurm_refuses_is_told_once_and_tried_ever_less_often() -> None:
     world.settings = NodeSettings(cluster="here", period=0.001, again=3600, rest=0)
     world.run(passes=1)
     slurm = world.slurm
-    assert len(world.told) == 1
-    assert "topology" in world.told[0][1]
+    assert len(world.reported) == 1
+    assert "topology" in world.reported[0][1]
     assert slurm.calls[0][0] == "create_node"
     assert world.taints() == ()
     asked = len(slurm.calls)
@@ -533,7 +533,7 @@ def test_a_node_that_could_not_be_made_anew_stays_closed_to_others() -> None:
     world.run(lambda: world.put(kube(cpu="16")), passes=1)
     assert world.in_slurm() is None
     assert world.taints() == (OWN,)
-    assert len(world.told) == 1
+    assert len(world.reported) == 1
     again = World(slurm=world.slurm, cluster=world.cluster).run()
     assert again.in_slurm().cpus == 16
 
@@ -555,7 +555,7 @@ def test_while_slurm_cannot_be_asked_nothing_changes(error: Exception) -> None:
     world = World(kube(wanted=False, taints=(OWN,)), slurm=slurm).run()
     assert slurm.reads["nodes"] >= 4
     assert world.in_slurm() is None
-    assert world.told == []
+    assert world.reported == []
 
 
 @pytest.mark.parametrize("method", ["create_node", "update_node", "delete_node"])
@@ -571,7 +571,7 @@ def test_an_answer_that_is_lost_does_no_harm(method: str) -> None:
     assert slurm.loses == []
     assert world.in_slurm().comment == MARK
     assert not world.in_slurm().drained
-    assert world.told == []
+    assert world.reported == []
     assert world.taints() == (OWN,)
 
 
@@ -580,7 +580,7 @@ def test_one_node_that_slurm_refuses_holds_up_no_other() -> None:
     slurm.fails["create_node"] = deque([SlurmError("POST new/node", -1, "Unspecified error")])
     world = World(kube("a"), kube("b"), slurm=slurm).run()
     assert {name for name in ("a", "b") if world.in_slurm(name)} == {"a", "b"}
-    assert len(world.told) == 1
+    assert len(world.reported) == 1
 
 
 def test_who_does_not_lead_asks_and_writes_nothing() -> None:
