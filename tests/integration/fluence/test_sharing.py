@@ -32,7 +32,7 @@ async def test_so_many_pods_get_one_device_and_are_told_the_same_and_the_next_on
     assert [(one["backend"], one["attributes"]) for one in got] == [("a", {"region": "east"})] * 4
     assert len({path for paths in shares(world).values() for path in paths if "/a/" in path}) == 4
     refused = next(one["reason"] for one in world.result["pods"] if not one["node"])
-    assert "1 qpu wanted, 0 of 4 places free" in refused
+    assert "the pod requests 1 qpu, and 0 of 4 places are free" in refused
 
 
 async def test_who_asks_for_two_gets_two_devices_and_never_two_places_of_one(world: World) -> None:
@@ -41,7 +41,11 @@ async def test_who_asks_for_two_gets_two_devices_and_never_two_places_of_one(wor
     assert devices(world) == {"p": {"/cluster/f/x", "/cluster/f/y"}}
     await arrives(world, pod("q", device("qpu", 2)))
     reasons = next(outcome.reasons for key, outcome in world.scheduler.outcomes.items() if key.endswith("q"))
-    assert any("2 of 4 places free, but not 2 for each pod in one tree" in text for text in reasons.values())
+    why = (
+        "no resource tree has 2 free qpus that one pod can get together; 2 of 4 places are free, at most 1 in one "
+        "resource tree"
+    )
+    assert any(why in text for text in reasons.values())
 
 
 async def test_what_contains_it_is_given_only_while_no_place_is_taken_and_then_no_place_is_free(world: World) -> None:
@@ -65,7 +69,7 @@ async def test_fewer_may_share_it_and_those_who_hold_it_go_on_and_nobody_comes_u
     set_resources(world, FOUR.replace("4", "2"))
     await arrives(world, pod("late", device("qpu")))
     (reasons,) = (one.reasons.values() for key, one in world.scheduler.outcomes.items() if key.endswith("late"))
-    assert "1 qpu wanted, 0 of 4 places free" in next(iter(reasons))
+    assert "the pod requests 1 qpu, and 0 of 4 places are free" in next(iter(reasons))
     for name in ("p0", "p3"):
         await ends(world, name)
         assert not await placed(world, "late"), "two still hold it"

@@ -22,4 +22,4 @@ def test_devices_and_jobids_are_told_of_who_holds_them() -> None:
     assert held["p"]["jobid"] != held["plain"]["jobid"]
     assert held["plain"]["devices"] == []
     (late,) = told["waiting"]
-    assert late["reason"] == "9 qpu wanted, 0 of 1 free"
+    assert late["reason"] == "the pod requests 9 qpus, and 0 of 1 is free"

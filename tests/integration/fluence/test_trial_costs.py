@@ -52,7 +52,12 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(owner, name, called)
 
-    for owner, name in ((Allocations, "why"), (Allocations, "set_aside"), (Trial, "is_placeable"), (Trial, "place")):
+    for owner, name in (
+        (Allocations, "shortage"),
+        (Allocations, "set_aside"),
+        (Trial, "is_placeable"),
+        (Trial, "place"),
+    ):
         count(owner, name)
     return calls
 
@@ -66,7 +71,12 @@ def test_what_is_thought_away_for_a_device_does_not_grow_with_the_cluster(
     counted.clear()
     cluster.run()
     assert len(ending(cluster)) == 1
-    assert counted == {"is_placeable": trials, "place": trials + 1, "set_aside": away, "why": 1}  # before any trial
+    assert counted == {
+        "is_placeable": trials,
+        "place": trials + 1,
+        "set_aside": away,
+        "shortage": 1,
+    }  # before any trial
 
 
 def test_that_nothing_would_help_is_found_out_in_a_few_trials_and_told_once(
@@ -76,8 +86,8 @@ def test_that_nothing_would_help_is_found_out_in_a_few_trials_and_told_once(
     cluster.add(pod("high", cpu="100m", requests={QPU: "17"}, priority=100))
     counted.clear()
     cluster.run()
-    cluster.assert_pending("high", "17 qpu wanted, 16 of 16 free")
-    assert counted == {"is_placeable": 3, "place": 5, "set_aside": 64, "why": 1}
+    cluster.assert_pending("high", "the pod requests 17 qpus, and 16 of 16 are free")
+    assert counted == {"is_placeable": 3, "place": 5, "set_aside": 64, "shortage": 1}
 
 
 def test_a_trial_of_a_gang_asks_the_graph_for_no_reason(counted: Counter[str], tmp_path: Path) -> None:
