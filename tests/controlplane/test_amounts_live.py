@@ -93,7 +93,9 @@ def test_what_pods_hold_is_theirs_over_restarts_in_whichever_way_it_is_counted(s
     assert scheduler.metrics()["fluence_held_pods"] == 2, "as many as the node has cores; the others are load"
     scenario.create_pod("tenth", cpu="100m")
     scenario.end("small-1")
-    scenario.wait_refused("tenth", "the resource graph has no match")
+    scenario.wait_refused(
+        "tenth", "no node has 1 free core (a request of 100m takes 1 whole core); the only candidate node has 0"
+    )
     assert drift(scheduler) == 0
     for name in (*names[2:], "ninth"):  # whichever of them has a core
         scenario.end(name)

@@ -81,11 +81,15 @@ def test_gangs_stay_within_a_rack_over_moved_nodes_and_restarts(scenario: Scenar
     assert racks.of(*first) == {"r1": 5}
     records = {pod: held(scenario, pod) for pod in first}
     second = racks.gang("second", 5, within="rack")
-    scenario.wait_refused(second[0], "no rack has room for 5 pods: at most 4 in rack r2")
+    why = (
+        "no rack has room for 5 pods; in rack r2, 4 of 5 pods fit: 5 pods request 5 cores, and 2 candidate nodes have "
+        "4 even when empty"
+    )
+    scenario.wait_refused(second[0], why)
 
     racks.label(moving, "r3")  # running pods keep it
     third = racks.gang("third", 5, within="rack")
-    scenario.wait_refused(third[0], "no rack has room for 5 pods: at most 4 in rack r2")
+    scenario.wait_refused(third[0], why)
     scenario.create_pod("first-5", group="first")
     scenario.wait_refused("first-5", "it is to stay within one rack, and of its pods are")
     agrees(scenario, scheduler)
@@ -113,7 +117,11 @@ def test_a_group_is_spread_and_a_label_that_changes_lets_a_gang_start(
     spread = racks.gang("spread", 6, spread_over="rack=3")
     assert racks.of(*spread) == {"r1": 2, "r2": 2, "r3": 2}
     late = racks.gang("late", 8, within="rack")
-    scenario.wait_refused(late[0], "no rack has room for 8 pods: at most 6 in r")
+    scenario.wait_refused(
+        late[0],
+        "no rack has room for 8 pods; in rack r1, 6 of 8 pods fit: 8 pods request 8 cores, and the only candidate node "
+        "has 6 of 8 free",
+    )
     racks.label(f"{scenario.namespace}-n2", "r1")
     assert racks.of(*late) == {"r1": 8}
     unknown = racks.gang("unknown", 2, within="row")

@@ -64,7 +64,7 @@ def test_who_waits_gets_what_comes_and_what_is_held_stays_held(scenario: Scenari
     scenario.create_pod("second", device=True)
     scenario.wait_bound("first", "second")
     scenario.create_pod("third", device=True)
-    scenario.wait_refused("third", "1 qpu wanted, 0 of 2 free")
+    scenario.wait_refused("third", "the pod requests 1 qpu, and 0 of 2 are free")
     write(scenario, scheduler, "resources: [{type: qpu, name: b}, {type: qpu, name: a}, {type: qpu, name: c}]\n")
     scenario.wait_bound("third")
     assert list(holding(scenario.pod("third")).values()) == [["/cluster/c"]]
@@ -76,7 +76,7 @@ def test_who_waits_gets_what_comes_and_what_is_held_stays_held(scenario: Scenari
     assert scheduler.metrics()["fluence_missing_parts"] == 0
     assert drift(scheduler) == [0, 0]
     scenario.create_pod("fifth", device=True)
-    scenario.wait_refused("fifth", "1 qpu wanted, 0 of 4 free")
+    scenario.wait_refused("fifth", "the pod requests 1 qpu, and 0 of 4 are free")
     scenario.check()
 
 
@@ -124,7 +124,7 @@ def test_so_many_share_a_device_and_a_successor_knows_also_where_fewer_may_by_th
         scenario.create_pod(name, device=True)
     scenario.wait_bound("first", "second", "third")
     scenario.create_pod("fourth", device=True)
-    scenario.wait_refused("fourth", "1 qpu wanted, 0 of 3 places free")
+    scenario.wait_refused("fourth", "the pod requests 1 qpu, and 0 of 3 places are free")
     assert list(holding(scenario.pod("first")).values()) == [["/cluster/a/@"]]
     scenario.retire(scheduler)
     successor = start(scenario, three.replace("3", "1"))
@@ -192,7 +192,7 @@ def test_a_backend_is_drained_and_resumed_in_the_config_map(scenario: Scenario) 
     assert drained == {"resources.yaml": text.replace("the first\n", "the first\n    status: down\n"), "other": "x"}
     scenario.create_pod("first", device=True)
     scenario.create_pod("second", device=True)
-    refused = "1 qpu wanted, 0 of 1 free (1 more down in the resources file)"
+    refused = "the pod requests 1 qpu, and 0 of 1 is free (1 more is down in the resources file)"
     scenario.until("one of them", lambda: any(scenario.node_of(name) for name in ("first", "second")))
     waiting = next(name for name in ("first", "second") if scenario.node_of(name) is None)
     scenario.wait_refused(waiting, refused)

@@ -62,7 +62,7 @@ def test_a_gang_that_does_not_fit_waits_whole_and_is_told_why_until_a_node_comes
         scenario.add_node(cpu=1, devices=0)
     scenario.run()
     scenario.create_gang("gang", 3)
-    why = "asked 3 core, 2 in the graph"
+    why = "2 of 3 pods fit: 3 pods request 3 cores, and 2 candidate nodes have 2 even when empty"
     for number in range(3):
         scenario.wait_refused(f"gang-{number}", why)
         event = scenario.wait_event(f"gang-{number}", "FailedScheduling")

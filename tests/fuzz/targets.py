@@ -192,6 +192,8 @@ _OPERATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("allocate_orelse_reserve", {}),
     ("allocate_orelse_reserve", {"now": 3}),
     ("why", {"candidates": [True, False]}),
+    ("shortage", {}),
+    ("shortage", {"candidates": [1, 0]}),
 )
 
 

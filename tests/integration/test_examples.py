@@ -279,7 +279,10 @@ def test_the_groups_of_the_topology_example_stay_in_one_rack_or_are_spread_over_
     assert {zone for zone, _ in racks["service"]} == {"zone=b"}
     assert len(set(racks["service"])) == 3
     assert racks["simulation"] == [None] * 6
-    why = "no rack has room for 6 pods: at most 5 in rack r1 of zone a"
+    why = (
+        "no rack has room for 6 pods; in rack r1 of zone a, 5 of 6 pods fit: 6 pods request 6 cores, and 2 candidate nodes "
+        "have 5 of 6 free"
+    )
     assert why in placed(answer)["simulation-0"]["reason"]
 
 
@@ -289,7 +292,11 @@ def test_the_reason_for_a_gang_that_is_too_large_names_the_rack_that_lacks_the_l
     text = (folder / "workloads.yaml").read_text()
     larger.write_text(text.replace("minCount: 6", "minCount: 9").replace(": 6\n", ": 9\n"))
     answer = fluence("explain", folder / "cluster.yaml", larger, "--config", folder / "config.yaml")
-    assert "no rack has room for 9 pods: at most 8 in rack r2 of zone a" in answer.stdout
+    why = (
+        "no rack has room for 9 pods; in rack r2 of zone a, 8 of 9 pods fit: 9 pods request 9 cores, and 2 candidate nodes "
+        "have 8 even when empty"
+    )
+    assert why in answer.stdout
 
 
 def test_a_gang_has_a_reservation_at_nine_o_clock_and_windows_stay_free() -> None:

@@ -18,7 +18,7 @@ from fluence_plugins.fluence.graph.live_graph import LiveGraph
 from fluence_plugins.fluence.graph.placement import Placement
 from fluence_plugins.fluence.graph.topology import levels_of
 from fluence_plugins.fluence.matching import pod_requests, topology_constraint
-from fluence_plugins.fluence.matching.group_matcher import NO_MATCH, direction_of
+from fluence_plugins.fluence.matching.group_matcher import direction_of
 from fluence_plugins.fluence.matching.group_placement import GroupPlacement
 from fluence_plugins.fluence.matching.group_topology import GroupTopology
 from fluence_plugins.fluence.matching.injected_env import not_injected, refusal_text
@@ -29,6 +29,7 @@ from fluence_plugins.fluence.matching.recovery import recover_holdings
 from fluence_plugins.fluence.matching.reservation_finder import ReservationFinder
 from fluence_plugins.fluence.matching.row_ranks import RowRanks
 from fluence_plugins.fluence.matching.session_matcher import SessionMatcher
+from fluence_plugins.fluence.matching.shortages import PodWords
 from fluence_plugins.fluence.matching.simulated_removals import SimulatedRemovals
 from fluence_plugins.fluence.metrics import GraphMetrics, drift_metric, reload_metrics
 from fluence_plugins.fluence.tasks.consumer_gates import ConsumerGates
@@ -340,8 +341,8 @@ class FluencePlugin:
         if self._maintenance.is_due:
             return None
         wanted = session.yields_to((task,), nodes)
-        short = (self._loads.shortage(requests.shape, node, gone, wanted.get(node, ())) for node in nodes)
-        return [None if reason is None else f"{NO_MATCH}: {reason}" for reason in short]
+        words = PodWords(self.live.accounting, task.cls.requests)
+        return [self._loads.shortage(requests.shape, node, gone, wanted.get(node, ()), words) for node in nodes]
 
     # ------------------------------------------------------------------ after the commit
 

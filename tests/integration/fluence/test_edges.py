@@ -52,8 +52,7 @@ async def test_types_that_disagree_are_matched_with_one_value_for_all(world: Wor
 
 async def test_the_reason_for_a_shortage_of_devices_has_numbers(world: World) -> None:
     await world.place(node("n1", cpu="9"), gang("g", 4), *(pod(f"q{i}", device("qpu"), group="g") for i in range(4)))
-    assert "but not" not in world.pod("q0")["reason"]
-    assert "4 qpu wanted, 3 of 3 free" in world.pod("q0")["reason"]
+    assert "3 of 4 pods fit: 4 pods request 4 qpus, and 3 of 3 are free" in world.pod("q0")["reason"]
     assert len({world.pod(f"q{i}")["reason"] for i in range(4)}) == 1
 
 
@@ -63,7 +62,7 @@ async def test_a_partly_allocated_device_is_not_free(world: World) -> None:
         pod("a", device("qubit")),
         pod("b", device("qdevice", 1), annotations={"fluence.flux-framework.org/require-backend": "aurora"}),
     )
-    assert "1 qdevice wanted, 0 of 1 free" in world.pod("b")["reason"]
+    assert "the pod requests 1 qdevice of backend aurora, and 0 of 1 is free" in world.pod("b")["reason"]
 
 
 async def test_a_duplicate_name_fails_the_start(world: World) -> None:

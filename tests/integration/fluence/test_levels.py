@@ -86,13 +86,19 @@ async def test_if_no_rack_fits_the_reason_names_the_one_that_lacks_the_least(rac
         *members("g", 8),
     )  # fmt: skip
     assert where(racks, {}, "g") == {None: 8}
-    assert "no rack has room for 8 pods: at most 6 in rack-2 of zone a" in racks.pod("g-0")["reason"]
+    assert racks.pod("g-0")["reason"].startswith(
+        "no rack has room for 8 pods; in rack-2 of zone a, 6 of 8 pods fit: 8 pods request 8 cores, and 2 candidate "
+        "nodes have 6 even when empty."
+    )
 
 
 async def test_the_reason_counts_whole_cores_as_the_graph_does(racks: World) -> None:
     """Each pod uses a whole core of the graph, even if it requests less."""
     await racks.place(at("n1", "r1", cpu="3"), asking("g", 4, within="rack"), *members("g", 4, cpu="100m"))
-    assert "no rack has room for 4 pods: at most 3 in rack r1 of zone a" in racks.pod("g-0")["reason"]
+    assert racks.pod("g-0")["reason"].startswith(
+        "no rack has room for 4 pods; in rack r1 of zone a, 3 of 4 pods fit: 4 pods request 4 cores (a request of 100m "
+        "takes 1 whole core), and the only candidate node has 3 even when empty."
+    )
     assert racks.plugin.live.holdings.shares == {}
 
 
@@ -184,7 +190,10 @@ async def test_the_constraint_of_the_pod_group_has_the_same_effect(racks: World)
     group["spec"]["schedulingConstraints"] = {"topology": [{"key": "example.com/rack"}]}
     await racks.place(at("n1", "1", cpu="2"), at("n2", "1", "b", cpu="2"), group, *members("g", 4))
     assert where(racks, {}, "g") == {None: 4}
-    assert "no rack has room for 4 pods: at most 2 in rack 1 of zone a" in racks.pod("g-0")["reason"]
+    assert racks.pod("g-0")["reason"] == (
+        "no rack has room for 4 pods; in rack 1 of zone a, 2 of 4 pods fit: 4 pods request 4 cores, and the only "
+        "candidate node has 2 even when empty"
+    )
 
 
 async def test_a_gang_with_anti_affinity_finds_the_rack_with_enough_nodes(racks: World) -> None:
@@ -234,7 +243,7 @@ async def test_if_even_shares_do_not_fit_the_rest_is_placed_where_it_fits(racks:
 async def test_a_spread_is_refused_if_too_few_racks_fit(racks: World) -> None:
     await racks.place(at("n1", "1"), at("n2", "2"), at("n3", "3", cpu="0"), spread("g", 4, "rack=3"), *members("g", 4))
     assert where(racks, {}, "g") == {None: 4}
-    assert "it is to be spread over 3 of type rack, and 2 of 3 have room" in racks.pod("g-0")["reason"]
+    assert "the group is to be spread over 3 racks, and 2 of 3 have room" in racks.pod("g-0")["reason"]
 
 
 async def test_a_spread_respects_the_graphs_smaller_capacity(racks: World) -> None:

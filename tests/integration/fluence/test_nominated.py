@@ -148,7 +148,7 @@ def test_freed_devices_stay_reserved_until_the_last_victim_ends(cluster: Cluster
     assert ended(cluster) == ["holds0", "holds1"]
     cluster.add(pod("low", priority=5, preemption_policy="Never", **needing(1)))
     end(cluster, "holds0")
-    cluster.assert_pending("low", "1 qpu wanted, 0 of 3 free")
+    cluster.assert_pending("low", "the pod requests 1 qpu, and 0 of 3 are free")
     end(cluster, "holds1")
     cluster.assert_bound("high")
     cluster.assert_pending("low")

@@ -216,8 +216,10 @@ async def test_a_device_that_is_down_is_not_allocated_and_the_reason_names_it(wo
     held = shares(world)
     assert [sorted(path for path in held[name] if "n" not in path) for name in sorted(held)] == [["/cluster/b"]]
     refused = next(world.pod(name)["reason"] for name in "pq" if world.pod(name)["node"] is None)
-    assert "1 qpu wanted, 0 of 1 free (1 more down in the resources file)" in refused
-    assert "2 qpu wanted, 0 of 1 free (1 more down in the resources file)" in world.pod("r")["reason"]
+    assert "the pod requests 1 qpu, and 0 of 1 is free (1 more is down in the resources file)" in refused
+    assert (
+        "the pod requests 2 qpus, and 0 of 1 is free (1 more is down in the resources file)" in world.pod("r")["reason"]
+    )
 
 
 async def test_a_device_below_one_that_is_down_is_down(world: World) -> None:

@@ -32,7 +32,7 @@ async def test_n_pods_share_one_device_and_the_next_one_gets_the_number_of_free_
     assert [(one["backend"], one["attributes"]) for one in got] == [("a", {"region": "east"})] * 4
     assert len({path for paths in shares(world).values() for path in paths if "/a/" in path}) == 4
     refused = next(one["reason"] for one in world.result["pods"] if not one["node"])
-    assert "1 qpu wanted, 0 of 4 places free" in refused
+    assert "the pod requests 1 qpu, and 0 of 4 places are free" in refused
 
 
 async def test_a_pod_with_two_devices_never_gets_two_places_of_one(world: World) -> None:
@@ -41,7 +41,11 @@ async def test_a_pod_with_two_devices_never_gets_two_places_of_one(world: World)
     assert devices(world) == {"p": {"/cluster/f/x", "/cluster/f/y"}}
     await arrives(world, pod("q", device("qpu", 2)))
     reasons = next(outcome.reasons for key, outcome in world.scheduler.outcomes.items() if key.endswith("q"))
-    assert any("2 of 4 places free, but not 2 for each pod in one tree" in text for text in reasons.values())
+    why = (
+        "no resource tree has 2 free qpus that one pod can get together; 2 of 4 places are free, at most 1 in one "
+        "resource tree"
+    )
+    assert any(why in text for text in reasons.values())
 
 
 async def test_the_parent_of_a_shared_device_is_available_only_without_shares(world: World) -> None:
@@ -65,7 +69,7 @@ async def test_after_a_lower_limit_holders_stay_and_new_pods_wait(
     set_resources(world, FOUR.replace("4", "2"))
     await arrives(world, pod("late", device("qpu")))
     (reasons,) = (one.reasons.values() for key, one in world.scheduler.outcomes.items() if key.endswith("late"))
-    assert "1 qpu wanted, 0 of 4 places free" in next(iter(reasons))
+    assert "the pod requests 1 qpu, and 0 of 4 places are free" in next(iter(reasons))
     for name in ("p0", "p3"):
         await ends(world, name)
         assert not await placed(world, "late"), "two pods still hold the device"

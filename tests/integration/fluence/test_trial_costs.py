@@ -52,7 +52,12 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(owner, name, called)
 
-    for owner, name in ((Allocations, "why"), (Allocations, "set_aside"), (Trial, "is_placeable"), (Trial, "place")):
+    for owner, name in (
+        (Allocations, "shortage"),
+        (Allocations, "set_aside"),
+        (Trial, "is_placeable"),
+        (Trial, "place"),
+    ):
         count(owner, name)
     return calls
 
@@ -66,7 +71,12 @@ def test_the_simulated_removals_for_a_device_do_not_grow_with_the_cluster(
     counted.clear()
     cluster.run()
     assert len(ending(cluster)) == 1
-    assert counted == {"is_placeable": trials, "place": trials + 1, "set_aside": away, "why": 1}  # before any dry run
+    assert counted == {
+        "is_placeable": trials,
+        "place": trials + 1,
+        "set_aside": away,
+        "shortage": 1,
+    }  # before any dry run
 
 
 def test_a_few_dry_runs_show_that_preemption_cannot_help(counted: Counter[str], tmp_path: Path) -> None:
@@ -74,8 +84,8 @@ def test_a_few_dry_runs_show_that_preemption_cannot_help(counted: Counter[str], 
     cluster.add(pod("high", cpu="100m", requests={QPU: "17"}, priority=100))
     counted.clear()
     cluster.run()
-    cluster.assert_pending("high", "17 qpu wanted, 16 of 16 free")
-    assert counted == {"is_placeable": 3, "place": 5, "set_aside": 64, "why": 1}
+    cluster.assert_pending("high", "the pod requests 17 qpus, and 16 of 16 are free")
+    assert counted == {"is_placeable": 3, "place": 5, "set_aside": 64, "shortage": 1}
 
 
 def test_a_dry_run_of_a_gang_does_not_ask_the_graph_for_a_reason(counted: Counter[str], tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_closed_devices_are_not_matched(closed: dict[str, Any], free: str, tmp_p
     assert sorted(filter(None, backends)) == [free]
     waits = "b" if backends[0] else "a"
     assert "maintenance window from" in world.why(waits)
-    assert "1 qpu wanted, 0 of 2 free" in world.why(waits)
+    assert "the pod requests 1 qpu, and 0 of 2 are free" in world.why(waits)
     world.run(later=HOUR)
     assert world.node(waits)
 

@@ -180,7 +180,10 @@ def test_yes_among_numbers_allows_any_number() -> None:
     assert Matcher(sockets()).satisfy(ask, candidates=[True, 0])
     matcher = Matcher(sockets())
     assert matcher.why(ask, candidates=[True, 0]) == "fits now"
-    assert matcher.why(spec(slot(10, CORE)), candidates=[True, 1]).endswith("room for 9 on 2 candidate nodes")
+    assert matcher.why(spec(slot(10, CORE)), candidates=[True, 1]) == (
+        "9 of 10 slots fit: no other candidate node has 1 free core for the next; the only other candidate node has 0 "
+        "left; the candidates allow no more slots on 1 candidate node"
+    )
     with pytest.raises(Busy):
         matcher.allocate(ask, candidates=[False, 5])
 
@@ -199,8 +202,16 @@ def test_the_largest_number_is_read_alike_by_a_match_and_by_why(dtype: Any) -> N
 @pytest.mark.parametrize(
     ("ask", "caps", "text"),
     [
-        (IN_SOCKETS, [3, 2], "asked 4 slots below node, at most 3 allowed on any of 2 candidate nodes"),
-        (spec(slot(4, CORE)), [1, 2], "asked 4 slots of 1 core, room for 3 on 2 candidate nodes"),
+        (
+            IN_SOCKETS,
+            [3, 2],
+            "no node may have 4 slots; the candidates allow at most 3 on any of 2 candidate nodes",
+        ),
+        (
+            spec(slot(4, CORE)),
+            [1, 2],
+            "3 of 4 slots fit: the candidates allow no more slots on 2 candidate nodes",
+        ),
         (
             spec(slot(2, CORE), slot(1, want("core", 2), label="other")),
             [2, 0],
@@ -209,12 +220,13 @@ def test_the_largest_number_is_read_alike_by_a_match_and_by_why(dtype: Any) -> N
     ],
 )
 def test_why_says_where_a_cap_is_short(ask: dict[str, Any], caps: list[int], text: str) -> None:
-    assert Matcher(sockets()).why(ask, candidates=caps).endswith("; it fits now without the candidates; " + text)
+    assert Matcher(sockets()).why(ask, candidates=caps) == text
 
 
 def test_why_counts_slots_of_nodes_that_share_a_rank_once() -> None:
-    told = Matcher(racked([0, 0, 1, 1])).why(spec(slot(5, CORE)), candidates=[2, 1])
-    assert told.endswith("asked 5 slots of 1 core, room for 3 on 4 candidate nodes")
+    assert Matcher(racked([0, 0, 1, 1])).why(spec(slot(5, CORE)), candidates=[2, 1]) == (
+        "3 of 5 slots fit: the candidates allow no more slots on 4 candidate nodes"
+    )
 
 
 @pytest.mark.parametrize("policy", ["first", "low", "lonode", "pack"])

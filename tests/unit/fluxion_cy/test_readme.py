@@ -46,7 +46,7 @@ def written(annotation: object) -> str:
     if isinstance(annotation, str):
         return annotation
     plain = isinstance(annotation, type) and not hasattr(annotation, "__args__")
-    return annotation.__name__ if plain else str(annotation).replace("typing.", "")  # type: ignore[attr-defined]
+    return annotation.__name__ if plain else re.sub(r"typing\.|fluxion_cy\.wording\.", "", str(annotation))  # type: ignore[attr-defined]
 
 
 def signature(function: object) -> tuple[str, str]:

@@ -1,26 +1,22 @@
-"""`why`: in words, what stands between a jobspec and a match.
+"""`why` and `shortage`: what keeps a jobspec from matching now, and when it would match.
 
-The verdict first, then the first thing that ran short, with numbers: a type in the whole graph, or the places for
-one level of the request, which are counted as candidates, constraints, status and other jobs leave fewer and fewer.
-Of alternatives each is described. In the end, when it would fit: looked for at the next few seconds at which a job
-ends.
+Both count on the graph what the request lacks (`shortage`). `why` searches first, and counts only where it finds no
+match; it describes each alternative, and looks for a match at the next few seconds at which a job begins or ends.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
-from fluxion_cy.base.arguments import slots_of
+from fluxion_cy.base.arguments import buffer_of, slots_of
 from fluxion_cy.embedded.search import Compiled, Question
 from fluxion_cy.embedded.shortage import Shortages, TypeIndex
 from fluxion_cy.engine.engine import Engine
 from fluxion_cy.jobspec.reader import Resource
+from fluxion_cy.wording import Shortage, Words
 
-#: How an answer begins where not even an empty graph with everything up could hold the request.
-NEVER = "the graph could not hold it even if it were empty and all up"
-#: What it says where no number is short.
-ENOUGH = "enough is there of each type, but not where the request wants it together"
+#: What an answer says where counting finds no shortage: for now, and for an empty graph with everything up.
+ENOUGH = "enough of each type is free, but not where the request needs it together"
+NEVER = "the graph has enough of each type, but not where the request needs it together"
 #: The same where it is the number of slots that the candidates allow.
 ALLOWED = "the candidates allow at most {slots} on rank {rank}"
 _MOST_REPORTED = 3
@@ -31,10 +27,7 @@ _SOON = 10 * 365 * 86400
 def explain(
     engine: Engine, compiled: Compiled, candidates: Any, prefer: Any, now: int, whole_nodes: bool = False
 ) -> str:
-    """One line; its first part says fits, busy or never, its last one when it would fit, if that is soon.
-
-    `whole_nodes`: the policy takes nodes whole.
-    """
+    """One line; its last part says when it would fit, if that is soon. `whole_nodes`: the policy takes nodes whole."""
     allowed = None if candidates is None else slots_of(candidates)
     question = Question(engine, compiled, allowed, prefer)
     if question.now(now):
@@ -43,36 +36,27 @@ def explain(
     reason = question.why_not().removeprefix(": ")
     possible = question.ever()
     short = short if possible else engine.short()
-    hosts = _hosts(engine, allowed)
-    if hosts is None:
-        parts = ["no match now, but the graph could hold it" if possible else NEVER]
-    else:
-        free = Question(engine, compiled, None, prefer)
-        fits = free.now(now)
-        if not fits and not possible and not free.ever():
-            allowed, hosts, parts = None, None, [NEVER]
-        else:
-            parts = _within(hosts, possible, fits)
-    enough = ENOUGH
+    enough = ENOUGH if possible else NEVER
     if allowed is not None and short >= 0 and _fits_uncapped(engine, compiled, allowed, prefer, now, possible):
         slots = allowed[short]
         enough = ALLOWED.format(slots=f"{slots} slot{'s' * (slots != 1)}", rank=short)
-    question = Question(engine, compiled, allowed, prefer)
-    parts += [reason] if reason else []
-    shortages = partial(
-        Shortages,
-        engine=engine,
-        constrained=compiled.spec.constraint is not None,
-        candidates=hosts is not None,
-        start=now,
-        end=now + compiled.spec.duration,
-        possible=possible,
-        whole_nodes=whole_nodes,
-        types=TypeIndex(engine),
-    )
-    parts.append(_short(question, compiled.forms, shortages, possible, enough))
+        question = Question(engine, compiled, allowed, prefer)
+    counted = Count(engine, compiled, _exclude(engine, allowed), now, whole_nodes, Words()).shortage(question, enough)
+    parts = [*([reason] if reason else []), str(counted or enough)]
     at = question.later(now, now + _SOON, _CHANGES) if possible else None
     return "; ".join(parts if at is None else [*parts, f"it would fit at second {at}"])
+
+
+def shortage(
+    engine: Engine, compiled: Compiled, candidates: Any, now: int, whole_nodes: bool, words: Words
+) -> Shortage | None:
+    """What the request lacks now within the candidates, by counting alone; None where that finds nothing."""
+    view = None if candidates is None else buffer_of(candidates)
+    if candidates is not None and (view is None or view.format == "?"):
+        candidates, view = slots_of(candidates), None
+    question = Question(engine, compiled, candidates, None)
+    exclude = view is not None or _exclude(engine, candidates)
+    return Count(engine, compiled, exclude, now, whole_nodes, words).shortage(question, ENOUGH)
 
 
 def _fits_uncapped(
@@ -83,36 +67,45 @@ def _fits_uncapped(
     return question.now(now) or (not possible and question.ever())
 
 
-def _within(hosts: int, possible: bool, fits: bool) -> list[str]:
-    """The verdict where candidates restrict; `fits`: without them it would fit now."""
-    where = f"on {hosts} candidate node{'s' * (hosts != 1)}"
-    if possible:
-        parts = [f"no match now {where}, but they could hold it"]
-    else:
-        parts = [f"no match {where}, even if they were empty and all up, but the graph could hold it"]
-    return [*parts, "it fits now without the candidates"] if fits else parts
-
-
-def _hosts(engine: Engine, allowed: list[Any] | None) -> int | None:
-    """How many ranks the candidates leave; None where they restrict nothing."""
+def _exclude(engine: Engine, allowed: list[Any] | None) -> bool:
+    """Whether the candidates exclude anything."""
     if allowed is None:
-        return None
+        return False
     ranks = engine.ranks()
-    fit = sum(rank < len(allowed) and allowed[rank] > 0 for rank in ranks)
     capped = any(type(slots) is not bool for slots in allowed)
-    return fit if capped or fit < len(ranks) else None
+    return capped or not all(rank < len(allowed) and allowed[rank] > 0 for rank in ranks)
 
 
-def _short(
-    question: Question, forms: list[list[Resource]], shortages: Callable[..., Shortages], possible: bool, enough: str
-) -> str:
-    """What each alternative runs short of, the first few of them; `enough`: what is said where no number is short."""
-    ways = _alternatives(forms)
-    found: list[str] = []
-    for which, form, alone in ways[:_MOST_REPORTED]:
-        short = shortages(resources=form, gathers=question.gathers(which, possible)).first() or enough
-        found.append(f"alternative {len(found) + 1} of {len(ways)}{' alone' * alone}: {short}")
-    return "; ".join(found) if len(ways) > 1 else found[0].partition(": ")[2]
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Counts each alternative of a jobspec, the first few of them."""
+
+    engine: Engine
+    compiled: Compiled
+    candidates: bool
+    """Whether candidates exclude anything."""
+    now: int
+    whole_nodes: bool
+    words: Words
+
+    def shortage(self, question: Question, enough: str) -> Shortage | None:
+        """The one shortage, or those of all alternatives; `enough`: the text where an alternative lacks nothing."""
+        types = TypeIndex(self.engine)
+        ways = _alternatives(self.compiled.forms)
+        found = [self._of_way(form, question.may_gather(which), types) for which, form, _ in ways[:_MOST_REPORTED]]
+        if len(ways) == 1:
+            return found[0]
+        texts = [
+            f"alternative {number} of {len(ways)}{' alone' * alone}: {short or enough}"
+            for number, (short, (_, _, alone)) in enumerate(zip(found, ways, strict=False), 1)
+        ]
+        return Shortage("; ".join(texts))
+
+    def _of_way(self, resources: list[Resource], gathers: bool, types: TypeIndex) -> Shortage | None:
+        end = self.now + self.compiled.spec.duration
+        return Shortages(
+            self.engine, self.words, types, resources, self.candidates, gathers, self.whole_nodes, self.now, end
+        ).first()
 
 
 def _alternatives(forms: list[list[Resource]]) -> list[tuple[int, list[Resource], bool]]:

@@ -5,7 +5,7 @@ from errno import EINVAL
 from typing import Any, Self
 
 from fluxion_cy.base.arguments import MAX_SIZE, flag, index_of, second_of
-from fluxion_cy.embedded.diagnosis import explain
+from fluxion_cy.embedded.diagnosis import explain, shortage
 from fluxion_cy.embedded.find import find
 from fluxion_cy.embedded.replan import Request, copied, replan
 from fluxion_cy.embedded.search import Compiler, Question
@@ -22,6 +22,7 @@ from fluxion_cy.formats.resource_set import check_free, holds_of, read_resource_
 from fluxion_cy.formats.writers import WITH_NODELIST, Found, writer_of
 from fluxion_cy.jobspec.reader import FOREVER
 from fluxion_cy.policy import policy_of, prune_filters_of
+from fluxion_cy.wording import Shortage, Words
 
 
 class EmbeddedMatcher(BaseMatcher):
@@ -251,6 +252,15 @@ class EmbeddedMatcher(BaseMatcher):
         """Says in words whether the request fits at `now` within the candidates, and if not, what is missing."""
         now, compiled = self._clock(now), self._compile(jobspec)
         return explain(self._engine, compiled, candidates, prefer, now, self._policy.node_exclusive)
+
+    @locked
+    def shortage(
+        self, jobspec: Any, *, now: int = 0, candidates: Any = None, words: Words | None = None
+    ) -> Shortage | None:
+        """What the request lacks at `now` within the candidates; None where counting finds nothing."""
+        now, compiled = self._clock(now), self._compile(jobspec)
+        whole = self._policy.node_exclusive
+        return shortage(self._engine, compiled, candidates, now, whole, words or Words())
 
     @locked
     def set_status(self, path: str, up: bool) -> None:

@@ -173,13 +173,16 @@ class Question:
     def _could_gather(self, which: int) -> bool:
         return self._engine.deep and any(row[_IS_SLOT] for row in self._layouts[which].rows)
 
-    def _may_gather(self, which: int) -> bool:
-        """Compatible: below the first match every level is to be written out, so only slots at the top gather."""
+    def may_gather(self, which: int) -> bool:
+        """Whether slots of a form may take their children from anywhere below a node.
+
+        Compatible: the jobspec spells out every level below the first match, so only slots at the top gather.
+        """
         at_top = self._layouts[which].top_slots > 0
         return (at_top or not self._engine.node_only) and self._could_gather(which)
 
     def _only_gathered(self, which: int) -> bool:
-        return self._may_gather(which) and not self._ever(which, False) and self._ever(which, True)
+        return self.may_gather(which) and not self._ever(which, False) and self._ever(which, True)
 
     def _try(self, which: int, at: int) -> bool:
         self._ask(which)
@@ -210,7 +213,7 @@ class Question:
 
     def _ever_at_all(self, which: int) -> bool:
         gather = self._gather[which]
-        return self._ever(which, gather) or (not gather and self._may_gather(which) and self._ever(which, True))
+        return self._ever(which, gather) or (not gather and self.may_gather(which) and self._ever(which, True))
 
     def later(self, now: int, before: int | None = None, changes: int | None = None) -> int | None:
         """The first second after `now` (and before `before`) at which it matches, or None.
@@ -225,13 +228,6 @@ class Question:
             at = self._engine.next_change(at)
             changes = None if changes is None else changes - 1
         return None
-
-    def gathers(self, which: int, possible: bool) -> bool:
-        """Whether slots at the top of a form look for children anywhere below a node; if so, they do from now on."""
-        if not possible:
-            return self._may_gather(which)
-        self._gather[which] = self._gather[which] or self._only_gathered(which)
-        return self._gather[which]
 
     def why_not(self) -> str:
         """The engine's own reason for the last failure, or nothing."""
@@ -255,7 +251,7 @@ class Question:
 
     def _wants_levels(self, which: int) -> bool:
         """Whether a form would match by gathering if compatible mode let it."""
-        if not self._could_gather(which) or self._may_gather(which):
+        if not self._could_gather(which) or self.may_gather(which):
             return False
         return not self._ever(which, False) and self._ever(which, True)
 

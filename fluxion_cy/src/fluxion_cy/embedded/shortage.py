@@ -1,13 +1,22 @@
-"""What ran short first, counted: totals of types, then the places for each level of a request."""
+"""Counts what a request lacks: totals of types, and the places for each level of the request.
 
-from collections.abc import Iterator
+A place is a vertex that may hold slots, or one that the request names. Each level takes one pass over the graph.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations, islice
+from typing import Any
 
 from fluxion_cy.engine.engine import Engine
 from fluxion_cy.jobspec.reader import Resource
+from fluxion_cy.wording import Places, Sentences, Shortage, Words, plural
 
-#: How many vertices above what a slot asks for are looked at.
+#: How many vertices are searched for one that has all that a slot requests as children.
 _MOST_EXAMINED = 65
+#: How many levels of a request are counted.
+_MOST_LEVELS = 16
 
 
 class TypeIndex:
@@ -20,42 +29,63 @@ class TypeIndex:
         self._engine = engine
         self._rest = enumerate(engine.vertices())
         self._first: dict[str, int] = {}
-        self._above: dict[str, dict[int, int]] = {}  # per type the first vertices above such, and when each came
+        self._above: dict[str, dict[int, int]] = {}  # per type: its first parents, and when each of them came
         self._in_nodes: set[str] = set()
         self._below_node: dict[int, bool] = {}
         self._below: dict[int, frozenset[str]] = {}
 
     def first(self, kind: str) -> int | None:
         """The first vertex of a type."""
-        while kind not in self._first and self._go_on():
+        while kind not in self._first and self._go_on() >= 0:
             pass
         return self._first.get(kind)
 
-    def around(self, kinds: dict[str, int]) -> str:
+    def unit(self, kind: str) -> str:
+        """The unit of a type, `unit` for a pool without one, empty for what is counted vertex by vertex."""
+        first = self.first(kind)
+        if first is None:
+            return ""
+        return self._engine.unit_of(first) or "unit" * self._engine.is_pool(first)
+
+    def around(self, kinds: Mapping[str, int]) -> str:
         """`node` where any of the types lies in nodes, else the root's type."""
         while self._in_nodes.isdisjoint(kinds):
-            if not self._go_on():
+            if self._go_on() < 0:
                 return self._engine.type_of(self._engine.root)
         return "node"
 
-    def parent(self, kinds: dict[str, int]) -> str | None:
+    def parent(self, kinds: Mapping[str, int]) -> str | None:
         """The type of the first vertex that has all these types as children, if it is among the first few."""
-        while not any(len(self._above.get(kind, ())) >= _MOST_EXAMINED for kind in kinds) and self._go_on():
-            pass
+        examined: set[int] = set()
+        while len(examined) < _MOST_EXAMINED:
+            vertex = self._next_parent(kinds, examined)
+            if vertex is None:
+                return None
+            if kinds.keys() <= self._children(vertex):
+                return self._engine.type_of(vertex)
+            examined.add(vertex)
+        return None
+
+    def _next_parent(self, kinds: Mapping[str, int], examined: set[int]) -> int | None:
+        """The first parent of a vertex of these types that was not examined."""
         came: dict[int, int] = {}
         for kind in kinds:
             for vertex, when in self._above.get(kind, {}).items():
-                came[vertex] = min(when, came.get(vertex, when))
-        for vertex in sorted(came, key=came.__getitem__)[:_MOST_EXAMINED]:
-            if kinds.keys() <= self._children(vertex):
-                return self._engine.type_of(vertex)
+                if vertex not in examined:
+                    came[vertex] = min(when, came.get(vertex, when))
+        if came:
+            return min(came, key=came.__getitem__)
+        while (vertex := self._go_on()) >= 0:
+            above = self._engine.parent_of(vertex)
+            if above >= 0 and above not in examined and self._engine.type_of(vertex) in kinds:
+                return above
         return None
 
-    def _go_on(self) -> bool:
-        """Notes one more vertex; False at the end."""
+    def _go_on(self) -> int:
+        """Notes one more vertex and returns it; -1 at the end."""
         when, vertex = next(self._rest, (0, -1))
         if vertex < 0:
-            return False
+            return -1
         kind, above = self._engine.type_of(vertex), self._engine.parent_of(vertex)
         self._first.setdefault(kind, vertex)
         if above >= 0:
@@ -64,7 +94,7 @@ class TypeIndex:
                 parents.setdefault(above, when)
             if kind not in self._in_nodes and self._is_below_node(above):
                 self._in_nodes.add(kind)
-        return True
+        return vertex
 
     def _is_below_node(self, vertex: int) -> bool:
         """Whether it is a node, or is in one."""
@@ -87,8 +117,8 @@ class TypeIndex:
 class _Level:
     """`wanted` vertices of a type, each with `needs` below it.
 
-    `slots`: the needs of one slot, many fit one place; `units`: single units of the one type in `needs`; `inside`: so
-    many slots below each vertex.
+    `slots`: the needs of one slot, and a place may hold many; `units`: single units of the one type in `needs`;
+    `inside`: as many slots are below each vertex.
     """
 
     type: str
@@ -99,99 +129,157 @@ class _Level:
     units: bool = False
     inside: int = 0
 
-    def capacity(self, amounts: dict[str, int], parts: dict[str, int]) -> int:
-        """How many of the wanted this much gives: 0 or 1, or so many slots, or units."""
+    def capacity(self, amounts: Sequence[int], parts: Sequence[int]) -> int:
+        """How many of the wanted these amounts give, in the order of `needs`: 0 or 1, or a number of slots or units."""
         if self.units:
-            return sum(amounts.values())
+            return sum(amounts)
+        needs = self.needs.values()
         if self.slots:
-            counts = [min(amounts[kind] // need, parts[kind]) for kind, need in self.needs.items() if need]
+            counts = [min(have // need, part) for have, need, part in zip(amounts, needs, parts, strict=True) if need]
             return min(counts, default=0)
-        return int(all(amounts[kind] >= need for kind, need in self.needs.items()))
+        return int(all(have >= need for have, need in zip(amounts, needs, strict=True)))
 
 
 @dataclass(slots=True)
 class _Place:
-    """A vertex of a level's type; `slots`: at most that many may be taken on its `rank`, -1: any number.
+    """Equal vertices of a level's type.
 
-    `parts` and `free_parts`: so many times what a slot needs of a type; `loose`: at the most.
+    `slots`: the most that may be taken on each, or on their `rank` together; -1: any number. Amounts are of one vertex,
+    in the order of the level's needs. `parts` and `free_parts`: how many times it has what a slot needs of a type;
+    `loose`: at most so many times.
     """
 
+    number: int
     slots: int
     rank: int
     fit: bool
     up: bool
     untouched: bool
+    total: Sequence[int]
+    free: Sequence[int]
+    parts: Sequence[int]
+    free_parts: Sequence[int]
     loose: bool
-    total: dict[str, int]
-    free: dict[str, int]
-    parts: dict[str, int]
-    free_parts: dict[str, int]
 
 
 @dataclass(slots=True)
-class _Stage:
-    """The places that are left; `step`: what the last step asked of them, `name`: how they are called.
+class _Rest:
+    """What a place has left beside what fits there; `parts` as in `_Place`."""
 
-    `allowed`: where the candidates allow fewer slots than are asked, how many.
-    """
+    place: _Place
+    amounts: Sequence[int]
+    parts: Sequence[int]
 
+    def enough(self, which: int, need: int, *, in_parts: bool) -> bool:
+        """Whether it has what one more slot or vertex needs of a type, by its place in the order."""
+        return self.amounts[which] >= need and (not in_parts or not need or self.parts[which] > 0)
+
+
+@dataclass(slots=True)
+class _Filling:
+    """The level put on some places as far as it fits: on all that they have (`ever`), or on what of it is free."""
+
+    level: _Level
     places: list[_Place]
-    kind: str
-    step: str = ""
-    before: str = ""
-    after: str = ""
-    free: bool = False
-    capped: bool = False
-    capacity: int = 0
-    loose: bool = False
-    amounts: list[dict[str, int]] = field(default_factory=list)
-    allowed: list[int] = field(default_factory=list)
+    ever: bool
+    capped: bool = True
+    """Whether the numbers of slots that the candidates allow count."""
+    held: list[tuple[int, int]] = field(init=False)
+    """By place: how many it can hold, and how many of these the candidates allow."""
+    fitting: int = field(init=False)
 
-    @property
-    def name(self) -> str:
-        """Such as `2 candidate nodes allowed by the constraints`."""
-        one = len(self.places) == 1
-        after = self.after.replace("that are", "that is") if one else self.after
-        words = (str(len(self.places)), self.before, self.kind + "s" * (not one), after)
-        return " ".join(word for word in words if word)
+    def __post_init__(self) -> None:
+        self.held = list(self._count())
+        self.fitting = sum(place.number * held for place, (_, held) in zip(self.places, self.held, strict=True))
+
+    def _count(self) -> Iterator[tuple[int, int]]:
+        level, left = self.level, dict[int, int]()
+        for place in self.places:
+            capacity = level.capacity(*self._amounts(place)) if self.usable(place) else 0
+            held = capacity
+            if self.capped and place.slots >= 0:
+                if level.slots and place.rank >= 0:
+                    held = min(capacity, left.setdefault(place.rank, place.slots))
+                    left[place.rank] -= held
+                elif level.slots:
+                    held = min(capacity, place.slots)
+                elif place.slots < level.inside:
+                    held = 0
+            yield capacity, held
+
+    def usable(self, place: _Place) -> bool:
+        """Whether it is entirely free, where it must be."""
+        return self.ever or place.untouched or not self.level.exclusive
+
+    def _amounts(self, place: _Place) -> tuple[Sequence[int], Sequence[int]]:
+        return (place.total, place.parts) if self.ever else (place.free, place.free_parts)
+
+    def rest(self) -> list[_Rest]:
+        """The places that lack something for one more."""
+        found = []
+        for place, (capacity, held) in zip(self.places, self.held, strict=True):
+            if self.usable(place) and held == capacity and (self.level.slots or self.level.units or not held):
+                amounts, parts = self._amounts(place)
+                if held:
+                    amounts = [
+                        have - held * need for have, need in zip(amounts, self.level.needs.values(), strict=True)
+                    ]
+                    parts = [number - held for number in parts]
+                found.append(_Rest(place, amounts, parts))
+        return found
+
+    def full(self) -> list[_Place]:
+        """The places on which the candidates allow fewer than fit."""
+        return [place for place, (capacity, held) in zip(self.places, self.held, strict=True) if held < capacity]
 
 
 @dataclass(slots=True)
 class Shortages:
-    """A request held against the graph over [start, end), for the question that the engine was asked last."""
+    """A request counted against the graph over [start, end), within what the engine was last asked about."""
 
     engine: Engine
+    words: Words
+    types: TypeIndex
     resources: list[Resource]
-    constrained: bool
     candidates: bool
-    start: int
-    end: int
-    possible: bool
+    """Whether candidates exclude anything."""
     gathers: bool
-    """Slots at the top level take their children from anywhere below a node."""
+    """Slots at the top level may take their children from anywhere below a node."""
     whole_nodes: bool
     """The policy takes nodes whole."""
-    types: TypeIndex
+    start: int
+    end: int
 
-    def first(self) -> str:
-        """The first shortage in words; nothing where counting finds none."""
-        none = None if self.possible else _none_asked(self.resources)
-        if none is not None:
-            what = f"slots of {_listed(_wanted(none.children, 1, {}))}" if none.slot else none.type
-            return f"asked 0 {what}, and a count of 0 never matches"
+    def first(self) -> Shortage | None:
+        """The first shortage; None where counting finds none."""
+        none = _none_asked(self.resources)
+        if none is not None or not self.resources:  # of no slots that may be one of several nothing is left
+            what = self.words.slot if none is None or none.slot else none.type
+            return Shortage(f"the request needs 0 {plural(what)}, and a count of 0 never matches")
         wanted = _wanted(self.resources, 1, {})
-        there, free = self._everything(list(wanted))
-        for kind, count in wanted.items():
-            if count > there[kind]:
-                return f"asked {count} {kind}, {there[kind]} in the graph"
-        for level in self._levels(self.resources, 1, False):
-            found = self._of_level(level)
-            if found:
+        first, *others = self.resources
+        slots_alone = first.slot and not others and not any(map(self._has_level, first.children))
+        if not slots_alone and (found := self._in_graph(wanted)):
+            return found
+        for level in islice(self._levels(self.resources, 1, False), _MOST_LEVELS):
+            if found := self._of_level(level):
                 return found
-        for kind, count in wanted.items() if self.possible else ():
-            if count > free[kind]:
-                return f"asked {count} {kind}, {free[kind]} of {there[kind]} free and up"
-        return ""
+        return self._in_graph(wanted, free=True)
+
+    def _in_graph(self, wanted: dict[str, int], *, free: bool = False) -> Shortage | None:
+        """The first type of which the whole graph has too little, or too little that is free and up."""
+        there, left = self._everything(list(wanted))
+        words = self.words
+        for kind, count in wanted.items():
+            unit = self.types.unit(kind)
+            needs = f"the request needs {words.amount(kind, count, unit)}"
+            total = words.number(kind, there[kind], count, unit)
+            if count > there[kind]:
+                return Shortage(f"{needs}, and {words.graph} has {total}")
+            if free and count > left[kind]:
+                number = words.number(kind, left[kind], count, unit)
+                return Shortage(f"{needs}, and {number} of {total} in {words.graph} is free and up")
+        return None
 
     def _everything(self, kinds: list[str]) -> tuple[dict[str, int], dict[str, int]]:
         """Of each type, what there is and what of it is free and up."""
@@ -213,8 +301,7 @@ class Shortages:
             below = _wanted(inside, 1, {})
             if resource.slot:
                 if any(resource is top for top in self.resources) and not any(map(self._has_level, inside)):
-                    holder = self._holder(below)
-                    yield _Level(holder, resource.low, below, slots=True, exclusive=self._whole(holder))
+                    yield self._slots(resource.low, below)
             elif self._has_level(resource):
                 exclusive = slot or resource.exclusive is True or self._whole(resource.type)
                 yield _Level(resource.type, count, below, exclusive=exclusive, inside=_slots_in(resource))
@@ -222,6 +309,17 @@ class Shortages:
                 needs = {resource.type: 1}
                 yield _Level(self.types.around(needs), count, needs, units=True)
             yield from self._levels(inside, count, slot or resource.slot)
+
+    def _slots(self, wanted: int, below: dict[str, int]) -> _Level:
+        """Slots at the top level: in vertices that have all they need as children, or in what they gather from."""
+        holder = self.types.parent(below)
+        if holder is not None and self.gathers:
+            level = _Level(holder, wanted, below, slots=True)
+            eligible = [place for place in self._places(level) if place.slots != 0 and place.fit]
+            if _Filling(level, eligible, ever=True).fitting < wanted:
+                holder = None
+        holder = holder or self.types.around(below)
+        return _Level(holder, wanted, below, slots=True, exclusive=self._whole(holder))
 
     def _has_level(self, resource: Resource) -> bool:
         """Whether something is wanted or can be below such a vertex, or it is a node."""
@@ -233,102 +331,169 @@ class Shortages:
     def _whole(self, kind: str) -> bool:
         return self.whole_nodes and kind == "node"
 
-    def _holder(self, below: dict[str, int]) -> str:
-        """What slots at the top level lie in: the type that has all they hold as children, or what they gather from."""
-        found = None if self.gathers else self.types.parent(below)
-        return found or self.types.around(below)
-
-    def _of_level(self, level: _Level) -> str:
-        before: _Stage | None = None
-        for stage in self._stages(level):
-            counts: dict[int, int] = {}
-            for place in stage.places:
-                amounts = place.free if stage.free else place.total
-                parts = place.free_parts if stage.free else place.parts
-                usable = place.untouched or not (stage.free and level.exclusive)
-                capacity = level.capacity(amounts, parts) if usable else 0
-                limited = stage.capped and place.slots >= 0
-                if limited and place.slots < level.inside:
-                    capacity = 0
-                    stage.allowed.append(place.slots)
-                stage.loose = stage.loose or place.loose
-                if limited and level.slots:
-                    counts[place.rank] = min(counts.get(place.rank, 0) + capacity, place.slots)
-                else:
-                    stage.capacity += capacity
-                stage.amounts.append(amounts)
-            stage.capacity += sum(counts.values())
-            if stage.capacity < level.wanted:
-                return _shortage_text(level, stage, before)
-            before = stage
-        return ""
-
-    def _stages(self, level: _Level) -> Iterator[_Stage]:
-        """All places that have anything of what is asked; what candidates, constraints and status leave; the free."""
-        places, kind = self._places(level), level.type
-        yield _Stage(places, kind)
-        before, after = "", ""
-        if self.candidates:
-            places, before = [place for place in places if place.slots != 0], "candidate"
-            yield _Stage(places, kind, "among the candidates", before, capped=True)
-        if self.constrained:
-            places, after = [place for place in places if place.fit], "allowed by the constraints"
-            yield _Stage(places, kind, "allowed by the constraints", before, after, capped=self.candidates)
-        if self.possible:
-            up = [place for place in places if place.up]
-            if len(up) < len(places):
-                places, after = up, f"{after} and up" if after else "that are up"
-                yield _Stage(places, kind, "up", before, after, capped=self.candidates)
-            yield _Stage(places, kind, "", before, after, free=True, capped=self.candidates)
-
     def _places(self, level: _Level) -> list[_Place]:
+        """The vertices of the level's type that have anything of what it needs."""
         engine, kinds = self.engine, list(level.needs)
         type_ids = engine.type_ids
         if level.type not in type_ids:
             return []
         ids, needs = [type_ids[kind] for kind in kinds], list(level.needs.values())
         rows = engine.survey(type_ids[level.type], ids, needs, self.start, self.end)
-        return [
-            _Place(slots, rank, fit, up, untouched, loose, *(dict(zip(kinds, row, strict=True)) for row in amounts))
-            for _, slots, rank, fit, up, untouched, *amounts, loose in rows
-            if not kinds or any(amounts[0])
+        rows = [row for row in rows if not kinds or any(row[6])]
+        if level.slots and len({row[2] for row in rows}) < len(rows):  # those of one rank share its slots
+            return [_Place(1, *row[1:]) for row in rows]
+        numbers: Counter[tuple[Any, ...]] = Counter(
+            (row[1], *row[3:6], *map(tuple, row[6:10]), row[10]) for row in rows
+        )
+        return [_Place(number, key[0], -1, *key[1:]) for key, number in numbers.items()]
+
+    def _of_level(self, level: _Level) -> Shortage | None:
+        there = self._places(level)
+        chosen = [place for place in there if place.slots != 0]
+        eligible = [place for place in chosen if place.fit]
+        up = [place for place in eligible if place.up]
+        now = _Filling(level, up, ever=False)
+        if not there or now.fitting >= level.wanted:
+            return None
+        ever = _Filling(level, eligible, ever=True, capped=False)
+        filling = ever if ever.fitting < level.wanted else now
+        if not chosen:
+            reason = f"{self.words.filters} exclude {Places(level.type, _count(there)).all}"
+        elif not eligible:
+            reason = f"the constraints exclude {self._candidates(level, _count(chosen)).all}"
+        elif not up and filling is now:
+            down = self._candidates(level, _count(eligible))
+            reason = f"{down.all} {'is' if down.number == 1 else 'are'} down"
+        else:
+            reason = _Account(self, filling, there).reason()
+        if level.units:
+            return Shortage(reason)
+        if level.slots:
+            at_most = any(place.loose for place in up)
+            return Shortage(reason, level.wanted, now.fitting, plural(self.words.slot), at_most)
+        return Shortage(reason, level.wanted, filling.fitting, plural(level.type), filling is ever and ever.fitting > 0)
+
+    def _candidates(self, level: _Level, number: int) -> Places:
+        return Places(level.type, number, "candidate" * self.candidates)
+
+
+@dataclass(slots=True)
+class _Account:
+    """One filling that falls short, in words."""
+
+    request: Shortages
+    filling: _Filling
+    there: list[_Place]
+    """All places, those that candidates, constraints and status exclude included."""
+
+    def reason(self) -> str:
+        """The first of: too little in all, too little on each, not together, in use, not allowed, no place left."""
+        filling, level = self.filling, self.filling.level
+        rest, usable = filling.rest(), list(filter(filling.usable, filling.places))
+        sentences = self._sentences()
+        if (level.units or (level.slots and level.wanted > 1)) and usable:
+            amounts = {
+                kind: (
+                    sum(place.number * place.free[which] for place in usable),
+                    sum(place.number * place.total[which] for place in usable),
+                )
+                for which, kind in enumerate(level.needs)
+            }
+            short = {k: v for k, v in amounts.items() if v[filling.ever] < level.wanted * level.needs[k]}
+            if short:
+                slots = f"{level.wanted} {plural(self.request.words.slot)} request"
+                who = "the request needs" if level.units else slots
+                return sentences.total(self._noun(usable), short, level.wanted, who)
+        full, each = filling.full(), not level.slots and not level.units
+        other = each and filling.fitting > 0
+        if rest:
+            places = self._noun([left.place for left in rest], other=other or bool(full and level.slots))
+            return self._short(sentences, places, rest) or self._apart(sentences, places, rest)
+        if len(usable) < len(filling.places):
+            in_use = [place for place in filling.places if not filling.usable(place)]
+            return sentences.in_use(self._noun(in_use, other=other, in_use=True), self.request.whole_nodes)
+        if full and level.slots:
+            return sentences.no_more_slots(self._noun(full))
+        if full:
+            most = max(place.slots for place in full)
+            return sentences.too_few_slots(self._noun(full, other=other), level.inside, most)
+        return sentences.too_few(self._noun(filling.places))
+
+    def _short(self, sentences: Sentences, places: Places, rest: list[_Rest]) -> str:
+        needs = self.filling.level.needs
+        short = [which for which, kind in enumerate(needs) if not any(self._enough(rest, kind))]
+        kinds = list(needs)
+        most = {kinds[which]: max(left.amounts[which] for left in rest) for which in short}
+        pieces = [kind for kind, amount in most.items() if amount >= needs[kind]]
+        return sentences.short(places, most, pieces) if short else ""
+
+    def _apart(self, sentences: Sentences, places: Places, rest: list[_Rest]) -> str:
+        """The fewest types of which no place has enough of each."""
+        kinds = [kind for kind, need in self.filling.level.needs.items() if need]
+        enough = {kind: {n for n, has in enumerate(self._enough(rest, kind)) if has} for kind in kinds}
+        pairs = (pair for pair in combinations(kinds, 2) if enough[pair[0]].isdisjoint(enough[pair[1]]))
+        counts = {kind: sum(rest[n].place.number for n in enough[kind]) for kind in kinds}
+        return sentences.apart(places, {kind: counts[kind] for kind in next(pairs, kinds)})
+
+    def _enough(self, rest: list[_Rest], kind: str) -> Iterator[bool]:
+        """By place: whether it has enough of a type for one more."""
+        level = self.filling.level
+        which, need = list(level.needs).index(kind), level.needs[kind]
+        return (left.enough(which, need, in_parts=level.slots) for left in rest)
+
+    def _sentences(self) -> Sentences:
+        level, request = self.filling.level, self.request
+        units = {kind: request.types.unit(kind) for kind in level.needs}
+        filled = level.slots and self.filling.fitting > 0
+        return Sentences(request.words, units, level.needs, self.filling.ever, filled, list(self._others()))
+
+    def _others(self) -> Iterator[str]:
+        """Which further places would fit, and why they are excluded."""
+        level, ever, words = self.filling.level, self.filling.ever, self.request.words
+        others = [place for place in self.there if (place.slots == 0) is place.fit and (ever or place.up)]
+        able = [
+            place for place, (capacity, _) in zip(others, _Filling(level, others, ever).held, strict=True) if capacity
         ]
+        for why, excluded in (
+            (words.filters, _count(place for place in able if place.fit)),
+            ("the constraints", _count(place for place in able if not place.fit)),
+        ):
+            if excluded and (words.names_excluded or why != words.filters):
+                have = f"{level.type} has" if excluded == 1 else f"{plural(level.type)} have"
+                for_one = " for one" * (level.wanted > 1)
+                them = "it" if excluded == 1 else "them"
+                yield f"{excluded} other {have} enough{for_one}, but {why} exclude {them}"
+        full = self.filling.full()
+        if full and level.slots and len(full) < len(self.filling.places):
+            noun = Places(level.type, _count(full), "candidate")
+            yield f"{words.filters} allow no more {plural(words.slot)} on {noun.number} {noun.noun}"
+        down = Places(level.type, _count(place for place in self.there if self._is_only_down(place)))
+        if down.number and not ever:
+            yield f"{down.number} more {down.noun} {'is' if down.number == 1 else 'are'} down"
+
+    def _is_only_down(self, place: _Place) -> bool:
+        return place.slots != 0 and place.fit and not place.up and not self._is_too_small(place)
+
+    def _is_too_small(self, place: _Place) -> bool:
+        return self.filling.level.capacity(place.total, place.parts) < 1
+
+    @property
+    def _excluded(self) -> bool:
+        """Whether anything excludes places."""
+        return self.request.candidates or len(self.filling.places) < len(self.there)
+
+    def _noun(self, places: list[_Place], *, other: bool = False, in_use: bool = False) -> Places:
+        """These places, as candidates where any is excluded, and as others where some of them fit."""
+        filling, level = self.filling, self.filling.level
+        before = " ".join(["other"] * other + ["candidate"] * self._excluded)
+        free = not filling.ever and not in_use and not all(map(filling.usable, filling.places))
+        small = 0 if filling.ever else _count(filter(self._is_too_small, places))
+        return Places(level.type, _count(places), before, "that are entirely free" * free, small)
 
 
-def _shortage_text(level: _Level, stage: _Stage, before: _Stage | None) -> str:
-    """In words; `before`: the stage that still had enough."""
-    number = len(stage.places)
-    each, free = _listed(level.needs), " free" * stage.free
-    asked = f"{level.wanted} {level.type}"
-    if level.slots:
-        asked = f"{level.wanted} slot{'s' * (level.wanted != 1)} of {each}"
-    if level.units:
-        asked = f"{level.wanted} {next(iter(level.needs))}"
-    if before is not None and stage.step and not (number and (level.slots or level.units)) and stage.capacity == number:
-        return f"asked {asked}, {number or 'none'} of {before.name} {'is' if number < 2 else 'are'} {stage.step}"
-    if level.units:
-        return f"asked {asked}, {stage.capacity or 'none'}{free} on {stage.name}"
-    for kind, need in level.needs.items():
-        most = max((amounts[kind] for amounts in stage.amounts), default=0)
-        if most < need:
-            on = f"any of {stage.name}" if number > 1 else f"the {stage.name}"
-            return f"asked {need} {kind} below {level.type}, {f'at most {most}' if most else 'none'}{free} on {on}"
-    if stage.allowed and len(stage.allowed) == number:
-        slots, most = f"{level.inside} slot{'s' * (level.inside != 1)}", max(stage.allowed)
-        on = f"any of {stage.name}" if number > 1 else f"the {stage.name}"
-        return f"asked {slots} below {level.type}, at most {most} allowed on {on}"
-    if level.slots:
-        at_most = "at most " if stage.loose and stage.capacity else ""
-        return f"asked {asked}, room for {at_most}{stage.capacity} on {stage.name}"
-    each = f" with {each} each" if each else ""
-    if level.exclusive and stage.free:
-        return f"asked {asked}{each}, whole; {stage.capacity} of {stage.name} wholly free"
-    return f"asked {asked}{each}, {stage.capacity} of {stage.name}{' with that much' if each else ''}{free}"
-
-
-def _listed(needs: dict[str, int]) -> str:
-    words = [f"{need} {kind}" for kind, need in needs.items()]
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+def _count(places: Iterable[_Place]) -> int:
+    """How many vertices these are."""
+    return sum(place.number for place in places)
 
 
 def _wanted(resources: list[Resource], times: int, totals: dict[str, int]) -> dict[str, int]:

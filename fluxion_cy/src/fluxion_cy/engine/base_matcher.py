@@ -14,6 +14,7 @@ from fluxion_cy.engine.fast_path import Turn
 from fluxion_cy.engine.job_table import JobTable, check_jobid
 from fluxion_cy.engine.jobs import Allocation, JobInfo, MatchOp, Mode, info_of
 from fluxion_cy.errors import InvalidGraph, InvalidJobspec, shown
+from fluxion_cy.wording import Shortage, Words
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -196,6 +197,12 @@ class BaseMatcher(ABC):
     @abstractmethod
     def why(self, jobspec: Any, *, now: int = 0, candidates: Any = None, prefer: Any = None) -> str:
         """Says in words whether the request fits, and if not, what is missing."""
+
+    @abstractmethod
+    def shortage(
+        self, jobspec: Any, *, now: int = 0, candidates: Any = None, words: Words | None = None
+    ) -> Shortage | None:
+        """What the request lacks, by counting; None where counting finds nothing. `words`: how it is worded."""
 
     def _vertex(self, path: Any) -> int:
         found = self._engine.lookup(path) if isinstance(path, str) else []

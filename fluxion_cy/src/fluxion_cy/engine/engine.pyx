@@ -243,14 +243,16 @@ cdef class Engine(Traverser):
         return slot
 
     def survey(self, int32_t place, kinds, needs, int64_t start, int64_t end):
-        """Every vertex of a type, against the last question: what of some types lies below it, and what is free of it.
+        """Every vertex of a type within the last question: the amounts of some types below it, and what is free of them.
 
-        Answers tuples (vertex, slots that candidates allow or -1, the rank on which they allow them, meets the
-        constraint, up, untouched, amounts, free amounts, parts, free parts, whether parts are an upper bound only); the
-        flags take in all that it hangs below. -1: no cap, or slots below may count on other ranks, too. A part is so
-        much of a type as `needs` says: out of one pool, or of whole vertices.
+        Returns tuples (vertex, slots that candidates allow or -1, the rank on which they allow them, meets the
+        constraint, up, untouched, amounts, free amounts, parts, free parts, whether parts are an upper bound only). The
+        flags hold for the vertex and all above it; nothing holds anything of an untouched one. -1: no cap, or slots
+        below may count on other ranks, too. A part is as much of a type as `needs` says: of one pool, or of whole
+        vertices.
         """
         cdef int32_t v, rank
+        cdef bint up, untaken
         cdef vector[int32_t] index
         cdef vector[int64_t] amounts, parts = needs
         cdef size_t n = len(kinds), k
@@ -262,16 +264,17 @@ cdef class Engine(Traverser):
             if not self.V[v].alive or self.V[v].type != place:
                 continue
             amounts.assign(5 * n, 0)
-            up = self.up_to_root(v)
+            up, untaken = self.up_to_root(v), self.open_to_root(v, start, end)
             with nogil:
-                self.tally(v, start, end, up and self.open_to_root(v, start, end), parts, index, amounts)
+                self.tally(v, start, end, up and untaken, parts, index, amounts)
             rank, allowed = self.slot_rank(v, v), -1
             if not self.chosen_to_root(v):
                 allowed = 0
             elif self.capped and rank >= 0 and self.all_of_rank(v, rank):
                 allowed = self.candidates[rank]
             rows = [[amounts[k] for k in range(i * n, i * n + n)] for i in range(5)]
-            found.append((v, allowed, rank, self.fit_to_root(v), up, not self.busy(v, start, end), *rows[:4], any(rows[4])))
+            untouched = untaken and not self.busy(v, start, end)
+            found.append((v, allowed, rank, self.fit_to_root(v), up, untouched, *rows[:4], any(rows[4])))
         return found
 
     cdef void tally(self, int32_t v, int64_t start, int64_t end, bint up, vector[int64_t]& parts,

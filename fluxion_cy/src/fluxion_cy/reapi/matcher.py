@@ -30,6 +30,7 @@ from fluxion_cy.reapi.failures import (
     translated,
 )
 from fluxion_cy.reapi.library import open_library
+from fluxion_cy.wording import Shortage, Words
 
 _HIGHEST = 2**63 - 1
 _HELD, _GONE = 0, -1
@@ -248,8 +249,19 @@ class LibraryMatcher(BaseMatcher):
         return document if document and document.get("graph", {}).get("nodes") else None
 
     def why(self, jobspec: Any, *, now: int = 0, candidates: Any = None, prefer: Any = None) -> str:  # noqa: ARG002
-        """Not there: the library does not say what stands in the way."""
-        raise NotSupported("why: the real engine does not say what stands in the way; ask an embedded one")
+        """Not supported: the C API has no such function."""
+        raise NotSupported("why: the real engine does not say what a request lacks; ask an embedded one")
+
+    def shortage(
+        self,
+        jobspec: Any,  # noqa: ARG002
+        *,
+        now: int = 0,  # noqa: ARG002
+        candidates: Any = None,  # noqa: ARG002
+        words: Words | None = None,  # noqa: ARG002
+    ) -> Shortage | None:
+        """Not supported: the C API has no such function."""
+        raise NotSupported("shortage: the real engine does not say what a request lacks; ask an embedded one")
 
     def set_properties(self, path: str, properties: dict[str, str]) -> None:  # noqa: ARG002
         """Not there: the C API has no such function."""

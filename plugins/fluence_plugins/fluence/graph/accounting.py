@@ -73,12 +73,6 @@ class Accounting:
         return (CORE, MEMORY, GPU, *self._others, *((POD,) if self.millicores else ()))
 
     @cached_property
-    def units(self) -> tuple[str, ...]:
-        """What an amount of each type is called."""
-        cpu = "millicores" if self.millicores else "cores"
-        return (cpu, "MiB", "gpus", *self.gpu_resources[1:], *(("pods",) if self.millicores else ()))
-
-    @cached_property
     def nothing(self) -> Amounts:
         """Nothing of any type."""
         return (0,) * len(self.types)

@@ -28,6 +28,7 @@ from fluence_plugins.fluence.graph.resource_set import (
     placement_on_host,
 )
 from fluxion_cy import Busy, FluxionError, InvalidJobspec, Unsatisfiable
+from fluxion_cy.wording import Shortage, Words
 from session_scheduler.model.columns import BoolColumn, IntColumn
 
 log = logging.getLogger("fluence")
@@ -62,7 +63,7 @@ class Allocations:
         candidates: IntColumn | BoolColumn | None = None,
         prefer: NDArray[np.float64] | None = None,
     ) -> Job:
-        """Allocate. Raises Busy or Unsatisfiable; `why` says more, and costs far more than the match."""
+        """Allocate. Raises Busy or Unsatisfiable; `shortage` says why, and costs more than the match."""
         log.debug("[fluence] jobspec %s", jobspec)
         matcher = self._loaded.matcher
         started = perf_counter()
@@ -80,12 +81,14 @@ class Allocations:
         log.debug("[fluence] allocation %d: %s", found.jobid, found.R)
         return Job(found.jobid, placement_from_allocation(found.R))
 
-    def why(self, jobspec: str, candidates: IntColumn | BoolColumn | None = None) -> str:
-        """Why `match` refuses it now."""
+    def shortage(self, jobspec: str, candidates: IntColumn | BoolColumn | None, words: Words) -> Shortage:
+        """What `match` lacks for it now: one pass over the graph, or more where no type is short by itself."""
+        matcher = self._loaded.matcher
         try:
-            return self._loaded.matcher.why(jobspec, candidates=candidates)
+            found = matcher.shortage(jobspec, candidates=candidates, words=words)
+            return found or Shortage(matcher.why(jobspec, candidates=candidates))
         except InvalidJobspec as error:
-            return str(error)
+            return Shortage(str(error))
 
     def match_on(self, rank: int, jobspec: str) -> Job:
         """Allocate on one host. Raises Busy or Unsatisfiable."""

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from fluence_plugins.fluence.graph.pool_chunks import PoolChunks
-from fluxion_cy import Allocation, Busy, FluxionError, InvalidJobspec, Matcher, NotSupported, Unsatisfiable
+from fluxion_cy import Allocation, Busy, FluxionError, InvalidJobspec, Matcher, NotSupported
+from fluxion_cy.wording import in_mib
 
 log = logging.getLogger("fluence")
 
@@ -133,13 +134,13 @@ class LibraryMatcher(Matcher):
         raise _not_in_time("without_allocating_future")
 
     def why(self, jobspec: Any, *, now: int = 0, candidates: Any = None, prefer: Any = None) -> str:
-        """Why the library gives nothing, as far as the ledger can say."""
+        """What the ledger lacks, or that the library allocates in chunks."""
         del prefer
-        try:
-            super().without_allocating(jobspec, now=now, candidates=candidates)
-        except (Busy, Unsatisfiable):
-            return super().why(jobspec, now=now, candidates=candidates)
-        return "Fluxion's library finds none in whole chunks"
+        found = super().why(jobspec, now=now, candidates=candidates)
+        if found != "fits now":
+            return found
+        chunks = " and ".join(f"{kind} in chunks of {in_mib(size)}" for kind, size in self._sizes)
+        return f"Fluxion's library finds no match, although enough of each type is free: it allocates {chunks}"
 
     # ---- held work ---------------------------------------------------------------------------------------------------
 

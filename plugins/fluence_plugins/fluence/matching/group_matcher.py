@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice, permutations
 from typing import Any
@@ -21,13 +21,14 @@ from fluence_plugins.fluence.matching.group_placement import GroupPlacement, div
 from fluence_plugins.fluence.matching.jobspecs import (
     compute_jobspec_text,
     device_jobspecs,
-    down_devices,
     matching_devices,
     preferences_met,
 )
 from fluence_plugins.fluence.matching.pod_requests import PodRequests
+from fluence_plugins.fluence.matching.shortages import DeviceShortage, PodWords
 from fluxion_cy import Busy, Unsatisfiable
 from fluxion_cy.policy import policy_of
+from fluxion_cy.wording import Words
 from session_scheduler import Refusal
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn
@@ -41,7 +42,11 @@ _DeviceShare = tuple[Task, int, tuple[DeviceHolding, ...]]
 
 
 class NoMatchError(Exception):
-    """Some class of the group found no match; the text says which and why."""
+    """A class of the group has no match; the text says why. `fitting`: how many of its pods have one, if known."""
+
+    def __init__(self, reason: str, fitting: int | None = None) -> None:
+        super().__init__(reason)
+        self.fitting = fitting
 
 
 class GroupMatcher:
@@ -54,16 +59,18 @@ class GroupMatcher:
         requests: Mapping[TaskClass, PodRequests],
         budget: int,
         *,
-        reasons_wanted: bool = True,
         open_devices: BoolColumn | None = None,
+        narrowed: bool = False,
     ) -> None:
-        """`reasons_wanted`: whether a refusal says what is in the way, and not only that something is. `open_devices`:
-        by rank, whether a device there may be had; None for all.
+        """`open_devices`: by rank, whether no maintenance window closes a device there; None for all. `narrowed`:
+        this plugin excludes nodes, too, not only other filters.
         """
+        self._narrowed = narrowed
         self._open_devices = open_devices
         self._live = live
         self._allocations = live.allocations
-        self._reasons_wanted = reasons_wanted
+        self._reasons_wanted = False
+        """Whether the next refusal says what is short."""
         self._ranks = ranks
         self._requests = requests
         self._budget = budget
@@ -94,6 +101,13 @@ class GroupMatcher:
             self._budget, self._reasons_wanted, self._prefers = budget, wanted, False
         return self._place(tasks, room, scores)
 
+    def explain(
+        self, tasks: Sequence[Task], room: Mapping[TaskClass, IntColumn], scores: Mapping[TaskClass, IntColumn]
+    ) -> GroupPlacement | Refusal:
+        """`place`, and its refusal says what is short."""
+        self._reasons_wanted = True
+        return self.place(tasks, room, scores)
+
     def _place(
         self, tasks: Sequence[Task], room: Mapping[TaskClass, IntColumn], scores: Mapping[TaskClass, IntColumn]
     ) -> GroupPlacement | Refusal:
@@ -108,13 +122,16 @@ class GroupMatcher:
         for number, order in enumerate(islice(permutations(first), _MOST_ORDERS)):
             self._is_first_order = number == 0
             jobs: list[int] = []
+            placed = 0
             placement = GroupPlacement(self._live)
             try:
                 with self._retracted_on_error(jobs):
                     for cls in order:
                         self._place_class(by_class[cls], cls, room[cls], scores[cls], placement, jobs)
+                        placed += len(by_class[cls])
             except NoMatchError as error:
-                problem, self._reasons_wanted = problem or str(error), False  # only the first is reported
+                problem = problem or _of_group(error, placed, len(tasks))
+                self._reasons_wanted = False  # the refusal has the first reason
                 if self._budget <= 0:
                     return Refusal(f"{problem}; the match budget ended before every order was tried")
                 continue
@@ -185,13 +202,16 @@ class GroupMatcher:
             jobs,
             self._by_rank(room, np.int64),
             self._by_rank(scores, np.float64),
-            explain=self._reasons_wanted,
+            words=self._words(cls) if self._reasons_wanted else None,
         )
         hosts = divide_hosts(job.placement, requests.shape, len(tasks))
         for task, host in zip(tasks, hosts, strict=True):
             placement.add(task, job.jobid, Placement((host,)))
         for task, jobid, held in self._agreeing_devices(tasks, requests, {}, jobs):
             placement.add(task, jobid, Placement((), held))
+
+    def _words(self, cls: TaskClass) -> PodWords:
+        return PodWords(self._live.accounting, cls.requests, names_excluded=not self._narrowed)
 
     def _agreeing_devices(
         self, tasks: Sequence[Task], requests: PodRequests, agreed: Mapping[str, str], jobs: list[int]
@@ -213,7 +233,7 @@ class GroupMatcher:
         if len(tasks) > 1:  # task by task: each may agree on values of its own
             made = []
             with self._retracted_on_error(made):
-                found = [share for task in tasks for share in self._agreeing_devices([task], requests, {}, made)]
+                found = [share for one in self._each_agreeing(tasks, requests, made) for share in one]
             jobs.extend(made)
             return found
         for value in self._values(requests, key) if key not in agreed else ():
@@ -225,6 +245,16 @@ class GroupMatcher:
             except NoMatchError:
                 continue
         raise NoMatchError(problem)
+
+    def _each_agreeing(
+        self, tasks: Sequence[Task], requests: PodRequests, jobs: list[int]
+    ) -> Iterator[list[_DeviceShare]]:
+        """Devices for one task after the other."""
+        for number, task in enumerate(tasks):
+            try:
+                yield self._agreeing_devices([task], requests, {}, jobs)
+            except NoMatchError as error:
+                raise NoMatchError(str(error), number) from error
 
     def _values(self, requests: PodRequests, key: str) -> list[str]:
         """The values of an attribute that devices have: those of devices that satisfy more preferences first."""
@@ -255,14 +285,15 @@ class GroupMatcher:
                 shares = divide_devices(job.placement, requests, kind)
                 yield from ((task, job.jobid, share) for task, share in zip(tasks, shares, strict=True))
                 return
-        for task in tasks:
+        for number, task in enumerate(tasks):
             try:
                 job = self._match_devices(requests, kind, require, 1, jobs)
             except NoMatchError as error:
                 if not self._reasons_wanted:
                     raise
-                wanted = requests.devices[kind] * len(tasks)
-                raise NoMatchError(self._shortage(requests, kind, require, wanted, others) or str(error)) from error
+                taken = {device.path for devices in self._picked.values() for device in devices}
+                short = DeviceShortage(self._live, requests, kind, require, self._is_open)
+                raise NoMatchError(short.reason(len(tasks), others, taken) or str(error), number) from error
             yield task, job.jobid, job.placement.devices
 
     def _match_devices(
@@ -284,25 +315,6 @@ class GroupMatcher:
         job = self._match([jobspec.to_json() for jobspec in jobspecs], jobs, self._open_devices)
         self._picked[job.jobid] = job.placement.devices
         return job
-
-    def _shortage(
-        self, requests: PodRequests, kind: str, require: Mapping[str, str], wanted: int, others: Container[str]
-    ) -> str:
-        """What is short of a type, in numbers; `others` are devices that the group's other pods have just got."""
-        try:
-            devices = matching_devices(self._live.graph, kind, require, requests.backend)
-        except DeviceError:
-            return ""  # the error that led here says it
-        free = sum(
-            device.path not in others and self._is_open(device) and self._live.is_free(device) for device in devices
-        )
-        asked = "".join(f" with {key}={value}" for key, value in sorted(require.items()))
-        down = len(down_devices(self._live.graph, kind, require, requests.backend))
-        besides = f" ({down} more down in the resources file)" if down else ""
-        places = " places" if any(device.is_place for device in devices) else ""
-        short = f"{wanted} {kind}{asked} wanted, {free} of {len(devices)}{places} free{besides}"
-        each = requests.devices[kind]
-        return short if free < wanted else f"{short}, but not {each} for each pod in one tree"
 
     def _is_open(self, device: VirtualNode) -> bool:
         return self._open_devices is None or bool(self._open_devices[device.rank])
@@ -327,9 +339,9 @@ class GroupMatcher:
         candidates: IntColumn | BoolColumn | None = None,
         prefer: NDArray[np.float64] | None = None,
         *,
-        explain: bool = False,
+        words: Words | None = None,
     ) -> Job:
-        """The first of the jobspecs that matches. `explain`: the error says what is in the way of the first of them."""
+        """The first of the jobspecs that matches. `words`: the error says in these what the first of them lacks."""
         refused = ""
         for jobspec in jobspecs:
             if not self._is_first_order:
@@ -343,9 +355,10 @@ class GroupMatcher:
                 continue
             jobs.append(job.jobid)
             return job
-        raise NoMatchError(
-            f"{NO_MATCH}: {self._allocations.why(refused, candidates)}" if refused and explain else NO_MATCH
-        )
+        if not refused or words is None:
+            raise NoMatchError(NO_MATCH)
+        short = self._allocations.shortage(refused, candidates, words)
+        raise NoMatchError(short.reason, short.fitting if short.wanted > 1 else 0)
 
     def _by_rank(self, column: IntColumn, dtype: type[np.int64] | type[np.float64]) -> NDArray[Any]:
         """A column over the session's rows as one over the graph's ranks, as the matcher reads it in place."""
@@ -361,10 +374,17 @@ def place_on(live: LiveGraph, task: Task, shape: PodShape, rank: int) -> GroupPl
     try:
         job = live.allocations.match_on(rank, compute_jobspec_text(shape, 1))
     except (Busy, Unsatisfiable) as error:
-        raise NoMatchError(f"{NO_MATCH}: {error}") from error
+        raise NoMatchError(NO_MATCH) from error
     placement.add(task, job.jobid, job.placement)
     placement.hold()
     return placement
+
+
+def _of_group(error: NoMatchError, placed: int, total: int) -> str:
+    """The reason, for a gang with how many of its pods fit; `placed`: those of other classes."""
+    if error.fitting is None or total == 1:
+        return str(error)
+    return f"{placed + error.fitting} of {total} pods fit: {error}"
 
 
 def direction_of(policy: str) -> int | None:

@@ -13,7 +13,7 @@ from fluence_plugins.fluence.matching.level_placement import (
     Columns,
     LevelPlacer,
     LevelVertices,
-    Place,
+    Matcher,
     Spread,
     Within,
     vertices_that_fit,
@@ -64,12 +64,12 @@ class GroupTopology:
         pinned = self._vertices.pinned(group, constraint.within) if constraint.within else None
         return pinned if isinstance(pinned, Refusal) else None
 
-    def placer(self, session: Session, group: Group, match: Place) -> LevelPlacer | Refusal | None:
-        """What places the group as its constraint says, by `match`; None where it has none."""
+    def placer(self, session: Session, group: Group, matcher: Matcher) -> LevelPlacer | Refusal | None:
+        """What places the group as its constraint says; None where it has none."""
         constraint = constraint_of(group, self.levels) if self.levels else None
         if constraint is None or isinstance(constraint, Refusal):
             return constraint
-        found = LevelPlacer(match, budget=self._budget, reasons_wanted=session.reasons_wanted)
+        found = LevelPlacer(matcher, budget=self._budget, reasons_wanted=session.reasons_wanted)
         ranks = self._ranks.of(session)
         if constraint.within:
             level = self._vertices.level(constraint.within, ranks)

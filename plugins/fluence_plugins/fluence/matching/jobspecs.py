@@ -115,8 +115,7 @@ class _DeviceRequest:
     """How many of `prefer` a device satisfies, at least."""
 
     def __str__(self) -> str:
-        parts = [f"{key}={value}" for key, value in self.require]
-        return (f" with {', '.join(parts)}" if parts else "") + (f" of backend {self.backend}" if self.backend else "")
+        return in_words(dict(self.require), self.backend)
 
 
 def _by_preference(graph: ClusterGraph, asked: _DeviceRequest) -> tuple[Jobspec, ...]:
@@ -226,6 +225,12 @@ def down_devices(
         and backend in (None, node.backend)
         and all(node.attributes.get(key) == value for key, value in require.items())
     ]
+
+
+def in_words(require: Mapping[str, str], backend: str | None) -> str:
+    """What follows a type where attributes or a backend are required: ` with region=east of backend aurora`."""
+    pairs = ", ".join(f"{key}={value}" for key, value in sorted(require.items()))
+    return (f" with {pairs}" if pairs else "") + (f" of backend {backend}" if backend else "")
 
 
 def _in_brackets(attributes: Mapping[str, str]) -> str:

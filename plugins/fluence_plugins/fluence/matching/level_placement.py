@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 from fluence_plugins.fluence.graph.topology import HostLevels, in_words
 from fluence_plugins.fluence.matching.group_placement import GroupPlacement
+from fluxion_cy.wording import plural
 from session_scheduler import Refusal
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn
@@ -21,6 +23,20 @@ from session_scheduler.model.groups import Task
 Columns = Mapping[TaskClass, IntColumn]
 Place = Callable[[Sequence[Task], Columns, Columns], GroupPlacement | Refusal]
 """Places tasks with this much room and these scores: all of them, or a refusal."""
+
+
+class Matcher(Protocol):
+    """Places tasks without regard to levels."""
+
+    @property
+    def place(self) -> Place:
+        """All of the tasks, or a refusal."""
+
+    @property
+    def explain(self) -> Place:
+        """The same, with a refusal that says what is short."""
+
+
 _PROBES = 64
 """How many placements are tried to find how many of a group there would be room for."""
 
@@ -65,9 +81,9 @@ class Spread:
 
 @dataclass(slots=True)
 class LevelPlacer:
-    """Places tasks of one group, by `match` in what is left of room."""
+    """Places tasks of one group in what is left of room."""
 
-    match: Place
+    matcher: Matcher
     within: Within | None = None
     spread: Spread | None = None
     budget: int = 1
@@ -78,48 +94,53 @@ class LevelPlacer:
         """All of the tasks, or a refusal."""
         within = self.within
         if within is None:
-            return self._inside(tasks, room, scores)
+            return self._inside(tasks, room, scores, explained=self.reasons_wanted)
         level, number = within.level, within.number
         if not level.vertices:
             return Refusal(f"no node is in a {level}: none has its label")
-        capacity = _capacity(tasks, room, level)
         able = vertices_that_fit(tasks, room, scores, level, len(tasks))
-        first: Refusal | None = None
         for vertex in able if number is None else [v for v in able if v == number]:
             found = self._inside(tasks, _only(room, level.of_row == vertex), scores)
             if isinstance(found, GroupPlacement):
                 return found
-            first = first or found
-        return Refusal(self._why_not(within, tasks, room, scores, capacity, first) if self.reasons_wanted else "")
+        return Refusal(self._why_not(within, tasks, room, scores) if self.reasons_wanted else "")
 
-    def _inside(self, tasks: Sequence[Task], room: Columns, scores: Columns) -> GroupPlacement | Refusal:
-        return self.match(tasks, room, scores) if self.spread is None else self._over(self.spread, tasks, room, scores)
+    def _inside(
+        self, tasks: Sequence[Task], room: Columns, scores: Columns, *, explained: bool = False
+    ) -> GroupPlacement | Refusal:
+        if self.spread is not None:
+            return self._over(self.spread, tasks, room, scores, explained=explained)
+        return (self.matcher.explain if explained else self.matcher.place)(tasks, room, scores)
 
-    def _why_not(
-        self,
-        within: Within,
-        tasks: Sequence[Task],
-        room: Columns,
-        scores: Columns,
-        capacity: IntColumn,
-        first: Refusal | None,
-    ) -> str:
+    def _why_not(self, within: Within, tasks: Sequence[Task], room: Columns, scores: Columns) -> str:
+        """Which vertex fits the most of the tasks, and what is short there."""
         level, number, count = within.level, within.number, _pods(len(tasks))
-        vertices = range(len(level.vertices)) if number is None else [number]
-        most, where = 0, -1
-        for vertex in sorted(vertices, key=lambda v: (-int(capacity[v]), v)):
-            if capacity[vertex] > most:
-                fits = self._most(
-                    tasks, int(capacity[vertex]), _only(room, level.of_row == vertex), scores, self._inside
-                )
-                most, where = (fits, vertex) if fits > most else (most, where)
-        why = f": {first.reason}" if first is not None and (most >= len(tasks) or self._probes <= 0) else ""
+        where = self._with_most(within, tasks, room, scores)
         if number is not None:
-            return f"{level.name(number)}, where others of the group are, has room for {most} of {count}{why}"
-        if within.each and most:
-            return f"{level.name(where)} has room for {most} of {count}{why}"
-        at_most = f"at most {most} in {level.name(where)}" if most else "for none of them in any"
-        return f"no {level} has room for {count}: {at_most}{why}"
+            text, there = f"{level.name(number)}, where other pods of the group are, has no room for {count}", "; "
+        elif within.each and where >= 0:
+            text, there = f"{level.name(where)} has no room for {count}", "; "
+        else:
+            text, there = f"no {level} has room for {count}", f"; in {level.name(where)}, "
+        if where < 0:
+            return text
+        found = self._inside(tasks, _only(room, level.of_row == where), scores, explained=True)
+        if isinstance(found, GroupPlacement):
+            found.undo()
+            return text
+        return f"{text}{there}{found.reason}"
+
+    def _with_most(self, within: Within, tasks: Sequence[Task], room: Columns, scores: Columns) -> int:
+        """The vertex that fits the most of the tasks; -1 where none has room for one."""
+        level, capacity = within.level, _capacity(tasks, room, within.level)
+        vertices = range(len(level.vertices)) if within.number is None else [within.number]
+        most, where = -1, -1
+        for vertex in sorted(vertices, key=lambda v: (-int(capacity[v]), v)):
+            if capacity[vertex] > max(most, 0):
+                here = _only(room, level.of_row == vertex)
+                fits = self._most(tasks, int(capacity[vertex]), here, scores, self._inside)
+                most, where = (fits, vertex) if fits > most else (most, where)
+        return where
 
     def _most(self, tasks: Sequence[Task], bound: int, room: Columns, scores: Columns, place: Place) -> int:
         """How many of the first tasks there is room for, at most `bound`; nothing is held afterwards."""
@@ -138,23 +159,27 @@ class LevelPlacer:
 
     # ------------------------------------------------------------------ spread over several
 
-    def _over(self, spread: Spread, tasks: Sequence[Task], room: Columns, scores: Columns) -> GroupPlacement | Refusal:
-        """Deal the tasks out to vertices, and place each vertex's; where one takes fewer, deal again knowing that."""
+    def _over(
+        self, spread: Spread, tasks: Sequence[Task], room: Columns, scores: Columns, *, explained: bool = False
+    ) -> GroupPlacement | Refusal:
+        """Deal the tasks out to vertices, and place each vertex's; where one fits fewer, deal again knowing that."""
         level = spread.level
         order = _best_first(tasks, room, scores, level)
         limit = _capacity(tasks, room, level)
         by_class = {cls: _sums(column, level) for cls, column in room.items()}
-        why = ""
+        refused: tuple[Sequence[Task], Columns] | None = None
+        text = "the match budget ended before every spread was tried"
         for _ in range(self.budget + 1):
             shares = _Deal(spread, order, limit, by_class).dealt(tasks)
             if isinstance(shares, str):
-                return Refusal(f"{shares}{f': {why}' if why else ''}")
+                text = shares
+                break
             done: list[GroupPlacement] = []
             for vertex, part in shares.items():
                 here = _only({task.cls: room[task.cls] for task in part}, level.of_row == vertex)
-                found = self.match(part, here, scores)
+                found = self.matcher.place(part, here, scores)
                 if isinstance(found, Refusal):
-                    why = why or found.reason
+                    refused = refused or (part, here)
                     self._undo(done)
                     limit[vertex] = self._fewer(part, here, scores)
                     break
@@ -163,14 +188,20 @@ class LevelPlacer:
                 for other in done[1:]:
                     done[0].join(other)
                 return done[0]
-        return Refusal(f"{why}; the match budget ended before every spread was tried")
+        if explained and refused is not None:
+            found = self.matcher.explain(*refused, scores)
+            if isinstance(found, GroupPlacement):
+                found.undo()
+            else:
+                text = f"{text}: {found.reason}"
+        return Refusal(text)
 
     def _fewer(self, part: Sequence[Task], room: Columns, scores: Columns) -> int:
-        """How many tasks a vertex takes that does not take these: of one class exactly, else one fewer."""
+        """How many of these tasks, not all, fit a vertex: of one class exactly, else one fewer."""
         if len(room) > 1:
             return len(part) - 1
         self._probes = max(self._probes, _PROBES)
-        return self._most(part, len(part) - 1, room, scores, self.match)
+        return self._most(part, len(part) - 1, room, scores, self.matcher.place)
 
     def _undo(self, done: Sequence[GroupPlacement]) -> None:
         for placement in reversed(done):
@@ -194,7 +225,7 @@ class _Deal:
         wanted = min(total, self.spread.over if self.spread.over is not None else len(usable))
         if len(usable) < wanted:
             have = f"{len(usable)} of {len(level.vertices)}"
-            return f"it is to be spread over {wanted} of type {level}, and {have} have room"
+            return f"the group is to be spread over {wanted} {plural(str(level))}, and {have} have room"
         even = -(-total // max(1, wanted))
         usable.sort(key=lambda v: (not there[v], -min(int(self.limit[v]), even)))  # stable: else as in `order`
         for count in range(wanted, len(usable) + 1):
@@ -205,7 +236,8 @@ class _Deal:
             if shares is not None:
                 return shares
         room = min(len(tasks), int(self.limit.sum()))
-        return f"all of type {level} together have room for {room} of {_pods(len(tasks))}, spread as asked"
+        fit = "fits" if len(tasks) == 1 else "fit"
+        return f"spread over {plural(str(level))} as requested, {room} of {_pods(len(tasks))} {fit}"
 
     def _dealt_over(self, chosen: Sequence[int], tasks: Sequence[Task]) -> dict[int, list[Task]] | None:
         there = {v: int(self.spread.there[v]) for v in chosen}

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from fluence_plugins.fluence.graph.accounting import Accounting, Amounts, PodShape, minus
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
+from fluence_plugins.fluence.matching.shortages import PodWords
 from fluence_plugins.resources import names
 from session_scheduler.model.groups import NodeChange, Task
 
@@ -71,16 +72,21 @@ class NodeLoads:
                 short.append(minus(accounting.requested(accounting.shape_of(task.cls.requests)), held))
         return accounting.load_of(foreign, short)
 
-    def shortage(self, shape: PodShape, node: str, gone: Container[Task], nominated: Iterable[Task]) -> str | None:
+    def shortage(
+        self, shape: PodShape, node: str, gone: Container[Task], nominated: Iterable[Task], words: PodWords
+    ) -> str | None:
         """Why a pod of this shape would not fit on a node with these tasks gone; None where it would."""
         accounting = self._live.accounting
         held = (self._live.holdings.of_pod(task.uid, node) for task in self.tasks_on.get(node, ()) if task in gone)
         free = self._live.free_on(node, filter(None, held), self.load_on(node, gone, nominated))
         if free is None:
-            return "the node is not in it"
-        for unit, wanted, left in zip(accounting.units, accounting.requested(shape), free, strict=True):
+            return "the resource graph does not have the node"
+        for kind, wanted, left in zip(accounting.types, accounting.requested(shape), free, strict=True):
             if wanted > left:
-                return f"{wanted} {unit} wanted, {left} free"
+                return (
+                    f"insufficient {words.name(kind)} in the resource graph: {words.number(kind, wanted, wanted)} "
+                    f"requested{words.note(kind)}, {words.number(kind, left, wanted)} free"
+                )
         return None
 
     def drift(self, lost: set[str]) -> Mapping[str, int]:

@@ -38,32 +38,41 @@ class SessionMatcher:
         """One match for each class and type; all of them, or none. A refusal says which windows are in the way."""
         closed = self.maintenance.closed(tasks)
         if not closed:
-            return self._place(session, group, None, tasks, room, scores)
+            return self._place(self._matcher(session, group), session, group, tasks, room, scores)
         left, nodes = self.maintenance.without_closed(session, room, closed)
-        answer = self._place(session, group, self.maintenance.open_devices(closed), tasks, left, scores)
+        matcher = self._matcher(session, group, self.maintenance.open_devices(closed), narrowed=bool(nodes))
+        answer = self._place(matcher, session, group, tasks, left, scores)
         if isinstance(answer, GroupPlacement) or not session.reasons_wanted:
             return answer
         kinds = {kind for cls in room for kind in self.requests[cls].devices}
         text, until = self.maintenance.reason(closed, nodes, kinds)
-        return Refusal(f"{text}. {answer.reason}", until=until) if text else answer
+        if not text:
+            return answer
+        has_nodes = all(column.any() for column in left.values())
+        return Refusal(f"{text}. {answer.reason}" if has_nodes else text, until=until)
 
-    def _place(  # the hook's arguments, and which devices are open
+    def _matcher(
+        self, session: Session, group: Group, open_devices: BoolColumn | None = None, *, narrowed: bool = False
+    ) -> GroupMatcher:
+        narrowed = narrowed or self.topology.constrains(group)
+        ranks = self.ranks.of(session)
+        return GroupMatcher(self.live, ranks, self.requests, self.budget, open_devices=open_devices, narrowed=narrowed)
+
+    def _place(
         self,
+        matcher: GroupMatcher,
         session: Session,
         group: Group,
-        open_devices: BoolColumn | None,
         tasks: Sequence[Task],
         room: Columns,
         scores: Columns,
     ) -> GroupPlacement | Refusal:
-        wanted, ranks = session.reasons_wanted, self.ranks.of(session)
-        matcher = GroupMatcher(
-            self.live, ranks, self.requests, self.budget, reasons_wanted=wanted, open_devices=open_devices
-        )
-        placer = self.topology.placer(session, group, matcher.place)
+        placer = self.topology.placer(session, group, matcher)
         if isinstance(placer, Refusal):
             return placer
-        return matcher.place(tasks, room, scores) if placer is None else placer.place(tasks, room, scores)
+        if placer is not None:
+            return placer.place(tasks, room, scores)
+        return (matcher.explain if session.reasons_wanted else matcher.place)(tasks, room, scores)
 
     def place_on(self, task: Task, rank: int) -> GroupPlacement | Refusal:
         """One match on the host of that rank, for a pod without devices."""
@@ -76,7 +85,5 @@ class SessionMatcher:
         """The devices that a pod would get now, which stay free; nothing where there are none for it."""
         closed = self.maintenance.closed((task,))
         devices = self.maintenance.open_devices(closed) if closed else None
-        matcher = GroupMatcher(
-            self.live, np.zeros(0, np.int64), self.requests, self.budget, reasons_wanted=False, open_devices=devices
-        )
+        matcher = GroupMatcher(self.live, np.zeros(0, np.int64), self.requests, self.budget, open_devices=devices)
         return matcher.devices_of(task)

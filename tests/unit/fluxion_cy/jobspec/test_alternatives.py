@@ -150,8 +150,9 @@ def test_what_no_alternative_can_ever_have_is_unsatisfiable() -> None:
     with pytest.raises(Unsatisfiable):
         matcher.allocate_orelse_reserve(ask)
     assert not matcher.satisfy(ask)
-    assert matcher.why(ask).endswith(
-        "; alternative 1 of 2: asked 5 core, 4 in the graph; alternative 2 of 2: asked 2 gpu, 1 in the graph"
+    assert matcher.why(ask) == (
+        "alternative 1 of 2: the request needs 5 cores, and the graph has 4; "
+        "alternative 2 of 2: the request needs 2 gpus, and the graph has 1"
     )
 
 

@@ -89,12 +89,11 @@ def test_load_is_summed_before_it_is_rounded() -> None:
 
 def test_amounts_of_hosts_shapes_and_holdings_stand_in_one_order() -> None:
     assert MILLI.types == ("core", "memory", "gpu", OF_AMD, "pod")
-    assert MILLI.units == ("millicores", "MiB", "gpus", AMD, "pods")
     assert MILLI.offered(HOST) == (2500, 1000, 2, 3, 5)
     assert MILLI.requested(PodShape(100, 10, 0, ((OF_AMD, 1),), pods=1)) == (100, 10, 0, 1, 1)
     assert MILLI.held(HostHolding("n", "/c/n", (), (1,), 5, millicores=7, pods=1)) == (7, 5, 1, 0, 1)
     assert WHOLE.held(HostHolding("n", "/c/n", (3, 5), (1,), 5, others=((OF_AMD, (0, 2)),))) == (2, 5, 1, 2)
-    assert len(WHOLE.nothing) == len(WHOLE.types) == len(WHOLE.units) == 4
+    assert len(WHOLE.nothing) == len(WHOLE.types) == 4
 
 
 def test_memory_in_chunks_is_counted_so_in_what_was_recorded_otherwise_too() -> None:

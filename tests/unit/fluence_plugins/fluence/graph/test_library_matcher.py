@@ -14,6 +14,7 @@ from fluence_plugins.fluence.graph.library_matcher import LibraryMatcher
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
 from fluence_plugins.fluence.graph.placement import HostHolding, Placement
 from fluence_plugins.fluence.matching.jobspecs import compute_jobspec, compute_jobspec_text, device_jobspecs
+from fluence_plugins.fluence.matching.shortages import PodWords
 from fluence_plugins.resources.config import load_resources
 from fluxion_cy import Busy, NotSupported
 
@@ -174,9 +175,14 @@ def test_what_answers_with_a_time_is_refused_by_name() -> None:
 def test_a_refusal_says_what_is_short_or_that_chunks_are() -> None:
     graph = live(hosts(1, memory=2048))
     graph.allocations.match(compute_jobspec_text(PodShape(1, 1500), 1))
-    assert "core" in graph.allocations.why(compute_jobspec_text(PodShape(8), 1))
+    words = PodWords(graph.accounting, {"cpu": 8000})
+    found = graph.allocations.shortage(compute_jobspec_text(PodShape(8), 1), None, words)
+    assert found.reason == "no node has 8 cores even when empty; the only node has 4"
     graph.allocations.free("nobody")
-    assert "chunks" in live(hosts(1, memory=1500)).allocations.why(compute_jobspec_text(PodShape(1, 1200), 1))
+    chunked = live(hosts(1, memory=1500)).allocations
+    assert chunked.shortage(compute_jobspec_text(PodShape(1, 1200), 1), None, words).reason == (
+        "Fluxion's library finds no match, although enough of each type is free: it allocates memory in chunks of 1 GiB"
+    )
 
 
 def test_a_preview_holds_nothing() -> None:
