@@ -1,15 +1,15 @@
-"""A plugin whose pods hold something that no two may hold: what must be right after every crash."""
+"""A plugin whose pods hold exclusive slots: an allocation that must be correct after every crash."""
 
 from __future__ import annotations
 
 from session_scheduler import Refusal, hookimpl
 
 SLOTS = 2
-"""Exclusive slots of a node: fewer than the pods that its cpu would take."""
+"""The exclusive slots of a node: fewer than the pods that fit by cpu."""
 
 
 class Taken:
-    """Slots that were taken for some tasks."""
+    """The slots allocated to some tasks."""
 
     def __init__(self, plugin, slots):
         self._plugin, self._slots = plugin, slots

@@ -17,7 +17,7 @@ LABELS = ("a", "b", "c")
 
 
 class LabelScore:
-    """Static: a number by the node's label and the pod's label, negative ones too."""
+    """Static: a number by the node's label and the pod's label, also a negative one."""
 
     name = "label-score"
     score_scope = Scope.STATIC
@@ -32,14 +32,14 @@ class LabelScore:
     @hookimpl
     def score(self, cls, nodes, mask):
         raw = np.zeros(len(nodes), np.int64)
-        for index in np.flatnonzero(mask):  # rows with a cleared mask do not count, so nothing is said of them
+        for index in np.flatnonzero(mask):  # rows with a cleared mask do not count and get no score
             label = nodes.node(int(index)).metadata.labels.get("kind", "a")
             raw[index] = self._worth[(LABELS.index(label) + len(cls.pod.metadata.labels.get("taste", ""))) % 3]
         return raw
 
 
 class FullScore:
-    """By what runs on the node itself, as it is or normalised over the nodes that fit."""
+    """By the pods on the node, plain or normalised over the nodes that fit."""
 
     name = "full-score"
     score_scope = Scope.NODE
@@ -53,7 +53,7 @@ class FullScore:
 
 
 class AtMost:
-    """At most so many pods of a label on a node: looks at the node alone."""
+    """At most a number of pods with a label on a node: considers only that node."""
 
     name = "at-most"
     filter_scope = Scope.NODE
@@ -71,7 +71,7 @@ class AtMost:
 
 
 class Level:
-    """Keeps the number of pods on nodes with one label near that on the others: looks at every node."""
+    """Balances the number of pods between nodes with one label and the others: considers every node."""
 
     name = "level"
 
@@ -145,7 +145,7 @@ class Banned:
 
 @dataclass(frozen=True)
 class Plugins:
-    """What builds the same plugins several times: each scheduler needs its own."""
+    """Builds the same plugins several times, because each scheduler needs its own."""
 
     choice: tuple[tuple[type, tuple[Any, ...]], ...]
 
@@ -159,7 +159,7 @@ WEIGHTS = st.integers(1, 5)
 
 @st.composite
 def plugins(draw: st.DrawFn, *, beyond: bool = True, subsets: bool = True) -> Plugins:
-    """Some of the plugins above; without `beyond` none looks at more than one node."""
+    """Some of the plugins above; without `beyond`, none considers more than one node."""
     chosen: list[tuple[type, tuple[Any, ...]]] = []
     if draw(st.booleans()):
         worth = tuple(draw(st.lists(st.integers(-50, 100), min_size=3, max_size=3)))
@@ -182,7 +182,7 @@ def plugins(draw: st.DrawFn, *, beyond: bool = True, subsets: bool = True) -> Pl
 
 @st.composite
 def nodes(draw: st.DrawFn, most: int = 9) -> list[KubeObject]:
-    """Nodes of three labels, some of them tainted (a score that is normalised with its maximum reversed)."""
+    """Nodes of three labels, some of them tainted (a score that is normalised in reverse)."""
     found: list[KubeObject] = []
     for index in range(draw(st.integers(1, most))):
         taints = tuple(Taint(key=f"t{n}", effect="PreferNoSchedule") for n in range(draw(st.integers(0, 2))))
@@ -197,7 +197,7 @@ def nodes(draw: st.DrawFn, most: int = 9) -> list[KubeObject]:
 
 @st.composite
 def pods(draw: st.DrawFn, most: int = 8, largest: int = 5) -> list[KubeObject]:
-    """Single pods, runs of equal ones, and groups of one or several classes, some of which cannot fit."""
+    """Single pods, runs of equal pods, and groups of one or several classes, some of which cannot fit."""
     found: list[KubeObject] = []
     for number in range(draw(st.integers(1, most))):
         size = draw(st.integers(1, largest))
@@ -245,7 +245,7 @@ def _selector(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def _affinity(draw: st.DrawFn) -> Affinity:
-    """Terms of every kind; those that must hold, more seldom."""
+    """Terms of every kind; required ones are less frequent."""
     lists: list[dict[str, Any]] = []
     for _ in range(2):
         found: dict[str, Any] = {}

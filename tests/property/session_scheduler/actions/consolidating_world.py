@@ -1,4 +1,4 @@
-"""Random clusters in pieces, with pods and gangs that fit only where others are moved, and controllers."""
+"""Random fragmented clusters, with pods and gangs that fit only after moves, and controllers."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ APPS = ("x", "y", "z")
 
 
 class World:
-    """Nodes that are full in part, and pods and gangs that need more than any node, or few of them, have left."""
+    """Partly full nodes, and pods and gangs that need more than most or all nodes have free."""
 
     def __init__(self, seed: int, prepare: Callable[[FakeCluster], object] | None = None) -> None:
-        """`prepare` adds plugins to a cluster in which whatever runs is placed by them; without, all runs already."""
+        """`prepare` adds plugins to a cluster that then places the running pods; by default they are bound."""
         self.chance = chance = random.Random(seed)
         config = SchedulerConfig(bindings_in_flight=1_000, actions=("allocate", "consolidate"), seed=seed)
         self.cluster = FakeCluster(config=config).without("DefaultPreemption")
@@ -32,7 +32,7 @@ class World:
         self.nodes = {f"n{number}": chance.choice([4, 6, 8]) for number in range(chance.randint(2, 6))}
         self.cluster.add(node(name, cpu=cpu) for name, cpu in self.nodes.items())
         self.ran: set[str] = set()
-        """Pods that ran at the beginning, under the name with which they began."""
+        """The pods that ran at the beginning, by their original name."""
         for name, cpu in self.nodes.items():
             self._fill(name, cpu)
         self.budgets = {app: chance.randint(0, 3) for app in APPS}
@@ -63,7 +63,7 @@ class World:
                 yield from gang(f"w{number}", size, cpu=cpu, priority=priority)
 
     def turn(self) -> None:
-        """A cycle; some of what is ending ends. What ended comes anew before, as it ends, or later."""
+        """One cycle. Some terminating pods end; their replacements are created before, at or after the end."""
         self.cluster.run()
         leaving = [one for one in self.pods() if one.metadata.deletion_timestamp]
         new = [one for one in leaving if one.metadata.uid not in {known.metadata.uid for known in self.moved}]
@@ -92,8 +92,8 @@ def budget(app: str, allowed: int) -> PodDisruptionBudget:
     )
 
 
-def check_that_all_run_again(world: World) -> int:
-    """Let what waits come, and cycles go by. Whatever was moved runs again, for groups that run; how many were."""
+def check_that_moved_pods_run_again(world: World) -> int:
+    """Add groups and run cycles. Every moved pod runs again, and its group runs. Returns the number of moves."""
     cluster = world.cluster
     cluster.run()
     before = world.runs()
@@ -102,9 +102,9 @@ def check_that_all_run_again(world: World) -> int:
     cluster.add(world.waiting())
     for _ in range(25):
         world.turn()
-    assert not [one for one in world.pods() if one.metadata.deletion_timestamp], "it comes to rest"
+    assert not [one for one in world.pods() if one.metadata.deletion_timestamp], "pods still terminate at the end"
     assert {name.rstrip("+") for name in world.runs()} >= before
     assert bool(moved_for) == bool(world.moved)
     assert all(group.started >= group.min_count for group in moved_for)
-    assert not [one.metadata.name for one in world.moved if one.metadata.name.endswith("+")], "none is moved twice"
+    assert not [one.metadata.name for one in world.moved if one.metadata.name.endswith("+")], "a pod moved twice"
     return len(world.moved)

@@ -1,4 +1,4 @@
-"""Whatever is filled in: a gang for which nodes are kept starts no later than it was first said to."""
+"""With any backfilled pods, a gang with a reservation starts no later than its first announced time."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ....tools.examples import first
 DURATION = "fluence.flux-framework.org/duration"
 HOUR = 3600
 _BACKOFF = 20.0
-"""Seconds after which whatever waits is tried again."""
+"""Seconds after which every waiting pod is retried."""
 
 
 class _World:
-    """Pods end when they said, to the second; new ones come all the time."""
+    """Pods end exactly after their durations; new ones arrive all the time."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -30,14 +30,14 @@ class _World:
         self.ends: dict[str, float] = {}
         self.number = 0
 
-    def come(self, count: int, told_of: float = 1.0) -> None:
-        """So many new pods; `told_of` is how likely each says how long it takes."""
+    def arrive(self, count: int, with_duration: float = 1.0) -> None:
+        """Add pods; `with_duration` is the probability that a pod has a duration."""
         for _ in range(count):
             name, hours = f"p{self.number}", self.random.randint(1, 12)
             self.number += 1
-            told = self.random.random() < told_of
-            self.seconds[name] = hours * HOUR if told else 20 * HOUR
-            annotations = {DURATION: f"{hours}h"} if told else {}
+            timed = self.random.random() < with_duration
+            self.seconds[name] = hours * HOUR if timed else 20 * HOUR
+            annotations = {DURATION: f"{hours}h"} if timed else {}
             self.cluster.add(pod(name, cpu=str(self.random.randint(1, 8)), annotations=annotations))
 
     def turn(self) -> None:
@@ -48,7 +48,7 @@ class _World:
                 self.ends[name] = self.cluster.clock.wall() + self.seconds[name]
 
     def until_next_end(self) -> None:
-        """Let time pass until the next pod ends, and end it."""
+        """Advance to the end of the next pod, and end it."""
         name = min((name for name in self.ends if name in self.seconds), key=lambda name: (self.ends[name], name))
         self.cluster.advance(max(0.0, self.ends[name] - self.cluster.clock.wall()))
         self.cluster.end(name)
@@ -59,9 +59,9 @@ class _World:
 
 
 @pytest.mark.parametrize("seed", first(range(30)))
-def test_a_gang_starts_no_later_than_it_was_first_said_to(seed: int) -> None:
+def test_a_gang_starts_no_later_than_its_first_announced_time(seed: int) -> None:
     world = _World(seed)
-    world.come(world.nodes * 3, told_of=0.8)
+    world.arrive(world.nodes * 3, with_duration=0.8)
     world.turn()
     size = world.random.randint(2, world.nodes)
     world.cluster.add(gang("g", size, cpu=str(world.random.randint(5, 8))))
@@ -73,11 +73,11 @@ def test_a_gang_starts_no_later_than_it_was_first_said_to(seed: int) -> None:
             break
         promised = promised or world.promised()
         running = len(world.ends)
-        world.come(2)
+        world.arrive(2)
         world.turn()
         filled += len(world.ends) - running
         world.until_next_end()
         world.turn()
     assert all(world.cluster.node_of(f"g-{number}") for number in range(size))
     late = world.cluster.clock.wall() - (promised or world.cluster.clock.wall())
-    assert late < HOUR / 2, f"{late / HOUR:.1f} h late, while {filled} pods were filled in"
+    assert late < HOUR / 2, f"{late / HOUR:.1f} h late, after {filled} backfilled pods"

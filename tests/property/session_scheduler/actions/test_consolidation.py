@@ -1,15 +1,15 @@
-"""Random clusters in pieces: pods are moved only where a group then runs, and whatever was moved runs again."""
+"""Random fragmented clusters: pods are moved only if a group then runs, and every moved pod runs again."""
 
 from __future__ import annotations
 
 import pytest
 
-from .consolidating_world import World, check_that_all_run_again
+from .consolidating_world import World, check_that_moved_pods_run_again
 
 
 @pytest.mark.parametrize("seed", [*range(100), 204, 310])
-def test_what_is_moved_runs_again_and_a_group_runs_for_it(seed: int) -> None:
-    """With the last two seeds, too, which tell whether each goes where it was to go, and whether groups take turns."""
-    moved = check_that_all_run_again(World(seed))
+def test_a_moved_pod_runs_again_and_its_move_lets_a_group_run(seed: int) -> None:
+    """The last two seeds detect a pod that does not get its intended node, and groups that do not take turns."""
+    moved = check_that_moved_pods_run_again(World(seed))
     if seed in (204, 310):
         assert moved

@@ -1,4 +1,4 @@
-"""A gang is placed wherever a search through every assignment finds a place for it, whoever proposes."""
+"""A gang is placed exactly if an exhaustive search finds a placement, whichever plugin proposes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class OneZone:
 
 
 class Taken:
-    """A placement that keeps a book of what is held, so that a leak is seen."""
+    """A placement that records its allocations in a book, so that a test detects a leak."""
 
     def __init__(self, book, nodes):
         self._book, self.nodes = book, nodes
@@ -75,7 +75,7 @@ class Taken:
 
 
 class FromRoom:
-    """Answers from `room` alone, each class for itself, and badly: on the first, or the emptiest, row that has room."""
+    """Places by `room` alone, each class separately, and badly: on the first, or the emptiest, row that fits."""
 
     name = "from-room"
 
@@ -154,7 +154,7 @@ def place(nodes, members, least, one_zone, *plugins):
 
 @settings(max_examples=examples(120))
 @given(clusters())
-def test_the_cores_own_placement_fits_whatever_fits(case):
+def test_the_cores_own_placement_places_every_gang_that_fits(case):
     _, placed = place(*case)
     assert bool(placed) == fits(*case)
     assert not placed or len(placed) >= case[2]
@@ -162,7 +162,7 @@ def test_the_cores_own_placement_fits_whatever_fits(case):
 
 @settings(max_examples=examples(150))
 @given(clusters(), st.sampled_from(["first", "worst"]), st.sampled_from([1, 2, 9]), st.booleans())
-def test_a_plugin_that_places_badly_fits_whatever_fits(case, how, most, whole):
+def test_a_plugin_that_places_badly_still_places_every_gang_that_fits(case, how, most, whole):
     plugin = FromRoom(how, most, whole)
     _, placed = place(*case, plugin)
     assert bool(placed) == fits(*case)

@@ -1,4 +1,4 @@
-"""On any cluster: only who is less important ends, nobody too many, groups whole, budgets where there is a choice."""
+"""On any cluster: victims are less important, none is needless, groups end as a whole, budgets hold if possible."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Running:
 
 @dataclass(frozen=True)
 class World:
-    """Nodes of 4 cores, what runs there, and who comes: a pod, or a gang of so many."""
+    """Nodes of 4 cores, the running pods, and the preemptor: a pod or a gang."""
 
     nodes: int
     running: tuple[Running, ...]
@@ -43,7 +43,7 @@ class World:
     size: int
 
     def units(self) -> list[frozenset[str]]:
-        """Names that end together."""
+        """Names that are evicted together."""
         groups = {one.group for one in self.running if one.group}
         return [frozenset(o.name for o in self.running if o.group == group) for group in sorted(groups)] + [
             frozenset([one.name]) for one in self.running if not one.group
@@ -53,7 +53,7 @@ class World:
         return ROOM - sum(one.cpu for one in self.running if one.node == where and one.name not in gone)
 
     def fits(self, gone: frozenset[str], where: int | None = None) -> bool:
-        """Whether the pod fits (on that node), or all of the gang, when these are gone."""
+        """Whether the pod fits (on that node), or all of the gang, after these are gone."""
         nodes = range(self.nodes) if where is None else [where]
         return sum(max(0, self.free(n, gone)) // self.cpu for n in nodes) >= max(1, self.size)
 
@@ -82,7 +82,7 @@ def worlds(draw: st.DrawFn) -> World:
 
 
 def carried_out(world: World) -> tuple[frozenset[str], dict[str, int]]:
-    """The victims, and the nodes for which who came is nominated."""
+    """The victims, and the nominated nodes of the preemptor."""
     cluster = FakeCluster()
     cluster.add(*(node(f"n{number}", cpu=str(ROOM)) for number in range(world.nodes)))
     for group in sorted({one.group for one in world.running if one.group}):
@@ -112,10 +112,10 @@ ONE_GROUP = World(2, (Running("r0", 0, 4, 1, 0, False, "g1"), Running("r1", 1, 4
 @settings(max_examples=examples(150))
 @given(worlds())
 @example(ONE_GROUP)
-def test_victims_are_less_important_and_no_more_than_needed_and_whole(world: World) -> None:
+def test_victims_are_less_important_and_necessary_and_groups_are_whole(world: World) -> None:
     victims, nominated = carried_out(world)
     units = [unit for unit in world.units() if unit & victims]
-    assert all(unit <= victims for unit in units), "a group ends in part"
+    assert all(unit <= victims for unit in units), "expected the group to end as a whole"
     assert all(world.priority_of(unit) < world.priority for unit in units)
     lower = frozenset().union(*(unit for unit in world.units() if world.priority_of(unit) < world.priority))
     if not victims:
@@ -127,12 +127,12 @@ def test_victims_are_less_important_and_no_more_than_needed_and_whole(world: Wor
     assert len(nominated) == max(1, world.size)
     assert world.fits(victims, where)
     for unit in units:
-        assert not world.fits(victims - unit, where), f"{unit} need not end"
+        assert not world.fits(victims - unit, where), f"{unit} is a needless victim"
 
 
 @settings(max_examples=examples(150))
 @given(worlds())
-def test_no_budget_is_violated_where_there_is_another_choice(world: World) -> None:
+def test_no_budget_is_violated_if_there_is_another_choice(world: World) -> None:
     victims, _ = carried_out(world)
     units = world.units()
     if not any(world.is_guarded(unit) for unit in units if unit & victims):

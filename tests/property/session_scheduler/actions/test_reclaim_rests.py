@@ -1,4 +1,4 @@
-"""Queues under load: whatever is made to end comes anew, as a controller would have it, and it comes to rest."""
+"""Queues under load, with a controller that recreates every evicted pod: evictions come to an end."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ....tools.examples import first
 
 LABEL = "fluence.flux-framework.org/queue"
 Work = tuple[str, int, int, int]
-"""The queue, how many pods, the CPUs of each, the priority."""
+"""The queue, the number of pods, the CPUs of each, the priority."""
 
 
 class World:
-    """Queues of which each wants more than there is."""
+    """Queues, each of which requests more than the cluster has."""
 
     def __init__(self, seed: int, *, odd: bool = False, evaluation: str = "heap") -> None:
-        """`odd`: nodes are unequal, some queues name nothing that they deserve, a limit may be above two of them."""
+        """`odd`: nodes are unequal, some queues have no deserved amounts, and a limit may be set two levels above."""
         self.chance = chance = random.Random(seed)
         names = "abc"[: chance.choice([2, 2, 3])]
         top = [QueueConfig(name="top", limit={"cpu": chance.choice([4, 6, 20])})] if odd else []
@@ -73,7 +73,7 @@ class World:
             self.cluster.add(*gang(name, size, cpu=str(cpu), priority=priority, labels=labels))
 
     def state(self) -> dict[str, tuple[str, str, bool]]:
-        """By pod: the node that it is on, the one that it is to come to, whether it ends."""
+        """By pod: its node, its nominated node, and whether it terminates."""
         nominations = self.cluster.scheduler.cache.nominations
         return {
             task.name: (
@@ -85,7 +85,7 @@ class World:
         }
 
     def turn(self) -> int:
-        """One cycle; some of what was made to end does, and what has lost a pod starts anew. How many were."""
+        """One cycle. Some terminating pods end; work that lost a pod restarts. Returns the number of such pods."""
         self.cluster.run()
         tasks = self.cluster.scheduler.cache.tasks.values()
         ending = [task for task in tasks if task.pod.metadata.deletion_timestamp]
@@ -117,7 +117,7 @@ def test_queues_under_load_come_to_rest(seed: int, *, odd: bool) -> None:
 
 @pytest.mark.parametrize("odd", [False, True])
 @pytest.mark.parametrize("seed", first(range(25)))
-def test_they_come_to_rest_where_more_arrives_while_victims_end(seed: int, *, odd: bool) -> None:
+def test_they_come_to_rest_although_more_arrives_while_victims_end(seed: int, *, odd: bool) -> None:
     world = World(100 + seed, odd=odd)
     load, ended = iter(world.load), []
     for work in load:
@@ -132,7 +132,7 @@ def test_they_come_to_rest_where_more_arrives_while_victims_end(seed: int, *, od
 
 @pytest.mark.parametrize("odd", [False, True])
 @pytest.mark.parametrize("seed", first(range(15)))
-def test_what_is_remembered_of_one_pod_for_the_next_changes_no_decision(seed: int, *, odd: bool) -> None:
+def test_caching_between_pods_changes_no_decision(seed: int, *, odd: bool) -> None:
     remembering, forgetful = World(seed, odd=odd), World(seed, odd=odd, evaluation="naive")
     for work in remembering.load:
         remembering.add(work)

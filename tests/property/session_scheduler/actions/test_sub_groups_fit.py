@@ -1,4 +1,4 @@
-"""A gang with sub-groups starts with the minimum of each, wherever a search through every assignment finds a place."""
+"""A gang with sub-groups starts with the minimum of each, exactly if an exhaustive search finds a placement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = ("a", "b", "")
 
 @st.composite
 def clusters(draw):
-    """Nodes (name, cpu, zone); members (cpu, port, "", sub-group); minCount; minima; whether one zone holds all."""
+    """Nodes (name, cpu, zone); members (cpu, port, "", sub-group); minCount; minima; whether one zone must hold all."""
     sizes = draw(st.lists(st.sampled_from([1, 2, 3]), min_size=1, max_size=3))
     nodes = [(f"n{index}", size, f"z{index % 2}") for index, size in enumerate(sizes)]
     member = st.tuples(st.sampled_from([1, 1, 2]), st.sampled_from([0, 0, 80]), st.just(""), st.sampled_from(NAMES))
@@ -71,7 +71,7 @@ def placed(cluster, members):
 
 @settings(max_examples=examples(150))
 @given(clusters())
-def test_a_gang_with_sub_groups_starts_wherever_their_minima_fit_and_only_there(case):
+def test_a_gang_with_sub_groups_starts_exactly_if_their_minima_fit(case):
     _, members, least, minima, _ = case
     taken = tried_once(a_cluster(*case), members)
     assert any(taken) == fits(*case)
@@ -80,7 +80,7 @@ def test_a_gang_with_sub_groups_starts_wherever_their_minima_fit_and_only_there(
 
 @settings(max_examples=examples(100))
 @given(clusters(), st.sampled_from(["first", "worst"]), st.sampled_from([1, 2, 9]), st.booleans())
-def test_so_it_does_where_a_plugin_places_badly(case, how, most, whole):
+def test_a_gang_with_sub_groups_starts_if_a_plugin_places_badly(case, how, most, whole):
     _, members, least, minima, _ = case
     cluster = a_cluster(*case)
     cluster.start(FromRoom(how, most, whole))
@@ -99,8 +99,8 @@ def test_the_matcher_starts_no_gang_without_the_minimum_of_a_sub_group(case):
 
 @settings(max_examples=examples(60))
 @given(clusters(), st.data())
-def test_whatever_room_comes_later_lets_a_gang_start_with_its_minima_or_not_at_all(case, data):
-    """The invariants, minima among them, are checked after each cycle."""
+def test_capacity_added_later_starts_a_gang_with_its_minima_or_not_at_all(case, data):
+    """The cluster checks the invariants, minima among them, after each cycle."""
     _, members, least, minima, _ = case
     cluster = a_cluster(*case).schedule()
     for number in range(data.draw(st.integers(1, 3))):
@@ -111,7 +111,7 @@ def test_whatever_room_comes_later_lets_a_gang_start_with_its_minima_or_not_at_a
 
 
 @pytest.mark.parametrize("evaluation", ["naive", "board", "heap"])
-def test_each_way_of_evaluation_decides_alike(evaluation):
+def test_all_evaluation_modes_give_equal_decisions(evaluation):
     members = [(1, 0, "", name) for name in ("a", "a", "b", "b", "")]
     cluster = a_cluster([("n0", 2, "z0"), ("n1", 2, "z1")], members, 1, {"a": 1, "b": 2}, False, evaluation)
     assert tried_once(cluster, members) == [True, True, True, True, False]

@@ -1,4 +1,4 @@
-"""Groups in one topology domain: the domain is the best by plain arithmetic, however the search for it goes."""
+"""Groups in one topology domain: it is the best one by simple arithmetic, for every search order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MIB, _GIB = 1024**2, 1024**3
 
 @st.composite
 def domains(draw):
-    """Zones of nodes (cpus, those in use), and a group of equal pods: how many, of how many cpus, how many at least."""
+    """Zones of nodes (cpus, used cpus), and a group of equal pods: their number, their cpus, their minimum."""
     zones = {}
     for zone in "abcd"[: draw(st.integers(1, 4))]:
         cpus = draw(st.lists(st.integers(1, 8), min_size=1, max_size=3))
@@ -29,7 +29,7 @@ def domains(draw):
 
 
 def expected(zones, size, cpu, least):
-    """The best domains by kube-scheduler's PodGroupPodsCount and NodeResourcesFit, and how many pods each takes."""
+    """The best domains by kube-scheduler's PodGroupPodsCount and NodeResourcesFit, and the pods that fit in each."""
     takes = {zone: min(size, sum((all_ - used) // cpu for all_, used in nodes)) for zone, nodes in zones.items()}
     takes = {zone: count for zone, count in takes.items() if count >= (least or 1)}
     totals = {}
@@ -73,7 +73,7 @@ def decided(objects, chosen):
 
 @settings(max_examples=examples(40), deadline=None)
 @given(nodes(), pods(), plugins())
-def test_what_is_known_of_domains_beforehand_changes_no_placement(some_nodes, some_pods, chosen):
+def test_precomputed_domains_change_no_placement(some_nodes, some_pods, chosen):
     short = decided([*some_nodes, *some_pods], chosen)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(placing, "promising", lambda request, sets: (list(sets), False))

@@ -1,4 +1,4 @@
-"""Resources and ports as masks and columns, virtual rows too, compared with one node at a time, written plainly."""
+"""Resources and ports as masks and columns, virtual rows included, compared with plain code for one node at a time."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def scored(running: list[Any], name: str) -> int:
 
 
 @given(clusters, pods)
-def test_room_is_what_each_node_alone_would_say(cluster: Any, wanted: Any) -> None:
+def test_room_equals_the_value_of_each_node_alone(cluster: Any, wanted: Any) -> None:
     views = Views(cluster, wanted)
     plainly = [
         len(running) < capacity["pods"]
@@ -105,7 +105,7 @@ def test_room_is_what_each_node_alone_would_say(cluster: Any, wanted: Any) -> No
 
 
 @given(clusters, pods, st.booleans(), st.lists(st.integers(1, 5), min_size=3, max_size=3))
-def test_allocation_scores_are_what_each_node_alone_would_say(
+def test_allocation_scores_equal_those_of_each_node_alone(
     cluster: Any, wanted: Any, most: bool, weights: list[int]
 ) -> None:
     views = Views(cluster, wanted)
@@ -139,7 +139,7 @@ def evenness(shares: list[float]) -> int:
 
 
 @given(clusters, pods, st.lists(st.sampled_from(NAMES), min_size=1, unique=True))
-def test_balance_is_what_each_node_alone_would_say(cluster: Any, wanted: Any, names: list[str]) -> None:
+def test_balance_equals_that_of_each_node_alone(cluster: Any, wanted: Any, names: list[str]) -> None:
     views = Views(cluster, wanted)
     plugin = Balanced(validated(Balanced.Arguments, {"resources": [{"name": name} for name in names]}, "f"))
     state = plugin.prepare(views.cls)
@@ -164,7 +164,7 @@ def clash(one: Any, other: Any) -> bool:
 
 
 @given(clusters, pods)
-def test_ports_are_free_where_each_node_alone_would_say_so(cluster: Any, wanted: Any) -> None:
+def test_ports_are_free_exactly_if_they_are_on_the_node_alone(cluster: Any, wanted: Any) -> None:
     views = Views(cluster, wanted)
     plainly = [
         not any(clash(port, taken) for port in wanted[1] for _, theirs in running for taken in theirs)

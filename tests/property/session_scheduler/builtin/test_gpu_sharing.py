@@ -1,4 +1,4 @@
-"""Pods with parts of GPUs, and with whole ones, come and go: no GPU is given beyond what it has."""
+"""Pods with shares of GPUs and with whole GPUs start and end: no GPU is allocated beyond its capacity."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from session_scheduler.testing.fake_cluster import FakeCluster
 
 NVIDIA = "nvidia.com/gpu"
 MEMORIES = {"n0": 0, "n1": 1000, "n2": 4096}
-"""MiB of one GPU by node; 0: unlabelled."""
+"""The MiB of one GPU, by node; 0: unlabelled."""
 COUNTS = {"n0": 2, "n1": 3, "n2": 1}
 
 FRACTIONS = st.sampled_from(["0.5", "0.3", "0.25", "0.125", "0.999", "0.001"])
@@ -40,7 +40,7 @@ def live(cluster: FakeCluster) -> list[Pod]:
 
 
 def check(cluster: FakeCluster) -> None:
-    """By plain arithmetic on what the annotations say."""
+    """By simple arithmetic on the annotations."""
     parts: Counter[tuple[str, str]] = Counter()
     kinds: dict[str, set[bool]] = {}
     for one in live(cluster):
@@ -55,7 +55,7 @@ def check(cluster: FakeCluster) -> None:
             if GPU_FRACTION in annotations:
                 parts[node, gpu] += int(annotations[GPU_FRACTION][2:].ljust(3, "0")) * max(memory, 1)
             else:
-                assert memory, "a share by memory is on a node that does not say how much its GPUs have"
+                assert memory, "a share by memory is on a node without the memory of its GPUs"
                 text = annotations[GPU_MEMORY]
                 parts[node, gpu] += 1000 * (2048 if text == "2Gi" else int(text))
     assert all(len(found) == 1 for found in kinds.values()), "whole and shared GPUs are on one node"
@@ -64,7 +64,7 @@ def check(cluster: FakeCluster) -> None:
 
 
 @given(STEPS)
-def test_no_gpu_is_given_beyond_what_it_has_and_no_node_has_both_kinds(steps: list[tuple[str, object, int]]) -> None:
+def test_no_gpu_exceeds_its_capacity_and_no_node_has_both_kinds(steps: list[tuple[str, object, int]]) -> None:
     cluster = FakeCluster()
     for name, count in COUNTS.items():
         labels = {f"{NVIDIA}.memory": str(MEMORIES[name])} if MEMORIES[name] else {}
@@ -93,7 +93,7 @@ BATCHES = st.lists(st.tuples(SHARES, st.integers(1, 6), st.sampled_from([0, 0, 9
 
 
 def decided(evaluation: str, batches: list[tuple[dict[str, str], int, int]], *, ordered: bool) -> dict[str, object]:
-    """By pod its node and GPUs, with several nodes of each kind."""
+    """The node and GPUs of each pod, with several nodes of each kind."""
     cluster = FakeCluster(evaluation=evaluation)
     for name, count in COUNTS.items():
         labels = {f"{NVIDIA}.memory": str(MEMORIES[name])} if MEMORIES[name] else {}
@@ -126,7 +126,7 @@ class LastFirst:
 
 
 @given(BATCHES, st.booleans())
-def test_however_it_is_evaluated_pods_get_the_same_nodes_and_gpus(
+def test_all_evaluation_modes_give_the_same_nodes_and_gpus(
     batches: list[tuple[dict[str, str], int, int]], ordered: bool
 ) -> None:
     found = [decided(evaluation, batches, ordered=ordered) for evaluation in ("naive", "board", "heap")]

@@ -1,6 +1,6 @@
-"""Whatever changes: where a plugin's filter comes to allow a node that it refused, its hint says that this may help.
+"""If a change lets a plugin's filter allow a node that it refused, the plugin's hint requeues the pod.
 
-Each plugin is asked by itself, so that no other one that refused the pod, too, wakes it in its place.
+Each plugin is tested alone, so that no other plugin that refused the pod requeues it instead.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def terms(choose: Choose, *, negative: bool) -> Affinity:
 
 
 def spread(choose: Choose) -> dict[str, Any]:
-    """A constraint, maybe of two, in all that decides which nodes and pods count."""
+    """One or two constraints that vary every field that decides which nodes and pods count."""
 
     def one(key: str) -> dict[str, Any]:
         return {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule",
@@ -53,14 +53,14 @@ def spread(choose: Choose) -> dict[str, Any]:
 
 
 def ports(choose: Choose) -> dict[str, Any]:
-    """A host port, maybe on one address or of another protocol."""
+    """A host port, perhaps on one address or with another protocol."""
     return {"port": ContainerPort(container_port=80, host_port=choose.choice((80, 81)),
                                   host_ip=choose.choice(("", "", "10.0.0.1", "10.0.0.2")),
                                   protocol=choose.choice(("TCP", "TCP", "UDP")))}  # fmt: skip
 
 
 def made(name: str, *, port: ContainerPort | None = None, **options: Any) -> Pod:
-    """A pod with what it wants."""
+    """A pod with its constraints."""
     one = pod(name, **options)
     if port is None:
         return one
@@ -78,11 +78,11 @@ WANTS: Mapping[str, Callable[[Choose], dict[str, Any]]] = {
     "InterPodAffinity": lambda choose: {"affinity": terms(choose, negative=choose.random() < 0.5)},
     "PodTopologySpread": spread,
 }
-"""By plugin: what a pod wants of which it has a say."""
+"""By plugin: the constraints of a pod that it evaluates."""
 
 
 class World:
-    """Nodes and bound pods that change, and some pending pods that want something of one plugin."""
+    """Nodes and bound pods that change, and some pending pods with constraints for one plugin."""
 
     def __init__(self, seed: int, plugin: str) -> None:
         self.plugin, self.choose = plugin, random.Random(seed)
@@ -104,7 +104,7 @@ class World:
         return replace(drawn, status=replace(drawn.status, declared_features=choose.choice(((), (FEATURE,)))))
 
     def changed(self, known: Node) -> Node:
-        """One thing of the node as another draw has it."""
+        """The node with one property drawn again."""
         drawn, label = self.node(known.metadata.name), self.choose.choice((ZONE, ZONE, "disk"))
         labels = {key: value for key, value in known.metadata.labels.items() if key != label}
         if label in drawn.metadata.labels:
@@ -118,7 +118,7 @@ class World:
         ))  # fmt: skip
 
     def runs(self, where: str) -> Pod:
-        """A new pod on a node; it may want something of others itself."""
+        """A new pod on a node; it may have constraints itself."""
         self.steps += 1
         options = WANTS[self.choose.choice((self.plugin, "NodeUnschedulable"))](self.choose)
         options.setdefault("cpu", 1)
@@ -178,13 +178,13 @@ class World:
         asyncio.run(self.cluster._deliver())
         for name, cls in self.asking().items():
             if cls is wanted[name] and pending.is_unschedulable(name):
-                assert self.allowed(cls) <= before[name], f"{name} sleeps on"
+                assert self.allowed(cls) <= before[name], f"expected {name} to be requeued"
             pending.placed(name)
 
 
 @pytest.mark.parametrize("plugin", WANTS)
 @pytest.mark.parametrize("seed", first(range(4)))
-def test_a_hint_says_yes_wherever_its_plugin_comes_to_allow_a_node(plugin: str, seed: int) -> None:
+def test_a_hint_requeues_whenever_its_plugin_newly_allows_a_node(plugin: str, seed: int) -> None:
     world = World(seed, plugin)
     for _ in range(STEPS):
         world.check_step()

@@ -1,4 +1,4 @@
-"""With volumes, too, batching never changes a decision, no volume is given twice, and a gang is whole or not at all."""
+"""Also with volumes, batching changes no decision, no volume is bound twice, and gangs are all-or-nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NODES = ("n1", "n2", "n3")
 
 @st.composite
 def volume_worlds(draw):
-    """Nodes with limits, volumes on some, claims that wait for a node, and pods alone and in gangs with any."""
+    """Nodes with limits, volumes on some, claims that wait for a node, and single pods and gangs with any of them."""
     limits = [csi_node(name, **{"csi.example.com": draw(st.integers(0, 2))}) for name in NODES]
     reached = st.sampled_from([*NODES, NODES[:2], ()])
     volumes = [volume(f"v{i}", draw(SIZES), on=draw(reached)) for i in range(draw(st.integers(0, 5)))]

@@ -1,4 +1,4 @@
-"""However requests of the replicas fail, no two of them lead at once, and one leads in the end."""
+"""With any failures of the replicas' requests, at most one replica leads at a time, and one leads in the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ....unit.session_scheduler.cluster.election_time import Replica, Time, chec
 
 
 @pytest.mark.parametrize("seed", first(range(8)))
-async def test_never_do_two_lead_whatever_fails(seed: int) -> None:
+async def test_two_replicas_never_lead_at_once(seed: int) -> None:
     chance, cluster, time = random.Random(seed), MemoryCluster(), Time()
     replicas = [Replica(f"replica-{number}", cluster, time).start() for number in range(4)]
     time.each.append(lambda: check_one_leads(*replicas))

@@ -1,4 +1,4 @@
-"""Whatever happens to a cluster and its watches, what was told of it adds up to what there is."""
+"""After any events of a cluster and its watches, the reported changes add up to the existing objects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAULTS: tuple[ClusterError, ...] = (Unavailable("503"), Forbidden("403"), TooMan
 
 
 def an_object(chance: random.Random) -> KubeObject:
-    """One of few, so that names are often used again; its labels differ each time."""
+    """An object with one of a few names, so that names repeat; its labels differ each time."""
     number = chance.randrange(5)
     metadata = ObjectMeta(name=f"o{number}", namespace="ns", labels={"random": str(chance.random())})
     objects: list[KubeObject] = [
@@ -31,7 +31,7 @@ def an_object(chance: random.Random) -> KubeObject:
 
 
 async def something_happens(cluster: Faulty, chance: random.Random) -> None:
-    """One step of a random life."""
+    """One random event."""
     step = chance.random()
     if step < 0.5:
         cluster.put(an_object(chance))
@@ -41,7 +41,7 @@ async def something_happens(cluster: Faulty, chance: random.Random) -> None:
         if items:
             ended = chance.choice(items)
             await cluster.delete(ended)
-            if chance.random() < 0.5:  # another of that name, before anybody may have seen that the first is gone
+            if chance.random() < 0.5:  # another object of that name, perhaps before a watcher sees the deletion
                 cluster.put(an_object(chance))
     elif step < 0.87:
         cluster.end_watches()
@@ -56,7 +56,7 @@ async def something_happens(cluster: Faulty, chance: random.Random) -> None:
 
 @pytest.mark.parametrize("loss", [0.0, 0.1])
 @pytest.mark.parametrize("seed", first(range(12)))
-async def test_in_a_random_life_what_is_told_adds_up_to_what_there_is(seed: int, loss: float) -> None:
+async def test_the_reported_changes_add_up_to_the_existing_objects(seed: int, loss: float) -> None:
     chance = random.Random(seed)
     world = World(*(an_object(chance) for _ in range(4)), kinds=KINDS, seed=seed)
     cluster = world.cluster
@@ -81,7 +81,7 @@ async def test_in_a_random_life_what_is_told_adds_up_to_what_there_is(seed: int,
         cluster.list_error = cluster.watch_error = lambda: None
         cluster.loses = lambda event: False
         cluster.seconds = lambda: 0.0
-        # Without losses the longest pause is enough, of a watch and of the list after it; with them, a comparison.
+        # Without losses, the longest pause of a watch and of the next list suffices; with them, only a reconciliation.
         await world.time.advance(30.0 if loss == 0.0 else 100.0)
         await world.is_mirrored()
     assert world.meter.lists

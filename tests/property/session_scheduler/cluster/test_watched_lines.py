@@ -1,4 +1,4 @@
-"""A watch's stream is the same lines wherever it is cut."""
+"""A watch's stream gives the same lines wherever it is split."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from session_scheduler.cluster.kube_watch import LineSplitter
 
 
 @given(st.lists(st.binary().filter(lambda text: b"\n" not in text and text), max_size=8), st.data())
-def test_however_a_stream_is_cut_its_lines_are_the_same(lines: list[bytes], data: st.DataObject) -> None:
+def test_every_split_of_a_stream_gives_the_same_lines(lines: list[bytes], data: st.DataObject) -> None:
     text = b"".join(one + b"\n" for one in lines)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=10)))
     splitter = LineSplitter()

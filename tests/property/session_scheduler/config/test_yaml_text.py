@@ -1,4 +1,4 @@
-"""What JSON and PyYAML write is read back as it was, and any bytes are read or refused with a reason."""
+"""The output of JSON and PyYAML round-trips, and any bytes are read or refused with a reason."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def values(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
 
 
 @given(values(_TEXT))
-def test_what_json_says_is_read_as_json_reads_it(value: Any) -> None:
+def test_json_text_is_read_as_json_reads_it(value: Any) -> None:
     assert list(read_documents(json.dumps(value, ensure_ascii=False).encode())) == [value]
 
 
-@given(values(_NO_DIGITS))  # PyYAML leaves 08 and 1e3 without quotes, which Kubernetes reads as numbers
-def test_what_pyyaml_writes_is_read_back(value: Any) -> None:
+@given(values(_NO_DIGITS))  # PyYAML writes 08 and 1e3 without quotes, which Kubernetes reads as numbers
+def test_the_output_of_pyyaml_round_trips(value: Any) -> None:
     assert list(read_documents(yaml.dump(value, Dumper=yaml.CSafeDumper, allow_unicode=True).encode())) == [value]
 
 
@@ -42,7 +42,7 @@ def test_json_means_the_same_with_and_without_the_json_module(value: Any, scalar
 
 
 @given(values(_TEXT))
-def test_texts_read_as_written_are_alike_in_json_and_yaml(value: Any) -> None:
+def test_raw_scalars_are_equal_in_json_and_yaml(value: Any) -> None:
     text = json.dumps(value, ensure_ascii=False)
     assert read_value("---\n" + text, "text") == read_value(text, "text")
 

@@ -1,8 +1,8 @@
-"""Replicas of the scheduler over one cluster, with a network between them that loses, delays and reorders.
+"""Replicas of the scheduler on one cluster, with a network that loses, delays and reorders requests.
 
-Everything happens in one event loop and in the order that one random source says. A write of a replica is done, is lost
-before or after it was done, waits in the network and is done later (whether its sender still lives or not), or is the
-last thing that the replica does.
+Everything happens in one event loop, in the order of one random source. A replica's write takes effect; or it is lost
+before or after its effect; or it waits in the network and takes effect later, even if its sender has died; or it is
+the replica's last action.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Watched(MemoryCluster):
-    """Remembers every change in order, and looks at each for what must never happen.
+    """Records every change in order, and checks each for forbidden states.
 
-    `alone`: whether pods come to a gang that has started by themselves, by no plan.
+    `alone`: whether pods may join a started gang individually, without a plan.
     """
 
     def __init__(self, *, alone=False):
@@ -47,7 +47,7 @@ class Watched(MemoryCluster):
         self.log = []
         self.wrong = []
         self.veterans = set()
-        """Pods (uids) of gangs that were whole since they were bound."""
+        """The pods (uids) whose gang was complete at some time after their bind."""
         super().__init__(now=self._tick)
 
     def _tick(self):
@@ -101,7 +101,7 @@ class Watched(MemoryCluster):
 
 
 def enough(group, bound):
-    """Whether these pods of a gang are as many as it needs, of each sub-group, too."""
+    """Whether these bound pods satisfy the gang's minimum, and that of each sub-group."""
     there = Counter(one.metadata.labels.get(SUB_GROUP_LABEL, "") for one in bound)
     return len(bound) >= group.min_count and all(there[name] >= least for name, least in minima_of_group(group).items())
 
@@ -113,7 +113,7 @@ def held_by(one):
 
 
 def mixed(group, bound):
-    """What shows that these pods of a gang were not bound by its plan, nor are taken over in it as bound before."""
+    """The pods of a gang that were neither bound by its plan nor recorded in it as already bound."""
     plan = plan_here(group)
     if plan is None:
         return [f"{one.key} is bound without a plan" for one in bound]
@@ -122,16 +122,16 @@ def mixed(group, bound):
         planned = plan.pods.get(one.metadata.uid)
         attempt = one.metadata.annotations.get(ATTEMPT_ANNOTATION)
         if planned is None or planned.node != one.spec.node_name:
-            found.append(f"{one.key} is bound, and the plan {plan.attempt} of its gang knows nothing of that")
+            found.append(f"{one.key} is bound, but the plan {plan.attempt} of its gang does not list it there")
         elif attempt != plan.attempt and not planned.bound:
             found.append(f"{one.key} is bound by {attempt}, the plan of its gang is {plan.attempt}")
     return found
 
 
-class Telling(Observer):
-    """What a replica says of its gangs: whom it has seen bound in one that it calls scheduled was in a whole one.
+class ReplicaObserver(Observer):
+    """When a replica reports a gang as scheduled, the pods that it has seen bound belong to a complete gang.
 
-    Not all of them need have been bound at the same moment: a replica learns of an end later than it comes.
+    They need not have been bound at the same moment, because a replica sees an end with a delay.
     """
 
     def __init__(self, replica, cluster):
@@ -146,7 +146,7 @@ class Telling(Observer):
 
 
 class Replica:
-    """One scheduler, what it has seen of the changes, and its way to the cluster."""
+    """One scheduler, the changes that it has seen, and its connection to the cluster."""
 
     def __init__(self, world: World):
         self._world = world
@@ -156,7 +156,7 @@ class Replica:
         listed = [(name, builtin(None), None) for name, builtin in BUILTIN.items()]
         calls = hook_calls([*listed, ("slots", self.plugin, None)])
         self.scheduler = Scheduler(self, world.config, {"fluence": calls}, world.clock, holder=f"r{world.started}",
-                                   observer=Telling(self, world.cluster))  # fmt: skip
+                                   observer=ReplicaObserver(self, world.cluster))  # fmt: skip
 
     def __getattr__(self, name):
         method = getattr(self._world.cluster, name)
@@ -193,7 +193,7 @@ class Replica:
         await self.scheduler.start()
 
     async def see(self, count):
-        """Take in the next changes, so many of them."""
+        """Process the next `count` changes."""
         news = self._world.cluster.log[self.seen :][:count]
         self.seen += len(news)
         for change, obj in news:
@@ -201,7 +201,7 @@ class Replica:
                 await self.scheduler.event_handlers.apply(change, obj)
 
     async def turn(self):
-        """As the live loop does it."""
+        """One turn, as in the live loop."""
         await self.scheduler.complete_finished()
         self.scheduler.unknown_binds.start_checks(self.scheduler.completion.resolve)
         await self.scheduler.decide()
@@ -210,17 +210,17 @@ class Replica:
 
 
 def is_alone(request):
-    """Whether a request binds a pod by no plan: none of a dead leader's arrives once its lease is over."""
+    """Whether a request binds a pod without a plan. A dead leader's such requests never arrive after its lease."""
     return ATTEMPT_ANNOTATION not in request.keywords.get("annotations", {ATTEMPT_ANNOTATION: ""})
 
 
 class World:
-    """A cluster, gangs and the pods that their controller makes, and the replicas that live."""
+    """A cluster, gangs whose controller creates their pods, and the live replicas."""
 
     def __init__(self, random, *, gangs=2, nodes=4, faults=1.0, extra=0, topology=None, led=False):
-        """`extra` is how many pods a gang has over its minCount; `topology` may be "zone", of which there are two.
+        """`extra` is the number of a gang's pods beyond its minCount; `topology` may be "zone", with two zones.
 
-        With `led` the first pod of each gang is a leader, without which the others are of no use.
+        With `led`, the first pod of each gang is a leader, without which the others are useless.
         """
         self.random = random
         self.config = SchedulerConfig(gang_bind_timeout_seconds=20.0)
@@ -229,7 +229,7 @@ class World:
         self.faults = faults
         self.started = 0
         self.network = []
-        """Requests on their way, with whoever still waits for the answer."""
+        """Requests in the network, each with the future of its waiting sender."""
         self.replicas = []
         self._sizes = {f"g{number}": random.randint(2, 4) for number in range(gangs)}
         self._nodes, self._extra, self._topology, self._led = nodes, extra, topology, led
@@ -252,7 +252,7 @@ class World:
         return self.random.choice(fates)
 
     async def pass_on(self, *, lose=False):
-        """One request that is on its way arrives, or never does."""
+        """Deliver one request from the network, or drop it."""
         if not self.network:
             return
         request, answered = self.network.pop(self.random.randrange(len(self.network)))
@@ -272,7 +272,7 @@ class World:
     # ------------------------------------------------------------------ what others do
 
     def control(self):
-        """What the controllers do: groups and pods that are missing are made; pods on no node end."""
+        """The controllers: create missing groups and pods, and end pods without a node."""
         names = {one.metadata.name for one in self.cluster.all(Node)}
         for one in self.cluster.bound():
             if one.spec.node_name not in names:
@@ -290,7 +290,7 @@ class World:
                     self.cluster.put(pod(f"{name}-{index}", group=name, sub_group=part, cpu="1"))
 
     async def disturb(self):
-        """A pod or a node goes, or a node comes back, or a pod is changed by somebody."""
+        """Remove a pod or a node, restore a node, or change a pod."""
         what = self.random.choice(["pod", "pod", "node", "back", "label", "cordon"])
         if what == "pod":
             self.cluster._remove(self.random.choice(self.cluster.all(Pod)))
@@ -303,7 +303,7 @@ class World:
             self._put_node(number, unschedulable=closed)
         elif what == "label":
             one = self.random.choice(self.cluster.all(Pod))
-            await self.cluster.patch_metadata(one, annotations={"somebody": str(self.cluster.ticks)})
+            await self.cluster.patch_metadata(one, annotations={"touched": str(self.cluster.ticks)})
         if self.random.random() < 0.7:
             self.control()
 
@@ -346,7 +346,7 @@ class World:
             await self.kill(replica)
 
     async def become_quiet(self):
-        """No more faults; what is on its way arrives, and one replica that lives has all the time that it wants."""
+        """Stop the faults, deliver all requests, and let one live replica run until nothing changes."""
         self.faults = 0.0
         for replica in [one for one in self.replicas if one.dying]:
             await self.kill(replica)

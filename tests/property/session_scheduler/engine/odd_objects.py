@@ -1,4 +1,4 @@
-"""Objects of every kind that is mirrored, whole, and odd ones made of them: with fields that none should have."""
+"""Complete objects of every mirrored kind, and odd ones made from them: with invalid values in some fields."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ WHOLE: Final[dict[str, Tree]] = {
                           "disruptionMode": "PodGroup", "priority": 5, "priorityClassName": "odd", "minMember": 1},
                  "status": {"conditions": [{"type": "Scheduled", "status": "False"}]}},
 }  # fmt: skip
-"""By kind, without metadata: every field that is read."""
+"""By kind: every field that the scheduler reads, without metadata."""
 _TEXTS: Final = (
     "", " ", "0", "-1", "1e400", "1e-400", "9223372036854775808", "NaN", "Infinity", "1Ei", "0.0000000001", "\x00",
     "é", "²",
@@ -167,7 +167,7 @@ _KINDS: Final[dict[str, type[KubeObject]]] = {kind.__name__: kind for kind in KI
 
 
 def metadata(name: str) -> Tree:
-    """With an owner that owns itself, and what Fluence reads of labels and annotations."""
+    """Metadata with an owner that owns itself, and the labels and annotations that Fluence reads."""
     notes = {"held", "plan", "attempt", "backend", "attr-x"}
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": f"uid-{name}", "controller": True}
     return {"name": name, "namespace": "default", "uid": f"uid-{name}", "creationTimestamp": "2026-01-01T00:00:00Z",
@@ -176,7 +176,7 @@ def metadata(name: str) -> Tree:
 
 
 def odd(choose: random.Random, kind: str, name: str) -> tuple[Tree, list[str]]:
-    """An object of a kind, often with some of its fields only, of which one or two are odd; and where that is."""
+    """An object of a kind, often with only some of its fields, one or two of them odd; and the odd paths."""
     tree = copy.deepcopy({**WHOLE[kind], "metadata": metadata(name), "kind": kind})
     for part in ("spec", "status"):
         for field in list(tree.get(part, ())):
@@ -211,7 +211,7 @@ def _spoil(choose: random.Random, tree: Tree) -> str:
 
 
 _KEPT: Final = {("metadata",), *(("metadata", field) for field in ("name", "namespace", "uid"))}
-"""What an object is told by."""
+"""The fields that identify an object."""
 
 
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -221,7 +221,7 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def read(tree: Tree) -> KubeObject | None:
-    """The object as a watch tells of it; None where it is left out."""
+    """The object as a watch reports it; None if it is left out."""
     resource: Resource[Any] = resource_of(_KINDS[tree["kind"]])
     if not resource.namespaced:
         kept = {key: value for key, value in tree["metadata"].items() if key != "namespace"}

@@ -1,4 +1,4 @@
-"""Whatever one object is, the scheduler goes on, places other objects' pods, and tells a pod that waits why it does."""
+"""For any single object, the scheduler continues, places other objects' pods, and gives each waiting pod a reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def exact(kind: str, name: str, **fields: object) -> Tree:
 
 
 def others(cluster: FakeCluster) -> list[str]:
-    """Pods with what each plugin judges, which fit: n3 is in no zone, and no odd object is about it. Their names."""
+    """Pods for each plugin that fit: n3 is in no zone, and no odd object concerns it. Returns their names."""
     request = {"name": "r", "exactly": {"deviceClassName": "good", "allocationMode": "ExactCount", "count": 1}}
     devices = {"driver": "a.example.com", "nodeName": "n3", "devices": [{"name": "d"}],
                "pool": {"name": "a", "generation": 1, "resourceSliceCount": 1}}  # fmt: skip
@@ -47,9 +47,9 @@ def others(cluster: FakeCluster) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(len(KINDS)))
-def test_odd_objects_concern_nobody_else(seed: int) -> None:
+def test_odd_objects_do_not_affect_other_pods(seed: int) -> None:
     choose = random.Random(seed)
-    cluster = FakeCluster(checked=False)  # what odd pods on nodes take is as odd
+    cluster = FakeCluster(checked=False)  # the amounts of odd pods on nodes are odd as well
     cluster.add(*(node(f"n{n}", labels={"zone": "a", "age": "3"}) for n in (1, 2)), node("n3"))
     trees: list[Tree] = [{**WHOLE[kind], "kind": kind, "metadata": metadata("odd")}
                          for kind in KINDS if kind not in ("Pod", "Node", KINDS[seed % len(KINDS)])]  # fmt: skip
@@ -71,10 +71,10 @@ def test_odd_objects_concern_nobody_else(seed: int) -> None:
     for name in names:
         assert cluster.node_of(name) is not None, (name, cluster.reasons(name), spoilt)
     for task in cluster.scheduler.cache.unbound.values():
-        told = cluster.reasons(task.name)
-        assert told, spoilt
-        assert "failed in" not in told, (told, spoilt)
-    for tree in trees:  # and back to what is not odd, and away
+        reason = cluster.reasons(task.name)
+        assert reason, spoilt
+        assert "failed in" not in reason, (reason, spoilt)
+    for tree in trees:  # replace the odd objects by valid ones, then delete their pods
         whole = read({**WHOLE[tree["kind"]], "kind": tree["kind"], "metadata": metadata(tree["metadata"]["name"])})
         cluster.add(whole or ())
     cluster.run()

@@ -1,4 +1,4 @@
-"""What `explain` says would help helps: in random clusters it is made so, and the plugin lets the pod in."""
+"""The changes that `explain` proposes help: in random clusters, after these changes the plugin admits the pod."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def terms(choose: Choose) -> list[dict[str, Any]]:
 
 
 def near(choose: Choose) -> dict[str, Any]:
-    """Affinity of one kind or both, of which the terms of one may pick what the other does."""
+    """Affinity of one kind or both; a term of one kind may select the same pods as one of the other."""
     wanted = choose.choice(("pod_affinity", "pod_anti_affinity", "both"))
     kinds = ("pod_affinity", "pod_anti_affinity") if wanted == "both" else (wanted,)
     wants: dict[str, Any] = {kind: {REQUIRED: terms(choose)} for kind in kinds}
@@ -40,7 +40,7 @@ def near(choose: Choose) -> dict[str, Any]:
 
 
 def spread(choose: Choose) -> dict[str, Any]:
-    """One constraint, maybe two."""
+    """One or two constraints."""
     keys = choose.choice(((ZONE,), (HOST,), (ZONE, HOST)))
     return {"topology_spread_constraints": tuple(
         {"maxSkew": choose.choice((1, 2)), "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule",
@@ -52,33 +52,33 @@ WANTS: Mapping[str, Callable[[Choose], dict[str, Any]]] = {"InterPodAffinity": n
 
 
 class World:
-    """Nodes and running pods by name, and the pod that waits."""
+    """Nodes and running pods by name, and the waiting pod."""
 
     def __init__(self, choose: Choose, wants: dict[str, Any]) -> None:
         self.nodes = {name: node(name, cpu="64", labels=choose.choice(({}, {ZONE: "a"}, {ZONE: "b"})))
                       for name in ("n1", "n2", "n3", "n4")}  # fmt: skip
-        self.runs: dict[str, Pod] = {}
+        self.running: dict[str, Pod] = {}
         for number in range(choose.randrange(7)):
             hates = {"affinity": Affinity(pod_anti_affinity={REQUIRED: terms(choose)})} if choose.random() < 0.3 else {}
             self.run(choose.choice(APPS), choose.choice(tuple(self.nodes)), f"r{number}", **hates)
         self.waits = pod("p", labels={"app": choose.choice(APPS)}, **wants)
 
     def run(self, app: str, on: str, name: str = "", **options: Any) -> None:
-        name = name or f"new-{len(self.runs)}"
-        self.runs[name] = pod(name, labels={"app": app}, bound_to=on, **options)
+        name = name or f"new-{len(self.running)}"
+        self.running[name] = pod(name, labels={"app": app}, bound_to=on, **options)
 
     def refusals(self, plugin: str) -> dict[str, list[str] | None]:
-        """By node what the plugin that refuses it says would help."""
+        """By node: the changes that the refusing plugin proposes."""
         cluster = FakeCluster()
-        cluster.add(*self.nodes.values(), *self.runs.values(), self.waits)
-        (told,) = explain_pending(cluster.start())["pods"]
-        return {name: change["changes"] for name, verdict in told["nodes"].items() if not verdict["fits"]
+        cluster.add(*self.nodes.values(), *self.running.values(), self.waits)
+        (explained,) = explain_pending(cluster.start())["pods"]
+        return {name: change["changes"] for name, verdict in explained["nodes"].items() if not verdict["fits"]
                 for change in verdict["fitsIf"] if change["plugin"] == plugin}  # fmt: skip
 
-    # -------------------------------------------------------------- making it so
+    # -------------------------------------------------------------- applying a change
 
-    def make(self, text: str, name: str, choose: Choose) -> None:
-        """Make true what was said of a node. Raises AssertionError where nobody would understand it."""
+    def apply(self, text: str, name: str, choose: Choose) -> None:
+        """Apply a proposed change. Raises AssertionError if the text is unknown."""
         if match := _LABEL.fullmatch(text):
             self.label(match[1], match[2], match[3] or "of-its-own")
         elif match := _NEAR.fullmatch(text):
@@ -93,11 +93,11 @@ class World:
             match = _FEWER.fullmatch(text)
             assert match is not None, text
             most, app, there = int(match[1]), match[2], set(self.within(match[3], name))
-            found = [key for key, one in self.runs.items()
+            found = [key for key, one in self.running.items()
                      if one.metadata.labels["app"] == app and one.spec.node_name in there]  # fmt: skip
             assert len(found) == int(match[4])
             for key in choose.sample(found, len(found) - choose.randint(0, most)):
-                del self.runs[key]
+                del self.running[key]
 
     def label(self, name: str, key: str, value: str) -> None:
         old: Node = self.nodes[name]
@@ -117,27 +117,29 @@ class World:
 
     def end(self, where: str, name: str, which: Callable[[Pod], bool]) -> None:
         there = set(self.within(where, name))
-        self.runs = {key: one for key, one in self.runs.items() if one.spec.node_name not in there or not which(one)}
+        self.running = {
+            key: one for key, one in self.running.items() if one.spec.node_name not in there or not which(one)
+        }
 
 
 @pytest.mark.parametrize("plugin", WANTS)
-def test_what_would_help_is_made_so_and_the_plugin_lets_the_pod_in(plugin: str) -> None:
+def test_after_the_proposed_changes_the_plugin_admits_the_pod(plugin: str) -> None:
     choose = random.Random(plugin)
-    made = 0
+    applied = 0
     for seed in range(150):
         world = World(random.Random(f"{plugin} {seed}"), WANTS[plugin](random.Random(f"wants {plugin} {seed}")))
-        for name, said in world.refusals(plugin).items():
-            if said is None or any(is_conditional(text) for text in said):
+        for name, changes in world.refusals(plugin).items():
+            if changes is None or any(is_conditional(text) for text in changes):
                 continue
             other = World(random.Random(f"{plugin} {seed}"), {})
             other.waits = world.waits
-            for text in said:
-                other.make(text, name, choose)
-            assert name not in other.refusals(plugin), (seed, name, said)
-            made += 1
-    assert made > 100
+            for text in changes:
+                other.apply(text, name, choose)
+            assert name not in other.refusals(plugin), (seed, name, changes)
+            applied += 1
+    assert applied > 100
 
 
 def is_conditional(text: str) -> bool:
-    """Whether it asks that something else stays so, which no single change makes true."""
+    """Whether the text requires that something else does not change, which no single change makes true."""
     return text.endswith(("still ran there", "held then")) or "need not be away from" in text

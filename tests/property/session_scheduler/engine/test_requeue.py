@@ -1,4 +1,4 @@
-"""Whatever happens in a cluster: nobody sleeps who could be placed, and hints change no placement."""
+"""After any events in a cluster, no unschedulable pod would fit, and hints change no placement."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CHANGES: dict[str, tuple[Any, Any]] = {
     "tainted": (False, True),
     "cordoned": (False, True),
 }
-"""What may change of a node, to and fro."""
+"""The properties of a node that alternate between two values."""
 PLAIN = {name: values[0] for name, values in CHANGES.items()} | {"cpu": 4}
 
 
@@ -44,7 +44,7 @@ def a_node(name: str, properties: dict[str, Any]) -> Node:
 
 
 def wants(choose: random.Random) -> dict[str, Any]:
-    """What a pod wants beside cpu."""
+    """The constraints of a pod besides cpu."""
     app, key = choose.choice(APPS), choose.choice((ZONE, "kubernetes.io/hostname"))
     spread = {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule",
               "labelSelector": {"matchLabels": {"app": app}},
@@ -61,7 +61,7 @@ def wants(choose: random.Random) -> dict[str, Any]:
 
 
 def steps(seed: int) -> Iterator[Step]:
-    """What happens, one after the other; each pod and gang has a priority of its own, so that their order is one."""
+    """The events in order. Each pod and gang has its own priority, so that their order is unique."""
     choose = random.Random(seed)
     kinds = ("node", "node", "node", "pod", "pod", "pod", "end", "end", "gang", "label", "goes")
     for number in range(STEPS):
@@ -84,7 +84,7 @@ def steps(seed: int) -> Iterator[Step]:
 
 
 class World:
-    """A cluster in which steps happen, each followed by as many cycles as place something."""
+    """A cluster in which events happen, each followed by cycles until nothing more is placed."""
 
     def __init__(self) -> None:
         self.cluster = FakeCluster(checked=False)
@@ -92,7 +92,7 @@ class World:
         self.cluster.add(a_node(f"n{number}", properties) for number, properties in self._nodes.items())
         self.cluster.start()
 
-    def take(self, step: Step) -> None:
+    def apply(self, step: Step) -> None:
         kind, what = step
         if kind == "node":
             number, name = what
@@ -115,7 +115,7 @@ class World:
                 self.cluster.delete(Pod, pods[what[0] % len(pods)].partition("/")[2])
         else:
             self._delete(Node, f"n{what[0]}")
-        self.settle()
+        self.run_until_idle()
 
     def _relabel(self, number: int, app: str) -> None:
         known = self._known(Pod, f"p{number}")
@@ -133,14 +133,14 @@ class World:
         if self._known(kind, name) is not None:
             self.cluster.delete(kind, name)
 
-    def settle(self) -> None:
-        """Let everything that is due be tried, and whatever comes of that."""
+    def run_until_idle(self) -> None:
+        """Attempt everything that is due, and everything that becomes due by that."""
         for _ in range(8):
             self.cluster.advance(11)
             if not self.cluster.run():
                 return
 
-    def wake_all(self) -> None:
+    def requeue_all(self) -> None:
         pending = self.cluster.scheduler.queue
         for key in list(pending._waiting):
             pending.requeue_now(key, self.cluster.clock.now())
@@ -151,23 +151,23 @@ def _with_labels(metadata: Any, labels: dict[str, str]) -> Any:
 
 
 @pytest.mark.parametrize("seed", first(range(8)))
-def test_nobody_sleeps_who_could_be_placed(seed: int) -> None:
+def test_no_unschedulable_pod_would_fit(seed: int) -> None:
     world = World()
     for step in steps(seed):
-        world.take(step)
+        world.apply(step)
         before = world.cluster.placements()
-        world.wake_all()
-        world.settle()
+        world.requeue_all()
+        world.run_until_idle()
         assert world.cluster.placements() == before
 
 
 @pytest.mark.parametrize("seed", first(range(8, 13)))
-def test_pods_go_where_they_go_if_every_event_wakes_all(seed: int) -> None:
+def test_placements_equal_those_without_hints(seed: int) -> None:
     with_hints = World()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(service, "registered_hints", lambda _: lambda *_: EVERY_EVENT)
         with_all = World()
     for step in steps(seed):
-        with_hints.take(step)
-        with_all.take(step)
+        with_hints.apply(step)
+        with_all.apply(step)
         assert with_hints.cluster.placements() == with_all.cluster.placements()

@@ -51,7 +51,7 @@ def bound(session: Session) -> list[Task]:
 
 
 class Player:
-    """Plays moves in a session of one evaluation mode and notes what it saw."""
+    """Plays moves in a session of one evaluation mode and records its observations."""
 
     def __init__(self, objects: Sequence[KubeObject], chosen: Plugins, mode: str, stack: ExitStack) -> None:
         cluster = started(objects, chosen, mode)
@@ -89,7 +89,7 @@ class Player:
             return board.why(task)
         total = float(board.total[row])
         fits, room = self._by_name(board.mask), self._by_name(board.capacity(1 + number % 4))
-        if move == "elsewhere":  # where another class, or a plugin, would have put it; the board is not told
+        if move == "elsewhere":  # where another class or plugin would place it; the board gets no event
             rows = np.flatnonzero(board.mask)
             names = sorted((node.metadata.name, int(r)) for r in rows if (node := self.table.nodes[r]))
             row = names[number % len(names)][1]
@@ -113,7 +113,7 @@ MOVES = st.lists(
 
 @settings(max_examples=examples(80), deadline=None, derandomize=True)
 @given(nodes(most=6), pods(most=6), plugins(subsets=False), MOVES)
-def test_three_evaluations_agree_while_others_place_evict_and_undo(some_nodes, some_pods, chosen, moves):
+def test_three_evaluations_agree_with_foreign_placements_evictions_and_undos(some_nodes, some_pods, chosen, moves):
     placed = [pod(f"old-{index}", cpu="200m", bound_to=f"n{index % len(some_nodes)}") for index in range(4)]
     with ExitStack() as stack:
         players = [Player([*some_nodes, *some_pods, *placed], chosen, mode, stack) for mode in MODES]
@@ -125,8 +125,8 @@ def test_three_evaluations_agree_while_others_place_evict_and_undo(some_nodes, s
 
 @settings(max_examples=examples(6), deadline=None, derandomize=True)
 @given(st.integers(70, 160), st.integers(1, 3), plugins(beyond=False, subsets=False), st.integers(0, 5))
-def test_a_heap_of_part_of_the_rows_is_as_good_as_all_of_them(count, runs, chosen, offset):
-    """More nodes than the heap starts with, classes in turns, gangs that fail and are undone in between."""
+def test_a_heap_of_some_rows_gives_the_decisions_of_all_rows(count, runs, chosen, offset):
+    """More nodes than the heap starts with, classes in turns, and gangs that fail and are undone in between."""
     kinds = ("a", "b", "c")
     objects: list[KubeObject] = [
         node(f"n{index}", cpu=("1", "2", "500m")[(index + offset) % 3], pods=4, labels={"kind": kinds[index % 3]})

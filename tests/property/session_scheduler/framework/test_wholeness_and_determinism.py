@@ -1,4 +1,4 @@
-"""On any cluster, with any plugins: nothing overcommitted, gangs whole, undone without a trace, repeatable."""
+"""On any cluster, with any plugins: no overcommitment, gangs all-or-nothing, exact undo, repeatable decisions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..worlds import nodes, plugins, pods
 
 
 class Watching:
-    """Where its handlers believe every task to be."""
+    """Records the node of every task, as its event handlers report it."""
 
     name = "watching"
 
@@ -47,7 +47,7 @@ CHANGES = st.lists(st.tuples(st.sampled_from(["pods", "end", "wait", "node"]), s
 @settings(max_examples=examples(50))
 @given(nodes(), st.lists(pods(most=3), min_size=1, max_size=3), plugins(), CHANGES)
 def test_no_cycle_overcommits_a_node_or_splits_a_gang(some_nodes, waves, chosen, changes):
-    """FakeCluster checks the invariants after each cycle; what ends in between frees its share."""
+    """FakeCluster checks the invariants after each cycle; a pod that ends in between frees its share."""
     cluster = FakeCluster()
     cluster.add(some_nodes)
     cluster.start(*chosen.build())
@@ -88,7 +88,7 @@ def state_of(scheduler):
 
 @settings(max_examples=examples(60))
 @given(nodes(most=5), pods(most=4), plugins(), st.sampled_from(["first", "worst"]), st.integers(1, 4), st.booleans())
-def test_a_statement_undone_leaves_no_trace_and_redone_is_as_it_was(some_nodes, some_pods, chosen, how, most, places):
+def test_undo_of_a_statement_restores_the_state_and_redo_repeats_it(some_nodes, some_pods, chosen, how, most, places):
     watching, placing = Watching(), FromRoom(how, most, False)
     cluster = FakeCluster()
     cluster.add(some_nodes, some_pods)
@@ -112,7 +112,7 @@ def manifests(objects, order, folder):
     items = [msgspec.to_builtins(obj) for obj in objects]
     for item in items:
         item.setdefault("apiVersion", {"PodGroup": "scheduling.k8s.io/v1alpha2"}.get(item["kind"], "v1"))
-    if order is not None:  # pods stay in order: it is the order in which they were created
+    if order is not None:  # pods keep their order, which is the order of their creation
         order.shuffle(items)
     path = folder.with_suffix(".json")
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
@@ -121,7 +121,7 @@ def manifests(objects, order, folder):
 
 @settings(max_examples=examples(15))
 @given(nodes(), pods(), st.integers(0, 3), st.randoms(use_true_random=False))
-def test_equal_seeds_give_equal_bytes_whatever_the_order_of_the_nodes(
+def test_equal_seeds_give_equal_bytes_for_every_order_of_the_nodes(
     tmp_path_factory: pytest.TempPathFactory, some_nodes, some_pods, seed, order
 ):
     folder = tmp_path_factory.mktemp("simulated")

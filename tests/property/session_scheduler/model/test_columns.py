@@ -1,4 +1,4 @@
-"""Whatever nodes and pods come and go, the table tells what one that was built at once tells."""
+"""After any changes of nodes and pods, the table equals one that is built at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHANGES = st.lists(
 
 
 @given(CHANGES)
-def test_whatever_happened_the_table_is_as_if_built_anew(changes: list[Any]) -> None:
+def test_after_any_changes_the_table_equals_a_rebuilt_one(changes: list[Any]) -> None:
     table, nodes, used = NodeTable(capacity=1), {}, {}
     cls = task_class(table, "port", cpu="1")
     for kind, name, *rest in changes:

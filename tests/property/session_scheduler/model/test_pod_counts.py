@@ -1,4 +1,4 @@
-"""Pods counted by node: every column is what a count from scratch finds, whatever came and went."""
+"""Pod counts by node: after any changes, every column equals a count from scratch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def a_pod(chance: random.Random) -> Pod:
 
 
 @pytest.mark.parametrize("seed", first(range(6)))
-def test_columns_are_what_a_count_from_scratch_finds(seed: int) -> None:
+def test_columns_equal_a_count_from_scratch(seed: int) -> None:
     chance = random.Random(seed)
     rows, counts = 4, PodCounts(4)
     running: list[tuple[int, int, Pod]] = []

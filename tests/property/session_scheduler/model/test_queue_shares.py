@@ -1,4 +1,4 @@
-"""Fair shares against a calculation by rounds, which knows nothing of sorting or of water levels."""
+"""Fair shares compared with a calculation in rounds, without sorting and water levels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def hierarchies(draw: st.DrawFn) -> tuple[QueueTree, dict[str, Amounts]]:
         specs.append(QueueSpec(name, parent, deserved, limit, draw(st.integers(0, 4)), draw(st.integers(0, 2))))
         requested[name] = draw(AMOUNTS)
     tree = QueueTree(specs)
-    for name in reversed(names):  # what a queue has includes what those below it have
+    for name in reversed(names):  # the amounts of a queue include those of its children
         parent = tree.specs[name].parent
         if parent:
             for key, amount in requested[name].items():
@@ -70,7 +70,7 @@ def by_rounds(tree: QueueTree, total: Mapping[str, int], requested: Mapping[str,
 
 
 @given(hierarchies(), AMOUNTS)
-def test_shares_are_those_that_filling_round_by_round_comes_to(
+def test_shares_equal_those_of_filling_round_by_round(
     world: tuple[QueueTree, dict[str, Amounts]], total: Amounts
 ) -> None:
     tree, requested = world
@@ -81,7 +81,7 @@ def test_shares_are_those_that_filling_round_by_round_comes_to(
 
 
 @given(hierarchies(), AMOUNTS)
-def test_no_share_is_more_than_asked_for_or_allowed_and_nothing_is_given_twice(
+def test_no_share_exceeds_its_request_or_limit_and_nothing_is_shared_twice(
     world: tuple[QueueTree, dict[str, Amounts]], total: Amounts
 ) -> None:
     tree, requested = world

@@ -1,4 +1,4 @@
-"""Selectors as masks over columns, compared with one node at a time, written plainly."""
+"""Selectors as masks over columns, compared with plain code for one node at a time."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def integer(text: str) -> int | None:
 
 
 def label_holds(expression: Any, carried: dict[str, str]) -> bool:
-    """One expression on one node's labels. A malformed one has been sorted out before."""
+    """One expression on one node's labels. Malformed expressions are filtered out before."""
     key, operator, values = expression["key"], expression["operator"], expression["values"]
     if operator in ("Exists", "DoesNotExist"):
         return (key in carried) == (operator == "Exists")
@@ -116,7 +116,7 @@ nodes = st.lists(st.tuples(labels, taints), min_size=1, max_size=4)
 
 
 @given(nodes, st.lists(terms, max_size=3), st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size=1))
-def test_affinity_is_what_each_node_alone_would_say(cluster: Any, alternatives: Any, selector: Any) -> None:
+def test_affinity_equals_that_of_each_node_alone(cluster: Any, alternatives: Any, selector: Any) -> None:
     table = table_of(cluster)
     affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": alternatives}}
     spec = msgspec.convert({"nodeSelector": selector, "affinity": {"nodeAffinity": affinity}}, PodSpec)
@@ -130,7 +130,7 @@ def test_affinity_is_what_each_node_alone_would_say(cluster: Any, alternatives: 
 
 
 @given(nodes, st.lists(st.tuples(st.integers(0, 100), terms), max_size=3))
-def test_preferences_add_up_as_each_node_alone_would_say(cluster: Any, weighted: Any) -> None:
+def test_preferences_add_up_as_for_each_node_alone(cluster: Any, weighted: Any) -> None:
     preferred = [{"weight": weight, "preference": term} for weight, term in weighted]
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
     spec = msgspec.convert({"affinity": affinity}, PodSpec)
@@ -144,7 +144,7 @@ def test_preferences_add_up_as_each_node_alone_would_say(cluster: Any, weighted:
 
 
 @given(nodes, tolerations, st.sets(st.sampled_from(EFFECTS)))
-def test_untolerated_taints_are_what_each_node_alone_would_say(cluster: Any, tolerated: Any, effects: set[str]) -> None:
+def test_untolerated_taints_equal_those_of_each_node_alone(cluster: Any, tolerated: Any, effects: set[str]) -> None:
     view = table_of(cluster).all_rows()
     count = np.zeros(len(view), np.int64)
     for carriers in untolerated_taints(view, msgspec.convert(tolerated, tuple[Toleration, ...]), effects):

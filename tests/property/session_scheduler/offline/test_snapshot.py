@@ -1,4 +1,4 @@
-"""On any cluster: what is saved is read back as it was, decides the same, and asking why changes nothing of that."""
+"""On any cluster: a saved snapshot round-trips and gives the same decisions, and `explain` changes none of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..worlds import nodes, pods
 
 @settings(max_examples=examples(30))
 @given(nodes(), st.lists(pods(), max_size=1), st.integers(0, 2**64 - 1), st.booleans())
-def test_a_snapshot_is_the_state_that_it_was_taken_of(some_nodes, some_pods, seed, yaml):
+def test_a_snapshot_equals_its_state(some_nodes, some_pods, seed, yaml):
     cluster = FakeCluster()
     cluster.add(some_nodes, *some_pods)
     state = ClusterState(tuple(obj for kind in KINDS for obj in cluster.memory.objects(kind)))

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: a bound pod is never said to be unscheduled, and in the end the truth is told."""
+"""In any order of events, a bound pod never gets the condition unscheduled, and all conditions end correct."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PODS = 6
 
 
 class Life:
-    """Pods that are touched, bound, deleted and reported on, from readings that may be old, by writes that may fail."""
+    """Pods that are touched, bound, deleted and reported on, from possibly outdated reads and with failing writes."""
 
     def __init__(self, seed):
         self.chance = random.Random(seed)
@@ -32,10 +32,10 @@ class Life:
 
     async def step(self):
         name = self.chance.choice(sorted(self.read))
-        act = self.chance.choices((self.tell, self.touch, self.bind, self.wait, self.hold), (8, 2, 0.3, 4, 1))[0]
+        act = self.chance.choices((self.report, self.touch, self.bind, self.wait, self.hold), (8, 2, 0.3, 4, 1))[0]
         await act(name)
 
-    async def tell(self, name):
+    async def report(self, name):
         known = self.chance.choice(self.read[name][-3:])
         self.world.cluster.done_but_lost = self.chance.random() < 0.5
         for kind in ("condition", "event", "repeat"):
@@ -73,7 +73,7 @@ class Life:
         return self.read[name][-1]
 
     async def status(self, name):
-        """Without reading it for the recorder."""
+        """Read the status without updating the recorder's view."""
         conditions = (await self.world.cluster.get(Pod, "default", name)).status.conditions
         return [(c.status, c.message) for c in conditions if c.type == "PodScheduled"]
 
@@ -83,7 +83,7 @@ class Life:
         if cluster.held is not None:
             cluster.held.set()
             cluster.held = None
-        await self.world.settle()
+        await self.world.flush()
 
 
 @pytest.mark.parametrize("seed", first(range(40)))
@@ -99,7 +99,7 @@ async def test_a_bound_pod_keeps_its_condition_and_the_others_get_theirs(seed):
         waiting = sorted(life.read.keys() - life.bound)
         for name in waiting:
             life.world.recorder.unschedulable(await life.look(name), f"in the end of {name}")
-        await life.world.settle()
+        await life.world.flush()
         for name in waiting:
             assert await life.status(name) == [("False", f"in the end of {name}")]
         for name in life.bound:
@@ -119,10 +119,10 @@ async def test_every_occurrence_is_counted_in_the_end(seed):
             asked += 1
             await turns(chance.randrange(4))
             world.clock.advance(chance.choice((0, 0, 1, 100)))
-        await world.settle()
+        await world.flush()
         world.clock.advance(360)
         world.recorder.tidy()
-        await world.settle()
+        await world.flush()
     assert sum(world.counts()) == asked
     assert len(world.cluster.events) == 8
     assert len(world.cluster.asked) < asked

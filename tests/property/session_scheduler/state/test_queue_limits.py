@@ -1,4 +1,4 @@
-"""No queue ever has more than its limit, not within a session either; and what is counted is what there is."""
+"""No queue ever exceeds its limit, even within a session, and the counted amounts are correct."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WORK = st.tuples(
 
 
 class Watcher:
-    """Looks after every placement, simulated ones included, and counts for itself."""
+    """Checks after every placement, simulated ones included, with its own count."""
 
     name = "watcher"
 
@@ -89,7 +89,7 @@ def test_limits_hold_after_every_placement(limits: list[dict[str, int]], work: l
 
 @settings(max_examples=examples(40), deadline=None)
 @given(st.lists(WORK, min_size=1, max_size=12))
-def test_what_is_counted_pod_by_pod_is_what_adding_all_of_it_up_comes_to(work: list[tuple[str, str, int, int]]) -> None:
+def test_incremental_counts_equal_the_sum_of_all_pods(work: list[tuple[str, str, int, int]]) -> None:
     queues = (_queue("top", {}), _queue("a", {"pods": 5}, parent="top"), _queue("b", {}, parent="top"),
               _queue("c", {"cpu": 4}))  # fmt: skip
     cluster = FakeCluster(config=SchedulerConfig(bindings_in_flight=1_000, queues=queues))

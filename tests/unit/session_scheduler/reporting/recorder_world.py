@@ -100,7 +100,7 @@ class World:
         await self.cluster.bind("default", pod.metadata.name, node="n1", uid=pod.metadata.uid,
                                 resource_version=pod.metadata.resource_version, annotations={})  # fmt: skip
 
-    async def settle(self) -> None:
+    async def flush(self) -> None:
         await asyncio.wait_for(self.recorder.flush(), PATIENCE)
 
     @asynccontextmanager

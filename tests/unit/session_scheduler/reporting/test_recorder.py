@@ -29,7 +29,7 @@ async def world():
 
 async def test_an_unschedulable_pod_says_so_and_why(world: World):
     world.recorder.unschedulable(await world.pod(), NO_ROOM)
-    await world.settle()
+    await world.flush()
     (condition,) = (await world.pod()).status.conditions
     assert shown([condition]) == [("PodScheduled", "False", "Unschedulable", NO_ROOM)]
     assert condition.last_transition_time == "2026-01-02T03:04:05Z"
@@ -39,7 +39,7 @@ async def test_an_unschedulable_pod_says_so_and_why(world: World):
 
 async def test_a_failure_of_the_scheduler_is_told_from_a_lack_of_room(world: World):
     world.recorder.failed(await world.pod(), "plugin broken")
-    await world.settle()
+    await world.flush()
     assert shown((await world.pod()).status.conditions) == [
         ("PodScheduled", "False", "SchedulerError", "plugin broken")
     ]
@@ -50,7 +50,7 @@ async def test_a_bound_pod_gets_an_event_and_keeps_the_conditions_of_its_binding
     await world.bind(await world.pod())
     before = await world.pod()
     world.recorder.scheduled(before, "n1")
-    await world.settle()
+    await world.flush()
     (event,) = world.cluster.events
     assert (event.reason, event.action, event.warning) == ("Scheduled", "Binding", False)
     assert event.note == "Successfully assigned default/one to n1"
@@ -59,9 +59,9 @@ async def test_a_bound_pod_gets_an_event_and_keeps_the_conditions_of_its_binding
 
 async def test_a_group_says_whether_it_is_scheduled(world: World):
     world.recorder.group(await world.group(), "False", "Unschedulable", "pod group is unschedulable")
-    await world.settle()
+    await world.flush()
     world.recorder.group(await world.group(), "True", "Scheduled", "pod group is scheduled")
-    await world.settle()
+    await world.flush()
     assert shown((await world.group()).status.conditions) == [
         ("PodGroupScheduled", "True", "Scheduled", "pod group is scheduled")
     ]
@@ -75,7 +75,7 @@ async def test_a_group_says_whether_it_is_scheduled(world: World):
 async def test_a_group_that_is_scheduled_still_is_no_news(world: World):
     for _ in range(2):
         world.recorder.group(await world.group(), "True", "Scheduled", "pod group is scheduled")
-        await world.settle()
+        await world.flush()
     assert world.cluster.asked == ["condition", "event"]
     assert world.counts() == [1]
 
@@ -90,7 +90,7 @@ async def test_a_group_is_told_once_though_it_is_asked_before_and_during_the_wri
         await turns()
         world.recorder.group(gang, "True", "Scheduled", "pod group is scheduled")
         world.cluster.held.set()
-        await world.settle()
+        await world.flush()
     assert world.cluster.asked == ["condition", "event"]
 
 
@@ -98,7 +98,7 @@ async def test_a_group_of_an_api_without_conditions_gets_events_only(world: Worl
     crew = world.cluster.put(pod_group("old", 2, coscheduling=True))
     for _ in range(2):
         world.recorder.group(crew, "True", "Scheduled", "pod group is scheduled")
-        await world.settle()
+        await world.flush()
     assert world.cluster.asked == ["event"]
 
 
@@ -107,13 +107,13 @@ async def test_a_group_of_an_api_without_conditions_gets_events_only(world: Worl
 
 async def test_what_the_object_shows_is_not_written_again(world: World):
     world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
-    await world.settle()
+    await world.flush()
     version = (await world.pod()).metadata.resource_version
     other = World()
     other.cluster.put(await world.pod())
     async with other.running():
         other.recorder.condition(await other.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
-        await other.settle()
+        await other.flush()
     assert other.cluster.asked == []
     assert (await world.pod()).metadata.resource_version == version
 
@@ -122,18 +122,18 @@ async def test_what_was_written_last_is_not_written_again_while_the_object_is_st
     old = await world.pod()
     for _ in range(3):
         world.recorder.condition(old, "PodScheduled", "False", "Unschedulable", NO_ROOM)
-        await world.settle()
+        await world.flush()
     assert world.cluster.asked == ["condition"]
 
 
 async def test_what_somebody_else_overwrote_is_written_again(world: World):
     world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
-    await world.settle()
+    await world.flush()
     (ours,) = (await world.pod()).status.conditions
     foreign = type(ours)(type="PodScheduled", status="False", reason="Foreign")
     await world.cluster.patch_status(await world.pod(), conditions=[foreign])
     world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
-    await world.settle()
+    await world.flush()
     assert shown((await world.pod()).status.conditions) == shown([ours])
 
 
@@ -141,7 +141,7 @@ async def test_of_what_waits_about_one_condition_the_latest_is_written(world: Wo
     one = await world.pod()
     for text in ("first", "second", "third"):
         world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", text)
-    await world.settle()
+    await world.flush()
     assert world.cluster.asked == ["condition"]
     assert [c.message for c in (await world.pod()).status.conditions] == ["third"]
 
@@ -149,11 +149,11 @@ async def test_of_what_waits_about_one_condition_the_latest_is_written(world: Wo
 async def test_what_is_taken_back_before_it_was_written_is_never_written(world: World):
     one = await world.pod()
     world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", "first")
-    await world.settle()
+    await world.flush()
     one = await world.pod()
     world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", "second")
     world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", "first")
-    await world.settle()
+    await world.flush()
     assert world.cluster.asked == ["condition"]
 
 
@@ -164,7 +164,7 @@ async def test_what_is_asked_during_a_write_is_written_after_it_though_the_versi
     await turns()
     world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", "second")
     world.cluster.held.set()
-    await world.settle()
+    await world.flush()
     assert [c.message for c in (await world.pod()).status.conditions] == ["second"]
     assert world.meter.lost == []
 
@@ -173,7 +173,7 @@ async def test_a_row_of_conditions_is_written_though_none_of_them_is_seen_yet(wo
     read = await world.pod()
     for number in range(4):
         world.recorder.condition(read, "PodScheduled", "False", "Unschedulable", f"text {number}")
-        await world.settle()
+        await world.flush()
     assert [c.message for c in (await world.pod()).status.conditions] == ["text 3"]
     assert world.meter.lost == []
 
@@ -182,7 +182,7 @@ async def test_two_conditions_of_one_pod_do_not_stand_in_each_others_way(world: 
     one = await world.pod()
     world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", NO_ROOM)
     world.recorder.condition(one, "example.com/other", "True", "Because", "so")
-    await world.settle()
+    await world.flush()
     assert [c.type for c in (await world.pod()).status.conditions] == ["PodScheduled", "example.com/other"]
 
 
@@ -191,7 +191,7 @@ async def test_the_transition_time_moves_with_the_status_only(world: World):
     told: list[tuple[Literal["True", "False"], str]] = [("False", "first"), ("False", "second"), ("True", "done")]
     for status, message in told:
         world.recorder.group(await world.group(), status, "Reason", message)
-        await world.settle()
+        await world.flush()
         times += [c.last_transition_time for c in (await world.group()).status.conditions]
         world.clock.advance(60)
     assert times == ["2026-01-02T03:04:05Z", "2026-01-02T03:04:05Z", "2026-01-02T03:06:05Z"]
@@ -204,7 +204,7 @@ async def test_a_late_condition_does_not_land_on_a_pod_that_was_bound_meanwhile(
     late = await world.pod()
     await world.bind(late)
     world.recorder.unschedulable(late, NO_ROOM)
-    await world.settle()
+    await world.flush()
     assert [c.status for c in (await world.pod()).status.conditions] == ["True"]
     assert world.meter.lost == [("condition", "Conflict")]
 
@@ -212,16 +212,16 @@ async def test_a_late_condition_does_not_land_on_a_pod_that_was_bound_meanwhile(
 async def test_a_condition_after_another_of_ours_does_not_land_on_a_pod_that_was_bound_between(world: World):
     read = await world.pod()
     world.recorder.condition(read, "PodScheduled", "False", "Unschedulable", "first")
-    await world.settle()
+    await world.flush()
     await world.bind(await world.pod())
     world.recorder.condition(read, "PodScheduled", "False", "Unschedulable", "second")
-    await world.settle()
+    await world.flush()
     assert [c.status for c in (await world.pod()).status.conditions] == ["True"]
 
 
 async def test_a_pod_without_a_version_gets_no_condition(world: World):
     world.recorder.condition(pod("one"), "PodScheduled", "False", "Unschedulable", NO_ROOM)
-    await world.settle()
+    await world.flush()
     assert (await world.pod()).status.conditions == ()
     assert world.meter.lost == [("condition", "Conflict")]
 
@@ -231,7 +231,7 @@ async def test_a_condition_that_lost_is_written_when_it_is_asked_of_the_pod_as_i
     await world.cluster.patch_metadata(old, annotations={"touched": "yes"})
     for known in (old, await world.pod()):
         world.recorder.condition(known, "PodScheduled", "False", "Unschedulable", NO_ROOM)
-        await world.settle()
+        await world.flush()
     assert [c.message for c in (await world.pod()).status.conditions] == [NO_ROOM]
 
 
@@ -240,7 +240,7 @@ async def test_the_same_condition_asked_of_a_newer_pod_replaces_the_one_that_wai
     new = await world.cluster.patch_metadata(old, annotations={"touched": "yes"})
     for known in (old, new):
         world.recorder.condition(known, "PodScheduled", "False", "Unschedulable", NO_ROOM)
-    await world.settle()
+    await world.flush()
     assert [c.message for c in (await world.pod()).status.conditions] == [NO_ROOM]
     assert world.meter.lost == []
 
@@ -249,7 +249,7 @@ async def test_a_pod_that_is_bound_needs_no_condition_that_still_waits(world: Wo
     read = await world.pod()
     world.recorder.condition(read, "PodScheduled", "False", "Unschedulable", NO_ROOM)
     world.recorder.scheduled(read, "n1")
-    await world.settle()
+    await world.flush()
     assert "condition" not in world.cluster.asked
 
 
@@ -257,7 +257,7 @@ async def test_a_groups_condition_is_written_though_its_plan_moved_the_version(w
     old = await world.group()
     await world.cluster.patch_metadata(old, annotations={"plan": "x"})
     world.recorder.group(old, "True", "Scheduled", "pod group is scheduled")
-    await world.settle()
+    await world.flush()
     found = await world.group()
     assert shown(found.status.conditions) == [("PodGroupScheduled", "True", "Scheduled", "pod group is scheduled")]
     assert found.metadata.annotations == {"plan": "x"}
@@ -269,10 +269,10 @@ async def test_a_group_that_was_scheduled_stays_so_and_what_fails_later_is_an_ev
     world.recorder.group(group, "False", "Unschedulable", NO_ROOM)
     world.recorder.group(group, "True", "Scheduled", "pod group is scheduled")
     if written:
-        await world.settle()
+        await world.flush()
         group = await world.group()
     world.recorder.group(group, "False", "Unschedulable", "no room for another one")
-    await world.settle()
+    await world.flush()
     found = await world.group()
     assert shown(found.status.conditions) == [("PodGroupScheduled", "True", "Scheduled", "pod group is scheduled")]
     assert "no room for another one" in world.notes()
@@ -283,7 +283,7 @@ async def test_a_groups_condition_is_not_written_on_another_group_of_its_name(wo
     await world.cluster.delete(old)
     await world.cluster.create(pod_group("gang", 2))
     world.recorder.condition(old, "PodGroupScheduled", "True", "Scheduled", "pod group is scheduled")
-    await world.settle()
+    await world.flush()
     assert (await world.group()).status.conditions == ()
     assert world.meter.lost == [("condition", "NotFound")]
 
@@ -300,7 +300,7 @@ async def test_a_group_that_others_keep_writing_to_is_given_up_after_some_tries(
 
     monkeypatch.setattr(world.cluster, "patch_status", raced)
     world.recorder.condition(await world.group(), "PodGroupScheduled", "True", "Scheduled", "so")
-    await world.settle()
+    await world.flush()
     assert world.cluster.asked == ["condition"] * 5
     assert world.meter.lost == [("condition", "Conflict")]
 
@@ -308,12 +308,12 @@ async def test_a_group_that_others_keep_writing_to_is_given_up_after_some_tries(
 async def test_our_own_writes_do_not_hide_what_others_wrote_between_them(world: World):
     old = await world.pod()
     world.recorder.condition(old, "PodScheduled", "False", "Unschedulable", "first")
-    await world.settle()
+    await world.flush()
     await world.cluster.patch_metadata(old, annotations={"touched": "yes"})
     world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", "second")
-    await world.settle()
+    await world.flush()
     world.recorder.condition(old, "PodScheduled", "False", "Unschedulable", "late")
-    await world.settle()
+    await world.flush()
     assert [c.message for c in (await world.pod()).status.conditions] == ["second"]
     assert world.meter.lost == [("condition", "Conflict")]
 
@@ -321,12 +321,12 @@ async def test_our_own_writes_do_not_hide_what_others_wrote_between_them(world: 
 async def test_after_a_lost_write_only_what_the_pod_shows_counts(world: World):
     old = await world.pod()
     world.recorder.condition(old, "PodScheduled", "False", "Unschedulable", NO_ROOM)
-    await world.settle()
+    await world.flush()
     (ours,) = (await world.pod()).status.conditions
     await world.cluster.patch_status(old, conditions=[replace(ours, message="foreign")])
     for known, text in ((old, "late"), (await world.pod(), NO_ROOM)):
         world.recorder.condition(known, "PodScheduled", "False", "Unschedulable", text)
-        await world.settle()
+        await world.flush()
     assert [c.message for c in (await world.pod()).status.conditions] == [NO_ROOM]
 
 
@@ -337,7 +337,7 @@ async def test_a_pod_that_is_gone_is_no_trouble(world: World):
     old = await world.pod()
     await world.cluster.delete(old)
     world.recorder.unschedulable(old, NO_ROOM)
-    await world.settle()
+    await world.flush()
     assert world.meter.lost == [("condition", "NotFound")]
     with pytest.raises(NotFound):
         await world.pod()
@@ -347,11 +347,11 @@ async def test_no_condition_and_no_repeat_is_written_about_what_was_forgotten(wo
     one, two = await world.pod(), await world.pod("two")
     for known in (one, two):
         world.recorder.event(known, "FailedScheduling", "Scheduling", NO_ROOM, warning=True)
-    await world.settle()
+    await world.flush()
     for known in (one, two):
         world.recorder.unschedulable(known, NO_ROOM)
     world.recorder.forget(one.metadata.uid)
-    await world.settle()
+    await world.flush()
     assert (await world.pod()).status.conditions == ()
     assert world.counts() == [1, 2]
     assert world.meter.lost == [("condition", "Forgotten"), ("event", "Forgotten")]
@@ -366,7 +366,7 @@ async def test_why_a_pod_is_gone_is_said_though_its_end_is_seen_before_that_is_w
     world.recorder.event(one, "ProducerGone", "Scheduling", "it is deleted")
     world.recorder.forget(one.metadata.uid)
     async with world.running():
-        await world.settle()
+        await world.flush()
     assert world.notes() == ["it is deleted"]
     assert world.meter.lost == []
 
@@ -376,7 +376,7 @@ async def test_without_events_conditions_are_still_written():
     async with world.running():
         world.recorder.unschedulable(await world.pod(), NO_ROOM)
         world.recorder.scheduled(await world.pod("two"), "n1")
-        await world.settle()
+        await world.flush()
     assert [c.message for c in (await world.pod()).status.conditions] == [NO_ROOM]
     assert world.cluster.events == []
 
@@ -398,7 +398,7 @@ async def test_a_flush_waits_for_what_was_queued_before_it_and_not_for_more(worl
 
 
 async def test_a_flush_of_nothing_returns_at_once(world: World):
-    await world.settle()
+    await world.flush()
     assert world.cluster.asked == []
 
 
@@ -408,14 +408,14 @@ async def test_writing_goes_on_where_it_was_cancelled():
         await turns()
     world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
     async with world.running():
-        await world.settle()
+        await world.flush()
     assert [c.message for c in (await world.pod()).status.conditions] == [NO_ROOM]
 
 
 async def test_a_pod_that_is_known_to_be_bound_is_never_said_to_be_unscheduled(world: World):
     await world.bind(await world.pod())
     world.recorder.failed(await world.pod(), "gang failed")
-    await world.settle()
+    await world.flush()
     assert [c.status for c in (await world.pod()).status.conditions] == ["True"]
     assert world.cluster.asked == ["event"]
 
@@ -423,7 +423,7 @@ async def test_a_pod_that_is_known_to_be_bound_is_never_said_to_be_unscheduled(w
 async def test_what_was_told_of_a_pod_knows_itself_no_more_once_it_is_gone(world: World):
     one = await world.pod()
     world.recorder.unschedulable(one, NO_ROOM)
-    await world.settle()
+    await world.flush()
     world.recorder.seen(one)
     told = world.recorder._reports[one.metadata.uid]
     world.recorder.forget(one.metadata.uid)

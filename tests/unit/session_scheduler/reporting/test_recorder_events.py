@@ -26,7 +26,7 @@ async def world():
 async def fails(world: World, note="no room", name="one"):
     """The pod's scheduling failed once more."""
     world.recorder.event(await world.pod(name), "FailedScheduling", "Scheduling", note, warning=True)
-    await world.settle()
+    await world.flush()
 
 
 # ---------------------------------------------------------------------- series
@@ -58,12 +58,12 @@ async def test_repeats_that_were_not_written_are_in_the_end_though_it_happens_no
     assert world.counts() == [2]
     world.clock.advance(SIX_MINUTES - 1)
     world.recorder.tidy()
-    await world.settle()
+    await world.flush()
     assert world.counts() == [2]
     world.clock.advance(1)
     for _ in range(2):
         world.recorder.tidy()
-        await world.settle()
+        await world.flush()
     assert world.counts() == [5]
     series = world.cluster.series[next(iter(world.cluster.series))]
     assert series
@@ -77,7 +77,7 @@ async def test_what_happens_several_times_before_it_is_written_is_one_event_and_
     for _ in range(4):
         world.recorder.event(one, "FailedScheduling", "Scheduling", "no room", warning=True)
     async with world.running():
-        await world.settle()
+        await world.flush()
     assert world.cluster.asked == ["event", "repeat"]
     assert world.counts() == [4]
 
@@ -89,7 +89,7 @@ async def test_what_happens_while_its_event_is_written_is_counted(world: World):
     await turns()
     world.recorder.event(one, "FailedScheduling", "Scheduling", "no room", warning=True)
     world.cluster.held.set()
-    await world.settle()
+    await world.flush()
     assert world.counts() == [2]
 
 
@@ -102,11 +102,11 @@ async def test_what_happens_during_a_late_repeat_is_counted_six_minutes_after_it
         world.recorder.event(await world.pod(), "FailedScheduling", "Scheduling", "no room", warning=True)
         await turns()
     world.cluster.held.set()
-    await world.settle()
+    await world.flush()
     assert world.counts() == [3]
     world.clock.advance(SIX_MINUTES)
     world.recorder.tidy()
-    await world.settle()
+    await world.flush()
     assert world.counts() == [4]
 
 
@@ -123,7 +123,7 @@ async def test_what_happens_during_a_late_repeat_is_counted_six_minutes_after_it
 async def test_what_differs_in_anything_is_an_event_of_its_own(world: World, reason, action, note, warning, name):
     await fails(world)
     world.recorder.event(await world.pod(name), reason, action, note, warning=warning)
-    await world.settle()
+    await world.flush()
     assert world.cluster.asked == ["event", "event"]
     assert world.counts() == [1, 1]
 
@@ -172,7 +172,7 @@ async def test_an_event_may_be_about_what_has_no_namespace(world: World):
     n1 = world.cluster.put(node("n1"))
     for _ in range(2):
         world.recorder.event(n1, "Drained", "Draining", "so")
-        await world.settle()
+        await world.flush()
     ((namespace, _),) = world.cluster.series
     assert (namespace, world.counts()) == ("default", [2])
 
@@ -202,7 +202,7 @@ async def test_notes_of_other_reasons_and_of_long_ago_are_not_similar(world: Wor
         await fails(world, f"note {number}")
     world.recorder.event(await world.pod(), "Other", "Scheduling", "other", warning=True)
     world.recorder.event(await world.pod(), "FailedScheduling", "Scheduling", "no warning")
-    await world.settle()
+    await world.flush()
     world.clock.advance(600)
     await fails(world, "note 10")
     assert world.notes()[10:] == ["other", "no warning", "note 10"]
@@ -226,7 +226,7 @@ async def test_nothing_is_kept_of_what_was_told_long_ago(world: World):
     for seconds in (SIX_MINUTES, 1800):
         world.clock.advance(seconds)
         world.recorder.tidy()
-        await world.settle()
+        await world.flush()
     assert not world.recorder._reports
     assert not world.recorder._owed
 
@@ -278,7 +278,7 @@ async def test_while_pods_are_bound_events_go_one_at_a_time():
         await turns()
         assert world.cluster.asked == ["event", "event"]
         world.cluster.held.set()
-        await world.settle()
+        await world.flush()
     assert len(world.cluster.events) == 2
 
 
@@ -292,7 +292,7 @@ async def test_where_many_events_wait_they_are_written_beside_bindings(monkeypat
         await turns()
         assert world.cluster.asked == ["event", "event"]
         world.cluster.held.set()
-        await world.settle()
+        await world.flush()
 
 
 async def test_conditions_are_never_put_off():

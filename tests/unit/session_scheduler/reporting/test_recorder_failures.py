@@ -35,7 +35,7 @@ async def messages(world: World, name="one"):
 async def test_what_fails_for_now_is_written_later(world: World, error):
     world.cluster.faults = {"condition": [error] * 3, "event": [error] * 3}
     world.recorder.unschedulable(await world.pod(), NO_ROOM)
-    await world.settle()
+    await world.flush()
     assert await messages(world) == [NO_ROOM]
     assert world.notes() == [NO_ROOM]
     first = 1.0 if isinstance(error, TooManyRequests) else 0.5  # the server's, where it names one
@@ -46,7 +46,7 @@ async def test_what_fails_for_now_is_written_later(world: World, error):
 async def test_a_wait_that_the_server_names_is_kept_within_bounds(world: World):
     world.cluster.faults = {"condition": [TooManyRequests("429", 7.0), TooManyRequests("429", 3600.0)]}
     world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
-    await world.settle()
+    await world.flush()
     assert world.slept == [7.0, 10.0]
 
 
@@ -54,11 +54,11 @@ async def test_what_fails_for_long_is_dropped_and_said_anew_with_the_next_outcom
     world.cluster.faults = {"condition": [Unavailable("down")] * 5, "event": [Unavailable("down")] * 5}
     one = await world.pod()
     world.recorder.unschedulable(one, NO_ROOM)
-    await world.settle()
+    await world.flush()
     assert await messages(world) == []
     assert sorted(world.meter.lost) == [("condition", "Unavailable"), ("event", "Unavailable")]
     world.recorder.unschedulable(one, NO_ROOM)
-    await world.settle()
+    await world.flush()
     assert await messages(world) == [NO_ROOM]
     assert world.counts() == [1]
 
@@ -67,9 +67,9 @@ async def test_a_condition_whose_answer_was_lost_is_there_once_and_asked_for_no_
     world.cluster.faults = {"condition": [Unavailable("lost")]}
     world.cluster.done_but_lost = True
     world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
-    await world.settle()
+    await world.flush()
     world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
-    await world.settle()
+    await world.flush()
     assert await messages(world) == [NO_ROOM]
     assert world.cluster.asked == ["condition", "condition"]
 
@@ -79,7 +79,7 @@ async def test_an_event_whose_answer_was_lost_is_there_once(world: World):
     world.cluster.done_but_lost = True
     for _ in range(2):
         world.recorder.event(await world.pod(), "FailedScheduling", "Scheduling", NO_ROOM, warning=True)
-        await world.settle()
+        await world.flush()
     assert world.counts() == [2]
 
 
@@ -91,7 +91,7 @@ async def test_a_pod_that_goes_while_its_write_is_tried_is_given_up(world: World
     await turns()
     world.recorder.forget(one.metadata.uid)
     world.cluster.held.set()
-    await world.settle()
+    await world.flush()
     assert world.cluster.asked == ["condition"]
 
 
@@ -105,7 +105,7 @@ async def test_what_was_asked_during_a_write_is_given_up_with_its_pod(world: Wor
     world.recorder.event(one, "FailedScheduling", "Scheduling", "first", warning=True)
     world.recorder.forget(one.metadata.uid)
     world.cluster.held.set()
-    await world.settle()
+    await world.flush()
     assert world.cluster.asked == ["condition", "event", "event"]
 
 
@@ -114,7 +114,7 @@ async def test_a_condition_refused_for_good_does_not_stop_the_others(world: Worl
     one = await world.pod()
     world.recorder.condition(one, "Nonsense", "False", "Reason", "first")
     world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", NO_ROOM)
-    await world.settle()
+    await world.flush()
     assert await messages(world) == [NO_ROOM]
     assert world.meter.lost == [("condition", "Invalid")]
     assert world.meter.wrote == ["condition"]
@@ -129,7 +129,7 @@ async def test_what_is_dropped_is_logged_once_a_minute_with_its_count(world: Wor
         for number in range(6):
             world.clock.advance({4: 59, 5: 1}.get(number, 0))
             world.recorder.event(await world.pod(), "Failed", "Scheduling", f"note {number}")
-            await world.settle()
+            await world.flush()
     assert [(log["log_level"], log["dropped"], log["why"]) for log in logs] == [
         ("warning", 1, "no"),
         ("warning", 5, "no"),
@@ -141,7 +141,7 @@ async def test_what_others_made_needless_is_not_logged(world: World):
     await world.bind(old)
     with capture_logs() as logs:
         world.recorder.condition(old, "PodScheduled", "False", "Unschedulable", NO_ROOM)
-        await world.settle()
+        await world.flush()
     assert logs == []
 
 
@@ -150,7 +150,7 @@ async def test_a_bug_in_one_write_is_logged_with_its_traceback_and_writing_goes_
     with capture_logs() as logs:
         for name in ("one", "two"):
             world.recorder.unschedulable(await world.pod(name), NO_ROOM)
-            await world.settle()
+            await world.flush()
     assert await messages(world) == []
     assert await messages(world, "two") == [NO_ROOM]
     assert [event.regarding.metadata.name for event in world.cluster.events] == ["two"]
@@ -178,7 +178,7 @@ async def test_over_the_limit_the_oldest_events_go_and_no_condition(world: World
     for known in (one, two):
         world.recorder.condition(known, "PodScheduled", "False", "Unschedulable", NO_ROOM)
     async with world.running():
-        await world.settle()
+        await world.flush()
     assert world.notes() == ["note 2"]
     assert await messages(world) == await messages(world, "two") == [NO_ROOM]
     assert world.meter.lost == [("event", "Full")] * 2
@@ -189,7 +189,7 @@ async def test_conditions_are_kept_though_they_alone_are_over_the_limit():
     for name in ("one", "two"):
         world.recorder.unschedulable(await world.pod(name), NO_ROOM)
     async with world.running():
-        await world.settle()
+        await world.flush()
     assert await messages(world) == await messages(world, "two") == [NO_ROOM]
     assert world.notes() == []
 
@@ -200,9 +200,9 @@ async def test_an_event_that_was_dropped_is_told_when_it_happens_again():
     for note in ("first", "second"):
         world.recorder.event(one, "Failed", "Scheduling", note)
     async with world.running():
-        await world.settle()
+        await world.flush()
         world.recorder.event(one, "Failed", "Scheduling", "first")
-        await world.settle()
+        await world.flush()
     assert world.notes() == ["second", "first"]
     assert world.counts() == [1, 1]
 
@@ -212,14 +212,14 @@ async def test_a_repeat_that_was_dropped_is_counted_later():
     one = await world.pod()
     async with world.running():
         world.recorder.event(one, "Failed", "Scheduling", "first")
-        await world.settle()
+        await world.flush()
     for note in ("first", "second"):
         world.recorder.event(one, "Failed", "Scheduling", note)
     async with world.running():
-        await world.settle()
+        await world.flush()
         assert world.counts() == [1, 1]
         world.recorder.event(one, "Failed", "Scheduling", "first")
-        await world.settle()
+        await world.flush()
     assert world.counts() == [3, 1]
 
 
@@ -249,7 +249,7 @@ async def test_an_object_with_an_event_to_be_written_is_not_forgotten(monkeypatc
     for name in ("one", "two", "one"):
         world.recorder.event(await world.pod(name), "Failed", "Scheduling", "so")
     async with world.running():
-        await world.settle()
+        await world.flush()
     assert world.counts() == [2, 1]
 
 
@@ -260,14 +260,14 @@ async def test_only_so_many_objects_are_remembered_and_those_with_work_last(monk
     async with world.running():
         for known in pods:
             world.recorder.event(known, "Failed", "Scheduling", "so")
-            await world.settle()
+            await world.flush()
         assert len(world.recorder._reports) == 10
         for known in (pods[20], pods[0], pods[20]):  # the oldest one was just heard of, so it is not forgotten
             world.recorder.event(known, "Failed", "Scheduling", "so")
-            await world.settle()
+            await world.flush()
         world.clock.advance(360)
         world.recorder.tidy()
-        await world.settle()
+        await world.flush()
     assert world.counts() == [1] * 20 + [3] + [1] * 9 + [1]
 
 
@@ -280,7 +280,7 @@ async def test_an_object_with_something_to_be_written_is_not_forgotten(monkeypat
         world.recorder.event(await world.pod(), "Failed", "Scheduling", "so")
         world.recorder.event(await world.pod("two"), "Failed", "Scheduling", "so")
     async with world.running():
-        await world.settle()
+        await world.flush()
     assert sorted(world.cluster.asked) == ["condition", "event", "event", "repeat", "repeat"]
     assert [c.status for c in (await world.group()).status.conditions] == ["True"]
 
@@ -295,7 +295,7 @@ async def test_writes_go_out_many_at_once_within_the_bound():
         await turns()
         assert len(world.cluster.asked) == 3
         world.cluster.held.set()
-        await world.settle()
+        await world.flush()
     assert len(world.cluster.asked) == 8
 
 
@@ -316,7 +316,7 @@ async def test_a_namespace_that_goes_takes_its_reports_with_it_at_once(world: Wo
     world.cluster.faults = {"event": [ending]}
     with capture_logs() as logs:
         world.recorder.event(await world.pod(), "Failed", "Scheduling", "so")
-        await world.settle()
+        await world.flush()
     assert world.slept == []
     assert world.meter.lost == [("event", "Forbidden")]
     assert logs == []
@@ -330,7 +330,7 @@ async def test_two_writes_about_one_object_are_never_on_the_way_together(world: 
         await turns()
     assert world.cluster.asked == ["condition"]
     world.cluster.held.set()
-    await world.settle()
+    await world.flush()
     assert len(await messages(world)) == 2
 
 
@@ -340,10 +340,10 @@ async def test_two_writes_about_one_object_are_never_on_the_way_together(world: 
 async def test_what_was_refused_for_long_is_written_later_though_nothing_else_becomes_of_the_pod(world: World):
     world.cluster.faults = {"condition": [Forbidden("403")] * 5}
     world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
-    await world.settle()
+    await world.flush()
     assert await messages(world) == []
     world.recorder.tidy()
-    await world.settle()
+    await world.flush()
     assert await messages(world) == [NO_ROOM]
 
 
@@ -351,10 +351,10 @@ async def test_what_was_refused_because_the_pod_had_changed_is_written_when_the_
     before = await world.pod()
     await world.cluster.patch_metadata(before, annotations={"a": "b"})
     world.recorder.condition(before, "PodScheduled", "False", "Unschedulable", NO_ROOM)
-    await world.settle()
+    await world.flush()
     assert await messages(world) == []
     world.recorder.seen(await world.pod())
-    await world.settle()
+    await world.flush()
     assert await messages(world) == [NO_ROOM]
 
 
@@ -363,7 +363,7 @@ async def test_what_is_not_written_yet_is_written_of_the_pod_as_it_was_seen_last
     await world.cluster.patch_metadata(before, annotations={"a": "b"})
     world.recorder.condition(before, "PodScheduled", "False", "Unschedulable", NO_ROOM)
     world.recorder.seen(await world.pod())
-    await world.settle()
+    await world.flush()
     assert await messages(world) == [NO_ROOM]
     assert world.meter.lost == []
 
@@ -374,7 +374,7 @@ async def test_what_was_refused_after_the_change_was_seen_is_written_at_once(wor
     await world.cluster.patch_metadata(before, annotations={"a": "b"})
     world.recorder.seen(await world.pod())
     world.recorder.condition(before, "PodScheduled", "False", "Unschedulable", NO_ROOM)
-    await world.settle()
+    await world.flush()
     assert await messages(world) == [NO_ROOM]
 
 
@@ -385,10 +385,10 @@ async def test_what_was_refused_of_pods_that_are_gone_keeps_nothing_else_waiting
     world.cluster.faults = {"condition": [Forbidden("403")] * 10}
     for name in ("one", "two"):
         world.recorder.condition(await world.pod(name), "PodScheduled", "False", "Unschedulable", NO_ROOM)
-        await world.settle()
+        await world.flush()
     world.recorder.forget((await world.pod("one")).metadata.uid)
     world.recorder.tidy()
-    await world.settle()
+    await world.flush()
     assert await messages(world, "two") == [NO_ROOM]
 
 
@@ -396,12 +396,12 @@ async def test_what_was_refused_is_said_no_more_where_something_else_is_written_
     before = await world.pod()
     await world.cluster.patch_metadata(before, annotations={"a": "b"})
     world.recorder.unschedulable(before, "what was said first")
-    await world.settle()
+    await world.flush()
     world.recorder.nominated(before, NO_ROOM)
     said = PodCondition("PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.cluster.patch_status(await world.pod(), conditions=[said], nominated_node_name="n1")
     world.recorder.seen(await world.pod())
     world.recorder.tidy()
-    await world.settle()
+    await world.flush()
     assert await messages(world) == [NO_ROOM]
     assert world.notes() == ["what was said first", NO_ROOM]
