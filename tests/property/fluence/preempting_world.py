@@ -52,7 +52,7 @@ class World:
         """The names of the preemptors' pods."""
         self._break()
 
-    # ------------------------------------------------------------------ what there is
+    # ------------------------------------------------------------------ objects
 
     def pods(self) -> dict[str, Pod]:
         return {one.metadata.name: one for one in asyncio.run(self.cluster.memory.list(Pod)).items}
@@ -74,7 +74,7 @@ class World:
         """The pods that ran at first and no longer do."""
         return self.before.keys() - self.pods().keys()
 
-    # ------------------------------------------------------------------ what others do
+    # ------------------------------------------------------------------ other components
 
     def control(self) -> None:
         """The disruption controller writes how many guarded pods may be evicted now."""

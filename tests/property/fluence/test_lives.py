@@ -92,7 +92,7 @@ class Life:
                 await self.scheduler.event_handlers.apply("MODIFIED" if key in self.known else "ADDED", obj)
         self.known = now
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ events
 
     async def pod_comes(self) -> None:
         size = self.chance.choice([1, 1, 2, 3])
@@ -162,7 +162,7 @@ class Life:
         await self.deliver()
         self.check(happens.__name__)
 
-    # ------------------------------------------------------------------ what must hold
+    # ------------------------------------------------------------------ checks
 
     def check(self, after: str) -> None:
         live = self.plugin.live

@@ -147,7 +147,7 @@ def mutant(chance: random.Random) -> str:
     return text
 
 
-# ------------------------------------------------------------------ what must hold
+# ------------------------------------------------------------------ checks
 
 
 def assert_within_limits(config: ResourcesConfig) -> None:
@@ -219,7 +219,7 @@ def test_the_same_holds_for_files_of_any_bytes(tmp_path: Path) -> None:
         refusal(ResourcesFile(str(path)).load, str(path))
 
 
-# ------------------------------------------------------------------ made to cost
+# ------------------------------------------------------------------ expensive files
 
 
 def many(count: int, line: str) -> str:

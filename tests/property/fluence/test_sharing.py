@@ -74,7 +74,7 @@ class World:
         trees = Counter(path.rstrip("0123456789") for path in self.free())
         return max(trees.values(), default=0) >= count
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ events
 
     def comes(self) -> None:
         kind, number = self.chance.choice([("qpu", 1), ("qpu", 1), ("qpu", 2), ("qpu", 3), ("farm", 1)])

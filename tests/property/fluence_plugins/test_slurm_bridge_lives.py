@@ -45,7 +45,7 @@ class Life:
                  if not is_over(one) and runs in (None, bool(one.spec.node_name))]  # fmt: skip
         return self.chance.choice(found) if found else None
 
-    # ------------------------------------------------------------------ what may happen
+    # ------------------------------------------------------------------ events
 
     def pod_comes(self) -> None:
         self.made += 1
@@ -116,7 +116,7 @@ class Life:
         ]  # fmt: skip
         self.chance.choices([thing for _, thing in things], [weight for weight, _ in things])[0]()
 
-    # ------------------------------------------------------------------ what holds
+    # ------------------------------------------------------------------ checks
 
     def come_to_rest(self) -> None:
         """Stop all faults, let much time pass, and delete the terminating pods."""
@@ -159,7 +159,7 @@ def test_at_rest_pods_and_jobs_agree(seed: int) -> None:
         for _ in range(STEPS):
             life.one_thing()
             if life.chance.random() < 0.5:
-                life.world.flush()
+                life.world.settle()
         life.come_to_rest()
         life.check()
     finally:

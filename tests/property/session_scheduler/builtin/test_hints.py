@@ -152,7 +152,7 @@ class World:
         elif kind == "goes" and len(nodes) > 2:
             cluster.delete(Node, choose.choice(nodes).metadata.name, "")
 
-    # ------------------------------------------------------------------ what the plugin says
+    # ------------------------------------------------------------------ the plugin's answers
 
     def asking(self) -> dict[str, TaskClass]:
         tasks = self.cluster.scheduler.cache.tasks.values()

@@ -269,7 +269,7 @@ class World:
         if answered is not None and not answered.done():
             answered.set_result(answer)
 
-    # ------------------------------------------------------------------ what others do
+    # ------------------------------------------------------------------ other components
 
     def control(self):
         """The controllers: create missing groups and pods, and end pods without a node."""

@@ -1,4 +1,4 @@
-"""Nodes and pods that are not what they should be, in the cluster of a scheduler: told of, and no other suffers."""
+"""Invalid nodes and pods in the cluster of a scheduler: it reports them, and they affect no other object."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ from session_scheduler.model.objects import Affinity, KubeObject, Pod
 from session_scheduler.testing import FakeCluster, node, pod
 
 
-class Listening(Observer):
-    """Keeps what is told of wrong objects."""
+class Recording(Observer):
+    """Records the reports about invalid objects."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
+        self.reports: list[tuple[str, str]] = []
 
     def wrong(self, obj: KubeObject, text: str) -> None:
-        self.told.append((obj.key, text))
+        self.reports.append((obj.key, text))
 
 
 def world(*objects: KubeObject, nodes: int = 1, checked: bool = True) -> tuple[FakeCluster, list[tuple[str, str]]]:
-    """A scheduler that runs, and what it tells of what is added then."""
-    cluster, listening = FakeCluster(checked=checked), Listening()
+    """A running scheduler, and its reports about the objects that are added then."""
+    cluster, listening = FakeCluster(checked=checked), Recording()
     cluster.nodes(nodes)
     observe(cluster.start(), listening)
     cluster.add(*objects)
     cluster.run()
-    return cluster, listening.told
+    return cluster, listening.reports
 
 
-def test_a_pod_with_an_amount_that_is_none_is_told_which_and_others_are_placed() -> None:
-    cluster, told = world(pod("wrong", cpu="four"), pod("right"))
+def test_the_reason_of_a_pod_with_an_invalid_amount_names_it_and_others_are_placed() -> None:
+    cluster, reports = world(pod("wrong", cpu="four"), pod("right"))
     cluster.assert_pending("wrong", "spec.containers[0].resources.requests.cpu: 'four' is not a valid quantity")
     cluster.assert_bound("right")
-    assert told == []  # its own event tells
+    assert reports == []  # the pod has its own event
 
 
-def test_a_running_pod_counts_without_an_amount_that_is_none() -> None:
-    cluster, told = world(pod("runs", cpu="3", memory="much", bound_to="n1"), pod("small"), pod("large", cpu="2"))
+def test_a_running_pod_counts_without_its_invalid_amount() -> None:
+    cluster, reports = world(pod("runs", cpu="3", memory="much", bound_to="n1"), pod("small"), pod("large", cpu="2"))
     cluster.assert_bound("small")
     cluster.assert_pending("large", "Insufficient cpu")
-    ((name, text),) = told
+    ((name, text),) = reports
     assert name == "default/runs"
     assert "requests.memory: 'much' is not a valid quantity" in text
     assert text.endswith("the scheduler ignores it")
 
 
-def test_a_running_pod_keeps_what_it_counts_with_when_that_becomes_no_amount() -> None:
+def test_a_running_pod_keeps_its_last_valid_amount() -> None:
     cluster, _ = world(pod("runs", cpu="3", bound_to="n1"))
     cluster.add(pod("runs", cpu="three", bound_to="n1"), pod("large", cpu="2"))
     cluster.run()
@@ -62,7 +62,7 @@ def unreadable(obj: Any) -> Any:
     return replace(obj, unreadable="spec.priority: 'high' is text")
 
 
-def test_a_pod_that_cannot_be_read_waits_until_it_can() -> None:
+def test_an_unreadable_pod_waits_until_it_is_readable() -> None:
     cluster, _ = world(unreadable(pod("p")))
     cluster.assert_pending("p", "spec.priority: 'high' is text")
     cluster.add(pod("p"))
@@ -71,11 +71,11 @@ def test_a_pod_that_cannot_be_read_waits_until_it_can() -> None:
     cluster.assert_bound("p")
 
 
-def test_beside_a_running_pod_that_cannot_be_read_nothing_is_placed() -> None:
+def test_no_pod_is_placed_beside_an_unreadable_running_pod() -> None:
     runs = unreadable(pod("runs", cpu="0", memory="0", bound_to="n1"))
-    cluster, told = world(runs, pod("p"), nodes=2, checked=False)  # it takes more than its node offers
+    cluster, reports = world(runs, pod("p"), nodes=2, checked=False)  # its requests exceed the node's capacity
     cluster.assert_bound("p", "n2")
-    assert told == [("default/runs", "spec.priority: 'high' is text: the scheduler places no more pods on its node")]
+    assert reports == [("default/runs", "spec.priority: 'high' is text: the scheduler places no more pods on its node")]
     cluster.add(pod("runs", bound_to="n1"), pod("q", node_selector={"kubernetes.io/hostname": "n1"}))
     cluster.run()
     cluster.assert_bound("q", "n1")
@@ -84,12 +84,12 @@ def test_beside_a_running_pod_that_cannot_be_read_nothing_is_placed() -> None:
 @pytest.mark.parametrize(
     "wrong", [node("n2", cpu="four"), replace(node("n2"), unreadable="spec.taints: must be a list")]
 )
-def test_a_node_that_cannot_be_counted_on_is_told_of_once_and_not_used(wrong: Any) -> None:
-    cluster, told = world(wrong, pod("p", node_selector={"kubernetes.io/hostname": "n2"}))
+def test_an_invalid_node_is_reported_once_and_not_used(wrong: Any) -> None:
+    cluster, reports = world(wrong, pod("p", node_selector={"kubernetes.io/hostname": "n2"}))
     cluster.assert_pending("p", "0/1 nodes are available")
     cluster.add(replace(wrong, metadata=replace(wrong.metadata, annotations={"a": "b"})))
     cluster.run()
-    ((name, text),) = told
+    ((name, text),) = reports
     assert name == "n2"
     assert text.startswith("Node n2: ")
     assert text.endswith("the scheduler places no pods on this node")
@@ -98,10 +98,10 @@ def test_a_node_that_cannot_be_counted_on_is_told_of_once_and_not_used(wrong: An
     cluster.assert_bound("p", "n2")
 
 
-def test_an_object_that_meets_a_bug_at_the_start_is_told_of_and_the_others_are_served(
+def test_an_object_that_triggers_a_bug_at_the_start_is_reported_and_others_are_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cluster, listening = FakeCluster(), Listening()
+    cluster, listening = FakeCluster(), Recording()
     cluster.nodes(1)
     cluster.add(pod("a"), pod("b"))
     scheduler = cluster.start()
@@ -115,7 +115,7 @@ def test_an_object_that_meets_a_bug_at_the_start_is_told_of_and_the_others_are_s
 
     monkeypatch.setattr(scheduler.cache, "put", fails)
     asyncio.run(scheduler.start())
-    assert listening.told == [("default/a", "ignoring the object: RuntimeError: a bug")]
+    assert listening.reports == [("default/a", "ignoring the object: RuntimeError: a bug")]
     asyncio.run(scheduler.cycle())
     cluster.assert_bound("b")
 
@@ -130,7 +130,7 @@ HUGE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(("case", "problem"), [("affinity", "weight: -9223372036854775808 is out of range"),
                                                ("maxSkew", "maxSkew: 9223372036854775808 is none")])  # fmt: skip
-def test_a_number_that_no_column_holds_concerns_its_own_pod(case: str, problem: str) -> None:
+def test_a_number_that_exceeds_a_column_affects_only_its_own_pod(case: str, problem: str) -> None:
     runs = pod("runs", bound_to="n1", **HUGE[case])
     cluster, _ = world(runs, pod("waits", **HUGE[case]), pod("other"))
     cluster.assert_pending("waits", problem)

@@ -1,4 +1,4 @@
-"""What `explain` says beyond who refuses: the scores' parts, what would help, the best part of a gang, and the time."""
+"""The answer of `explain` besides the refusals: the scores' parts, remedies, the best part of a gang, and the time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def changes(*objects: Any, plugins: Any = ()) -> dict[str, Any]:
 # ------------------------------------------------------------------ scores
 
 
-def test_the_parts_of_a_score_are_told_by_plugin_and_add_up() -> None:
+def test_the_parts_of_a_score_are_listed_by_plugin_and_add_up() -> None:
     class Likes:
         name = "likes"
 
@@ -54,9 +54,9 @@ def test_the_parts_of_a_score_are_told_by_plugin_and_add_up() -> None:
         def on_session_open(self, session: Any) -> None:
             session.add_node_order(lambda task, node: 2.5, Scope.STATIC)
 
-    told = verdict(node("n1", cpu="4"), node("n2"), pod("p", cpu="1"), plugins=[Likes()])
-    parts = {one["plugin"]: one for one in told["scores"]}
-    assert told["score"] == sum(one["weight"] * one["score"] for one in told["scores"])
+    result = verdict(node("n1", cpu="4"), node("n2"), pod("p", cpu="1"), plugins=[Likes()])
+    parts = {one["plugin"]: one for one in result["scores"]}
+    assert result["score"] == sum(one["weight"] * one["score"] for one in result["scores"])
     assert parts["likes"] == {"plugin": "likes", "weight": 1, "raw": 2.5, "score": 2.5}
     assert parts["TaintToleration"] == {"plugin": "TaintToleration", "weight": 3, "raw": 0, "score": 100}
     assert parts["NodeResourcesFit"]["score"] > 0
@@ -75,13 +75,13 @@ def test_without_nodes_the_summary_is_kube_schedulers_sentence() -> None:
     assert explained(pod("p"))["pods"][0]["summary"] == "no nodes available to schedule pods"
 
 
-# ------------------------------------------------------------------ what would help
+# ------------------------------------------------------------------ remedies
 
 
-def test_what_is_short_is_told_as_people_write_it_with_what_there_is() -> None:
-    told = changes(node("n1", cpu="2", memory="4Gi"), pod("r", cpu="500m", memory="3Gi", bound_to="n1"),
+def test_a_shortage_has_readable_amounts_and_the_available_ones() -> None:
+    result = changes(node("n1", cpu="2", memory="4Gi"), pod("r", cpu="500m", memory="3Gi", bound_to="n1"),
                    pod("p", cpu="2500m", memory="2Gi"))  # fmt: skip
-    assert told == {
+    assert result == {
         "NodeResourcesFit": ["2500m cpu were free on n1 (1500m of 2 now)", "2Gi memory were free on n1 (1Gi now)"]
     }
     assert changes(node("n1", pods="0"), pod("p")) == {
@@ -89,13 +89,13 @@ def test_what_is_short_is_told_as_people_write_it_with_what_there_is() -> None:
     }
 
 
-def test_every_plugin_that_refuses_is_told_not_only_the_first() -> None:
+def test_every_refusing_plugin_is_listed_not_only_the_first() -> None:
     taints = [Taint(key="team", value="x", effect="NoSchedule"), Taint(key="b", effect="NoExecute")]
     tainted = node("n1", cpu="1", unschedulable=True, labels={"zone": "a"}, taints=taints)
     tolerations = (Toleration(key="b", operator="Exists"),)
-    told = verdict(tainted, pod("p", cpu="2", node_selector={"zone": "b"}, tolerations=tolerations))
-    assert told["plugin"] == "NodeUnschedulable"
-    assert {one["plugin"]: one["changes"] for one in told["fitsIf"]} == {
+    result = verdict(tainted, pod("p", cpu="2", node_selector={"zone": "b"}, tolerations=tolerations))
+    assert result["plugin"] == "NodeUnschedulable"
+    assert {one["plugin"]: one["changes"] for one in result["fitsIf"]} == {
         "NodeUnschedulable": [
             "n1 were uncordoned, or the pod tolerated node.kubernetes.io/unschedulable:NoSchedule"
         ],
@@ -105,12 +105,12 @@ def test_every_plugin_that_refuses_is_told_not_only_the_first() -> None:
     }  # fmt: skip
 
 
-def test_a_port_that_is_taken_is_told() -> None:
-    told = changes(node("n1"), pod("r", host_port=80, bound_to="n1"), pod("p", host_port=80))
-    assert told == {"NodePorts": ["host port 80/TCP were free on n1"]}
+def test_a_used_port_is_listed() -> None:
+    result = changes(node("n1"), pod("r", host_port=80, bound_to="n1"), pod("p", host_port=80))
+    assert result == {"NodePorts": ["host port 80/TCP were free on n1"]}
 
 
-def test_what_an_affinity_requires_is_told_term_by_term() -> None:
+def test_the_requirements_of_an_affinity_are_listed_by_term() -> None:
     zone = LabelSelectorRequirement(key="zone", operator="In", values=("b", "c"))
     disk = LabelSelectorRequirement(key="disk", operator="Exists")
     terms = (NodeSelectorTerm(match_expressions=(zone, disk)), NodeSelectorTerm(match_expressions=(disk,)))
@@ -138,7 +138,7 @@ IN_A = {ZONE: "a"}
 WEB = {"app": "web"}
 
 
-def test_a_pod_that_another_must_be_near_is_told_with_where() -> None:
+def test_a_required_nearby_pod_is_listed_with_its_domain() -> None:
     wants = Affinity(pod_affinity=near(ZONE, "web"))
     assert changes(node("n1", labels=IN_A), pod("p", affinity=wants)) == {
         "InterPodAffinity": ["a pod matching app=web ran in zone=a"]
@@ -152,12 +152,12 @@ def test_a_pod_that_another_must_be_near_is_told_with_where() -> None:
     }
 
 
-def test_the_first_of_its_kind_needs_the_label_alone() -> None:
+def test_the_first_pod_of_its_kind_needs_only_the_label() -> None:
     wants = Affinity(pod_affinity=near(ZONE, "web"))
     assert changes(node("n1"), pod("p", labels=WEB, affinity=wants)) == {"InterPodAffinity": ["n1 had the label zone"]}
 
 
-def test_where_no_pod_can_be_such_nothing_is_said() -> None:
+def test_an_affinity_that_no_pod_can_satisfy_has_no_remedy() -> None:
     never = near(ZONE, "web")
     never[REQUIRED][0]["labelSelector"]["matchExpressions"].append({"key": "app", "operator": "DoesNotExist"})
     assert changes(node("n1", labels=IN_A), pod("p", affinity=Affinity(pod_affinity=never))) == {
@@ -165,7 +165,7 @@ def test_where_no_pod_can_be_such_nothing_is_said() -> None:
     }
 
 
-def test_pods_that_must_be_away_are_told_by_whoever_wants_it() -> None:
+def test_pods_that_must_be_away_are_listed_with_the_pod_that_requires_it() -> None:
     keeps_away = Affinity(pod_anti_affinity=near(HOST, "web"))
     assert changes(node("n1"), pod("r", labels=WEB, bound_to="n1"), pod("p", affinity=keeps_away)) == {
         "InterPodAffinity": ["no pod matching app=web ran on n1"]
@@ -176,7 +176,7 @@ def test_pods_that_must_be_away_are_told_by_whoever_wants_it() -> None:
     }
 
 
-def test_a_pod_that_must_be_near_others_of_which_it_must_be_away_from_some_is_told_so() -> None:
+def test_contradictory_affinity_and_anti_affinity_are_listed() -> None:
     both = Affinity(pod_affinity=near(ZONE, "web"), pod_anti_affinity=near(HOST, "web"))
     assert changes(node("n1", labels=IN_A), pod("p", affinity=both)) == {
         "InterPodAffinity": ["a pod matching app=web, of those that this one need not be away from, ran in zone=a"]
@@ -186,7 +186,7 @@ def test_a_pod_that_must_be_near_others_of_which_it_must_be_away_from_some_is_to
     }
 
 
-def test_how_many_pods_may_be_in_a_full_domain_is_told() -> None:
+def test_the_greatest_number_of_pods_in_a_full_domain_is_listed() -> None:
     nodes = (node("n1", labels=IN_A), node("n2", labels={ZONE: "b"}))
     there = [pod(f"r{number}", labels=WEB, bound_to="n1") for number in range(3)]
     assert changes(*nodes, *there, pod("p", labels=WEB, topology_spread_constraints=(spread(ZONE, skew=2),))) == {
@@ -202,7 +202,7 @@ def test_how_many_pods_may_be_in_a_full_domain_is_told() -> None:
     }
 
 
-def test_a_node_without_the_label_of_a_spread_is_told_which_one_would_do() -> None:
+def test_a_node_without_the_label_of_a_spread_gets_the_missing_label() -> None:
     wants = pod("p", labels=WEB, topology_spread_constraints=(spread(ZONE),))
     others = (node("n2", labels=IN_A), node("n3", labels={ZONE: "b"}), pod("r", labels=WEB, bound_to="n2"))
     assert changes(node("n1"), *others, wants) == {"PodTopologySpread": ["n1 had the label zone=b"]}
@@ -210,13 +210,13 @@ def test_a_node_without_the_label_of_a_spread_is_told_which_one_would_do() -> No
     assert changes(node("n1"), pod("r", labels=WEB, bound_to="n1"), wants) == {"PodTopologySpread": None}
 
 
-def test_a_feature_that_a_node_does_not_declare_is_told() -> None:
-    told = changes(node("n1"), pod("p", host_network=True, host_users=False))
-    assert told == {"NodeDeclaredFeatures": ["n1 declared the feature UserNamespacesHostNetworkSupport"]}
+def test_an_undeclared_feature_of_a_node_is_listed() -> None:
+    result = changes(node("n1"), pod("p", host_network=True, host_users=False))
+    assert result == {"NodeDeclaredFeatures": ["n1 declared the feature UserNamespacesHostNetworkSupport"]}
 
 
 class Moody:
-    """Refuses every node, and says by its answer what would help."""
+    """Refuses every node; its answer proposes a remedy."""
 
     name = "moody"
 
@@ -234,21 +234,21 @@ class Moody:
         return self._answer
 
 
-def test_a_plugin_from_outside_says_what_would_help_it() -> None:
+def test_an_external_plugin_proposes_a_remedy() -> None:
     assert changes(node("n1"), pod("p"), plugins=[Moody([["the moon were full"]])]) == {"moody": ["the moon were full"]}
     assert changes(node("n1"), pod("p"), plugins=[Moody([None])]) == {"moody": None}
     assert changes(node("n1"), pod("p"), plugins=[Moody(None)]) == {"moody": None}
 
 
 @pytest.mark.parametrize("answer", [["text"], [["a"], ["b"]], [[3]], 3, ValueError("boom")])
-def test_a_wrong_answer_hides_nothing_but_itself(answer: Any) -> None:
-    told = verdict(node("n1", cpu="1"), pod("p", cpu="2"), plugins=[Moody(answer)])
-    assert told["plugin"] == "NodeResourcesFit"
-    assert [one["plugin"] for one in told["fitsIf"]] == ["NodeResourcesFit"]
+def test_an_invalid_answer_hides_only_itself(answer: Any) -> None:
+    result = verdict(node("n1", cpu="1"), pod("p", cpu="2"), plugins=[Moody(answer)])
+    assert result["plugin"] == "NodeResourcesFit"
+    assert [one["plugin"] for one in result["fitsIf"]] == ["NodeResourcesFit"]
 
 
 class Whole:
-    """Refuses pods as a whole, and says what would help."""
+    """Refuses pods as a whole, and proposes a remedy."""
 
     name = "whole"
 
@@ -260,28 +260,28 @@ class Whole:
         return Refusal("not today", fits_if=self._said)
 
 
-def test_a_plugin_that_refuses_a_pod_as_a_whole_says_what_would_help_beside_the_reason() -> None:
-    (told,) = explained(node("n1"), pod("p"), plugins=[Whole(("it were monday",))])["pods"]
-    assert (told["reason"], told["fitsIf"]) == ("not today", ["it were monday"])
+def test_a_refusal_of_the_pod_as_a_whole_has_a_reason_and_a_remedy() -> None:
+    (result,) = explained(node("n1"), pod("p"), plugins=[Whole(("it were monday",))])["pods"]
+    assert (result["reason"], result["fitsIf"]) == ("not today", ["it were monday"])
     assert "fitsIf" not in explained(node("n1"), pod("p"), plugins=[Whole(())])["pods"][0]
 
 
 @pytest.mark.parametrize("said", ["text", [3], None, (3,)])
-def test_what_is_no_tuple_of_texts_is_a_fault_of_the_plugin(said: Any) -> None:
-    (told,) = explained(node("n1"), pod("p"), plugins=[Whole(said)])["pods"]
-    assert told["reason"].startswith("plugin whole failed in prepare: ")
-    assert "expected a tuple of texts as fits_if of the Refusal" in told["reason"]
+def test_a_remedy_other_than_a_tuple_of_texts_is_an_error_of_the_plugin(said: Any) -> None:
+    (result,) = explained(node("n1"), pod("p"), plugins=[Whole(said)])["pods"]
+    assert result["reason"].startswith("plugin whole failed in prepare: ")
+    assert "expected a tuple of texts as fits_if of the Refusal" in result["reason"]
 
 
-def test_a_group_that_is_not_there_is_told_to_be_made() -> None:
-    (told,) = explained(node("n1"), pod("p", group="g"))["pods"]
-    assert told["fitsIf"] == ["PodGroup default/g existed"]
+def test_a_missing_group_has_its_creation_as_the_remedy() -> None:
+    (result,) = explained(node("n1"), pod("p", group="g"))["pods"]
+    assert result["fitsIf"] == ["PodGroup default/g existed"]
 
 
 # ------------------------------------------------------------------ gangs
 
 
-def test_of_a_gang_that_does_not_start_the_best_part_is_told_with_its_nodes() -> None:
+def test_a_gang_that_does_not_start_has_its_best_part_with_nodes() -> None:
     answer = explained(node("n1", cpu="2"), node("n2", cpu="1"), gang("g", 5, cpu="1"), pod("alone"))
     (group,) = answer["groups"]
     assert (group["namespace"], group["name"], group["minCount"], group["started"]) == ("default", "g", 5, 0)
@@ -292,7 +292,7 @@ def test_of_a_gang_that_does_not_start_the_best_part_is_told_with_its_nodes() ->
 
 
 class AllOrNothing:
-    """Places groups whole on the first node with room, or refuses them, as a matcher does."""
+    """Places a group all-or-nothing on the first node that fits, as a matcher does."""
 
     name = "all-or-nothing"
 
@@ -315,15 +315,15 @@ class _Whole:
     def release(self, tasks: Any) -> None: ...
 
 
-def test_a_plugin_that_places_all_or_nothing_is_asked_for_one_after_the_other() -> None:
+def test_a_plugin_that_places_all_or_nothing_is_called_for_one_pod_after_the_other() -> None:
     (group,) = explained(node("n1", cpu="2"), gang("g", 3, cpu="1"), plugins=[AllOrNothing()])["groups"]
     assert (group["placeable"], group["reason"]) == (2, "no match")
 
 
-# ------------------------------------------------------------------ what refuses a pod whatever the node
+# ------------------------------------------------------------------ refusals of the pod as a whole
 
 
-def test_a_queue_that_has_reached_its_limit_is_the_reason_and_of_a_gang_the_part_is_told_that_may_be() -> None:
+def test_a_full_queue_is_the_reason_and_a_gang_has_its_permitted_part() -> None:
     config = SchedulerConfig(queues=(QueueConfig(name="team", limit={"cpu": "2"}),))
     cluster = FakeCluster(config=config)
     team = {"fluence.flux-framework.org/queue": "team"}
@@ -339,7 +339,7 @@ def test_a_queue_that_has_reached_its_limit_is_the_reason_and_of_a_gang_the_part
     assert (group["placeable"], list(group["refused"])) == (1, ["g-1"])
 
 
-def test_a_plugin_that_lets_a_group_be_tried_later_is_the_reason() -> None:
+def test_a_plugin_that_postpones_a_group_is_the_reason() -> None:
     class Later:
         name = "later"
 
@@ -353,7 +353,7 @@ def test_a_plugin_that_lets_a_group_be_tried_later_is_the_reason() -> None:
 # ------------------------------------------------------------------ time
 
 
-def test_what_each_plugin_took_in_hooks_and_callbacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_each_plugins_hooks_and_callbacks_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hooks, "perf_counter", count().__next__)  # every call takes a second
 
     class Calls:

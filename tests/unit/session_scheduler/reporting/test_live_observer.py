@@ -1,4 +1,4 @@
-"""What a live scheduler tells people and metrics of its work."""
+"""The reports and metrics of a live scheduler."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from session_scheduler.testing import pod, pod_group
 
 
 class Reports(Recorder):
-    """Keeps what it is asked to tell."""
+    """Records its calls."""
 
     def __init__(self):
-        self.told = []
+        self.reported = []
 
     def seen(self, pod):
-        """Nothing of it is told."""
+        """Records nothing."""
 
     def scheduled(self, one, node):
-        self.told.append(("scheduled", one.metadata.name, node))
+        self.reported.append(("scheduled", one.metadata.name, node))
 
     def unschedulable(self, one, reason):
-        self.told.append(("unschedulable", one.metadata.name, reason))
+        self.reported.append(("unschedulable", one.metadata.name, reason))
 
     def nominated(self, one, reason):
-        self.told.append(("nominated", one.metadata.name, reason))
+        self.reported.append(("nominated", one.metadata.name, reason))
 
     def failed(self, one, reason):
-        self.told.append(("failed", one.metadata.name, reason))
+        self.reported.append(("failed", one.metadata.name, reason))
 
     def group(self, group, status, reason, message):
-        self.told.append(("group", group.metadata.name, status, reason, message))
+        self.reported.append(("group", group.metadata.name, status, reason, message))
 
     def record(self, obj, message):
-        self.told.append(("event", obj.metadata.name, message.reason, message.warning, message.note))
+        self.reported.append(("event", obj.metadata.name, message.reason, message.warning, message.note))
 
     def forget(self, uid):
-        self.told.append(("forget", uid))
+        self.reported.append(("forget", uid))
 
 
 class World:
@@ -54,13 +54,13 @@ class World:
         self.observer = LiveObserver(self.reports, self.metrics, self.clock)
 
     @property
-    def told(self):
-        """What was told since this was last asked."""
-        told, self.reports.told = self.reports.told, []
-        return told
+    def reported(self):
+        """The reports since the last read."""
+        reported, self.reports.reported = self.reports.reported, []
+        return reported
 
     def count(self, start):
-        """The sum of the metric's samples that begin so."""
+        """The sum of the metric's samples with this prefix."""
         text = self.metrics.exposition()[0].decode()
         return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(start))
 
@@ -89,9 +89,9 @@ def refused(group, *, failed=False, reason="0/4 nodes are available"):
     return PlacementResult(group, reasons=reasons, refusal=Refusal(reason, failed=failed))
 
 
-def test_a_gang_that_does_not_fit_is_told_at_once_with_each_of_its_pods(world: World):
+def test_a_gang_that_does_not_fit_is_reported_at_once_with_each_pod(world: World):
     world.observer.decided(refused(a_group()))
-    assert world.told == [
+    assert world.reported == [
         ("unschedulable", "g-0", "Insufficient cpu"),
         ("unschedulable", "g-1", "Insufficient cpu"),
         ("group", "g", "False", "Unschedulable", "0/4 nodes are available"),
@@ -100,87 +100,87 @@ def test_a_gang_that_does_not_fit_is_told_at_once_with_each_of_its_pods(world: W
     assert world.count('fluence_pods_total{result="unschedulable"}') == 2
 
 
-def test_of_a_pod_that_is_nominated_the_condition_is_left_to_whoever_writes_the_node(world: World):
+def test_the_write_of_the_nominated_node_sets_the_condition_of_a_nominated_pod(world: World):
     outcome = refused(a_group())
     first, _ = outcome.reasons
     outcome.nominated[first] = "n1"
     world.observer.decided(outcome)
-    assert world.told[:2] == [
+    assert world.reported[:2] == [
         ("nominated", "g-0", "Insufficient cpu"),
         ("unschedulable", "g-1", "Insufficient cpu"),
     ]
 
 
-def test_of_a_pod_whose_status_names_its_node_already_the_condition_is_told_as_of_any_other(world: World):
+def test_a_pod_already_nominated_in_its_status_gets_its_condition_as_usual(world: World):
     outcome = refused(a_group())
     first, _ = outcome.reasons
     first.pod = replace(first.pod, status=replace(first.pod.status, nominated_node_name="n1"))
     outcome.nominated[first] = "n1"
     world.observer.decided(outcome)
-    assert world.told[0] == ("unschedulable", "g-0", "Insufficient cpu")
+    assert world.reported[0] == ("unschedulable", "g-0", "Insufficient cpu")
 
 
-def test_a_scheduler_that_failed_itself_says_so(world: World):
+def test_a_failure_of_the_scheduler_is_reported_as_such(world: World):
     world.observer.decided(refused(a_group(), failed=True, reason="plugin x failed"))
-    assert world.told[-1] == ("group", "g", "False", "SchedulerError", "plugin x failed")
+    assert world.reported[-1] == ("group", "g", "False", "SchedulerError", "plugin x failed")
     world.observer.decided(refused(a_group(), failed=True))
-    assert world.told[0] == ("failed", "g-0", "Insufficient cpu")
+    assert world.reported[0] == ("failed", "g-0", "Insufficient cpu")
     assert world.count('fluence_pods_total{result="error"}') == 4
 
 
 @pytest.mark.parametrize("group", [a_group(1), a_group(2, missing=True)])
-def test_a_group_that_is_still_being_created_is_told_of_only_when_it_stays_so(world: World, group):
+def test_an_incomplete_group_is_reported_only_if_it_stays_incomplete(world: World, group):
     world.observer.decided(refused(group))
     world.clock.advance(0.5)
     world.observer.decided(refused(group, reason="newer"))
     world.observer.report_incomplete(world.clock.now())
-    assert world.told == []
+    assert world.reported == []
     assert world.observer.next_time() == 1.0
     world.clock.advance(0.5)
     world.observer.report_incomplete(world.clock.now())
-    told = world.told
-    assert told[0] == ("unschedulable", "g-0", "Insufficient cpu")
-    assert [line for line in told if line[0] == "group"] == (
+    reported = world.reported
+    assert reported[0] == ("unschedulable", "g-0", "Insufficient cpu")
+    assert [line for line in reported if line[0] == "group"] == (
         [] if group.missing else [("group", "g", "False", "Unschedulable", "newer")]
     )
     assert world.observer.next_time() is None
     world.observer.report_incomplete(world.clock.now() + 5)
-    assert world.told == []
+    assert world.reported == []
 
 
-def test_a_group_that_was_completed_and_placed_meanwhile_is_not_told_to_wait(world: World):
+def test_a_group_completed_and_placed_meanwhile_is_not_reported_as_waiting(world: World):
     group = a_group(1)
     world.observer.decided(refused(group))
     group.tasks.update(a_group(2).tasks)
     world.observer.decided(PlacementResult(group, placed=list(group.tasks.values())))
     world.clock.advance(5)
     world.observer.report_incomplete(world.clock.now())
-    assert world.told == []
+    assert world.reported == []
 
 
-def test_pods_that_are_bound_by_the_time_they_would_be_told_to_wait_are_left_out(world: World):
+def test_pods_bound_meanwhile_are_not_reported_as_waiting(world: World):
     group = a_group(2)
     outcome = refused(group)
     group.tasks["u0"].phase = Phase.BOUND
     world.observer.decided(outcome)
-    assert [line[1] for line in world.told if line[0] == "unschedulable"] == ["g-1"]
+    assert [line[1] for line in world.reported if line[0] == "unschedulable"] == ["g-1"]
 
 
-def test_a_gang_that_runs_is_not_told_to_be_unschedulable_for_one_more_pod(world: World):
+def test_a_running_gang_is_not_reported_as_unschedulable_for_an_additional_pod(world: World):
     group = a_group(3, 2, phase=Phase.BOUND)
     group.tasks["u2"].phase = Phase.PENDING
     outcome = PlacementResult(group, reasons={group.tasks["u2"]: "Insufficient cpu"}, refusal=Refusal("no"))
     world.observer.decided(outcome)
-    assert world.told == [("unschedulable", "g-2", "Insufficient cpu")]
+    assert world.reported == [("unschedulable", "g-2", "Insufficient cpu")]
 
 
 # ------------------------------------------------------------------ binding
 
 
-def test_a_bound_pod_is_told_and_the_time_to_its_event_is_measured_once(world: World):
+def test_a_bound_pod_is_reported_and_the_time_to_its_event_is_measured_once(world: World):
     task = next(iter(a_group().tasks.values()))
     world.observer.bound(task, "n1")
-    assert world.told == [("scheduled", "g-0", "n1")]
+    assert world.reported == [("scheduled", "g-0", "n1")]
     world.clock.advance(0.25)
     seen = with_uid(pod("g-0", bound_to="n1"), task.uid)
     for _ in range(2):
@@ -196,59 +196,59 @@ def test_an_event_that_shows_the_pod_unbound_measures_nothing(world: World):
     assert world.count("fluence_watch_lag_seconds_count") == 0
 
 
-def test_what_was_told_of_a_pod_that_is_gone_is_forgotten(world: World):
+def test_the_reports_about_a_deleted_pod_are_forgotten(world: World):
     task = next(iter(a_group().tasks.values()))
     world.observer.bound(task, "n1")
     world.observer.seen(Change.DELETED, task.pod)
-    assert world.told[-1] == ("forget", "u0")
+    assert world.reported[-1] == ("forget", "u0")
     assert world.observer._bound_at == {}
 
 
 @pytest.mark.parametrize(("sent", "errors"), [(True, 1), (False, 0)])
-def test_only_requests_that_were_sent_count_as_errors_by_their_answer(world: World, sent, errors):
+def test_only_sent_requests_count_as_errors_by_their_answer(world: World, sent, errors):
     task = next(iter(a_group().tasks.values()))
     world.observer.bind_failed(Failure(task, "n1", "why", task.pod, sent=sent, cause="Conflict"))
     assert world.count("fluence_bind_errors_total") == errors
     world.observer.failed(task, "binding to n1 failed: why")
-    assert world.told == [("failed", "g-0", "binding to n1 failed: why")]
+    assert world.reported == [("failed", "g-0", "binding to n1 failed: why")]
 
 
 # ------------------------------------------------------------------ gangs
 
 
-def test_a_gang_that_ran_out_of_time_is_told_with_numbers(world: World):
+def test_a_gang_that_timed_out_is_reported_with_numbers(world: World):
     world.observer.gang_timed_out(a_group(3, 3), 2, 60.0)
     text = "2 of at least 3 pods were bound within 60 s: evicting them; the gang starts over"
-    assert world.told == [("group", "g", "False", "Unschedulable", text)]
+    assert world.reported == [("group", "g", "False", "Unschedulable", text)]
     assert world.count('fluence_groups_total{result="timeout"}') == 1
 
 
-def test_a_gang_that_ran_out_of_time_for_want_of_a_leader_is_told_so(world: World):
+def test_a_gang_that_timed_out_without_its_leader_is_reported_as_such(world: World):
     group = a_group(3, 3, phase=Phase.BOUND)
     group.pod_group = pod_group("g", 3, sub_groups="leader=1")
     world.observer.gang_timed_out(group, 3, 60.0)
-    ((*_, text),) = world.told
+    ((*_, text),) = world.reported
     assert text.startswith("3 of at least 3 pods were bound within 60 s, without 1 of sub-group leader: ")
 
 
-def test_a_gang_that_started_is_told_to_be_scheduled(world: World):
+def test_a_started_gang_is_reported_as_scheduled(world: World):
     world.observer.group_scheduled(pod_group("g", 2), "minCount pods are bound")
-    assert world.told == [("group", "g", "True", "Scheduled", "minCount pods are bound")]
+    assert world.reported == [("group", "g", "True", "Scheduled", "minCount pods are bound")]
 
 
 def test_a_problem_of_an_object_is_a_warning_about_it(world: World):
     world.observer.problem(pod("odd"), "its record is none")
-    assert world.told == [("event", "odd", "FluenceRecovery", True, "its record is none")]
+    assert world.reported == [("event", "odd", "FluenceRecovery", True, "its record is none")]
 
 
-def test_the_end_of_work_wakes_whoever_waits_for_it(world: World):
-    woken = []
+def test_the_end_of_work_calls_its_callback(world: World):
+    called = []
     world.observer.finished()
-    LiveObserver(world.reports, world.metrics, world.clock, finished=lambda: woken.append(1)).finished()
-    assert woken == [1]
+    LiveObserver(world.reports, world.metrics, world.clock, finished=lambda: called.append(1)).finished()
+    assert called == [1]
 
 
-def test_a_plan_that_was_found_is_counted_by_what_became_of_it(world: World):
+def test_a_found_plan_is_counted_by_its_outcome(world: World):
     world.observer.recovered("rolled forward", 3)
     world.observer.recovered("aborted", 0)
     assert world.count("fluence_recoveries_total") == 2

@@ -1,4 +1,4 @@
-"""The reference page and what a scrape shows are the same."""
+"""The reference page and a scrape show the same metrics."""
 
 import re
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ from session_scheduler.testing.fake_cluster import FakeCluster
 PAGE = (Path(__file__).parents[4] / "docs/reference/metrics.md").read_text()
 NODE = Node(metadata=ObjectMeta(name="n1"), status=NodeStatus(allocatable={"cpu": "2", "memory": "1Gi"}))
 Row = tuple[str, str, frozenset[str]]
-"""Name, type and labels."""
+"""The name, type and labels of a metric."""
 
 
 def rows_of_the_page() -> set[Row]:
@@ -46,7 +46,7 @@ def rows_of(families: Iterable[Metric]) -> set[Row]:
 
 
 def everything_once(metrics: Metrics) -> None:
-    """Record something wherever labels are not known from the start."""
+    """Record one value for each metric whose labels are not known from the start."""
     metrics.watches.event("Pod")
     metrics.watches.watch_ended("Pod", "Ended")
     metrics.watches.relisted("Pod", "Gone")
@@ -56,7 +56,7 @@ def everything_once(metrics: Metrics) -> None:
 
 
 def with_a_queue() -> object:
-    """The plugin, once a queue has one pod on a node and one that waits."""
+    """The plugin, with a queue that has one running and one waiting pod."""
     queue = QueueConfig(name="a", limit={"cpu": 1}, deserved={"cpu": 1})
     cluster = FakeCluster(config=SchedulerConfig(queues=(queue,)))
     cluster.nodes(1)
@@ -66,7 +66,7 @@ def with_a_queue() -> object:
 
 
 def with_pools() -> MasterQueuePlugin:
-    """The plugin, after everything that it counts."""
+    """The plugin after every event that it counts."""
     plugin = MasterQueuePlugin(MasterQueueArguments())
     controller: Any = SimpleNamespace(
         connector_states=lambda: {"nats.nats:4222": True}, pool_samples=lambda: [PoolSample("m", "a", "Active", 1.0)]
@@ -98,13 +98,13 @@ def shown() -> list[Metric]:
     return list(text_string_to_metric_families(metrics.exposition()[0].decode()))
 
 
-def test_every_metric_of_a_scrape_is_on_the_page_with_its_type_and_labels_and_no_other() -> None:
+def test_the_page_lists_exactly_the_metrics_of_a_scrape_with_types_and_labels() -> None:
     page = rows_of_the_page()
     assert len(page) > 30
     assert rows_of(shown()) == page
 
 
-def test_every_value_of_a_label_that_is_always_shown_is_on_the_page() -> None:
+def test_the_page_lists_every_value_of_the_initial_labels() -> None:
     lines = {line.split("|")[1].strip(" `"): line for line in PAGE.splitlines() if "| `fluence_" in line}
     for family in shown():
         name = family.name + ("_total" if family.type == "counter" else "")
