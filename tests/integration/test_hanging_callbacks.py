@@ -197,7 +197,7 @@ def test_an_endless_loop_of_core_calls_stops_between_two_calls() -> None:
     assert cluster.scheduler.cache.table.digest() == before
 
 
-# ------------------------------------------------------------------ where it must not be raised
+# ------------------------------------------------------------------ where the watchdog must not interrupt
 
 
 def late(plugin: str = "p", **more: Any) -> HookCall:

@@ -92,7 +92,7 @@ class World:
         self.cluster.start()
         self._watch()
 
-    # ------------------------------------------------------------------ one event after the other
+    # ------------------------------------------------------------------ playing events
 
     def happen(self, number: int) -> str:
         """Play an event. Returns its name. Raises InvariantError, and all that the scheduler raises."""
@@ -187,7 +187,7 @@ class World:
             self.cluster.run()
         self.cluster.delete_pod(pod.metadata.name)
 
-    # ------------------------------------------------------------------ what is there
+    # ------------------------------------------------------------------ objects
 
     @property
     def plugin(self) -> FluencePlugin:
@@ -212,7 +212,7 @@ class World:
         found = sorted(self.pods(), key=lambda pod: pod.key)
         return self._chance.choice(found) if found else None
 
-    # ------------------------------------------------------------------ pods come
+    # ------------------------------------------------------------------ new pods
 
     def _options(self, *, cores: int = 3, kind: str = "") -> dict[str, Any]:
         """The options that the pods of one group share."""
@@ -275,7 +275,7 @@ class World:
         where = self._chance.choice(self.nodes())
         self.cluster.pod(name, cpu=self._chance.choice(["300m", "1500m"]), scheduler="other", bound_to=where)
 
-    # ------------------------------------------------------------------ and go
+    # ------------------------------------------------------------------ deleted pods
 
     def pod_goes(self, _: str) -> None:
         pod = self._some_pod()
@@ -316,7 +316,7 @@ class World:
         if missing:
             self._put_node(missing[0], 8)
 
-    # ------------------------------------------------------------------ what is configured
+    # ------------------------------------------------------------------ configuration
 
     def _trees(self) -> dict[str, Any]:
         """Random trees: devices appear, disappear, move and change, and so do their sharing and status."""
@@ -348,7 +348,7 @@ class World:
     def queue_changes(self, _: str) -> None:
         self._put_queue(self._chance.choice(["a", "b"]))
 
-    # ------------------------------------------------------------------ and what goes wrong
+    # ------------------------------------------------------------------ failures
 
     def scheduler_restarts(self, _: str) -> None:
         self.restart()

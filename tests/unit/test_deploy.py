@@ -143,7 +143,7 @@ def test_the_policy_compares_what_the_leader_writes_with_its_own_lease(config: S
     )
 
 
-# ---------------------------------------------------------------------- who may write records
+# ---------------------------------------------------------------------- permissions to write records
 
 RECORDS = "options/annotations.yaml"
 

@@ -50,7 +50,7 @@ def default(command: Any, parameter: str) -> Any:
     return inspect.signature(command).parameters[parameter].default
 
 
-# ---------------------------------------------------------------------- what all three share
+# ---------------------------------------------------------------------- common parts
 
 
 @EVERY

@@ -481,7 +481,7 @@ class PortSuite:
             await harness.cluster.set_taints(replace(node, unreadable="spec.taints"), (good,))
         await harness.cluster.delete(await at(harness, node))
 
-    # ------------------------------------------------------------------ what makes pods
+    # ------------------------------------------------------------------ workloads
 
     async def test_workloads_are_read_by_name(self, harness: Harness) -> None:
         owner = {"apiVersion": "example.com/v1", "kind": "Root", "name": "root", "uid": "uid-1", "controller": True}
@@ -518,7 +518,7 @@ class PortSuite:
         with pytest.raises(NotFound, match=f"{kind.__name__} {harness.namespace}/maker"):
             await harness.cluster.get(kind, harness.namespace, "maker")
 
-    # ------------------------------------------------------------------ ending
+    # ------------------------------------------------------------------ deletion
 
     async def test_an_unbound_pod_is_deleted_at_once(self, harness: Harness) -> None:
         for name, end in (("deleted", harness.cluster.delete), ("evicted", harness.cluster.evict)):

@@ -149,7 +149,7 @@ def printed_graph(*words: str | Path) -> list[dict[str, Any]]:
     return nodes
 
 
-# ------------------------------------------------------------------ counted otherwise after a restart
+# ------------------------------------------------------------------ another accounting after a restart
 
 
 async def moved(world: World, before: dict[str, Any], after: dict[str, Any], *objects: dict[str, Any]) -> FluencePlugin:

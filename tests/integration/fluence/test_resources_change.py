@@ -207,7 +207,7 @@ async def test_drift_counts_pods_unknown_to_the_graph_and_allocations_without_a_
     assert world.plugin.drift == {"unheld": 1, "ended": 1}
 
 
-# ------------------------------------------------------------------ down
+# ------------------------------------------------------------------ devices that are down
 
 
 async def test_a_device_that_is_down_is_not_allocated_and_the_reason_names_it(world: World) -> None:

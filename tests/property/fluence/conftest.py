@@ -1,3 +1,3 @@
-"""The properties of the plugin hold on both engines."""
+"""The properties of the plugin hold with both engines."""
 
 from tests.tools.real_engine import engine as engine

@@ -1,7 +1,7 @@
-"""A full cluster, preemptors that come while others' victims still end, and a scheduler that is started over.
+"""A full cluster, preemptors that arrive while other victims still terminate, and scheduler restarts.
 
-All that happens is what one random source says. Every pod takes whole cores and every core is taken, so what has gone
-in the end beyond what the preemptors took has ended for nothing.
+One random source decides all events. Every pod uses whole cores and every core is in use, so each pod that is gone at
+the end beyond the preemptors' need was evicted for nothing.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ CORES = 4
 GUARDED = {"guarded": "yes"}
 SELECTOR = PodDisruptionBudgetSpec(selector=LabelSelector(match_labels=GUARDED))
 WHOLE, SINGLE = "whole", "single"
-"""The gang that ends whole or not at all, and the names of those that can end alone."""
+"""The gang that is evicted all-or-nothing, and the name prefix of the pods that can be evicted alone."""
 
 
 class World:
-    """`policy` is how the graph matches, `faults` how likely a request about a pod is lost; or where `unwritten` how
-    likely a nomination, or its end, is not written.
+    """`policy` is the match policy of the graph. `faults` is the probability that a request about a pod is lost; with
+    `unwritten`, the probability that a nomination, or its end, is not written.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class World:
         self.cluster = FakeCluster()
         self.cluster.add(node(f"n{number}", cpu=str(CORES), offers={QPU: "1000"}) for number in range(nodes))
         self.allowed = random.randint(0, guarded)
-        self.came: list[str] = []
-        """The preemptors' pods."""
+        self.arrived: list[str] = []
+        """The names of the preemptors' pods."""
         self._break()
 
-    # ------------------------------------------------------------------ what there is
+    # ------------------------------------------------------------------ objects
 
     def pods(self) -> dict[str, Pod]:
         return {one.metadata.name: one for one in asyncio.run(self.cluster.memory.list(Pod)).items}
@@ -61,7 +61,7 @@ class World:
         return {name for name, one in self.pods().items() if one.spec.node_name}
 
     def fill(self, running: list[KubeObject]) -> None:
-        """Let these run, the first of them the longest, in any order."""
+        """Run these pods, in random order, the first of them for the longest time."""
         self.cluster.add(running)
         self.start()
         self.before = {name: one for name, one in self.pods().items() if one.spec.node_name}
@@ -71,13 +71,13 @@ class World:
         self.control()
 
     def gone(self) -> set[str]:
-        """Who ran at first and does not any more."""
+        """The pods that ran at first and no longer do."""
         return self.before.keys() - self.pods().keys()
 
-    # ------------------------------------------------------------------ what others do
+    # ------------------------------------------------------------------ other components
 
     def control(self) -> None:
-        """The disruption controller writes how many guarded pods may go now."""
+        """The disruption controller writes how many guarded pods may be evicted now."""
         guarded = [one for one in self.before.values() if one.metadata.labels == GUARDED]
         there = [one for name, one in self.pods().items() if one.metadata.labels == GUARDED]
         healthy = sum(one.metadata.deletion_timestamp is None for one in there)
@@ -87,18 +87,18 @@ class World:
         named = ObjectMeta(name="budget", namespace="default")
         self.cluster.add(PodDisruptionBudget(metadata=named, spec=SELECTOR, status=status))
 
-    def come(self, objects: Sequence[KubeObject]) -> None:
+    def arrive(self, objects: Sequence[KubeObject]) -> None:
         self.cluster.add(objects)
-        self.came += [one.metadata.name for one in objects if isinstance(one, Pod)]
+        self.arrived += [one.metadata.name for one in objects if isinstance(one, Pod)]
 
     def end_some(self, share: float) -> None:
-        """Kubelets end some of the pods that are being deleted."""
+        """Kubelets end some of the terminating pods."""
         for one in self.pods().values():
             if one.metadata.deletion_timestamp and self.random.random() < share:
                 self.cluster.delete(Pod, one.metadata.name)
 
     def _break(self) -> None:
-        """Requests about pods may be lost, before or after they were done."""
+        """Let requests about pods get lost, before or after their effect."""
         memory: Any = self.cluster.memory
         if self._unwritten:
             memory.patch_status = self._refused(memory.patch_status)
@@ -128,9 +128,9 @@ class World:
     # ------------------------------------------------------------------ the scheduler
 
     def start(self) -> None:
-        """Start the scheduler (over): it knows what the cluster says, and nothing else.
+        """Start, or restart, the scheduler: it knows only the cluster's objects.
 
-        That takes longer than the disruption controller takes.
+        That takes longer than the disruption controller's update.
         """
         if self.cluster._scheduler is not None:
             self.control()
@@ -152,7 +152,7 @@ class World:
             self.start()
 
     def become_quiet(self) -> None:
-        """No more faults, and all the time that backoffs take, but not so much that sleepers wake by themselves."""
+        """Stop the faults, and advance far enough for all backoffs, but not for the flush of unschedulable pods."""
         self.faults = 0.0
         for _ in range(14):
             self.cluster.run()
@@ -162,7 +162,7 @@ class World:
 
 
 def singles(random: Random, count: int, devices: int, guarded: int, cores: int) -> list[KubeObject]:
-    """Pods that can end alone; the first ones hold a device each, the last ones are guarded."""
+    """Pods that can be evicted alone; the first ones hold a device each, the last ones are guarded."""
     made: list[KubeObject] = []
     for number in range(count):
         held = {QPU: "1"} if number < devices else None
@@ -172,14 +172,14 @@ def singles(random: Random, count: int, devices: int, guarded: int, cores: int) 
     return made
 
 
-def whole(size: int, cores: int) -> list[KubeObject]:
-    """A gang that ends whole or not at all, more important than those alone."""
+def all_or_nothing(size: int, cores: int) -> list[KubeObject]:
+    """A gang that is evicted all-or-nothing, more important than the single pods."""
     group = pod_group(WHOLE, size, disruption_mode="PodGroup")
     return [group, *(pod(f"{WHOLE}-{n}", group=WHOLE, cpu=str(cores), memory="1Mi", priority=3) for n in range(size))]
 
 
 def preemptor(name: str, size: int, *, cores: int = 1, devices: int = 0, priority: int = 10) -> list[KubeObject]:
-    """A pod alone, or a gang."""
+    """A single pod, or a gang."""
     asked: dict[str, Any] = {"cpu": str(cores), "memory": "1Mi", "priority": priority}
     if devices:
         asked["requests"] = {QPU: str(devices)}

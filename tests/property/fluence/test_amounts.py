@@ -1,4 +1,4 @@
-"""Counted in millicores, the graph has room for a pod where Kubernetes' own sums say so, whoever runs there."""
+"""With millicores, a pod fits the graph exactly if it fits Kubernetes' own sums, whatever runs on the node."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ worlds = st.tuples(
     st.sets(st.integers(0, 10), max_size=4),
     st.lists(shapes, min_size=1, max_size=4),
 )
-"""Nodes; groups that are placed; what others bind, and where, more than there is room for, too; which of the pods end;
-shapes that are tried out on each node.
+"""Nodes; groups to place; pods that other schedulers bind, even beyond a node's capacity; which of the pods end;
+shapes to match on each node.
 """
 
 
@@ -44,7 +44,7 @@ def asked(shape: Any) -> dict[str, Any]:
 
 
 def amounts_of(found: Pod) -> Counter[str]:
-    """What a pod counts for on its node; cpu in millicores, and the pod itself."""
+    """The amounts of a pod on its node: cpu in millicores, and the pod itself."""
     (container,) = found.spec.containers
     requests = {name: parse_quantity(q, milli=name == "cpu") for name, q in container.resources.requests.items()}
     return Counter({"pods": 1, **requests})
@@ -55,7 +55,7 @@ def live_pods(cluster: FakeCluster) -> list[Pod]:
 
 
 def free_of(cluster: FakeCluster, name: str) -> dict[str, int]:
-    """What a node has left, by the sum of what all pods there request."""
+    """The free amounts of a node, by the sum of the requests of all its pods."""
     found = cluster.find(Node, name).status.allocatable
     used: Counter[str] = sum((amounts_of(one) for one in live_pods(cluster) if one.spec.node_name == name), Counter())
     return {kind: parse_quantity(amount, milli=kind == "cpu") - used[kind] for kind, amount in found.items()}
@@ -66,7 +66,7 @@ def fits(wanted: Counter[str], free: dict[str, int]) -> bool:
 
 
 def cluster_of(world: Any, policy: str, cpu_accounting: str = "millicores") -> FakeCluster:
-    """What is left of the world when all is placed that can be, some pods have ended, and what fits then is placed."""
+    """The cluster of the world after all possible placements, the end of some pods, and another cycle."""
     nodes, groups, others, ending, _ = world
     arguments = {"cpuAccounting": cpu_accounting, "gpuResources": KINDS, "matchPolicy": policy}
     cluster = FakeCluster().use(FluencePlugin, arguments)
@@ -86,7 +86,7 @@ def cluster_of(world: Any, policy: str, cpu_accounting: str = "millicores") -> F
 
 
 def fits_in_graph(plugin: FluencePlugin, shape: Any, host: str) -> bool:
-    """Tried out, and undone."""
+    """Match the shape and undo the match."""
     live, first = plugin.live, plugin.live.allocations.next_jobid
     jobspec = compute_jobspec_text(live.accounting.shape_of(amounts_of(pod("new", **asked(shape)))), 1)
     try:
@@ -99,7 +99,7 @@ def fits_in_graph(plugin: FluencePlugin, shape: Any, host: str) -> bool:
 
 @settings(max_examples=examples(150), deadline=None)
 @given(worlds, st.sampled_from(["first", "lonode", "locality"]))
-def test_a_pod_fits_the_graph_where_cpu_memory_gpus_and_pods_fit_the_node(world: Any, policy: str) -> None:
+def test_a_pod_fits_the_graph_if_cpu_memory_gpus_and_pods_fit_the_node(world: Any, policy: str) -> None:
     cluster = cluster_of(world, policy)
     for index in range(len(world[0])):
         free = free_of(cluster, f"n{index}")
@@ -111,7 +111,7 @@ def test_a_pod_fits_the_graph_where_cpu_memory_gpus_and_pods_fit_the_node(world:
 
 @settings(max_examples=examples(100), deadline=None)
 @given(worlds)
-def test_a_lone_pod_waits_only_where_it_fits_no_node(world: Any) -> None:
+def test_a_single_pod_waits_only_if_it_fits_no_node(world: Any) -> None:
     nodes, groups, *rest = world
     cluster = cluster_of((nodes, [(shape, 1) for shape, _ in groups], *rest), "first")
     for waiting in (one for one in live_pods(cluster) if not one.spec.node_name):
@@ -120,8 +120,8 @@ def test_a_lone_pod_waits_only_where_it_fits_no_node(world: Any) -> None:
 
 @settings(max_examples=examples(100), deadline=None)
 @given(worlds, st.sampled_from(["cores", "millicores"]), st.permutations(KINDS))
-def test_what_pods_have_is_theirs_however_it_is_counted_after_a_restart(world: Any, now: str, kinds: Any) -> None:
-    """In millicores as Kubernetes counts; in cores nothing is given twice, and every gpu stays whose it was."""
+def test_pods_keep_their_resources_under_another_accounting_after_a_restart(world: Any, now: str, kinds: Any) -> None:
+    """With millicores the graph counts like Kubernetes; with cores it allocates nothing twice. Pods keep their gpus."""
     cluster = cluster_of(world, "first", "cores" if now == "millicores" else "millicores")
     again = FakeCluster().use(FluencePlugin, {"cpuAccounting": now, "gpuResources": kinds})
     again.add(*cluster.memory.objects(Node), *cluster.memory.objects(Pod)).start()

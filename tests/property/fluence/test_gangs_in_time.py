@@ -1,5 +1,6 @@
-"""A gang of 64 behind running work, on hosts and on devices: it starts no later than a brute-force search says, while
-short groups are filled in around it, none of which delays it.
+"""A gang of 64 behind running work, on hosts and on devices, with backfill around it.
+
+The gang starts no later than a brute-force search computes, and no backfilled group delays it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from session_scheduler.testing.fake_cluster import FakeCluster
 
 from ...tools.examples import first
 
-pytestmark = embedded_only  # the library's clock stands still
+pytestmark = embedded_only  # the library's clock does not advance
 
 DURATION = "fluence.flux-framework.org/duration"
 QPU = "fluxion.flux-framework.org/qpu"
@@ -35,18 +36,18 @@ _BACKOFF = 20.0
 
 @dataclass
 class _Shape:
-    """What one kind of world is made of: hosts, their cores, devices; what a pod of the gang and another pod take."""
+    """The parameters of a world: hosts, their cores, devices; and the needs of the gang's pods and of other pods."""
 
     nodes: int
     cores: int
     member: int
     devices: int = 0
-    """Each pod of the gang takes one, and some others do."""
+    """Each pod of the gang uses one, and so do some others."""
 
 
 @dataclass
 class _World:
-    """Pods end when they said, to the second; short groups come all the time."""
+    """Pods end exactly after their durations; short groups arrive all the time."""
 
     shape: _Shape
     folder: Path
@@ -68,7 +69,7 @@ class _World:
         self.cluster.start(self.plugin)
 
     def group(self, name: str, size: int, cores: int, minutes: int, devices: bool) -> None:
-        """A group of so many pods, each for so many minutes."""
+        """A group with this number of pods, each running for these minutes."""
         requests = {QPU: "1"} if devices else {}
         annotations = {DURATION: f"{minutes}m"}
         for one in gang(name, size, cpu=str(cores), requests=requests, annotations=annotations):
@@ -103,7 +104,7 @@ class _World:
         self.no_device_is_shared()
 
     def begin(self) -> None:
-        """Kubelets begin with what was bound."""
+        """Kubelets start the bound pods."""
         for task in self.cluster.scheduler.cache.bound_tasks():
             if task.name in self.seconds and task.name not in self.ends:
                 begun = replace(task.pod.status, start_time=time_text(datetime.fromtimestamp(self.wall, UTC)))
@@ -117,7 +118,7 @@ class _World:
         assert max(held.values(), default=0) <= 1
 
     def pass_time(self, until: float) -> None:
-        """Let time pass; what ends meanwhile ends on its second, and what then can start does."""
+        """Advance the clock; pods end on their second, and the scheduler starts the pods that then fit."""
         while self.ends:
             name = min(self.ends, key=lambda name: (self.ends[name], name))
             if self.ends[name] > until:
@@ -132,7 +133,7 @@ class _World:
             del self.ends[name], self.seconds[name]
 
     def brute_force(self) -> float:
-        """The first end of running work by which the gang's pods fit, were nothing else to start."""
+        """The first end of running work after which the gang's pods fit, if nothing else starts."""
         tasks = {task.name: task for task in self.cluster.scheduler.cache.bound_tasks()}
         for end in sorted({self.wall, *self.ends.values()}):
             running = [tasks[name] for name, last in self.ends.items() if last > end]
@@ -143,7 +144,7 @@ class _World:
             held = sum(task.cls.requests.get(QPU, 0) for task in running)
             if room >= GANG and (not self.shape.devices or self.shape.devices - held >= GANG):
                 return end
-        raise AssertionError("the gang never fits")
+        raise AssertionError("expected a time at which the gang fits")
 
 
 SHAPES = [_Shape(nodes=20, cores=16, member=4), _Shape(nodes=12, cores=16, member=2, devices=70)]
@@ -151,9 +152,7 @@ SHAPES = [_Shape(nodes=20, cores=16, member=4), _Shape(nodes=12, cores=16, membe
 
 @pytest.mark.parametrize("seed", first(range(2)))
 @pytest.mark.parametrize("shape", SHAPES, ids=["hosts", "devices"])
-def test_a_gang_starts_when_brute_force_says_while_short_groups_are_filled_in(
-    shape: _Shape, seed: int, tmp_path: Path
-) -> None:
+def test_a_gang_starts_at_the_brute_force_time_with_backfill(shape: _Shape, seed: int, tmp_path: Path) -> None:
     world = _World(shape, tmp_path, seed)
     world.fill()
     best = world.brute_force()
@@ -176,4 +175,4 @@ def test_a_gang_starts_when_brute_force_says_while_short_groups_are_filled_in(
         world.cluster.advance(_BACKOFF)
         world.turn()
     assert all(world.cluster.node_of(f"gang-{index}") for index in range(GANG)), "the gang is late"
-    assert world.filled >= SHORT // 4, "what was to be filled in was not"
+    assert world.filled >= SHORT // 4, "expected backfilled groups"

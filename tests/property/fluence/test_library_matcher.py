@@ -1,6 +1,6 @@
-"""Fluxion's library behind the live graph: what it gives, holds and gives back, against counting by hand.
+"""Fluxion's library behind the live graph: its matches, allocations and cancels compared with a simple count.
 
-It is the real library where that is there, else a stand-in with its limits.
+It is the real library if that is installed, otherwise a stand-in with its limits.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ SHAPES = st.builds(PodShape, st.integers(1, 3), st.integers(0, 2).map(CHUNK.__mu
 
 @pytest.fixture(params=LIBRARIES, autouse=True)
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In place of that of all properties here: they name the engine themselves."""
+    """Replaces the engine fixture of all properties here, because these tests name the engine themselves."""
     use(request.param, monkeypatch)
 
 
 class Model:
-    """What is free of each host: cores, chunks, gpus."""
+    """The free cores, chunks and gpus of each host."""
 
     def __init__(self, hosts: list[tuple[int, int, int]], policy: str) -> None:
         self.live = LiveGraph(ResourcesConfig(), policy, engine=REAL)
@@ -95,7 +95,7 @@ class Model:
             self.live.allocations.free(uid)
 
     def come_or_go(self, number: int, host: tuple[int, int, int]) -> None:
-        """A host without pods goes, or another one comes."""
+        """Remove a host without pods, or add another one."""
         free = [name for name in self.names if not any(part.hosts[0].name == name for part in self.held.values())]
         if number % 2 and free:
             name = free[number % len(free)]
@@ -110,12 +110,12 @@ class Model:
         self.live.set_hosts({name: HostResources(name, host[0], host[1] * CHUNK, host[2])})
 
     def check(self) -> None:
-        """The library and the book have so much free as was counted."""
+        """Checks that the free amounts of the library and of the accounting equal the count."""
         matcher = self.live.matcher
         assert isinstance(matcher, LibraryMatcher)
         cores_and_gpus = {name: (have[0], have[2]) for name, have in self.free.items()}
         assert {name: (have[0], have[2]) for name, have in self._found_free(matcher).items()} == cores_and_gpus
-        if matcher._library is not None and self.free:  # of a root alone it cannot find anything
+        if matcher._library is not None and self.free:  # in a graph without children, find returns nothing
             assert self._found_free(matcher._library) == self.free
 
     def _found_free(self, matcher: Matcher) -> dict[str, list[int]]:
@@ -144,7 +144,7 @@ STEPS = st.lists(
 
 @settings(max_examples=examples(150))
 @given(hosts=HOSTS, policy=st.sampled_from(POLICIES), steps=STEPS)
-def test_it_finds_a_place_wherever_there_is_one_within_the_room_and_keeps_the_books(
+def test_it_places_a_slot_exactly_where_one_fits_and_accounts_for_it(
     hosts: list[tuple[int, int, int]], policy: str, steps: list[tuple[Any, ...]]
 ) -> None:
     model = Model(hosts, policy)

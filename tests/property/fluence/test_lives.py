@@ -1,7 +1,7 @@
-"""The live graph through random lives: pods come and end, nodes change, come and go, the scheduler restarts.
+"""The live graph through random events: pods start and end, nodes change, appear and vanish, the scheduler restarts.
 
-After every step: nothing is held twice, what a live pod got is held or missing but never another's, nothing is held
-for a pod that ended, and what is free in the graph is what nobody uses.
+After every step: nothing is allocated twice; a live pod's resources are allocated or missing, but never another pod's;
+an ended pod holds nothing; and the graph's free resources are exactly the unused ones.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ KINDS = ("qdevice", "qpu", "qubit", "fpga")
 
 
 class Life:
-    """One scheduler's life over a cluster that a seeded chance changes."""
+    """One scheduler on a cluster that a seeded random source changes."""
 
     def __init__(self, seed: int, file: str, policy: str, *counting: str) -> None:
-        """`counting`: how cpu is counted, in the first life, the second, and so on."""
+        """`counting`: the cpu accounting of the first scheduler, of the second, and so on."""
         self.chance = random.Random(seed)
         self.arguments = {"resources": file, "matchPolicy": policy}
         self.counting = cycle(counting or ["cores"])
@@ -54,7 +54,7 @@ class Life:
         self.clock = StoppedClock()
         self.count = 0
         self.got: dict[str, set[str]] = {}
-        """What each live pod was given, by uid."""
+        """The resources that each live pod got, by uid."""
 
     def _node(self, name: str, cores: int) -> Node:
         offers: dict[str, Quantity] = {"cpu": str(cores), "memory": "8Gi", "pods": "50"}
@@ -82,7 +82,7 @@ class Life:
         }
 
     async def deliver(self) -> None:
-        """Tell the scheduler what has changed, as watches would."""
+        """Send the changes to the scheduler, as watches do."""
         now = await self._objects()
         for key, obj in self.known.items():
             if key not in now:
@@ -92,7 +92,7 @@ class Life:
                 await self.scheduler.event_handlers.apply("MODIFIED" if key in self.known else "ADDED", obj)
         self.known = now
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ events
 
     async def pod_comes(self) -> None:
         size = self.chance.choice([1, 1, 2, 3])
@@ -162,14 +162,14 @@ class Life:
         await self.deliver()
         self.check(happens.__name__)
 
-    # ------------------------------------------------------------------ what must hold
+    # ------------------------------------------------------------------ checks
 
     def check(self, after: str) -> None:
         live = self.plugin.live
         tasks = {task.uid: task for task in self.scheduler.cache.tasks.values()}
         held: Counter[str] = Counter()
         for uid, share in live.holdings.shares.items():
-            assert uid in tasks, (after, "held for a pod that ended", uid)
+            assert uid in tasks, (after, "allocated to a pod that ended", uid)
             assert tasks[uid].phase in (Phase.BOUND, Phase.RELEASING), (after, tasks[uid])
             for part in share.values():
                 held.update(f"{host.path}/core{core}" for host in part.hosts for core in host.cores)
@@ -181,7 +181,7 @@ class Life:
         self._check_free(after, held, tasks)
 
     def _check_kept(self, after: str) -> None:
-        """What a pod was given is held or missing as long as it lives: no other pod has it."""
+        """A live pod's resources are allocated or missing: no other pod has them."""
         live = self.plugin.live
         for uid in {*live.holdings.shares, *live.holdings.missing}:
             parts = [
@@ -191,7 +191,11 @@ class Life:
             has = {d.path for part in parts for d in part.devices} | {h.path for part in parts for h in part.hosts}
             assert self.got.setdefault(uid, has) == has, (after, uid, self.got[uid], has)
         there = [d.path for parts in live.holdings.missing.values() for _, part in parts for d in part.devices]
-        assert not [path for path in there if path in live.graph.virtual], (after, "there, and yet not held", there)
+        assert not [path for path in there if path in live.graph.virtual], (
+            after,
+            "not allocated",
+            there,
+        )
 
     def _check_free(self, after: str, held: Counter[str], tasks: dict[str, Any]) -> None:
         live = self.plugin.live
@@ -216,7 +220,7 @@ class Life:
             assert free[name] == max(0, total - ours - foreign), (after, name, free[name], total, ours, foreign)
 
     def _check_free_millicores(self, after: str, tasks: dict[str, Any]) -> None:
-        """A pod of all that is left fits, one of a millicore more does not."""
+        """A pod with all free millicores fits, and one with a millicore more does not."""
         live, first = self.plugin.live, self.plugin.live.allocations.next_jobid
         table = self.scheduler.cache.table
         for name, rank in live.graph.host_ranks.items():
@@ -249,13 +253,13 @@ def file(tmp_path: Any) -> str:
 
 @pytest.mark.parametrize("policy", ["first", "low", "high"])
 @pytest.mark.parametrize("seed", first(range(6)))
-def test_nothing_is_held_twice_or_lost_through_random_lives(seed: int, policy: str, file: str) -> None:
+def test_random_events_allocate_nothing_twice_and_lose_nothing(seed: int, policy: str, file: str) -> None:
     lived(Life(seed, file, policy))
 
 
 @pytest.mark.parametrize("counting", [("millicores",), ("millicores", "cores"), ("cores", "millicores")])
 @pytest.mark.parametrize("seed", first(range(6)))
-def test_the_same_holds_in_millicores_and_where_each_life_counts_otherwise(
+def test_the_same_holds_in_millicores_and_with_changing_accounting(
     seed: int, counting: tuple[str, ...], file: str
 ) -> None:
     lived(Life(seed, file, "first", *counting))

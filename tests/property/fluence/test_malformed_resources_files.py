@@ -1,7 +1,7 @@
-"""A thousand malformed resources files, and those that are made to cost: each is refused in one short line, or usable.
+"""A thousand malformed resources files, and some that are expensive: each is refused in one short line, or usable.
 
-Whatever a file holds, it ends in a configuration within the limits or in one printable line that names the file. It
-costs two seconds of processor time at most, and some hundred MiB. Texts are made by a seeded chance from valid ones.
+Any file gives a configuration within the limits, or one printable line that names the file. It costs at most two
+seconds of processor time and some hundred MiB. A seeded random source makes the texts from valid ones.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from ...tools.examples import first
 
 FILES, BATCHES = 1000, 4
 LONGEST = 600
-"""Characters of a message beside the file's name."""
+"""The greatest length of a message without the file's name."""
 SECONDS = 2.0
-"""Of processor time, for one file, where that is more than what `plain_seconds` says."""
+"""The processor time for one file, if that is more than `plain_seconds`."""
 MIB = 256
-"""By which the process may have grown at its peak."""
+"""The greatest growth of the process at its peak."""
 
 YAML = """\
 resources:
@@ -76,13 +76,13 @@ PIECES = (
     "type: ''", "type: [a]", "attributes: {class: x}", "attributes: nowhere", "attributes: {k: [1]}", "\N{SNOWMAN}",
     "x" * 300, "x" * 70_000, "a/b", "a b", "(", "with: 3", "resources: 3", "resources: []",
 )  # fmt: skip
-"""What is put in somewhere."""
+"""Text to insert at a random position."""
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 3, 20_001, 10**40, 1.5, "", "0", "a", "b", "c", "cluster", "s", "x y", "x" * 64,
     "x" * 300, "y" * 40_000, "\n", "\x00", "\u2028", "\ud800", "a|b", [], {}, [[]], {"": ""}, {"k": {}}, {"a\nb": 1},
     {"class": "x"}, {"k-1": "x", "k.1": "y"}, [None], ["a"] * 1000, {"type": "a"}, [{"type": "a"}],
 )  # fmt: skip
-"""What stands in the place of something else."""
+"""Values that replace another one."""
 
 
 # ------------------------------------------------------------------ mutations
@@ -116,7 +116,7 @@ def swap(chance: random.Random, text: str) -> str:
 
 
 def restructured(chance: random.Random) -> str:
-    """A document of which some values are others."""
+    """A document with some values replaced."""
     document = json.loads(json.dumps(JSON))
     for _ in range(chance.randint(1, 3)):
         holder, key = chance.choice(places(document))
@@ -133,7 +133,7 @@ def restructured(chance: random.Random) -> str:
 
 
 def places(value: Any) -> list[tuple[Any, Any]]:
-    """Every place that holds a value: (container, key or index)."""
+    """Every position of a value: (container, key or index)."""
     keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
     return [place for key in keys for place in [(value, key), *places(value[key])]]
 
@@ -147,11 +147,11 @@ def mutant(chance: random.Random) -> str:
     return text
 
 
-# ------------------------------------------------------------------ what must hold
+# ------------------------------------------------------------------ checks
 
 
 def assert_within_limits(config: ResourcesConfig) -> None:
-    """What others make of a configuration stays within what pods, environments and graphs can carry."""
+    """The names and environments of a configuration are within the limits of pods, environments and graphs."""
 
     def levels(entry: VirtualResource) -> int:
         return 1 + max(map(levels, entry.children), default=0)
@@ -161,23 +161,23 @@ def assert_within_limits(config: ResourcesConfig) -> None:
     assert len(attribute_keys(config)) <= MAX_KEYS
     assert len(env_contract(config)) == 1 + len(attribute_keys(config))
     for entry in config.walk():
-        told = {names.attribute_annotation(key): value for key, value in entry.attributes.items()}
-        assert sum(len(key) + len(value.encode()) for key, value in told.items()) <= MAX_ATTRIBUTES
-        assert all(value.isprintable() for value in told.values())
+        shown = {names.attribute_annotation(key): value for key, value in entry.attributes.items()}
+        assert sum(len(key) + len(value.encode()) for key, value in shown.items()) <= MAX_ATTRIBUTES
+        assert all(value.isprintable() for value in shown.values())
     for kind in resource_types(config):
         names.check_type(kind)
 
 
 @functools.cache
 def plain_seconds() -> float:
-    """What PyYAML alone needs, in this process and on this machine, for a plain file of the length that is allowed."""
+    """The time that PyYAML alone needs in this process for a plain file of the greatest length."""
     began = time.process_time()
     yaml.load(COSTLY["resources"], Loader=yaml.CSafeLoader)
     return time.process_time() - began
 
 
-def judged(load: Callable[[], ResourcesConfig], source: str) -> str:
-    """What was said of a file; "" where it was loaded. Any other exception passes on."""
+def refusal(load: Callable[[], ResourcesConfig], source: str) -> str:
+    """The refusal of a file; "" if it was loaded. Any other exception passes through."""
     began = time.process_time()
     try:
         config = load()
@@ -199,13 +199,13 @@ def peak_mib() -> float:
 
 
 @pytest.mark.parametrize("seed", first(range(BATCHES)))
-def test_a_malformed_file_is_refused_in_one_short_line_or_is_usable(seed: int) -> None:
+def test_a_malformed_file_is_refused_in_one_short_line_or_usable(seed: int) -> None:
     chance, before = random.Random(seed), peak_mib()
     texts = [mutant(chance) for _ in range(FILES // BATCHES)]
-    said = [judged(partial(load_resources, text, "resources.yaml"), "resources.yaml") for text in texts]
+    said = [refusal(partial(load_resources, text, "resources.yaml"), "resources.yaml") for text in texts]
     assert peak_mib() - before < MIB
     kinds = {"".join(letter for letter in line if letter.isalpha())[:40] for line in said}
-    assert len(kinds) > 40, "the texts are too much alike"
+    assert len(kinds) > 40, "expected more different refusals"
     assert 0.02 < said.count("") / len(said) < 0.5
 
 
@@ -216,10 +216,10 @@ def test_the_same_holds_for_files_of_any_bytes(tmp_path: Path) -> None:
         for _ in range(chance.randint(0, 3)):
             content[chance.randrange(len(content))] = chance.randrange(256)
         path.write_bytes(bytes(content))
-        judged(ResourcesFile(str(path)).load, str(path))
+        refusal(ResourcesFile(str(path)).load, str(path))
 
 
-# ------------------------------------------------------------------ made to cost
+# ------------------------------------------------------------------ expensive files
 
 
 def many(count: int, line: str) -> str:
@@ -248,9 +248,9 @@ COSTLY = {
     "parents in a ring": "resources:\n" + many(20, "- {{type: a, name: n{0}, parent: n{1}}}\n")
                          + "- {type: a, name: n20, parent: n0}\n",
     "one set for all": "resources:\n" + "- {type: a, attributes: s}\n" * 15_000 + f"attributes: {{s: {{{KEYS}}}}}\n",
-    "handed down": f"resources:\n- type: a\n  attributes: {{{KEYS}}}\n  with:\n"
+    "inherited": f"resources:\n- type: a\n  attributes: {{{KEYS}}}\n  with:\n"
                    + "  - {type: b, attributes: {k1: y}}\n" * 15_000,
-    "handed down by value": "resources:\n- type: a\n  attributes: {k: " + "v" * 30_000 + "}\n  with:\n"
+    "inherited by value": "resources:\n- type: a\n  attributes: {k: " + "v" * 30_000 + "}\n  with:\n"
                             + "  - {type: b}\n" * 15_000,
     "resources": "resources:\n" + "- {type: a}\n" * 60_000,
     "counts": "resources: [{type: a, count: 999999999, with: [{type: b, count: 999999999}]}]",
@@ -269,14 +269,14 @@ COSTLY = {
 
 
 @pytest.mark.parametrize("name", COSTLY)
-def test_a_file_that_is_made_to_cost_is_cheap_to_judge(name: str) -> None:
+def test_an_expensive_file_is_cheap_to_load_or_refuse(name: str) -> None:
     before = peak_mib()
-    judged(partial(load_resources, COSTLY[name], "resources.yaml"), "resources.yaml")
+    refusal(partial(load_resources, COSTLY[name], "resources.yaml"), "resources.yaml")
     assert peak_mib() - before < MIB
 
 
-def test_a_file_beyond_all_bounds_is_not_read_to_its_end(tmp_path: Path) -> None:
+def test_a_file_over_the_size_limit_is_not_read_completely(tmp_path: Path) -> None:
     path = tmp_path / "resources.yaml"
     path.write_text("# " + "\N{SNOWMAN}" * (1 << 20))  # 3 MiB, cut amid a character
-    said = judged(ResourcesFile(str(path)).load, str(path))
+    said = refusal(ResourcesFile(str(path)).load, str(path))
     assert "is larger than 1 MiB" in said

@@ -1,4 +1,4 @@
-"""Nominated pods beside the graph: who must yield to one never takes what it is to have, whoever that is."""
+"""Nominated pods in the graph: no pod that must yield to one ever gets its resources."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ resources:
 """
 vendors = st.sampled_from([None, None, "a", "b"])
 wants = st.tuples(st.sampled_from(["200m", "900m", "1500m", "2"]), st.integers(0, 2), vendors)
-"""Cpu, devices and their vendor."""
+"""Cpu, devices and the vendor of the devices."""
 worlds = st.tuples(
     st.integers(1, 3),
     st.lists(st.tuples(wants, st.integers(0, 1)), max_size=4),
@@ -34,7 +34,7 @@ worlds = st.tuples(
     st.lists(st.tuples(wants, st.integers(1, 3), st.integers(1, 10)), min_size=1, max_size=4),
     st.tuples(st.sampled_from(["first", "lonodex", "locality"]), st.sampled_from(["cores", "millicores"])),
 )
-"""Nodes; who runs, and whether it ends; who is nominated, for which node; who comes, how many, how important."""
+"""Nodes; the running pods, and whether each terminates; the nominated pod and its node; the new pods."""
 
 
 def options(wanted: Any) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def options(wanted: Any) -> dict[str, Any]:
 
 
 def bound_there(world: Any, others: list[Any], folder: Path) -> bool:
-    """Whether the nominated pod gets its place when what is ending has ended, where these others come before."""
+    """Whether the nominated pod gets its node after the terminating pods are gone, if these others arrive before."""
     nodes, running, (wanted, where), _, (policy, counted) = world
     file = folder / "resources.yaml"
     file.write_text(RESOURCES)
@@ -74,6 +74,6 @@ def bound_there(world: Any, others: list[Any], folder: Path) -> bool:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(worlds)
-def test_a_nominated_pod_gets_its_place_whoever_else_came_that_yields_to_it(world: Any) -> None:
+def test_a_nominated_pod_gets_its_node_before_all_pods_that_must_yield(world: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         assert bound_there(world, world[3], Path(folder)) >= bound_there(world, [], Path(folder))

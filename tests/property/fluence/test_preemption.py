@@ -1,4 +1,4 @@
-"""Preemption beside the graph: the amounts of a host tell what trying it out tells, whatever runs there."""
+"""Preemption in the graph: the amounts of a host give the same answer as a match, whatever runs on it."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ cpus = st.sampled_from(["100m", "500m", "900m", "1", "1500m", "2"])
 memories = st.sampled_from(["1Mi", "700Mi", "1536Ki", "1Gi"])
 gpus = st.sampled_from([0, 0, 1])
 hosts = st.lists(st.tuples(st.sampled_from(["2", "3500m", "4"]), st.integers(1, 3), gpus), min_size=1, max_size=3)
-"""Cpu, GiB and gpus of each node."""
+"""The cpu, GiB and gpus of each node."""
 ours = st.lists(st.tuples(cpus, memories, gpus, st.integers(0, 3)), max_size=8)
-"""Cpu, memory, gpus and priority of what the graph places."""
+"""The cpu, memory, gpus and priority of the pods that the graph places."""
 theirs = st.lists(st.tuples(st.integers(0, 2), cpus, memories, st.integers(0, 3)), max_size=8)
-"""Node, cpu, memory and priority of what others have bound, more than there is room for, too."""
+"""The node, cpu, memory and priority of foreign bound pods, even beyond a node's capacity."""
 wanted = st.tuples(st.sampled_from(["300m", "1", "1500m", "2500m", "3", "4"]), memories, gpus)
 counted = st.sampled_from(["cores", "millicores"])
 
 
-class TriesOut(FluencePlugin):
-    """Tries out, too, what it says of nodes."""
+class MatchesToo(FluencePlugin):
+    """Compares its answer for each node with a match."""
 
     def __init__(self, arguments: FluenceArguments) -> None:
         super().__init__(arguments)
@@ -42,14 +42,14 @@ class TriesOut(FluencePlugin):
     def reservable(
         self, session: Session, task: Task, nodes: Sequence[str], gone: Container[Task]
     ) -> list[str | None] | None:
-        said = super().reservable(session, task, nodes, gone)
-        for name, reason in zip(nodes, said or (), strict=True):
-            found = self._tried_out(session, task, name, gone)
+        reasons = super().reservable(session, task, nodes, gone)
+        for name, reason in zip(nodes, reasons or (), strict=True):
+            found = self._matched(session, task, name, gone)
             if (found is None) is not (reason is None):
                 self.wrong.append((name, reason, found))
-        return said
+        return reasons
 
-    def _tried_out(self, session: Session, task: Task, name: str, gone: Container[Task]) -> str | None:
+    def _matched(self, session: Session, task: Task, name: str, gone: Container[Task]) -> str | None:
         away = [Event(one, name) for one in self._loads.tasks_on.get(name, ()) if one in gone]
         for event in away:
             self._removals.remove(event)
@@ -71,11 +71,11 @@ class TriesOut(FluencePlugin):
 
 @settings(max_examples=examples(200), deadline=None)
 @given(hosts, ours, theirs, wanted, st.booleans(), st.sampled_from(["first", "hinode", "lonodex", "locality"]), counted)
-def test_the_amounts_of_a_host_tell_what_the_graph_tells(
+def test_the_amounts_of_a_host_give_the_answer_of_the_graph(
     nodes: list[Any], graphs: list[Any], others: list[Any], new: Any, shrunk: bool, policy: str, cpu_accounting: Any
 ) -> None:
     cluster = FakeCluster(checked=False)
-    plugin = TriesOut(FluenceArguments(match_policy=policy, cpu_accounting=cpu_accounting))
+    plugin = MatchesToo(FluenceArguments(match_policy=policy, cpu_accounting=cpu_accounting))
     for index, (cpu, gib, count) in enumerate(nodes):
         cluster.add(node(f"n{index}", cpu=cpu, memory=f"{gib}Gi", offers={GPU: str(count)}))
     for index, (cpu, memory, count, priority) in enumerate(graphs):

@@ -1,4 +1,4 @@
-"""Preemption from the first preemptor's coming to the last one's start: nobody too many ends, and everybody runs."""
+"""Preemption from the first preemptor's arrival to the last one's start: no needless eviction, all preemptors run."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from session_scheduler.model.objects import KubeObject
 from session_scheduler.testing import pod
 
 from ...tools.examples import first
-from .preempting_world import CORES, WHOLE, World, preemptor, singles, whole
+from .preempting_world import CORES, WHOLE, World, all_or_nothing, preemptor, singles
 
 
 def lived(world: World, preemptors: list[list[KubeObject]], steps: int) -> None:
-    """They come one after the other while all else goes on, and then all is let come to its end."""
+    """Let the preemptors arrive one after the other among other events, then run until nothing changes."""
     left = list(preemptors)
     for _ in range(steps):
         if left and world.random.random() < 0.4:
-            world.come(left.pop(0))
+            world.arrive(left.pop(0))
         world.step()
         check_gangs(world)
     for objects in left:
-        world.come(objects)
+        world.arrive(objects)
     world.become_quiet()
     check_gangs(world)
 
 
 def check_gangs(world: World) -> None:
-    """No gang runs in part, and of who ends whole none is left where one has gone."""
+    """No gang runs in part, and a gang that is evicted all-or-nothing loses all its pods."""
     pods = world.pods()
     members: dict[str, set[bool]] = {}
     for one in pods.values():
-        if one.spec.scheduling_group and one.metadata.name in world.came:
+        if one.spec.scheduling_group and one.metadata.name in world.arrived:
             members.setdefault(one.spec.scheduling_group.pod_group_name, set()).add(bool(one.spec.node_name))
     assert all(len(bound) == 1 for bound in members.values()), members
 
@@ -41,12 +41,10 @@ def check_gangs(world: World) -> None:
 @pytest.mark.parametrize("lost", ["nothing", "nominations", "any request"])
 @pytest.mark.parametrize("policy", ["first", "locality", "lonodex"])
 @pytest.mark.parametrize("seed", first(range(25)))
-def test_everybody_runs_and_as_many_pods_end_as_take_their_places(
-    seed: int, policy: str, lost: str, tmp_path: Path
-) -> None:
-    """Nobody too many ends for it that nominations are not written. Where any request, or answer, is lost more may: who
-    was asked before another way was found, and for whom a place was kept though nobody was asked to end for it, since
-    the nomination was written and the answer was lost.
+def test_all_preemptors_run_and_each_evicted_pod_is_replaced(seed: int, policy: str, lost: str, tmp_path: Path) -> None:
+    """Lost nominations alone cause no needless eviction. If any request or answer may be lost, two kinds may occur: the
+    victims of an attempt before the scheduler found others, and those of preemptors that yield to a nomination for
+    which no pod was evicted, because the answer to its write was lost.
     """
     faults = 0.0 if lost == "nothing" else 0.2
     random = Random(seed)
@@ -57,7 +55,7 @@ def test_everybody_runs_and_as_many_pods_end_as_take_their_places(
     guarded, devices = min(guarded, alone), nodes
     world = World(random, tmp_path, nodes=nodes, policy=policy, faults=faults, guarded=guarded,
                   unwritten=lost == "nominations")  # fmt: skip
-    world.fill([*singles(random, alone, devices, guarded, cores), *(whole(group, cores) if group else [])])
+    world.fill([*singles(random, alone, devices, guarded, cores), *(all_or_nothing(group, cores) if group else [])])
     assert len(world.before) == places
     room, devices, preemptors = alone - guarded, min(devices, alone - guarded), list[list[KubeObject]]()
     while room and random.random() < 0.9:
@@ -66,9 +64,9 @@ def test_everybody_runs_and_as_many_pods_end_as_take_their_places(
         preemptors.append(preemptor(f"high{len(preemptors)}", size, cores=cores, devices=asks))
         room, devices = room - size, devices - asks * size
     never = [pod(f"never{n}", cpu="1", priority=10, preemption_policy="Never") for n in range(random.randint(0, 2))]
-    world.come(never)
+    world.arrive(never)
     lived(world, preemptors, random.randint(5, 40))
-    bound, wanted = world.bound(), [one for one in world.came if not one.startswith("never")]
+    bound, wanted = world.bound(), [one for one in world.arrived if not one.startswith("never")]
     assert [one for one in wanted if one not in bound] == []
     whole_gang = {name for name in world.before if name.startswith(WHOLE)}
     assert world.gone() & whole_gang in (set(), whole_gang)

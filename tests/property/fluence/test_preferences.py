@@ -1,4 +1,4 @@
-"""Preferences among devices refuse nobody, and what is preferred and free is taken."""
+"""Preferences among devices refuse no pod, and a free preferred device is used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PREFIX = "fluence.flux-framework.org/"
 values = st.sampled_from(["a", "b", "c"])
 attributes = st.fixed_dictionaries({}, optional={"region": values, "vendor": values})
 devices = st.lists(st.tuples(attributes, st.integers(1, 2)), min_size=1, max_size=4)
-"""Attributes and count of each tree of qpus."""
+"""The attributes and the count of each tree of qpus."""
 wishes = st.tuples(
     st.integers(1, 2),
     st.fixed_dictionaries({}, optional={"region": values}),
@@ -28,13 +28,14 @@ wishes = st.tuples(
         {}, optional={"region": values, "vendor": values, "backend": st.sampled_from(["t0", "t01", "t1"])}
     ),
 )
-"""Qpus, what is required and what is preferred of each pod."""
+"""The qpus, the requirements and the preferences of each pod."""
 QUICK = settings(max_examples=examples(25), deadline=None, derandomize=True)
 
 
 def resources(trees: list[tuple[dict[str, str], int]]) -> str:
     lines = [
-        f"- {{type: qpu, name: t{i}, count: {count}, attributes: {told}}}" for i, (told, count) in enumerate(trees)
+        f"- {{type: qpu, name: t{i}, count: {count}, attributes: {attributes}}}"
+        for i, (attributes, count) in enumerate(trees)
     ]
     return "resources:\n" + "\n".join(lines).replace("'", "")
 
@@ -59,7 +60,7 @@ def placed(trees: Any, *objects: Any) -> FakeCluster:
 
 TIGHT = ([({}, 1), ({}, 1), ({}, 2), ({"region": "a"}, 1)],
          [(1, {}, {}), (1, {}, {"region": "a"}), (1, {"region": "a"}, {}), (2, {}, {})])  # fmt: skip
-"""All of it is taken, in one way: most orders of the gang's members fail."""
+"""A gang that fits in only one way: most orders of its members fail."""
 
 
 @QUICK
@@ -76,8 +77,8 @@ def test_a_gang_that_is_placed_without_preferences_is_placed_with_them(trees: An
 
 @QUICK
 @given(devices, st.lists(wishes, min_size=1, max_size=4))
-def test_a_pod_is_placed_if_and_only_if_it_is_without_preferences(trees: Any, wanted: Any) -> None:
-    """The last of some pods, that all but for it prefer the same."""
+def test_preferences_never_decide_whether_a_pod_is_placed(trees: Any, wanted: Any) -> None:
+    """For the last of some pods; the others have the same preferences in both runs."""
     before = [member(f"p{i}", wish, prefers=True, priority=9) for i, wish in enumerate(wanted[:-1])]
     there = [
         placed(trees, *before, member("last", wanted[-1], prefers=prefers)).node_of("last") for prefers in (True, False)
@@ -87,11 +88,11 @@ def test_a_pod_is_placed_if_and_only_if_it_is_without_preferences(trees: Any, wa
 
 @QUICK
 @given(devices, st.lists(wishes, min_size=1, max_size=4))
-def test_no_free_device_would_satisfy_more_preferences_than_the_one_that_was_taken(trees: Any, wanted: Any) -> None:
-    """By one pod after the other, of one qpu each, against all that are free."""
+def test_no_free_device_satisfies_more_preferences_than_the_chosen_one(trees: Any, wanted: Any) -> None:
+    """For one pod after the other, with one qpu each, against all free devices."""
     pods = [member(f"p{i}", (1, *wish[1:]), prefers=True, priority=9 - i) for i, wish in enumerate(wanted)]
     cluster = placed(trees, *pods)
-    free = [{**told, "backend": name} for name, told in roots(trees)]
+    free = [{**attributes, "backend": name} for name, attributes in roots(trees)]
     for one, (_, required, preferred) in zip(pods, wanted, strict=True):
         able = [root for root in free if required.items() <= root.items()]
         found = cluster.find(type(one), one.metadata.name)
@@ -103,9 +104,9 @@ def test_no_free_device_would_satisfy_more_preferences_than_the_one_that_was_tak
 
 
 def roots(trees: list[tuple[dict[str, str], int]]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Each root's name, with its attributes: a tree of several numbers them."""
-    for i, (told, count) in enumerate(trees):
-        yield from ((f"t{i}{number}" if count > 1 else f"t{i}", told) for number in range(count))
+    """Each root's name with its attributes: a tree with several roots numbers them."""
+    for i, (attributes, count) in enumerate(trees):
+        yield from ((f"t{i}{number}" if count > 1 else f"t{i}", attributes) for number in range(count))
 
 
 def liked(preferred: dict[str, str], root: dict[str, str]) -> int:

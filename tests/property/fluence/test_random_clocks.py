@@ -1,4 +1,4 @@
-"""Whatever the clock does, and however long pods outlive what they said: no vertex is ever held by two live pods."""
+"""For every movement of the clock and every overrun duration: two live pods never hold the same vertex."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from session_scheduler.testing.fake_cluster import FakeCluster
 
 from ...tools.examples import examples
 
-pytestmark = embedded_only  # the library's clock stands still
+pytestmark = embedded_only  # the library's clock does not advance
 
 DURATION = "fluence.flux-framework.org/duration"
 QPU = "fluxion.flux-framework.org/qpu"
@@ -49,7 +49,7 @@ class _World:
         self.plugin = FluencePlugin(FluenceArguments(resources_text=self.text))
         self.cluster.start(self.plugin)
 
-    def come(self, size: int, device: bool, seconds: int | None) -> None:
+    def arrive(self, size: int, device: bool, seconds: int | None) -> None:
         annotations = {} if seconds is None else {DURATION: str(seconds)}
         requests = {QPU: "1"} if device else {}
         self.number += 1
@@ -82,12 +82,12 @@ class _World:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(steps=_steps, windows=st.booleans())
-def test_no_vertex_is_ever_held_by_two_live_pods(steps: list[tuple[str, int, bool, int | None]], windows: bool) -> None:
+def test_two_live_pods_never_hold_one_vertex(steps: list[tuple[str, int, bool, int | None]], windows: bool) -> None:
     world = _World(windows)
     for kind, number, device, seconds in steps:
         match kind:
             case "pod" | "gang":
-                world.come(1 if kind == "pod" else number, device, seconds)
+                world.arrive(1 if kind == "pod" else number, device, seconds)
             case "end":
                 world.end(number)
             case "restart":

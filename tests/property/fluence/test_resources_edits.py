@@ -1,8 +1,8 @@
-"""The live graph through random lives in which the resources file is edited again and again, too.
+"""The live graph through random events that also edit the resources file.
 
-After every edit: nothing that a live pod got is lost or another's, what is down is given to nobody, nor what more pods
-hold than may share it, the matcher holds what the accounts say, and graph and cluster agree. Both with trees that are
-replaced one by one, and with a matcher that is built anew.
+After every edit: a live pod loses no resource to another pod; no pod gets a device that is down, or one with more
+holders than its limit; the matcher agrees with the accounting, and the graph with the cluster. This holds both with
+trees that are replaced one by one, and with a rebuilt matcher.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EDITS = 100
 
 
 class EditedLife(Life):
-    """A life of which each second step edits the file."""
+    """A life in which every second step edits the file."""
 
     def __init__(self, seed: int, file: Path, policy: str, many: int) -> None:
         super().__init__(seed, str(file), policy)
@@ -34,7 +34,7 @@ class EditedLife(Life):
         self.down: set[str] = set()
 
     def write(self) -> str:
-        """Some file: trees come, go, move, grow and shrink; what they offer, and whether they are up, changes."""
+        """A random file: trees appear, vanish, move, grow and shrink; their types and their status change."""
         chance, trees = self.chance, list[dict[str, Any]]()
         for name, kind in (("aurora", "qdevice"), ("borealis", "qdevice"), ("alveo", "fpga"), ("cygnus", "qpu")):
             if chance.random() < 0.2:
@@ -63,7 +63,7 @@ class EditedLife(Life):
         every = {path for share in now.values() for path in share}
         for uid, held in before.items():
             for path in held & {without_places(path) for path in there} - now.get(uid, set()):
-                assert path in every, "held, still there, and not held any more"
+                assert path in every, "expected an existing device to stay allocated"
         self.scheduler.queue.plugin_changed("fluence")
         self.down = {path for path, node in there.items() if node.down}
 
@@ -79,8 +79,8 @@ class EditedLife(Life):
         await super().step()
         there = self.plugin.live.graph.virtual
         given = {path for uid, paths in self._devices().items() if uid not in known for path in paths}
-        assert not given & self.down, "given although down"
-        assert not [path for path in given if there[path].closed], "given although too many hold it"
+        assert not given & self.down, "expected no device that is down"
+        assert not [path for path in given if there[path].closed], "expected no device with too many holders"
         await self.scheduler.cycle()
         assert self.plugin.drift == {"unheld": 0, "ended": 0}
         live = self.plugin.live
@@ -88,7 +88,7 @@ class EditedLife(Life):
         assert live.matcher.stat()["jobs"]["ALLOCATED"] == len(jobs) + len(live.foreign.held)
 
     def _check_kept(self, after: str) -> None:
-        """What a pod was given is held or missing as long as it lives: whoever has it beside it, got it meanwhile."""
+        """A live pod's resources are allocated or missing; if another pod has them too, it got them meanwhile."""
         live = self.plugin.live
         for uid in {*live.holdings.shares, *live.holdings.missing}:
             parts = [
@@ -101,12 +101,12 @@ class EditedLife(Life):
         held = {path for paths in self._devices().values() for path in paths}
         lacking = {d.path for parts in live.holdings.missing.values() for _, part in parts for d in part.devices}
         idle = [path for path in lacking & live.graph.virtual.keys() if not any(overlap(path, one) for one in held)]
-        assert not idle, (after, "there, free, and yet not held", idle)
+        assert not idle, (after, "exists and is free, but is not allocated", idle)
 
 
 @pytest.mark.parametrize(("policy", "many"), [("first", 1), ("low", 32)])
 @pytest.mark.parametrize("seed", first(range(4)))
-def test_nothing_held_is_lost_while_the_resources_are_edited(seed: int, policy: str, many: int, tmp_path: Path) -> None:
+def test_edits_of_the_resources_lose_no_allocation(seed: int, policy: str, many: int, tmp_path: Path) -> None:
     file = tmp_path / "resources.yaml"
     file.write_text("")
 

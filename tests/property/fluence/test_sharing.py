@@ -1,4 +1,4 @@
-"""What pods share, against a model that only counts: who asks gets a device wherever, by the numbers, there is one."""
+"""Shared devices compared with a model that only counts: a pod gets devices exactly if the numbers allow it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOSTS = {"n1": HostResources("n1", 4, 4096)}
 
 
 class World:
-    """A live graph, and beside it the model: how many may share each device, and who holds which."""
+    """A live graph and the model: how many pods may share each device, and the holders of each."""
 
     def __init__(self, seed: int, policy: str, many: int) -> None:
         self.chance = random.Random(seed)
@@ -32,10 +32,10 @@ class World:
         self.many = many
         self.count = 0
         self.may: dict[str, int] = {}
-        """By path of a device: how many pods may hold it."""
+        """By path of a device: the number of pods that may hold it."""
         self.parents: set[str] = set()
         self.held: dict[str, set[str]] = {}
-        """By pod: the paths of what it holds."""
+        """By pod: the paths of the devices that it holds."""
         self.config = self.edited()
         self.begin()
 
@@ -74,7 +74,7 @@ class World:
         trees = Counter(path.rstrip("0123456789") for path in self.free())
         return max(trees.values(), default=0) >= count
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ events
 
     def comes(self) -> None:
         kind, number = self.chance.choice([("qpu", 1), ("qpu", 1), ("qpu", 2), ("qpu", 3), ("farm", 1)])
@@ -87,7 +87,7 @@ class World:
             return
         self.live.allocations.hold(pod, {found.jobid: found.placement})
         got = [without_places(device.path) for device in found.placement.devices]
-        assert len(set(got)) == number, "so many different devices"
+        assert len(set(got)) == number, "expected different devices"
         assert set(got) <= {*self.free(), *self.parents}
         self.held[pod] = set(got)
 
@@ -118,7 +118,7 @@ class World:
     def restart(self) -> None:
         shares = dict(self.live.holdings.shares)
         if self.chance.random() < 0.5:
-            self.config = self.edited()  # while nobody was there
+            self.config = self.edited()  # while no scheduler ran
         self.begin()
         self.live.allocations.replay(
             {pod: {jobid: _recorded(part) for jobid, part in share.items()} for pod, share in shares.items()}
@@ -136,7 +136,7 @@ class World:
         }
         assert {uid: set(map(without_places, paths)) for uid, paths in shares.items()} == self.held
         places = [path for paths in shares.values() for path in paths]
-        assert len(set(places)) == len(places), "two pods in one place"
+        assert len(set(places)) == len(places), "expected one pod in each place"
         assert self.live.matcher.stat()["jobs"]["ALLOCATED"] == len(
             {j for s in self.live.holdings.shares.values() for j in s}
         )
@@ -145,13 +145,13 @@ class World:
 
 
 def _recorded(part: Placement) -> Placement:
-    """What records say of it: not which places."""
+    """The recorded form of a part, without its places."""
     return replace(part, devices=tuple(replace(device, path=any_place(device.path)) for device in part.devices))
 
 
 @pytest.mark.parametrize(("policy", "many"), [("first", 32), ("low", 1), ("high", 32)])
 @pytest.mark.parametrize("seed", first(range(5)))
-def test_pods_share_what_the_numbers_say_and_never_more(seed: int, policy: str, many: int) -> None:
+def test_pods_share_devices_up_to_their_limits(seed: int, policy: str, many: int) -> None:
     world = World(seed, policy, many)
     for _ in range(150):
         world.step()

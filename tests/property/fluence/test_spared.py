@@ -1,4 +1,4 @@
-"""Who ends in the cluster is who ends where all is thought away, and put back one by one from the most important on."""
+"""The victims equal those of a simple search: remove all candidates, then restore them, the most important first."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ RESOURCES = "resources:\n  - {type: qpu, name: a, count: 2}\n  - {type: qpu, nam
 cpus = st.sampled_from(["300m", "900m", "1", "2"])
 qpus = st.sampled_from([0, 0, 1, 2])
 running = st.lists(st.tuples(cpus, qpus, st.integers(0, 4), st.booleans()), min_size=4, max_size=12)
-"""Cpu, devices, priority, and whether it ends already."""
+"""The cpu, devices and priority, and whether the pod is terminating."""
 worlds = st.tuples(
     st.integers(1, 4),
     running,
     st.tuples(cpus, qpus, st.integers(1, 3)),
     st.tuples(st.sampled_from(["first", "lonodex", "locality"]), st.sampled_from(["cores", "millicores"])),
 )
-"""Nodes, who runs, who comes and how many of them, and the match policy."""
+"""Nodes, the running pods, the preemptors and their number, and the match policy."""
 
 
 def all_away(trial: Trial, units: Sequence[Unit], _: int) -> Sequence[Unit]:
@@ -59,7 +59,7 @@ def asked(cpu: str, devices: int) -> dict[str, Any]:
 
 
 def victims(world: Any) -> tuple[set[str], dict[str, str]]:
-    """Who is asked to end, and who is to go where."""
+    """The victims, and the nominated nodes."""
     nodes, there, (cpu, devices, count), (policy, counted) = world
     cluster = FakeCluster(checked=False)
     cluster.add(node(f"n{number}", cpu="3", offers={QPU: "8"}) for number in range(nodes))
@@ -81,10 +81,10 @@ def victims(world: Any) -> tuple[set[str], dict[str, str]]:
     return ending, {one.metadata.name: one.status.nominated_node_name for one in pods}
 
 
-@embedded_only  # the library's order among equal hosts goes by what was tried before
+@embedded_only  # the library orders equal hosts by earlier matches
 @settings(max_examples=examples(120), deadline=None)
 @given(worlds)
-def test_fewer_trials_choose_the_same_victims_and_places(world: Any) -> None:
+def test_fewer_dry_runs_choose_the_same_victims_and_nodes(world: Any) -> None:
     found = victims(world)
     with (
         patch.object(default_preemption, "_remove_enough", all_away),

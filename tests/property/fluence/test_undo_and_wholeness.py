@@ -1,4 +1,4 @@
-"""What the fluence plugin promises whatever the cluster: whole gangs, exact undo, brute force's fits."""
+"""The fluence plugin on any cluster: gangs all-or-nothing, exact undo, and the fits of brute force."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ resources:
 QUICK = settings(max_examples=examples(40), deadline=None, derandomize=True)
 
 nodes = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=3)
-"""Cores and GiB of each node."""
+"""The cores and GiB of each node."""
 members = st.lists(
     st.tuples(st.integers(1, 3), st.integers(0, 3), st.integers(0, 2), st.sampled_from([0, 0, 80])),
     min_size=1,
     max_size=5,
 )
-"""Cores, GiB, qpus and host port of each pod."""
+"""The cores, GiB, qpus and host port of each pod."""
 
 
 def cluster(
@@ -75,7 +75,7 @@ def cluster(
 
 
 class Apart:
-    """At most `most` pods on a node: a filter that `room` does not know, so that placements are released in part."""
+    """At most `most` pods on a node: a filter that `room` does not model, so that placements are released in part."""
 
     name = "apart"
     filter_scope = Scope.ANY
@@ -126,7 +126,7 @@ def state(scheduler: Scheduler, jobs: int) -> tuple[Any, ...]:
 
 @QUICK
 @given(nodes, members, st.data())
-def test_a_statement_undone_leaves_everything_as_it_was(
+def test_discarding_a_statement_restores_everything(
     hosts: list[tuple[int, int]], pods: list[tuple[int, int, int, int]], data: st.DataObject
 ) -> None:
     scheduler = opened(cluster(hosts, pods, data.draw(st.integers(1, len(pods)))), data.draw(st.integers(0, 2)))
@@ -147,7 +147,7 @@ def test_a_statement_undone_leaves_everything_as_it_was(
 
 @QUICK
 @given(nodes, members, st.data())
-def test_a_gang_starts_whole_wherever_brute_force_fits_it_and_not_at_all_elsewhere(
+def test_a_gang_starts_exactly_if_brute_force_fits_it(
     hosts: list[tuple[int, int]], pods: list[tuple[int, int, int, int]], data: st.DataObject
 ) -> None:
     scheduler = opened(cluster(hosts, pods, len(pods)))
@@ -156,7 +156,7 @@ def test_a_gang_starts_whole_wherever_brute_force_fits_it_and_not_at_all_elsewhe
 
 
 def fits(hosts: list[tuple[int, int]], pods: list[tuple[int, int, int, int]]) -> bool:
-    """Whether some assignment of pods to nodes and to trees of qpus holds."""
+    """Whether an assignment of pods to nodes and to trees of qpus exists."""
     return devices_fit([qpus for _, _, qpus, _ in pods if qpus]) and any(
         assignment_fits(hosts, pods, chosen) for chosen in itertools.product(range(len(hosts)), repeat=len(pods))
     )

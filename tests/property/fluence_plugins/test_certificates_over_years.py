@@ -1,4 +1,4 @@
-"""Replicas that share one Secret and one configuration, over years: whatever they serve is trusted."""
+"""Replicas that share one Secret and one configuration over years: each serves only trusted certificates."""
 
 import asyncio
 import random
@@ -13,11 +13,11 @@ from ...unit.fluence_plugins.env_injection.keeping_world import PLACE, START, Re
 
 MINUTE = timedelta(minutes=1)
 LAG = timedelta(seconds=10)
-"""How long an API server may go by a configuration that has changed."""
+"""How long an API server may use an outdated configuration."""
 
 
 class History:
-    """The bundles that there were, and since when."""
+    """The bundles so far, each with its start."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -27,7 +27,7 @@ class History:
         self._seen = [*self._seen[-100:], (self._world.now, self._world.api.bundle())]
 
     def believed(self) -> list[frozenset[bytes]]:
-        """What some API server may go by now."""
+        """The bundles that some API server may use now."""
         since = self._world.now - LAG
         older = [bundle for at, bundle in self._seen if at < since][-1:]
         return older + [bundle for at, bundle in self._seen if at >= since]
@@ -40,7 +40,7 @@ def assert_trusted(history: History, replicas: list[Replica]) -> None:
 
 
 async def live_through(world: World, chance: random.Random, replicas: list[Replica], history: History) -> None:
-    """Minutes in which each replica checks once, in any order or two at once, while at first something happens."""
+    """Minutes in which each replica checks once, in any order or two at once, while a change happens at the start."""
     for minute in range(5):
         chance.shuffle(replicas)
         for replica in replicas:
@@ -56,7 +56,7 @@ async def live_through(world: World, chance: random.Random, replicas: list[Repli
 
 
 @pytest.mark.parametrize("seed", first(range(3)))
-async def test_over_eight_years_every_replica_that_is_ready_serves_what_every_api_server_trusts(seed: int) -> None:
+async def test_over_eight_years_each_ready_replica_serves_a_trusted_certificate(seed: int) -> None:
     chance, world = random.Random(seed), World()
     replicas = [world.replica() for _ in range(3)]
     history = History(world)

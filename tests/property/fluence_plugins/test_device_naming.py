@@ -1,4 +1,4 @@
-"""Names of sockets, devices and variables: within their limits, and no two types or devices share one."""
+"""Names of sockets, devices and variables: within their limits, and unique for types and devices."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_no_two_types_share_a_name(one: str, other: str) -> None:
 
 
 @given(ANY)
-def test_every_type_has_names_that_are_allowed(resource_type: str) -> None:
+def test_every_type_has_valid_names(resource_type: str) -> None:
     check_type(resource_type)
     assert re.fullmatch(r"[A-Z_x][A-Za-z0-9_]*", "FLUENCE_DEVICES_" + env_suffix(resource_type))
     assert len(socket_name(resource_type)) <= LONGEST_SOCKET_NAME
@@ -39,7 +39,7 @@ def test_every_type_has_names_that_are_allowed(resource_type: str) -> None:
 
 
 @given(st.text())
-def test_no_other_text_is_a_device(device: str) -> None:
+def test_only_a_device_name_is_parsed_as_a_device(device: str) -> None:
     try:
         number = Devices("qpu", 12).number(device)
     except BadRequestError:

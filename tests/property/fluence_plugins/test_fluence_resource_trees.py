@@ -1,4 +1,4 @@
-"""Random resource trees: what is inherited, what is propagated, and what the graph and its jobspecs make of it."""
+"""Random resource trees: inheritance and propagation, and their effect on the graph and its jobspecs."""
 
 import json
 
@@ -46,7 +46,7 @@ def written_types(entry):
 
 @bounded
 @given(forests)
-def test_an_attribute_has_the_value_of_the_nearest_that_sets_it(forest):
+def test_an_attribute_has_the_value_of_the_nearest_entry_that_sets_it(forest):
     for resource, line in pairs(forest, load(forest).resources):
         for key in KEYS:
             nearest = next((entry["attributes"][key] for entry in reversed(line) if key in entry["attributes"]), "")
@@ -55,7 +55,7 @@ def test_an_attribute_has_the_value_of_the_nearest_that_sets_it(forest):
 
 @bounded
 @given(forests)
-def test_classes_are_the_own_type_and_all_that_is_below(forest):
+def test_classes_are_the_own_type_and_all_types_below(forest):
     for resource, line in pairs(forest, load(forest).resources):
         assert resource.classes() == written_types(line[-1])
 
@@ -74,7 +74,7 @@ def test_a_vertex_carries_every_class_below_it_and_shares_no_rank(forest):
 
 
 def satisfies(node, constraint, properties):
-    """RFC 31, as far as device jobspecs use it."""
+    """RFC 31, for the constraints of device jobspecs."""
     ((operator, values),) = constraint.items()
     if operator == "and":
         return all(satisfies(node, value, properties) for value in values)
@@ -102,9 +102,7 @@ def reachable(graph, jobspec):
 @bounded
 @given(forests, st.sampled_from(TYPES), st.dictionaries(st.sampled_from(KEYS), st.sampled_from("12"), max_size=1),
        st.integers(1, 3))  # fmt: skip
-def test_a_device_jobspec_reaches_devices_of_the_type_that_meet_the_requirements_and_nothing_else(
-    forest, kind, require, count
-):
+def test_a_device_jobspec_reaches_exactly_the_devices_that_meet_it(forest, kind, require, count):
     graph = build_graph([], load(forest))
     wanted = {
         path for path, node in graph.virtual.items() if node.type == kind and require.items() <= node.attributes.items()
@@ -129,7 +127,7 @@ def test_a_device_jobspec_reaches_devices_of_the_type_that_meet_the_requirements
 
 @bounded
 @given(forests, st.randoms(use_true_random=False))
-def test_recorded_devices_become_an_allocation_that_says_the_same(forest, random):
+def test_recorded_devices_become_an_equal_allocation(forest, random):
     graph = build_graph([], load(forest))
     nodes = list(graph.virtual.values())
     chosen = random.sample(nodes, min(2, len(nodes)))
@@ -141,7 +139,7 @@ def test_recorded_devices_become_an_allocation_that_says_the_same(forest, random
 
 @settings(max_examples=examples(60), deadline=None)
 @given(forests, st.sampled_from(TYPES), st.integers(1, 3))
-def test_the_matcher_gives_each_device_once_and_ends_with_all_of_them(forest, kind, count):
+def test_the_matcher_allocates_each_device_once_until_all_are_used(forest, kind, count):
     graph = build_graph([HostResources("host", 1, 1)], load(forest))
     assume(any(node.type == kind for node in graph.virtual.values()))
     matcher = Matcher(graph.jgf())
@@ -161,7 +159,7 @@ def test_the_matcher_gives_each_device_once_and_ends_with_all_of_them(forest, ki
         assert not any(covers(old, node.path) or covers(node.path, old) for node in nodes for old in taken)
         taken |= {node.path for node in nodes}
     else:
-        raise AssertionError("the matcher gave more than there is")
+        raise AssertionError("expected no more matches than devices")
     assert taken
     if count == 1:
         of_kind = {path for path, node in graph.virtual.items() if node.type == kind}

@@ -1,4 +1,4 @@
-"""Groups that ask something of levels, on small random clusters, against every way to place them."""
+"""Groups with constraints on levels, on small random clusters, against every possible placement."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLUSTERS = 60
 
 
 def cluster(draw: random.Random, sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """Nodes of two zones with racks of the same names; some are in none."""
+    """Nodes of two zones with racks of the same names; some nodes have no labels."""
     nodes = []
     for number in range(draw.randint(2, 7)):
         labels = {label: draw.choice("ab") for label in LABELS.values() if draw.random() < 0.9}
@@ -37,9 +37,9 @@ def cluster(draw: random.Random, sizes: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def group(cpus: Sequence[int], **annotations: str) -> list[dict[str, Any]]:
-    said = {PREFIX + key.replace("_", "-"): value for key, value in annotations.items()}
+    marks = {PREFIX + key.replace("_", "-"): value for key, value in annotations.items()}
     found: list[dict[str, Any]] = [{
-        "apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": {"name": "g", "annotations": said},
+        "apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": {"name": "g", "annotations": marks},
         "spec": {"schedulingPolicy": {"gang": {"minCount": len(cpus)}}},
     }]  # fmt: skip
     for number, cpu in enumerate(cpus):
@@ -66,7 +66,7 @@ def placed(folder: Path, objects: list[dict[str, Any]], policy: str) -> list[str
 
 
 def vertices(nodes: list[dict[str, Any]], kind: str) -> dict[str, tuple[str | None, ...]]:
-    """The vertex of a level that each node is in, by all that it lies in; nodes in none are left out."""
+    """The vertex of a level for each node, by all its levels; nodes outside the level are left out."""
     found = {}
     for node in nodes:
         labels = node["metadata"]["labels"]
@@ -81,7 +81,7 @@ def cores(nodes: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def fits(cpus: Sequence[int], free: Sequence[int]) -> bool:
-    """Whether all can be packed."""
+    """Whether all pods can be packed."""
 
     @cache
     def rest(left: tuple[int, ...], free: tuple[int, ...]) -> bool:
@@ -98,7 +98,7 @@ def fits(cpus: Sequence[int], free: Sequence[int]) -> bool:
 
 
 @pytest.mark.parametrize("seed", first(range(CLUSTERS)))
-def test_a_gang_is_in_one_vertex_wherever_one_has_room_and_is_refused_where_none_has(seed: int, tmp_path: Path) -> None:
+def test_a_gang_is_placed_in_one_vertex_exactly_if_it_fits_one(seed: int, tmp_path: Path) -> None:
     draw = random.Random(seed)
     nodes = cluster(draw, (1, 2, 3, 4))
     cpus = [draw.choice((1, 2, 3)[: draw.randint(1, 3)]) for _ in range(draw.randint(2, 6))]
@@ -121,14 +121,12 @@ def test_a_gang_is_in_one_vertex_wherever_one_has_room_and_is_refused_where_none
 
 
 @pytest.mark.parametrize("seed", first(range(CLUSTERS)))
-def test_a_gang_is_spread_as_evenly_as_there_is_room_and_refused_where_too_few_vertices_have_any(
-    seed: int, tmp_path: Path
-) -> None:
+def test_a_gang_is_spread_as_evenly_as_the_vertices_allow_or_refused(seed: int, tmp_path: Path) -> None:
     draw = random.Random(seed)
     nodes = cluster(draw, (1, 2, 3, 6))
     count, over = draw.randint(2, 7), draw.randint(1, 4)
     tiny = draw.random() < 0.3
-    """Then the graph, which counts whole cores, has less room than the columns say."""
+    """The graph counts whole cores, so it has less capacity than the columns."""
     objects = [*nodes, *group([1] * count, spread_over=f"rack={over}")]
     if tiny:
         for one in objects:
@@ -150,5 +148,5 @@ def test_a_gang_is_spread_as_evenly_as_there_is_room_and_refused_where_too_few_v
     fewest = min(counts.values())
     for number in counts.values():
         less = [other for other in counts if counts[other] < number - 1]
-        assert all(counts[other] == room[other] for other in less), "uneven only where the others are full"
+        assert all(counts[other] == room[other] for other in less), "uneven only if the others are full"
     assert fewest >= 1

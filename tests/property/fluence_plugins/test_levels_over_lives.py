@@ -1,4 +1,4 @@
-"""Hosts that move between levels, come and go while pods hold of them and of devices below them: nothing is lost."""
+"""Hosts that change levels, appear and vanish while pods hold their resources and devices: nothing is lost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def host(draw: random.Random, name: str) -> HostResources:
 
 
 def matched(live: LiveGraph, draw: random.Random) -> Share | None:
-    """What a new pod gets: a core or two, and perhaps a device."""
+    """The allocation of a new pod: a core or two, and perhaps a device."""
     try:
         job = live.allocations.match(compute_jobspec_text(PodShape(draw.randint(1, 2), 8), 1))
     except (Busy, Unsatisfiable):
@@ -51,12 +51,12 @@ def matched(live: LiveGraph, draw: random.Random) -> Share | None:
 
 
 def size_of(part: Placement) -> int:
-    """How many cores and devices a part is of."""
+    """The cores and devices of a part."""
     return sum(len(host.cores) for host in part.hosts) + len(part.devices)
 
 
 def check(live: LiveGraph, got: dict[str, int]) -> None:
-    """Each pod has as much as it got, held or missing, and of hosts misses only what is not there."""
+    """Each pod has all its resources, allocated or missing, and misses only those of absent hosts."""
     for uid, number in got.items():
         held = list(live.holdings.shares.get(uid, {}).values())
         missing = [part for _, part in live.holdings.missing.get(uid, [])]
@@ -71,7 +71,7 @@ def check(live: LiveGraph, got: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("seed", first(range(25)))
-def test_nothing_that_is_held_is_lost_while_hosts_move(seed: int) -> None:
+def test_moving_hosts_loses_no_allocation(seed: int) -> None:
     draw = random.Random(seed)
     live = LiveGraph(load_resources(TREES[1], "r"), draw.choice(("first", "lonode", "high")))
     live.set_hosts({f"h{number}": host(draw, f"h{number}") for number in range(4)})

@@ -48,7 +48,7 @@ ODD: list[Any] = [
 
 
 def places(value: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where each value inside is."""
+    """The position of each value."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [way] * bool(way) + [place for key, each in inside for place in places(each, (*way, key))]
 
@@ -113,7 +113,7 @@ MUTATIONS: list[Mutation] = [of_another_type, of_another_type, without_a_field, 
                              with_something_in_it, value_replaced_in_text, twice, noise]  # fmt: skip
 
 
-async def test_a_thousand_malformed_reviews_are_each_answered_in_time_and_a_good_one_afterwards() -> None:
+async def test_a_thousand_malformed_reviews_are_answered_in_time_and_then_a_good_one() -> None:
     chance = random.Random(SEED)
     registry = CollectorRegistry()
     metrics = WebhookMetrics()

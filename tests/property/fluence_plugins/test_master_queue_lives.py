@@ -1,4 +1,4 @@
-"""Over any life of pools, connections, edits and restarts, silence is as counted second by second."""
+"""Through any sequence of pools, connections, edits and restarts, silence equals a count second by second."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TAKES: list[dict[str, tuple[str, str, int]]] = [
     {"f": (NATS, "ac", 4)},
     {"g": (NATS, "bc", 2), "f": ("other", "a", 6)},
 ]
-"""Of each spec by flavor: connector, the pools that it takes, time-out."""
+"""For each spec, by flavor: connector, accepted pools, timeout."""
 CONNECTORS = st.sampled_from([NATS, "other"])
 STEPS = st.one_of(
     st.tuples(st.just("wait"), st.integers(1, 4)),
@@ -75,7 +75,7 @@ class Counted:
                 return
 
     def edit(self, takes: dict[str, tuple[str, str, int]]) -> None:
-        """A pool stays where its flavor takes it still, or another does that hears the same connector."""
+        """A pool keeps its state if its flavor still accepts it, or if another one with the same connector does."""
         before, self.takes, self.up = self.takes, takes, self.up & {connector for connector, _, _ in takes.values()}
         ages, self.ages = self.ages, {}
         for name, (flavor, age) in ages.items():
@@ -94,7 +94,7 @@ class Counted:
 
 @settings(max_examples=examples(500))
 @given(st.lists(STEPS, max_size=40))
-def test_any_life_is_as_counted_second_by_second(steps: list[tuple[Any, ...]]) -> None:
+def test_any_sequence_equals_the_count_second_by_second(steps: list[tuple[Any, ...]]) -> None:
     current, now, model, pools = SPECS[0], 1000, Counted(), Pools(SPECS[0])
     for step in steps:
         match step:

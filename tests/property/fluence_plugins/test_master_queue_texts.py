@@ -1,4 +1,4 @@
-"""Whatever pools publish is a message or one line that says what is wrong."""
+"""Anything that a pool publishes is a message, or gives an error of one line."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def check(data: bytes) -> None:
     assert len(found.problems) <= MOST_PROBLEMS
     assert set(found.quotas) <= set(RESOURCES)
     for resource, text in found.quotas.items():
-        assert amount_text(resource, amount(resource, text)) == text, "what is written is read as the same"
+        assert amount_text(resource, amount(resource, text)) == text, "expected the message to round-trip"
     assert all(is_label_key(key) and is_label_value(value) for key, value in found.labels.items())
     assert all(is_label_key(taint.key) and is_label_value(taint.value) for taint in found.taints)
     assert len(found.taints) <= 7
@@ -85,7 +85,7 @@ def test_any_subject_gives_a_label_or_a_refusal(subject: str, rest: str) -> None
 
 
 @given(st.text(max_size=40), st.text(max_size=63))
-def test_any_text_is_an_expression_or_a_fault(pattern: str, name: str) -> None:
+def test_any_text_is_an_expression_or_an_error(pattern: str, name: str) -> None:
     try:
         matches(pattern, name)
     except PatternError as error:

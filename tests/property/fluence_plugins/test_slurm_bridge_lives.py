@@ -1,4 +1,4 @@
-"""Whatever becomes of pods, of jobs, of requests and of the scheduler: at rest, pods and jobs agree."""
+"""After any events of pods, jobs, requests and the scheduler: at rest, pods and jobs agree."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STEPS = 40
 
 
 class Life:
-    """One life, as its seed has it."""
+    """One sequence of events, decided by its seed."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -33,7 +33,7 @@ class Life:
         self.peoples = [self.slurm.hold("n5")]
 
     def restart(self) -> None:
-        """The scheduler is killed, wherever it is; another one knows nothing but what is there."""
+        """Kill the scheduler at any point, and start another one that knows only the existing objects."""
         needed = self.world.needed
         self.world.kill()
         self.world = Bridged(cluster=self.cluster, slurm=self.slurm)
@@ -45,7 +45,7 @@ class Life:
                  if not is_over(one) and runs in (None, bool(one.spec.node_name))]  # fmt: skip
         return self.chance.choice(found) if found else None
 
-    # ------------------------------------------------------------------ what may happen
+    # ------------------------------------------------------------------ events
 
     def pod_comes(self) -> None:
         self.made += 1
@@ -98,7 +98,7 @@ class Life:
     def time_passes(self) -> None:
         self.world.rest(self.chance.choice([TICK, 2 * TICK, 6.0]))
 
-    def somebody_holds_or_frees_a_node(self) -> None:
+    def a_user_holds_or_frees_a_node(self) -> None:
         running = [number for number in self.peoples
                    if number in self.slurm.kept and not self.slurm.kept[number].job.ended]  # fmt: skip
         if running and self.chance.random() < 0.5:
@@ -112,14 +112,14 @@ class Life:
             (5, self.pod_comes), (2, self.gang_comes), (3, self.pod_ends), (2, self.pod_is_deleted),
             (2, self.kubelets_end_pods), (1, self.job_ends), (1, self.job_is_forgotten), (2, self.request_fails),
             (2, self.answer_is_lost), (5, self.slurm_steps), (1, self.slurm_goes_or_comes), (6, self.time_passes),
-            (1, self.somebody_holds_or_frees_a_node), (1, self.restart),
+            (1, self.a_user_holds_or_frees_a_node), (1, self.restart),
         ]  # fmt: skip
         self.chance.choices([thing for _, thing in things], [weight for weight, _ in things])[0]()
 
-    # ------------------------------------------------------------------ what holds
+    # ------------------------------------------------------------------ checks
 
     def come_to_rest(self) -> None:
-        """Nothing fails any more, and much time passes; what is being deleted goes."""
+        """Stop all faults, let much time pass, and delete the terminating pods."""
         self.slurm.down, self.slurm.fails, self.slurm.loses = False, {}, []
         for _ in range(3):
             self.world.live(UNSURE)
@@ -136,7 +136,7 @@ class Life:
         lacking = {group for group, count in groups.items() if count < self.world.needed.get(group, 1)} - begun
         whole = {uid: one for uid, one in live.items() if group_of(one) not in lacking}
         assert dict.fromkeys(whole, 1) == {uid: named[uid] for uid in whole}, "every live pod has exactly one job"
-        assert max(named.values(), default=1) == 1, "and a pod of a gang that lacks others at most one"
+        assert max(named.values(), default=1) == 1, "a pod of an incomplete gang has at most one job"
         for number, job in jobs.items():
             assert job.comment is not None
             assert any(pod.uid in live for pod in job.comment.pods), f"job {number} has a live pod"
@@ -145,9 +145,9 @@ class Life:
             assert FINALIZER in one.metadata.finalizers
             job = jobs[label_of(one) or 0]
             assert not one.spec.node_name or (job.allocated and one.spec.node_name in job.nodes), "its job runs there"
-            assert one.spec.node_name or job.pending, "whose job has nodes has one of them"
+            assert one.spec.node_name or job.pending, "a pod whose job has nodes is on one of them"
         for one in self.world.pods():
-            assert one.metadata.uid in live or FINALIZER not in one.metadata.finalizers, "no job is to be told"
+            assert one.metadata.uid in live or FINALIZER not in one.metadata.finalizers, "a finalizer without a job"
         assert not [number for number in self.peoples if number in kept and "CANCELLED" in kept[number].job.states]
         assert lacking >= self.world.bridge.facts().problems.keys()
 

@@ -1,4 +1,4 @@
-"""Whatever slices say and whatever Slurm gives, a claim has devices of the share, or none and a reason of one line."""
+"""For any slices and any allocation by Slurm, a claim gets devices of the share, or none and a reason of one line."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def tried(cluster: MemoryCluster, share: NodeShare) -> str:
 
 
 @given(asks, gpus, gpus, cpus, st.lists(shares, min_size=1, max_size=3))
-def test_a_claim_has_devices_of_the_share_or_there_is_a_reason_of_one_line(
+def test_a_claim_gets_devices_of_the_share_or_a_reason_of_one_line(
     asked: dict[str, int],
     old: list[dict[str, Any]],
     new: list[dict[str, Any]],
@@ -113,7 +113,7 @@ def test_a_claim_has_devices_of_the_share_or_there_is_a_reason_of_one_line(
 
 
 @given(asks, gpus, cpus, shares)
-def test_to_claim_again_changes_nothing(
+def test_claiming_again_changes_nothing(
     asked: dict[str, int], devices: list[dict[str, Any]], cores: list[dict[str, Any]], share: NodeShare
 ) -> None:
     cluster = cluster_of(asked, [slice_of(GPU, "n1", 1, devices), slice_of(CPU, "n1", 1, cores)])

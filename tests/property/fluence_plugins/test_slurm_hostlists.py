@@ -1,4 +1,4 @@
-"""Lists of node names as Slurm writes them: whatever is made short comes back, and whatever is read ends."""
+"""Hostlists in Slurm's form: a compressed list expands to the same names, and reading any text ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WIDTHS = st.integers(1, 5)
 
 @st.composite
 def numbers(draw: st.DrawFn) -> tuple[str, list[str]]:
-    """A bracket, and the numbers that it stands for."""
+    """A bracket expression, and the numbers that it means."""
     parts, names = [], []
     for _ in range(draw(st.integers(1, 3))):
         width = draw(WIDTHS)
@@ -29,7 +29,7 @@ def numbers(draw: st.DrawFn) -> tuple[str, list[str]]:
 
 @st.composite
 def hostlists(draw: st.DrawFn) -> tuple[str, list[str]]:
-    """A list of up to three names with up to two brackets each, and the names that it stands for."""
+    """A list of up to three names with up to two brackets each, and the names that it means."""
     words, names = [], []
     for _ in range(draw(st.integers(1, 3))):
         begin = draw(st.text("abz", min_size=1, max_size=4))
@@ -43,13 +43,13 @@ def hostlists(draw: st.DrawFn) -> tuple[str, list[str]]:
 
 
 @given(hostlists())
-def test_a_list_stands_for_the_names_that_it_was_made_of(made: tuple[str, list[str]]) -> None:
+def test_a_list_expands_to_its_original_names(made: tuple[str, list[str]]) -> None:
     text, names = made
     assert list(expand(text)) == names
 
 
 def compressed(prefix: str, found: Sequence[int], width: int) -> str:
-    """Numbers with one prefix, as short as Slurm writes them."""
+    """Numbers with one prefix, compressed as Slurm does."""
     parts: list[list[int]] = []
     for number in found:
         if parts and number == parts[-1][1] + 1:
@@ -61,13 +61,13 @@ def compressed(prefix: str, found: Sequence[int], width: int) -> str:
 
 
 @given(st.sets(st.integers(0, 999), min_size=1), WIDTHS)
-def test_what_was_compressed_comes_back_in_order(found: set[int], width: int) -> None:
+def test_a_compressed_list_expands_in_order(found: set[int], width: int) -> None:
     names = [f"n{number:0{width}}" for number in sorted(found)]
     assert list(expand(compressed("n", sorted(found), width))) == names
 
 
 @given(st.text("ab01[]-, ", max_size=30))
-def test_whatever_it_is_it_stands_for_names_or_is_refused(text: str) -> None:
+def test_any_text_expands_to_names_or_is_refused(text: str) -> None:
     try:
         names = expand(text, limit=1000)
     except HostlistError:

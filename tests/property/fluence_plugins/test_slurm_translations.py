@@ -1,4 +1,4 @@
-"""Whatever workloads say, they become a Slurm job or an error that says why not; and always the same one."""
+"""Any workload becomes a Slurm job or an error with the reason, and always the same one."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def translated(root: Workload, pods: list[Pod], terms: Terms) -> Placeholder | s
 
 
 @given(SAID, st.sampled_from([Terms(), Terms(known_gres={("gpu", "V100"), ("gpu", "")})]))
-def test_any_annotations_give_a_job_within_slurms_bounds_or_one_line_that_says_why_not(
-    said: dict[str, str], terms: Terms
+def test_any_annotations_give_a_job_within_slurms_limits_or_an_error_of_one_line(
+    marks: dict[str, str], terms: Terms
 ) -> None:
-    root = workload("Job", "train", asked=said)
+    root = workload("Job", "train", asked=marks)
     job = translated(root, [pod_of(root, "p")], terms)
     if isinstance(job, str):
         assert job.startswith("Job physics/train: ")
@@ -81,10 +81,8 @@ def test_any_annotations_give_a_job_within_slurms_bounds_or_one_line_that_says_w
 
 
 @given(some_pods(), SAID, st.randoms(use_true_random=False))
-def test_the_order_in_which_pods_come_changes_nothing(
-    pods: list[Pod], said: dict[str, str], shuffling: random.Random
-) -> None:
-    root = workload("PodGroup", "ring", asked=said)
+def test_the_order_of_pods_changes_nothing(pods: list[Pod], marks: dict[str, str], shuffling: random.Random) -> None:
+    root = workload("PodGroup", "ring", asked=marks)
     first = translated(root, pods, Terms())
     shuffled = list(pods)
     shuffling.shuffle(shuffled)
@@ -94,7 +92,7 @@ def test_the_order_in_which_pods_come_changes_nothing(
 
 
 @given(st.text() | RESOURCE_WORDS.map("".join))
-def test_what_is_written_for_slurm_means_the_same_when_read_again(text: str) -> None:
+def test_text_written_for_slurm_round_trips(text: str) -> None:
     try:
         found = parse(text)
     except ValueError:
@@ -104,13 +102,13 @@ def test_what_is_written_for_slurm_means_the_same_when_read_again(text: str) -> 
 
 
 @given(st.lists(st.text()))
-def test_whatever_nodes_say_of_their_resources_is_read(nodes: list[str]) -> None:
+def test_any_resources_of_a_node_can_be_read(nodes: list[str]) -> None:
     assert all(name for name, _ in known_of(nodes))
 
 
 @given(st.dictionaries(st.sampled_from(["name", "group-index", "worker-index"]), st.text()))
-def test_any_labels_give_a_group_or_none(said: dict[str, str]) -> None:
+def test_any_labels_give_a_group_or_none(marks: dict[str, str]) -> None:
     pod = pod_of(workload("StatefulSet", "s"), "p")
-    labels = {f"leaderworkerset.sigs.k8s.io/{key}": text for key, text in said.items()}
+    labels = {f"leaderworkerset.sigs.k8s.io/{key}": text for key, text in marks.items()}
     pod = replace(pod, metadata=replace(pod.metadata, labels=labels))
     assert group_of(pod, pod.metadata.owner_references) == group_of(pod, pod.metadata.owner_references)

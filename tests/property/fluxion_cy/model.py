@@ -1,7 +1,7 @@
-"""The matcher once more, in plain Python and by brute force: who holds what and when, and what would still fit.
+"""A brute-force model of the matcher in plain Python: the allocations over time, and whether a request would fit.
 
-It knows machines of nodes with cores, gpus and memories (pools or whole) directly below them, and shares no code with
-the engine. Everything is recomputed from the list of holdings, so that there is no counter to get wrong.
+It supports machines of nodes with cores, gpus and memories (pools or whole) directly below them, and shares no code
+with the engine. It recomputes everything from the list of allocations, so it has no counters that could be wrong.
 """
 
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ class Ask:
 
 
 def meets(rule: Any, fields: dict[str, Any]) -> bool:
-    """RFC 31, by its words."""
+    """RFC 31, word for word."""
     if not rule:
         return True
     ((operation, operands),) = rule.items()
@@ -61,7 +61,7 @@ def meets(rule: Any, fields: dict[str, Any]) -> bool:
 
 
 def _slots_by_parent(nodes: list[str], ask: Ask) -> int:
-    """How many slots of `ask.nodes` nodes there are if those of a slot have the same parent."""
+    """The number of slots of `ask.nodes` nodes if the nodes of a slot must have the same parent."""
     parents = [node.rpartition("/")[0] for node in nodes]
     return sum(parents.count(parent) // ask.nodes for parent in set(parents))
 
@@ -77,7 +77,7 @@ class Held:
 
 @dataclass
 class World:
-    """`there`: the fields of every vertex by path; `nodex`: the policy takes nodes whole."""
+    """`there`: the fields of every vertex by path; `nodex`: the policy allocates whole nodes."""
 
     there: dict[str, dict[str, Any]]
     nodex: bool = False
@@ -103,7 +103,7 @@ class World:
         return int(self.there[path].get("size", 1))
 
     def used(self, path: str, start: int, end: int, wholly: bool = False) -> int:
-        """The most units held at one moment; of what is no pool all where any are, or where one above is held."""
+        """The most units in use at one moment. Without a pool, all count if any unit or an ancestor is in use."""
         moments = {max(start, job.start) for job in self.held.values() if job.start < end and job.end > start}
         most = 0
         for moment in moments:
@@ -129,7 +129,7 @@ class World:
         return allowed and meets(ask.constraint, fields)
 
     def room(self, ask: Ask, node: str, start: int, end: int, ever: bool) -> int:
-        """How many of the slots would fit on a node."""
+        """The number of slots that would fit on a node."""
         if not self.admitted(ask, node) or not (ever or self.up(node)):
             return 0
         if not ever and self.used(node, start, end, wholly=self.nodex or ask.exclusive):
@@ -153,7 +153,7 @@ class World:
         if ask.shape == "whole":
             admitted = [node for node in self.nodes() if self.admitted(ask, node)]
             free = [node for node in admitted if ever or self._idle(node, start, end)]
-            if _slots_by_parent(admitted, ask) < ask.slots:  # never, if a slot's nodes were to have one parent
+            if _slots_by_parent(admitted, ask) < ask.slots:  # never, if a slot's nodes had to have one parent
                 return len(free) >= ask.nodes * ask.slots
             return _slots_by_parent(free, ask) >= ask.slots
         rooms = [self.room(ask, node, start, end, ever) for node in self.nodes()]
@@ -186,7 +186,7 @@ class World:
         return next((at for at in [now, *sorted(changes)] if self.fits(ask, at)), None)
 
     def wrong(self, ask: Ask, start: int, units: dict[str, int]) -> str:
-        """What is wrong with a placement; nothing if it is one."""
+        """The flaw of a placement; empty if it is valid."""
         end = start + ask.duration
         for path, amount in units.items():
             if not min(1, self.size(path)) <= amount <= self.free(path, start, end):
@@ -223,7 +223,7 @@ class World:
         return sum(n for p, n in units.items() if p.startswith(f"{node}/") and self.there[p]["type"] == kind)
 
     def profile(self, path: str, kinds: list[str]) -> list[tuple[int, int, list[int]]]:
-        """(second, jobs at or below the vertex, units used per type below it) from every start or end on."""
+        """From every start or end on: (second, jobs at or below the vertex, units in use per type below it)."""
         mine = [job for job in self.held.values() if any(f"{p}/".startswith(f"{path}/") for p in job.units)]
         found = []
         for moment in sorted({t for job in mine for t in (job.start, job.end)}):

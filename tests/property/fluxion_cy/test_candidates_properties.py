@@ -1,9 +1,9 @@
-"""Candidates as numbers are caps per rank, whatever lies between the ranks and the slots.
+"""Candidates as numbers are caps per rank, with any vertices between the ranks and the slots.
 
-The greedy search finds a match within caps wherever there is one, if there is one slot request, its counts are fixed or
-ranges, the levels above it are spelled out, and each rank is that of one subtree or of siblings and has no other rank
-below it. There the answer is held to a search through all choices. Elsewhere (several slots side by side, slots in
-slots, ranks within ranks or spread over the graph) only what must never happen is.
+The greedy search finds a match within the caps whenever one exists, under these conditions: one slot request, fixed
+counts or ranges, levels above it spelled out, and each rank on one subtree or on siblings without another rank below.
+There the tests compare its answer with an exhaustive search. Elsewhere (several slots side by side, nested slots, ranks
+within ranks or spread over the graph) they check only what must never happen.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ Used = frozenset[tuple[int, int]]
 
 @dataclass
 class Vertex:
-    """One of the model's vertices; `counts`: its rank or that of the nearest above it that has one, -1: none."""
+    """One of the model's vertices; `counts`: its rank or that of its nearest ancestor with one, -1: none."""
 
     type: str
     path: str
@@ -58,7 +58,7 @@ def rank_of(how: str, kind: str, rack: int, node: int, socket: int) -> int:
 
 @st.composite
 def machines(draw: st.DrawFn, untidy: bool = False) -> Machine:
-    """Up to four nodes, maybe in racks, maybe with sockets; a core may be down.
+    """Up to four nodes, perhaps in racks, perhaps with sockets; a core may be down.
 
     Untidy: any vertex may have any rank, or none.
     """
@@ -115,7 +115,7 @@ class Chain:
 
 @st.composite
 def chains(draw: st.DrawFn, machine: Machine, cores: int = 2) -> Chain:
-    """A request whose levels are spelled out, for the types that the machine has."""
+    """A request with its levels spelled out, for the types of the machine."""
     there, at = [], machine.root
     while at.children[0].type != "core":
         at = at.children[0]
@@ -130,7 +130,7 @@ def chains(draw: st.DrawFn, machine: Machine, cores: int = 2) -> Chain:
 
 
 def feasible(machine: Machine, chain: Chain, caps: list[int], ever: bool) -> bool:
-    """Whether any choice at all stays within the caps."""
+    """Whether any choice stays within the caps."""
 
     def joined(one: Used, other: Used) -> Used | None:
         found = Counter(dict(one))
@@ -138,7 +138,7 @@ def feasible(machine: Machine, chain: Chain, caps: list[int], ever: bool) -> boo
         return None if any(slots > caps[rank] for rank, slots in found.items()) else frozenset(found.items())
 
     def holders(vertex: Vertex, kind: str) -> list[Vertex]:
-        """The outermost vertices of a type, or those that have cores."""
+        """The outermost vertices of a type, or those that contain cores."""
         if vertex.type == kind or (kind == "slot" and any(child.type == "core" for child in vertex.children)):
             return [vertex]
         return [found for child in vertex.children for found in holders(child, kind)]
@@ -147,7 +147,7 @@ def feasible(machine: Machine, chain: Chain, caps: list[int], ever: bool) -> boo
         return vertex.counts < 0 or caps[vertex.counts] > 0
 
     def choices(within: Vertex, level: int) -> set[Used]:
-        """What a request of a level may use below a vertex."""
+        """The vertices that a request of a level may use below a vertex."""
         kind, (low, high) = chain.levels[level]
         ways: set[tuple[int, Used]] = {(0, frozenset())}
         for holder in filter(open_to, holders(within, kind)):
@@ -171,7 +171,7 @@ def feasible(machine: Machine, chain: Chain, caps: list[int], ever: bool) -> boo
 
 
 def counted(machine: Machine, found: Any, cores: int) -> Counter[int]:
-    """Slots per rank, from R: of vertices that have cores directly below them."""
+    """Slots per rank, from R: vertices with cores directly below them."""
     counts: dict[str, int] = {}
     left = [machine.root]
     while left:
@@ -205,7 +205,7 @@ CAPS = st.lists(st.integers(0, 4), min_size=8, max_size=8)
 
 @settings(max_examples=examples(300))
 @given(machines(), st.sampled_from(POLICIES), CAPS, st.data())
-def test_within_caps_per_rank_there_is_a_match_exactly_where_any_choice_gives_one(
+def test_a_match_within_caps_is_found_exactly_if_one_exists(
     machine: Machine, policy: str, caps: list[int], data: st.DataObject
 ) -> None:
     chain = data.draw(chains(machine))
@@ -220,7 +220,7 @@ def test_within_caps_per_rank_there_is_a_match_exactly_where_any_choice_gives_on
 
 @settings(max_examples=examples(150))
 @given(machines(), st.sampled_from(POLICIES), CAPS, CAPS, st.data())
-def test_more_slots_allowed_never_take_a_match_away(
+def test_larger_caps_never_lose_a_match(
     machine: Machine, policy: str, caps: list[int], more: list[int], data: st.DataObject
 ) -> None:
     ask = data.draw(chains(machine)).jobspec()
@@ -264,15 +264,13 @@ def test_no_rank_ever_holds_more_slots_than_its_cap(
         return
     assert text == "fits now"
     if untidy and (not compatible or ask["resources"][0]["type"] == "slot"):
-        return  # a slot may have gathered from vertices of several ranks: R does not say where it was filled
+        return  # a slot may gather vertices of several ranks, and R does not show the rank that it used
     assert within(counted(machine, found.R, 1), caps)
 
 
 @settings(max_examples=examples(150))
 @given(st.booleans(), st.sampled_from(POLICIES), st.booleans(), st.data())
-def test_caps_that_are_large_enough_change_nothing(
-    untidy: bool, policy: str, compatible: bool, data: st.DataObject
-) -> None:
+def test_large_caps_change_nothing(untidy: bool, policy: str, compatible: bool, data: st.DataObject) -> None:
     machine = data.draw(machines(untidy=untidy))
     ask = data.draw(requests(machine))
 
@@ -288,7 +286,7 @@ def test_caps_that_are_large_enough_change_nothing(
 
 @given(machines(untidy=True) | machines(), st.sampled_from(POLICIES), st.data())
 @settings(max_examples=examples(200))
-def test_one_rank_as_yes_is_that_rank_without_end(machine: Machine, policy: str, data: st.DataObject) -> None:
+def test_a_rank_as_true_has_no_cap(machine: Machine, policy: str, data: st.DataObject) -> None:
     chain, rank = data.draw(chains(machine)), data.draw(st.integers(0, 3))
     found: list[Any] = []
     for many in (True, 10**6):

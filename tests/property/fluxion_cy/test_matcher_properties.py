@@ -1,4 +1,4 @@
-"""What must hold for every graph and every sequence of operations, on small cases."""
+"""Properties of every graph and every sequence of operations, on small cases."""
 
 import contextlib
 import copy
@@ -19,7 +19,7 @@ PROPERTIES = [None, {}, {"a": ""}, {"a": "", "b": "x"}]
 
 @st.composite
 def graphs(draw: st.DrawFn) -> dict[str, Any]:
-    """Up to four nodes, maybe in racks, maybe with sockets; cores, gpus, a chunk or a pool of memory."""
+    """Up to four nodes, perhaps in racks, perhaps with sockets; cores, gpus, a chunk or a pool of memory."""
     graph = Graph()
     root = graph.add("cluster", 0)
     racks = draw(st.integers(0, 2))
@@ -65,7 +65,7 @@ def vertices(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def peaks(held: list[tuple[int, int, dict[str, int]]]) -> dict[str, int]:
-    """The most units of each vertex that are held at one moment."""
+    """The most units of each vertex that are allocated at one moment."""
     moments = {start for start, _, _ in held}
     most: dict[str, int] = {}
     for moment in moments:
@@ -93,7 +93,7 @@ def meets(constraint: Any, fields: dict[str, Any]) -> bool:
 
 @settings(max_examples=examples(150))
 @given(graphs(), st.lists(jobs(), min_size=1, max_size=8), st.sampled_from(POLICIES), st.data())
-def test_nothing_is_held_twice_and_nothing_lies_outside_the_constraint(
+def test_no_allocation_overlaps_another_or_violates_its_constraint(
     document: dict[str, Any], asks: list[dict[str, Any]], policy: str, data: st.DataObject
 ) -> None:
     matcher = Matcher(document, policy=policy)
@@ -130,7 +130,7 @@ def test_nothing_is_held_twice_and_nothing_lies_outside_the_constraint(
 
 @settings(max_examples=examples(150))
 @given(graphs(), st.lists(jobs(), max_size=4), jobs(), st.sampled_from(POLICIES))
-def test_cancel_undoes_allocate_and_retract_leaves_no_trace(
+def test_cancel_undoes_allocate_and_retract_restores_the_graph(
     document: dict[str, Any], before: list[dict[str, Any]], ask: dict[str, Any], policy: str
 ) -> None:
     matcher = Matcher(document, policy=policy)
@@ -165,7 +165,7 @@ def info_of(matcher: Matcher, jobid: int) -> Any:
 
 
 def attempts(matcher: Matcher, asks: list[dict[str, Any]]) -> list[Any]:
-    """What the matcher answers from here on."""
+    """The matcher's answers to all requests from here on."""
     found: list[Any] = []
     for ask in asks:
         try:
@@ -185,7 +185,7 @@ def attempts(matcher: Matcher, asks: list[dict[str, Any]]) -> list[Any]:
         max_size=3,
     ),
 )
-def test_reading_and_writing_a_graph_gives_it_back(document: dict[str, Any], more: dict[str, Any]) -> None:
+def test_a_graph_round_trips(document: dict[str, Any], more: dict[str, Any]) -> None:
     for part in (document, document["graph"], document["graph"]["nodes"][-1], document["graph"]["edges"][0]):
         part.update({f"x-{key}": value for key, value in more.items()})
     document["graph"]["nodes"][0]["metadata"].update({f"x-{key}": value for key, value in more.items()})
@@ -195,7 +195,7 @@ def test_reading_and_writing_a_graph_gives_it_back(document: dict[str, Any], mor
 
 @settings(max_examples=examples(150))
 @given(graphs(), st.lists(jobs(), min_size=1, max_size=6), st.sampled_from(["first", "low", "high"]))
-def test_a_reservation_is_never_later_than_the_first_second_at_which_it_would_match(
+def test_a_reservation_is_never_later_than_the_first_possible_second(
     document: dict[str, Any], asks: list[dict[str, Any]], policy: str
 ) -> None:
     matcher = Matcher(document, policy=policy)
@@ -248,7 +248,7 @@ FLAT_JOBS = st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(1, 2), s
     st.lists(FLAT_JOBS, min_size=1, max_size=7),
     st.sampled_from([*POLICIES[:5], "pack"]),
 )
-def test_a_reservation_starts_when_counting_says_that_enough_is_free(
+def test_a_reservation_starts_when_a_count_shows_enough_free_resources(
     sizes: list[tuple[int, int]], asks: list[tuple[int, int, int, int, int]], policy: str
 ) -> None:
     graph = Graph()
@@ -280,7 +280,7 @@ def by_counting(
     gpus: int,
     duration: int,
 ) -> int | None:
-    """The first second from which on `nodes` nodes have that much free for the whole duration."""
+    """The first second from which on `nodes` nodes have these free amounts for the whole duration."""
     if sum(has[0] >= cores and has[1] >= gpus for has in sizes) < nodes:
         return None
     at = 0
@@ -296,7 +296,7 @@ def by_counting(
         at += 1
 
 
-#: Rack, cores, slots allowed, preference.
+#: Rack, cores, allowed slots, preference.
 HOSTS = st.tuples(st.integers(0, 1), st.integers(1, 5), st.integers(0, 3), st.integers(-2, 2))
 
 
@@ -307,7 +307,7 @@ HOSTS = st.tuples(st.integers(0, 1), st.integers(1, 5), st.integers(0, 3), st.in
     st.integers(1, 2),
     st.sampled_from(POLICIES),
 )
-def test_a_gang_lands_where_candidates_allow_and_where_preference_is_highest(
+def test_a_gang_is_placed_on_the_most_preferred_candidates(
     hosts: list[tuple[int, int, int, int]], slots: int, cores: int, policy: str
 ) -> None:
     graph = Graph()
@@ -327,7 +327,7 @@ def test_a_gang_lands_where_candidates_allow_and_where_preference_is_highest(
         assert sum(room) < slots
         return
     got = [sum(f"/node{n}/core" in path for path in found) for n in range(len(hosts))]
-    if policy in ("firstnodex", "lonodex"):  # whole nodes: the cores that were not asked for come along
+    if policy in ("firstnodex", "lonodex"):  # whole nodes: the match also contains the cores that were not requested
         assert sum(got) >= slots * cores
         return
     best, left = 0, slots
@@ -339,13 +339,13 @@ def test_a_gang_lands_where_candidates_allow_and_where_preference_is_highest(
     assert sum(number // cores * liked[n] for n, number in enumerate(got)) == best
 
 
-#: Which vertex (by its place in the file), start, duration, units.
+#: Vertex (by its position in the file), start, duration, units.
 TAKINGS = st.tuples(st.integers(0, 40), st.integers(0, 6), st.integers(1, 6), st.integers(1, 5))
 
 
 @settings(max_examples=examples(150))
 @given(graphs(), st.lists(TAKINGS, min_size=2, max_size=8))
-def test_a_resource_set_is_held_exactly_where_nothing_above_or_below_it_is(
+def test_a_resource_set_is_allocated_exactly_if_no_ancestor_or_descendant_is(
     document: dict[str, Any], wishes: list[tuple[int, int, int, int]]
 ) -> None:
     matcher = Matcher(document)
@@ -360,7 +360,7 @@ def test_a_resource_set_is_held_exactly_where_nothing_above_or_below_it_is(
         rset = {"version": 1, "execution": times, "scheduling": {"graph": {"nodes": [node]}}}
         at_once = [(s, e, taking) for s, e, taking in held if s < end and e > start]
         related = any(other != path and nested(other, path) for *_, taking in at_once for other in taking)
-        # A pool's peak within the span: others start before or within it, so that looking at the starts is enough.
+        # The peak of a pool within the span is at the start of an allocation, so checking the starts suffices.
         within = [(max(s, start), e, taking) for s, e, taking in at_once]
         if related or peaks(within).get(path, 0) + units > size:
             with pytest.raises(Busy):
@@ -377,7 +377,7 @@ def nested(one: str, other: str) -> bool:
 
 @settings(max_examples=examples(150))
 @given(graphs(), st.lists(jobs(), min_size=2, max_size=8), st.sampled_from(POLICIES), st.data())
-def test_reservations_move_forward_as_far_as_a_search_of_every_second_finds_and_never_back(
+def test_reservations_move_to_the_earliest_possible_second_and_never_back(
     document: dict[str, Any], asks: list[dict[str, Any]], policy: str, data: st.DataObject
 ) -> None:
     matcher = Matcher(document, policy=policy, replan=True)
@@ -407,18 +407,18 @@ def test_reservations_move_forward_as_far_as_a_search_of_every_second_finds_and_
                 other.retract(jobid)
                 try:
                     soonest = earliest(other, ask, now)
-                except InvalidJobspec:  # a type has left the graph
+                except InvalidJobspec:  # a type was removed from the graph
                     continue
                 assert soonest is None or soonest >= after[jobid].at
 
 
 def make_room(matcher: Matcher, asked: dict[int, Any], now: int, data: st.DataObject) -> bool:
-    """Does something at `now`; answers whether it is something after which reservations are planned anew."""
+    """Run an operation at `now`. Returns whether it causes the matcher to plan reservations again."""
     there = vertices(matcher.graph())
     nodes = sorted(path for path, fields in there.items() if fields["type"] == "node")
     pools = sorted(path for path, fields in there.items() if fields.get("divisible"))
     do = data.draw(st.sampled_from(["cancel", "give back", "up", "properties", "resize", "grow", "shrink", "down"]))
-    # the time of a change of the graph is the latest that a call has named
+    # the time of a change of the graph is the latest time of any call
     matcher.cancel(0, missing_ok=True, now=now)
     path = data.draw(st.sampled_from(nodes))
     if do == "cancel" and asked:
@@ -477,7 +477,7 @@ def two_nodes(cores: int, gpus: int) -> dict[str, Any]:
 
 @settings(max_examples=examples(150))
 @given(st.integers(1, 5), st.integers(1, 4), ALTERNATIVES, st.integers(1, 3), st.sampled_from(POLICIES))
-def test_of_exclusive_alternatives_the_first_that_matches_on_its_own_is_taken(
+def test_the_first_exclusive_alternative_that_matches_is_used(
     cores: int, gpus: int, ways: list[tuple[int, int]], count: int, policy: str
 ) -> None:
     flexible = Matcher(two_nodes(cores, gpus), policy=policy, traverser="flexible")
@@ -499,14 +499,14 @@ def test_of_exclusive_alternatives_the_first_that_matches_on_its_own_is_taken(
 
 
 def most_slots(cores: int, gpus: int, ways: list[tuple[int, int]]) -> int:
-    """By trying everything."""
+    """By trying all combinations."""
     rest = [(cores - core, gpus - gpu) for core, gpu in ways if core <= cores and gpu <= gpus]
     return max((1 + most_slots(*left, ways) for left in rest), default=0)
 
 
 @settings(max_examples=examples(150))
 @given(st.integers(1, 5), st.integers(1, 4), ALTERNATIVES, st.integers(1, 4), st.sampled_from(POLICIES))
-def test_slots_that_may_be_any_of_several_match_where_trying_everything_finds_enough(
+def test_slots_with_alternatives_match_exactly_if_some_combination_does(
     cores: int, gpus: int, ways: list[tuple[int, int]], count: int, policy: str
 ) -> None:
     ask = spec(want("node", 1, *slots_of("slot", count, ways)))
@@ -526,7 +526,7 @@ def test_slots_that_may_be_any_of_several_match_where_trying_everything_finds_en
 
 
 def sums(ways: list[tuple[int, int]], count: int) -> set[tuple[int, int]]:
-    """Every total of `count` alternatives."""
+    """The totals of all combinations of `count` alternatives."""
     if count == 0:
         return {(0, 0)}
     return {(core + c, gpu + g) for c, g in ways for core, gpu in sums(ways, count - 1)}

@@ -1,4 +1,4 @@
-"""Any sequence of operations, held against `model`: a matcher by brute force that shares nothing with the engine."""
+"""Any sequence of operations compared with `model`, a brute-force matcher that shares nothing with the engine."""
 
 import contextlib
 from collections.abc import Callable
@@ -27,7 +27,7 @@ KINDS = ("core", "gpu", "memory")
 
 @st.composite
 def graphs(draw: st.DrawFn) -> dict[str, Any]:
-    """One to four nodes, maybe in racks; cores, gpus, and chunks or a pool of memory or two directly below them."""
+    """One to four nodes, perhaps in racks; cores, gpus, and chunks or a pool of memory or two directly below them."""
     graph = Graph()
     root = graph.add("cluster", 0)
     above = [graph.add("rack", n, root) for n in range(draw(st.integers(0, 2)))] or [root]
@@ -70,7 +70,7 @@ def asks(draw: st.DrawFn) -> Ask:
 
 
 class Pair:
-    """A matcher and the model of it, kept in step; each method draws, does the same to both and compares."""
+    """A matcher and its model; each method draws an operation, runs it on both and compares the results."""
 
     def __init__(self, document: dict[str, Any], policy: str, data: st.DataObject) -> None:
         self.matcher = Matcher(document, policy=policy, prune_filters="ALL:core,ALL:node,ALL:gpu,ALL:memory")
@@ -108,7 +108,7 @@ class Pair:
         units = taken(found.R)
         assert not self.world.wrong(ask, found.at, units)
         end = min(found.at + ask.duration, self.now + FOREVER)
-        # a pool without units comes along with a node that is taken whole
+        # a pool without units is part of an allocated whole node
         self.world.held[found.jobid] = Held(found.at, end, {path: n for path, n in units.items() if n})
 
     def chosen(self) -> int | None:
@@ -131,7 +131,7 @@ class Pair:
         empty = self.matcher.partial_cancel(jobid, self.rset({path: amount}))
         units[path] -= amount
         self.world.held[jobid].units = {p: n for p, n in units.items() if n}
-        self.settle(jobid, empty)
+        self.check_cancelled(jobid, empty)
 
     def give_back_rank(self) -> None:
         jobid = self.chosen()
@@ -143,9 +143,9 @@ class Pair:
         units = self.world.held[jobid].units
         rest = {p: n for p, n in units.items() if self.world.there[p].get("rank", -1) != rank}
         self.world.held[jobid].units = rest
-        self.settle(jobid, empty)
+        self.check_cancelled(jobid, empty)
 
-    def settle(self, jobid: int, empty: bool) -> None:
+    def check_cancelled(self, jobid: int, empty: bool) -> None:
         assert empty == (not self.world.held[jobid].units)
         if empty:
             del self.world.held[jobid]
@@ -226,7 +226,7 @@ class Pair:
         add_node(self.data.draw, graph, number, root)
         self.next += 100
         for place in (*[(node, "id") for node in graph.nodes], *[(e, k) for e in graph.edges for k in e]):
-            place[0][place[1]] = str(self.next + int(place[0][place[1]]))  # ids that no vertex has had
+            place[0][place[1]] = str(self.next + int(place[0][place[1]]))  # ids that no vertex had before
         self.matcher.add_subgraph(graph.jgf())
         self.world.there = World.of(graph.jgf(), False).there | self.world.there
 
@@ -245,7 +245,7 @@ class Pair:
                 assert self.matcher.info(jobid).mode == "CANCELED"
 
     def go_on_with_a_clone(self) -> None:
-        """The original, left behind, is then used up and must not reach the clone."""
+        """The original is then used up, which must not affect the clone."""
         behind, self.matcher = self.matcher, self.matcher.clone()
         for jobid in self.world.held:
             behind.cancel(jobid)
@@ -254,7 +254,7 @@ class Pair:
         behind.set_status("/cluster0", up=False)
 
     def compare(self) -> None:
-        """Status, holdings and every counter of every profile."""
+        """Status, allocations and every counter of every profile."""
         engine = self.matcher._engine
         kinds = [engine.types[kind] for kind in engine.column_types()]
         for v in engine.vertices():
@@ -298,7 +298,7 @@ def merged(rows: list[tuple[int, int, list[int]]]) -> list[tuple[int, int, list[
 
 @settings(max_examples=examples(200))
 @given(graphs(), st.sampled_from(POLICIES), st.data())
-def test_whatever_is_done_the_matcher_answers_as_the_model_and_counts_as_it_does(
+def test_after_any_operations_the_matchers_answers_and_counters_equal_the_models(
     document: dict[str, Any], policy: str, data: st.DataObject
 ) -> None:
     pair = Pair(document, policy, data)

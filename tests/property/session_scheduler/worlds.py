@@ -182,7 +182,7 @@ def plugins(draw: st.DrawFn, *, beyond: bool = True, subsets: bool = True) -> Pl
 
 @st.composite
 def nodes(draw: st.DrawFn, most: int = 9) -> list[KubeObject]:
-    """Nodes of three labels, some of them tainted (a score that is normalised with its maximum reversed)."""
+    """Nodes of three labels, some of them tainted (a score that is normalised in reverse)."""
     found: list[KubeObject] = []
     for index in range(draw(st.integers(1, most))):
         taints = tuple(Taint(key=f"t{n}", effect="PreferNoSchedule") for n in range(draw(st.integers(0, 2))))
@@ -197,7 +197,7 @@ def nodes(draw: st.DrawFn, most: int = 9) -> list[KubeObject]:
 
 @st.composite
 def pods(draw: st.DrawFn, most: int = 8, largest: int = 5) -> list[KubeObject]:
-    """Single pods, runs of equal ones, and groups of one or several classes, some of which cannot fit."""
+    """Single pods, runs of equal pods, and groups of one or several classes, some of which cannot fit."""
     found: list[KubeObject] = []
     for number in range(draw(st.integers(1, most))):
         size = draw(st.integers(1, largest))

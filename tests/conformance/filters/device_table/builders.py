@@ -31,7 +31,7 @@ CLASSES = [
 CLASSES[0]["spec"]["extendedResourceName"] = "example.com/card"
 
 
-# ---------------------------------------------------------------------- what there is
+# ---------------------------------------------------------------------- objects
 
 
 def value(given):
@@ -99,7 +99,7 @@ def tolerates(effect, key="worn", given=None):
     return found if given is None else {**found, "value": given}
 
 
-# ---------------------------------------------------------------------- what is asked for
+# ---------------------------------------------------------------------- requests
 
 
 def ask(of="card", count=1, where=None, *, needs=None, admin=False, **more):

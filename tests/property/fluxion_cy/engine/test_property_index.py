@@ -1,4 +1,4 @@
-"""The index of properties changes no answer, and what it is for does not grow with the hosts beside it."""
+"""The property index changes no answer, and its cost does not grow with unrelated hosts."""
 
 import random
 from typing import Any
@@ -46,7 +46,7 @@ def answer(matcher: Matcher, spec: dict[str, Any], prefer: list[float] | None) -
 
 
 @pytest.mark.parametrize("policy", ["first", "low", "high", "lonode", "hinodex", "firstnodex", "locality", "pack"])
-def test_answers_are_those_of_a_search_without_it(policy: str) -> None:
+def test_the_index_gives_the_answers_of_a_search_without_it(policy: str) -> None:
     for seed in range(8):
         rng = random.Random(seed)
         document = graph(rng, 60)
@@ -56,7 +56,7 @@ def test_answers_are_those_of_a_search_without_it(policy: str) -> None:
             rule: dict[str, Any] = {rng.choice(["and", "or"]): [{"properties": [name]} for name in names]}
             prefer = [rng.random() for _ in range(60)] if rng.random() < 0.3 else None
             count = rng.randint(1, 2)
-            twice_denied = {"not": [{"not": [rule]}]}  # the same, but nothing that an index could serve
+            twice_denied = {"not": [{"not": [rule]}]}  # the same constraint in a form that the index cannot serve
             assert answer(indexed, job(rule, count), prefer) == answer(plain, job(twice_denied, count), prefer)
             if rng.random() < 0.3:
                 properties = {name: "" for name in "abc" if rng.random() < 0.1}
@@ -67,7 +67,7 @@ def test_answers_are_those_of_a_search_without_it(policy: str) -> None:
                 indexed, plain = indexed.clone(), plain.clone()
 
 
-def test_a_device_that_is_added_later_is_found_by_its_property() -> None:
+def test_a_device_added_later_is_found_by_its_property() -> None:
     matcher = Matcher(graph(random.Random(1), 60), policy="low")
     with pytest.raises(Unsatisfiable):
         matcher.allocate_with_satisfiability(job({"properties": ["qpu"]}, 1))

@@ -1,4 +1,4 @@
-"""Whatever the graph: what is read is written back, and what is written as R is held again."""
+"""For any graph: writing gives the input back, and a written R can be allocated again."""
 
 import copy
 import json
@@ -36,7 +36,7 @@ def shuffled(draw: st.DrawFn, value: dict[str, Any]) -> dict[str, Any]:
 
 @st.composite
 def odd_graphs(draw: st.DrawFn) -> dict[str, Any]:
-    """JGF with unusual ids, unknown keys in every place and a second subsystem over the same vertices."""
+    """JGF with unusual ids, unknown keys in every position and a second subsystem over the same vertices."""
     graph = Graph()
     root = graph.add("cluster", 0, **draw(MORE))
     for rank in range(draw(st.integers(1, 3))):
@@ -79,7 +79,7 @@ def decorated(draw: st.DrawFn, document: dict[str, Any]) -> dict[str, Any]:
 
 @settings(max_examples=examples(150), deadline=None)
 @given(odd_graphs())
-def test_a_graph_is_written_as_it_was_read_to_the_last_key_and_its_place(document: dict[str, Any]) -> None:
+def test_writing_a_graph_gives_back_every_key_and_its_position(document: dict[str, Any]) -> None:
     before = copy.deepcopy(document)
     matcher = Matcher(document)
     assert json.dumps(matcher.graph()) == json.dumps(before)
@@ -89,7 +89,9 @@ def test_a_graph_is_written_as_it_was_read_to_the_last_key_and_its_place(documen
 
 @settings(max_examples=examples(60), deadline=None)
 @given(odd_graphs(), st.integers(1, 3), st.booleans())
-def test_rfc40_holds_for_every_graph_and_is_held_again(document: dict[str, Any], count: int, whole: bool) -> None:
+def test_an_r_of_any_graph_is_rfc40_and_can_be_allocated_again(
+    document: dict[str, Any], count: int, whole: bool
+) -> None:
     matcher = Matcher(document, match_format="rfc40")
     node = want("node", 1, slot(1, want("core", count)), **({"exclusive": True} if whole else {}))
     try:
@@ -110,7 +112,7 @@ def cores_in(document: Any) -> set[str]:
 @pytest.mark.parametrize("form", ["jgf", "jgf_shorthand", "rv1", "rv1_shorthand", "rv1_nosched", "rfc40"])
 @settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(1, 4), st.booleans(), st.integers(1, 9))
-def test_what_is_held_again_leaves_as_much_free(
+def test_allocating_an_r_again_leaves_equal_free_resources(
     form: str, cores: list[int], count: int, whole: bool, duration: int
 ) -> None:
     graph = Graph()
@@ -136,7 +138,7 @@ def test_what_is_held_again_leaves_as_much_free(
 
 
 @given(st.sets(st.integers(0, 200)))
-def test_idsets_come_back(numbers: set[int]) -> None:
+def test_idsets_round_trip(numbers: set[int]) -> None:
     spans = idset(idset_text(numbers))
     assert sorted(n for low, high in spans for n in range(low, high + 1)) == sorted(numbers)
 
@@ -145,7 +147,7 @@ STEMS = st.sampled_from(["", "n", "node-", "rack1-n", "a0b"])
 
 
 @given(st.lists(st.tuples(STEMS, st.integers(0, 120), st.integers(0, 4)), max_size=12))
-def test_hostlists_come_back(parts: list[tuple[str, int, int]]) -> None:
+def test_hostlists_round_trip(parts: list[tuple[str, int, int]]) -> None:
     names = [f"{stem}{str(number).zfill(width)}" for stem, number, width in parts]
     assert hostlist(hostlist_text(names)) == names
 
@@ -168,7 +170,7 @@ RSET = json.dumps({
 
 @st.composite
 def spoiled(draw: st.DrawFn, text: str) -> str:
-    """The text with a few pieces cut out, doubled or replaced."""
+    """The text with a few pieces removed, doubled or replaced."""
     for _ in range(draw(st.integers(1, 3))):
         first = draw(st.integers(0, len(text)))
         last = min(len(text), first + draw(st.integers(0, 8)))
@@ -186,7 +188,7 @@ def rendered(text: str, load_format: str) -> object:
 
 
 def refusal(step: Callable[[], object]) -> str | None:
-    """The message of the error that this is, None if there is none; any other error goes through."""
+    """The message of a FluxionError, None without one; any other error passes through."""
     try:
         step()
     except FluxionError as error:
@@ -197,7 +199,7 @@ def refusal(step: Callable[[], object]) -> str | None:
 @pytest.mark.parametrize(("load_format", "text"), [("grug", RECIPE), ("rv1exec", RSET)])
 @settings(max_examples=examples(200), deadline=None)
 @given(data=st.data())
-def test_spoiled_text_loads_or_is_an_error_of_one_line(load_format: str, text: str, data: st.DataObject) -> None:
+def test_damaged_text_loads_or_gives_an_error_of_one_line(load_format: str, text: str, data: st.DataObject) -> None:
     for form in (text, data.draw(spoiled(text))):
         message = refusal(partial(rendered, form, load_format))
         assert message is None or (form != text and "\n" not in message)
@@ -205,7 +207,7 @@ def test_spoiled_text_loads_or_is_an_error_of_one_line(load_format: str, text: s
 
 @settings(max_examples=examples(200), deadline=None)
 @given(spoiled(RSET))
-def test_a_spoiled_r_is_held_or_an_error_and_leaves_nothing(text: str) -> None:
+def test_a_damaged_r_is_allocated_or_an_error_without_leftovers(text: str) -> None:
     matcher = Matcher(RSET, load_format="rv1exec", match_format="rv1")
     before = matcher.find("sched-now=free")
     for step in (matcher.update_allocate, matcher.partial_cancel):

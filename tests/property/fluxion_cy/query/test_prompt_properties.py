@@ -1,4 +1,4 @@
-"""Whatever is typed at the prompt, there is an answer or an error of one line, and the session goes on."""
+"""Any input at the prompt gives an answer or an error of one line, and the session continues."""
 
 import io
 import json
@@ -56,7 +56,7 @@ def test_every_line_has_an_answer_or_an_error(
             assert shell.line(line, "typed:1: ")
         printed = out.getvalue()[before:]
         if as_json:
-            assert all(json.loads(told)["ok"] is not shell.failed for told in printed.splitlines())
+            assert all(json.loads(line)["ok"] is not shell.failed for line in printed.splitlines())
         else:
             assert errors.getvalue().count("\n") == shell.failed
             assert not shell.failed or errors.getvalue().startswith("ERROR: typed:1: ")

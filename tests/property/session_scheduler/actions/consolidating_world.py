@@ -106,5 +106,5 @@ def check_that_all_run_again(world: World) -> int:
     assert {name.rstrip("+") for name in world.runs()} >= before
     assert bool(moved_for) == bool(world.moved)
     assert all(group.started >= group.min_count for group in moved_for)
-    assert not [one.metadata.name for one in world.moved if one.metadata.name.endswith("+")], "none is moved twice"
+    assert not [one.metadata.name for one in world.moved if one.metadata.name.endswith("+")], "a pod moved twice"
     return len(world.moved)

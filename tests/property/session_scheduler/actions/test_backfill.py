@@ -80,4 +80,4 @@ def test_backfilled_pods_do_not_delay_a_gang_beyond_its_first_reservation(seed: 
         world.turn()
     assert all(world.cluster.node_of(f"g-{number}") for number in range(size))
     late = world.cluster.clock.wall() - (promised or world.cluster.clock.wall())
-    assert late < HOUR / 2, f"{late / HOUR:.1f} h late, while {filled} pods were filled in"
+    assert late < HOUR / 2, f"{late / HOUR:.1f} h late, after {filled} backfilled pods"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .consolidating_world import World, check_that_all_run_again
+from .consolidating_world import World, check_that_moved_pods_run_again
 
 
 @pytest.mark.parametrize("seed", [*range(100), 204, 310])

@@ -20,7 +20,7 @@ NAMES = ("a", "b", "")
 
 @st.composite
 def clusters(draw):
-    """Nodes (name, cpu, zone); members (cpu, port, "", sub-group); minCount; minima; whether one zone holds all."""
+    """Nodes (name, cpu, zone); members (cpu, port, "", sub-group); minCount; minima; whether one zone must hold all."""
     sizes = draw(st.lists(st.sampled_from([1, 2, 3]), min_size=1, max_size=3))
     nodes = [(f"n{index}", size, f"z{index % 2}") for index, size in enumerate(sizes)]
     member = st.tuples(st.sampled_from([1, 1, 2]), st.sampled_from([0, 0, 80]), st.just(""), st.sampled_from(NAMES))

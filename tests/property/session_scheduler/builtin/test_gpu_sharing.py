@@ -16,7 +16,7 @@ from session_scheduler.testing.fake_cluster import FakeCluster
 
 NVIDIA = "nvidia.com/gpu"
 MEMORIES = {"n0": 0, "n1": 1000, "n2": 4096}
-"""MiB of one GPU by node; 0: unlabelled."""
+"""The MiB of one GPU, by node; 0: unlabelled."""
 COUNTS = {"n0": 2, "n1": 3, "n2": 1}
 
 FRACTIONS = st.sampled_from(["0.5", "0.3", "0.25", "0.125", "0.999", "0.001"])
@@ -55,7 +55,7 @@ def check(cluster: FakeCluster) -> None:
             if GPU_FRACTION in annotations:
                 parts[node, gpu] += int(annotations[GPU_FRACTION][2:].ljust(3, "0")) * max(memory, 1)
             else:
-                assert memory, "a share by memory is on a node that does not say how much its GPUs have"
+                assert memory, "a share by memory is on a node without the memory of its GPUs"
                 text = annotations[GPU_MEMORY]
                 parts[node, gpu] += 1000 * (2048 if text == "2Gi" else int(text))
     assert all(len(found) == 1 for found in kinds.values()), "whole and shared GPUs are on one node"

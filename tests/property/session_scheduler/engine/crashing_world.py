@@ -155,7 +155,7 @@ class Replica:
         listed = [(name, builtin(None), None) for name, builtin in BUILTIN.items()]
         calls = hook_calls([*listed, ("slots", self.plugin, None)])
         self.scheduler = Scheduler(self, world.config, {"fluence": calls}, world.clock, holder=f"r{world.started}",
-                                   observer=Telling(self, world.cluster))  # fmt: skip
+                                   observer=ReplicaObserver(self, world.cluster))  # fmt: skip
 
     def __getattr__(self, name):
         method = getattr(self._world.cluster, name)

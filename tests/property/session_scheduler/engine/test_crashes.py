@@ -88,7 +88,7 @@ def test_with_one_replica_at_a_time_gangs_are_complete_and_nothing_is_held_twice
 
 
 @pytest.mark.parametrize("seed", first(range(28)))
-def test_with_overlapping_replicas_no_gang_is_mixed_or_bound_in_part(seed):
+def test_with_overlapping_replicas_no_gang_is_mixed_or_partly_bound(seed):
     asyncio.run(life(seed, most=3))
 
 

@@ -40,7 +40,7 @@ def near(choose: Choose) -> dict[str, Any]:
 
 
 def spread(choose: Choose) -> dict[str, Any]:
-    """One constraint, maybe two."""
+    """One or two constraints."""
     keys = choose.choice(((ZONE,), (HOST,), (ZONE, HOST)))
     return {"topology_spread_constraints": tuple(
         {"maxSkew": choose.choice((1, 2)), "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule",
@@ -57,15 +57,15 @@ class World:
     def __init__(self, choose: Choose, wants: dict[str, Any]) -> None:
         self.nodes = {name: node(name, cpu="64", labels=choose.choice(({}, {ZONE: "a"}, {ZONE: "b"})))
                       for name in ("n1", "n2", "n3", "n4")}  # fmt: skip
-        self.runs: dict[str, Pod] = {}
+        self.running: dict[str, Pod] = {}
         for number in range(choose.randrange(7)):
             hates = {"affinity": Affinity(pod_anti_affinity={REQUIRED: terms(choose)})} if choose.random() < 0.3 else {}
             self.run(choose.choice(APPS), choose.choice(tuple(self.nodes)), f"r{number}", **hates)
         self.waits = pod("p", labels={"app": choose.choice(APPS)}, **wants)
 
     def run(self, app: str, on: str, name: str = "", **options: Any) -> None:
-        name = name or f"new-{len(self.runs)}"
-        self.runs[name] = pod(name, labels={"app": app}, bound_to=on, **options)
+        name = name or f"new-{len(self.running)}"
+        self.running[name] = pod(name, labels={"app": app}, bound_to=on, **options)
 
     def refusals(self, plugin: str) -> dict[str, list[str] | None]:
         """By node that the plugin rejects: the changes that it reports."""
@@ -93,11 +93,11 @@ class World:
             match = _FEWER.fullmatch(text)
             assert match is not None, text
             most, app, there = int(match[1]), match[2], set(self.within(match[3], name))
-            found = [key for key, one in self.runs.items()
+            found = [key for key, one in self.running.items()
                      if one.metadata.labels["app"] == app and one.spec.node_name in there]  # fmt: skip
             assert len(found) == int(match[4])
             for key in choose.sample(found, len(found) - choose.randint(0, most)):
-                del self.runs[key]
+                del self.running[key]
 
     def label(self, name: str, key: str, value: str) -> None:
         old: Node = self.nodes[name]
@@ -117,25 +117,27 @@ class World:
 
     def end(self, where: str, name: str, which: Callable[[Pod], bool]) -> None:
         there = set(self.within(where, name))
-        self.runs = {key: one for key, one in self.runs.items() if one.spec.node_name not in there or not which(one)}
+        self.running = {
+            key: one for key, one in self.running.items() if one.spec.node_name not in there or not which(one)
+        }
 
 
 @pytest.mark.parametrize("plugin", WANTS)
 def test_the_plugin_accepts_the_node_after_the_reported_changes(plugin: str) -> None:
     choose = random.Random(plugin)
-    made = 0
+    applied = 0
     for seed in range(150):
         world = World(random.Random(f"{plugin} {seed}"), WANTS[plugin](random.Random(f"wants {plugin} {seed}")))
-        for name, said in world.refusals(plugin).items():
-            if said is None or any(is_conditional(text) for text in said):
+        for name, changes in world.refusals(plugin).items():
+            if changes is None or any(is_conditional(text) for text in changes):
                 continue
             other = World(random.Random(f"{plugin} {seed}"), {})
             other.waits = world.waits
-            for text in said:
-                other.make(text, name, choose)
-            assert name not in other.refusals(plugin), (seed, name, said)
-            made += 1
-    assert made > 100
+            for text in changes:
+                other.apply(text, name, choose)
+            assert name not in other.refusals(plugin), (seed, name, changes)
+            applied += 1
+    assert applied > 100
 
 
 def is_conditional(text: str) -> bool:

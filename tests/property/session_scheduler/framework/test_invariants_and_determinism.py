@@ -112,7 +112,7 @@ def manifests(objects, order, folder):
     items = [msgspec.to_builtins(obj) for obj in objects]
     for item in items:
         item.setdefault("apiVersion", {"PodGroup": "scheduling.k8s.io/v1alpha2"}.get(item["kind"], "v1"))
-    if order is not None:  # pods stay in order: it is the order in which they were created
+    if order is not None:  # pods keep their order, which is the order of their creation
         order.shuffle(items)
     path = folder.with_suffix(".json")
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
@@ -121,7 +121,7 @@ def manifests(objects, order, folder):
 
 @settings(max_examples=examples(15))
 @given(nodes(), pods(), st.integers(0, 3), st.randoms(use_true_random=False))
-def test_equal_seeds_give_equal_bytes_whatever_the_order_of_the_nodes(
+def test_equal_seeds_give_equal_bytes_for_every_order_of_the_nodes(
     tmp_path_factory: pytest.TempPathFactory, some_nodes, some_pods, seed, order
 ):
     folder = tmp_path_factory.mktemp("simulated")

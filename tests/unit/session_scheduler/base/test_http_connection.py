@@ -188,7 +188,7 @@ def test_a_line_break_adds_no_header(headers: dict[str, str]) -> None:
         request_head("GET", "/", "server", headers, None)
 
 
-# ---------------------------------------------------------------------- as it comes
+# ---------------------------------------------------------------------- input in pieces
 
 
 async def opened(wire: Wire, *said: bytes) -> Response:

@@ -274,7 +274,7 @@ def test_no_group_is_placed_while_a_plugin_cannot_take_what_a_bound_pod_holds():
     assert "recover new" in world.shares.calls
 
 
-# ------------------------------------------------------------------ what nobody expects
+# ------------------------------------------------------------------ unexpected errors
 
 
 def test_an_unexpected_error_of_one_bind_is_raised_after_all_others_were_settled():

@@ -91,7 +91,7 @@ async def with_plan(net: Net, plan):
     return await net.group()
 
 
-# ------------------------------------------------------------------ what is written is read
+# ------------------------------------------------------------------ round trips
 
 
 @pytest.mark.parametrize("state", ["active", "abort"])
@@ -230,7 +230,7 @@ async def test_a_plan_whose_config_map_is_gone_is_none_that_can_be_read(net: Net
         await PlanStore(net).read(group)
 
 
-# ------------------------------------------------------------------ what others write there
+# ------------------------------------------------------------------ foreign writes
 
 
 def packed(text):
@@ -304,7 +304,7 @@ async def test_a_forged_plan_lets_nobody_delete_another_config_map(net: Net):
     assert net.config_maps() == ["victim"]
 
 
-# ------------------------------------------------------------------ what others write costs no more than its size
+# ------------------------------------------------------------------ the cost of foreign writes
 
 
 async def test_a_plan_that_unpacks_to_far_more_than_it_is_is_refused(net: Net):

@@ -174,7 +174,7 @@ def test_without_arguments_the_help_is_shown(capsys: pytest.CaptureFixture[str])
         assert f"\n  {command} " in shown
 
 
-# ------------------------------------------------------------------ what plugins add
+# ------------------------------------------------------------------ commands of plugins
 
 
 @pytest.fixture

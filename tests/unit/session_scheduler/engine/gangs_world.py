@@ -1,4 +1,4 @@
-"""Gangs on nodes with one exclusive slot each, over a cluster in memory whose schedulers come and go."""
+"""Gangs on nodes with one exclusive slot each, in a cluster in memory whose schedulers crash and restart."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Share:
 
 
 class Slots:
-    """Every node has one slot, every pod holds one."""
+    """Every node has one slot, and every pod holds one."""
 
     name = "slots"
 
@@ -77,7 +77,7 @@ class Slots:
 
 class Heard(Observer):
     def __init__(self):
-        self.scheduled, self.timed_out, self.problems, self.recoveries, self.told_bound = [], [], [], [], []
+        self.scheduled, self.timed_out, self.problems, self.recoveries, self.reported_bound = [], [], [], [], []
 
     def group_scheduled(self, pod_group, message):
         self.scheduled.append(message)
@@ -92,11 +92,11 @@ class Heard(Observer):
         self.problems.append(text)
 
     def bound(self, task, node):
-        self.told_bound.append((task.name, node))
+        self.reported_bound.append((task.name, node))
 
 
 class World:
-    """A gang `g` of `size` pods on the nodes n1, n2 and so on; `start` starts a scheduler, again after a crash."""
+    """A gang `g` of `size` pods on the nodes n1, n2 and so on; `start` starts a scheduler, also after a crash."""
 
     def __init__(self, size=2, nodes=4, **options):
         self.cluster = FakeCluster(checked=False)
@@ -105,7 +105,7 @@ class World:
         self.memory = self.cluster.memory
 
     def start(self):
-        """A scheduler that knows nothing but what the cluster says; the one before is gone."""
+        """Start a scheduler that knows only the cluster's objects; the previous one is gone."""
         clock, memory = self.cluster.clock, self.memory
         self.cluster = FakeCluster(checked=False)
         self.cluster.clock, self.cluster.memory = clock, memory
@@ -120,7 +120,7 @@ class World:
             self.cluster.advance(seconds)
         return self
 
-    # ------------------------------------------------------------------ what is there
+    # ------------------------------------------------------------------ objects
 
     def pod(self, name="g-0"):
         return self.memory._get(Pod, ("", "default", name))
@@ -129,7 +129,7 @@ class World:
         return self.memory._get(PodGroup, ("scheduling.k8s.io", "default", "g"))
 
     def written_plan(self) -> GangPlan:
-        """The plan that the group has now."""
+        """The group's current plan."""
         found = plan_here(self.group())
         assert found
         return found
@@ -139,7 +139,7 @@ class World:
         return {one.metadata.name: one.spec.node_name for one in pods}
 
     def attempts(self):
-        """By which attempts its bound pods were bound."""
+        """The attempts that bound its pods."""
         pods = self.memory._store(Pod).objects.values()
         return {one.metadata.annotations.get(ATTEMPT_ANNOTATION) for one in pods if one.spec.node_name}
 
@@ -156,7 +156,7 @@ class World:
         assert set(self.phases().values()) == {Phase.BOUND}
         assert sorted(self.slots.held.values()) == sorted(places.values())
 
-    # ------------------------------------------------------------------ what others did
+    # ------------------------------------------------------------------ other clients
 
     def plan(self, state="active", attempt="theirs", pods=None, **nodes):
         """A plan of another replica, by the pods' names (g_0 for g-0)."""
@@ -174,7 +174,7 @@ class World:
         asyncio.run(self.request(name, node, attempt)())
 
     def request(self, name, node, attempt="theirs"):
-        """Another replica's request to bind a pod as it is now; it can come later."""
+        """Another replica's request to bind a pod in its current version; it can arrive later."""
         metadata = self.pod(name).metadata
         record = f'{{"uid":"{metadata.uid}","plugins":{{"slots":{{"slot":"{node}"}}}}}}'
         annotations = {HELD_ANNOTATION: record, ATTEMPT_ANNOTATION: attempt}
@@ -193,7 +193,7 @@ class World:
         return bind
 
     def annotate(self, text):
-        """Somebody writes what is no plan, or one of his own."""
+        """Another client writes an invalid plan, or one of its own."""
         asyncio.run(self.memory.patch_metadata(self.group(), annotations={PLAN_ANNOTATION: text}))
 
     def delete(self, kind, name):
@@ -201,6 +201,6 @@ class World:
 
 
 def refusing(world: World, *names):
-    """These pods cannot be bound, until the returned function is called."""
+    """The binds of these pods fail until the returned function is called."""
     world.cluster.fail_binds(*names)
     return world.memory.stop_failing

@@ -1,4 +1,4 @@
-"""Cases of wake-ups by claims, for volumes and for devices, and by what they are had from."""
+"""Cases of requeueing by claims, for volumes and for devices, and by the objects that provide them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DISKS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
     ("rbd", {"monitors": ["a", "b"], "pool": "p", "image": "i"}, {"monitors": ["c", "d"], "pool": "p", "image": "i"}),
     ("iscsi", {"targetPortal": "x", "iqn": "a", "lun": 0}, {"targetPortal": "x", "iqn": "b", "lun": 0}),
 )
-"""A kind of disk that pods cannot share, one, and another."""
+"""A kind of disk that pods cannot share, and two disks."""
 
 
 def disk(kind: str, **which: Any) -> tuple[dict[str, Any], ...]:
@@ -57,7 +57,7 @@ def migrated(name: str, plugins: str, **limits: int) -> CSINode:
 
 
 def allocated(one: ResourceClaim) -> ResourceClaim:
-    """Some devices of it, which are nobody's."""
+    """The claim with some allocated devices, which no pod uses."""
     status = msgspec.convert({"allocation": {"devices": {"results": []}}}, type(one.status))
     return msgspec.structs.replace(one, status=status)
 
@@ -73,7 +73,7 @@ def made_for(owner: str, name: str) -> ResourceClaim:
 
 
 def with_uid(one: Pod) -> Pod:
-    """The name is its uid, too."""
+    """An object whose uid is its name."""
     return msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, uid=one.metadata.name))
 
 
@@ -82,7 +82,7 @@ def naming(name: str, *claims: str) -> Pod:
 
 
 def from_templates(name: str, *made: str, **options: Any) -> Pod:
-    """A pod with the claims `one` and `two` from templates, and the names of those that are made already."""
+    """A pod with the claims `one` and `two` from templates, and the names of those that exist already."""
     entries = tuple({"name": one, "resourceClaimTemplateName": "t"} for one in ("one", "two"))
     plain = with_uid(pod(name, resource_claims=entries, **options))
     statuses = tuple(ClaimStatus(name=one, resource_claim_name=one) for one in made)

@@ -1,4 +1,4 @@
-"""Cases of wake-ups by pods and nodes near by: NodePorts, InterPodAffinity and PodTopologySpread."""
+"""Cases of requeueing by pods and nodes nearby: NodePorts, InterPodAffinity and PodTopologySpread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases of wake-ups, and the worlds in which they happen: a pod that is refused, and what may happen then."""
+"""Cases of requeueing and their worlds: a refused pod, and the later events."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ DEDICATED = Taint(key="dedicated", value="x", effect="NoSchedule")
 MINE = Taint(key="dedicated", value="mine", effect="NoSchedule")
 OTHER_TAINT = Taint(key="other", effect="NoExecute")
 Change = KubeObject | tuple[type[Any], str]
-"""An object to be added or changed, or the kind and name of one to be deleted."""
+"""An object to add or change, or the kind and name of one to delete."""
 
 
 class Tries(Observer):
-    """Counts how often each group is tried."""
+    """Counts the attempts of each group."""
 
     def __init__(self) -> None:
         self.of: dict[str, int] = {}
@@ -55,9 +55,9 @@ def observed(cluster: FakeCluster) -> Tries:
 
 @dataclass
 class Case:
-    """What there is, with a pod (or group) named "waits" that is refused; and what may happen then.
+    """Objects with a refused pod (or group) named "waits", and the later events.
 
-    Where several things happen one after the other the last one helps, or none does.
+    In a sequence of events, the last one helps, or none does.
     """
 
     there: Sequence[KubeObject]
@@ -66,7 +66,7 @@ class Case:
     unrelated: dict[str, Sequence[Change]] = field(default_factory=dict)
     waits: str = "waits"
     gated: bool = False
-    """Whether the plugin keeps it out of the queue, where others refuse it."""
+    """Whether the plugin gates the pod; otherwise the plugin refuses it."""
 
 
 def running(name: str, on: str = "n1", **options: Any) -> Pod:
@@ -152,7 +152,7 @@ def handle(name: str) -> dict[str, Any]:
 
 
 def whole(**requests: Any) -> ResourceRequirements:
-    """What a pod requests as a whole."""
+    """The requests of a pod as a whole."""
     return ResourceRequirements(requests=requests)
 
 
@@ -182,7 +182,7 @@ ENDS = (Pod, "runs")
 
 
 class World:
-    """A case in its cluster; the pod was refused once, for the reasons that the case names, or is kept out."""
+    """A case in its cluster; the pod was refused once, for the reasons of the case, or is gated."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -212,7 +212,7 @@ class World:
         return self.tries.of.get(self.case.waits, 0)
 
     def tried_after(self, changes: Sequence[Change]) -> list[bool]:
-        """Of each change, one after the other, whether the pod was tried again."""
+        """For each change in order: whether the scheduler attempted the pod again."""
         return [self._tried_after(change) for change in changes]
 
     def _tried_after(self, change: Change) -> bool:

@@ -1,6 +1,6 @@
-"""The core over an API server that has pod groups in one version or another: it schedules, plans and tells alike.
+"""The core on an API server with either version of pod groups: it schedules, plans and reports alike.
 
-A server speaks HTTP and the version's own words; behind it is a cluster in memory.
+A server speaks HTTP with the version's own fields; behind it is a cluster in memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ VERSIONS = pytest.mark.parametrize("version", [V1ALPHA2, V1BETA1], ids=lambda ve
 
 
 class Server:
-    """What an API server answers to a scheduler, of groups in one version."""
+    """The answers of an API server to a scheduler, with groups in one version."""
 
     def __init__(self, version):
         self.version, self.memory, self.conditions = version, MemoryCluster(), []
@@ -56,9 +56,9 @@ class Server:
             return says({"metadata": {"resourceVersion": "1"}, "items": []})
         if parts[-1] == plural:
             listing = await self.memory.list(KINDS[plural])
-            items = [self.said(obj) for obj in listing.items]
+            items = [self.as_json(obj) for obj in listing.items]
             return says({"metadata": {"resourceVersion": listing.resource_version}, "items": items})
-        return says(self.said(await self.found(KINDS[plural], parts[-1])))
+        return says(self.as_json(await self.found(KINDS[plural], parts[-1])))
 
     async def found(self, kind, name):
         return await self.memory.get(kind, "default", name)
@@ -84,9 +84,9 @@ class Server:
         else:
             annotations = body["metadata"]["annotations"]
             changed = await self.memory.patch_metadata(group, annotations=annotations, resource_version=version)
-        return says(self.said(changed))
+        return says(self.as_json(changed))
 
-    def said(self, obj):
+    def as_json(self, obj):
         if not isinstance(obj, PodGroup):
             return {**msgspec.to_builtins(obj), "kind": type(obj).__name__}
         status = msgspec.to_builtins(obj.status)
@@ -96,7 +96,7 @@ class Server:
 
 
 class World:
-    """A scheduler with everything that tells of what it does, over the server."""
+    """A scheduler with all its reporting, connected to the server."""
 
     def __init__(self, api: FakeApi, server):
         self.server, self.clock = server, StoppedClock()
@@ -130,7 +130,7 @@ def add(server, *objects):
 
 
 @VERSIONS
-async def test_a_gang_is_planned_bound_in_one_domain_and_told_of(api: FakeApi, version):
+async def test_a_gang_is_planned_bound_in_one_domain_and_reported(api: FakeApi, version):
     server = Server(version)
     add(server, *(node(f"{zone}{index}", cpu="2", labels={"zone": zone}) for zone in "ab" for index in range(2)))
     add(server, node("a2", cpu="4", labels={"zone": "a"}), *gang("g", 3, cpu="2", topology="zone"), pod("alone"))
@@ -146,7 +146,7 @@ async def test_a_gang_is_planned_bound_in_one_domain_and_told_of(api: FakeApi, v
 
 
 @VERSIONS
-async def test_a_gang_that_does_not_fit_is_told_why(api: FakeApi, version):
+async def test_a_gang_that_does_not_fit_gets_the_reason(api: FakeApi, version):
     server = Server(version)
     add(server, node("n", cpu="2"), *gang("g", 3, cpu="1"))
     world = World(api, server)
@@ -157,8 +157,8 @@ async def test_a_gang_that_does_not_fit_is_told_why(api: FakeApi, version):
 
 
 @VERSIONS
-async def test_a_gang_that_a_predecessor_bound_in_part_is_carried_on(api: FakeApi, version):
-    """What the group's condition says is understood, too: one that has started is not started again."""
+async def test_a_gang_that_a_predecessor_bound_partly_is_completed(api: FakeApi, version):
+    """The scheduler also reads the group's condition: it does not start a gang again that has started."""
     server = Server(version)
     add(server, node("n1", cpu="2"), node("n2", cpu="2"), *gang("g", 2, cpu="2"))
     await World(api, server).run()

@@ -1,4 +1,4 @@
-"""Nodes and pods that are not what they should be, in the cluster of a scheduler: told of, and no other suffers."""
+"""Invalid nodes and pods in the cluster of a scheduler: it reports them, and they affect no other object."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from session_scheduler.model.objects import Affinity, KubeObject, Pod
 from session_scheduler.testing import FakeCluster, node, pod
 
 
-class Listening(Observer):
-    """Keeps what is told of wrong objects."""
+class Recording(Observer):
+    """Records the reports about invalid objects."""
 
     def __init__(self) -> None:
         self.reported: list[tuple[str, str]] = []
@@ -25,8 +25,8 @@ class Listening(Observer):
 
 
 def world(*objects: KubeObject, nodes: int = 1, checked: bool = True) -> tuple[FakeCluster, list[tuple[str, str]]]:
-    """A scheduler that runs, and what it tells of what is added then."""
-    cluster, listening = FakeCluster(checked=checked), Listening()
+    """A running scheduler, and its reports about the objects that are added then."""
+    cluster, listening = FakeCluster(checked=checked), Recording()
     cluster.nodes(nodes)
     observe(cluster.start(), listening)
     cluster.add(*objects)
@@ -51,7 +51,7 @@ def test_a_running_pod_counts_without_an_amount_that_is_none() -> None:
     assert text.endswith("the scheduler ignores it")
 
 
-def test_a_running_pod_keeps_what_it_counts_with_when_that_becomes_no_amount() -> None:
+def test_a_running_pod_keeps_its_last_valid_amount() -> None:
     cluster, _ = world(pod("runs", cpu="3", bound_to="n1"))
     cluster.add(pod("runs", cpu="three", bound_to="n1"), pod("large", cpu="2"))
     cluster.run()
@@ -62,7 +62,7 @@ def unreadable(obj: Any) -> Any:
     return replace(obj, unreadable="spec.priority: 'high' is text")
 
 
-def test_a_pod_that_cannot_be_read_waits_until_it_can() -> None:
+def test_an_unreadable_pod_waits_until_it_is_readable() -> None:
     cluster, _ = world(unreadable(pod("p")))
     cluster.assert_pending("p", "spec.priority: 'high' is text")
     cluster.add(pod("p"))
@@ -71,7 +71,7 @@ def test_a_pod_that_cannot_be_read_waits_until_it_can() -> None:
     cluster.assert_bound("p")
 
 
-def test_beside_a_running_pod_that_cannot_be_read_nothing_is_placed() -> None:
+def test_no_pod_is_placed_beside_an_unreadable_running_pod() -> None:
     runs = unreadable(pod("runs", cpu="0", memory="0", bound_to="n1"))
     cluster, reported = world(runs, pod("p"), nodes=2, checked=False)  # it takes more than its node offers
     cluster.assert_bound("p", "n2")
@@ -100,10 +100,10 @@ def test_a_node_that_cannot_be_counted_on_is_told_of_once_and_not_used(wrong: An
     cluster.assert_bound("p", "n2")
 
 
-def test_an_object_that_meets_a_bug_at_the_start_is_told_of_and_the_others_are_served(
+def test_an_object_that_triggers_a_bug_at_the_start_is_reported_and_others_are_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cluster, listening = FakeCluster(), Listening()
+    cluster, listening = FakeCluster(), Recording()
     cluster.nodes(1)
     cluster.add(pod("a"), pod("b"))
     scheduler = cluster.start()

@@ -1,4 +1,4 @@
-"""Committed evictions: victims are asked to end and keep their room until they have."""
+"""Committed evictions: the scheduler deletes the victims, which keep their resources until they end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from session_scheduler.testing import FakeCluster, pod
 
 
 def preempt(session):
-    """Evict whatever runs, for whatever waits."""
+    """Evict all running pods for all waiting ones."""
     for group in session.groups():
         session.outcomes[group] = PlacementResult(group)
         with session.ledger.statement(group) as statement:
@@ -35,7 +35,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch):
     return cluster
 
 
-def test_what_was_placed_beside_an_eviction_waits_until_the_victim_has_ended(cluster: FakeCluster):
+def test_a_pod_placed_with_an_eviction_waits_until_the_victim_ends(cluster: FakeCluster):
     cluster.assert_pending("new", "waiting for 1 evicted pods to terminate")
     old = cluster.find(Pod, "old")
     assert old.metadata.deletion_timestamp is not None
@@ -45,7 +45,7 @@ def test_what_was_placed_beside_an_eviction_waits_until_the_victim_has_ended(clu
     cluster.assert_bound("new", "n1")
 
 
-def test_a_victim_keeps_its_room_until_it_has_ended(cluster: FakeCluster):
+def test_a_victim_keeps_its_resources_until_it_ends(cluster: FakeCluster):
     (old,) = [task for task in cluster.scheduler.cache.tasks.values() if task.name == "old"]
     assert (old.node, old.phase) == ("n1", Phase.RELEASING)
     assert cluster.scheduler.cache.table.all_rows().used("cpu").tolist() == [2000]

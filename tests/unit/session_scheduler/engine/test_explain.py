@@ -1,4 +1,4 @@
-"""What `explain` says beyond who refuses: the scores' parts, what would help, the best part of a gang, and the time."""
+"""The answer of `explain` besides the refusals: the scores' parts, remedies, the best part of a gang, and the time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def changes(*objects: Any, plugins: Any = ()) -> dict[str, Any]:
 # ------------------------------------------------------------------ scores
 
 
-def test_the_parts_of_a_score_are_told_by_plugin_and_add_up() -> None:
+def test_the_parts_of_a_score_are_listed_by_plugin_and_add_up() -> None:
     class Likes:
         name = "likes"
 
@@ -75,7 +75,7 @@ def test_without_nodes_the_summary_is_kube_schedulers_sentence() -> None:
     assert explained(pod("p"))["pods"][0]["summary"] == "no nodes available to schedule pods"
 
 
-# ------------------------------------------------------------------ what would help
+# ------------------------------------------------------------------ remedies
 
 
 def test_what_is_short_is_told_as_people_write_it_with_what_there_is() -> None:
@@ -89,7 +89,7 @@ def test_what_is_short_is_told_as_people_write_it_with_what_there_is() -> None:
     }
 
 
-def test_every_plugin_that_refuses_is_told_not_only_the_first() -> None:
+def test_every_refusing_plugin_is_listed_not_only_the_first() -> None:
     taints = [Taint(key="team", value="x", effect="NoSchedule"), Taint(key="b", effect="NoExecute")]
     tainted = node("n1", cpu="1", unschedulable=True, labels={"zone": "a"}, taints=taints)
     tolerations = (Toleration(key="b", operator="Exists"),)
@@ -110,7 +110,7 @@ def test_a_port_that_is_taken_is_told() -> None:
     assert reported == {"NodePorts": ["host port 80/TCP were free on n1"]}
 
 
-def test_what_an_affinity_requires_is_told_term_by_term() -> None:
+def test_the_requirements_of_an_affinity_are_listed_by_term() -> None:
     zone = LabelSelectorRequirement(key="zone", operator="In", values=("b", "c"))
     disk = LabelSelectorRequirement(key="disk", operator="Exists")
     terms = (NodeSelectorTerm(match_expressions=(zone, disk)), NodeSelectorTerm(match_expressions=(disk,)))
@@ -138,7 +138,7 @@ IN_A = {ZONE: "a"}
 WEB = {"app": "web"}
 
 
-def test_a_pod_that_another_must_be_near_is_told_with_where() -> None:
+def test_a_required_nearby_pod_is_listed_with_its_domain() -> None:
     wants = Affinity(pod_affinity=near(ZONE, "web"))
     assert changes(node("n1", labels=IN_A), pod("p", affinity=wants)) == {
         "InterPodAffinity": ["a pod matching app=web ran in zone=a"]
@@ -152,12 +152,12 @@ def test_a_pod_that_another_must_be_near_is_told_with_where() -> None:
     }
 
 
-def test_the_first_of_its_kind_needs_the_label_alone() -> None:
+def test_the_first_pod_of_its_kind_needs_only_the_label() -> None:
     wants = Affinity(pod_affinity=near(ZONE, "web"))
     assert changes(node("n1"), pod("p", labels=WEB, affinity=wants)) == {"InterPodAffinity": ["n1 had the label zone"]}
 
 
-def test_where_no_pod_can_be_such_nothing_is_said() -> None:
+def test_an_affinity_that_no_pod_can_satisfy_has_no_remedy() -> None:
     never = near(ZONE, "web")
     never[REQUIRED][0]["labelSelector"]["matchExpressions"].append({"key": "app", "operator": "DoesNotExist"})
     assert changes(node("n1", labels=IN_A), pod("p", affinity=Affinity(pod_affinity=never))) == {
@@ -165,7 +165,7 @@ def test_where_no_pod_can_be_such_nothing_is_said() -> None:
     }
 
 
-def test_pods_that_must_be_away_are_told_by_whoever_wants_it() -> None:
+def test_pods_that_must_be_away_are_listed_with_the_pod_that_requires_it() -> None:
     keeps_away = Affinity(pod_anti_affinity=near(HOST, "web"))
     assert changes(node("n1"), pod("r", labels=WEB, bound_to="n1"), pod("p", affinity=keeps_away)) == {
         "InterPodAffinity": ["no pod matching app=web ran on n1"]
@@ -176,7 +176,7 @@ def test_pods_that_must_be_away_are_told_by_whoever_wants_it() -> None:
     }
 
 
-def test_a_pod_that_must_be_near_others_of_which_it_must_be_away_from_some_is_told_so() -> None:
+def test_contradictory_affinity_and_anti_affinity_are_listed() -> None:
     both = Affinity(pod_affinity=near(ZONE, "web"), pod_anti_affinity=near(HOST, "web"))
     assert changes(node("n1", labels=IN_A), pod("p", affinity=both)) == {
         "InterPodAffinity": ["a pod matching app=web that its anti-affinity does not exclude ran in zone=a"]
@@ -186,7 +186,7 @@ def test_a_pod_that_must_be_near_others_of_which_it_must_be_away_from_some_is_to
     }
 
 
-def test_how_many_pods_may_be_in_a_full_domain_is_told() -> None:
+def test_the_greatest_number_of_pods_in_a_full_domain_is_listed() -> None:
     nodes = (node("n1", labels=IN_A), node("n2", labels={ZONE: "b"}))
     there = [pod(f"r{number}", labels=WEB, bound_to="n1") for number in range(3)]
     assert changes(*nodes, *there, pod("p", labels=WEB, topology_spread_constraints=(spread(ZONE, skew=2),))) == {
@@ -202,7 +202,7 @@ def test_how_many_pods_may_be_in_a_full_domain_is_told() -> None:
     }
 
 
-def test_a_node_without_the_label_of_a_spread_is_told_which_one_would_do() -> None:
+def test_a_node_without_the_label_of_a_spread_gets_the_missing_label() -> None:
     wants = pod("p", labels=WEB, topology_spread_constraints=(spread(ZONE),))
     others = (node("n2", labels=IN_A), node("n3", labels={ZONE: "b"}), pod("r", labels=WEB, bound_to="n2"))
     assert changes(node("n1"), *others, wants) == {"PodTopologySpread": ["n1 had the label zone=b"]}
@@ -216,7 +216,7 @@ def test_a_feature_that_a_node_does_not_declare_is_told() -> None:
 
 
 class Moody:
-    """Refuses every node, and says by its answer what would help."""
+    """Refuses every node; its answer proposes a remedy."""
 
     name = "moody"
 
@@ -234,7 +234,7 @@ class Moody:
         return self._answer
 
 
-def test_a_plugin_from_outside_says_what_would_help_it() -> None:
+def test_an_external_plugin_proposes_a_remedy() -> None:
     assert changes(node("n1"), pod("p"), plugins=[Moody([["the moon were full"]])]) == {"moody": ["the moon were full"]}
     assert changes(node("n1"), pod("p"), plugins=[Moody([None])]) == {"moody": None}
     assert changes(node("n1"), pod("p"), plugins=[Moody(None)]) == {"moody": None}
@@ -248,7 +248,7 @@ def test_a_wrong_answer_hides_nothing_but_itself(answer: Any) -> None:
 
 
 class Whole:
-    """Refuses pods as a whole, and says what would help."""
+    """Refuses pods as a whole, and proposes a remedy."""
 
     name = "whole"
 
@@ -281,7 +281,7 @@ def test_a_group_that_is_not_there_is_told_to_be_made() -> None:
 # ------------------------------------------------------------------ gangs
 
 
-def test_of_a_gang_that_does_not_start_the_best_part_is_told_with_its_nodes() -> None:
+def test_a_gang_that_does_not_start_has_its_best_part_with_nodes() -> None:
     answer = explained(node("n1", cpu="2"), node("n2", cpu="1"), gang("g", 5, cpu="1"), pod("alone"))
     (group,) = answer["groups"]
     assert (group["namespace"], group["name"], group["minCount"], group["started"]) == ("default", "g", 5, 0)
@@ -292,7 +292,7 @@ def test_of_a_gang_that_does_not_start_the_best_part_is_told_with_its_nodes() ->
 
 
 class AllOrNothing:
-    """Places groups whole on the first node with room, or refuses them, as a matcher does."""
+    """Places a group all-or-nothing on the first node that fits, as a matcher does."""
 
     name = "all-or-nothing"
 
@@ -315,15 +315,15 @@ class _Whole:
     def release(self, tasks: Any) -> None: ...
 
 
-def test_a_plugin_that_places_all_or_nothing_is_asked_for_one_after_the_other() -> None:
+def test_a_plugin_that_places_all_or_nothing_is_called_for_one_pod_after_the_other() -> None:
     (group,) = explained(node("n1", cpu="2"), gang("g", 3, cpu="1"), plugins=[AllOrNothing()])["groups"]
     assert (group["placeable"], group["reason"]) == (2, "no match")
 
 
-# ------------------------------------------------------------------ what refuses a pod whatever the node
+# ------------------------------------------------------------------ refusals of the pod as a whole
 
 
-def test_a_queue_that_has_reached_its_limit_is_the_reason_and_of_a_gang_the_part_is_told_that_may_be() -> None:
+def test_a_full_queue_is_the_reason_and_a_gang_has_its_permitted_part() -> None:
     config = SchedulerConfig(queues=(QueueConfig(name="team", limit={"cpu": "2"}),))
     cluster = FakeCluster(config=config)
     team = {"fluence.flux-framework.org/queue": "team"}
@@ -339,7 +339,7 @@ def test_a_queue_that_has_reached_its_limit_is_the_reason_and_of_a_gang_the_part
     assert (group["placeable"], list(group["refused"])) == (1, ["g-1"])
 
 
-def test_a_plugin_that_lets_a_group_be_tried_later_is_the_reason() -> None:
+def test_a_plugin_that_postpones_a_group_is_the_reason() -> None:
     class Later:
         name = "later"
 
@@ -353,7 +353,7 @@ def test_a_plugin_that_lets_a_group_be_tried_later_is_the_reason() -> None:
 # ------------------------------------------------------------------ time
 
 
-def test_what_each_plugin_took_in_hooks_and_callbacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_each_plugins_hooks_and_callbacks_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hooks, "perf_counter", count().__next__)  # every call takes a second
 
     class Calls:

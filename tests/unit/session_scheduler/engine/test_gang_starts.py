@@ -1,4 +1,4 @@
-"""Plans that a scheduler finds when it starts: carried out as their writers wanted, or taken back, never mixed."""
+"""Plans that a scheduler finds at its start: it carries them out or aborts them, and never mixes them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def replace_labels(obj, labels):
     return replace(obj, metadata=replace(obj.metadata, labels=labels))
 
 
-def test_a_gang_is_bound_by_a_plan_that_says_where_all_of_it_goes():
+def test_a_gang_is_bound_by_a_plan_with_all_its_nodes():
     world = World().start().run()
     world.assert_whole()
     assert world.attempts() == {world.attempt()} != {""}
@@ -42,7 +42,7 @@ def test_a_gang_is_bound_by_a_plan_that_says_where_all_of_it_goes():
 # ------------------------------------------------------------------ found at the start
 
 
-def test_a_plan_by_which_nothing_was_bound_is_carried_out_as_it_says():
+def test_a_plan_without_bound_pods_is_carried_out():
     world = World()
     world.plan(g_0="n4", g_1="n3")
     world.start().run()
@@ -52,7 +52,7 @@ def test_a_plan_by_which_nothing_was_bound_is_carried_out_as_it_says():
     assert world.heard.recoveries == [("rolled forward", 2)]
 
 
-def test_a_gang_that_was_bound_in_part_is_bound_to_its_end_by_the_same_plan():
+def test_a_partly_bound_gang_is_completed_by_the_same_plan():
     world = World(3)
     world.plan(g_0="n4", g_1="n3", g_2="n2")
     world.bind("g-1", "n3")
@@ -62,7 +62,7 @@ def test_a_gang_that_was_bound_in_part_is_bound_to_its_end_by_the_same_plan():
     world.assert_whole()
 
 
-def test_what_a_found_plan_holds_is_given_to_nobody_before_it_is_carried_out():
+def test_resources_of_a_found_plan_are_reserved_until_it_is_carried_out():
     world = World(nodes=2)
     world.cluster.add(pod("a"))  # comes first in every order
     world.plan(g_0="n2", g_1="n1")
@@ -71,7 +71,7 @@ def test_what_a_found_plan_holds_is_given_to_nobody_before_it_is_carried_out():
 
 
 @pytest.mark.parametrize("gone", ["node", "pod"])
-def test_a_plan_of_which_nothing_was_bound_and_something_is_gone_is_taken_back(gone):
+def test_a_plan_without_bound_pods_is_aborted_if_a_part_is_gone(gone):
     world = World()
     world.plan(g_0="n4", g_1="n3")
     late = world.request("g-0", "n4")
@@ -87,7 +87,7 @@ def test_a_plan_of_which_nothing_was_bound_and_something_is_gone_is_taken_back(g
         asyncio.run(late())
 
 
-def test_a_plan_whose_holdings_cannot_be_held_is_taken_back():
+def test_a_plan_whose_resources_cannot_be_allocated_is_aborted():
     world = World()
     world.plan(g_0="n4", g_1="n3")
     world.cluster.add(pod("other"))
@@ -97,7 +97,7 @@ def test_a_plan_whose_holdings_cannot_be_held_is_taken_back():
     assert "theirs" not in world.attempts()
 
 
-def test_a_begun_plan_of_which_a_node_is_gone_goes_on_elsewhere_around_its_bound_pods():
+def test_a_begun_plan_without_one_of_its_nodes_continues_around_its_bound_pods():
     world = World(3)
     world.plan(g_0="n4", g_1="n3", g_2="n2")
     world.bind("g-1", "n3")
@@ -112,7 +112,7 @@ def test_a_begun_plan_of_which_a_node_is_gone_goes_on_elsewhere_around_its_bound
         asyncio.run(late())
 
 
-def test_an_abort_that_was_begun_is_ended():
+def test_a_begun_abort_is_completed():
     world = World()
     world.plan(state="abort", g_0="n4", g_1="n3")
     late = world.request("g-0", "n4")
@@ -123,7 +123,7 @@ def test_an_abort_that_was_begun_is_ended():
         asyncio.run(late())
 
 
-def test_an_abort_that_came_too_late_for_one_pod_is_taken_back():
+def test_an_abort_too_late_for_one_pod_is_reverted():
     world = World(3)
     world.plan(state="abort", g_0="n4", g_1="n3", g_2="n2")
     world.bind("g-1", "n3")
@@ -133,19 +133,19 @@ def test_an_abort_that_came_too_late_for_one_pod_is_taken_back():
     assert world.written_plan().state == "active"
 
 
-def test_an_abort_during_which_a_pod_turns_out_to_be_bound_is_taken_back():
+def test_an_abort_that_finds_a_bound_pod_is_reverted():
     world = World()
     world.plan(state="abort", g_0="n4", g_1="n3")
     late = world.request("g-0", "n4")
     world.start()
     asyncio.run(late())
-    asyncio.run(world.scheduler.cycle())  # alone: no event tells of it before the abort
+    asyncio.run(world.scheduler.cycle())  # directly in the store: no event reports it before the abort
     world.run()
     assert world.places() == {"g-0": "n4", "g-1": "n3"}
     assert world.attempts() == {"theirs"}
 
 
-def test_a_gang_that_is_all_bound_is_acknowledged_again():
+def test_a_completely_bound_gang_is_acknowledged_again():
     world = World()
     world.plan(g_0="n4", g_1="n3")
     world.bind("g-0", "n4")
@@ -156,7 +156,7 @@ def test_a_gang_that_is_all_bound_is_acknowledged_again():
     assert world.heard.scheduled == ["minCount pods are bound, by attempt theirs"]
 
 
-def test_the_plan_of_a_group_without_pods_is_taken_away():
+def test_the_plan_of_a_group_without_pods_is_removed():
     world = World()
     world.plan(g_0="n4", g_1="n3")
     world.delete(Pod, "g-0")
@@ -165,7 +165,7 @@ def test_the_plan_of_a_group_without_pods_is_taken_away():
     assert PLAN_ANNOTATION not in world.group().metadata.annotations
 
 
-def test_a_large_plan_is_found_in_its_config_map():
+def test_a_large_plan_is_read_from_its_config_map():
     world = World()
     noise = {"g-0": "n4", "g-1": "n3"}
     pods = {
@@ -177,7 +177,7 @@ def test_a_large_plan_is_found_in_its_config_map():
     world.plan(pods=pods)
     assert "configMap" in world.group().metadata.annotations[PLAN_ANNOTATION]
     world.start().run()
-    # what its writer held, noise and all, is more than a pod's annotations take: it is taken back, whole
+    # the writer's holdings, with their padding, exceed a pod's annotations: the whole plan is aborted
     assert world.attempts() == {world.attempt()} != {"theirs"}
     assert world.memory._store(ConfigMap).objects == {}
 
@@ -185,7 +185,7 @@ def test_a_large_plan_is_found_in_its_config_map():
 # ------------------------------------------------------------------ plugins that fail
 
 
-def test_a_plugin_that_fails_to_hold_a_found_plan_is_asked_again_later():
+def test_a_plugin_that_fails_to_recover_a_found_plan_is_called_again_later():
     world = World()
     world.plan(g_0="n4", g_1="n3")
     world.start()
@@ -200,13 +200,13 @@ def test_a_plugin_that_fails_to_hold_a_found_plan_is_asked_again_later():
     world.assert_whole()
 
 
-# ------------------------------------------------------------------ what is no plan
+# ------------------------------------------------------------------ invalid plans
 
 
 @pytest.mark.parametrize(
     "text", ["nonsense", "{}", '{"attempt":"a","configMap":"victim"}', '{"attempt":"a","pods":"AAAA"}', "[" * 100_000]
 )
-def test_a_gang_is_bound_in_spite_of_what_stands_where_its_plan_should_be(text):
+def test_a_gang_is_bound_in_spite_of_an_invalid_plan(text):
     world = World()
     world.annotate(text)
     world.start().run()
@@ -214,12 +214,12 @@ def test_a_gang_is_bound_in_spite_of_what_stands_where_its_plan_should_be(text):
     assert world.attempts() == {world.attempt()}
 
 
-def test_a_plan_with_others_pods_is_not_carried_out():
+def test_a_plan_with_foreign_pods_is_not_carried_out():
     world = World()
     world.cluster.add(pod("other", namespace="elsewhere"))
     other = world.memory._get(Pod, ("", "elsewhere", "other")).metadata.uid
     world.plan(
-        pods={other: PlannedPod.of("other", "n1", {}), "nobody": PlannedPod.of("x", "n2", {})}, g_0="n4", g_1="n3"
+        pods={other: PlannedPod.of("other", "n1", {}), "unknown": PlannedPod.of("x", "n2", {})}, g_0="n4", g_1="n3"
     )
     world.start().run()
     assert "theirs" not in world.attempts()
@@ -240,17 +240,17 @@ def test_a_plan_for_nodes_that_the_filters_refuse_is_not_carried_out():
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"plugins":{"slots":' + "[" * 100_000, "7"])
-def test_a_record_that_is_none_keeps_no_scheduler_from_starting(text):
+def test_an_invalid_record_does_not_prevent_the_start(text):
     world = World()
     world.cluster.add(pod("odd", annotations={HELD_ANNOTATION: text}, bound_to="n1"))
     world.start().run()
     assert all(world.places().values())
 
 
-# ------------------------------------------------------------------ groups that go
+# ------------------------------------------------------------------ deleted groups
 
 
-def test_nothing_is_bound_into_a_group_that_is_being_deleted():
+def test_no_pod_is_bound_into_a_terminating_group():
     world = World()
     world.plan(g_0="n4", g_1="n3")
     world.memory._write(world.group(), deletion_timestamp="2026-01-01T00:00:00Z")
@@ -263,7 +263,7 @@ def test_nothing_is_bound_into_a_group_that_is_being_deleted():
     world.assert_whole()
 
 
-def test_a_plan_goes_when_the_last_pod_ends():
+def test_a_plan_is_removed_when_the_last_pod_ends():
     world = World().start().run()
     world.delete(Pod, "g-0")
     world.run(1)
@@ -274,7 +274,7 @@ def test_a_plan_goes_when_the_last_pod_ends():
     assert world.slots.held == {}
 
 
-def test_a_plan_that_is_written_while_the_last_pod_ends_goes_too():
+def test_a_plan_written_while_the_last_pod_ends_is_removed_too():
     world = World().start()
     patch = world.memory.patch_metadata
 
@@ -291,7 +291,7 @@ def test_a_plan_that_is_written_while_the_last_pod_ends_goes_too():
     assert PLAN_ANNOTATION not in world.group().metadata.annotations
 
 
-def test_a_group_that_is_deleted_while_its_plan_is_written_is_not_taken_for_one_that_is_there():
+def test_a_group_deleted_while_its_plan_is_written_is_not_added_to_the_cache():
     world = World().start()
     bind = world.memory.bind
 
@@ -307,7 +307,7 @@ def test_a_group_that_is_deleted_while_its_plan_is_written_is_not_taken_for_one_
     assert list(world.scheduler.cache.pod_groups()) == []
 
 
-def test_what_a_write_answered_does_not_hide_a_later_state_of_the_group():
+def test_the_answer_of_a_write_does_not_hide_a_later_state_of_the_group():
     world = World().start()
     bind = world.memory.bind
 
@@ -318,25 +318,25 @@ def test_what_a_write_answered_does_not_hide_a_later_state_of_the_group():
         await bind(*names, **options)
 
     world.memory.bind = changed_before
-    asyncio.run(world.scheduler.cycle())  # alone: no event after it tells of the later state once more
+    asyncio.run(world.scheduler.cycle())  # directly in the store: no later event reports the newer state again
     (known,) = world.scheduler.cache.pod_groups()
     assert known.metadata.annotations["theirs"] == "later"
     assert known.metadata.annotations[PLAN_ANNOTATION]
 
 
-def test_what_others_changed_of_a_group_wakes_it_also_where_a_write_answered_it_before_the_event():
+def test_a_foreign_change_requeues_a_group_even_if_a_write_returned_it_before_the_event():
     world = World()
     asyncio.run(world.memory.patch_metadata(world.group(), annotations={SUB_GROUPS_ANNOTATION: "worker=many"}))
     world.start().run()
     (group,) = world.scheduler.cache.groups.values()
     assert world.scheduler.queue.is_unschedulable(group.key)
-    mended = asyncio.run(world.memory.patch_metadata(world.group(), annotations={SUB_GROUPS_ANNOTATION: None}))
-    world.scheduler.event_handlers.requeuer.ingest_written(mended)
+    fixed = asyncio.run(world.memory.patch_metadata(world.group(), annotations={SUB_GROUPS_ANNOTATION: None}))
+    world.scheduler.event_handlers.requeuer.ingest_written(fixed)
     world.run()
     world.assert_whole()
 
 
-def test_a_record_of_what_is_held_is_written_by_a_found_plan_too():
+def test_a_found_plan_writes_the_record_of_holdings_too():
     world = World()
     world.plan(g_0="n4", g_1="n3")
     world.start().run()
@@ -344,7 +344,7 @@ def test_a_record_of_what_is_held_is_written_by_a_found_plan_too():
     assert record == {"uid": world.pod().metadata.uid, "plugins": {"slots": {"slot": "n4"}}}
 
 
-def test_plugins_annotate_what_a_found_plan_binds(monkeypatch: pytest.MonkeyPatch):
+def test_plugins_annotate_the_pods_of_a_found_plan(monkeypatch: pytest.MonkeyPatch):
     def on_session_open(self, session):
         session.add_bind_mutation(lambda task, node: {"example.com/node": node})
 
@@ -356,10 +356,10 @@ def test_plugins_annotate_what_a_found_plan_binds(monkeypatch: pytest.MonkeyPatc
     assert [world.pod(name).metadata.annotations["example.com/node"] for name in ("g-0", "g-1")] == ["n4", "n3"]
 
 
-# ------------------------------------------------------------------ what must not stop or cost others
+# ------------------------------------------------------------------ effects on others
 
 
-def test_a_pod_that_joins_a_started_gang_leaves_its_plan_where_it_is():
+def test_a_pod_that_joins_a_started_gang_does_not_change_its_plan():
     world = World(nodes=5)
     world.cluster.add(pod("alone"))
     world.start().run()
@@ -369,7 +369,7 @@ def test_a_pod_that_joins_a_started_gang_leaves_its_plan_where_it_is():
     assert world.attempt() == attempt != ""
 
 
-def test_a_pod_that_ends_while_it_is_bound_is_not_remembered_as_one_that_waits():
+def test_a_pod_that_ends_during_its_bind_does_not_stay_pending():
     world = World()
     world.cluster.add(pod("p"))
     world.start()
@@ -386,11 +386,11 @@ def test_a_pod_that_ends_while_it_is_bound_is_not_remembered_as_one_that_waits()
     assert world.scheduler.queue.next_after(0.0) is None
 
 
-def test_a_plan_that_appears_later_and_cannot_be_voided_keeps_nobody_else_waiting():
+def test_a_later_plan_that_cannot_be_voided_does_not_block_other_groups():
     world = World(1, nodes=5).start().run()
     world.cluster.advance(60)
     world.cluster.add(pod_group("h", 2), pod("h-0", group="h"), pod("h-1", group="h"))
-    forged = GangPlan("forged", "nobody", {world.pod("h-0").metadata.uid: PlannedPod.of("h-0", "n1", {})}, "abort")
+    forged = GangPlan("forged", "unknown", {world.pod("h-0").metadata.uid: PlannedPod.of("h-0", "n1", {})}, "abort")
     group = world.memory._get(PodGroup, ("scheduling.k8s.io", "default", "h"))
     asyncio.run(PlanStore(world.memory).swap(group, forged))
     patch = world.memory.patch_metadata
@@ -406,7 +406,7 @@ def test_a_plan_that_appears_later_and_cannot_be_voided_keeps_nobody_else_waitin
     assert world.places()["other"] != ""
 
 
-async def test_a_plugin_that_ends_in_a_cancellation_of_its_own_fails_its_group_only():
+async def test_a_plugin_that_raises_a_cancellation_fails_only_its_group():
     async def prebind(binding):
         raise asyncio.CancelledError
 
@@ -414,7 +414,7 @@ async def test_a_plugin_that_ends_in_a_cancellation_of_its_own_fails_its_group_o
         await HookCall("p", "prebind", prebind).wait(None)
 
 
-def test_a_plan_that_was_read_before_its_pods_were_known_is_read_again_and_never_cut_down_on_its_group():
+def test_a_plan_read_before_its_pods_is_read_again_and_never_truncated():
     world = World(4, nodes=4)
     plan = world.plan(g_0="n1", g_1="n2", g_2="n3", g_3="n4")
     late = [world.pod(f"g-{index}") for index in (1, 2, 3)]

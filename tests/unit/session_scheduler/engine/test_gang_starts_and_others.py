@@ -1,4 +1,4 @@
-"""What a gang between its first bind and its last, or a plan that was found, means for everybody else."""
+"""Effects of a partly bound gang, or of a found plan, on other groups."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from session_scheduler.testing import node, pod
 from .gangs_world import World, refusing
 
 VIP = 1000
-"""A priority above all others here."""
+"""A priority above all others in this file."""
 
 
 def unwritable(world: World, error):
-    """No PodGroup can be written, until the returned function is called."""
+    """Every write of a PodGroup fails until the returned function is called."""
     patch = world.memory.patch_metadata
 
     async def fails(obj, **options):
@@ -32,11 +32,11 @@ def unwritable(world: World, error):
     return end
 
 
-# ------------------------------------------------------------------ plans that are found at the start
+# ------------------------------------------------------------------ plans found at the start
 
 
-def test_nothing_is_placed_where_a_request_of_a_found_plan_may_still_bind_a_pod():
-    """The request comes before its pod is touched: by then nobody else may have been given its slot."""
+def test_no_pod_is_placed_where_a_request_of_a_found_plan_may_still_bind():
+    """The request arrives before its pod is touched: until then, no other pod may get its slot."""
     world = World(nodes=2)
     world.plan(state="abort", g_0="n2", g_1="n1")
     late = world.request("g-0", "n2")
@@ -56,7 +56,7 @@ def test_nothing_is_placed_where_a_request_of_a_found_plan_may_still_bind_a_pod(
 
 
 @pytest.mark.parametrize("found", ["aborted", "unfit", "begun"])
-def test_nothing_is_placed_at_a_start_until_what_was_found_is_void(found):
+def test_no_pod_is_placed_at_the_start_until_found_plans_are_void(found):
     world = World(nodes=5)
     world.plan(state="abort" if found == "aborted" else "active", g_0="n2", g_1="gone")
     if found == "begun":
@@ -72,7 +72,7 @@ def test_nothing_is_placed_at_a_start_until_what_was_found_is_void(found):
     assert all(world.places().values())
 
 
-def test_nothing_is_placed_while_a_part_of_a_found_plan_is_carried_out_and_the_rest_made_void():
+def test_no_pod_is_placed_while_a_found_plan_is_partly_carried_out_and_voided():
     world = World(3, nodes=6)
     world.plan(g_0="n2", g_1="gone", g_2="n3")
     world.bind("g-0", "n2")
@@ -84,7 +84,7 @@ def test_nothing_is_placed_while_a_part_of_a_found_plan_is_carried_out_and_the_r
 
 
 @pytest.mark.parametrize("error", [Unavailable("no answer"), TooManyRequests("later")])
-def test_a_found_plan_that_cannot_be_voided_keeps_others_waiting_for_half_a_minute_at_most(error):
+def test_a_found_plan_that_cannot_be_voided_blocks_others_for_at_most_half_a_minute(error):
     world = World(nodes=5)
     world.plan(state="abort", g_0="n2", g_1="n3")
     world.cluster.add(pod("other"))
@@ -97,7 +97,7 @@ def test_a_found_plan_that_cannot_be_voided_keeps_others_waiting_for_half_a_minu
 
 
 @pytest.mark.parametrize("error", [Forbidden("a quota"), NotFound("gone")])
-def test_a_found_plan_that_nobody_can_void_keeps_no_others_waiting(error):
+def test_a_found_plan_that_can_never_be_voided_blocks_no_others(error):
     world = World(nodes=5)
     world.plan(state="abort", g_0="n2", g_1="n3")
     world.cluster.add(pod("other"))
@@ -107,7 +107,7 @@ def test_a_found_plan_that_nobody_can_void_keeps_no_others_waiting(error):
     assert world.places()["other"] != ""
 
 
-def test_what_is_found_half_a_minute_after_the_start_keeps_nobody_waiting():
+def test_a_plan_found_half_a_minute_after_the_start_blocks_no_others():
     world = World(nodes=5).start()
     world.cluster.advance(31)
     world.plan(state="abort", g_0="n2", g_1="n3")
@@ -117,10 +117,10 @@ def test_what_is_found_half_a_minute_after_the_start_keeps_nobody_waiting():
     assert world.places()["other"] != ""
 
 
-# ------------------------------------------------------------------ what has begun
+# ------------------------------------------------------------------ begun gangs
 
 
-def test_a_gang_that_is_bound_in_part_is_placed_before_everything_else():
+def test_a_partly_bound_gang_is_placed_before_everything_else():
     world = World(nodes=2).start()
     end = refusing(world, "g-1")
     world.run(1)
@@ -132,7 +132,7 @@ def test_a_gang_that_is_bound_in_part_is_placed_before_everything_else():
     assert sorted((world.places()["g-0"], world.places()["g-1"])) == ["n1", "n2"]
 
 
-def test_a_gang_of_which_nothing_is_bound_waits_its_turn():
+def test_a_gang_without_bound_pods_waits_its_turn():
     world = World(nodes=2).start()
     end = refusing(world, "g-0", "g-1")
     world.run(1)
@@ -143,11 +143,11 @@ def test_a_gang_of_which_nothing_is_bound_waits_its_turn():
     assert (world.places()["g-0"], world.places()["g-1"]) == ("", "")
 
 
-# ------------------------------------------------------------------ what is being evicted
+# ------------------------------------------------------------------ evictions
 
 
 def timed_out(size=2, nodes=4):
-    """A gang of which one member could not be bound in its time."""
+    """A gang with one member whose bind timed out."""
     world = World(size, nodes=nodes).start()
     end = refusing(world, "g-1")
     world.run(60)
@@ -155,13 +155,13 @@ def timed_out(size=2, nodes=4):
     return world, end
 
 
-def test_nothing_of_a_gang_is_placed_until_those_that_are_evicted_have_ended():
+def test_no_member_of_a_gang_is_placed_until_its_evicted_members_end():
     world, end = timed_out()
     world.run(3)
     assert world.heard.timed_out == [("g", 1, 60.0)]
     assert world.pod("g-0").metadata.deletion_timestamp is not None
     end()
-    world.cluster.add(pod("g-2", group="g"))  # as many as are needed, without the one that ends
+    world.cluster.add(pod("g-2", group="g"))  # as many as are needed, without the terminating one
     world.run(20)
     assert (world.places()["g-1"], world.places()["g-2"]) == ("", "")
     world.memory.finish_deletions()
@@ -169,19 +169,19 @@ def test_nothing_of_a_gang_is_placed_until_those_that_are_evicted_have_ended():
     world.assert_whole()
 
 
-def test_nothing_of_a_gang_is_placed_while_its_members_cannot_be_evicted_yet():
+def test_no_member_of_a_gang_is_placed_while_its_members_cannot_be_evicted():
     world, end = timed_out()
     world.memory._may_evict = lambda _: False
     world.run(2)
     assert world.heard.timed_out == [("g", 1, 60.0)]
     end()
-    world.cluster.add(node("n9"))  # whoever waits is due
+    world.cluster.add(node("n9"))  # every waiting group is due
     world.run(2)
     assert world.pod("g-0").metadata.deletion_timestamp is None
     assert world.places()["g-1"] == ""
 
 
-def test_a_member_that_a_disruption_budget_keeps_is_deleted_the_second_time():
+def test_a_member_protected_by_a_disruption_budget_is_deleted_the_second_time():
     world, _ = timed_out()
     world.memory._may_evict = lambda _: False
     world.run(5)
@@ -191,7 +191,7 @@ def test_a_member_that_a_disruption_budget_keeps_is_deleted_the_second_time():
     assert world.heard.timed_out == [("g", 1, 60.0)]
 
 
-def test_a_member_whose_eviction_got_no_answer_is_evicted_again():
+def test_an_eviction_without_an_answer_is_retried():
     world, end = timed_out()
     evict, delete, asked = world.memory.evict, world.memory.delete, []
 
@@ -202,7 +202,7 @@ def test_a_member_whose_eviction_got_no_answer_is_evicted_again():
     world.memory.evict = world.memory.delete = unanswered
     world.run(20)
     assert asked[:3] == ["g-0"] * 3
-    assert len(asked) <= 5  # every few seconds, not each turn
+    assert len(asked) <= 5  # every few seconds, not in each turn
     world.memory.evict, world.memory.delete = evict, delete
     world.run(8)
     assert world.pod("g-0").metadata.deletion_timestamp is not None
@@ -213,7 +213,7 @@ def test_a_member_whose_eviction_got_no_answer_is_evicted_again():
     world.assert_whole()
 
 
-def test_nobody_is_placed_where_a_found_plan_that_could_not_be_taken_over_may_still_bind():
+def test_no_pod_is_placed_where_a_found_plan_that_cannot_be_recovered_may_still_bind():
     world = World(2, nodes=2)
     world.plan(g_0="n2", g_1="n1")
     late = world.request("g-0", "n2")
@@ -225,7 +225,7 @@ def test_nobody_is_placed_where_a_found_plan_that_could_not_be_taken_over_may_st
     assert {name: node for name, node in world.places().items() if node} == {"g-0": "n2"}
 
 
-def test_nobody_is_placed_where_a_found_plan_that_is_carried_out_in_part_may_still_bind():
+def test_no_pod_is_placed_where_a_partly_carried_out_plan_may_still_bind():
     world = World(3, nodes=6)
     world.plan(g_0="n2", g_1="gone", g_2="n3")
     world.bind("g-0", "n2")

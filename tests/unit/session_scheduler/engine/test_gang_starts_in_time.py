@@ -1,4 +1,4 @@
-"""Gangs that are bound in part: what is in doubt, what comes late, and the time that they have."""
+"""Partly bound gangs: binds with unknown outcome, late requests, and the time limit."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from session_scheduler.testing import node, pod
 from .gangs_world import World, refusing
 
 
-def in_doubt(world: World, name, *, lands):
-    """Nobody says what became of this pod's bind, until the returned function is called."""
+def unknown_outcome(world: World, name, *, lands):
+    """The outcome of this pod's bind is unknown until the returned function is called."""
     memory = world.memory
     bind, patch, get = memory.bind, memory.patch_metadata, memory.get
 
@@ -39,14 +39,14 @@ def in_doubt(world: World, name, *, lands):
 
 
 def cycle(world: World):
-    """A cycle alone, without the events before and after it."""
+    """Run only a cycle, without the events before and after it."""
     asyncio.run(world.scheduler.cycle())
 
 
 # ------------------------------------------------------------------ time
 
 
-def test_a_gang_that_cannot_be_ended_in_its_time_is_evicted_and_starts_over():
+def test_a_gang_that_is_incomplete_at_its_time_limit_is_evicted_and_starts_again():
     world = World().start()
     end = refusing(world, "g-1")
     world.run(30, seconds=1.0)
@@ -79,7 +79,7 @@ def test_only_the_member_whose_bind_failed_is_placed_again_by_a_plan_that_keeps_
     assert {part.name: part.node for part in plan.pods.values()} == world.places()
 
 
-def test_a_gang_of_which_nothing_could_be_bound_is_planned_anew_from_nothing():
+def test_a_gang_without_a_successful_bind_gets_a_new_plan():
     world = World().start()
     end = refusing(world, "g-0", "g-1")
     world.run(1)
@@ -91,7 +91,7 @@ def test_a_gang_of_which_nothing_could_be_bound_is_planned_anew_from_nothing():
     assert world.heard.recoveries == [("aborted", 0)]
 
 
-def test_a_new_start_has_the_whole_time_again():
+def test_a_new_start_has_the_full_time_limit_again():
     world = World()
     world.plan(g_0="n4", g_1="n3")
     world.bind("g-0", "n4")
@@ -106,7 +106,7 @@ def test_a_new_start_has_the_whole_time_again():
     assert world.heard.timed_out == [("g", 1, 60.0)]
 
 
-def test_members_that_run_since_their_gang_was_whole_are_not_evicted_for_one_that_cannot_be_replaced():
+def test_members_of_a_gang_that_was_complete_are_not_evicted_for_a_missing_one():
     world = World().start().run()
     world.delete(Pod, "g-1")
     world.cluster.add(pod("g-1", group="g"))
@@ -117,7 +117,7 @@ def test_members_that_run_since_their_gang_was_whole_are_not_evicted_for_one_tha
     assert world.places()["g-1"] == ""
 
 
-def test_a_pod_that_takes_the_place_of_a_member_is_placed_alone():
+def test_a_replacement_of_a_member_is_placed_alone():
     world = World().start().run()
     before = world.places()
     world.delete(Pod, "g-1")
@@ -127,13 +127,13 @@ def test_a_pod_that_takes_the_place_of_a_member_is_placed_alone():
     assert world.places()["g-0"] == before["g-0"]
 
 
-# ------------------------------------------------------------------ doubt
+# ------------------------------------------------------------------ binds with unknown outcome
 
 
 @pytest.mark.parametrize("lands", [True, False])
-def test_a_gang_with_a_pod_in_doubt_has_not_started_and_is_not_planned_anew(lands):
+def test_a_gang_with_an_unknown_bind_has_not_started_and_gets_no_new_plan(lands):
     world = World().start()
-    end = in_doubt(world, "g-1", lands=lands)
+    end = unknown_outcome(world, "g-1", lands=lands)
     cycle(world)
     attempt = world.attempt()
     assert len(world.scheduler.unknown_binds) == 1
@@ -149,19 +149,19 @@ def test_a_gang_with_a_pod_in_doubt_has_not_started_and_is_not_planned_anew(land
         assert world.attempts() == {attempt}
 
 
-def test_a_doubt_that_an_event_decides_lets_the_gang_be_acknowledged_and_its_pod_be_told():
+def test_an_event_that_resolves_an_unknown_bind_acknowledges_the_gang_and_its_pod():
     world = World().start()
-    in_doubt(world, "g-1", lands=True)
+    unknown_outcome(world, "g-1", lands=True)
     cycle(world)
     asyncio.run(world.cluster._deliver())
     assert not world.scheduler.unknown_binds
     assert len(world.heard.scheduled) == 1
-    assert sorted(world.heard.told_bound) == sorted(world.places().items())
+    assert sorted(world.heard.reported_bound) == sorted(world.places().items())
 
 
-def test_a_member_in_doubt_is_not_evicted_around():
+def test_no_member_is_evicted_while_a_bind_is_unknown():
     world = World().start()
-    end = in_doubt(world, "g-1", lands=False)
+    end = unknown_outcome(world, "g-1", lands=False)
     for _ in range(70):
         cycle(world)
         world.cluster.advance(1)
@@ -171,10 +171,10 @@ def test_a_member_in_doubt_is_not_evicted_around():
     world.assert_whole()
 
 
-# ------------------------------------------------------------------ what comes late
+# ------------------------------------------------------------------ late requests
 
 
-def test_a_plan_whose_answers_were_all_lost_and_that_lands_later_is_taken_back():
+def test_a_plan_that_lands_after_all_its_answers_were_lost_is_aborted():
     world = World().start()
     patch, kept = world.memory.patch_metadata, []
 
@@ -196,7 +196,7 @@ def test_a_plan_whose_answers_were_all_lost_and_that_lands_later_is_taken_back()
     assert world.attempt() != late_one
 
 
-def test_a_bind_of_a_dead_replica_that_lands_while_its_plan_is_carried_out_is_one_of_the_plan():
+def test_a_late_bind_of_a_dead_replica_belongs_to_its_plan():
     world = World(3)
     world.plan(g_0="n4", g_1="n3", g_2="n2")
     late = world.request("g-1", "n3")
@@ -214,8 +214,8 @@ def test_a_bind_of_a_dead_replica_that_lands_while_its_plan_is_carried_out_is_on
     world.assert_whole()
 
 
-def test_a_bind_that_lands_while_a_new_plan_is_made_around_it_is_kept():
-    """A begun plan of which a node went; the bind that was on its way to another node is done between two writes."""
+def test_a_bind_that_lands_while_a_new_plan_is_made_is_kept():
+    """A begun plan loses a node; the bind in flight to another node lands between two writes."""
     world = World(3)
     world.plan(g_0="n4", g_1="n3", g_2="n2")
     world.bind("g-1", "n3")
@@ -241,7 +241,7 @@ def test_a_bind_that_lands_while_a_new_plan_is_made_around_it_is_kept():
     assert {part.name: part.node for part in plan.pods.values()} == world.places()
 
 
-def test_a_plan_that_another_replica_swapped_meanwhile_is_not_carried_out():
+def test_a_plan_that_another_replica_replaced_is_not_carried_out():
     world = World()
     world.plan(g_0="n4", g_1="n3")
     world.start()  # and before its first cycle
@@ -254,7 +254,7 @@ def test_a_plan_that_another_replica_swapped_meanwhile_is_not_carried_out():
     world.assert_whole()
 
 
-def test_a_group_that_was_made_again_while_its_pods_were_planned_starts_by_a_plan_of_its_own():
+def test_a_group_recreated_during_planning_starts_with_its_own_plan():
     world = World().start()
     patch = world.memory.patch_metadata
 
@@ -274,7 +274,7 @@ def test_a_group_that_was_made_again_while_its_pods_were_planned_starts_by_a_pla
     assert world.attempts() == {world.attempt()}
 
 
-def test_a_conflict_of_one_pod_leaves_the_gang_whole():
+def test_a_conflict_of_one_pod_does_not_split_the_gang():
     world = World().start()
     bind, failed = world.memory.bind, []
 

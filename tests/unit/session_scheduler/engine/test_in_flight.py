@@ -1,4 +1,4 @@
-"""Work that goes on outside the scheduler's turns."""
+"""Work that continues outside the scheduler's turns."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from session_scheduler.engine.in_flight import InFlight
 
 
-async def test_what_begins_while_other_work_is_waited_for_goes_on() -> None:
-    settled: list[str] = []
+async def test_work_that_begins_while_other_work_is_awaited_continues() -> None:
+    completed: list[str] = []
     errors: list[BaseException] = []
     in_flight: InFlight[str] = InFlight(lambda: None)
     may_end = asyncio.Event()
@@ -26,8 +26,8 @@ async def test_what_begins_while_other_work_is_waited_for_goes_on() -> None:
     in_flight.start("first", first(), run_pending)
     await in_flight.wait(errors)
     await in_flight.complete_ended(errors)
-    assert (settled, errors, in_flight.groups) == (["first"], [], ["later"])
+    assert (completed, errors, in_flight.groups) == (["first"], [], ["later"])
     may_end.set()
     await in_flight.wait(errors)
     await in_flight.complete_ended(errors)
-    assert (settled, errors, len(in_flight)) == (["first", "later"], [], 0)
+    assert (completed, errors, len(in_flight)) == (["first", "later"], [], 0)

@@ -1,4 +1,4 @@
-"""The loop: changes in, answers settled, sessions opened, in turns; and how it ends."""
+"""The loop takes turns: apply changes, complete binds, open sessions; and its end."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from session_scheduler.testing import node, pod
 PATIENCE = 10.0
 
 
-async def passed_on():
-    """Let everything happen that nothing has to be waited for."""
+async def run_ready_tasks():
+    """Let every task run that does not have to wait."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
 class Slow:
-    """Binds wait until `go` is set; sessions open only while `opens` is."""
+    """Binds wait until `go` is set."""
 
     name = "slow"
 
@@ -88,13 +88,13 @@ class World:
 
     async def until(self, holds):
         async with asyncio.timeout(PATIENCE):
-            while not holds():  # noqa: ASYNC110 (nothing tells of it)
+            while not holds():  # noqa: ASYNC110 (no event reports it)
                 await asyncio.sleep(0.001)
 
     async def until_no_more_turns(self):
-        """Until the loop has ended, and whoever waits for that has had the time to act."""
+        """Wait until the loop has ended, and those that wait for its end have run."""
         await self.until(self.engine._ended.is_set)
-        await passed_on()
+        await run_ready_tasks()
 
     def cycles(self, result):
         text = self.metrics.exposition()[0].decode()
@@ -102,7 +102,7 @@ class World:
         return sum(float(line.rpartition(" ")[2]) for line in lines)
 
 
-async def test_what_is_delivered_is_bound_without_anybody_asking_again():
+async def test_a_delivered_pod_is_bound_without_another_call():
     async with World().running() as world:
         world.deliver(pod("p"))
         await world.until(lambda: world.pod().spec.node_name == "n1")
@@ -113,7 +113,7 @@ async def test_what_is_delivered_is_bound_without_anybody_asking_again():
         )
 
 
-async def test_changes_are_taken_in_in_their_order():
+async def test_changes_are_applied_in_order():
     async with World(node("n2")).running() as world:
         world.deliver(pod("p", cpu="3"))
         await world.until(lambda: world.pod().spec.node_name)
@@ -123,7 +123,7 @@ async def test_changes_are_taken_in_in_their_order():
         await world.until(lambda: not world.scheduler.cache.tasks)
 
 
-async def test_turns_go_on_while_binds_are_under_way():
+async def test_turns_continue_while_binds_are_in_flight():
     async with World().running() as world:
         world.slow.go.clear()
         world.deliver(pod("p"))
@@ -139,7 +139,7 @@ async def test_turns_go_on_while_binds_are_under_way():
         await world.until(lambda: world.engine.pending().pods["in_flight"] == 0)
 
 
-async def test_a_pod_that_is_deleted_before_it_is_bound_keeps_none_of_its_name_waiting():
+async def test_a_pod_deleted_before_its_bind_does_not_block_another_with_its_name():
     async with World().running() as world:
         world.slow.go.clear()
         world.deliver(pod("p"))
@@ -153,7 +153,7 @@ async def test_a_pod_that_is_deleted_before_it_is_bound_keeps_none_of_its_name_w
         await world.until(lambda: world.pod().spec.node_name == "n1")
 
 
-async def test_a_pod_whose_deletion_begins_before_it_is_bound_gives_its_place_to_others():
+async def test_a_pod_whose_deletion_begins_before_its_bind_frees_its_place():
     async with World().running() as world:
         world.slow.go.clear()
         world.deliver(pod("p", cpu="4"))
@@ -169,7 +169,7 @@ async def test_a_pod_whose_deletion_begins_before_it_is_bound_gives_its_place_to
         assert not world.pod().spec.node_name
 
 
-async def test_what_was_woken_in_its_backoff_is_tried_as_soon_as_nothing_else_is_due(monkeypatch: pytest.MonkeyPatch):
+async def test_a_group_requeued_in_its_backoff_is_attempted_when_no_other_is_due(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(engine_module, "_LONGEST_REST", 3600.0)
     async with World().running() as world:
         pending = world.scheduler.queue
@@ -181,7 +181,7 @@ async def test_what_was_woken_in_its_backoff_is_tried_as_soon_as_nothing_else_is
         await world.until(lambda: world.pod().spec.node_name == "n2")
 
 
-async def test_a_backoff_that_ends_after_the_look_at_what_is_due_and_before_the_rest_is_not_slept_through(
+async def test_a_backoff_that_ends_between_the_cycle_and_the_rest_is_not_missed(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(engine_module, "_LONGEST_REST", 3600.0)
@@ -206,7 +206,7 @@ async def test_a_backoff_that_ends_after_the_look_at_what_is_due_and_before_the_
         await world.until(lambda: world.pod().spec.node_name == "n1")
 
 
-async def test_a_turn_that_fails_is_counted_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch):
+async def test_a_failed_turn_is_counted_and_the_next_one_runs(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(engine_module, "_AFTER_ERROR", 0.0)
     async with World().running() as world:
         apply, failed = world.scheduler.event_handlers.apply, []
@@ -224,7 +224,7 @@ async def test_a_turn_that_fails_is_counted_and_the_next_one_goes_on(monkeypatch
         assert world.cycles("error") == 1
 
 
-async def test_a_group_that_waits_is_tried_again_when_it_is_woken():
+async def test_an_unschedulable_group_is_retried_when_it_is_requeued():
     async with World().running() as world:
         world.deliver(pod("p", cpu="9"))
         await world.until(lambda: world.engine.pending().groups["unschedulable"] == 1)
@@ -233,7 +233,7 @@ async def test_a_group_that_waits_is_tried_again_when_it_is_woken():
         await world.until(lambda: world.scheduler.queue._waiting["Pod default/p"].refused > refused_before)
 
 
-async def test_a_bind_in_doubt_is_asked_about_again_after_a_second():
+async def test_an_unknown_bind_is_checked_again_after_a_second():
     async with World().running() as world:
         bind, patch, asked = world.cluster.bind, world.cluster.patch_metadata, []
 
@@ -243,19 +243,19 @@ async def test_a_bind_in_doubt_is_asked_about_again_after_a_second():
 
         world.cluster.bind = world.cluster.patch_metadata = unanswered
         world.deliver(pod("p"))
-        # the bind, its touch, and the first look, whose answer was taken
+        # the bind, its touch, and the first check, whose answer was lost
         await world.until(lambda: len(asked) >= 3 and not world.scheduler.in_flight)
         world.cluster.bind, world.cluster.patch_metadata = bind, patch
         assert len(world.scheduler.unknown_binds) == 1
         world.clock.advance(1.0)
-        world.engine.wake("nobody", "time has passed")
+        world.engine.wake("unknown", "time has passed")
         await world.until(lambda: not world.scheduler.unknown_binds)
         world.clock.advance(1.0)
         world.engine.wake("Pod default/p", "a test")
         await world.until(lambda: world.pod().spec.node_name == "n1")
 
 
-async def test_gangs_of_which_nobody_says_that_they_started_are_looked_for_every_ten_seconds():
+async def test_gangs_without_a_started_condition_are_checked_every_ten_seconds():
     world = World()
     remind, times = world.scheduler.gang_starts.remind, []
 
@@ -269,11 +269,11 @@ async def test_gangs_of_which_nobody_says_that_they_started_are_looked_for_every
         for _ in range(2):
             turned = len(times)
             world.clock.advance(9)
-            world.engine.wake("nobody", "a turn")
+            world.engine.wake("unknown", "a turn")
             await world.until(lambda: world.engine._turned == world.clock.now())
             assert len(times) == turned
             world.clock.advance(1)
-            world.engine.wake("nobody", "a turn")
+            world.engine.wake("unknown", "a turn")
             await world.until(lambda turned=turned: len(times) > turned)
     assert times == [0, 10, 20]
 
@@ -281,7 +281,7 @@ async def test_gangs_of_which_nobody_says_that_they_started_are_looked_for_every
 # ------------------------------------------------------------------ the end
 
 
-async def test_stopping_lets_what_is_under_way_end_and_decides_nothing_more():
+async def test_stopping_completes_the_work_in_flight_and_decides_nothing_more():
     world = World()
     async with world.running():
         world.slow.go.clear()
@@ -297,7 +297,7 @@ async def test_stopping_lets_what_is_under_way_end_and_decides_nothing_more():
     assert not world.pod("later").spec.node_name
 
 
-async def test_what_does_not_end_in_time_is_cancelled():
+async def test_work_that_does_not_end_in_time_is_cancelled():
     world = World()
     async with world.running():
         world.slow.go.clear()
@@ -308,7 +308,7 @@ async def test_what_does_not_end_in_time_is_cancelled():
     assert not world.pod().spec.node_name
 
 
-async def test_an_error_that_nobody_expected_keeps_no_other_bind_from_ending(monkeypatch: pytest.MonkeyPatch):
+async def test_an_unexpected_error_does_not_affect_other_binds(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(engine_module, "_AFTER_ERROR", 0.0)
     world = World(pod("bad"), pod("p"))
     bind = world.cluster.bind
@@ -330,7 +330,7 @@ async def test_an_error_that_nobody_expected_keeps_no_other_bind_from_ending(mon
     assert world.pod().spec.node_name == "n1"
 
 
-async def test_stopping_waits_for_a_turn_that_has_started_something():
+async def test_stopping_waits_for_a_turn_that_has_started_work():
     world = World()
     async with world.running():
         decide, inside, go_on = world.scheduler.decide, asyncio.Event(), asyncio.Event()
@@ -346,7 +346,7 @@ async def test_stopping_waits_for_a_turn_that_has_started_something():
         await asyncio.wait_for(inside.wait(), PATIENCE)
         stopping = asyncio.ensure_future(world.engine.stop(PATIENCE))
         await world.until(lambda: world.scheduler.stopping)
-        await passed_on()
+        await run_ready_tasks()
         assert not stopping.done()
         go_on.set()
         assert await stopping is True
@@ -366,7 +366,7 @@ async def test_a_session_starts_no_further_group_once_the_scheduler_is_stopping(
 async def test_a_loop_without_a_turn_for_a_minute_is_not_healthy():
     world = World()
     world.clock.advance(61)
-    assert world.engine.problem() is None  # it has not begun: taking the cluster in may take its time
+    assert world.engine.problem() is None  # it has not begun: filling the cache may take long
     async with world.running():
         await world.until(lambda: world.engine._turned is not None)
         world.clock.advance(61)
@@ -381,7 +381,7 @@ async def test_an_engine_that_never_ran_stops_at_once(times):
         assert await World().engine.stop(PATIENCE) is True
 
 
-async def test_a_bug_that_one_group_meets_is_told_and_the_groups_behind_it_are_tried(monkeypatch: pytest.MonkeyPatch):
+async def test_a_bug_with_one_group_is_reported_and_later_groups_are_attempted(monkeypatch: pytest.MonkeyPatch):
     asked = CallbackRunner.pre_predicate
 
     def broken(runner, task):
@@ -399,7 +399,7 @@ async def test_a_bug_that_one_group_meets_is_told_and_the_groups_behind_it_are_t
         assert reason == "the scheduler failed: ZeroDivisionError: a bug"
 
 
-async def test_others_go_on_while_many_objects_are_taken_in():
+async def test_other_tasks_run_while_many_objects_are_added():
     others = 0
 
     async def go_on():
@@ -411,7 +411,7 @@ async def test_others_go_on_while_many_objects_are_taken_in():
     world = World()
     beside = asyncio.ensure_future(go_on())
     pods = [world.cluster.put(pod(f"p{number}", scheduler="another")) for number in range(2000)]
-    await passed_on()
+    await run_ready_tasks()
     before = others
     await world.scheduler.start([node("n1"), *pods])
     assert others - before >= 2
@@ -427,7 +427,7 @@ async def test_others_go_on_while_many_objects_are_taken_in():
 # ------------------------------------------------------------------ /explain
 
 
-async def test_a_pod_that_waits_is_explained_between_two_turns_with_what_the_last_cycle_said():
+async def test_a_waiting_pod_is_explained_between_two_turns_with_the_last_cycles_reason():
     async with World().running() as world:
         world.deliver(pod("large", cpu="9"))
         await world.until(lambda: world.engine.pending().pods["unschedulable"] == 1)
@@ -443,7 +443,7 @@ async def test_a_pod_that_waits_is_explained_between_two_turns_with_what_the_las
         json.dumps(reported)
 
 
-async def test_of_a_pod_that_is_bound_its_node_is_told_and_of_one_that_is_not_there_that():
+async def test_the_explanation_of_a_bound_pod_has_its_node_and_an_unknown_pod_is_an_error():
     async with World().running() as world:
         world.deliver(pod("p"))
         await world.until(lambda: world.pod().spec.node_name == "n1")
@@ -454,7 +454,7 @@ async def test_of_a_pod_that_is_bound_its_node_is_told_and_of_one_that_is_not_th
         assert reported["error"].startswith("pod default/q: ")
 
 
-async def test_few_may_ask_at_once_and_an_answer_shows_so_many_nodes():
+async def test_explanations_are_limited_in_number_and_in_nodes():
     async with World(*(node(f"m{number}", cpu="1") for number in range(150))).running() as world:
         world.deliver(pod("p", cpu="3", gates=["later"]))
         await world.until(lambda: world.engine.pending().pods["gated"] == 1)
@@ -474,7 +474,7 @@ async def test_a_bug_in_an_explanation_is_its_own(monkeypatch: pytest.MonkeyPatc
         await world.until(lambda: world.pod().spec.node_name == "n1")
 
 
-async def test_what_a_plugin_changes_is_changed_between_sessions_and_helps_whom_it_refused():
+async def test_a_plugins_change_runs_between_sessions_and_requeues_the_pods_it_refused():
     open_, seen = [False], []
 
     class Gate:
@@ -514,7 +514,7 @@ async def test_what_a_plugin_changes_is_changed_between_sessions_and_helps_whom_
     assert seen[seen.index("changed") - 1] == "closes"
 
 
-async def test_a_plugins_change_that_fails_is_told_and_the_next_turn_goes_on(monkeypatch: pytest.MonkeyPatch):
+async def test_a_plugins_failed_change_is_reported_and_the_next_turn_runs(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(engine_module, "_AFTER_ERROR", 0.0)
     world = World()
     changed = []

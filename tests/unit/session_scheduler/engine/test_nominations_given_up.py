@@ -1,5 +1,7 @@
-"""An attempt that comes to nothing by an error, or where nobody can preempt, ends the pod's nomination; a refusal of
-which preemption says something else does not."""
+"""A pod loses its nomination if its attempt fails with an error, or if no plugin can preempt.
+
+A refusal with another answer of the preemption plugin does not end the nomination.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def get(cluster: FakeCluster, name: str) -> Pod:
 
 
 def kept(cluster: FakeCluster, name: str) -> bool:
-    """Whether a pod is nominated, here and on the API server alike."""
+    """Whether a pod is nominated, both in the cache and on the API server."""
     written = get(cluster, name)
     task = cluster.scheduler.cache.tasks[written.metadata.uid]
     known = cluster.scheduler.cache.nominations.node_of(task) or ""
@@ -67,7 +69,7 @@ def test_a_bind_that_fails_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not kept(cluster, "first")
 
 
-def test_where_nobody_can_preempt_a_refusal_ends_it() -> None:
+def test_without_a_preemption_plugin_a_refusal_ends_it() -> None:
     config = SchedulerConfig(profiles=(Profile(plugins=(PluginConfig(name="DefaultPreemption", enabled=False),)),))
     cluster = FakeCluster(checked=False)
     cluster.add(node("n1", cpu="1"), pod("low", cpu="1", priority=1, bound_to="n1"))
@@ -82,7 +84,7 @@ def test_where_nobody_can_preempt_a_refusal_ends_it() -> None:
     assert get(cluster, "first").status.nominated_node_name == ""
 
 
-def test_while_the_victims_end_it_stays() -> None:
+def test_it_stays_while_the_victims_terminate() -> None:
     cluster = FakeCluster(checked=False)
     cluster.add(node("n1", cpu="1"), pod("low", cpu="1", priority=1, bound_to="n1"), pod("high", cpu="1", priority=10))
     cluster.run(cycles=2)

@@ -1,4 +1,4 @@
-"""What comes late, or was lost, between two lives of a scheduler or of a PodGroup."""
+"""Late and lost requests between two lives of a scheduler or of a PodGroup."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from session_scheduler.testing import pod, pod_group
 from .gangs_world import World
 
 
-def say(world: World, message):
-    """Let the PodGroup say that it is scheduled."""
+def set_scheduled(world: World, message):
+    """Set the PodGroup's condition to scheduled."""
     condition = PodCondition(type="PodGroupScheduled", status="True", message=message)
     group = world.group()
     world.cluster.add(replace(group, status=replace(group.status, conditions=(condition,))))
     world.run(1)
 
 
-def test_a_gang_whose_podgroup_does_not_say_that_it_started_is_acknowledged_again():
+def test_a_gang_without_a_scheduled_condition_is_acknowledged_again():
     world = World().start().run()
     reported = [f"minCount pods are bound, by attempt {world.attempt()}"]
     assert world.heard.scheduled == reported
@@ -37,13 +37,13 @@ def test_a_gang_whose_podgroup_does_not_say_that_it_started_is_acknowledged_agai
     assert world.heard.scheduled == reported * 3
 
 
-def test_a_gang_that_has_not_started_is_not_said_to_have():
+def test_a_gang_that_has_not_started_gets_no_scheduled_condition():
     world = World(nodes=1).start().run()
     world.scheduler.gang_starts.remind()
     assert world.heard.scheduled == []
 
 
-def test_a_request_of_the_podgroup_before_binds_no_pod_of_a_gang_that_is_planned_anew():
+def test_a_request_of_the_previous_podgroup_binds_no_pod_of_the_new_plan():
     world = World()
     late = world.request("g-0", "n4")
     world.delete(PodGroup, "g")
@@ -65,7 +65,7 @@ def test_a_request_of_the_podgroup_before_binds_no_pod_of_a_gang_that_is_planned
     assert world.attempts() == {world.attempt()}
 
 
-def test_pods_that_are_younger_than_their_podgroup_are_bound_without_being_touched():
+def test_pods_younger_than_their_podgroup_are_bound_without_a_touch():
     world = World().start()
     patch, touched = world.memory.patch_metadata, []
 
@@ -79,7 +79,7 @@ def test_pods_that_are_younger_than_their_podgroup_are_bound_without_being_touch
     assert touched == []
 
 
-def test_a_pod_that_takes_the_place_of_one_that_went_amid_a_start_goes_where_that_was_to_go():
+def test_a_replacement_of_a_pod_lost_during_a_start_gets_its_node():
     world = World(3, nodes=12)
     world.plan(g_0="n9", g_1="n8", g_2="n7")
     world.bind("g-1", "n8")
@@ -93,7 +93,7 @@ def test_a_pod_that_takes_the_place_of_one_that_went_amid_a_start_goes_where_tha
     assert world.pod("g-0").metadata.uid in plan.pods
 
 
-def test_a_pod_whose_binds_fail_one_after_the_other_waits_longer_each_time():
+def test_repeated_failures_of_a_bind_increase_the_backoff():
     world = World(1, nodes=1)
     world.cluster.add(pod("p"))
     world.delete(Pod, "g-0")
@@ -109,7 +109,7 @@ def test_a_pod_whose_binds_fail_one_after_the_other_waits_longer_each_time():
     assert tried == [0, 1, 3, 7, 15, 25]
 
 
-def test_the_time_that_failed_binds_have_to_wait_is_forgotten_once_one_is_done():
+def test_a_successful_bind_resets_the_backoff():
     world = World(1, nodes=1)
     bind = world.memory.bind
     world.start()
@@ -126,7 +126,7 @@ def test_the_time_that_failed_binds_have_to_wait_is_forgotten_once_one_is_done()
     assert world.scheduler.queue.next_after(0.0) is None
 
 
-def test_a_bug_that_a_plan_meets_is_raised_and_keeps_nobody_else_waiting(monkeypatch: pytest.MonkeyPatch):
+def test_a_bug_with_a_plan_is_raised_and_does_not_block_others(monkeypatch: pytest.MonkeyPatch):
     async def broken(adoption, group):
         raise ZeroDivisionError(group.key)
 

@@ -1,4 +1,4 @@
-"""Preemption beside the sessions: requests that are refused, answered late, or overtaken by another decision."""
+"""Preemption beside the sessions: refused requests, late answers, and requests overtaken by another decision."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ....tools.preempting import OneLoop
 
 
 class Turns(OneLoop):
-    """Turns as the engine takes them, in one event loop: what is under way goes on from one to the next."""
+    """Turns as the engine runs them, in one event loop: work in flight continues from one to the next."""
 
     def __init__(self, runner: asyncio.Runner, **options: Any) -> None:
         super().__init__(runner, **options)
@@ -33,7 +33,7 @@ class Turns(OneLoop):
         return scheduler
 
     def instead(self, request: str, answer: Callable[..., Awaitable[Any]]) -> None:
-        """Let `answer(real, pod, …)` stand in for a request about pods."""
+        """Let `answer(real, pod, …)` replace a request about pods."""
         real = getattr(self.memory, request)
         setattr(self.memory, request, lambda *arguments, **options: answer(real, *arguments, **options))
 
@@ -46,7 +46,7 @@ def cluster() -> Iterator[Turns]:
         yield found
 
 
-def test_a_victim_whose_end_is_refused_is_asked_again_after_a_backoff_and_not_at_once(cluster: Turns) -> None:
+def test_a_refused_eviction_is_retried_after_a_backoff(cluster: Turns) -> None:
     asked = []
 
     async def refuse(_: Any, one: Pod, **__: Any) -> None:
@@ -63,8 +63,8 @@ def test_a_victim_whose_end_is_refused_is_asked_again_after_a_backoff_and_not_at
     assert asked == ["low", "low"]
 
 
-def test_a_victim_whose_end_is_refused_uses_its_budget_once(cluster: Turns) -> None:
-    """A budget's status, which counts who was asked to end, is written for none of these."""
+def test_a_refused_eviction_uses_its_budget_once(cluster: Turns) -> None:
+    """The budget's status, which counts the disruptions, is written for none of these evictions."""
     asked = []
 
     async def refuse(_: Any, one: Pod, **__: Any) -> None:
@@ -83,7 +83,7 @@ def test_a_victim_whose_end_is_refused_uses_its_budget_once(cluster: Turns) -> N
     cluster.turn(3)
     cluster.advance(1)
     cluster.turn(3)
-    assert asked == ["of-budget", "of-budget"]  # "low", whose priority is higher, would be the price of a violation
+    assert asked == ["of-budget", "of-budget"]  # "low", whose priority is higher, would be the cost of a violation
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_victim_whose_end_is_refused_uses_its_budget_once(cluster: Turns) -> N
 def test_the_last_of_several_victims_is_asked_when_the_others_end(
     cluster: Turns, request_: str, refused: tuple[int, ...], reported: int
 ) -> None:
-    """Victims are asked in an order of their own: refused are those that come first, second or third."""
+    """The scheduler chooses the order of the victims; the first, second or third request is refused."""
     seen: list[str] = []
     deleted: list[str] = []
 
@@ -121,7 +121,7 @@ def test_the_last_of_several_victims_is_asked_when_the_others_end(
 
 
 @pytest.mark.parametrize("request_", ["delete", "patch_status"])
-def test_an_error_that_nobody_expected_is_raised_and_the_victim_is_not_taken_to_end(
+def test_an_unexpected_error_is_raised_and_the_victim_does_not_count_as_terminating(
     cluster: Turns, request_: str
 ) -> None:
     broken = True
@@ -143,7 +143,7 @@ def test_an_error_that_nobody_expected_is_raised_and_the_victim_is_not_taken_to_
     assert cluster.ending() == ["low"]
 
 
-def test_a_victim_that_others_write_to_all_the_time_is_not_taken_to_end(cluster: Turns) -> None:
+def test_a_victim_with_constant_foreign_writes_does_not_count_as_terminating(cluster: Turns) -> None:
     busy = True
 
     async def overtaken(real: Any, one: Pod, **options: Any) -> Any:
@@ -162,7 +162,7 @@ def test_a_victim_that_others_write_to_all_the_time_is_not_taken_to_end(cluster:
     assert cluster.events == cluster.ending() == ["low"]
 
 
-def test_of_a_victim_that_is_gone_already_nothing_is_told(cluster: Turns) -> None:
+def test_no_preemption_is_reported_for_a_victim_that_is_gone(cluster: Turns) -> None:
     async def gone(real: Any, one: Pod, **options: Any) -> Any:
         if one.metadata.name == "low":
             raise NotFound("there is no such pod")
@@ -175,7 +175,7 @@ def test_of_a_victim_that_is_gone_already_nothing_is_told(cluster: Turns) -> Non
     assert cluster.events == []
 
 
-def test_a_victim_of_two_is_asked_to_end_once_and_both_are_tried_again_where_that_is_refused(cluster: Turns) -> None:
+def test_a_victim_of_two_preemptors_is_evicted_once_and_a_refusal_retries_both(cluster: Turns) -> None:
     cluster.add(pod("other", cpu="1", priority=2, bound_to="n2"), node("n2", cpu="1", unschedulable=True))
     asked = []
     reported = asyncio.Event()
@@ -200,7 +200,7 @@ def test_a_victim_of_two_is_asked_to_end_once_and_both_are_tried_again_where_tha
     assert cluster.get("higher").status.nominated_node_name == "n1"
 
 
-def test_a_victim_is_told_for_whom_it_ends_though_that_pod_goes_meanwhile(cluster: Turns) -> None:
+def test_a_victim_gets_its_condition_even_if_the_preemptor_is_deleted_meanwhile(cluster: Turns) -> None:
     first = asyncio.Event()
 
     async def late(real: Any, one: Pod, **options: Any) -> Any:
@@ -224,7 +224,7 @@ def test_a_victim_is_told_for_whom_it_ends_though_that_pod_goes_meanwhile(cluste
     assert texts == [f"Preempted by pod {uid} on node n1"]
 
 
-def test_a_nomination_that_is_outdone_while_it_is_written_does_not_come_back(cluster: Turns) -> None:
+def test_a_nomination_superseded_during_its_write_does_not_return(cluster: Turns) -> None:
     first = asyncio.Event()
 
     async def late(real: Any, one: Pod, **options: Any) -> Any:
@@ -244,7 +244,7 @@ def test_a_nomination_that_is_outdone_while_it_is_written_does_not_come_back(clu
     assert cluster.get("high").status.nominated_node_name == ""
 
 
-def test_one_that_is_outdone_is_nominated_anew_only_when_its_old_nomination_is_taken_away(cluster: Turns) -> None:
+def test_a_superseded_pod_is_nominated_again_only_after_its_old_nomination_is_cleared(cluster: Turns) -> None:
     cluster.start()
     cluster.add(pod("high", cpu="1", priority=10))
     cluster.turn(2)
@@ -269,7 +269,7 @@ def test_one_that_is_outdone_is_nominated_anew_only_when_its_old_nomination_is_t
     assert cluster.get("high").status.nominated_node_name == "n2"
 
 
-def test_a_pod_whose_nominated_node_goes_looks_for_another_at_once(cluster: Turns) -> None:
+def test_a_pod_whose_nominated_node_is_deleted_is_retried_at_once(cluster: Turns) -> None:
     cluster.start()
     cluster.add(pod("high", cpu="1", priority=10))
     cluster.turn(2)
@@ -280,7 +280,7 @@ def test_a_pod_whose_nominated_node_goes_looks_for_another_at_once(cluster: Turn
     assert cluster.get("high").status.nominated_node_name == "n2"
 
 
-def test_of_a_nomination_that_cannot_be_taken_back_no_preemption_is_told(cluster: Turns) -> None:
+def test_no_preemption_is_reported_for_a_nomination_that_cannot_be_cleared(cluster: Turns) -> None:
     async def refuse(*_: Any, **__: Any) -> None:
         raise Forbidden("no status may be written")
 
@@ -295,7 +295,7 @@ def test_of_a_nomination_that_cannot_be_taken_back_no_preemption_is_told(cluster
 
 
 @pytest.mark.parametrize("refused", ["g-0", "g-1"])
-def test_what_is_kept_for_a_later_start_stays_though_it_is_not_written_and_is_written_later(refused: str) -> None:
+def test_a_reservation_for_a_later_start_holds_before_it_is_written(refused: str) -> None:
     able = asyncio.Event()
 
     async def refuse(real: Any, one: Pod, **options: Any) -> Any:

@@ -1,5 +1,6 @@
-"""What was kept for a nominated pod is free for others when the nomination ends, however it does; and pods that could
-be victims once they are bound are looked at again then."""
+"""Every end of a nomination frees its reservation and requeues other pods; a preemptor is retried when possible victims
+are bound.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ NOWHERE = {"disk": "ssd"}
 
 @pytest.fixture
 def cluster() -> FakeCluster:
-    """A node that is kept for a pod which is held back, and one that waits because of that."""
+    """A node with a nomination for a gated pod, and a pod that waits because of it."""
     found = FakeCluster(checked=False)
-    found.add(node("n1", cpu="1"), node("n2", cpu="1", unschedulable=True), expected("n1"))
+    found.add(node("n1", cpu="1"), node("n2", cpu="1", unschedulable=True), nominated("n1"))
     found.add(pod("waits", cpu="1", priority=5))
     found.run()
     found.assert_pending("waits", "Insufficient cpu")
@@ -31,7 +32,7 @@ def cluster() -> FakeCluster:
     return found
 
 
-def expected(where: str, **options: Any) -> Pod:
+def nominated(where: str, **options: Any) -> Pod:
     made = pod("first", cpu="1", priority=10, gates=["later"], **options)
     return replace(made, status=PodStatus(nominated_node_name=where))
 
@@ -42,7 +43,7 @@ def test_its_pod_is_deleted(cluster: FakeCluster) -> None:
     cluster.assert_bound("waits", "n1")
 
 
-def test_somebody_takes_it_back(cluster: FakeCluster) -> None:
+def test_its_nomination_is_cleared(cluster: FakeCluster) -> None:
     cluster.add(replace(cluster.find(Pod, "first"), status=PodStatus()))
     cluster.run()
     cluster.assert_bound("waits", "n1")
@@ -61,13 +62,13 @@ def test_its_pod_is_bound_to_another_node(cluster: FakeCluster) -> None:
     cluster.assert_bound("waits", "n1")
 
 
-def test_its_pod_can_go_nowhere_any_more() -> None:
+def test_its_pod_fits_nowhere_any_more() -> None:
     cluster = FakeCluster(checked=False)
     cluster.add(node("n1", cpu="1", labels={"disk": "ssd"}), pod("low", cpu="1", priority=1, bound_to="n1"))
     cluster.add(pod("high", cpu="1", priority=10, node_selector={"disk": "ssd"}))
     cluster.run()
     cluster.finish_deletions()
-    cluster.add(node("n1", cpu="1"))  # the victim is gone, and so is the label that its successor wants
+    cluster.add(node("n1", cpu="1"))  # the victim is gone, and so is the label that the preemptor needs
     cluster.add(pod("waits", cpu="1", priority=5))
     cluster.run(cycles=2)
     cluster.advance(11)
@@ -76,9 +77,9 @@ def test_its_pod_can_go_nowhere_any_more() -> None:
 
 
 @pytest.mark.parametrize("end", [None, "", "n2"])
-def test_its_end_wakes_only_those_that_yielded_to_it(end: str | None) -> None:
+def test_its_end_requeues_only_the_pods_that_yielded_to_it(end: str | None) -> None:
     cluster = FakeCluster(checked=False)
-    cluster.add(node("n1", cpu="1"), node("n2", cpu="1", unschedulable=True), expected("n1"))
+    cluster.add(node("n1", cpu="1"), node("n2", cpu="1", unschedulable=True), nominated("n1"))
     cluster.add(pod(f"p{priority}", cpu="1", priority=priority, node_selector=NOWHERE) for priority in (5, 10, 11))
     cluster.add(gang("g", 2, cpu="1", priority=11), gang("h", 2, cpu="1", priority=10))
     cluster.add(pod("big", cpu="2", priority=11), pod("small", cpu="2", priority=10))
@@ -93,18 +94,18 @@ def test_its_end_wakes_only_those_that_yielded_to_it(end: str | None) -> None:
     assert set(tries.of) == {"h", "small"}
 
 
-def test_a_nomination_that_begins_wakes_nobody() -> None:
+def test_the_start_of_a_nomination_requeues_no_pod() -> None:
     cluster = FakeCluster(checked=False)
-    cluster.add(node("n1", cpu="1"), expected(""), pod("big", cpu="2", priority=5))
+    cluster.add(node("n1", cpu="1"), nominated(""), pod("big", cpu="2", priority=5))
     tries = observed(cluster)
     cluster.run()
-    cluster.add(expected("n1"))
+    cluster.add(nominated("n1"))
     cluster.run(cycles=2)
     assert tries.of == {"big": 1}
 
 
 @pytest.mark.parametrize("where", ["", "n2"])
-def test_its_own_pod_looks_for_a_place_again_where_somebody_else_ends_it(where: str) -> None:
+def test_its_own_pod_is_retried_if_another_client_ends_it(where: str) -> None:
     cluster = FakeCluster(checked=False)
     cluster.add(node("n1", cpu="1"), pod("low", cpu="1", priority=1, bound_to="n1"))
     cluster.add(pod("high", cpu="1", priority=10))
@@ -119,7 +120,7 @@ def test_its_own_pod_looks_for_a_place_again_where_somebody_else_ends_it(where: 
 
 
 class SlowBinds(OneLoop):
-    """Binds that are answered when `let` says so."""
+    """Binds that complete when `let` is set."""
 
     def __init__(self, runner: asyncio.Runner) -> None:
         super().__init__(runner)
@@ -140,7 +141,7 @@ def slow() -> Iterator[SlowBinds]:
 
 
 @pytest.mark.parametrize("who", [pod("high", cpu="1", priority=10), gang("high", 2, cpu="1", priority=10)])
-def test_pods_whose_binding_is_under_way_are_preempted_once_they_are_bound(slow: SlowBinds, who: Any) -> None:
+def test_pods_with_a_bind_in_flight_are_preempted_after_it(slow: SlowBinds, who: Any) -> None:
     slow.add(node("n1", cpu="1"), node("n2", cpu="1"))
     slow.start()
     slow.add(pod(f"low{number}", cpu="1", priority=1) for number in (1, 2))
@@ -154,7 +155,7 @@ def test_pods_whose_binding_is_under_way_are_preempted_once_they_are_bound(slow:
     assert len(slow.ending()) == (1 if isinstance(who, Pod) else 2)
 
 
-def test_a_preemptor_does_not_spin_while_it_waits_for_a_bind(slow: SlowBinds) -> None:
+def test_a_preemptor_is_not_retried_while_it_waits_for_a_bind(slow: SlowBinds) -> None:
     slow.add(node("n1", cpu="1"))
     slow.start()
     slow.add(pod("low", cpu="1", priority=1))
@@ -167,7 +168,7 @@ def test_a_preemptor_does_not_spin_while_it_waits_for_a_bind(slow: SlowBinds) ->
     assert tried == []
 
 
-def test_the_end_of_a_node_wakes_nobody_for_the_nominations_that_end_with_it(cluster: FakeCluster) -> None:
+def test_the_deletion_of_a_node_requeues_no_pod_for_its_nominations(cluster: FakeCluster) -> None:
     cluster.delete(Node, "n1", "")
     cluster.run()
     cluster.assert_pending("waits")

@@ -1,7 +1,7 @@
-"""For each plugin: an event that can help a pod that it refused has the pod tried again, an unrelated one does not.
+"""For each plugin: an event that can help a refused pod requeues it, and an unrelated event does not.
 
-Through the scheduler over the cluster in memory, as events come. NodeName has no case: a pod that names its node is
-bound already when it comes.
+The events pass through the scheduler and the cluster in memory. NodeName has no case, because a pod that names its node
+is already bound at its creation.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from .requeue_world import (
 )
 
 ELSEWHERE = "DynamicResources"
-"""Its events are held in the tests of claims and devices."""
+"""The tests of claims and devices cover its events."""
 PARTS = {"fluence.flux-framework.org/gpu-memory": "600"}
 ON_FIRST = PARTS | {"fluence.flux-framework.org/gpu": "0"}
 GPU_MIB = {"nvidia.com/gpu.memory": "1000"}
@@ -287,18 +287,18 @@ def listed(what: Callable[[Case], dict[str, Sequence[Change]]]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("name", "event"), listed(lambda case: case.helpful))
-def test_an_event_that_can_help_has_the_pod_tried_again(name: str, event: str) -> None:
+def test_an_event_that_can_help_requeues_the_pod(name: str, event: str) -> None:
     case = CASES[name]
     assert World(case).tried_after(case.helpful[event])[-1]
 
 
 @pytest.mark.parametrize(("name", "event"), listed(lambda case: case.unrelated))
-def test_an_unrelated_event_leaves_it_asleep(name: str, event: str) -> None:
+def test_an_unrelated_event_does_not_requeue_the_pod(name: str, event: str) -> None:
     case = CASES[name]
     assert not any(World(case).tried_after(case.unrelated[event]))
 
 
-def test_what_default_constraints_select_by_concerns_pods_without_constraints_alone() -> None:
+def test_services_requeue_only_pods_with_default_constraints() -> None:
     registered = PodTopologySpread(None).events_to_register()
     hints = [one.hint for one in registered if one.resource is Service]
     classes = ClassTable(NodeTable())
@@ -307,7 +307,7 @@ def test_what_default_constraints_select_by_concerns_pods_without_constraints_al
     assert [(hint(plain, event), hint(own, event)) for hint in hints if hint is not None] == [(True, False)]
 
 
-def test_what_every_pod_must_go_to_counts_for_nodes_that_come() -> None:
+def test_added_affinity_decides_which_new_nodes_requeue() -> None:
     added = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
         {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}}  # fmt: skip
     (registered,) = NodeAffinity(validated(NodeAffinity.Arguments, {"addedAffinity": added}, "f")).events_to_register()
@@ -322,14 +322,14 @@ def test_every_filter_has_a_case() -> None:
     assert filters <= {name.partition(",")[0].partition(" ")[0] for name in CASES}
 
 
-def test_every_filter_says_what_it_waits_for_and_a_node_that_comes_is_among_it() -> None:
+def test_every_filter_registers_its_events_and_new_nodes_are_among_them() -> None:
     for name, plugin in BUILTIN.items():
         if hasattr(plugin, "filter"):
             events = plugin(None).events_to_register()
             assert any(one.resource is Node and int(one.action) & 1 for one in events), name
 
 
-def test_a_gate_that_goes_has_the_pod_tried_and_one_of_two_does_not() -> None:
+def test_removing_the_last_gate_requeues_the_pod_and_one_of_two_does_not() -> None:
     cluster = FakeCluster()
     cluster.nodes(1)
     cluster.add(pod("p", gates=["a", "b"]))

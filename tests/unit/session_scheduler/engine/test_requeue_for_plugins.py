@@ -1,4 +1,4 @@
-"""What plugins from outside say they wait for, and what becomes of those that say nothing, or say it wrong."""
+"""The events that external plugins register, and plugins without registered events or with invalid ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ....tools.volumes import volume
 
 
 class Refuses:
-    """Refuses every node, and counts how often it was asked."""
+    """Refuses every node, and counts its calls."""
 
     name = "refuses"
 
@@ -35,7 +35,7 @@ class Refuses:
 
 
 class Waits(Refuses):
-    """Says what it waits for."""
+    """Registers its events."""
 
     def __init__(self, *events: ClusterEventWithHint) -> None:
         super().__init__()
@@ -63,16 +63,16 @@ def tried_after(plugin: Refuses, *changes: Any) -> bool:
     [node("n2"), node("n1", labels={"a": "b"}), node("n1", cpu=5), pod("more", bound_to="n1"), volume("v")],
     ids=["a node comes", "a label", "more cpu", "a pod is bound", "a volume comes"],
 )
-def test_a_plugin_that_says_nothing_is_helped_by_every_event(change: Any) -> None:
+def test_a_plugin_without_registered_events_is_requeued_by_every_event(change: Any) -> None:
     assert tried_after(Refuses(), change)
 
 
-def test_not_even_it_is_helped_by_nothing() -> None:
+def test_even_that_plugin_needs_an_event() -> None:
     assert not tried_after(Refuses())
     assert not tried_after(Refuses(), node("n1"))
 
 
-def test_a_plugin_is_helped_by_what_it_registered_alone() -> None:
+def test_a_plugin_is_requeued_only_by_its_registered_events() -> None:
     on_label = ClusterEventWithHint(Node, ActionType.UPDATE_NODE_LABEL)
     assert tried_after(Waits(on_label), node("n1", labels={"a": "b"}))
     assert not tried_after(Waits(on_label), node("n2"))
@@ -81,7 +81,7 @@ def test_a_plugin_is_helped_by_what_it_registered_alone() -> None:
     assert not tried_after(Waits(), node("n2"))
 
 
-def test_a_hint_sees_the_event_and_decides_and_one_that_fails_says_yes() -> None:
+def test_a_hint_receives_the_event_and_decides_and_a_failing_hint_requeues() -> None:
     seen: list[tuple[str | None, str]] = []
 
     def named_m(_: Any, event: ClusterEvent) -> bool:
@@ -96,12 +96,12 @@ def test_a_hint_sees_the_event_and_decides_and_one_that_fails_says_yes() -> None
     assert tried_after(Waits(ClusterEventWithHint(Node, ActionType.ADD, fails)), node("n2"))
 
 
-def test_what_is_no_event_is_told_when_the_scheduler_is_made() -> None:
+def test_an_invalid_event_is_an_error_when_the_scheduler_is_created() -> None:
     with pytest.raises(PluginError, match="expected a ClusterEventWithHint, got"):
         tried_after(Waits("Node"))  # type: ignore[arg-type]
 
 
-def test_who_comes_first_and_who_failed_later_waits_behind_those_of_the_same_priority() -> None:
+def test_groups_of_equal_priority_are_ordered_by_waiting_time() -> None:
     order: list[str] = []
 
     class Order(Refuses):
@@ -123,12 +123,12 @@ def test_who_comes_first_and_who_failed_later_waits_behind_those_of_the_same_pri
     cluster.advance(1)
     cluster.add(pod("last"), node("n3"))
     cluster.run()
-    assert order[6:] == ["last"]  # the others are in backoff, and something is due
+    assert order[6:] == ["last"]  # the others are in backoff, and one group is due
     cluster.run()
     assert order[7:] == ["high", "old", "young"]
 
 
-def test_a_plugins_hints_are_timed_together_whatever_events_they_are_about() -> None:
+def test_a_plugins_hints_are_timed_together_for_all_events() -> None:
     hints = [ClusterEventWithHint(Node, action, lambda *_: False) for action in (ActionType.ADD, ActionType.UPDATE)]
     cluster = FakeCluster()
     cluster.nodes(1)

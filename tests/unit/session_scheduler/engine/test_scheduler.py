@@ -1,4 +1,4 @@
-"""The scheduler over time: events, wake-ups, ends, memory, and the limit of a cycle."""
+"""The scheduler over time: events, requeueing, ended pods, memory, and the time limit of a cycle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from session_scheduler.testing import FakeCluster, gang, node, pod, pod_group
 
 
 class Tries:
-    """Counts how often each group is tried, and what is cancelled."""
+    """Counts the attempts of each group, and records the cancelled allocations."""
 
     name = "tries"
 
@@ -32,7 +32,7 @@ class Tries:
 
 
 def waiting_cluster():
-    """A pod that fits nowhere and was tried once."""
+    """A pod that fits nowhere and was attempted once."""
     tries = Tries()
     cluster = FakeCluster()
     cluster.nodes(1)
@@ -46,7 +46,7 @@ def with_status(obj, **status):
     return msgspec.structs.replace(obj, status=msgspec.structs.replace(obj.status, **status))
 
 
-def test_a_group_that_was_refused_sleeps_until_it_was_forgotten_for_too_long():
+def test_a_refused_group_is_retried_after_the_flush_time():
     cluster, tries = waiting_cluster()
     cluster.run()
     cluster.advance(300)
@@ -60,7 +60,7 @@ def test_a_group_that_was_refused_sleeps_until_it_was_forgotten_for_too_long():
     assert tries.of["large"] == 2
 
 
-def test_a_condition_written_on_a_waiting_pod_does_not_wake_it():
+def test_a_condition_written_on_a_waiting_pod_does_not_requeue_it():
     cluster, tries = waiting_cluster()
     condition = PodCondition(type="PodScheduled", status="False", reason="Unschedulable")
     cluster.add(with_status(cluster.find(Pod, "large"), conditions=(condition,)))
@@ -68,7 +68,7 @@ def test_a_condition_written_on_a_waiting_pod_does_not_wake_it():
     assert tries.of["large"] == 1
 
 
-def test_a_nodes_heartbeat_wakes_nobody_and_a_new_offer_everybody():
+def test_a_nodes_heartbeat_requeues_no_pod_and_new_capacity_does():
     cluster, tries = waiting_cluster()
     cluster.add(with_status(node("n1"), conditions=(PodCondition(type="Ready", status="True", reason="new"),)))
     cluster.run()
@@ -78,7 +78,7 @@ def test_a_nodes_heartbeat_wakes_nobody_and_a_new_offer_everybody():
     cluster.assert_bound("large", "n1")
 
 
-def test_a_pod_that_ends_wakes_the_waiting_and_is_cancelled_once():
+def test_a_pod_that_ends_requeues_waiting_pods_and_is_cancelled_once():
     cluster, tries = waiting_cluster()
     cluster.end("small").run()
     assert tries.of["large"] == 2
@@ -88,7 +88,7 @@ def test_a_pod_that_ends_wakes_the_waiting_and_is_cancelled_once():
     assert tries.cancelled == [("small", "n1")]
 
 
-def test_a_change_of_a_bound_member_does_not_hurry_the_rest_of_its_group():
+def test_a_change_of_a_bound_member_does_not_requeue_its_group():
     tries = Tries()
     cluster = FakeCluster()
     cluster.nodes(1)
@@ -101,7 +101,7 @@ def test_a_change_of_a_bound_member_does_not_hurry_the_rest_of_its_group():
     assert tries.of["g"] == count
 
 
-def test_what_is_deleted_while_it_waits_leaves_nothing_behind():
+def test_a_waiting_pod_that_is_deleted_leaves_no_state():
     cluster, _ = waiting_cluster()
     cluster.delete(Pod, "large")
     cluster.run()
@@ -111,7 +111,7 @@ def test_what_is_deleted_while_it_waits_leaves_nothing_behind():
     assert list(scheduler.cache.groups) == ["Pod default/small"]
 
 
-def test_a_cycle_starts_no_group_after_its_time_even_where_all_fail():
+def test_a_cycle_attempts_no_group_after_its_time_even_if_all_fail():
     cluster = FakeCluster(config=SchedulerConfig(cycle_seconds=2.5))
     tries = Tries(cluster.clock)
     cluster.nodes(1)
@@ -126,7 +126,7 @@ def test_a_cycle_starts_no_group_after_its_time_even_where_all_fail():
     assert not cluster.scheduler.left_over
 
 
-def test_a_bound_pod_whose_requests_became_unreadable_keeps_counting():
+def test_a_bound_pod_with_unreadable_requests_still_counts():
     tries = Tries()
     cluster = FakeCluster()
     cluster.nodes(1)
@@ -145,7 +145,7 @@ def test_a_bound_pod_whose_requests_became_unreadable_keeps_counting():
     cluster.assert_bound("q")
 
 
-def test_pods_of_other_schedulers_count_where_they_run_and_are_left_out_where_they_wait():
+def test_pods_of_other_schedulers_count_if_they_run_and_are_ignored_if_they_wait():
     cluster = FakeCluster()
     cluster.nodes(1)
     cluster.add(pod("theirs", cpu="3", bound_to="n1", scheduler="other"), pod("waiting", scheduler="other"))
@@ -156,7 +156,7 @@ def test_pods_of_other_schedulers_count_where_they_run_and_are_left_out_where_th
     assert cluster.scheduler.cache.left_out == 1
 
 
-def test_binding_makes_no_class_for_each_node():
+def test_binding_creates_no_class_per_node():
     cluster = FakeCluster()
     cluster.nodes(5, cpu="1")
     cluster.add(pod(f"p{index}", cpu="1") for index in range(5))

@@ -1,4 +1,4 @@
-"""Several profiles over one cluster: each places and frees the pods of its own schedulerName."""
+"""Several profiles for one cluster: each places and frees the pods of its own schedulerName."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from session_scheduler.registry.validation import hook_calls
 from session_scheduler.testing import FakeCluster, pod, pod_group
 
 
-class Told:
-    """Which pods a profile's plugin was told of, in order."""
+class Recorder:
+    """Records the pods of a profile's plugin calls, in order."""
 
     def __init__(self, name):
         self.name, self.calls = name, []
@@ -30,10 +30,10 @@ class Told:
 
 
 class Profiles:
-    """A cluster that the profiles a and b serve, each with a plugin of its own."""
+    """A cluster with the profiles a and b, each with its own plugin."""
 
     def __init__(self, *objects):
-        self.a, self.b = Told("a"), Told("b")
+        self.a, self.b = Recorder("a"), Recorder("b")
         self.cluster = FakeCluster()
         self.cluster.nodes(2)
         self.cluster.add(*objects)
@@ -72,7 +72,7 @@ def test_a_refused_group_is_placed_once_its_pods_name_one_scheduler():
     assert world.b.calls == ["bind b"]
 
 
-def test_a_member_that_another_profile_placed_does_not_hold_up_the_rest_and_each_is_freed_by_its_own():
+def test_a_member_of_another_profile_does_not_block_the_rest_and_each_profile_frees_its_own():
     world = Profiles(pod_group("g", 1), pod("a", group="g", scheduler="a"))
     world.run()
     world.cluster.add(pod("b", group="g", scheduler="b"))
@@ -91,7 +91,7 @@ def test_a_gated_member_of_another_scheduler_does_not_lend_its_profile_to_the_ot
     assert (world.a.calls, world.b.calls) == (["bind a"], [])
 
 
-def test_profiles_share_gpus_of_one_node_without_giving_a_part_twice():
+def test_profiles_share_the_gpus_of_a_node_without_allocating_a_part_twice():
     parts = [
         pod(f"{name}{index}", scheduler=name, annotations={"fluence.flux-framework.org/gpu-fraction": "0.6"})
         for index in range(2)

@@ -193,7 +193,7 @@ def test_generated_names_are_not_those_of_the_cluster(tmp_path: Path, cluster: P
     assert made.metadata.name == "running1"
 
 
-# ------------------------------------------------------------------ wrong ones
+# ------------------------------------------------------------------ invalid files
 
 
 def changed(file: Path, change: Any, *, as_yaml: bool) -> Path:

@@ -1,4 +1,4 @@
-"""A recorder over a cluster in memory that can be made to fail, with a clock that stands."""
+"""A recorder on a cluster in memory that can fail, with a stopped clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 class Meter(ReportMetrics):
-    """Keeps what it is told."""
+    """Records its calls."""
 
     def __init__(self):
         self.wrote = []
@@ -34,15 +34,15 @@ class Meter(ReportMetrics):
 
 
 class FaultyCluster(MemoryCluster):
-    """Keeps the writes it was asked for; fails or holds those that a test says."""
+    """Records the requested writes, and fails or delays those that a test names."""
 
     def __init__(self, objects, now):
         super().__init__(objects, now=now)
         self.asked = []
         self.faults = {}
-        """By kind of write: what the next ones raise; None lets one through."""
+        """By kind of write: the exceptions of the next writes; None lets one through."""
         self.done_but_lost = False
-        """Whether the write that fails is done all the same."""
+        """Whether a failing write takes effect all the same."""
         self.held = None
         """While this is an Event, writes wait for it."""
 
@@ -68,7 +68,7 @@ class FaultyCluster(MemoryCluster):
 
 
 class World:
-    """Two pods, two groups, and who reports of them."""
+    """Two pods, two groups, and their recorder."""
 
     def __init__(self, **options):
         self.clock = StoppedClock()
@@ -76,7 +76,7 @@ class World:
         self.meter = Meter()
         self.slept = []
         self.gate = None
-        """While this is an Event, pauses between tries last until it is set."""
+        """While this is an Event, delays between tries last until it is set."""
         self.recorder = Recorder(
             self.cluster, clock=self.clock, now=self.now, meter=self.meter, sleep=self._sleep, **options
         )
@@ -117,7 +117,7 @@ class World:
         return [event.note for event in self.cluster.events]
 
     def counts(self) -> list[int]:
-        """How often each event is said to have happened."""
+        """The reported number of occurrences of each event."""
         return [series.count if series else 1 for series in self.cluster.series.values()]
 
 
@@ -126,6 +126,6 @@ def shown(conditions: Iterable[PodCondition]) -> list[tuple[str, ...]]:
 
 
 async def turns(count: int = 20) -> None:
-    """Let whatever can go on go on."""
+    """Let all ready tasks run."""
     for _ in range(count):
         await asyncio.sleep(0)

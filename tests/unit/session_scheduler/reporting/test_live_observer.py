@@ -1,4 +1,4 @@
-"""What a live scheduler tells people and metrics of its work."""
+"""The reports and metrics of a live scheduler."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from session_scheduler.testing import pod, pod_group
 
 
 class Reports(Recorder):
-    """Keeps what it is asked to tell."""
+    """Records its calls."""
 
     def __init__(self):
         self.reported = []
 
     def seen(self, pod):
-        """Nothing of it is told."""
+        """Records nothing."""
 
     def scheduled(self, one, node):
         self.reported.append(("scheduled", one.metadata.name, node))
@@ -60,7 +60,7 @@ class World:
         return reported
 
     def count(self, start):
-        """The sum of the metric's samples that begin so."""
+        """The sum of the metric's samples with this prefix."""
         text = self.metrics.exposition()[0].decode()
         return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(start))
 
@@ -89,7 +89,7 @@ def refused(group, *, failed=False, reason="0/4 nodes are available"):
     return PlacementResult(group, reasons=reasons, refusal=Refusal(reason, failed=failed))
 
 
-def test_a_gang_that_does_not_fit_is_told_at_once_with_each_of_its_pods(world: World):
+def test_a_gang_that_does_not_fit_is_reported_at_once_with_each_pod(world: World):
     world.observer.decided(refused(a_group()))
     assert world.reported == [
         ("unschedulable", "g-0", "Insufficient cpu"),
@@ -100,7 +100,7 @@ def test_a_gang_that_does_not_fit_is_told_at_once_with_each_of_its_pods(world: W
     assert world.count('fluence_pods_total{result="unschedulable"}') == 2
 
 
-def test_of_a_pod_that_is_nominated_the_condition_is_left_to_whoever_writes_the_node(world: World):
+def test_the_write_of_the_nominated_node_sets_the_condition_of_a_nominated_pod(world: World):
     outcome = refused(a_group())
     first, _ = outcome.reasons
     outcome.nominated[first] = "n1"
@@ -111,7 +111,7 @@ def test_of_a_pod_that_is_nominated_the_condition_is_left_to_whoever_writes_the_
     ]
 
 
-def test_of_a_pod_whose_status_names_its_node_already_the_condition_is_told_as_of_any_other(world: World):
+def test_a_pod_already_nominated_in_its_status_gets_its_condition_as_usual(world: World):
     outcome = refused(a_group())
     first, _ = outcome.reasons
     first.pod = replace(first.pod, status=replace(first.pod.status, nominated_node_name="n1"))
@@ -120,7 +120,7 @@ def test_of_a_pod_whose_status_names_its_node_already_the_condition_is_told_as_o
     assert world.reported[0] == ("unschedulable", "g-0", "Insufficient cpu")
 
 
-def test_a_scheduler_that_failed_itself_says_so(world: World):
+def test_a_failure_of_the_scheduler_is_reported_as_such(world: World):
     world.observer.decided(refused(a_group(), failed=True, reason="plugin x failed"))
     assert world.reported[-1] == ("group", "g", "False", "SchedulerError", "plugin x failed")
     world.observer.decided(refused(a_group(), failed=True))
@@ -129,7 +129,7 @@ def test_a_scheduler_that_failed_itself_says_so(world: World):
 
 
 @pytest.mark.parametrize("group", [a_group(1), a_group(2, missing=True)])
-def test_a_group_that_is_still_being_created_is_told_of_only_when_it_stays_so(world: World, group):
+def test_an_incomplete_group_is_reported_only_if_it_stays_incomplete(world: World, group):
     world.observer.decided(refused(group))
     world.clock.advance(0.5)
     world.observer.decided(refused(group, reason="newer"))
@@ -148,7 +148,7 @@ def test_a_group_that_is_still_being_created_is_told_of_only_when_it_stays_so(wo
     assert world.reported == []
 
 
-def test_a_group_that_was_completed_and_placed_meanwhile_is_not_told_to_wait(world: World):
+def test_a_group_completed_and_placed_meanwhile_is_not_reported_as_waiting(world: World):
     group = a_group(1)
     world.observer.decided(refused(group))
     group.tasks.update(a_group(2).tasks)
@@ -158,7 +158,7 @@ def test_a_group_that_was_completed_and_placed_meanwhile_is_not_told_to_wait(wor
     assert world.reported == []
 
 
-def test_pods_that_are_bound_by_the_time_they_would_be_told_to_wait_are_left_out(world: World):
+def test_pods_bound_meanwhile_are_not_reported_as_waiting(world: World):
     group = a_group(2)
     outcome = refused(group)
     group.tasks["u0"].phase = Phase.BOUND
@@ -166,7 +166,7 @@ def test_pods_that_are_bound_by_the_time_they_would_be_told_to_wait_are_left_out
     assert [line[1] for line in world.reported if line[0] == "unschedulable"] == ["g-1"]
 
 
-def test_a_gang_that_runs_is_not_told_to_be_unschedulable_for_one_more_pod(world: World):
+def test_a_running_gang_is_not_reported_as_unschedulable_for_an_additional_pod(world: World):
     group = a_group(3, 2, phase=Phase.BOUND)
     group.tasks["u2"].phase = Phase.PENDING
     outcome = PlacementResult(group, reasons={group.tasks["u2"]: "Insufficient cpu"}, refusal=Refusal("no"))
@@ -177,7 +177,7 @@ def test_a_gang_that_runs_is_not_told_to_be_unschedulable_for_one_more_pod(world
 # ------------------------------------------------------------------ binding
 
 
-def test_a_bound_pod_is_told_and_the_time_to_its_event_is_measured_once(world: World):
+def test_a_bound_pod_is_reported_and_the_time_to_its_event_is_measured_once(world: World):
     task = next(iter(a_group().tasks.values()))
     world.observer.bound(task, "n1")
     assert world.reported == [("scheduled", "g-0", "n1")]
@@ -196,7 +196,7 @@ def test_an_event_that_shows_the_pod_unbound_measures_nothing(world: World):
     assert world.count("fluence_watch_lag_seconds_count") == 0
 
 
-def test_what_was_told_of_a_pod_that_is_gone_is_forgotten(world: World):
+def test_the_reports_about_a_deleted_pod_are_forgotten(world: World):
     task = next(iter(a_group().tasks.values()))
     world.observer.bound(task, "n1")
     world.observer.seen(Change.DELETED, task.pod)
@@ -205,7 +205,7 @@ def test_what_was_told_of_a_pod_that_is_gone_is_forgotten(world: World):
 
 
 @pytest.mark.parametrize(("sent", "errors"), [(True, 1), (False, 0)])
-def test_only_requests_that_were_sent_count_as_errors_by_their_answer(world: World, sent, errors):
+def test_only_sent_requests_count_as_errors_by_their_answer(world: World, sent, errors):
     task = next(iter(a_group().tasks.values()))
     world.observer.bind_failed(Failure(task, "n1", "why", task.pod, sent=sent, cause="Conflict"))
     assert world.count("fluence_bind_errors_total") == errors
@@ -216,14 +216,14 @@ def test_only_requests_that_were_sent_count_as_errors_by_their_answer(world: Wor
 # ------------------------------------------------------------------ gangs
 
 
-def test_a_gang_that_ran_out_of_time_is_told_with_numbers(world: World):
+def test_a_gang_that_timed_out_is_reported_with_numbers(world: World):
     world.observer.gang_timed_out(a_group(3, 3), 2, 60.0)
     text = "2 of at least 3 pods were bound within 60 s: evicting them; the gang starts over"
     assert world.reported == [("group", "g", "False", "Unschedulable", text)]
     assert world.count('fluence_groups_total{result="timeout"}') == 1
 
 
-def test_a_gang_that_ran_out_of_time_for_want_of_a_leader_is_told_so(world: World):
+def test_a_gang_that_timed_out_without_its_leader_is_reported_as_such(world: World):
     group = a_group(3, 3, phase=Phase.BOUND)
     group.pod_group = pod_group("g", 3, sub_groups="leader=1")
     world.observer.gang_timed_out(group, 3, 60.0)
@@ -231,7 +231,7 @@ def test_a_gang_that_ran_out_of_time_for_want_of_a_leader_is_told_so(world: Worl
     assert text.startswith("3 of at least 3 pods were bound within 60 s, without 1 of sub-group leader: ")
 
 
-def test_a_gang_that_started_is_told_to_be_scheduled(world: World):
+def test_a_started_gang_is_reported_as_scheduled(world: World):
     world.observer.group_scheduled(pod_group("g", 2), "minCount pods are bound")
     assert world.reported == [("group", "g", "True", "Scheduled", "minCount pods are bound")]
 
@@ -241,14 +241,14 @@ def test_a_problem_of_an_object_is_a_warning_about_it(world: World):
     assert world.reported == [("event", "odd", "FluenceRecovery", True, "its record is none")]
 
 
-def test_the_end_of_work_wakes_whoever_waits_for_it(world: World):
-    woken = []
+def test_the_end_of_work_calls_its_callback(world: World):
+    called = []
     world.observer.finished()
-    LiveObserver(world.reports, world.metrics, world.clock, finished=lambda: woken.append(1)).finished()
-    assert woken == [1]
+    LiveObserver(world.reports, world.metrics, world.clock, finished=lambda: called.append(1)).finished()
+    assert called == [1]
 
 
-def test_a_plan_that_was_found_is_counted_by_what_became_of_it(world: World):
+def test_a_found_plan_is_counted_by_its_outcome(world: World):
     world.observer.recovered("rolled forward", 3)
     world.observer.recovered("aborted", 0)
     assert world.count("fluence_recoveries_total") == 2

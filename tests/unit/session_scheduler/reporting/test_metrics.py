@@ -1,4 +1,4 @@
-"""What is recorded is what a scrape shows."""
+"""A scrape shows the recorded values."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -34,7 +34,7 @@ def test_results_are_counted_and_shown_as_0_before(metrics: Metrics) -> None:
     assert value(metrics, "fluence_pods_total", result="scheduled") == 0
 
 
-def test_a_cycle_is_counted_by_its_end_and_timed_either_way(metrics: Metrics) -> None:
+def test_a_cycle_is_counted_by_its_result_and_always_timed(metrics: Metrics) -> None:
     metrics.cycle(0.5)
     metrics.cycle(2.0, failed=True)
     assert value(metrics, "fluence_cycles_total", result="ok") == 1
@@ -43,7 +43,7 @@ def test_a_cycle_is_counted_by_its_end_and_timed_either_way(metrics: Metrics) ->
     assert value(metrics, "fluence_cycle_seconds_bucket", le="1.0") == 1
 
 
-def test_a_timed_stage_is_recorded_though_it_raises(metrics: Metrics) -> None:
+def test_a_timed_stage_is_recorded_even_if_it_raises(metrics: Metrics) -> None:
     with pytest.raises(KeyError), metrics.timed("bind"):
         raise KeyError
     metrics.stage("bind", 3.0)
@@ -57,12 +57,12 @@ def test_a_failed_bind_is_counted_by_the_answer_s_code(metrics: Metrics, answer:
     assert value(metrics, "fluence_bind_errors_total", code=code) == 1
 
 
-def test_every_code_is_of_an_error_that_a_cluster_answers_with() -> None:
+def test_every_code_belongs_to_an_error_of_the_cluster() -> None:
     for name in BIND_ERRORS:
         assert issubclass(getattr(errors, name), errors.ClusterError)
 
 
-def test_recoveries_are_plans_by_what_became_of_them_and_pods(metrics: Metrics) -> None:
+def test_recoveries_are_counted_by_plan_outcome_and_by_pods(metrics: Metrics) -> None:
     metrics.recovered("rolled forward", 3)
     metrics.recovered("aborted", 0)
     assert value(metrics, "fluence_recoveries_total", what="rolled_forward") == 1
@@ -96,7 +96,7 @@ def test_lag_evictions_and_failed_renewals_are_counted(metrics: Metrics) -> None
     assert value(metrics, "fluence_lease_renewal_failures_total") == 1
 
 
-def test_who_leads_is_asked_at_each_scrape(metrics: Metrics) -> None:
+def test_each_scrape_asks_for_the_leadership(metrics: Metrics) -> None:
     assert value(metrics, "fluence_leader") == 0
     leads = [True]
     metrics.follow_leader(lambda: leads[0])
@@ -105,7 +105,7 @@ def test_who_leads_is_asked_at_each_scrape(metrics: Metrics) -> None:
     assert value(metrics, "fluence_leader") == 0
 
 
-def test_what_waits_is_asked_at_each_scrape_and_a_state_without_any_is_0(metrics: Metrics) -> None:
+def test_each_scrape_asks_for_the_waiting_groups_and_an_empty_state_is_0(metrics: Metrics) -> None:
     waiting = Pending(groups={"due": 2}, pods={"due": 7, "gated": 1}, reserved=0)
     metrics.follow_pending(lambda: waiting)
     assert value(metrics, "fluence_pending_pods", state="due") == 7
@@ -115,7 +115,7 @@ def test_what_waits_is_asked_at_each_scrape_and_a_state_without_any_is_0(metrics
     assert value(metrics, "fluence_pending_groups", state="in_flight") == 0
 
 
-def test_what_is_read_at_each_scrape_is_registered_once(metrics: Metrics) -> None:
+def test_a_collector_is_registered_once(metrics: Metrics) -> None:
     waiting = Pending(groups={}, pods={}, reserved=0)
     apis: Any = SimpleNamespace(versions=["v1alpha2"], gates={})
     follows = (lambda: metrics.follow_pending(lambda: waiting), lambda: metrics.follow_pod_groups(apis),
@@ -126,7 +126,7 @@ def test_what_is_read_at_each_scrape_is_registered_once(metrics: Metrics) -> Non
             follow()
 
 
-def test_two_schedulers_of_one_process_count_for_themselves() -> None:
+def test_two_schedulers_of_one_process_count_separately() -> None:
     first, second = Metrics(), Metrics()
     first.evictions.add()
     assert value(second, "fluence_gang_evictions_total") == 0
@@ -146,7 +146,7 @@ def test_the_build_is_shown(metrics: Metrics) -> None:
         ("application/openmetrics-text;version=nonsense;escaping=nonsense", OPENMETRICS),
     ],
 )
-def test_the_format_is_what_the_request_accepts(metrics: Metrics, accept: str, content_type: str) -> None:
+def test_the_format_is_one_that_the_request_accepts(metrics: Metrics, accept: str, content_type: str) -> None:
     body, got = metrics.exposition(accept)
     assert got == content_type
     parse = openmetrics_families if got == OPENMETRICS else text_families
@@ -154,7 +154,7 @@ def test_the_format_is_what_the_request_accepts(metrics: Metrics, accept: str, c
     assert names >= {"fluence_cycles", "fluence_cycle_seconds", "fluence_leader"}
 
 
-def test_every_name_begins_with_the_product_s_and_no_series_tells_when_it_began() -> None:
+def test_every_name_has_the_products_prefix_and_no_series_has_a_creation_time() -> None:
     enable_created_metrics()
     metrics = Metrics()
     for accept in ("", "application/openmetrics-text"):

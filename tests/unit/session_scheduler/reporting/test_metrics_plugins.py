@@ -1,4 +1,4 @@
-"""What plugins measure stands beside the rest, and cannot spoil it."""
+"""A scrape includes the metrics of plugins, and their errors affect no other metric."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -15,7 +15,7 @@ from session_scheduler.reporting.metrics import Metrics
 
 
 class Measuring:
-    """A plugin that answers with what it is given."""
+    """A plugin that returns the given metrics."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -46,13 +46,13 @@ def failures(metrics: Metrics, plugin: str) -> float:
     return next(sample.value for sample in samples if sample.labels == {"plugin": plugin})
 
 
-def test_what_a_plugin_measures_is_asked_at_each_scrape() -> None:
+def test_each_scrape_asks_a_plugin_for_its_metrics() -> None:
     values = iter([1.0, 2.0])
     metrics = following(("a", Measuring(lambda: [gauge("fluence_a", next(values))])))
     assert [scraped(metrics)["fluence_a"].samples[0].value for _ in range(2)] == [1, 2]
 
 
-def test_a_plugin_without_anything_to_say_is_no_failure() -> None:
+def test_a_plugin_without_metrics_is_not_a_failure() -> None:
     metrics = following(("a", Measuring(None)), ("b", Measuring([])))
     scraped(metrics)
     assert failures(metrics, "a") == failures(metrics, "b") == 0
@@ -110,7 +110,7 @@ def foreign_sample() -> Metric:
     ],
 )
 @pytest.mark.parametrize("accept", ["", "application/openmetrics-text"])
-def test_a_wrong_answer_is_told_counted_and_spoils_nothing(answer: Any, problem: str, accept: str) -> None:
+def test_an_invalid_answer_is_reported_and_counted_and_affects_no_other(answer: Any, problem: str, accept: str) -> None:
     metrics = following(("bad", Measuring(answer)), ("good", Measuring(lambda: [gauge("fluence_good")])))
     with capture_logs() as logs:
         body = metrics.exposition(accept)[0].decode()
@@ -124,7 +124,7 @@ def test_a_wrong_answer_is_told_counted_and_spoils_nothing(answer: Any, problem:
     assert failures(metrics, "good") == 0
 
 
-def test_a_plugin_that_is_well_again_is_shown_and_told_of_when_it_fails_anew() -> None:
+def test_a_plugin_that_recovered_is_shown_and_reported_when_it_fails_again() -> None:
     answers: list[Any] = [[gauge("x")], [gauge("fluence_x")], [gauge("x")]]
     metrics = following(("a", Measuring(lambda: answers.pop(0))))
     with capture_logs() as logs:
@@ -132,7 +132,7 @@ def test_a_plugin_that_is_well_again_is_shown_and_told_of_when_it_fails_anew() -
     assert len(logs) == 2
 
 
-def test_of_two_plugins_with_one_name_the_first_is_shown() -> None:
+def test_the_first_of_two_plugins_with_one_name_is_shown() -> None:
     plugins = [(name, Measuring(lambda v=value: [gauge("fluence_x", v)])) for name, value in (("a", 1.0), ("b", 2.0))]
     metrics = following(*plugins)
     assert [sample.value for sample in scraped(metrics)["fluence_x"].samples] == [1]
@@ -148,7 +148,7 @@ def test_a_plugin_that_several_profiles_share_is_asked_once() -> None:
     assert plugin.asked == 1
 
 
-def test_in_a_session_no_plugin_is_asked_and_the_last_answer_is_shown() -> None:
+def test_during_a_session_no_plugin_is_asked_and_the_last_answer_is_shown() -> None:
     plugin: Measuring = Measuring(lambda: [gauge("fluence_x", plugin.asked)])
     in_session = [True]
     metrics = Metrics()
@@ -161,7 +161,7 @@ def test_in_a_session_no_plugin_is_asked_and_the_last_answer_is_shown() -> None:
     assert plugin.asked == 1
 
 
-def test_a_plugin_may_answer_with_the_library_s_own_instruments() -> None:
+def test_a_plugin_may_return_the_librarys_own_instruments() -> None:
     histogram = Histogram("fluence_own_seconds", "Own.", registry=CollectorRegistry(), buckets=(1,))
     histogram.observe(0.5)
     metrics = following(("a", Measuring(histogram.collect)))
@@ -170,7 +170,7 @@ def test_a_plugin_may_answer_with_the_library_s_own_instruments() -> None:
     }
 
 
-def test_a_plugin_s_own_family_may_have_a_name_that_ends_in_created() -> None:
+def test_a_plugins_own_family_may_have_a_name_that_ends_in_created() -> None:
     metrics = following(("a", Measuring(lambda: [gauge("fluence_created", 3)])))
     assert [sample.value for sample in scraped(metrics)["fluence_created"].samples] == [3]
 

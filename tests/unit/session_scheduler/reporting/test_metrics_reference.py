@@ -1,4 +1,4 @@
-"""The reference page and what a scrape shows are the same."""
+"""The reference page and a scrape show the same metrics."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ from docs.generated import metric_rows, scheduler_metrics
 
 PAGE = (Path(__file__).parents[4] / "docs/reference/metrics.md").read_text()
 Row = tuple[str, str, frozenset[str]]
-"""Name, type and labels."""
+"""The name, type and labels of a metric."""
 
 
 def rows_of_the_page() -> set[Row]:
@@ -21,7 +21,7 @@ def test_every_metric_of_a_scrape_is_on_the_page_with_its_type_and_labels_and_no
     assert {(name, kind, frozenset(labels)) for name, kind, labels, _ in metric_rows(scheduler_metrics())} == page
 
 
-def test_every_value_of_a_label_that_is_always_shown_is_on_the_page() -> None:
+def test_the_page_lists_every_value_of_the_initial_labels() -> None:
     lines = {line.split("|")[1].strip(" `"): line for line in PAGE.splitlines() if "| `fluence_" in line}
     for family in scheduler_metrics():
         name = family.name + ("_total" if family.type == "counter" else "")

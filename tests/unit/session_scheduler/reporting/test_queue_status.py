@@ -24,8 +24,8 @@ class World:
         self.cluster.run()
         self.writer = QueueStatusWriter(self.cluster.memory, self.cluster.scheduler.cache, clock=self.cluster.clock)
 
-    def tell(self, after: float = 0.0) -> str:
-        """Look once; the queue's resourceVersion then."""
+    def report(self, after: float = 0.0) -> str:
+        """Report once. Returns the queue's resourceVersion after it."""
         self.cluster.clock.advance(after)
         asyncio.run(self.writer.write())
         self.cluster.run()
@@ -35,59 +35,59 @@ class World:
         return next(one for one in self.cluster.memory.objects(Queue) if one.key == name)
 
 
-def test_a_status_is_written_where_it_has_changed_and_seldom() -> None:
+def test_a_changed_status_is_written_with_a_minimum_interval() -> None:
     world = World()
-    first = world.tell()
+    first = world.report()
     assert world.found().status.allocated == {"cpu": "100m", "memory": "100Mi", "pods": "1"}
-    assert world.tell(60) == first, "nothing has changed"
+    assert world.report(60) == first, "expected no write without a change"
     world.cluster.add(pod("q", labels=LABEL))
     world.cluster.run()
-    second = world.tell()
+    second = world.report()
     assert second != first
     world.cluster.add(pod("r", labels=LABEL))
     world.cluster.run()
-    assert world.tell(1) == second, "it was written a moment ago"
-    assert world.tell(5) != second
+    assert world.report(1) == second, "expected no write within the interval"
+    assert world.report(5) != second
     assert world.found().status.allocated["pods"] == "3"
 
 
-def test_that_a_queue_is_ready_no_more_is_told_soon_and_since_when() -> None:
+def test_a_queue_that_is_no_longer_ready_is_reported_soon_with_the_time() -> None:
     world = World()
-    world.tell()
+    world.report()
     (before,) = world.found().status.conditions
     wrong = msgspec.structs.replace(world.found(), spec=QueueObjectSpec(parent="nowhere"))
     world.cluster.add(wrong)
     world.cluster.run()
-    world.tell(1)
+    world.report(1)
     (said,) = world.found().status.conditions
     assert (before.status, said.status, said.reason) == ("True", "False", "ParentMissing")
     assert world.found().status.allocated == {}
 
 
-def test_a_cluster_that_does_not_answer_is_told_later() -> None:
+def test_a_failed_write_is_retried_later() -> None:
     world = World()
 
     async def fails(*_: object) -> Queue:
         raise Unavailable("not now")
 
     write, world.cluster.memory.write_queue_status = world.cluster.memory.write_queue_status, fails  # type: ignore[method-assign, assignment]
-    world.tell()
+    world.report()
     world.cluster.memory.write_queue_status = write  # type: ignore[method-assign]
-    world.tell(5)
+    world.report(5)
     assert world.found().status.conditions[0].status == "True"
 
 
-def test_a_status_is_not_written_over_what_others_have_written_since() -> None:
+def test_a_status_does_not_overwrite_a_newer_foreign_write() -> None:
     world = World()
     stale = world.found()
-    world.tell()
+    world.report()
     with pytest.raises(Conflict):
         asyncio.run(world.cluster.memory.write_queue_status(stale, QueueStatus()))
     with pytest.raises(Invalid):
         asyncio.run(world.cluster.memory.write_queue_status(Queue(metadata=ObjectMeta(name="a")), QueueStatus()))
 
 
-def test_an_object_that_the_configuration_has_too_says_that_it_does_not_count() -> None:
+def test_the_status_of_an_object_that_the_configuration_overrides_says_so() -> None:
     config = SchedulerConfig(bindings_in_flight=100, queues=(QueueConfig(name="a", limit={"pods": 1}),))
     cluster = FakeCluster(config=config)
     cluster.nodes(1)

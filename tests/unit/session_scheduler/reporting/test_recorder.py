@@ -1,4 +1,4 @@
-"""Conditions: what is written on pods and groups, and what never is."""
+"""Conditions: those that the recorder writes on pods and groups, and those that it never writes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ async def world():
         yield world
 
 
-# ---------------------------------------------------------------------- what people see
+# ---------------------------------------------------------------------- visible reports
 
 
-async def test_an_unschedulable_pod_says_so_and_why(world: World):
+async def test_an_unschedulable_pod_gets_a_condition_with_the_reason(world: World):
     world.recorder.unschedulable(await world.pod(), NO_ROOM)
     await world.run_pending()
     (condition,) = (await world.pod()).status.conditions
@@ -37,7 +37,7 @@ async def test_an_unschedulable_pod_says_so_and_why(world: World):
     assert (event.reason, event.action, event.note, event.warning) == ("FailedScheduling", "Scheduling", NO_ROOM, True)
 
 
-async def test_a_failure_of_the_scheduler_is_told_from_a_lack_of_room(world: World):
+async def test_a_failure_of_the_scheduler_has_another_reason_than_unschedulable(world: World):
     world.recorder.failed(await world.pod(), "plugin broken")
     await world.run_pending()
     assert shown((await world.pod()).status.conditions) == [
@@ -57,7 +57,7 @@ async def test_a_bound_pod_gets_an_event_and_keeps_the_conditions_of_its_binding
     assert await world.pod() == before
 
 
-async def test_a_group_says_whether_it_is_scheduled(world: World):
+async def test_a_group_gets_a_condition_whether_it_is_scheduled(world: World):
     world.recorder.group(await world.group(), "False", "Unschedulable", "pod group is unschedulable")
     await world.run_pending()
     world.recorder.group(await world.group(), "True", "Scheduled", "pod group is scheduled")
@@ -72,7 +72,7 @@ async def test_a_group_says_whether_it_is_scheduled(world: World):
     ]
 
 
-async def test_a_group_that_is_scheduled_still_is_no_news(world: World):
+async def test_a_group_that_stays_scheduled_is_not_reported_again(world: World):
     for _ in range(2):
         world.recorder.group(await world.group(), "True", "Scheduled", "pod group is scheduled")
         await world.run_pending()
@@ -80,7 +80,7 @@ async def test_a_group_that_is_scheduled_still_is_no_news(world: World):
     assert world.counts() == [1]
 
 
-async def test_a_group_is_told_once_though_it_is_asked_before_and_during_the_write():
+async def test_repeated_requests_before_and_during_a_write_report_a_group_once():
     world = World()
     world.cluster.held = asyncio.Event()
     gang = await world.group()
@@ -105,7 +105,7 @@ async def test_a_group_of_an_api_without_conditions_gets_events_only(world: Worl
 # ---------------------------------------------------------------------- changes only
 
 
-async def test_what_the_object_shows_is_not_written_again(world: World):
+async def test_a_condition_that_the_object_has_is_not_written_again(world: World):
     world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.run_pending()
     version = (await world.pod()).metadata.resource_version
@@ -118,7 +118,7 @@ async def test_what_the_object_shows_is_not_written_again(world: World):
     assert (await world.pod()).metadata.resource_version == version
 
 
-async def test_what_was_written_last_is_not_written_again_while_the_object_is_still_known_without_it(world: World):
+async def test_a_written_condition_is_not_repeated_for_an_outdated_object(world: World):
     old = await world.pod()
     for _ in range(3):
         world.recorder.condition(old, "PodScheduled", "False", "Unschedulable", NO_ROOM)
@@ -126,7 +126,7 @@ async def test_what_was_written_last_is_not_written_again_while_the_object_is_st
     assert world.cluster.asked == ["condition"]
 
 
-async def test_what_somebody_else_overwrote_is_written_again(world: World):
+async def test_a_condition_that_another_client_overwrote_is_written_again(world: World):
     world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.run_pending()
     (ours,) = (await world.pod()).status.conditions
@@ -137,7 +137,7 @@ async def test_what_somebody_else_overwrote_is_written_again(world: World):
     assert shown((await world.pod()).status.conditions) == shown([ours])
 
 
-async def test_of_what_waits_about_one_condition_the_latest_is_written(world: World):
+async def test_only_the_latest_waiting_value_of_a_condition_is_written(world: World):
     one = await world.pod()
     for text in ("first", "second", "third"):
         world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", text)
@@ -146,7 +146,7 @@ async def test_of_what_waits_about_one_condition_the_latest_is_written(world: Wo
     assert [c.message for c in (await world.pod()).status.conditions] == ["third"]
 
 
-async def test_what_is_taken_back_before_it_was_written_is_never_written(world: World):
+async def test_a_condition_revoked_before_its_write_is_never_written(world: World):
     one = await world.pod()
     world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", "first")
     await world.run_pending()
@@ -157,7 +157,7 @@ async def test_what_is_taken_back_before_it_was_written_is_never_written(world: 
     assert world.cluster.asked == ["condition"]
 
 
-async def test_what_is_asked_during_a_write_is_written_after_it_though_the_version_moved(world: World):
+async def test_a_condition_requested_during_a_write_is_written_after_it_despite_the_new_version(world: World):
     world.cluster.held = asyncio.Event()
     one = await world.pod()
     world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", "first")
@@ -169,7 +169,7 @@ async def test_what_is_asked_during_a_write_is_written_after_it_though_the_versi
     assert world.meter.lost == []
 
 
-async def test_a_row_of_conditions_is_written_though_none_of_them_is_seen_yet(world: World):
+async def test_successive_conditions_are_written_before_any_of_them_is_observed(world: World):
     read = await world.pod()
     for number in range(4):
         world.recorder.condition(read, "PodScheduled", "False", "Unschedulable", f"text {number}")
@@ -178,7 +178,7 @@ async def test_a_row_of_conditions_is_written_though_none_of_them_is_seen_yet(wo
     assert world.meter.lost == []
 
 
-async def test_two_conditions_of_one_pod_do_not_stand_in_each_others_way(world: World):
+async def test_two_conditions_of_one_pod_do_not_conflict(world: World):
     one = await world.pod()
     world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", NO_ROOM)
     world.recorder.condition(one, "example.com/other", "True", "Because", "so")
@@ -186,7 +186,7 @@ async def test_two_conditions_of_one_pod_do_not_stand_in_each_others_way(world: 
     assert [c.type for c in (await world.pod()).status.conditions] == ["PodScheduled", "example.com/other"]
 
 
-async def test_the_transition_time_moves_with_the_status_only(world: World):
+async def test_the_transition_time_changes_only_with_the_status(world: World):
     times = []
     reported: list[tuple[Literal["True", "False"], str]] = [("False", "first"), ("False", "second"), ("True", "done")]
     for status, message in reported:
@@ -200,7 +200,7 @@ async def test_the_transition_time_moves_with_the_status_only(world: World):
 # ---------------------------------------------------------------------- late writes
 
 
-async def test_a_late_condition_does_not_land_on_a_pod_that_was_bound_meanwhile(world: World):
+async def test_a_late_condition_is_not_written_on_a_pod_bound_meanwhile(world: World):
     late = await world.pod()
     await world.bind(late)
     world.recorder.unschedulable(late, NO_ROOM)
@@ -209,7 +209,7 @@ async def test_a_late_condition_does_not_land_on_a_pod_that_was_bound_meanwhile(
     assert world.meter.lost == [("condition", "Conflict")]
 
 
-async def test_a_condition_after_another_of_ours_does_not_land_on_a_pod_that_was_bound_between(world: World):
+async def test_a_second_condition_is_not_written_on_a_pod_bound_in_between(world: World):
     read = await world.pod()
     world.recorder.condition(read, "PodScheduled", "False", "Unschedulable", "first")
     await world.run_pending()
@@ -226,7 +226,7 @@ async def test_a_pod_without_a_version_gets_no_condition(world: World):
     assert world.meter.lost == [("condition", "Conflict")]
 
 
-async def test_a_condition_that_lost_is_written_when_it_is_asked_of_the_pod_as_it_is_now(world: World):
+async def test_a_condition_that_lost_a_conflict_is_written_for_the_current_pod(world: World):
     old = await world.pod()
     await world.cluster.patch_metadata(old, annotations={"touched": "yes"})
     for known in (old, await world.pod()):
@@ -235,7 +235,7 @@ async def test_a_condition_that_lost_is_written_when_it_is_asked_of_the_pod_as_i
     assert [c.message for c in (await world.pod()).status.conditions] == [NO_ROOM]
 
 
-async def test_the_same_condition_asked_of_a_newer_pod_replaces_the_one_that_waits(world: World):
+async def test_a_condition_for_a_newer_pod_replaces_the_waiting_one(world: World):
     old = await world.pod()
     new = await world.cluster.patch_metadata(old, annotations={"touched": "yes"})
     for known in (old, new):
@@ -245,7 +245,7 @@ async def test_the_same_condition_asked_of_a_newer_pod_replaces_the_one_that_wai
     assert world.meter.lost == []
 
 
-async def test_a_pod_that_is_bound_needs_no_condition_that_still_waits(world: World):
+async def test_a_waiting_condition_of_a_bound_pod_is_dropped(world: World):
     read = await world.pod()
     world.recorder.condition(read, "PodScheduled", "False", "Unschedulable", NO_ROOM)
     world.recorder.scheduled(read, "n1")
@@ -253,7 +253,7 @@ async def test_a_pod_that_is_bound_needs_no_condition_that_still_waits(world: Wo
     assert "condition" not in world.cluster.asked
 
 
-async def test_a_groups_condition_is_written_though_its_plan_moved_the_version(world: World):
+async def test_a_groups_condition_is_written_although_its_plan_changed_the_version(world: World):
     old = await world.group()
     await world.cluster.patch_metadata(old, annotations={"plan": "x"})
     world.recorder.group(old, "True", "Scheduled", "pod group is scheduled")
@@ -264,7 +264,7 @@ async def test_a_groups_condition_is_written_though_its_plan_moved_the_version(w
 
 
 @pytest.mark.parametrize("written", [True, False])
-async def test_a_group_that_was_scheduled_stays_so_and_what_fails_later_is_an_event(world: World, written):
+async def test_a_scheduled_group_stays_so_and_a_later_failure_is_only_an_event(world: World, written):
     group = await world.group()
     world.recorder.group(group, "False", "Unschedulable", NO_ROOM)
     world.recorder.group(group, "True", "Scheduled", "pod group is scheduled")
@@ -288,7 +288,7 @@ async def test_a_groups_condition_is_not_written_on_another_group_of_its_name(wo
     assert world.meter.lost == [("condition", "NotFound")]
 
 
-async def test_a_group_that_others_keep_writing_to_is_given_up_after_some_tries(
+async def test_a_group_with_constant_foreign_writes_is_given_up_after_some_tries(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
     patch = world.cluster.patch_status
@@ -305,7 +305,7 @@ async def test_a_group_that_others_keep_writing_to_is_given_up_after_some_tries(
     assert world.meter.lost == [("condition", "Conflict")]
 
 
-async def test_our_own_writes_do_not_hide_what_others_wrote_between_them(world: World):
+async def test_our_own_writes_do_not_hide_foreign_writes_between_them(world: World):
     old = await world.pod()
     world.recorder.condition(old, "PodScheduled", "False", "Unschedulable", "first")
     await world.run_pending()
@@ -318,7 +318,7 @@ async def test_our_own_writes_do_not_hide_what_others_wrote_between_them(world: 
     assert world.meter.lost == [("condition", "Conflict")]
 
 
-async def test_after_a_lost_write_only_what_the_pod_shows_counts(world: World):
+async def test_after_a_lost_write_only_the_pods_state_counts(world: World):
     old = await world.pod()
     world.recorder.condition(old, "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.run_pending()
@@ -333,7 +333,7 @@ async def test_after_a_lost_write_only_what_the_pod_shows_counts(world: World):
 # ---------------------------------------------------------------------- ends
 
 
-async def test_a_pod_that_is_gone_is_no_trouble(world: World):
+async def test_a_deleted_pod_causes_no_error(world: World):
     old = await world.pod()
     await world.cluster.delete(old)
     world.recorder.unschedulable(old, NO_ROOM)
@@ -343,7 +343,7 @@ async def test_a_pod_that_is_gone_is_no_trouble(world: World):
         await world.pod()
 
 
-async def test_no_condition_and_no_repeat_is_written_about_what_was_forgotten(world: World):
+async def test_no_condition_and_no_repeat_is_written_for_a_forgotten_pod(world: World):
     one, two = await world.pod(), await world.pod("two")
     for known in (one, two):
         world.recorder.event(known, "FailedScheduling", "Scheduling", NO_ROOM, warning=True)
@@ -358,7 +358,7 @@ async def test_no_condition_and_no_repeat_is_written_about_what_was_forgotten(wo
 
 
 @pytest.mark.parametrize("refused", [[], [Unavailable("503")] * 4])
-async def test_why_a_pod_is_gone_is_said_though_its_end_is_seen_before_that_is_written(refused):
+async def test_the_reason_for_a_deletion_is_written_even_after_the_deletion_is_observed(refused):
     world = World()
     world.cluster.faults = {"event": refused}
     one = await world.pod()
@@ -381,7 +381,7 @@ async def test_without_events_conditions_are_still_written():
     assert world.cluster.events == []
 
 
-async def test_a_flush_waits_for_what_was_queued_before_it_and_not_for_more(world: World):
+async def test_a_flush_waits_only_for_writes_queued_before_it(world: World):
     world.cluster.held = asyncio.Event()
     world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", "first")
     await turns()
@@ -402,7 +402,7 @@ async def test_a_flush_of_nothing_returns_at_once(world: World):
     assert world.cluster.asked == []
 
 
-async def test_writing_goes_on_where_it_was_cancelled():
+async def test_writing_continues_after_a_cancellation():
     world = World()
     async with world.running():
         await turns()
@@ -412,7 +412,7 @@ async def test_writing_goes_on_where_it_was_cancelled():
     assert [c.message for c in (await world.pod()).status.conditions] == [NO_ROOM]
 
 
-async def test_a_pod_that_is_known_to_be_bound_is_never_said_to_be_unscheduled(world: World):
+async def test_a_bound_pod_never_gets_the_condition_unscheduled(world: World):
     await world.bind(await world.pod())
     world.recorder.failed(await world.pod(), "gang failed")
     await world.run_pending()
@@ -420,7 +420,7 @@ async def test_a_pod_that_is_known_to_be_bound_is_never_said_to_be_unscheduled(w
     assert world.cluster.asked == ["event"]
 
 
-async def test_what_was_told_of_a_pod_knows_itself_no_more_once_it_is_gone(world: World):
+async def test_the_reports_of_a_deleted_pod_have_no_reference_cycle(world: World):
     one = await world.pod()
     world.recorder.unschedulable(one, NO_ROOM)
     await world.run_pending()

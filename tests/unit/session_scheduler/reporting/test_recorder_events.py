@@ -1,4 +1,4 @@
-"""Events: what is one event and what its repeats, how many there may be, and what their notes may be."""
+"""Events: the repeats of one event, the limits on their number, and their notes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def world():
 
 
 async def fails(world: World, note="no room", name="one"):
-    """The pod's scheduling failed once more."""
+    """The pod's scheduling fails again."""
     world.recorder.event(await world.pod(name), "FailedScheduling", "Scheduling", note, warning=True)
     await world.run_pending()
 
@@ -32,7 +32,7 @@ async def fails(world: World, note="no room", name="one"):
 # ---------------------------------------------------------------------- series
 
 
-async def test_what_happens_again_is_a_series_of_the_first_event(world: World):
+async def test_a_repeat_is_a_series_of_the_first_event(world: World):
     await fails(world)
     world.clock.advance(1)
     await fails(world)
@@ -52,7 +52,7 @@ async def test_after_the_first_repeat_a_series_is_written_every_six_minutes(worl
     assert world.counts() == [SIX_MINUTES + 2]
 
 
-async def test_repeats_that_were_not_written_are_in_the_end_though_it_happens_no_more(world: World):
+async def test_unwritten_repeats_are_written_in_the_end_without_another_repeat(world: World):
     for _ in range(5):
         await fails(world)
     assert world.counts() == [2]
@@ -71,7 +71,7 @@ async def test_repeats_that_were_not_written_are_in_the_end_though_it_happens_no
     assert world.cluster.asked == ["event", "repeat", "repeat"]
 
 
-async def test_what_happens_several_times_before_it_is_written_is_one_event_and_its_count():
+async def test_repeats_before_the_first_write_are_one_event_with_its_count():
     world = World()
     one = await world.pod()
     for _ in range(4):
@@ -82,7 +82,7 @@ async def test_what_happens_several_times_before_it_is_written_is_one_event_and_
     assert world.counts() == [4]
 
 
-async def test_what_happens_while_its_event_is_written_is_counted(world: World):
+async def test_a_repeat_during_the_write_of_its_event_is_counted(world: World):
     world.cluster.held = asyncio.Event()
     one = await world.pod()
     world.recorder.event(one, "FailedScheduling", "Scheduling", "no room", warning=True)
@@ -93,7 +93,7 @@ async def test_what_happens_while_its_event_is_written_is_counted(world: World):
     assert world.counts() == [2]
 
 
-async def test_what_happens_during_a_late_repeat_is_counted_six_minutes_after_it(world: World):
+async def test_a_repeat_during_a_late_write_is_counted_six_minutes_later(world: World):
     for _ in range(2):
         await fails(world)
     world.clock.advance(SIX_MINUTES)
@@ -120,7 +120,7 @@ async def test_what_happens_during_a_late_repeat_is_counted_six_minutes_after_it
         ("FailedScheduling", "Scheduling", "no room", True, "two"),
     ],
 )
-async def test_what_differs_in_anything_is_an_event_of_its_own(world: World, reason, action, note, warning, name):
+async def test_any_difference_makes_a_separate_event(world: World, reason, action, note, warning, name):
     await fails(world)
     world.recorder.event(await world.pod(name), reason, action, note, warning=warning)
     await world.run_pending()
@@ -128,7 +128,7 @@ async def test_what_differs_in_anything_is_an_event_of_its_own(world: World, rea
     assert world.counts() == [1, 1]
 
 
-async def test_a_pod_created_anew_has_events_of_its_own(world: World):
+async def test_a_recreated_pod_has_its_own_events(world: World):
     await fails(world)
     one = await world.pod()
     await world.cluster.delete(one)
@@ -138,7 +138,7 @@ async def test_a_pod_created_anew_has_events_of_its_own(world: World):
     assert world.counts() == [1, 1]
 
 
-async def test_an_event_that_the_cluster_forgot_is_created_again(world: World):
+async def test_an_expired_event_is_created_again(world: World):
     for _ in range(3):
         await fails(world)
     world.cluster.series.clear()
@@ -148,7 +148,7 @@ async def test_an_event_that_the_cluster_forgot_is_created_again(world: World):
     assert world.notes() == ["no room"] * 2
 
 
-async def test_a_series_that_was_silent_for_half_an_hour_is_a_new_event(world: World):
+async def test_a_repeat_after_half_an_hour_of_silence_is_a_new_event(world: World):
     await fails(world)
     world.clock.advance(1800)
     world.recorder.tidy()
@@ -156,7 +156,7 @@ async def test_a_series_that_was_silent_for_half_an_hour_is_a_new_event(world: W
     assert world.counts() == [1, 1]
 
 
-async def test_a_series_that_goes_on_is_not_forgotten_with_those_that_are_silent(world: World):
+async def test_a_continuing_series_is_not_forgotten_with_silent_ones(world: World):
     await fails(world, name="two")
     await fails(world)
     world.clock.advance(1799)
@@ -168,7 +168,7 @@ async def test_a_series_that_goes_on_is_not_forgotten_with_those_that_are_silent
     assert world.counts() == [1, 2, 1]
 
 
-async def test_an_event_may_be_about_what_has_no_namespace(world: World):
+async def test_an_event_may_regard_an_object_without_a_namespace(world: World):
     n1 = world.cluster.put(node("n1"))
     for _ in range(2):
         world.recorder.event(n1, "Drained", "Draining", "so")
@@ -180,7 +180,7 @@ async def test_an_event_may_be_about_what_has_no_namespace(world: World):
 # ---------------------------------------------------------------------- similar events
 
 
-async def test_the_eleventh_note_of_a_reason_within_ten_minutes_is_combined_with_those_after_it(world: World):
+async def test_from_the_eleventh_note_of_a_reason_within_ten_minutes_notes_are_combined(world: World):
     for number in range(13):
         await fails(world, f"note {number}")
     assert world.notes() == [f"note {number}" for number in range(10)] + ["(combined from similar events): note 10"]
@@ -190,14 +190,14 @@ async def test_the_eleventh_note_of_a_reason_within_ten_minutes_is_combined_with
     assert world.counts()[-1] == 4
 
 
-async def test_a_known_note_is_its_own_series_still_when_others_are_combined(world: World):
+async def test_a_known_note_keeps_its_own_series_when_others_are_combined(world: World):
     for number in range(11):
         await fails(world, f"note {number}")
     await fails(world, "note 3")
     assert world.counts() == [1, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1]
 
 
-async def test_notes_of_other_reasons_and_of_long_ago_are_not_similar(world: World):
+async def test_notes_of_other_reasons_and_old_notes_are_not_combined(world: World):
     for number in range(10):
         await fails(world, f"note {number}")
     world.recorder.event(await world.pod(), "Other", "Scheduling", "other", warning=True)
@@ -208,7 +208,7 @@ async def test_notes_of_other_reasons_and_of_long_ago_are_not_similar(world: Wor
     assert world.notes()[10:] == ["other", "no warning", "note 10"]
 
 
-async def test_notes_of_an_object_that_goes_on_to_have_others_are_forgotten_in_time(world: World):
+async def test_old_notes_of_an_object_with_new_ones_are_forgotten(world: World):
     await fails(world, "old")
     world.clock.advance(1799)
     await fails(world, "newer")
@@ -220,7 +220,7 @@ async def test_notes_of_an_object_that_goes_on_to_have_others_are_forgotten_in_t
     ]  # fmt: skip
 
 
-async def test_nothing_is_kept_of_what_was_told_long_ago(world: World):
+async def test_old_reports_leave_no_state(world: World):
     for _ in range(3):
         await fails(world)
     for seconds in (SIX_MINUTES, 1800):
@@ -235,7 +235,7 @@ async def test_nothing_is_kept_of_what_was_told_long_ago(world: World):
 
 
 @pytest.mark.parametrize("character", ["x", "ü", "€", "🦊"])
-async def test_a_note_is_cut_to_what_an_event_may_have(world: World, character):
+async def test_a_note_is_truncated_to_the_limit_of_an_event(world: World, character):
     await fails(world, character * 2000)
     (note,) = world.notes()
     assert EVENT_NOTE_LIMIT - 4 < len(note.encode()) <= EVENT_NOTE_LIMIT
@@ -243,28 +243,28 @@ async def test_a_note_is_cut_to_what_an_event_may_have(world: World, character):
     assert set(note) == {character, " ", "."}
 
 
-def test_a_text_is_cut_between_words():
+def test_a_text_is_truncated_between_words():
     assert cut("one two three", 13) == "one two three"
     assert cut("word " * 300, 1024) == ("word " * 204).rstrip() + " ..."
 
 
-async def test_a_combined_note_is_cut_too(world: World):
+async def test_a_combined_note_is_truncated_too(world: World):
     for number in range(11):
         await fails(world, f"{number} " + "x" * 1020)
     assert len(world.notes()[-1]) <= EVENT_NOTE_LIMIT
     assert world.notes()[-1].startswith("(combined from similar events): 10 x")
 
 
-async def test_texts_that_are_cut_to_the_same_note_are_the_same_event(world: World):
+async def test_texts_truncated_to_the_same_note_are_the_same_event(world: World):
     for end in "ab":
         await fails(world, "x" * 2000 + end)
     assert world.counts() == [2]
 
 
-# ---------------------------------------------------------------------- beside bindings
+# ---------------------------------------------------------------------- events during bindings
 
 
-async def test_while_pods_are_bound_events_go_one_at_a_time():
+async def test_during_bindings_events_are_written_one_at_a_time():
     bound = [False]
     world = World(busy=lambda: bound[0])
     world.cluster.held, world.gate, bound[0] = asyncio.Event(), asyncio.Event(), True
@@ -282,7 +282,7 @@ async def test_while_pods_are_bound_events_go_one_at_a_time():
     assert len(world.cluster.events) == 2
 
 
-async def test_where_many_events_wait_they_are_written_beside_bindings(monkeypatch: pytest.MonkeyPatch):
+async def test_many_waiting_events_are_written_during_bindings(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(recorder, "_MANY_EVENTS", 0)
     world = World(busy=lambda: True)
     world.cluster.held = asyncio.Event()
@@ -295,7 +295,7 @@ async def test_where_many_events_wait_they_are_written_beside_bindings(monkeypat
         await world.run_pending()
 
 
-async def test_conditions_are_never_put_off():
+async def test_conditions_are_never_delayed():
     world = World(busy=lambda: True)
     async with world.running():
         for name in ("one", "two"):

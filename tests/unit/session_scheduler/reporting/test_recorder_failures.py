@@ -1,4 +1,4 @@
-"""What happens when reports cannot be written, or are too many."""
+"""Reports that cannot be written, or that are too many."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ async def messages(world: World, name="one"):
     return [condition.message for condition in (await world.pod(name)).status.conditions]
 
 
-# ---------------------------------------------------------------------- trying again
+# ---------------------------------------------------------------------- retries
 
 
 @pytest.mark.parametrize("error", [Unavailable("503"), TooManyRequests("429"), Forbidden("403")])
-async def test_what_fails_for_now_is_written_later(world: World, error):
+async def test_a_temporary_failure_is_retried_later(world: World, error):
     world.cluster.faults = {"condition": [error] * 3, "event": [error] * 3}
     world.recorder.unschedulable(await world.pod(), NO_ROOM)
     await world.run_pending()
     assert await messages(world) == [NO_ROOM]
     assert world.notes() == [NO_ROOM]
-    first = 1.0 if isinstance(error, TooManyRequests) else 0.5  # the server's, where it names one
+    first = 1.0 if isinstance(error, TooManyRequests) else 0.5  # the server's delay, if it names one
     assert sorted(world.slept) == sorted([first, 1.0, 2.0] * 2)
     assert world.meter.lost == []
 
 
-async def test_a_wait_that_the_server_names_is_kept_within_bounds(world: World):
+async def test_the_servers_delay_is_limited(world: World):
     world.cluster.faults = {"condition": [TooManyRequests("429", 7.0), TooManyRequests("429", 3600.0)]}
     world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.run_pending()
     assert world.slept == [7.0, 10.0]
 
 
-async def test_what_fails_for_long_is_dropped_and_said_anew_with_the_next_outcome(world: World):
+async def test_a_long_failing_report_is_dropped_and_repeated_with_the_next_outcome(world: World):
     world.cluster.faults = {"condition": [Unavailable("down")] * 5, "event": [Unavailable("down")] * 5}
     one = await world.pod()
     world.recorder.unschedulable(one, NO_ROOM)
@@ -63,7 +63,7 @@ async def test_what_fails_for_long_is_dropped_and_said_anew_with_the_next_outcom
     assert world.counts() == [1]
 
 
-async def test_a_condition_whose_answer_was_lost_is_there_once_and_asked_for_no_more(world: World):
+async def test_a_condition_whose_answer_was_lost_is_written_once(world: World):
     world.cluster.faults = {"condition": [Unavailable("lost")]}
     world.cluster.done_but_lost = True
     world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
@@ -74,7 +74,7 @@ async def test_a_condition_whose_answer_was_lost_is_there_once_and_asked_for_no_
     assert world.cluster.asked == ["condition", "condition"]
 
 
-async def test_an_event_whose_answer_was_lost_is_there_once(world: World):
+async def test_an_event_whose_answer_was_lost_is_written_once(world: World):
     world.cluster.faults = {"event": [Unavailable("lost")]}
     world.cluster.done_but_lost = True
     for _ in range(2):
@@ -83,7 +83,7 @@ async def test_an_event_whose_answer_was_lost_is_there_once(world: World):
     assert world.counts() == [2]
 
 
-async def test_a_pod_that_goes_while_its_write_is_tried_is_given_up(world: World):
+async def test_the_write_for_a_pod_deleted_meanwhile_is_given_up(world: World):
     world.cluster.faults = {"condition": [Unavailable("down")] * 5}
     world.cluster.held = asyncio.Event()
     one = await world.pod()
@@ -95,7 +95,7 @@ async def test_a_pod_that_goes_while_its_write_is_tried_is_given_up(world: World
     assert world.cluster.asked == ["condition"]
 
 
-async def test_what_was_asked_during_a_write_is_given_up_with_its_pod(world: World):
+async def test_reports_requested_during_a_write_are_given_up_with_their_pod(world: World):
     world.cluster.held = asyncio.Event()
     one = await world.pod()
     for text in ("first", "second"):
@@ -109,7 +109,7 @@ async def test_what_was_asked_during_a_write_is_given_up_with_its_pod(world: Wor
     assert world.cluster.asked == ["condition", "event", "event"]
 
 
-async def test_a_condition_refused_for_good_does_not_stop_the_others(world: World):
+async def test_a_permanently_refused_condition_does_not_stop_the_others(world: World):
     world.cluster.faults = {"condition": [Invalid("no such condition")]}
     one = await world.pod()
     world.recorder.condition(one, "Nonsense", "False", "Reason", "first")
@@ -120,10 +120,10 @@ async def test_a_condition_refused_for_good_does_not_stop_the_others(world: Worl
     assert world.meter.wrote == ["condition"]
 
 
-# ---------------------------------------------------------------------- what is logged
+# ---------------------------------------------------------------------- logs
 
 
-async def test_what_is_dropped_is_logged_once_a_minute_with_its_count(world: World):
+async def test_dropped_reports_are_logged_once_a_minute_with_their_count(world: World):
     world.cluster.faults = {"event": [Invalid("no")] * 6}
     with capture_logs() as logs:
         for number in range(6):
@@ -136,7 +136,7 @@ async def test_what_is_dropped_is_logged_once_a_minute_with_its_count(world: Wor
     ]
 
 
-async def test_what_others_made_needless_is_not_logged(world: World):
+async def test_reports_made_needless_by_others_are_not_logged(world: World):
     old = await world.pod()
     await world.bind(old)
     with capture_logs() as logs:
@@ -145,7 +145,7 @@ async def test_what_others_made_needless_is_not_logged(world: World):
     assert logs == []
 
 
-async def test_a_bug_in_one_write_is_logged_with_its_traceback_and_writing_goes_on(world: World):
+async def test_a_bug_in_one_write_is_logged_with_its_traceback_and_writing_continues(world: World):
     world.cluster.faults = {"event": [ZeroDivisionError("bug")], "condition": [ZeroDivisionError("bug")]}
     with capture_logs() as logs:
         for name in ("one", "two"):
@@ -158,7 +158,7 @@ async def test_a_bug_in_one_write_is_logged_with_its_traceback_and_writing_goes_
     assert sorted(world.meter.lost) == [("condition", "Unexpected"), ("event", "Unexpected")]
 
 
-async def test_asking_never_raises(world: World):
+async def test_requesting_a_report_never_raises(world: World):
     with capture_logs() as logs:
         world.recorder.event(None, "Failed", "Scheduling", "no object")  # type: ignore[arg-type]
         world.recorder.condition(None, "PodScheduled", "False", "Unschedulable", NO_ROOM)  # type: ignore[arg-type]
@@ -167,10 +167,10 @@ async def test_asking_never_raises(world: World):
     assert world.meter.lost == [("event", "Unexpected"), ("condition", "Unexpected"), ("event", "Unexpected")]
 
 
-# ---------------------------------------------------------------------- too many
+# ---------------------------------------------------------------------- limits
 
 
-async def test_over_the_limit_the_oldest_events_go_and_no_condition(world: World):
+async def test_over_the_limit_the_oldest_events_are_dropped_and_no_condition(world: World):
     world = World(limit=3)
     one, two = await world.pod(), await world.pod("two")
     for number in range(3):
@@ -184,7 +184,7 @@ async def test_over_the_limit_the_oldest_events_go_and_no_condition(world: World
     assert world.meter.lost == [("event", "Full")] * 2
 
 
-async def test_conditions_are_kept_though_they_alone_are_over_the_limit():
+async def test_conditions_are_kept_even_if_they_alone_exceed_the_limit():
     world = World(limit=1)
     for name in ("one", "two"):
         world.recorder.unschedulable(await world.pod(name), NO_ROOM)
@@ -194,7 +194,7 @@ async def test_conditions_are_kept_though_they_alone_are_over_the_limit():
     assert world.notes() == []
 
 
-async def test_an_event_that_was_dropped_is_told_when_it_happens_again():
+async def test_a_dropped_event_is_written_when_it_happens_again():
     world = World(limit=1)
     one = await world.pod()
     for note in ("first", "second"):
@@ -207,7 +207,7 @@ async def test_an_event_that_was_dropped_is_told_when_it_happens_again():
     assert world.counts() == [1, 1]
 
 
-async def test_a_repeat_that_was_dropped_is_counted_later():
+async def test_a_dropped_repeat_is_counted_later():
     world = World(limit=1)
     one = await world.pod()
     async with world.running():
@@ -223,7 +223,7 @@ async def test_a_repeat_that_was_dropped_is_counted_later():
     assert world.counts() == [3, 1]
 
 
-async def test_a_flush_does_not_wait_for_what_was_dropped():
+async def test_a_flush_does_not_wait_for_dropped_reports():
     world = World(limit=1)
     one = await world.pod()
     world.recorder.event(one, "Failed", "Scheduling", "first")
@@ -233,7 +233,7 @@ async def test_a_flush_does_not_wait_for_what_was_dropped():
     await asyncio.wait_for(flushing, 10)
 
 
-async def test_a_flush_does_not_wait_for_what_was_forgotten():
+async def test_a_flush_does_not_wait_for_forgotten_objects():
     world = World()
     one = await world.pod()
     world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", NO_ROOM)
@@ -243,7 +243,7 @@ async def test_a_flush_does_not_wait_for_what_was_forgotten():
     await asyncio.wait_for(flushing, 10)
 
 
-async def test_an_object_with_an_event_to_be_written_is_not_forgotten(monkeypatch: pytest.MonkeyPatch):
+async def test_an_object_with_a_waiting_event_is_not_forgotten(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(recorder, "_REMEMBERED", 1)
     world = World()
     for name in ("one", "two", "one"):
@@ -253,7 +253,7 @@ async def test_an_object_with_an_event_to_be_written_is_not_forgotten(monkeypatc
     assert world.counts() == [2, 1]
 
 
-async def test_only_so_many_objects_are_remembered_and_those_with_work_last(monkeypatch: pytest.MonkeyPatch):
+async def test_the_number_of_remembered_objects_is_limited_and_those_with_work_stay(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(recorder, "_REMEMBERED", 10)
     world = World()
     pods = [world.cluster.put(pod(f"pod-{number}")) for number in range(30)]
@@ -262,7 +262,7 @@ async def test_only_so_many_objects_are_remembered_and_those_with_work_last(monk
             world.recorder.event(known, "Failed", "Scheduling", "so")
             await world.run_pending()
         assert len(world.recorder._reports) == 10
-        for known in (pods[20], pods[0], pods[20]):  # the oldest one was just heard of, so it is not forgotten
+        for known in (pods[20], pods[0], pods[20]):  # the oldest one had a report just now, so it is not forgotten
             world.recorder.event(known, "Failed", "Scheduling", "so")
             await world.run_pending()
         world.clock.advance(360)
@@ -271,7 +271,7 @@ async def test_only_so_many_objects_are_remembered_and_those_with_work_last(monk
     assert world.counts() == [1] * 20 + [3] + [1] * 9 + [1]
 
 
-async def test_an_object_with_something_to_be_written_is_not_forgotten(monkeypatch: pytest.MonkeyPatch):
+async def test_an_object_with_any_waiting_report_is_not_forgotten(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(recorder, "_REMEMBERED", 1)
     world = World()
     gang = await world.group()
@@ -285,7 +285,7 @@ async def test_an_object_with_something_to_be_written_is_not_forgotten(monkeypat
     assert [c.status for c in (await world.group()).status.conditions] == ["True"]
 
 
-async def test_writes_go_out_many_at_once_within_the_bound():
+async def test_writes_are_sent_concurrently_within_the_limit():
     world = World(in_flight=6)
     world.cluster.held = asyncio.Event()
     pods = [world.cluster.put(pod(f"pod-{number}")) for number in range(8)]
@@ -311,7 +311,7 @@ async def test_events_that_cannot_be_written_do_not_delay_conditions(world: Worl
     gate.set()
 
 
-async def test_a_namespace_that_goes_takes_its_reports_with_it_at_once(world: World):
+async def test_the_reports_of_a_deleted_namespace_are_dropped_at_once(world: World):
     ending = Forbidden("unable to create new content in namespace default because it is being terminated")
     world.cluster.faults = {"event": [ending]}
     with capture_logs() as logs:
@@ -322,7 +322,7 @@ async def test_a_namespace_that_goes_takes_its_reports_with_it_at_once(world: Wo
     assert logs == []
 
 
-async def test_two_writes_about_one_object_are_never_on_the_way_together(world: World):
+async def test_two_writes_about_one_object_are_never_in_flight_together(world: World):
     world.cluster.held = asyncio.Event()
     one = await world.pod()
     for type_ in ("PodScheduled", "example.com/other"):
@@ -334,10 +334,10 @@ async def test_two_writes_about_one_object_are_never_on_the_way_together(world: 
     assert len(await messages(world)) == 2
 
 
-# ---------------------------------------------------------------------- what is asked for again while nothing happens
+# ---------------------------------------------------------------------- retries without another change
 
 
-async def test_what_was_refused_for_long_is_written_later_though_nothing_else_becomes_of_the_pod(world: World):
+async def test_a_long_refused_report_is_written_later_without_another_change_of_the_pod(world: World):
     world.cluster.faults = {"condition": [Forbidden("403")] * 5}
     world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.run_pending()
@@ -347,7 +347,7 @@ async def test_what_was_refused_for_long_is_written_later_though_nothing_else_be
     assert await messages(world) == [NO_ROOM]
 
 
-async def test_what_was_refused_because_the_pod_had_changed_is_written_when_the_change_is_seen(world: World):
+async def test_a_report_refused_by_a_conflict_is_written_when_the_change_is_observed(world: World):
     before = await world.pod()
     await world.cluster.patch_metadata(before, annotations={"a": "b"})
     world.recorder.condition(before, "PodScheduled", "False", "Unschedulable", NO_ROOM)
@@ -358,7 +358,7 @@ async def test_what_was_refused_because_the_pod_had_changed_is_written_when_the_
     assert await messages(world) == [NO_ROOM]
 
 
-async def test_what_is_not_written_yet_is_written_of_the_pod_as_it_was_seen_last(world: World):
+async def test_a_waiting_report_is_written_for_the_last_observed_pod(world: World):
     before = await world.pod()
     await world.cluster.patch_metadata(before, annotations={"a": "b"})
     world.recorder.condition(before, "PodScheduled", "False", "Unschedulable", NO_ROOM)
@@ -368,7 +368,7 @@ async def test_what_is_not_written_yet_is_written_of_the_pod_as_it_was_seen_last
     assert world.meter.lost == []
 
 
-async def test_what_was_refused_after_the_change_was_seen_is_written_at_once(world: World):
+async def test_a_report_refused_after_the_change_was_observed_is_written_at_once(world: World):
     before = await world.pod()
     world.recorder.event(before, "Other", "Scheduling", "it is known")
     await world.cluster.patch_metadata(before, annotations={"a": "b"})
@@ -378,9 +378,7 @@ async def test_what_was_refused_after_the_change_was_seen_is_written_at_once(wor
     assert await messages(world) == [NO_ROOM]
 
 
-async def test_what_was_refused_of_pods_that_are_gone_keeps_nothing_else_waiting(
-    monkeypatch: pytest.MonkeyPatch, world: World
-):
+async def test_refused_reports_of_deleted_pods_do_not_block_others(monkeypatch: pytest.MonkeyPatch, world: World):
     monkeypatch.setattr(recorder, "_AGAIN", 1)
     world.cluster.faults = {"condition": [Forbidden("403")] * 10}
     for name in ("one", "two"):
@@ -392,7 +390,7 @@ async def test_what_was_refused_of_pods_that_are_gone_keeps_nothing_else_waiting
     assert await messages(world, "two") == [NO_ROOM]
 
 
-async def test_what_was_refused_is_said_no_more_where_something_else_is_written_with_a_nomination(world: World):
+async def test_a_refused_report_is_dropped_after_another_one_with_a_nomination(world: World):
     before = await world.pod()
     await world.cluster.patch_metadata(before, annotations={"a": "b"})
     world.recorder.unschedulable(before, "what was said first")

@@ -49,7 +49,7 @@ class Cluster(MemoryCluster):
         self.check()
         await super().bind(*arguments, **options)
 
-    # ------------------------------------------------------------------ what others do and see
+    # ------------------------------------------------------------------ other replicas
 
     @property
     def lease(self):

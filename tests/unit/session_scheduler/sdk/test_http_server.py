@@ -98,7 +98,7 @@ async def test_verbose_shows_the_checks_that_pass(client: Client) -> None:
     assert await client.ask("/healthz?verbose=1") == (200, "[+]scheduler ok\nhealthz check passed\n")
 
 
-# ------------------------------------------------------------------ what is shown
+# ------------------------------------------------------------------ served paths
 
 
 async def test_metrics_come_in_the_format_that_is_accepted(client: Client) -> None:
@@ -131,7 +131,7 @@ async def test_another_server_names_its_own_check_and_may_have_no_configuration(
     await served.stop()
 
 
-# ------------------------------------------------------------------ what is not
+# ------------------------------------------------------------------ refused requests
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/healthz", "/livez", "/readyz", "/configz"])

@@ -90,7 +90,7 @@ def world(monkeypatch: pytest.MonkeyPatch):
     return made
 
 
-# ------------------------------------------------------------------ standing by
+# ------------------------------------------------------------------ standby
 
 
 async def test_before_it_runs_it_neither_leads_nor_is_ready(world: World):
@@ -250,7 +250,7 @@ async def test_a_run_that_is_cancelled_leaves_serve(world: World):
     assert world.reported == ["begun", "ended; the lease is mine"]
 
 
-# ------------------------------------------------------------------ how tasks end
+# ------------------------------------------------------------------ the end of tasks
 
 
 async def never():

@@ -134,7 +134,7 @@ def identity(world: World):
     return world.replica._leadership.identity
 
 
-# ------------------------------------------------------------------ standing by
+# ------------------------------------------------------------------ standby
 
 
 async def test_a_replica_that_has_seen_another_leader_is_ready_and_takes_in_nothing():
@@ -296,7 +296,7 @@ async def test_nothing_is_left_running_of_what_a_leader_had_begun_when_it_lost_i
     assert world.cluster.pod().spec.node_name == ""
 
 
-# ------------------------------------------------------------------ ending
+# ------------------------------------------------------------------ deletion
 
 
 async def test_a_leader_that_is_stopped_lets_its_binds_end_and_then_gives_the_lease_back():

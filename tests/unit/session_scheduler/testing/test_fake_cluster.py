@@ -123,7 +123,7 @@ def test_an_assertion_that_does_not_hold_says_what_is_so():
         cluster.assert_bound("other")
 
 
-# ---------------------------------------------------------------------- what happens
+# ---------------------------------------------------------------------- events
 
 
 def test_a_pod_that_ends_makes_room_for_one_that_waits():
@@ -232,7 +232,7 @@ def test_a_plugin_that_would_remember_cannot_be_there_after_a_restart():
         FakeCluster().use(Keeping(None)).schedule().restart()
 
 
-# ---------------------------------------------------------------------- the clock, and where it cannot be used
+# ---------------------------------------------------------------------- the clock
 
 
 def test_the_clock_stands_until_it_is_moved_and_never_goes_back():
