@@ -280,8 +280,8 @@ def test_the_groups_of_the_topology_example_stay_in_one_rack_or_are_spread_over_
     assert len(set(racks["service"])) == 3
     assert racks["simulation"] == [None] * 6
     why = (
-        "no rack has room for 6 pods; in rack r1 of zone a, 5 of 6 pods fit: 6 pods request 6 cores, and 2 candidate nodes "
-        "have 5 of 6 free"
+        "no rack has room for 6 pods; in rack r1 of zone a, 5 of 6 pods fit: "
+        "6 pods request 6 cores, and 2 candidate nodes have 5 of 6 free"
     )
     assert why in placed(answer)["simulation-0"]["reason"]
 
@@ -293,8 +293,8 @@ def test_the_reason_for_a_gang_that_is_too_large_names_the_rack_that_lacks_the_l
     larger.write_text(text.replace("minCount: 6", "minCount: 9").replace(": 6\n", ": 9\n"))
     answer = fluence("explain", folder / "cluster.yaml", larger, "--config", folder / "config.yaml")
     why = (
-        "no rack has room for 9 pods; in rack r2 of zone a, 8 of 9 pods fit: 9 pods request 9 cores, and 2 candidate nodes "
-        "have 8 even when empty"
+        "no rack has room for 9 pods; in rack r2 of zone a, 8 of 9 pods fit: "
+        "9 pods request 9 cores, and 2 candidate nodes have 8 even when empty"
     )
     assert why in answer.stdout
 

@@ -92,7 +92,7 @@ def budget(app: str, allowed: int) -> PodDisruptionBudget:
     )
 
 
-def check_that_all_run_again(world: World) -> int:
+def check_that_moved_pods_run_again(world: World) -> int:
     """Add pending pods and run cycles. Check that moved pods run again and their groups run; returns their number."""
     cluster = world.cluster
     cluster.run()

@@ -127,7 +127,7 @@ def mixed(group, bound):
     return found
 
 
-class Telling(Observer):
+class ReplicaObserver(Observer):
     """Checks what a replica reports: a gang that it reports as scheduled has enough bound members in its cache.
 
     The members need not have been bound at the same moment, because a replica sees deletions later.

@@ -70,7 +70,7 @@ class World:
     def refusals(self, plugin: str) -> dict[str, list[str] | None]:
         """By node that the plugin rejects: the changes that it reports."""
         cluster = FakeCluster()
-        cluster.add(*self.nodes.values(), *self.runs.values(), self.waits)
+        cluster.add(*self.nodes.values(), *self.running.values(), self.waits)
         (pending,) = explain_pending(cluster.start())["pods"]
         return {name: change["changes"] for name, verdict in pending["nodes"].items() if not verdict["fits"]
                 for change in verdict["fitsIf"] if change["plugin"] == plugin}  # fmt: skip
@@ -134,7 +134,7 @@ def test_the_plugin_accepts_the_node_after_the_reported_changes(plugin: str) -> 
             other = World(random.Random(f"{plugin} {seed}"), {})
             other.waits = world.waits
             for text in changes:
-                other.apply(text, name, choose)
+                other.make(text, name, choose)
             assert name not in other.refusals(plugin), (seed, name, changes)
             applied += 1
     assert applied > 100

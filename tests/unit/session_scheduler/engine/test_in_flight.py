@@ -15,7 +15,7 @@ async def test_work_that_begins_while_other_work_is_awaited_continues() -> None:
     may_end = asyncio.Event()
 
     async def run_pending(group: str, _: Any) -> None:
-        settled.append(group)
+        completed.append(group)
 
     async def later() -> None:
         await may_end.wait()

@@ -29,10 +29,10 @@ def test_a_gang_without_a_scheduled_condition_is_acknowledged_again():
     assert world.heard.scheduled == reported
     world.scheduler.gang_starts.remind()
     assert world.heard.scheduled == reported * 2
-    say(world, "minCount pods are bound, by attempt another")
+    set_scheduled(world, "minCount pods are bound, by attempt another")
     world.scheduler.gang_starts.remind()
     assert world.heard.scheduled == reported * 3
-    say(world, *reported)
+    set_scheduled(world, *reported)
     world.scheduler.gang_starts.remind()
     assert world.heard.scheduled == reported * 3
 
