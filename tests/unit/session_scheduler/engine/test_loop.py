@@ -1,4 +1,4 @@
-"""The loop: changes in, answers settled, sessions opened, in turns; and how it ends."""
+"""The loop: changes in, answers completed, sessions opened, in turns; and how it ends."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class World:
 
     async def until(self, holds):
         async with asyncio.timeout(PATIENCE):
-            while not holds():  # noqa: ASYNC110 (nothing tells of it)
+            while not holds():  # noqa: ASYNC110 (no event reports it)
                 await asyncio.sleep(0.001)
 
     async def until_no_more_turns(self):
@@ -229,7 +229,7 @@ async def test_a_group_that_waits_is_tried_again_when_it_is_woken():
         world.deliver(pod("p", cpu="9"))
         await world.until(lambda: world.engine.pending().groups["unschedulable"] == 1)
         refused_before = world.scheduler.queue._waiting["Pod default/p"].refused
-        world.engine.wake("Pod default/p", "a test")
+        world.engine.requeue("Pod default/p", "a test")
         await world.until(lambda: world.scheduler.queue._waiting["Pod default/p"].refused > refused_before)
 
 
@@ -248,10 +248,10 @@ async def test_a_bind_in_doubt_is_asked_about_again_after_a_second():
         world.cluster.bind, world.cluster.patch_metadata = bind, patch
         assert len(world.scheduler.unknown_binds) == 1
         world.clock.advance(1.0)
-        world.engine.wake("nobody", "time has passed")
+        world.engine.requeue("absent", "time has passed")
         await world.until(lambda: not world.scheduler.unknown_binds)
         world.clock.advance(1.0)
-        world.engine.wake("Pod default/p", "a test")
+        world.engine.requeue("Pod default/p", "a test")
         await world.until(lambda: world.pod().spec.node_name == "n1")
 
 
@@ -269,11 +269,11 @@ async def test_gangs_of_which_nobody_says_that_they_started_are_looked_for_every
         for _ in range(2):
             turned = len(times)
             world.clock.advance(9)
-            world.engine.wake("nobody", "a turn")
+            world.engine.requeue("absent", "a turn")
             await world.until(lambda: world.engine._turned == world.clock.now())
             assert len(times) == turned
             world.clock.advance(1)
-            world.engine.wake("nobody", "a turn")
+            world.engine.requeue("absent", "a turn")
             await world.until(lambda turned=turned: len(times) > turned)
     assert times == [0, 10, 20]
 
@@ -371,7 +371,7 @@ async def test_a_loop_without_a_turn_for_a_minute_is_not_healthy():
         await world.until(lambda: world.engine._turned is not None)
         world.clock.advance(61)
         assert world.engine.problem() == "no turn has ended for 61 s"
-        world.engine.wake("Pod default/p", "test")
+        world.engine.requeue("Pod default/p", "test")
         await world.until(lambda: world.engine.problem() is None)
 
 
