@@ -186,7 +186,7 @@ def test_a_record_that_another_replica_wrote_on_the_same_node_is_not_taken_for_o
 
 
 def in_doubt(bind="lands", **options):
-    """A world with a pod of which nobody knows whether it is bound."""
+    """A world with a bind of unknown outcome."""
     world = World(**options)
     world.bound_by(getattr(world, bind))
     world.unreadable()
@@ -274,7 +274,7 @@ def test_no_group_is_placed_while_a_plugin_cannot_take_what_a_bound_pod_holds():
     assert "recover new" in world.shares.calls
 
 
-# ------------------------------------------------------------------ what nobody expects
+# ------------------------------------------------------------------ unexpected errors
 
 
 def test_an_unexpected_error_of_one_bind_is_raised_after_all_others_were_settled():

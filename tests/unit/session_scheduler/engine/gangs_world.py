@@ -193,7 +193,7 @@ class World:
         return bind
 
     def annotate(self, text):
-        """Somebody writes what is no plan, or one of his own."""
+        """Another client writes an invalid plan, or a plan of its own."""
         asyncio.run(self.memory.patch_metadata(self.group(), annotations={PLAN_ANNOTATION: text}))
 
     def delete(self, kind, name):

@@ -212,7 +212,7 @@ class World:
         return self.tries.of.get(self.case.waits, 0)
 
     def tried_after(self, changes: Sequence[Change]) -> list[bool]:
-        """Of each change, one after the other, whether the pod was tried again."""
+        """Of each change, one after the other, whether the pod was retried."""
         return [self._tried_after(change) for change in changes]
 
     def _tried_after(self, change: Change) -> bool:

@@ -1,4 +1,4 @@
-"""The core over an API server that has pod groups in one version or another: it schedules, plans and tells alike.
+"""The core over an API server that has pod groups in one version or another: it schedules, plans and reports alike.
 
 A server speaks HTTP and the version's own words; behind it is a cluster in memory.
 """
@@ -96,7 +96,7 @@ class Server:
 
 
 class World:
-    """A scheduler with everything that tells of what it does, over the server."""
+    """A scheduler with everything that reports its work, over the server."""
 
     def __init__(self, api: FakeApi, server):
         self.server, self.clock = server, StoppedClock()

@@ -1,4 +1,4 @@
-"""Nodes and pods that are not what they should be, in the cluster of a scheduler: told of, and no other suffers."""
+"""Malformed nodes and pods in the cluster of a scheduler: it reports them, and others are unaffected."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from session_scheduler.testing import FakeCluster, node, pod
 
 
 class Listening(Observer):
-    """Keeps what is told of wrong objects."""
+    """Keeps what is reported of wrong objects."""
 
     def __init__(self) -> None:
         self.reported: list[tuple[str, str]] = []
@@ -25,7 +25,7 @@ class Listening(Observer):
 
 
 def world(*objects: KubeObject, nodes: int = 1, checked: bool = True) -> tuple[FakeCluster, list[tuple[str, str]]]:
-    """A scheduler that runs, and what it tells of what is added then."""
+    """A scheduler that runs, and what it reports of objects that are added then."""
     cluster, listening = FakeCluster(checked=checked), Listening()
     cluster.nodes(nodes)
     observe(cluster.start(), listening)
@@ -38,7 +38,7 @@ def test_a_pod_with_an_amount_that_is_none_is_told_which_and_others_are_placed()
     cluster, reported = world(pod("wrong", cpu="four"), pod("right"))
     cluster.assert_pending("wrong", "spec.containers[0].resources.requests.cpu: 'four' is not a valid quantity")
     cluster.assert_bound("right")
-    assert reported == []  # its own event tells
+    assert reported == []  # its own event reports it
 
 
 def test_a_running_pod_counts_without_an_amount_that_is_none() -> None:

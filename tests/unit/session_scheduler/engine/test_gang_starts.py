@@ -139,7 +139,7 @@ def test_an_abort_during_which_a_pod_turns_out_to_be_bound_is_taken_back():
     late = world.request("g-0", "n4")
     world.start()
     asyncio.run(late())
-    asyncio.run(world.scheduler.cycle())  # alone: no event tells of it before the abort
+    asyncio.run(world.scheduler.cycle())  # alone: no event reports it before the abort
     world.run()
     assert world.places() == {"g-0": "n4", "g-1": "n3"}
     assert world.attempts() == {"theirs"}
@@ -200,7 +200,7 @@ def test_a_plugin_that_fails_to_hold_a_found_plan_is_asked_again_later():
     world.assert_whole()
 
 
-# ------------------------------------------------------------------ what is no plan
+# ------------------------------------------------------------------ invalid plans
 
 
 @pytest.mark.parametrize(
@@ -218,9 +218,7 @@ def test_a_plan_with_others_pods_is_not_carried_out():
     world = World()
     world.cluster.add(pod("other", namespace="elsewhere"))
     other = world.memory._get(Pod, ("", "elsewhere", "other")).metadata.uid
-    world.plan(
-        pods={other: PlannedPod.of("other", "n1", {}), "nobody": PlannedPod.of("x", "n2", {})}, g_0="n4", g_1="n3"
-    )
+    world.plan(pods={other: PlannedPod.of("other", "n1", {}), "none": PlannedPod.of("x", "n2", {})}, g_0="n4", g_1="n3")
     world.start().run()
     assert "theirs" not in world.attempts()
     assert all(world.places()[name] for name in ("g-0", "g-1"))
@@ -318,20 +316,20 @@ def test_what_a_write_answered_does_not_hide_a_later_state_of_the_group():
         await bind(*names, **options)
 
     world.memory.bind = changed_before
-    asyncio.run(world.scheduler.cycle())  # alone: no event after it tells of the later state once more
+    asyncio.run(world.scheduler.cycle())  # alone: no later event shows the later state again
     (known,) = world.scheduler.cache.pod_groups()
     assert known.metadata.annotations["theirs"] == "later"
     assert known.metadata.annotations[PLAN_ANNOTATION]
 
 
-def test_what_others_changed_of_a_group_wakes_it_also_where_a_write_answered_it_before_the_event():
+def test_what_others_changed_of_a_group_requeues_it_also_where_a_write_answered_it_before_the_event():
     world = World()
     asyncio.run(world.memory.patch_metadata(world.group(), annotations={SUB_GROUPS_ANNOTATION: "worker=many"}))
     world.start().run()
     (group,) = world.scheduler.cache.groups.values()
     assert world.scheduler.queue.is_unschedulable(group.key)
-    mended = asyncio.run(world.memory.patch_metadata(world.group(), annotations={SUB_GROUPS_ANNOTATION: None}))
-    world.scheduler.event_handlers.requeuer.ingest_written(mended)
+    fixed = asyncio.run(world.memory.patch_metadata(world.group(), annotations={SUB_GROUPS_ANNOTATION: None}))
+    world.scheduler.event_handlers.requeuer.ingest_written(fixed)
     world.run()
     world.assert_whole()
 
@@ -390,7 +388,7 @@ def test_a_plan_that_appears_later_and_cannot_be_voided_keeps_nobody_else_waitin
     world = World(1, nodes=5).start().run()
     world.cluster.advance(60)
     world.cluster.add(pod_group("h", 2), pod("h-0", group="h"), pod("h-1", group="h"))
-    forged = GangPlan("forged", "nobody", {world.pod("h-0").metadata.uid: PlannedPod.of("h-0", "n1", {})}, "abort")
+    forged = GangPlan("forged", "none", {world.pod("h-0").metadata.uid: PlannedPod.of("h-0", "n1", {})}, "abort")
     group = world.memory._get(PodGroup, ("scheduling.k8s.io", "default", "h"))
     asyncio.run(PlanStore(world.memory).swap(group, forged))
     patch = world.memory.patch_metadata

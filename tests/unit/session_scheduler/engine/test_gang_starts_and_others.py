@@ -36,7 +36,7 @@ def unwritable(world: World, error):
 
 
 def test_nothing_is_placed_where_a_request_of_a_found_plan_may_still_bind_a_pod():
-    """The request comes before its pod is touched: by then nobody else may have been given its slot."""
+    """The request comes before its pod is touched: by then no other pod may have its slot."""
     world = World(nodes=2)
     world.plan(state="abort", g_0="n2", g_1="n1")
     late = world.request("g-0", "n2")
@@ -147,7 +147,7 @@ def test_a_gang_of_which_nothing_is_bound_waits_its_turn():
 
 
 def timed_out(size=2, nodes=4):
-    """A gang of which one member could not be bound in its time."""
+    """A gang with a member that could not be bound in its time."""
     world = World(size, nodes=nodes).start()
     end = refusing(world, "g-1")
     world.run(60)

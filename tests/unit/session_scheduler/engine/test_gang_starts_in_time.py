@@ -16,7 +16,7 @@ from .gangs_world import World, refusing
 
 
 def in_doubt(world: World, name, *, lands):
-    """Nobody says what became of this pod's bind, until the returned function is called."""
+    """The outcome of this pod's bind stays unknown until the returned function is called."""
     memory = world.memory
     bind, patch, get = memory.bind, memory.patch_metadata, memory.get
 
@@ -215,7 +215,7 @@ def test_a_bind_of_a_dead_replica_that_lands_while_its_plan_is_carried_out_is_on
 
 
 def test_a_bind_that_lands_while_a_new_plan_is_made_around_it_is_kept():
-    """A begun plan of which a node went; the bind that was on its way to another node is done between two writes."""
+    """A begun plan that lost a node; the bind that was on its way to another node is done between two writes."""
     world = World(3)
     world.plan(g_0="n4", g_1="n3", g_2="n2")
     world.bind("g-1", "n3")

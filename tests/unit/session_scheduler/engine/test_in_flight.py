@@ -9,13 +9,13 @@ from session_scheduler.engine.in_flight import InFlight
 
 
 async def test_what_begins_while_other_work_is_waited_for_goes_on() -> None:
-    settled: list[str] = []
+    completed: list[str] = []
     errors: list[BaseException] = []
     in_flight: InFlight[str] = InFlight(lambda: None)
     may_end = asyncio.Event()
 
     async def run_pending(group: str, _: Any) -> None:
-        settled.append(group)
+        completed.append(group)
 
     async def later() -> None:
         await may_end.wait()
@@ -26,8 +26,8 @@ async def test_what_begins_while_other_work_is_waited_for_goes_on() -> None:
     in_flight.start("first", first(), run_pending)
     await in_flight.wait(errors)
     await in_flight.complete_ended(errors)
-    assert (settled, errors, in_flight.groups) == (["first"], [], ["later"])
+    assert (completed, errors, in_flight.groups) == (["first"], [], ["later"])
     may_end.set()
     await in_flight.wait(errors)
     await in_flight.complete_ended(errors)
-    assert (settled, errors, len(in_flight)) == (["first", "later"], [], 0)
+    assert (completed, errors, len(in_flight)) == (["first", "later"], [], 0)

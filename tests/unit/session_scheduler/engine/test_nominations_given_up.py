@@ -1,4 +1,4 @@
-"""An attempt that comes to nothing by an error, or where nobody can preempt, ends the pod's nomination; a refusal of
+"""An attempt that comes to nothing by an error, or where no pod can preempt, ends the pod's nomination; a refusal of
 which preemption says something else does not."""
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from ....tools.preempting import OneLoop
 
 
 class Turns(OneLoop):
-    """Turns as the engine takes them, in one event loop: what is under way goes on from one to the next."""
+    """Turns as the engine takes them, in one event loop: work in flight goes on from one to the next."""
 
     def __init__(self, runner: asyncio.Runner, **options: Any) -> None:
         super().__init__(runner, **options)

@@ -147,7 +147,7 @@ def test_the_end_of_a_member_wakes_a_gang_that_is_placed_together(queue: Queue) 
     assert queue.step() == ["g"]
 
 
-# ---------------------------------------------------------------------- gangs of which a part would fit
+# ---------------------------------------------------------------------- gangs that would fit in part
 
 
 @pytest.mark.parametrize("cpus", [(3, 3), (1, 9)], ids=["as many as fit", "one of another class"])

@@ -1,4 +1,4 @@
-"""For each plugin: an event that can help a pod that it refused has the pod tried again, an unrelated one does not.
+"""For each plugin: the scheduler retries a refused pod upon an event that can help it, not upon an unrelated one.
 
 Through the scheduler over the cluster in memory, as events come. NodeName has no case: a pod that names its node is
 bound already when it comes.

@@ -14,8 +14,8 @@ from session_scheduler.registry.validation import hook_calls
 from session_scheduler.testing import FakeCluster, pod, pod_group
 
 
-class Told:
-    """Which pods a profile's plugin was told of, in order."""
+class Called:
+    """The pods that the plugin of a profile was called for, in order."""
 
     def __init__(self, name):
         self.name, self.calls = name, []
@@ -33,7 +33,7 @@ class Profiles:
     """A cluster that the profiles a and b serve, each with a plugin of its own."""
 
     def __init__(self, *objects):
-        self.a, self.b = Told("a"), Told("b")
+        self.a, self.b = Called("a"), Called("b")
         self.cluster = FakeCluster()
         self.cluster.nodes(2)
         self.cluster.add(*objects)

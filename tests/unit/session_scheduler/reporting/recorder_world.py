@@ -20,7 +20,7 @@ START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 class Meter(ReportMetrics):
-    """Keeps what it is told."""
+    """Keeps the measurements that it receives."""
 
     def __init__(self):
         self.wrote = []

@@ -1,4 +1,4 @@
-"""What a live scheduler tells people and metrics of its work."""
+"""What a live scheduler reports to users and in metrics."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from session_scheduler.testing import pod, pod_group
 
 
 class Reports(Recorder):
-    """Keeps what it is asked to tell."""
+    """Keeps what it is asked to report."""
 
     def __init__(self):
         self.reported = []
 
     def seen(self, pod):
-        """Nothing of it is told."""
+        """Not reported."""
 
     def scheduled(self, one, node):
         self.reported.append(("scheduled", one.metadata.name, node))
@@ -55,7 +55,7 @@ class World:
 
     @property
     def reported(self):
-        """What was told since this was last asked."""
+        """What was reported since this was last read."""
         reported, self.reports.reported = self.reports.reported, []
         return reported
 
@@ -241,11 +241,11 @@ def test_a_problem_of_an_object_is_a_warning_about_it(world: World):
     assert world.reported == [("event", "odd", "FluenceRecovery", True, "its record is none")]
 
 
-def test_the_end_of_work_wakes_whoever_waits_for_it(world: World):
-    woken = []
+def test_the_end_of_work_notifies_the_callback(world: World):
+    notified = []
     world.observer.finished()
-    LiveObserver(world.reports, world.metrics, world.clock, finished=lambda: woken.append(1)).finished()
-    assert woken == [1]
+    LiveObserver(world.reports, world.metrics, world.clock, finished=lambda: notified.append(1)).finished()
+    assert notified == [1]
 
 
 def test_a_plan_that_was_found_is_counted_by_what_became_of_it(world: World):

@@ -24,7 +24,7 @@ class World:
         self.cluster.run()
         self.writer = QueueStatusWriter(self.cluster.memory, self.cluster.scheduler.cache, clock=self.cluster.clock)
 
-    def tell(self, after: float = 0.0) -> str:
+    def write(self, after: float = 0.0) -> str:
         """Look once; the queue's resourceVersion then."""
         self.cluster.clock.advance(after)
         asyncio.run(self.writer.write())
@@ -37,28 +37,28 @@ class World:
 
 def test_a_status_is_written_where_it_has_changed_and_seldom() -> None:
     world = World()
-    first = world.tell()
+    first = world.write()
     assert world.found().status.allocated == {"cpu": "100m", "memory": "100Mi", "pods": "1"}
-    assert world.tell(60) == first, "nothing has changed"
+    assert world.write(60) == first, "nothing has changed"
     world.cluster.add(pod("q", labels=LABEL))
     world.cluster.run()
-    second = world.tell()
+    second = world.write()
     assert second != first
     world.cluster.add(pod("r", labels=LABEL))
     world.cluster.run()
-    assert world.tell(1) == second, "it was written a moment ago"
-    assert world.tell(5) != second
+    assert world.write(1) == second, "it was written a moment ago"
+    assert world.write(5) != second
     assert world.found().status.allocated["pods"] == "3"
 
 
 def test_that_a_queue_is_ready_no_more_is_told_soon_and_since_when() -> None:
     world = World()
-    world.tell()
+    world.write()
     (before,) = world.found().status.conditions
     wrong = msgspec.structs.replace(world.found(), spec=QueueObjectSpec(parent="nowhere"))
     world.cluster.add(wrong)
     world.cluster.run()
-    world.tell(1)
+    world.write(1)
     (said,) = world.found().status.conditions
     assert (before.status, said.status, said.reason) == ("True", "False", "ParentMissing")
     assert world.found().status.allocated == {}
@@ -71,16 +71,16 @@ def test_a_cluster_that_does_not_answer_is_told_later() -> None:
         raise Unavailable("not now")
 
     write, world.cluster.memory.write_queue_status = world.cluster.memory.write_queue_status, fails  # type: ignore[method-assign, assignment]
-    world.tell()
+    world.write()
     world.cluster.memory.write_queue_status = write  # type: ignore[method-assign]
-    world.tell(5)
+    world.write(5)
     assert world.found().status.conditions[0].status == "True"
 
 
 def test_a_status_is_not_written_over_what_others_have_written_since() -> None:
     world = World()
     stale = world.found()
-    world.tell()
+    world.write()
     with pytest.raises(Conflict):
         asyncio.run(world.cluster.memory.write_queue_status(stale, QueueStatus()))
     with pytest.raises(Invalid):

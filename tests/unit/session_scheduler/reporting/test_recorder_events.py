@@ -24,7 +24,7 @@ async def world():
 
 
 async def fails(world: World, note="no room", name="one"):
-    """The pod's scheduling failed once more."""
+    """The pod's scheduling failed again."""
     world.recorder.event(await world.pod(name), "FailedScheduling", "Scheduling", note, warning=True)
     await world.run_pending()
 
