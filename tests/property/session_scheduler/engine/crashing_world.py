@@ -127,7 +127,7 @@ def mixed(group, bound):
     return found
 
 
-class Telling(Observer):
+class Reporting(Observer):
     """Checks what a replica reports: a gang that it reports as scheduled has enough bound members in its cache.
 
     The members need not have been bound at the same moment, because a replica sees deletions later.
@@ -155,7 +155,7 @@ class Replica:
         listed = [(name, builtin(None), None) for name, builtin in BUILTIN.items()]
         calls = hook_calls([*listed, ("slots", self.plugin, None)])
         self.scheduler = Scheduler(self, world.config, {"fluence": calls}, world.clock, holder=f"r{world.started}",
-                                   observer=Telling(self, world.cluster))  # fmt: skip
+                                   observer=Reporting(self, world.cluster))  # fmt: skip
 
     def __getattr__(self, name):
         method = getattr(self._world.cluster, name)

@@ -89,7 +89,7 @@ class Player:
             return board.why(task)
         total = float(board.total[row])
         fits, room = self._by_name(board.mask), self._by_name(board.capacity(1 + number % 4))
-        if move == "elsewhere":  # where another class, or a plugin, would have put it; the board is not told
+        if move == "elsewhere":  # where another class, or a plugin, would have put it, without an update of the board
             rows = np.flatnonzero(board.mask)
             names = sorted((node.metadata.name, int(r)) for r in rows if (node := self.table.nodes[r]))
             row = names[number % len(names)][1]
