@@ -83,7 +83,7 @@ _SUPERSEDED = re.compile(r"^Superseded by \[(\d+)\]", re.MULTILINE)
 
 
 def decisions() -> str:
-    """The index of docs/adr: number, title, and the first sentence of what was decided."""
+    """The index of docs/adr: number, title, and the first sentence of the decision."""
     rows = []
     for path in sorted((DOCS / "adr").glob("[0-9]*.md")):
         text = path.read_text()

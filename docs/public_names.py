@@ -75,7 +75,7 @@ def public_names(module: str) -> list[str]:
 
 
 def summary(module: str, name: str) -> str:
-    """The first line of what a name's docstring says, wherever it is defined; empty where it has none."""
+    """The first line of a name's docstring, wherever the name is defined; empty if it has none."""
     body = _body(module)
     for number, node in enumerate(body):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == name:

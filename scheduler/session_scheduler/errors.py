@@ -1,4 +1,4 @@
-"""What can go wrong in ways that a user can mend, as types. A leaf: every layer may raise these.
+"""Error types with messages for users. A leaf: every layer may raise these.
 
 A message is one line that names file, object and field and says what to do. The command prints it as it is, without a
 traceback; an error with several findings has one line each in `messages`.
@@ -27,9 +27,9 @@ class ChangedMeanwhileError(FluenceError):
 
 
 class AttemptError(FluenceError):
-    """What a plugin met ends the attempt to place a pod, for no other node would change it: it is tried again later.
+    """Ends the attempt to place a pod, because no other node would help. The scheduler retries the pod later.
 
-    A plugin raises this where it is no bug of its own: the pod is told the text as kube-scheduler tells it.
+    A plugin raises this for a cause outside its own code. The pod's condition and event show the text.
     """
 
 
@@ -38,7 +38,7 @@ class InputError(FluenceError):
 
 
 def shown(value: object) -> str:
-    """A value that somebody else wrote, for a message: quoted, printable, and cut where it is long."""
+    """A value from outside, for a message: quoted, printable, and cut where it is long."""
     return _CUT.repr(value)
 
 

@@ -90,7 +90,7 @@ def other(checkout: Path) -> Contender:
 _NO_GRAPH = {"profiles": [{"schedulerName": "fluence", "plugins": [{"name": "fluence", "enabled": False}]}]}
 """Plugins that place by filters and scores alone: without the graph, and without records of allocations."""
 CONTENDERS: Final = (
-    Contender(RAW, "nobody", _raw, events=False, bare=True),
+    Contender(RAW, "none", _raw, events=False, bare=True),
     Contender(KUBE_SCHEDULER, "default-scheduler", _kube_scheduler),
     Contender(FLUENCE, "fluence", _fluence({})),
     Contender(FILTERS, "fluence", _fluence(_NO_GRAPH | {"events": False}), events=False, bare=True),

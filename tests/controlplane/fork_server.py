@@ -37,22 +37,22 @@ def preload() -> None:
 
 def serve(path: str) -> dict[str, Any]:
     """Fork once for each client. Returns only in the new processes, each with its client's request."""
-    awake, wakes = socket.socketpair()
+    reader, writer = socket.socketpair()
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen()
-    for one in (awake, wakes):
+    for one in (reader, writer):
         one.setblocking(False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(wakes.fileno())
+    signal.set_wakeup_fd(writer.fileno())
     asking: dict[int, socket.socket] = {}
     with selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)
-        selector.register(awake, selectors.EVENT_READ)
+        selector.register(reader, selectors.EVENT_READ)
         while True:
             for key, _ in selector.select():
-                if key.fileobj is awake:
-                    awake.recv(4096)
+                if key.fileobj is reader:
+                    reader.recv(4096)
                     _report_ended(asking)
                     continue
                 connection, _ = listener.accept()
@@ -61,7 +61,7 @@ def serve(path: str) -> dict[str, Any]:
                 if not pid:
                     signal.set_wakeup_fd(-1)
                     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                    for inherited in (connection, listener, awake, wakes, *asking.values()):
+                    for inherited in (connection, listener, reader, writer, *asking.values()):
                         inherited.close()
                     return request
                 asking[pid] = connection

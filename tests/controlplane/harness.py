@@ -34,7 +34,7 @@ _USERS = {
     SCHEDULER: "system:serviceaccounts,system:serviceaccounts:kube-system",
     "system:kube-controller-manager": "",
     "system:kube-scheduler": "",
-    "nobody": "",
+    "outsider": "",
 }
 GATES = ("GenericWorkload", "GangScheduling", "WorkloadAwarePreemption", "TopologyAwareWorkloadScheduling",
           "WorkloadWithJob")  # fmt: skip

@@ -125,7 +125,7 @@ def free_ports(count: int) -> list[int]:
         while len(sockets) < count:
             with suppress(OSError):
                 sockets.append(socket.create_server(("127.0.0.1", _CHANCE.randrange(*_PORTS))))
-        return [taken.getsockname()[1] for taken in sockets]
+        return [each.getsockname()[1] for each in sockets]
     finally:
-        for taken in sockets:
-            taken.close()
+        for each in sockets:
+            each.close()

@@ -63,7 +63,7 @@ class Fault(Enum):
     ERROR_AFTER = "error_after"
     """Forward it, and respond with `Rule.status`."""
     CALL_BEFORE = "call_before"
-    """Call `Rule.call`, then cut the client off: nothing more of what it had sent is forwarded.
+    """Call `Rule.call`, then cut the client off: nothing more from it is forwarded.
     With `Rule.cut` False it continues instead."""
     CALL_AFTER = "call_after"
     """The same after this write was forwarded and the API server has responded."""
@@ -99,7 +99,7 @@ class Write:
     body: str
     seconds: float
     """Seconds since the proxy's start."""
-    outcome: str = "under way"
+    outcome: str = "in flight"
     epoch: int = 0
 
     def __str__(self) -> str:

@@ -172,7 +172,7 @@ class Deletes(Evicts):
                             "metadata": {"name": gang, "namespace": world.namespace}})  # fmt: skip
 
 
-class Tells(Work):
+class Reports(Work):
     """The scheduler logs failed reports once a minute, so each test needs a new failure."""
 
     def _start(self, world: RbacWorld, taken: Right | None) -> None:
@@ -181,7 +181,7 @@ class Tells(Work):
         world.begin()
 
 
-class TellsPods(Tells):
+class WritesPodStatus(Reports):
     """The condition of a pod that fits on no node is missing; its event is there."""
 
     def begin(self, world: RbacWorld, taken: Right | None) -> None:
@@ -198,7 +198,7 @@ class TellsPods(Tells):
         world.wait_refused(self.pod, "Insufficient cpu")
 
 
-class TellsEvents(Tells):
+class RecordsEvents(Reports):
     """The event of a pod that fits on no node is missing; its condition is there."""
 
     def begin(self, world: RbacWorld, taken: Right | None) -> None:
@@ -215,7 +215,7 @@ class TellsEvents(Tells):
         world.wait_event(self.pod, "FailedScheduling")
 
 
-class RepeatsEvents(Tells):
+class RepeatsEvents(Reports):
     """A repeated event gets no series."""
 
     def begin(self, world: RbacWorld, taken: Right | None) -> None:
@@ -234,7 +234,7 @@ class RepeatsEvents(Tells):
         world.until("a series", lambda: self._series(world) or None, PATIENCE)
 
 
-class TellsGroups(Tells):
+class WritesGroupStatus(Reports):
     """The PodGroup of a bound gang gets no condition."""
 
     def begin(self, world: RbacWorld, taken: Right | None) -> None:
@@ -251,7 +251,7 @@ class TellsGroups(Tells):
         world.wait_whole(self.gang, 2)
 
 
-class TellsQueues(Tells):
+class WritesQueueStatus(Reports):
     """A queue's status is missing; pods are scheduled."""
 
     def begin(self, world: RbacWorld, taken: Right | None) -> None:
@@ -336,7 +336,7 @@ class Watches(Work):
         if self._kind == "PriorityClass":
             return "/apis/scheduling.k8s.io/v1/priorityclasses/system-node-critical"
         if self._kind == "Pod":
-            return world.pod_path(world.new_pod(schedulerName="nobody"))
+            return world.pod_path(world.new_pod(schedulerName="none"))
         return world.group_path(world.new_gang(coscheduling=self._coscheduling), coscheduling=self._coscheduling)
 
 
@@ -477,12 +477,12 @@ NEEDS: dict[str, Work] = {
     "delete pods": Deletes(),
     "create pods/binding": Binds(),
     "create pods/eviction": Evicts(),
-    "patch pods/status": TellsPods(),
+    "patch pods/status": WritesPodStatus(),
     "get scheduling.k8s.io/podgroups": Plans(contested=True),
     "list scheduling.k8s.io/podgroups": _LISTS,
     "watch scheduling.k8s.io/podgroups": Watches("PodGroup"),
     "patch scheduling.k8s.io/podgroups": Plans(),
-    "patch scheduling.k8s.io/podgroups/status": TellsGroups(),
+    "patch scheduling.k8s.io/podgroups/status": WritesGroupStatus(),
     "get scheduling.x-k8s.io/podgroups": Plans(coscheduling=True, contested=True),
     "list scheduling.x-k8s.io/podgroups": _LISTS,
     "watch scheduling.x-k8s.io/podgroups": Watches("PodGroup", coscheduling=True),
@@ -499,8 +499,8 @@ NEEDS: dict[str, Work] = {
     "patch resource.k8s.io/resourceclaims/binding": _DEVICES,
     **{f"list {kind}": _RESTS for kind in OPTIONAL},
     **{f"watch {kind}": WatchesOptional(name) for kind, name in OPTIONAL.items()},
-    "patch fluence.flux-framework.org/queues/status": TellsQueues(),
-    "create events.k8s.io/events": TellsEvents(),
+    "patch fluence.flux-framework.org/queues/status": WritesQueueStatus(),
+    "create events.k8s.io/events": RecordsEvents(),
     "patch events.k8s.io/events": RepeatsEvents(),
     "create configmaps": Plans(filler=FILLER),
     "get configmaps": ReadsPlans(),

@@ -172,7 +172,7 @@ class Scenario(World):
 
     def occupy(self, name: str, node: str, cpu: str = "1") -> None:
         """Create a pod on a node, without a scheduler."""
-        self.create_pod(name, cpu=cpu, schedulerName="nobody")
+        self.create_pod(name, cpu=cpu, schedulerName="none")
         self.bind_as_admin(name, node)
 
     def end(self, pod: str, phase: str = "Succeeded") -> None:

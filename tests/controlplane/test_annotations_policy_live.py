@@ -20,7 +20,7 @@ from .harness import ADMIN, DEPLOY, SCHEDULER, ControlPlane
 from .invariants import ATTEMPT, HELD, PLAN, PREFIX, Manifest, annotation, plan_of
 from .scenarios_world import Scenario
 
-USER = "nobody"
+USER = "outsider"
 MANIFESTS = list(yaml.safe_load_all((DEPLOY / "options/annotations.yaml").read_text()))
 NATIVE, COSCHEDULING = "scheduling.k8s.io/v1alpha2", "scheduling.x-k8s.io/v1alpha1"
 REGION = PREFIX + "attr-region"
@@ -79,7 +79,7 @@ class Space:
 
 def pod(name: str, annotations: dict[str, str] | None = None) -> Manifest:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations or {}},
-            "spec": {"terminationGracePeriodSeconds": 0, "schedulerName": "nobody",
+            "spec": {"terminationGracePeriodSeconds": 0, "schedulerName": "none",
                      "containers": [{"name": "main", "image": "example.com/none"}]}}  # fmt: skip
 
 

@@ -172,7 +172,7 @@ def pod(name: str, spec: Manifest) -> Manifest:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
-def judged(plane: ControlPlane, level: str, spec: Manifest) -> tuple[int, str]:
+def admitted(plane: ControlPlane, level: str, spec: Manifest) -> tuple[int, str]:
     """Return the response of a namespace with this level of pod security to such a pod."""
     namespace = plane.new_namespace()
     plane.request("PATCH", f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {ENFORCE: level}}})
@@ -186,27 +186,27 @@ def judged(plane: ControlPlane, level: str, spec: Manifest) -> tuple[int, str]:
 @pytest.mark.parametrize("name", ["fluence", "fluence-webhook"])
 def test_the_deployments_pods_are_taken_where_pods_are_restricted(plane: ControlPlane, name: str) -> None:
     spec = the("Deployment", called=name)["spec"]["template"]["spec"]
-    assert judged(plane, "restricted", spec) == (HTTPStatus.CREATED, "")
+    assert admitted(plane, "restricted", spec) == (HTTPStatus.CREATED, "")
 
 
 def test_the_pod_of_helm_test_is_taken_where_pods_are_restricted(plane: ControlPlane) -> None:
     *_, pod_of_test = hooks()
     spec = {**pod_of_test["spec"], "serviceAccountName": "tester"}
-    assert judged(plane, "restricted", spec) == (HTTPStatus.CREATED, "")
+    assert admitted(plane, "restricted", spec) == (HTTPStatus.CREATED, "")
 
 
 def test_only_the_kubelets_folder_and_its_owner_keep_the_device_plugin_from_being_restricted(
     plane: ControlPlane,
 ) -> None:
     spec = the("DaemonSet", "device-plugin.yaml")["spec"]["template"]["spec"]
-    status, why = judged(plane, "baseline", spec)
+    status, why = admitted(plane, "baseline", spec)
     assert status == HTTPStatus.FORBIDDEN
     assert why.endswith('violates PodSecurity "baseline:latest": hostPath volumes (volume "device-plugins")')
     spec["volumes"] = [each for each in spec["volumes"] if "hostPath" not in each] + [
         {"name": "device-plugins", "emptyDir": {}}
     ]
-    assert judged(plane, "baseline", spec) == (HTTPStatus.CREATED, "")
-    _, why = judged(plane, "restricted", spec)
+    assert admitted(plane, "baseline", spec) == (HTTPStatus.CREATED, "")
+    _, why = admitted(plane, "restricted", spec)
     assert why.partition('"restricted:latest": ')[2] == (
         'runAsNonRoot != true (pod or container "device-plugin" must set securityContext.runAsNonRoot=true), '
         "runAsUser=0 (pod must not set runAsUser=0)"

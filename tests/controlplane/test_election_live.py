@@ -187,7 +187,7 @@ def fenced(plane: ControlPlane) -> None:
 @pytest.fixture
 async def policy(plane: ControlPlane, fenced: None) -> Binder:
     """Bindings under the policy, in force and without a Lease."""
-    plane.create({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"holderIdentity": "nobody"},
+    plane.create({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"holderIdentity": "none"},
                   "metadata": {"name": "fluence", "namespace": "kube-system"}})  # fmt: skip
     binder = Binder(plane)
     await binder.until(HTTPStatus.FORBIDDEN, None)

@@ -108,7 +108,7 @@ def test_a_leader_with_binds_under_way_ends_in_time_when_the_api_server_is_silen
         scheduler, proxy = world.new_scheduler(), world.proxies[0]
         held = proxy.at(3, Fault.HOLD)
         scheduler.start()
-        world.until("a bind under way", held.struck.is_set)
+        world.until("a bind in flight", held.struck.is_set)
         with silent(plane):
             assert_in_time(scheduler.terminate(), scheduler)
         proxy.release(held)

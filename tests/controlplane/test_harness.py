@@ -25,7 +25,7 @@ def test_native_pod_groups_are_served(control_plane: ControlPlane) -> None:
 
 
 def test_who_has_no_token_and_who_has_no_role_are_refused(control_plane: ControlPlane) -> None:
-    assert control_plane.request("GET", "/api/v1/pods", user="nobody")[0] == HTTPStatus.FORBIDDEN
+    assert control_plane.request("GET", "/api/v1/pods", user="outsider")[0] == HTTPStatus.FORBIDDEN
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_a_group_is_spread_and_a_label_that_changes_lets_a_gang_start(
     racks.label(f"{scenario.namespace}-n2", "r1")
     assert racks.of(*late) == {"r1": 8}
     unknown = racks.gang("unknown", 2, within="row")
-    scenario.wait_refused(unknown[0], "'row' is no level of the graph; known are: rack")
+    scenario.wait_refused(unknown[0], "'row' is no level of the graph; known are: rack")  # codespell:ignore
     racks.annotate("unknown", within="rack")
     (rack,) = racks.of(*unknown)
     assert rack in ("r1", "r3")

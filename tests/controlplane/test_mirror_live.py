@@ -183,7 +183,7 @@ async def test_a_fresh_list_and_the_watch_agree_while_everything_changes(
 
 
 async def test_a_kind_that_the_role_does_not_allow_is_named(control_plane: ControlPlane) -> None:
-    async with await connect(str(control_plane.kubeconfig("nobody"))) as cluster:
+    async with await connect(str(control_plane.kubeconfig("outsider"))) as cluster:
         mirror = Mirror(cluster, KINDS, lambda change, obj: None, clock=Hasty(), sleep=asyncio.sleep)
         with pytest.raises(Forbidden, match=r"failed to list PriorityClass objects.*RBAC"):
             await mirror.start()
@@ -218,7 +218,7 @@ async def test_a_killed_api_server_and_a_compacted_history_lose_nothing(tmp_path
             assert mirrored.ended >= len(KINDS)
             await admin.delete(again)  # without a watch
             second = await admin.create(a_pod(namespace, "again"))
-            await admin.patch_metadata(kept, annotations={"while": "nobody watches"})
+            await admin.patch_metadata(kept, annotations={"while": "no replica watches"})
             await live(plane, admin, chance, 10)
             plane.compact()
             plane.kill("kube-apiserver")

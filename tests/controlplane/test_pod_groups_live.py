@@ -191,13 +191,13 @@ def play(plane: ControlPlane, scheduler: str, case: Case) -> Seen:
         topology = {"schedulingConstraints": {"topology": [{"key": case.key or here.key}]}} if case.constrained else {}
         here.add_group("group", case.minimum, **topology)
 
-        def settled() -> tuple[Manifest, list[Manifest]] | None:
+        def evaluated() -> tuple[Manifest, list[Manifest]] | None:
             said = condition(here.group("group"), "PodGroupScheduled")
             members = [pod for pod in here.pods() if pod["metadata"]["name"].startswith("member")]
             reported = all(condition(pod, "PodScheduled") for pod in members)
             return (said, members) if said is not None and reported else None
 
-        said, members = until(f"what {scheduler} makes of the group", settled)
+        said, members = until(f"what {scheduler} makes of the group", evaluated)
         nodes = [node for pod in members if (node := pod["spec"].get("nodeName"))]
         conditions = [condition(pod, "PodScheduled") or {} for pod in members]
         return Seen(
@@ -319,7 +319,7 @@ def test_without_a_gate_that_is_said_once_and_the_rest_is_served(
 
 
 def test_with_every_gate_no_gate_is_said_to_be_off(peers: ControlPlane, tmp_path: Path) -> None:
-    with running(peers, tmp_path, PLAIN) as scheduler, space(peers, "nobody") as here:
+    with running(peers, tmp_path, PLAIN) as scheduler, space(peers, "none") as here:
         here.add_group("group", 2)
         on = 'fluence_pod_group_gate{gate="TopologyAwareWorkloadScheduling"}'
         until("the gates", lambda: on in scheduler.metrics())

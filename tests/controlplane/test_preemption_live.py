@@ -175,7 +175,7 @@ class Side:
             members = [one for one in self.case.running if one.group == group]
             self._group(group, len(members), members[0].priority, "PodGroup" if group in self.case.whole else "Pod")
         for one in self.case.running:
-            self._pod(one.name, one.cpu, one.priority, "nobody", app=one.app, group=one.group)
+            self._pod(one.name, one.cpu, one.priority, "none", app=one.app, group=one.group)
             binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": one.name},
                        "target": {"kind": "Node", "name": one.node}}  # fmt: skip
             assert self.plane.request("POST", f"{self.pods}/{one.name}/binding", binding)[0] == HTTPStatus.CREATED
@@ -265,7 +265,7 @@ PODS: Final = {
     "a budget is violated where there is no other choice": two_nodes(
         Running("a", "n0", "2", 1, 1, app="x"), Running("b", "n1", "2", 20, 2), allowed={"x": 0}
     ),
-    "nobody has a lower priority": two_nodes(Running("a", "n0", "2", 10, 1), Running("b", "n1", "2", 20, 2)),
+    "no pod has a lower priority": two_nodes(Running("a", "n0", "2", 10, 1), Running("b", "n1", "2", 20, 2)),
     "never": two_nodes(Running("a", "n0", "2", 1, 1), Running("b", "n1", "2", 1, 2), never=True),
     "more than there is": two_nodes(Running("a", "n0", "2", 1, 1), Running("b", "n1", "2", 1, 2), cpu="3"),
 }
@@ -306,7 +306,7 @@ def test_at_random_a_pod_preempts_as_with_kube_scheduler(
 
 
 GANGS: Final = {
-    "all of it or nobody": two_nodes(Running("a", "n0", "2", 1, 1), Running("b", "n1", "2", 20, 2), gang=2),
+    "all pods or none": two_nodes(Running("a", "n0", "2", 1, 1), Running("b", "n1", "2", 20, 2), gang=2),
     "victims on every node": two_nodes(Running("a", "n0", "2", 1, 1), Running("b", "n1", "2", 2, 2), gang=2),
     "the less important of two": two_nodes(
         Running("a", "n0", "1", 2, 1), Running("b", "n0", "1", 1, 2), Running("c", "n1", "1", 1, 3), cpu="1", gang=2

@@ -107,7 +107,7 @@ def test_a_limit_holds_and_what_ends_lets_the_next_in(world: World) -> None:
     assert world.ready("a") == world.ready("top") == ("True", "Ready")
     world.delete("a1")
     until("the next pod", lambda: world.bound("b2"))
-    until("the amounts of what ended", lambda: not world.status("a").get("allocated"))
+    until("the amounts of ended pods", lambda: not world.status("a").get("allocated"))
 
 
 def test_the_command_shows_the_tree_of_the_live_cluster_and_metrics_say_the_same(
@@ -143,7 +143,7 @@ def test_a_missing_parent_and_a_circle_are_told_and_take_no_pods(world: World) -
     until("the circle's pod", lambda: world.refused("round", "the queues form a cycle (one -> two -> one)"))
     until("others' pods", lambda: world.bound("fine"))
     world.queue("nowhere")
-    until("the mended queue", lambda: world.ready("orphan") == ("True", "Ready"))
+    until("the fixed queue", lambda: world.ready("orphan") == ("True", "Ready"))
     until("its pod", lambda: world.bound("lost"))
 
 

@@ -44,7 +44,7 @@ class Meter(ReportMetrics):
         self.lost.append((kind, why))
 
 
-class Told:
+class Live:
     """A recorder, and the cluster as users see it."""
 
     def __init__(self, plane: ControlPlane, cluster: KubernetesCluster, admin: KubernetesCluster) -> None:
@@ -95,12 +95,12 @@ GROUP = "/apis/scheduling.k8s.io/v1alpha2/namespaces/{namespace}/podgroups/gang"
 
 
 @pytest.fixture
-async def reported(control_plane: ControlPlane) -> AsyncIterator[Told]:
+async def reported(control_plane: ControlPlane) -> AsyncIterator[Live]:
     async with (
         await connect(str(control_plane.kubeconfig(SCHEDULER))) as cluster,
         await connect(str(control_plane.kubeconfig(ADMIN))) as admin,
     ):
-        reported = Told(control_plane, cluster, admin)
+        reported = Live(control_plane, cluster, admin)
         running = asyncio.create_task(reported.recorder.run())
         try:
             yield reported
@@ -110,7 +110,9 @@ async def reported(control_plane: ControlPlane) -> AsyncIterator[Told]:
                 await running
 
 
-async def test_an_unschedulable_pod_shows_its_condition_and_event_as_kube_scheduler_writes_them(reported: Told) -> None:
+async def test_an_unschedulable_pod_shows_its_condition_and_event_as_kube_scheduler_writes_them(
+    reported: Live,
+) -> None:
     reported.recorder.unschedulable(await reported.pod("one"), NO_ROOM)
     await reported.run_pending()
     assert reported.conditions(POD) == [
@@ -121,7 +123,7 @@ async def test_an_unschedulable_pod_shows_its_condition_and_event_as_kube_schedu
     assert (event["message"], event["involvedObject"]["name"]) == (NO_ROOM, "one")
 
 
-async def test_a_bound_pod_shows_where_it_went(reported: Told) -> None:
+async def test_a_bound_pod_shows_where_it_went(reported: Live) -> None:
     one = await reported.pod("one")
     await reported.bind(one)
     reported.recorder.scheduled(one, "node")
@@ -131,7 +133,7 @@ async def test_a_bound_pod_shows_where_it_went(reported: Told) -> None:
     assert event["note"] == f"Successfully assigned {reported.namespace}/one to node"
 
 
-async def test_a_group_shows_its_condition_and_events_though_its_plan_is_written_beside(reported: Told) -> None:
+async def test_a_group_shows_its_condition_and_events_though_its_plan_is_written_beside(reported: Live) -> None:
     gang = await reported.gang("gang")
     reported.recorder.group(gang, "False", "Unschedulable", GANG_WAITS)
     await reported.run_pending()
@@ -152,7 +154,7 @@ async def test_a_group_shows_its_condition_and_events_though_its_plan_is_written
     assert reported.meter.lost == []
 
 
-async def test_a_failure_that_repeats_shows_its_count_in_one_event(reported: Told) -> None:
+async def test_a_failure_that_repeats_shows_its_count_in_one_event(reported: Live) -> None:
     one = await reported.pod("one")
     for _ in range(4):
         reported.recorder.unschedulable(one, NO_ROOM)
@@ -168,7 +170,7 @@ async def test_a_failure_that_repeats_shows_its_count_in_one_event(reported: Tol
 
 
 async def test_an_event_that_the_server_forgot_is_there_again_when_it_repeats(
-    reported: Told, control_plane: ControlPlane
+    reported: Live, control_plane: ControlPlane
 ) -> None:
     one = await reported.pod("one")
     for _ in range(2):
@@ -184,7 +186,7 @@ async def test_an_event_that_the_server_forgot_is_there_again_when_it_repeats(
     assert [(event["note"], event["series"]["count"]) for event in reported.events()] == [(NO_ROOM, 3)]
 
 
-async def test_a_late_failure_does_not_land_on_a_pod_that_was_bound_meanwhile(reported: Told) -> None:
+async def test_a_late_failure_does_not_land_on_a_pod_that_was_bound_meanwhile(reported: Live) -> None:
     late = await reported.pod("one")
     reported.recorder.unschedulable(late, NO_ROOM)
     await reported.run_pending()
@@ -195,7 +197,7 @@ async def test_a_late_failure_does_not_land_on_a_pod_that_was_bound_meanwhile(re
     assert reported.meter.lost == [("condition", "Conflict")]
 
 
-async def test_conditions_asked_faster_than_the_watch_tells_are_all_written(reported: Told) -> None:
+async def test_conditions_asked_faster_than_the_watch_reports_are_all_written(reported: Live) -> None:
     one = await reported.pod("one")
     for number in range(3):
         reported.recorder.unschedulable(one, f"0/{number} nodes are available.")
@@ -204,7 +206,7 @@ async def test_conditions_asked_faster_than_the_watch_tells_are_all_written(repo
     assert reported.meter.lost == []
 
 
-async def test_the_longest_note_is_taken_by_the_server_in_any_script(reported: Told) -> None:
+async def test_the_longest_note_is_taken_by_the_server_in_any_script(reported: Live) -> None:
     one = await reported.pod("one")
     for character in "xü€🦊":
         reported.recorder.unschedulable(one, character * 2000)
@@ -215,7 +217,7 @@ async def test_the_longest_note_is_taken_by_the_server_in_any_script(reported: T
     assert reported.meter.lost == []
 
 
-async def test_what_is_said_of_a_pod_that_is_gone_is_dropped(reported: Told, control_plane: ControlPlane) -> None:
+async def test_what_is_said_of_a_pod_that_is_gone_is_dropped(reported: Live, control_plane: ControlPlane) -> None:
     one = await reported.pod("one")
     control_plane.request("DELETE", f"/api/v1/namespaces/{reported.namespace}/pods/one")
     reported.recorder.condition(one, "PodScheduled", "False", "Unschedulable", NO_ROOM)
@@ -224,7 +226,7 @@ async def test_what_is_said_of_a_pod_that_is_gone_is_dropped(reported: Told, con
 
 
 async def test_a_namespace_that_is_being_deleted_is_not_tried_again(
-    reported: Told, control_plane: ControlPlane
+    reported: Live, control_plane: ControlPlane
 ) -> None:
     one = await reported.pod("one")
     control_plane.request("DELETE", f"/api/v1/namespaces/{reported.namespace}")  # no controller finishes that

@@ -152,15 +152,15 @@ def backend(scenario: Scenario, *words: str, user: str = ADMIN) -> tuple[int, st
 
 
 def let_nobody_drain(scenario: Scenario) -> None:
-    """The user `nobody` has the rights that `fluence backend` needs, and no others."""
+    """The user `outsider` has the rights that `fluence backend` needs, and no others."""
     group, metadata = "rbac.authorization.k8s.io", {"name": "drain", "namespace": scenario.namespace}
     rule = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["resources"], "verbs": ["get", "patch"]}
     scenario.plane.create({"apiVersion": f"{group}/v1", "kind": "Role", "metadata": metadata, "rules": [rule]})
     scenario.plane.create({"apiVersion": f"{group}/v1", "kind": "RoleBinding", "metadata": metadata,
                            "roleRef": {"apiGroup": group, "kind": "Role", "name": "drain"},
-                           "subjects": [{"apiGroup": group, "kind": "User", "name": "nobody"}]})  # fmt: skip
+                           "subjects": [{"apiGroup": group, "kind": "User", "name": "outsider"}]})  # fmt: skip
     path = f"/api/v1/namespaces/{scenario.namespace}/configmaps/resources"
-    scenario.until("the right", lambda: scenario.plane.request("GET", path, user="nobody")[0] == HTTPStatus.OK)
+    scenario.until("the right", lambda: scenario.plane.request("GET", path, user="outsider")[0] == HTTPStatus.OK)
 
 
 def config_map(scenario: Scenario) -> Manifest:
@@ -180,7 +180,7 @@ def test_a_backend_is_drained_and_resumed_in_the_config_map(scenario: Scenario) 
     let_nobody_drain(scenario)
 
     def set_to(*words: str) -> Manifest:
-        status, said = backend(scenario, *words, user="nobody")
+        status, said = backend(scenario, *words, user="outsider")
         assert status == 0, said
         data: Manifest = config_map(scenario)["data"]
         write(scenario, scheduler, data["resources.yaml"])  # as a kubelet updates it

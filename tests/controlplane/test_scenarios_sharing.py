@@ -56,11 +56,11 @@ def test_two_schedulers_that_are_busy_at_once_overcommit_no_node(scenario: Scena
         scenario.create_pod(f"theirs-{number}", nodeSelector={POOL: "theirs"}, **KUBE)
         scenario.create_pod(f"ours-{number}", nodeSelector={POOL: "ours"})
 
-    def settled() -> bool:
+    def evaluated() -> bool:
         said = [condition(pod, "PodScheduled") for pod in scenario.pods()]
         return len([one for one in said if one]) == 18
 
-    scenario.until("a word on every pod", settled)
+    scenario.until("a word on every pod", evaluated)
     pods = scenario.pods()
     for owner in ("theirs", "ours"):
         own = [pod for pod in pods if pod["metadata"]["name"].startswith(owner)]
@@ -94,7 +94,7 @@ def test_a_member_that_others_bound_is_enough_for_the_rest_to_go_on(scenario: Sc
     scenario.add_node(cpu=4, devices=0)
     scenario.run()
     scenario.create_group("gang", 2)
-    scenario.create_pod("gang-0", group="gang", schedulerName="nobody")
+    scenario.create_pod("gang-0", group="gang", schedulerName="none")
     scenario.create_pod("gang-1", group="gang")
     scenario.wait_refused("gang-1")
     scenario.bind_as_admin("gang-0", scenario.nodes[0])

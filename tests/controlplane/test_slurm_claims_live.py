@@ -124,7 +124,7 @@ async def test_a_pod_has_the_devices_that_slurm_gave_and_they_are_free_once_it_i
         {"containerName": "main", "resourceName": CLASS_PREFIX + NVIDIA, "requestName": request.name}]}  # fmt: skip
     scenario.delete_pod("p")
     async with asyncio.timeout(60):
-        while await claimer.claims():  # noqa: ASYNC110 (the garbage collector tells nobody)
+        while await claimer.claims():  # noqa: ASYNC110 (the garbage collector sends no event)
             await asyncio.sleep(0.1)
 
 

@@ -73,15 +73,15 @@ def test_a_gang_that_lacks_pods_of_a_sub_group_is_told_which_and_starts_when_the
     scenario.check("crew")
 
 
-def test_an_annotation_that_names_no_sub_groups_is_refused_until_it_is_mended(scenario: Scenario) -> None:
+def test_an_annotation_that_names_no_sub_groups_is_refused_until_it_is_fixed(scenario: Scenario) -> None:
     scenario.add_node(cpu=6, devices=0)
     create_crew(scenario, "worker=many", 1, worker=1)
     scenario.run(replace(scenario.settings, more=UNTIL_HELPED))
     said = scenario.wait_refused("worker-0", "sub-group")
     assert f"/crew: metadata.annotations[{SUB_GROUPS}] has the invalid entry 'worker=many': write name=minimum" in said
     path = f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{scenario.namespace}/podgroups/crew"
-    mended = {"metadata": {"annotations": {SUB_GROUPS: "worker=1"}}}
-    status, answer = scenario.plane.request("PATCH", path, mended)
+    fixed = {"metadata": {"annotations": {SUB_GROUPS: "worker=1"}}}
+    status, answer = scenario.plane.request("PATCH", path, fixed)
     assert status == HTTPStatus.OK, answer
     scenario.wait_whole("crew", 1)
     scenario.check()

@@ -137,7 +137,7 @@ def test_no_key_is_in_a_log(world: World, webhook: WebhookProcess) -> None:
 
 def test_without_the_rights_the_log_says_which_are_missing(world: World) -> None:
     with world.replica() as replica:
-        replica._kubeconfig = world.plane.kubeconfig("nobody")
+        replica._kubeconfig = world.plane.kubeconfig("outsider")
         replica.start()
         until(lambda: replica.log.exists() and "get and update Secret fluence-webhook-tls" in replica.log.read_text())
         assert not replica.is_ready()

@@ -76,7 +76,7 @@ class Deployed:
         self.wait_ready(name)
 
     def leader(self) -> Object:
-        """The pod of the scheduler that leads; waits while nobody does."""
+        """The pod of the scheduler that leads; waits while no replica leads."""
 
         def leaders() -> list[Object]:
             holder = self.cluster.get("lease", SCHEDULER, "-n", SYSTEM)["spec"].get("holderIdentity", "")
@@ -168,7 +168,7 @@ class Deployed:
         self.cluster.kubectl("delete", "deployments,pods,podgroups.scheduling.k8s.io", "--all", "--wait=false")
         self.cluster.kubectl("delete", "pods", "--all", "--grace-period=0", "--force")
         groups = self.cluster.get("podgroups.scheduling.k8s.io")["items"]
-        for group in groups:  # nobody else takes the finalizer away where the group's pods are gone
+        for group in groups:  # nothing else removes the finalizer where the group's pods are gone
             self.cluster.kubectl("patch", "podgroup.scheduling.k8s.io", group["metadata"]["name"], "--type=merge",
                                  "-p", '{"metadata":{"finalizers":null}}')  # fmt: skip
         self.cluster.until(self.pods, lambda found: not found)

@@ -77,7 +77,7 @@ def _cgroups() -> list[Path]:
 
 
 def first(command: list[str]) -> int:
-    """The namespaces' first process: prepares them, runs the command, and takes in orphans until it ends."""
+    """The namespaces' first process: prepares them, runs the command, and reaps orphans until it ends."""
     if os.getpid() != 1:
         raise SystemExit("this is for the first process of a namespace")
     for cgroup in _cgroups():
@@ -111,7 +111,7 @@ def _mount(folder: Path) -> None:
 
 
 def _count_cores(own: Path) -> None:
-    """Cores of which the kernel says no more than that they are there: a kubelet counts them, and assigns none."""
+    """Cores that the kernel lists without any detail: a kubelet counts them, and assigns none."""
     for core in range(CORES):
         (own / "cpu" / f"cpu{core}").mkdir(parents=True)
     (own / "node").mkdir()

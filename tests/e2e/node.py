@@ -88,7 +88,7 @@ class RealNode:
 
 
 def pause_program(folder: Path) -> Path:
-    """The program that holds a pod's namespaces: it waits for the end, and takes in orphans."""
+    """The program that holds a pod's namespaces: it waits for the end, and reaps orphans."""
     source = folder / "pause.c"
     source.write_text(
         "#include <signal.h>\n#include <sys/wait.h>\n#include <unistd.h>\n"

@@ -1,7 +1,7 @@
 """The examples, as they are, in a cluster of 500 nodes that kwok plays; all else is real, as is `fluence run`.
 
 Each node offers the devices that its device plugin would advertise. The webhook is there for the gangs that it makes:
-what containers are told is shown where there are containers.
+tests with real containers check what their environment holds.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Cluster:
         return found if len(found) == count and all(pod["status"]["phase"] == phase for pod in found) else None
 
     def group_condition(self, name: str) -> tuple[str, str] | None:
-        """Status and reason of what a PodGroup says of its being scheduled."""
+        """Status and reason of a PodGroup's condition PodGroupScheduled."""
         group = self.plane.request("GET", f"{GROUPS}/namespaces/default/podgroups/{name}")[1]
         said = condition(group, "PodGroupScheduled")
         return (said["status"], said["reason"]) if said is not None else None
@@ -179,7 +179,7 @@ def test_the_gang_of_the_example_runs_and_its_podgroup_says_so(cluster: Cluster)
     )
     assert cluster.held()[0] == before[0] + 2
     cluster.kubectl("delete", "--wait=false", "-f", EXAMPLES / "podgroup.yaml")
-    cluster.until("end of what the gang held", lambda: cluster.held() == before, SOON)
+    cluster.until("release of the gang's devices", lambda: cluster.held() == before, SOON)
     cluster.until("end of the gang", lambda: not cluster.pods("training"), SOON)
 
 
@@ -189,7 +189,7 @@ def test_the_quantum_pod_gets_a_backend_runs_and_gives_it_back_by_its_end(cluste
     cluster.until("place for the sampler", lambda: any(map(is_bound, cluster.pods("sampler"))), SOON)
     (sampler,) = cluster.until("end of the sampler", lambda: cluster.in_phase("Succeeded", "sampler"), SOON)
     assert BACKENDS[backend_of(sampler)] == annotation(sampler, PREFIX + "attr-region")
-    cluster.until("end of what the sampler held", lambda: cluster.held() == before, SOON)
+    cluster.until("release of the sampler's devices", lambda: cluster.held() == before, SOON)
     # The backend is free again: two that do not end get one each.
     example = yaml.safe_load((EXAMPLES / "quantum-pod.yaml").read_text())
     for number in range(len(BACKENDS)):
@@ -198,13 +198,13 @@ def test_the_quantum_pod_gets_a_backend_runs_and_gives_it_back_by_its_end(cluste
     both = cluster.until("run of two more", lambda: cluster.in_phase("Running", "lasting", len(BACKENDS)), SOON)
     assert {backend_of(pod) for pod in both} == set(BACKENDS)
     cluster.kubectl("delete", "pods", "--wait=false", *(pod["metadata"]["name"] for pod in both))
-    cluster.until("end of what the two held", lambda: cluster.held() == before, SOON)
+    cluster.until("release of the devices of the two", lambda: cluster.held() == before, SOON)
 
 
 def test_the_quantum_gang_of_the_example_lives_from_its_producers_start_to_the_jobs_end(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Nobody here plays a part: the Job controller makes pods, kwok runs them, fluence opens the gates."""
+    """No part is simulated: the Job controller makes pods, kwok runs them, fluence opens the gates."""
     before, file = cluster.held(), EXAMPLES / "09-quantum-gang" / "apply" / "workloads.yaml"
     jobs = "/apis/batch/v1/namespaces/default/jobs"
 
@@ -225,4 +225,4 @@ def test_the_quantum_gang_of_the_example_lives_from_its_producers_start_to_the_j
         assert {backend_of(pod) for pod in cluster.pods("samplers")} == set(BACKENDS)
         cluster.kubectl("delete", "--wait=false", "-f", file)
         cluster.until("end of all pods", lambda: not any(map(cluster.pods, ("vqe", "samplers", "post-processing"))))
-        cluster.until("end of what they held", lambda: cluster.held() == before, SOON)
+        cluster.until("release of their devices", lambda: cluster.held() == before, SOON)

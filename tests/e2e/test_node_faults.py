@@ -45,7 +45,7 @@ def test_a_killed_device_plugin_comes_back_and_pods_run_on(deployed: Deployed) -
     before = deployed.wait_phase("Running", "runs")
     (plugin,) = deployed.servers(DEVICE_PLUGIN)
     deployed.signal(plugin, signal.SIGKILL)
-    # It may be back before the kubelet tells anybody that it offers none.
+    # It may be back before the kubelet reports that it offers none.
     deployed.cluster.until(
         lambda: containers_of(deployed.servers(DEVICE_PLUGIN)), lambda found: found != containers_of([plugin])
     )
@@ -106,7 +106,7 @@ def test_types_follow_the_configuration_without_a_restart(deployed: Deployed, br
 
 
 def configure(deployed: Deployed, resources: str) -> None:
-    """Put another resources file in the place of what is there."""
+    """Replace the resources file."""
     manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "fluence-resources"},
                 "data": {"resources.yaml": resources}}  # fmt: skip
     deployed.cluster.kubectl("apply", "-n", SYSTEM, "--server-side", "--force-conflicts", "-f", "-",

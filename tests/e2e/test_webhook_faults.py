@@ -67,9 +67,9 @@ def test_without_a_webhook_device_pods_wait_with_a_reason_and_others_run(deploye
     finally:
         deployed.scale(WEBHOOK, 2)
     wait_injected(deployed, "back")
-    deployed.create_pods("told")
-    deployed.wait_phase("Running", "told")
-    assert deployed.env("told")["FLUXION_BACKEND"]
+    deployed.create_pods("injected")
+    deployed.wait_phase("Running", "injected")
+    assert deployed.env("injected")["FLUXION_BACKEND"]
 
 
 def expired(certificate: str, authority: str, key: str) -> str:

@@ -34,7 +34,7 @@ def loops(*_: Any) -> None:
         pass
 
 
-def sleeps(*_: Any) -> None:
+def pauses(*_: Any) -> None:
     time.sleep(FOR_EVER)
 
 
@@ -98,7 +98,7 @@ def cases(hang: Hang) -> dict[str, Callable[[Session], None]]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "hang"), [*((kind, loops) for kind in cases(loops)), ("predicate", sleeps), ("job order", swallows)]
+    ("kind", "hang"), [*((kind, loops) for kind in cases(loops)), ("predicate", pauses), ("job order", swallows)]
 )
 def test_a_callback_that_hangs_fails_its_own_group(kind: str, hang: Hang) -> None:
     plugin = Plugin(cases(hang)[kind])
@@ -143,7 +143,7 @@ class Prebinds(Plugin):
     async def prebind(self, binding: Any) -> None:
         await asyncio.sleep(0)
         if is_bad(binding.task):
-            sleeps()
+            pauses()
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_the_event_loop_continues_after_an_interruption(run: Callable[..., Any])
     async def main() -> list[int]:
         turns: list[int] = []
         task = asyncio.ensure_future(beside(turns))
-        for hang in (loops, sleeps):
+        for hang in (loops, pauses):
             with pytest.raises(PluginError, match="no answer within"):
                 late(function=lambda hang=hang: hang())()
             await asyncio.sleep(0)

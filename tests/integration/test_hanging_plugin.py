@@ -31,7 +31,7 @@ class Hanging:
         if task.name == "loops":
             while True:
                 pass
-        if task.name == "sleeps":
+        if task.name == "pauses":
             time.sleep(3600)
 """
 CONFIG = """
@@ -57,7 +57,7 @@ def folder(tmp_path: Path) -> Path:
     pods = [
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
          "spec": {"schedulerName": "fluence", "containers": [POD]}}
-        for name in ("first", "loops", "sleeps", "z-last")
+        for name in ("first", "loops", "pauses", "z-last")
     ]  # fmt: skip
     (tmp_path / "cluster.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node, *pods]}))
     return tmp_path
@@ -73,6 +73,6 @@ def test_simulate_names_the_hanging_plugin_and_places_the_other_pods(folder: Pat
     assert answer.returncode == 1, answer.stderr
     pods = {pod["name"]: pod for pod in json.loads(answer.stdout)["pods"]}
     assert {name for name, pod in pods.items() if pod["node"]} == {"first", "z-last"}
-    for name in ("loops", "sleeps"):
+    for name in ("loops", "pauses"):
         assert pods[name]["reason"] == "plugin hanging failed in predicate: no answer within 0.5 s"
     assert "Traceback" not in answer.stderr

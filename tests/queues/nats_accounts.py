@@ -53,7 +53,7 @@ class Accounts:
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """What a nats-server is to be told."""
+        """The configuration of a nats-server."""
         limits = _NO_LIMITS | {"imports": -1, "exports": -1, "wildcards": True, "conn": -1, "leaf": -1}
         account = self._operator.signed(self._account.public, "account", limits=limits)
         return {

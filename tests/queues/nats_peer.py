@@ -2,7 +2,7 @@
 
     with NatsServer(folder) as nats:
         nats.publish("interlink.resources.podman-firenze", {"quotas": {"pods": 30}})
-        nats.wait_subscribed("interlink.resources.*")    # before that nobody would hear it
+        nats.wait_subscribed("interlink.resources.*")    # before that no subscriber would get it
 
 It keeps its port and its keys when it is killed and started again.
 """
@@ -107,7 +107,7 @@ class NatsServer(Served):
 
     @contextmanager
     def away(self) -> Iterator[None]:
-        """Nobody listens on its port meanwhile."""
+        """No server listens on its port meanwhile."""
         self.kill()
         try:
             yield
@@ -158,7 +158,7 @@ class NatsServer(Served):
                 yield connection, lines
 
     def _who(self, info: dict[str, Any]) -> dict[str, object]:
-        """What a client tells of itself. `info`: what the server has told."""
+        """What a client reports of itself. `info`: the INFO of the server."""
         who = {"verbose": False, "pedantic": False, "name": _PUBLISHER, "lang": "test", "version": "1", "protocol": 1}
         if self.auth == Auth.PASSWORD:
             return who | {"user": self.user, "pass": self.password}

@@ -57,7 +57,7 @@ def install() -> None:
 
 
 def _unpack_nats_server() -> None:
-    """The folder appears whole or not at all."""
+    """The folder appears all-or-nothing."""
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         raise MissingBinaries(f"{_NATS} is missing: install it, or run `make {_TARGET}` as root on a Debian")
     _UNPACKED.parent.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,7 @@ REPEATED = 50
 
 @pytest.fixture
 def controller(kueue_plane: QueuesPlane, tmp_path: Path) -> Iterator[ControllerProcess]:
-    """The controller, ready, beside Kueue. Its status tells of changes alone, not of the time of each message."""
+    """The controller, ready, beside Kueue. Its status shows only changes, not the time of each message."""
     with ControllerProcess(tmp_path, kueue_plane, ControllerSettings(controller={"statusSeconds": 3600})) as process:
         process.start()
         process.wait_ready()

@@ -204,7 +204,7 @@ def test_a_controller_killed_at_any_write_is_followed_by_one_that_ends_it(
             assert time.monotonic() - began < 30, f"write {number} does not come\n{process.tail()}"
             if written == (written := proxy.count) and f"{SUBJECT}.*" in nats.subscriptions():
                 next(happens, lambda: None)()
-        for happen in happens:  # while it is away: nobody hears the message, which comes again
+        for happen in happens:  # while it is away: no subscriber gets the message, which comes again
             happen()
         process.start()
         process.wait_ready()

@@ -30,7 +30,7 @@ def test_writes_are_counted_by_kind_verb_and_user(plane: QueuesPlane) -> None:
 
 def test_what_is_cleared_is_gone_though_somebody_would_have_to_give_it_up(plane: QueuesPlane) -> None:
     kept = flavor("kept")
-    kept["metadata"]["finalizers"] = ["example.com/nobody"]
+    kept["metadata"]["finalizers"] = ["example.com/no-controller"]
     plane.create(kept)
     plane.create(cluster_queue("main", "cohort", {"kept": {"pods": 1}}))
     plane.create(read(LOCAL_MASTER_QUEUE))

@@ -77,7 +77,7 @@ def controller(plane: QueuesPlane, folder: Path) -> Iterator[None]:
 
 @asynccontextmanager
 async def heard(settings: ConnectorSettings) -> AsyncIterator[asyncio.Queue[tuple[str, dict[str, Any]]]]:
-    """Subjects and messages that whoever listens is told."""
+    """Subjects and messages that a subscriber receives."""
     messages: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
 
     async def take(message: Any) -> None:

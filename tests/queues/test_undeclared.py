@@ -1,4 +1,4 @@
-"""What docs/how-to/queue-remote-pools.md says of what a job asks for and no limit names, on a Kueue as it comes."""
+"""What docs/how-to/queue-remote-pools.md says of requests for resources without a limit, on an unmodified Kueue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POOL = {"cpu": 8, "memory": "32Gi", "pods": 10}
 
 @pytest.fixture
 def strict_plane(kueue_plane: QueuesPlane, worker_kueue: tuple[QueuesPlane, Kueue]) -> Iterator[QueuesPlane]:
-    """The plane with a Kueue that checks every resource, as it does unless it is told otherwise."""
+    """The plane with a Kueue that checks every resource, as it does by default."""
     _, kueue = worker_kueue
     kueue.restart({})
     try:

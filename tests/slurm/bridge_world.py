@@ -84,10 +84,10 @@ class BridgeWorld(Scenario):
         return [job for job in self.jobs(*states) if named in _pods(job) and job["job_id"] not in self._before]
 
     def occupy_hosts(self, count: int) -> int:
-        """A job of somebody else's on so many hosts: its number, once it runs."""
+        """Another user's job on so many hosts: its number, once it runs."""
         number = self.peer.submit(nodes=str(count), minimum_nodes=count, maximum_nodes=count, shared=["none"],
                                   required_nodes=list(NODES[:count]))  # fmt: skip
-        self.until("a job of somebody else's", lambda: any(job["job_id"] == number for job in self.jobs("RUNNING")))
+        self.until("another user's job", lambda: any(job["job_id"] == number for job in self.jobs("RUNNING")))
         return number
 
     # ------------------------------------------------------------------ Kubernetes
@@ -144,7 +144,7 @@ class BridgeWorld(Scenario):
         return self.until(f"a pod of Job {job}", made)
 
     def marks(self, pod: str) -> tuple[str | None, str | None, bool]:
-        """The number of its job, the node that it is told, and whether it has the finalizer."""
+        """The number of its job, the node in its annotation, and whether it has the finalizer."""
         metadata = self.pod(pod)["metadata"]
         return (
             metadata.get("labels", {}).get(JOBID_LABEL),
@@ -176,7 +176,7 @@ class BridgeWorld(Scenario):
         assert len(named) == len(set(named)), f"a pod has two jobs: {named}"
         live = {f"{self.namespace}/{pod['metadata']['name']}": pod for pod in self.pods()
                 if pod["status"].get("phase") not in ("Succeeded", "Failed")}  # fmt: skip
-        assert set(named) == set(live), "jobs stand for the live pods, and for nobody else"
+        assert set(named) == set(live), "jobs stand for the live pods, and for no others"
         for job in jobs:
             for name in _pods(job):
                 assert live[name]["metadata"]["labels"].get(JOBID_LABEL) == str(job["job_id"])

@@ -32,7 +32,7 @@ PARTITION = "slurm-bridge"
 OTHER_PARTITION = "debug"
 """Likewise."""
 CPUS, MEMORY_MIB, GPUS = 8, 32_000, 2
-"""Of the nodes that `add_nodes` makes, unless it is told others."""
+"""Of the nodes that `add_nodes` makes, by default."""
 _DAY = 86_400
 _START = 30.0
 _CONFIGURATION = """\
@@ -132,7 +132,7 @@ class SlurmPeer(Served):
             program.kill()
 
     def restart_controller(self) -> None:
-        """End slurmctld and start it anew."""
+        """End slurmctld and start it again."""
         self.stop_controller()
         self.start_controller()
 
@@ -141,7 +141,7 @@ class SlurmPeer(Served):
         environment = [f"SLURM_CONF={self._inside}/slurm.conf", "SLURM_JWT=daemon"]
         plugins = ("-a", "rest_auth/jwt", "-s", "slurmctld", "-d", ",".join(self._versions))
         address = self.url.removeprefix("http://")
-        self._rest = self._program("slurmrestd", "nobody", environment, *plugins, address)
+        self._rest = self._program("slurmrestd", "nobody", environment, *plugins, address)  # codespell:ignore nobody
         if self._controller is not None:
             self.wait_ready()
 
@@ -153,7 +153,7 @@ class SlurmPeer(Served):
 
     @contextmanager
     def without_rest(self) -> Iterator[None]:
-        """Nobody answers in the meantime."""
+        """No REST server answers in the meantime."""
         self.stop_rest()
         try:
             yield
@@ -185,7 +185,7 @@ class SlurmPeer(Served):
     def _program(self, name: str, user: str, environment: Sequence[str], *arguments: str) -> Program:
         # The user's group is that of the same name, but nobody's. What the kernel is to do at our death it forgets
         # when a process changes its user: that is said again, after it.
-        group = "nogroup" if user == "nobody" else user
+        group = "nogroup" if user == "nobody" else user  # codespell:ignore nobody
         become = ("setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups", "--pdeathsig=KILL")
         command: list[str | Path] = [
             "chroot",

@@ -38,7 +38,7 @@ def installed() -> Path:
 
 
 def install() -> None:
-    """Make the folder, whole or not at all."""
+    """Make the folder, all-or-nothing."""
     if os.geteuid() != 0:
         raise MissingSlurm(f"packages are installed in a chroot: run `{_TARGET}` as root")
     if CHROOT.is_dir():

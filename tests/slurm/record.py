@@ -166,7 +166,7 @@ def _line(name: str) -> str:
 
 
 def main() -> None:
-    """Start a Slurm, and write all files anew."""
+    """Start a Slurm, and write all files again."""
     FOLDER.mkdir(exist_ok=True)
     for old in FOLDER.glob("*.json"):
         old.unlink()

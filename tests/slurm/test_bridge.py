@@ -187,7 +187,7 @@ def test_while_slurmrestd_is_away_nothing_is_lost(world: BridgeWorld) -> None:
         world.wait_refused("new", "Slurm is unavailable")
         world.until("the end of the outage", lambda: time.monotonic() - began > OUTAGE, 2 * OUTAGE)
         assert world.node_of("runs"), "it runs on"
-        assert world.marks("done")[2], "its job was not told yet"
+        assert world.marks("done")[2], "its job has not been updated yet"
     world.wait_bound("new", seconds=60)
     world.until("the finalizer's end", lambda: not world.marks("done")[2])
     world.check_agrees()

@@ -89,7 +89,7 @@ def slurm_node(world: BridgeWorld, name: str) -> Manifest:
     return found
 
 
-def settled(world: BridgeWorld, what: str, true: Callable[[], bool]) -> None:
+def wait(world: BridgeWorld, what: str, true: Callable[[], bool]) -> None:
     world.until(what, true, 40)
 
 
@@ -110,7 +110,7 @@ def test_the_example_is_placed_by_slurm_done_and_gone(world: BridgeWorld) -> Non
     assert (job["name"], job["account"], job["partition"]) == ("job-sleep-single", "schedmd", OTHER_PARTITION)
     assert job["nodes"] == world.host_of(pod)
     assert world.marks(pod) == (str(job["job_id"]), world.node_of(pod), True)
-    settled(world, "the taint of all nodes", lambda: all(OWN in taints(world, name) for name in nodes))
+    wait(world, "the taint of all nodes", lambda: all(OWN in taints(world, name) for name in nodes))
     world.end(pod)
     world.wait_no_jobs()
     path = f"/apis/batch/v1/namespaces/{world.namespace}/jobs/job-sleep-single"
@@ -129,7 +129,7 @@ def test_the_example_is_placed_by_slurm_done_and_gone(world: BridgeWorld) -> Non
 
 
 def _goes(world: BridgeWorld, name: str) -> bool:
-    """Whether a pod is gone, or its kubelet was told to end it."""
+    """Whether a pod is gone, or is being deleted."""
     return "deletionTimestamp" in world.pod(name).get("metadata", {"deletionTimestamp": ""})
 
 
@@ -173,9 +173,9 @@ def test_the_successor_of_a_leader_that_was_killed_binds_by_the_job_that_it_find
 def test_a_cordon_drains_the_node_and_pods_wait_until_it_is_over(world: BridgeWorld) -> None:
     (name,) = world.add_hosts(1)
     world.run()
-    settled(world, "the taint", lambda: OWN in taints(world, name))
+    wait(world, "the taint", lambda: OWN in taints(world, name))
     world.cordon(name)
-    settled(world, "the drain", lambda: "DRAIN" in slurm_node(world, "k8s-0")["state"])
+    wait(world, "the drain", lambda: "DRAIN" in slurm_node(world, "k8s-0")["state"])
     assert slurm_node(world, "k8s-0")["reason"] == f"slurm-bridge: Kubernetes node {name} is unschedulable"
     world.bridged("one")
     world.wait_refused("one")

@@ -364,7 +364,7 @@ async def test_a_token_that_has_expired_is_told_and_the_next_one_is_read(peer: S
 
 
 async def test_a_token_of_somebody_with_no_rights_is_told_of_nodes(peer: SlurmPeer, slurm: SlurmClient) -> None:
-    peer.write_token(user="nobody")
+    peer.write_token(user="nobody")  # codespell:ignore nobody
     with pytest.raises(TokenError, match="new/node"):
         await slurm.create_node(line("k8s-5"))
 

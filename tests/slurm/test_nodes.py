@@ -65,12 +65,12 @@ class World:
         self.reported: list[str] = []
 
     async def serve(self) -> None:
-        runtime = Runtime(lambda *_: None, lambda: True, self.cluster, tell=self._tell)
+        runtime = Runtime(lambda *_: None, lambda: True, self.cluster, tell=self._report)  # codespell:ignore tell
         rules = NodeRules(partition=PARTITION, address="127.0.0.1")
         settings = NodeSettings(rules=rules, cluster="tests", period=0.1, again=0.1, rest=0.05)
         await NodeController(self.cluster, self.client, runtime, settings).run()
 
-    def _tell(self, about: KubeObject, reason: str, note: str) -> None:
+    def _report(self, about: KubeObject, reason: str, note: str) -> None:
         self.reported.append(note)
 
     def put(self, made: Node) -> None:
@@ -133,7 +133,7 @@ async def test_a_labelled_node_is_made_with_what_it_has_and_taken_away_with_its_
     assert world.reported == []
 
 
-async def test_a_node_with_another_size_is_made_anew_once_its_jobs_have_ended(world: World) -> None:
+async def test_a_node_with_another_size_is_made_again_once_its_jobs_have_ended(world: World) -> None:
     await world.until(made_and_ours)
     number = await world.job()
     world.put(kube(cpu="16", gpus="4"))
@@ -141,8 +141,8 @@ async def test_a_node_with_another_size_is_made_anew_once_its_jobs_have_ended(wo
     assert "CPUs 8 → 16, GRES gpu:2 → gpu:4" in draining[NAME].reason
     assert draining[NAME].cpus == 8
     await world.end(number)
-    anew = await world.until(lambda found: made_and_ours(found) and found[NAME].cpus == 16)
-    assert anew[NAME].gres == "gpu:4"
+    changed = await world.until(lambda found: made_and_ours(found) and found[NAME].cpus == 16)
+    assert changed[NAME].gres == "gpu:4"
     assert await world.job(tres_per_node="gres/gpu=4")
     assert world.reported == []
 

@@ -175,7 +175,7 @@ def test_each_policy_about_records_denies_and_leaves_fluences_account_alone() ->
     assert [each["spec"]["matchConditions"][0]["expression"] for each in policies] == [user] * len(policies)
 
 
-def test_the_policy_about_pods_names_what_is_written_there_and_of_users_what_is_settled_by_the_binding() -> None:
+def test_the_policy_about_pods_names_what_is_written_there_and_of_users_what_is_immutable_by_the_binding() -> None:
     spec = policy("fluence-writes-pods")
     written = {
         HELD_ANNOTATION,
@@ -185,9 +185,9 @@ def test_the_policy_about_pods_names_what_is_written_there_and_of_users_what_is_
         names.JOBID_ANNOTATION,
         GPU,
     }
-    settled = {GPU_FRACTION, GPU_MEMORY, GPU_COUNT}
+    immutable = {GPU_FRACTION, GPU_MEMORY, GPU_COUNT}
     found = set(re.findall(r"'([^' ]+/[^' ]*)'", expressions(spec)))
-    assert found == written | settled | {names.ATTRIBUTE_ANNOTATION_PREFIX, names.ANNOTATION_PREFIX}
+    assert found == written | immutable | {names.ATTRIBUTE_ANNOTATION_PREFIX, names.ANNOTATION_PREFIX}
     assert not names.REQUIRE_ANNOTATION_PREFIX.startswith(names.ATTRIBUTE_ANNOTATION_PREFIX)
     changed = {("/v1", resource, operation, "Fail") for resource in ("pods", "pods/status")
                for operation in ("CREATE", "UPDATE")}  # fmt: skip

@@ -90,7 +90,7 @@ def test_nodes_and_devices_are_slurms_to_choose() -> None:
 
 
 def test_the_configuration_is_one_that_a_scheduler_starts_with() -> None:
-    """Both profiles have the plugins that they name: one of which there is one alone is not asked for twice."""
+    """Both profiles have the plugins that they name: a plugin that may exist only once is not enabled twice."""
     profiles = Registry(BUILTIN).load_profiles(config(OPTION))
     assert SCHEDULER_NAME in profiles
 

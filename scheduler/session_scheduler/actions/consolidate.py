@@ -163,7 +163,7 @@ class _Movable:
         return [task for task in self._on[node] if task.phase is Phase.BOUND and task.node == node]
 
     def _is_movable(self, task: Task) -> bool:
-        """Whether a controller recreates the pod with the same needs, and it is no more important than the group."""
+        """Whether a controller recreates the pod with the same needs, and the group has at least its priority."""
         session, group, pod = self._session, task.group, task.pod
         pod_group = group.pod_group
         together = group.is_gang or group.topology_key is not None

@@ -23,7 +23,7 @@ class Inputs:
     """The FILEs of a command line, the settings in its directories set apart."""
 
     def __init__(self, files: Sequence[str], flags: Mapping[str, str]) -> None:
-        """`flags` names the option of which each file is the value: {"config.yaml": "--config"}. Raises InputError."""
+        """`flags` maps the name of each file to its option: {"config.yaml": "--config"}. Raises InputError."""
         self.manifests: list[str] = []
         """The FILEs; a directory with settings as the list of its other files."""
         self._flags = flags

@@ -124,7 +124,7 @@ def finalizer_patch(obj: Kube, finalizer: str) -> bytes:
 
 
 def claim_status_patch(claim: ResourceClaim, status: ResourceClaimStatus) -> bytes:
-    """Return a JSON patch of what differs; the claim's resourceVersion is a precondition."""
+    """Return a JSON patch of the differences; the claim's resourceVersion is a precondition."""
     changes = _as_read(claim)
     if status.allocation != claim.status.allocation:
         path = "/status/allocation"

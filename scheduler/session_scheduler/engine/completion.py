@@ -112,7 +112,7 @@ class BindCompletion:
             self.observer.stage(stage, seconds)
         bound = await self._complete(decision, failures, calls)
         self.gang_starts.completed(decision.group, swap)
-        self.observer.stage("settle", perf_counter() - started)
+        self.observer.stage("settle", perf_counter() - started)  # codespell:ignore settle
         raise_first([failure.error for failure in failures if failure.error is not None])
         return bound
 

@@ -83,7 +83,7 @@ class SchedulerLoop:
         self._changes.append((change, obj))
         self._due.set()
 
-    def wake(self, group: str, why: str) -> None:
+    def requeue(self, group: str, why: str) -> None:
         """Make a group (its key) active, at a plugin's request."""
         _log.debug("a plugin requeued a group", group=group, why=why)
         if group in self._scheduler.cache.groups:

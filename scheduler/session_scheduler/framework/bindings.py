@@ -39,14 +39,14 @@ class Binding:
     """For waiting until the effect of a write is visible, without requests to the cluster."""
     annotations: dict[str, str] = field(default_factory=dict)
     reported: Callable[[Pod, str, str], None] = lambda *_: None
-    """Receives the pod, the reason and the note of an event; see `tell`."""
+    """Receives the pod, the reason and the note of each event that the binding records."""
 
     @property
     def pod(self) -> Pod:
         """The pod to bind."""
         return self.task.pod
 
-    def tell(self, reason: str, note: str) -> None:
+    def tell(self, reason: str, note: str) -> None:  # codespell:ignore tell
         """Record an event on the pod, for example what its binding waits for."""
         self.reported(self.pod, reason, note)
 
@@ -103,25 +103,25 @@ class Runtime:
 
     def __init__(
         self,
-        wake: Callable[[str, str], None],
+        wake: Callable[[str, str], None],  # codespell:ignore wake
         elected: Callable[[], bool],
         cluster: Cluster | None = None,
         change: Callable[[str, Callable[[], None]], None] = lambda _, work: work(),
-        tell: Callable[[KubeObject, str, str], None] = lambda *_: None,
+        tell: Callable[[KubeObject, str, str], None] = lambda *_: None,  # codespell:ignore tell
         api: KubeApi | None = None,
     ) -> None:
-        self._wake = wake
+        self._requeue = wake  # codespell:ignore wake
         self._elected = elected
         self._change = change
-        self._tell = tell
+        self._report = tell  # codespell:ignore tell
         self.cluster = cluster
         """For requests that belong to no single pod's binding; None if there is no cluster."""
         self.api = api
         """A client for the same API server, for kinds that the scheduler does not know; None if there is none."""
 
-    def wake(self, group: str, why: str) -> None:
+    def wake(self, group: str, why: str) -> None:  # codespell:ignore wake
         """Requeue a group (by its key) as active."""
-        self._wake(group, why)
+        self._requeue(group, why)
 
     def change(self, plugin: str, work: Callable[[], None]) -> None:
         """Call `work` soon, between two sessions, so that no session sees a partial change.
@@ -131,9 +131,9 @@ class Runtime:
         """
         self._change(plugin, work)
 
-    def tell(self, about: KubeObject, reason: str, note: str) -> None:
+    def tell(self, about: KubeObject, reason: str, note: str) -> None:  # codespell:ignore tell
         """Record an event on a pod, a node or another object."""
-        self._tell(about, reason, note)
+        self._report(about, reason, note)
 
     @property
     def elected(self) -> bool:

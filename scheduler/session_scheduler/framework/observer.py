@@ -10,7 +10,7 @@ from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.model.groups import Group, Task
 from session_scheduler.model.objects import KubeObject, PodGroup
 
-Stage = Literal["session", "prebind", "plan", "bind", "settle", "recover"]
+Stage = Literal["session", "prebind", "plan", "bind", "settle", "recover"]  # codespell:ignore settle
 """The timed stages of the scheduler's work."""
 
 

@@ -126,7 +126,7 @@ class PlacementResult:
     over_capacity: list[Task] = field(default_factory=list)
     """The tasks that may not use what they request on any node."""
     over_capacity_together: list[Task] = field(default_factory=list)
-    """The tasks of a gang that fit, but too few of which may use what they request."""
+    """The tasks of a gang that fit, although too few of them may use what they request."""
     nominated: dict[Task, str] = field(default_factory=dict)
     """The new nominated node of each of these tasks; empty for none."""
     nominated_before: dict[Task, str] = field(default_factory=dict)

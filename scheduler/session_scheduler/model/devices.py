@@ -225,7 +225,7 @@ class ExactRequest(ApiStruct, frozen=True):
 
 
 class DeviceRequest(ApiStruct, frozen=True):
-    """requests[]: either `exactly`, or alternatives of which the first available one is allocated."""
+    """requests[]: either `exactly`, or alternatives; the first available one is allocated."""
 
     name: str = ""
     exactly: ExactRequest | None = None

@@ -62,7 +62,7 @@ class Share:
     count: int = 1
 
     def units(self, memory: int) -> int:
-        """The share of a GPU with `memory` MiB, in units of which the GPU has 1000 · memory."""
+        """The share of a GPU with `memory` MiB, in units of 1 / (1000 · memory) of the GPU."""
         return self.thousandths * memory + self.mib * WHOLE
 
     def __str__(self) -> str:

@@ -24,7 +24,7 @@ class SelectorError(FluenceError):
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Requirements, all of which must hold. An empty tuple matches everything, None matches nothing."""
+    """Requirements that must all hold. An empty tuple matches everything, None matches nothing."""
 
     requirements: tuple[Requirement, ...] | None
 

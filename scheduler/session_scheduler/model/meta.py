@@ -106,14 +106,14 @@ class LabelSelectorRequirement(ApiStruct, frozen=True):
 
 
 class LabelSelector(ApiStruct, frozen=True):
-    """matchLabels and matchExpressions, all of which must hold."""
+    """matchLabels and matchExpressions, which must all hold."""
 
     match_labels: dict[str, str] = field(default_factory=dict)
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
 
 
 class NodeSelectorTerm(ApiStruct, frozen=True):
-    """Expressions on labels and on fields (metadata.name), all of which must hold; an empty term matches nothing."""
+    """Expressions on labels and on fields (metadata.name), which must all hold; an empty term matches nothing."""
 
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
     match_fields: tuple[LabelSelectorRequirement, ...] = ()

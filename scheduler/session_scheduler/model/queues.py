@@ -21,7 +21,7 @@ QUEUE_LABEL: Final = "fluence.flux-framework.org/queue"
 """On a PodGroup or a pod: the name of its queue."""
 PODS: Final = "pods"
 IN_THOUSANDTHS: Final = frozenset({"cpu", GPU_FRACTION})
-"""The resources of which pods can request fractions."""
+"""The resources that pods can request in fractions."""
 
 MOST_LEVELS: Final = 32
 """The most queues on a path to the top."""
@@ -52,7 +52,7 @@ class QueueSpec:
     deserved: Amounts = field(default_factory=dict)
     limit: Amounts = field(default_factory=dict)
     weight: int = 1
-    """Its weight, among its siblings of the same priority, in the division of what remains of deserved amounts."""
+    """Its over-quota weight among its siblings of the same priority."""
     priority: int = 0
     problem: Problem | None = None
     """The first error in the settings."""

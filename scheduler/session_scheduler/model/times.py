@@ -1,4 +1,4 @@
-"""Times of API objects. Source: RFC 3339, of which the API server uses a subset."""
+"""Times of API objects. Source: RFC 3339; the API server uses a subset."""
 
 from __future__ import annotations
 

@@ -31,11 +31,11 @@ _INTERNAL: Final = {
     "config": "yaml_scalars",
     "engine": "adoption doubts engine gangs informing plan_reading preempting service taking_in under_way waking",
     "framework": "board builtin.victims callback_answers hook_calls interrupting nominated observer order_keys outcome "
-                 "trial_memory unjudged",
+                 "trial_memory unjudged",  # codespell:ignore unjudged
     "cluster": "election",
     "offline": "explain live_state offline queue_report simulate snapshots status what_if",
     "registry": "hook_manager",
-    "reporting": "metrics queue_telling reporting reporting_queue telling",
+    "reporting": "metrics queue_telling reporting reporting_queue telling",  # codespell:ignore telling
     "server": "explanations live plugin_routes",
     "state": "state.pending state.rejections",
 }  # fmt: skip

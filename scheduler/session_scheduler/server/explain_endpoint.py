@@ -31,7 +31,7 @@ _WAYS: Final = 4
 
 
 class Explanations:
-    """Accepts requests at any time and handles them between two turns of the loop; `notify` wakes the loop."""
+    """Accepts requests at any time and handles them between two turns of the loop; `notify` starts a turn."""
 
     def __init__(self, scheduler: Scheduler, clock: Clock, notify: Callable[[], None]) -> None:
         self._scheduler = scheduler

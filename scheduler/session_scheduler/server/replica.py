@@ -113,7 +113,7 @@ class Replica:
             await first_of(self._recover(mirror, scheduler), stop.wait(), beside=beside)
             if stop.is_set():
                 return True
-            runtime = Runtime(loop.wake, lambda: self._leadership.leading, cluster, loop.change, observer.says,
+            runtime = Runtime(loop.requeue, lambda: self._leadership.leading, cluster, loop.change, observer.says,
                               KubeApi(cluster.client))  # fmt: skip
             async with self._serving(runtime), background(mirror.run(), loop.run()) as inner:
                 await first_of(stop.wait(), beside=[*beside, *inner])

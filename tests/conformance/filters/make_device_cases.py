@@ -279,7 +279,7 @@ def pod(i, shared):
             claim(entry["resourceClaimName"])
         else:
             entry["resourceClaimTemplateName"] = "template"
-            made = claim(f"t{i}-{number}", owner=name if maybe(0.95) else "somebody")
+            made = claim(f"t{i}-{number}", owner=name if maybe(0.95) else "somebody")  # codespell:ignore somebody
             given = {"name": entry["name"], "resourceClaimName": made["metadata"]["name"]}
             if maybe(0.95):
                 status.setdefault("resourceClaimStatuses", []).append(given if maybe(0.95) else {"name": entry["name"]})

@@ -81,13 +81,13 @@ class Crash:
         self.world.create_pod("competitor", device=device, priorityClassName=FIRST["metadata"]["name"])
 
     def assert_competitor_waits(self) -> None:
-        def judged() -> bool:
+        def evaluated() -> bool:
             pod = self.world.pod("competitor")
             assert not is_bound(pod), f"the competitor took {pod['spec']['nodeName']}"
             scheduled = condition(pod, "PodScheduled")
             return scheduled is not None and scheduled["status"] == "False"
 
-        self.world.until("a verdict about the competitor", judged)
+        self.world.until("a verdict about the competitor", evaluated)
 
     @property
     def plan(self) -> Plan:

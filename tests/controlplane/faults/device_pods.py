@@ -76,7 +76,7 @@ def _untold(pod: Manifest) -> Iterator[str]:
     jobids = set((annotation(pod, f"{PREFIX}jobid") or "").split(","))
     said = annotation(pod, f"{PREFIX}backend"), annotation(pod, f"{PREFIX}attr-region"), jobids
     if said != (BACKEND, REGION, set(jobs)) or [device.split("/")[-1] for device in devices] != [BACKEND]:
-        yield f"pod {pod['metadata']['name']}: was told {said} and holds {devices} by {sorted(jobs)}"
+        yield f"pod {pod['metadata']['name']}: reports {said} and holds {devices} by {sorted(jobs)}"
 
 
 def _bound_again(world: World, name: str) -> Iterator[str]:
@@ -251,7 +251,7 @@ def fencing(plane: ControlPlane, world: World) -> Iterator[None]:
     The test does not delete the policy: once an API server has dropped a policy, it never again watches the Leases that
     such a policy reads, because its informers of parameters start only once (apiserver, policy_source.go).
     """
-    probe = world.create_pod("probe", device=False, schedulerName="nobody")["metadata"]
+    probe = world.create_pod("probe", device=False, schedulerName="none")["metadata"]
     path = f"/api/v1/namespaces/{probe['namespace']}/pods/{probe['name']}/binding?dryRun=All"
     body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": probe["name"]},
             "target": {"kind": "Node", "name": "nowhere"}}  # fmt: skip
@@ -262,7 +262,7 @@ def fencing(plane: ControlPlane, world: World) -> Iterator[None]:
     if plane.request("GET", at)[0] == HTTPStatus.NOT_FOUND:
         plane.create(policy)
         plane.create(binding)
-    plane.create({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"holderIdentity": "nobody"},
+    plane.create({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"holderIdentity": "none"},
                   "metadata": {"name": "fluence", "namespace": "kube-system"}})  # fmt: skip
     try:
         plane.request("PATCH", at, {"spec": {"validationActions": ["Deny"]}})

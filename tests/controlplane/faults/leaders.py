@@ -96,7 +96,7 @@ class Provocation:
         self._chance = random.Random(seed)
         self._rooms: dict[str, list[str]] = {}
         self.remade: set[str] = set()
-        """The gangs of which a bound pod has been replaced: later binds belong to no plan."""
+        """The gangs with a bound pod that has been replaced: later binds belong to no plan."""
         self.count = 0
 
     def expect(self, gang: str, nodes: list[str]) -> None:

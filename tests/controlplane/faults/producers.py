@@ -81,7 +81,7 @@ def check(world: World) -> None:
         pod = world.pod(name)
         said = annotation(pod, f"{PREFIX}backend"), annotation(pod, f"{PREFIX}attr-region")
         if not is_bound(pod) or said != (BACKEND, REGION):
-            raise InvariantError(f"{name} is on {pod['spec'].get('nodeName')} and was told {said}")
+            raise InvariantError(f"{name} is on {pod['spec'].get('nodeName')} and reports {said}")
 
 
 def _run(world: World, name: str) -> None:

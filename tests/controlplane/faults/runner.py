@@ -86,7 +86,7 @@ def main(words: list[str]) -> int:
                 said = run(plane, _made(folder / f"run-{number}"))
                 passed[name] += 1
                 verdict += f" ({said})" if isinstance(said, str) else ""
-            except Exception as error:  # noqa: BLE001 (every failure is counted and told)
+            except Exception as error:  # noqa: BLE001 (every failure is counted and reported)
                 verdict = f"FAILED: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
                 with failures.open("a") as file:
                     file.write(f"==== {name}, {which}\n{''.join(traceback.format_exception(error))}\n")
@@ -95,7 +95,7 @@ def main(words: list[str]) -> int:
     if passed == runs:
         shutil.rmtree(folder)
         return 0
-    print(f"what failed is told in {failures}")
+    print(f"the failures are in {failures}")
     return 1
 
 

@@ -1,6 +1,6 @@
 """The world of one run of a fault scenario: a namespace, nodes, proxies and schedulers, and how tests observe them.
 
-`until` polls for a bounded time instead of sleeping, and meanwhile restarts killed schedulers, as a Deployment would.
+`until` polls for a bounded time, and meanwhile restarts killed schedulers, as a Deployment would.
 """
 
 from __future__ import annotations

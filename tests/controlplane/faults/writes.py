@@ -93,7 +93,7 @@ OTHERS = (
     Kind("error 500 after", Fault.ERROR_AFTER, 500),
     Kind("error 409 after", Fault.ERROR_AFTER, 409),
     Kind("answered late", Fault.HOLD_AFTER, when_struck=_release_soon),
-    Kind("under way for long", Fault.HOLD, when_struck=_release_soon),
+    Kind("in flight for long", Fault.HOLD, when_struck=_release_soon),
     Kind("held, killed, released", Fault.HOLD, when_struck=_kill, afterwards=_release),
 )
 SLOW = (

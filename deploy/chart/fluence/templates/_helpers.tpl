@@ -205,7 +205,7 @@ spec:
 {{- end -}}
 {{- end }}
 
-{{/* Who may reach a pod, and whom it may reach: (dict "root" $ "name" … "ingress" (list 8080) "api" true), with "more" ports */}}
+{{/* The peers that may reach a pod, and those that it may reach: (dict "root" $ "name" … "ingress" (list 8080) "api" true), with "more" ports */}}
 {{- define "fluence.networkPolicy" -}}
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy

@@ -156,7 +156,7 @@ class Writer:
         waiting = {claim.key: claim for claim, found in allocated if found is not None and waits_for_conditions(found)}
         if waiting:
             note = f"waiting for binding conditions for device on node {binding.node}"
-            binding.tell("BindingConditionsPending", note)
+            binding.tell("BindingConditionsPending", note)  # codespell:ignore tell
         late = await wait_for_all(waiting, partial(self._is_usable, binding), self._timeout)
         if late:
             raise ClaimError(f"device binding timeout: claim={', '.join(claim.metadata.name for claim in late)}")

@@ -183,7 +183,8 @@ Cluster(
 SET = held("p", "c0")
 there = Cluster("a-claim-that-has-its-device", part("p", [dev("c0")], **in_zone("z1")), nodes=("here", "there"))
 there.claim("had", claim(ask()), [SET], **in_zone("z1")).pod("its-user", uses=["had"])
-there.pod("its-user-with-another", claim(ask()), uses=["had"]).pod("of-nobody", uses=["nobody"])
+there.pod("its-user-with-another", claim(ask()), uses=["had"])
+there.pod("of-nobody", uses=["nobody"])  # codespell:ignore nobody
 ending = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["resource.kubernetes.io/delete-protection"]}
 going = Cluster("a-claim-that-goes", part("p", [dev("c0")]))
 going.claim("goes", claim(ask()), [SET], ending).pod("its-user", uses=["goes"])

@@ -12,7 +12,7 @@ TEXTS = {
     "version": f"{OWN}.made",
     "truth": f"{OWN}.quick",
     "nothing": f"{OWN}.nothing == 1",
-    "of-nobody": 'device.attributes["nobody.example.com"].hue == "red"',
+    "of-nobody": 'device.attributes["nobody.example.com"].hue == "red"',  # codespell:ignore nobody
     "part-of-a-number": f"{OWN}.numa.part == 1",
     "entry-of-a-text": f'{OWN}.hue[0] == "r"',
     "has-part-of-a-number": f"has({OWN}.numa.part)",

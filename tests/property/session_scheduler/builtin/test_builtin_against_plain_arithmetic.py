@@ -167,7 +167,7 @@ def clash(one: Any, other: Any) -> bool:
 def test_free_ports_equal_a_check_node_by_node(cluster: Any, wanted: Any) -> None:
     views = Views(cluster, wanted)
     plainly = [
-        not any(clash(port, taken) for port in wanted[1] for _, theirs in running for taken in theirs)
+        not any(clash(port, used) for port in wanted[1] for _, theirs in running for used in theirs)
         for _, running in views.plain
     ]
     assert views.fitting(PORTS) == plainly

@@ -85,7 +85,7 @@ class Scripted:
 
 
 async def heard(*script: list[str] | list[tuple[Change, str]] | ClusterError) -> tuple[list[str], list[str]]:
-    """What of it is told to whoever follows, and what the cluster was asked for."""
+    """What the follower receives, and what the cluster was asked for."""
     cluster, reported = Scripted(*script), list[str]()
 
     def begin(there: tuple[Pod, ...]) -> Callable[[Pod, bool], None]:

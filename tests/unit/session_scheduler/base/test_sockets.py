@@ -14,7 +14,7 @@ V4 = "127.0.0.1"
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    """A port that somebody listens on."""
+    """A port with a listener."""
     with closing(bound(V4, 0, queue=1)) as first:
         yield first.getsockname()[1]
 

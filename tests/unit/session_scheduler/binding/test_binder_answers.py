@@ -37,7 +37,7 @@ class Net(MemoryCluster):
         self.fates = {"bind": [], "patch": [], "get": []}
         self.asked, self.kept = [], []
         self.before_read = None
-        """What somebody else does before a pod is read the next time."""
+        """What another client does before a pod is read the next time."""
 
     async def _meet(self, kind, request):
         self.asked.append(kind)
@@ -73,7 +73,7 @@ class Net(MemoryCluster):
         return self._get(Pod, ("", "default", "p"))
 
     async def change(self, **annotations):
-        """Somebody else writes to the pod."""
+        """Another client writes to the pod."""
         await MemoryCluster.patch_metadata(self, self.pod(), annotations=annotations)
 
     async def bind_elsewhere(self, node="n2", **annotations):

@@ -186,7 +186,7 @@ def test_a_record_that_another_replica_wrote_on_the_same_node_is_not_taken_for_o
 
 
 def in_doubt(bind="lands", **options):
-    """A world with a pod of which nobody knows whether it is bound."""
+    """A world with a bind of unknown outcome."""
     world = World(**options)
     world.bound_by(getattr(world, bind))
     world.unreadable()

@@ -17,7 +17,7 @@ from ....tools.volumes import claim, storage_class, using, volume
 
 
 class Waits:
-    """Has something to wait for of the pods that it is given by name; tells what their status says then."""
+    """Has something to wait for of the pods that it is given by name; keeps what their status says then."""
 
     name = "waits"
 
@@ -259,7 +259,7 @@ def test_a_successor_tries_that_node_first() -> None:
 
     async def dies() -> None:
         cycle = asyncio.ensure_future(cluster.scheduler.cycle())
-        while not plugin.seen:  # noqa: ASYNC110 (nothing tells of it)
+        while not plugin.seen:  # noqa: ASYNC110 (no event reports it)
             await asyncio.sleep(0)
         cycle.cancel()
         await asyncio.gather(cycle, return_exceptions=True)

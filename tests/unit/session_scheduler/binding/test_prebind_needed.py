@@ -1,4 +1,4 @@
-"""Plugins that have nothing to do before a bind, and say so: they are not called, and where none has, nobody is."""
+"""Plugins that report that they have nothing to do before a bind: the binder does not call them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Choosy:
 
 
 class Answering:
-    """Its `prebind_needed` does as it is told."""
+    """Its `prebind_needed` returns what `answer` returns."""
 
     name = "answering"
 
@@ -56,7 +56,7 @@ def stages(cluster):
     seen = []
     cluster.scheduler.observer.stage = lambda stage, seconds: seen.append(stage)
     cluster.run()
-    return [stage for stage in seen if stage not in ("session", "settle")]
+    return [stage for stage in seen if stage not in ("session", "settle")]  # codespell:ignore settle
 
 
 def annotations_of(cluster, name):

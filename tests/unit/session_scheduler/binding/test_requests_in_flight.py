@@ -1,4 +1,4 @@
-"""How many requests are under way at once: as many as the configuration says, and never more."""
+"""How many requests are in flight at once: as many as the configuration says, and never more."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _TURNS = 30
 
 
 class Time:
-    """A clock that moves only in `pass_by`, and wakes sleeping coroutines in order."""
+    """A clock that moves only in `pass_by`, and resumes waiting coroutines in order."""
 
     def __init__(self) -> None:
         self._now = 1000.0
@@ -39,9 +39,9 @@ class Time:
 
     async def sleep(self, seconds: float) -> None:
         self._count += 1
-        woken = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._sleepers, (self._now + max(0.0, seconds), self._count, woken))
-        await woken
+        resumed = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self._now + max(0.0, seconds), self._count, resumed))
+        await resumed
 
     async def run_pending(self) -> None:
         """Run everything that needs no time."""
@@ -51,13 +51,13 @@ class Time:
             call()
 
     async def pass_by(self, seconds: float) -> None:
-        """Move the clock, from one sleeping coroutine to the next."""
+        """Move the clock, from one waiting coroutine to the next."""
         end = self._now + seconds
         await self.run_pending()
         while self._sleepers and self._sleepers[0][0] <= end:
-            self._now, _, woken = heapq.heappop(self._sleepers)
-            if not woken.done():
-                woken.set_result(None)
+            self._now, _, resumed = heapq.heappop(self._sleepers)
+            if not resumed.done():
+                resumed.set_result(None)
             await self.run_pending()
         self._now = end
         await self.run_pending()

@@ -38,22 +38,22 @@ class FakeTime:
 
     async def sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)
-        woken = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._sleepers, (self._now + seconds, len(self.pauses), woken))
-        await woken
+        resumed = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self._now + seconds, len(self.pauses), resumed))
+        await resumed
 
     async def run_pending(self) -> None:
         for _ in range(TURNS):
             await asyncio.sleep(0)
 
     async def advance(self, seconds: float) -> None:
-        """Move the clock, from one sleeping coroutine to the next."""
+        """Move the clock, from one waiting coroutine to the next."""
         end = self._now + seconds
         await self.run_pending()
         while self._sleepers and self._sleepers[0][0] <= end:
-            self._now, _, woken = heapq.heappop(self._sleepers)
-            if not woken.done():
-                woken.set_result(None)
+            self._now, _, resumed = heapq.heappop(self._sleepers)
+            if not resumed.done():
+                resumed.set_result(None)
                 await self.run_pending()
         self._now = end
 
@@ -138,7 +138,7 @@ class Meter(MirrorMeter):
         self.lost[kind] += count
 
 
-class Told:
+class Receiver:
     """Applies all changes from a mirror; raises AssertionError if they are inconsistent."""
 
     def __init__(self) -> None:
@@ -172,7 +172,7 @@ class World:
         self.time = FakeTime()
         self.cluster = Faulty(self.time, objects)
         self.meter = Meter()
-        self.reported = Told()
+        self.reported = Receiver()
         self.kinds = kinds
         self.mirror = Mirror(self.cluster, kinds, self.reported.take, clock=self.time, sleep=self.time.sleep,
                              chance=random.Random(seed), meter=self.meter, optional=optional)  # fmt: skip

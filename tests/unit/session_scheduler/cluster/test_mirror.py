@@ -277,7 +277,7 @@ async def test_an_unexpected_error_ends_the_run_and_closes_every_watch() -> None
 
 async def test_an_error_of_the_receiver_is_not_retried_like_one_of_the_watch() -> None:
     def fails(change: Change, obj: KubeObject) -> None:
-        raise Gone("raised by who was told")
+        raise Gone("raised by the receiver")
 
     world = World()
     mirror = Mirror(world.cluster, [Pod], fails, clock=world.time, sleep=world.time.sleep)

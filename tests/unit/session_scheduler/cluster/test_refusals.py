@@ -311,4 +311,4 @@ def test_a_file_that_is_too_large_is_not_read_to_its_end(monkeypatch: pytest.Mon
     stream = io.BytesIO(b"#" * (3 << 20))
     with pytest.raises(ManifestError, match="larger than 1 MiB"):
         load_manifests(["-"], stream)
-    assert stream.tell() == (1 << 20) + 1
+    assert stream.tell() == (1 << 20) + 1  # codespell:ignore tell

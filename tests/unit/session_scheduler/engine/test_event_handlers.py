@@ -38,7 +38,7 @@ def test_a_pod_with_an_amount_that_is_none_is_told_which_and_others_are_placed()
     cluster, reported = world(pod("wrong", cpu="four"), pod("right"))
     cluster.assert_pending("wrong", "spec.containers[0].resources.requests.cpu: 'four' is not a valid quantity")
     cluster.assert_bound("right")
-    assert reported == []  # its own event tells
+    assert reported == []  # its own event reports it
 
 
 def test_a_running_pod_counts_without_an_amount_that_is_none() -> None:

@@ -229,7 +229,7 @@ async def test_an_unschedulable_group_is_retried_when_it_is_requeued():
         world.deliver(pod("p", cpu="9"))
         await world.until(lambda: world.engine.pending().groups["unschedulable"] == 1)
         refused_before = world.scheduler.queue._waiting["Pod default/p"].refused
-        world.engine.wake("Pod default/p", "a test")
+        world.engine.requeue("Pod default/p", "a test")
         await world.until(lambda: world.scheduler.queue._waiting["Pod default/p"].refused > refused_before)
 
 
@@ -251,7 +251,7 @@ async def test_an_unknown_bind_is_checked_again_after_a_second():
         world.engine.wake("unknown", "time has passed")
         await world.until(lambda: not world.scheduler.unknown_binds)
         world.clock.advance(1.0)
-        world.engine.wake("Pod default/p", "a test")
+        world.engine.requeue("Pod default/p", "a test")
         await world.until(lambda: world.pod().spec.node_name == "n1")
 
 
@@ -371,7 +371,7 @@ async def test_a_loop_without_a_turn_for_a_minute_is_not_healthy():
         await world.until(lambda: world.engine._turned is not None)
         world.clock.advance(61)
         assert world.engine.problem() == "no turn has ended for 61 s"
-        world.engine.wake("Pod default/p", "test")
+        world.engine.requeue("Pod default/p", "test")
         await world.until(lambda: world.engine.problem() is None)
 
 

@@ -191,7 +191,7 @@ CASES = {
     "subsets raise": (subsets_hook(boom), "node_subsets"),
     "subsets raise on the way": (subsets_hook(raising_subsets), "node_subsets"),
     "subsets are none": (subsets_hook(lambda session: 5), "node_subsets"),
-    "a subset is no mask": (subsets_hook(lambda session: [np.ones(1, np.int64)]), "expected each subset to be a mask"),
+    "a subset of indices": (subsets_hook(lambda session: [np.ones(1, np.int64)]), "expected each subset to be a mask"),
     "a subset of numbers": (
         subsets_hook(lambda session: [session.table.valid().astype(np.int64)]), "expected each subset to be a mask",
     ),

@@ -133,7 +133,7 @@ class Share:
 
     def redo(self):
         if not self._redoable:
-            raise OSError("somebody took it")
+            raise OSError("another task took it")
         self.taken = True
 
     def release(self, tasks): ...
@@ -149,7 +149,7 @@ def test_a_redo_that_fails_changes_nothing():
         statement.allocate(tasks["g-1"], 1)
         statement.hold("second", second)
         undone = statement.rollback(mark)
-        with pytest.raises(PluginError, match="plugin second failed in place_group: OSError: somebody took it"):
+        with pytest.raises(PluginError, match="plugin second failed in place_group: OSError: another task took it"):
             statement.redo(undone)
         assert state(session) == before
         assert (first.taken, second.taken) == (False, False)

@@ -1,4 +1,4 @@
-"""What is read of a live cluster, and what becomes of what it refuses."""
+"""What is read of a live cluster, and how refused requests are handled."""
 
 from __future__ import annotations
 

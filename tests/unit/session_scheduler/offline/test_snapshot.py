@@ -150,17 +150,17 @@ def test_the_resources_are_in_it_so_that_their_file_may_go(tmp_path: Path, clust
 def test_an_argument_whose_name_tells_of_a_secret_is_left_out_and_that_is_said(
     tmp_path: Path, cluster: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    register_plugin_builder("tells", lambda args: type("Tells", (), {"name": "tells"})())
+    register_plugin_builder("secretive", lambda args: type("Secretive", (), {"name": "secretive"})())
     config = tmp_path / "c.yaml"
     config.write_text(
         "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfiguration\n"
-        "profiles: [{plugins: [{name: tells, args: {apiToken: hunter2, other: 1}}]}]\n"
+        "profiles: [{plugins: [{name: secretive, args: {apiToken: hunter2, other: 1}}]}]\n"
     )
     assert main(["snapshot", str(cluster), "--config", str(config), "-o", str(tmp_path / "s.json")]) == 0
     (plugin,) = [p for p in json.loads((tmp_path / "s.json").read_text())["configuration"]["profiles"][0]["plugins"]
-                 if p["name"] == "tells"]  # fmt: skip
+                 if p["name"] == "secretive"]  # fmt: skip
     assert plugin["args"] == {"other": 1}
-    assert "the argument apiToken of plugin tells" in capsys.readouterr().err
+    assert "the argument apiToken of plugin secretive" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------ files beside a snapshot

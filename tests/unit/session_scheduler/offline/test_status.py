@@ -42,7 +42,7 @@ spec: {nodeName: n1, containers: [{name: c, image: i}]}
 ---
 apiVersion: v1
 kind: Pod
-metadata: {name: told, creationTimestamp: "2026-01-02T00:00:00Z"}
+metadata: {name: reported, creationTimestamp: "2026-01-02T00:00:00Z"}
 spec: {schedulerName: fluence, containers: [{name: c, image: i, resources: {requests: {cpu: "9"}}}]}
 status: {conditions: [{type: PodScheduled, status: "False", reason: Unschedulable, message: as the scheduler said}]}
 ---
@@ -85,12 +85,12 @@ def test_what_waits_is_told_as_the_scheduler_told_it_else_as_it_would(
     assert main(["status", cluster, "-o", "json"]) == 0
     waiting = {one["name"]: one for one in json.loads(capsys.readouterr().out)["waiting"]}
     assert {name: one["reason"] for name, one in waiting.items()} == {
-        "told": "as the scheduler said",
+        "reported": "as the scheduler said",
         "large": "0/1 nodes are available: 1 Insufficient cpu.",
         "new": "not tried yet: the pod fits 1 of 1 nodes",
         "gated": "Scheduling is blocked due to non-empty scheduling gates: x",
     }
-    assert waiting["told"]["since"] == "2026-01-02T00:00:00Z"
+    assert waiting["reported"]["since"] == "2026-01-02T00:00:00Z"
 
 
 def test_what_queues_have_is_there_too(cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,7 +121,7 @@ def test_people_get_tables(cluster: str, capsys: pytest.CaptureFixture[str]) -> 
     assert any(line.split()[:5] == ["default", "runs", "-", "team", "n1"] for line in lines)
     assert any(line.endswith("as the scheduler said") for line in lines)
     ages = {line.split()[1]: line.split()[4:6] for line in lines if line.startswith("default ")}
-    assert (ages["told"][0], lines[1].split()[6:8]) == ("3h4m", ["0s", "60m"])
+    assert (ages["reported"][0], lines[1].split()[6:8]) == ("3h4m", ["0s", "60m"])
     assert not any("2026-01-02T" in line for line in lines)
     assert lines[-1] == "1 held, 4 waiting"
 

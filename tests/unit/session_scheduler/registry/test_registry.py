@@ -33,7 +33,7 @@ class Arguments(PluginArguments):
     spot_label: str = "spot"
 
 class Plugin:
-    \"\"\"Tells spot nodes apart.
+    \"\"\"Distinguishes spot nodes.
 
     More.
     \"\"\"
@@ -301,7 +301,7 @@ def test_installed_plugins_are_listed_with_their_hooks_and_the_broken_ones_with_
     listed = {plugin.name: plugin for plugin in Registry(BUILTIN).installed()}
     spot, broken, fit = listed["spot"], listed["broken"], listed["NodeResourcesFit"]
     assert (spot.distribution, spot.version, spot.origin) == ("acme-spot", "1.2", "entry point")
-    assert (spot.hooks, spot.summary, spot.problem) == (("prefilter",), "Tells spot nodes apart.", "")
+    assert (spot.hooks, spot.summary, spot.problem) == (("prefilter",), "Distinguishes spot nodes.", "")
     assert "cannot be imported" in broken.problem
     assert fit.origin == "built-in"
     assert set(fit.hooks) <= set(HOOKS)

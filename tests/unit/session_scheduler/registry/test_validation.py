@@ -37,7 +37,7 @@ class Plain:
 
 
 class Inherits(Plain):
-    """What a class hides of another one is no hook of it any more."""
+    """A hook that a subclass overrides with another attribute does not count as its hook."""
 
     @hookimpl
     def filter(self, mask: Any) -> None: ...

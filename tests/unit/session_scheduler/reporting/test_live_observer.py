@@ -55,7 +55,7 @@ class World:
 
     @property
     def reported(self):
-        """What was told since this was last asked."""
+        """What was reported since this was last read."""
         reported, self.reports.reported = self.reports.reported, []
         return reported
 

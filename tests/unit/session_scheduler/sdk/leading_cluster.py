@@ -1,4 +1,4 @@
-"""A cluster in memory that elects a leader: with a fence, and with requests that hang or fail where told."""
+"""A cluster in memory that elects a leader: with a fence, and with requests that hang or fail on demand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from session_scheduler.model.objects import Lease, LeaseSpec, ObjectMeta, Pod
 
 
 class Cluster(MemoryCluster):
-    """With a fence, and with requests that hang or fail where told."""
+    """With a fence, and with requests that hang or fail on demand."""
 
     def __init__(self, *objects):
         super().__init__(objects)

@@ -1,6 +1,6 @@
 """One replica of a plugin's own server: standing by, serving while it leads, losing the lease, ending.
 
-The cluster is in memory, time stands still unless told, and what nobody tells of is waited for turn by turn.
+The cluster is in memory. Time stands still unless a test moves it. Tests poll for what no event reports, turn by turn.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SILENT = {"standing-by": "the lease was not read recently: see the log"}
 
 
 class World:
-    """A replica, its cluster and what it serves: `told` has what serve's context saw, with the lease's holder."""
+    """A replica, its cluster and what it serves: `reported` has what serve's context saw, with the lease's holder."""
 
     def __init__(self, election=ELECTION):
         self.clock, self.cluster, self.stop = StoppedClock(), Cluster(), asyncio.Event()

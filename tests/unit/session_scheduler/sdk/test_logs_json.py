@@ -122,8 +122,8 @@ def test_libraries_do_not_tell_requests_even_at_the_lowest_level(
 ) -> None:
     log_to_stderr(LogLevel.DEBUG, "json")
     logging.getLogger(f"{library}.client").info("Authorization: Bearer abc")
-    logging.getLogger(library).warning("told")
-    assert [line["event"] for line in lines(capsys)] == ["told"]
+    logging.getLogger(library).warning("shown")
+    assert [line["event"] for line in lines(capsys)] == ["shown"]
 
 
 def test_python_s_warnings_are_lines_too(capsys: pytest.CaptureFixture[str]) -> None:

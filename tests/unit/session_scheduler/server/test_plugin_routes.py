@@ -1,4 +1,4 @@
-"""What plugins answer over HTTP: their own paths, bounded, and nobody else's trouble."""
+"""What plugins answer over HTTP: their own paths, bounded, without harm to others."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""One replica's life: standing by, taking in the cluster, leading, losing the lease, ending; and what it says of it.
+"""One replica's life: standing by, ingesting the cluster, leading, losing the lease, ending; and what it says of it.
 
-The cluster is in memory, time stands still unless told, and what nobody tells of is waited for turn by turn.
+The cluster is in memory. Time stands still unless a test moves it. Tests poll for what no event reports, turn by turn.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class World:
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     async def ended(self):
-        """Its exit status, once it was told to end, or ends on its own."""
+        """Its exit status, once it was stopped, or ends on its own."""
         self.stop.set()
         return await asyncio.wait_for(self.life, PATIENCE)
 
