@@ -27,7 +27,7 @@ CORES = 4
 GUARDED = {"guarded": "yes"}
 SELECTOR = PodDisruptionBudgetSpec(selector=LabelSelector(match_labels=GUARDED))
 WHOLE, SINGLE = "whole", "single"
-"""The gang that ends whole or not at all, and the names of those that can end alone."""
+"""The gang that is evicted all-or-nothing, and the names of the pods that can be evicted alone."""
 
 
 class World:
@@ -152,7 +152,7 @@ class World:
             self.start()
 
     def become_quiet(self) -> None:
-        """No more faults, and all the time that backoffs take, but not so much that sleepers wake by themselves."""
+        """No more faults. Time enough for every backoff, too little for the periodic requeue of unschedulable pods."""
         self.faults = 0.0
         for _ in range(14):
             self.cluster.run()
@@ -173,7 +173,7 @@ def singles(random: Random, count: int, devices: int, guarded: int, cores: int) 
 
 
 def whole(size: int, cores: int) -> list[KubeObject]:
-    """A gang that ends whole or not at all, more important than those alone."""
+    """A gang that is evicted all-or-nothing, more important than the pods that can be evicted alone."""
     group = pod_group(WHOLE, size, disruption_mode="PodGroup")
     return [group, *(pod(f"{WHOLE}-{n}", group=WHOLE, cpu=str(cores), memory="1Mi", priority=3) for n in range(size))]
 

@@ -55,7 +55,7 @@ def live_pods(cluster: FakeCluster) -> list[Pod]:
 
 
 def free_of(cluster: FakeCluster, name: str) -> dict[str, int]:
-    """What a node has left, by the sum of what all pods there request."""
+    """What a node has left: its allocatable amounts less the requests of all pods there."""
     found = cluster.find(Node, name).status.allocatable
     used: Counter[str] = sum((amounts_of(one) for one in live_pods(cluster) if one.spec.node_name == name), Counter())
     return {kind: parse_quantity(amount, milli=kind == "cpu") - used[kind] for kind, amount in found.items()}

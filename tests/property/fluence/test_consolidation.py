@@ -20,5 +20,5 @@ def test_what_is_moved_runs_again_and_holds_what_it_needs(seed: int, policy: str
     check_that_all_run_again(world)
     live = world.cluster.plugin("fluence").live
     running = {task.uid for task in world.cluster.scheduler.cache.bound_tasks()}
-    assert set(live.holdings.shares) == running, "each pod that runs holds its share, and nobody else any"
+    assert set(live.holdings.shares) == running, "each pod that runs holds its share, and no other pod holds any"
     assert not live.holdings.missing

@@ -1,5 +1,5 @@
 """A gang of 64 behind running work, on hosts and on devices: it starts no later than a brute-force search says, while
-short groups are filled in around it, none of which delays it.
+short groups are filled in around it, and none of them delays it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The live graph through random lives: pods come and end, nodes change, come and go, the scheduler restarts.
 
 After every step: nothing is held twice, what a live pod got is held or missing but never another's, nothing is held
-for a pod that ended, and what is free in the graph is what nobody uses.
+for a pod that ended, and what is free in the graph is what no pod uses.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Life:
         }
 
     async def deliver(self) -> None:
-        """Tell the scheduler what has changed, as watches would."""
+        """Pass the changes to the scheduler, as watches would."""
         now = await self._objects()
         for key, obj in self.known.items():
             if key not in now:

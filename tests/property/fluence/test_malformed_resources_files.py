@@ -116,7 +116,7 @@ def swap(chance: random.Random, text: str) -> str:
 
 
 def restructured(chance: random.Random) -> str:
-    """A document of which some values are others."""
+    """A document with some values replaced."""
     document = json.loads(json.dumps(JSON))
     for _ in range(chance.randint(1, 3)):
         holder, key = chance.choice(places(document))
@@ -161,9 +161,9 @@ def assert_within_limits(config: ResourcesConfig) -> None:
     assert len(attribute_keys(config)) <= MAX_KEYS
     assert len(env_contract(config)) == 1 + len(attribute_keys(config))
     for entry in config.walk():
-        told = {names.attribute_annotation(key): value for key, value in entry.attributes.items()}
-        assert sum(len(key) + len(value.encode()) for key, value in told.items()) <= MAX_ATTRIBUTES
-        assert all(value.isprintable() for value in told.values())
+        annotations = {names.attribute_annotation(key): value for key, value in entry.attributes.items()}
+        assert sum(len(key) + len(value.encode()) for key, value in annotations.items()) <= MAX_ATTRIBUTES
+        assert all(value.isprintable() for value in annotations.values())
     for kind in resource_types(config):
         names.check_type(kind)
 
@@ -176,8 +176,8 @@ def plain_seconds() -> float:
     return time.process_time() - began
 
 
-def judged(load: Callable[[], ResourcesConfig], source: str) -> str:
-    """What was said of a file; "" where it was loaded. Any other exception passes on."""
+def error_of(load: Callable[[], ResourcesConfig], source: str) -> str:
+    """The error that loading reports; "" where the file was loaded. Any other exception passes on."""
     began = time.process_time()
     try:
         config = load()
@@ -202,7 +202,7 @@ def peak_mib() -> float:
 def test_a_malformed_file_is_refused_in_one_short_line_or_is_usable(seed: int) -> None:
     chance, before = random.Random(seed), peak_mib()
     texts = [mutant(chance) for _ in range(FILES // BATCHES)]
-    said = [judged(partial(load_resources, text, "resources.yaml"), "resources.yaml") for text in texts]
+    said = [error_of(partial(load_resources, text, "resources.yaml"), "resources.yaml") for text in texts]
     assert peak_mib() - before < MIB
     kinds = {"".join(letter for letter in line if letter.isalpha())[:40] for line in said}
     assert len(kinds) > 40, "the texts are too much alike"
@@ -216,7 +216,7 @@ def test_the_same_holds_for_files_of_any_bytes(tmp_path: Path) -> None:
         for _ in range(chance.randint(0, 3)):
             content[chance.randrange(len(content))] = chance.randrange(256)
         path.write_bytes(bytes(content))
-        judged(ResourcesFile(str(path)).load, str(path))
+        error_of(ResourcesFile(str(path)).load, str(path))
 
 
 # ------------------------------------------------------------------ made to cost
@@ -248,9 +248,9 @@ COSTLY = {
     "parents in a ring": "resources:\n" + many(20, "- {{type: a, name: n{0}, parent: n{1}}}\n")
                          + "- {type: a, name: n20, parent: n0}\n",
     "one set for all": "resources:\n" + "- {type: a, attributes: s}\n" * 15_000 + f"attributes: {{s: {{{KEYS}}}}}\n",
-    "handed down": f"resources:\n- type: a\n  attributes: {{{KEYS}}}\n  with:\n"
+    "inherited": f"resources:\n- type: a\n  attributes: {{{KEYS}}}\n  with:\n"
                    + "  - {type: b, attributes: {k1: y}}\n" * 15_000,
-    "handed down by value": "resources:\n- type: a\n  attributes: {k: " + "v" * 30_000 + "}\n  with:\n"
+    "inherited by value": "resources:\n- type: a\n  attributes: {k: " + "v" * 30_000 + "}\n  with:\n"
                             + "  - {type: b}\n" * 15_000,
     "resources": "resources:\n" + "- {type: a}\n" * 60_000,
     "counts": "resources: [{type: a, count: 999999999, with: [{type: b, count: 999999999}]}]",
@@ -269,14 +269,14 @@ COSTLY = {
 
 
 @pytest.mark.parametrize("name", COSTLY)
-def test_a_file_that_is_made_to_cost_is_cheap_to_judge(name: str) -> None:
+def test_a_file_that_is_made_to_cost_is_cheap_to_load(name: str) -> None:
     before = peak_mib()
-    judged(partial(load_resources, COSTLY[name], "resources.yaml"), "resources.yaml")
+    error_of(partial(load_resources, COSTLY[name], "resources.yaml"), "resources.yaml")
     assert peak_mib() - before < MIB
 
 
 def test_a_file_beyond_all_bounds_is_not_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "resources.yaml"
     path.write_text("# " + "\N{SNOWMAN}" * (1 << 20))  # 3 MiB, cut amid a character
-    said = judged(ResourcesFile(str(path)).load, str(path))
+    said = error_of(ResourcesFile(str(path)).load, str(path))
     assert "is larger than 1 MiB" in said

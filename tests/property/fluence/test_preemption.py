@@ -1,4 +1,4 @@
-"""Preemption beside the graph: the amounts of a host tell what trying it out tells, whatever runs there."""
+"""Preemption beside the graph: the amounts of a host give the same answer as a trial, whatever runs there."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ gpus = st.sampled_from([0, 0, 1])
 hosts = st.lists(st.tuples(st.sampled_from(["2", "3500m", "4"]), st.integers(1, 3), gpus), min_size=1, max_size=3)
 """Cpu, GiB and gpus of each node."""
 ours = st.lists(st.tuples(cpus, memories, gpus, st.integers(0, 3)), max_size=8)
-"""Cpu, memory, gpus and priority of what the graph places."""
+"""Cpu, memory, gpus and priority of each pod that the graph places."""
 theirs = st.lists(st.tuples(st.integers(0, 2), cpus, memories, st.integers(0, 3)), max_size=8)
-"""Node, cpu, memory and priority of what others have bound, more than there is room for, too."""
+"""Node, cpu, memory and priority of each pod that others have bound, even where it does not fit."""
 wanted = st.tuples(st.sampled_from(["300m", "1", "1500m", "2500m", "3", "4"]), memories, gpus)
 counted = st.sampled_from(["cores", "millicores"])
 

@@ -1,4 +1,4 @@
-"""Preemption from the first preemptor's coming to the last one's start: nobody too many ends, and everybody runs."""
+"""Preemption from the first preemptor's arrival to the last one's start: no pod too many ends, and every pod runs."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def check_gangs(world: World) -> None:
 @pytest.mark.parametrize("lost", ["nothing", "nominations", "any request"])
 @pytest.mark.parametrize("policy", ["first", "locality", "lonodex"])
 @pytest.mark.parametrize("seed", first(range(25)))
-def test_everybody_runs_and_as_many_pods_end_as_take_their_places(
+def test_every_pod_runs_and_as_many_pods_end_as_take_their_places(
     seed: int, policy: str, lost: str, tmp_path: Path
 ) -> None:
-    """Nobody too many ends for it that nominations are not written. Where any request, or answer, is lost more may: who
-    was asked before another way was found, and for whom a place was kept though nobody was asked to end for it, since
-    the nomination was written and the answer was lost.
+    """A nomination that is not written ends no pod too many. Where any request, or answer, is lost, more may end: pods
+    that were evicted before the scheduler found another way, and pods for a place that a nomination kept although no
+    pod was evicted for it, because the nomination was written and the answer was lost.
     """
     faults = 0.0 if lost == "nothing" else 0.2
     random = Random(seed)

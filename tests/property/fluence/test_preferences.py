@@ -1,4 +1,4 @@
-"""Preferences among devices refuse nobody, and what is preferred and free is taken."""
+"""Preferences among devices refuse no pod, and what is preferred and free is taken."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ QUICK = settings(max_examples=examples(25), deadline=None, derandomize=True)
 
 def resources(trees: list[tuple[dict[str, str], int]]) -> str:
     lines = [
-        f"- {{type: qpu, name: t{i}, count: {count}, attributes: {told}}}" for i, (told, count) in enumerate(trees)
+        f"- {{type: qpu, name: t{i}, count: {count}, attributes: {attributes}}}"
+        for i, (attributes, count) in enumerate(trees)
     ]
     return "resources:\n" + "\n".join(lines).replace("'", "")
 
@@ -91,7 +92,7 @@ def test_no_free_device_would_satisfy_more_preferences_than_the_one_that_was_tak
     """By one pod after the other, of one qpu each, against all that are free."""
     pods = [member(f"p{i}", (1, *wish[1:]), prefers=True, priority=9 - i) for i, wish in enumerate(wanted)]
     cluster = placed(trees, *pods)
-    free = [{**told, "backend": name} for name, told in roots(trees)]
+    free = [{**attributes, "backend": name} for name, attributes in roots(trees)]
     for one, (_, required, preferred) in zip(pods, wanted, strict=True):
         able = [root for root in free if required.items() <= root.items()]
         found = cluster.find(type(one), one.metadata.name)
@@ -104,8 +105,8 @@ def test_no_free_device_would_satisfy_more_preferences_than_the_one_that_was_tak
 
 def roots(trees: list[tuple[dict[str, str], int]]) -> Iterator[tuple[str, dict[str, str]]]:
     """Each root's name, with its attributes: a tree of several numbers them."""
-    for i, (told, count) in enumerate(trees):
-        yield from ((f"t{i}{number}" if count > 1 else f"t{i}", told) for number in range(count))
+    for i, (attributes, count) in enumerate(trees):
+        yield from ((f"t{i}{number}" if count > 1 else f"t{i}", attributes) for number in range(count))
 
 
 def liked(preferred: dict[str, str], root: dict[str, str]) -> int:

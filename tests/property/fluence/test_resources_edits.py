@@ -1,8 +1,8 @@
 """The live graph through random lives in which the resources file is edited again and again, too.
 
-After every edit: nothing that a live pod got is lost or another's, what is down is given to nobody, nor what more pods
-hold than may share it, the matcher holds what the accounts say, and graph and cluster agree. Both with trees that are
-replaced one by one, and with a matcher that is built anew.
+After every edit: nothing that a live pod got is lost or another's, no pod gets what is down, no more pods hold a
+device than may share it, the matcher holds what the accounts say, and graph and cluster agree. Both with trees that are
+replaced one by one, and with a matcher that is built again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EDITS = 100
 
 
 class EditedLife(Life):
-    """A life of which each second step edits the file."""
+    """A life in which each second step edits the file."""
 
     def __init__(self, seed: int, file: Path, policy: str, many: int) -> None:
         super().__init__(seed, str(file), policy)

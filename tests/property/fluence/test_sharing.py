@@ -35,7 +35,7 @@ class World:
         """By path of a device: how many pods may hold it."""
         self.parents: set[str] = set()
         self.held: dict[str, set[str]] = {}
-        """By pod: the paths of what it holds."""
+        """By pod: the paths of the devices that it holds."""
         self.config = self.edited()
         self.begin()
 
@@ -118,7 +118,7 @@ class World:
     def restart(self) -> None:
         shares = dict(self.live.holdings.shares)
         if self.chance.random() < 0.5:
-            self.config = self.edited()  # while nobody was there
+            self.config = self.edited()  # while no scheduler ran
         self.begin()
         self.live.allocations.replay(
             {pod: {jobid: _recorded(part) for jobid, part in share.items()} for pod, share in shares.items()}

@@ -1,4 +1,4 @@
-"""Who ends in the cluster is who ends where all is thought away, and put back one by one from the most important on."""
+"""The evicted pods are those that do not fit when all are removed and put back one by one, the most important first."""
 
 from __future__ import annotations
 
