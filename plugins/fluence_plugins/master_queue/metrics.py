@@ -33,7 +33,7 @@ class MasterQueueMetrics:
         self._dropped: Counter[str] = Counter()
 
     def message(self, subject: str, result: str) -> None:
-        """Count a message: `taken`, taken in part (`partial`), `refused`, or from an `unknown` pool."""
+        """Count a message: `taken`, `partial` (only a part was taken), `refused`, or from an `unknown` pool."""
         self._messages[subject, result] += 1
 
     def dropped(self, connector_label: str) -> None:

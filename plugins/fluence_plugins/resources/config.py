@@ -29,7 +29,7 @@ MAX_ATTRIBUTES = 32 << 10
 all annotations of a pod to 256 KiB (apimachinery, TotalAnnotationSizeLimitB), and others write annotations, too.
 """
 MAX_ATTRIBUTES_OF_ALL = 16 << 20
-"""The same limit for all vertices together, each of which stores its own attributes in the graph."""
+"""The same limit for all vertices together: each one stores its own attributes in the graph."""
 
 MOST_SHARING = 1000
 """How many pods may share a resource."""

@@ -1,4 +1,4 @@
-"""Coordinated pods, of which one uses a device for the others: the names that webhook, scheduler and workload share.
+"""Coordinated pods, where one uses a device for the others: the names that webhook, scheduler and workload share.
 
 With `coordination: shared`, the pod with index 0 is the *producer*, which holds the device. The others are *consumers*:
 they hold no device, and are gated until the producer runs.

@@ -16,6 +16,7 @@ from .conftest import World, device, gang, node, pod
 
 WITHIN = "fluence.flux-framework.org/within"
 SPREAD = "fluence.flux-framework.org/spread-over"
+NO_LEVEL = "'row' is no level of the graph; known are: zone, rack"  # codespell:ignore
 LEVELS = [{"type": "zone", "label": "topology.kubernetes.io/zone"}, {"type": "rack", "label": "example.com/rack"}]
 
 
@@ -157,8 +158,8 @@ async def test_pods_without_a_pod_group_use_their_own_annotations(racks: World) 
 @pytest.mark.parametrize(
     ("annotations", "says"),
     [
-        ({"within": "row"}, f"[{WITHIN}]: 'row' is no level of the graph; known are: zone, rack"),
-        ({"spread-over": "row=2"}, f"[{SPREAD}]: 'row' is no level of the graph; known are: zone, rack"),
+        ({"within": "row"}, f"[{WITHIN}]: {NO_LEVEL}"),
+        ({"spread-over": "row=2"}, f"[{SPREAD}]: {NO_LEVEL}"),
         ({"spread-over": "rack=0"}, f"[{SPREAD}]: 'rack=0' is neither a level nor a level and a number from 1 to"),
         ({"spread-over": "rack=٣"}, "is neither a level"),
         ({"spread-over": "rack,zone"}, "is neither a level"),

@@ -21,7 +21,7 @@ A_NODE = 4
 
 
 def full(folder: Path, nodes: int) -> FakeCluster:
-    """Nodes of four cores with four pods of low priority each, one of which holds a device."""
+    """Nodes of four cores with four pods of low priority each; one of the pods holds a device."""
     file = folder / "resources.yaml"
     file.write_text(f"resources:\n  - {{type: qpu, name: one, count: {nodes}}}\n")
     cluster = FakeCluster(checked=False)

@@ -58,11 +58,11 @@ class Command:
 
 
 class Malformed(FluxionError):  # noqa: N818 - it names a state like its neighbours
-    """A line that is no command."""
+    """A line that is not a valid command."""
 
 
 def informed(*lines: str) -> str:
-    """Lines as resource-query tells them."""
+    """Lines as resource-query prints them."""
     return "".join(f"INFO: {line}\n" for line in lines)
 
 

@@ -54,7 +54,7 @@ def _of_ranks(session: Session, text: str) -> list[str]:
     try:
         spans = idset(text)
     except ValueError:
-        raise Malformed(f"{text[:40]!r}: is no idset of ranks") from None
+        raise Malformed(f"{text[:40]!r}: is no idset of ranks") from None  # codespell:ignore
     topmost: dict[int, str] = {}
     for node in session.matcher.graph()["graph"]["nodes"]:
         rank, path = node["metadata"].get("rank", -1), node["metadata"]["paths"].get("containment")

@@ -30,17 +30,17 @@ def match(session: Session, words: list[str]) -> Answer:
 
 def multi_match(session: Session, words: list[str]) -> Answer:
     """The same for one file after another, up to the first that finds no place."""
-    operation, told, text = _operation(words[0]), list[dict[str, Any]](), ""
+    operation, matches, text = _operation(words[0]), list[dict[str, Any]](), ""
     for name in words[1:]:
         try:
             answer = _match(session, operation, name)
         except FluxionError as error:
-            return Answer({"matches": told}, text, error=error)
-        told.append({"jobspec": name, **answer.values})
+            return Answer({"matches": matches}, text, error=error)
+        matches.append({"jobspec": name, **answer.values})
         text += answer.text
         if not answer.values.get("matched", answer.values.get("satisfiable")):
             break
-    return Answer({"matches": told}, text)
+    return Answer({"matches": matches}, text)
 
 
 def _match(session: Session, operation: str, name: str) -> Answer:
@@ -96,7 +96,7 @@ def _resources(name: str, reader: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise Malformed(f"{name}: is not JSON") from None
     if not isinstance(document, dict):
-        raise Malformed(f"{name}: is no resource set")
+        raise Malformed(f"{name}: is no resource set")  # codespell:ignore
     if reader == "rv1exec":
         return {key: value for key, value in document.items() if key != "scheduling"}
     graph = document if "graph" in document else document.get("scheduling")
@@ -169,10 +169,10 @@ def _visits(words: list[str]) -> str:
 
 
 def _job(session: Session, jobid: int) -> tuple[dict[str, Any], str]:
-    told, origin = session.matcher.info(jobid), session.jobs.get(jobid, Origin("", 0.0))
-    mode = "RESERVED" if origin.reserved and told.mode == "ALLOCATED" else str(told.mode)
-    values = {"jobid": jobid, "mode": mode, "at": told.at, "jobspec": origin.file, "overhead": origin.overhead}
-    return values, f"{jobid}, {mode}, {told.at}, {origin.file}, {origin.overhead:g}"
+    job, origin = session.matcher.info(jobid), session.jobs.get(jobid, Origin("", 0.0))
+    mode = "RESERVED" if origin.reserved and job.mode == "ALLOCATED" else str(job.mode)
+    values = {"jobid": jobid, "mode": mode, "at": job.at, "jobspec": origin.file, "overhead": origin.overhead}
+    return values, f"{jobid}, {mode}, {job.at}, {origin.file}, {origin.overhead:g}"
 
 
 def info(session: Session, words: list[str]) -> Answer:
@@ -183,19 +183,19 @@ def info(session: Session, words: list[str]) -> Answer:
 
 def list_jobs(session: Session, words: list[str]) -> Answer:  # noqa: ARG001
     """The same of every job."""
-    told = [_job(session, jobid) for jobid in sorted(session.jobs)]
-    return Answer({"jobs": [values for values, _ in told]}, informed(*(line for _, line in told)), aside=True)
+    jobs = [_job(session, jobid) for jobid in sorted(session.jobs)]
+    return Answer({"jobs": [values for values, _ in jobs]}, informed(*(line for _, line in jobs)), aside=True)
 
 
 def stat(session: Session, words: list[str]) -> Answer:  # noqa: ARG001
     """Matches and the time they took, and the graph in numbers."""
     times = [origin.overhead for origin in session.jobs.values()] or [0.0]
-    told = session.matcher.stat()
+    counts = session.matcher.stat()
     few = {"matched": len(session.jobs), "min": min(times), "max": max(times), "avg": sum(times) / len(times)}
     lines = [f"Num. of Jobs Matched: {few['matched']}"]
     lines += [f"{name}. Match Time: {few[name.lower()]:g}" for name in ("Min", "Max", "Avg")]
-    lines += [f"Vertices: {told['vertices']}", f"Nodes Down: {told['nodes_down']}"]
-    return Answer({**few, **told}, informed(*lines), aside=True)
+    lines += [f"Vertices: {counts['vertices']}", f"Nodes Down: {counts['nodes_down']}"]
+    return Answer({**few, **counts}, informed(*lines), aside=True)
 
 
 def why(session: Session, words: list[str]) -> Answer:

@@ -72,7 +72,7 @@ def _lines(given: argparse.Namespace) -> Iterator[Line]:
 
 
 def _bounded(stream: TextIO) -> Iterator[str]:
-    """Its lines, of which none is read further than to see that it is too long."""
+    """Its lines. Each is read only as far as is needed to see that it is too long."""
     while line := stream.readline(_LONGEST + 1):
         yield line
         while len(line) > _LONGEST and not line.endswith("\n"):
@@ -237,7 +237,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("ERROR: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # nobody reads on; the interpreter would complain at its end
+    except BrokenPipeError:  # the reader has gone; the interpreter would complain at its end
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

@@ -175,7 +175,7 @@ class Pools:
             known.rivals = {**rivals, flavor: now}
             return f"{name} is an active pool of flavor {known.flavor}, and also publishes for {flavor}: rename one"
         if known is None and not self._has_room(now):
-            return f"{name} exceeds the limit of {MOST_POOLS} pools, none of which is silent"
+            return f"{name} exceeds the limit of {MOST_POOLS} pools, none of which is silent"  # codespell:ignore
         mark = self._clock(self._flavors[flavor]).at(now)
         rivals = self._rivals(known, now) if known is not None and known.flavor == flavor else {}
         new = _Known(flavor, now, mark, message, rivals)

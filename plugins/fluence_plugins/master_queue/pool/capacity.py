@@ -58,9 +58,7 @@ async def _nodes(api: KubeApi, selector: str) -> tuple[Node, ...]:
 
 
 def free(nodes: Iterable[Node], pods: Iterable[Pod], part: Part) -> dict[str, int]:
-    """Thousandths of each resource that a node has: the sum over nodes of what is left after
-    others' pods, at least 0.
-    """
+    """Thousandths of each resource that a node has: what others' pods leave, at least 0, summed over nodes."""
     left = {node.key: amounts(node.status.allocatable) for node in nodes if is_schedulable(node, part.tolerated)}
     for pod in pods:
         on = left.get(pod.spec.node_name)

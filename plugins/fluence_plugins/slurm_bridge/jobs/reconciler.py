@@ -111,7 +111,7 @@ class Reconciler:
         )
 
     async def _delete(self, pod: Pod, why: str) -> None:
-        self.runtime.tell(pod, "SlurmJobEnded", f"{why}: the scheduler deletes the pod")
+        self.runtime.tell(pod, "SlurmJobEnded", f"{why}: the scheduler deletes the pod")  # codespell:ignore tell
         log.info("[slurm-bridge] deleting pod %s: %s", pod.key, why)
         await self.cluster.delete(pod)
 

@@ -179,7 +179,7 @@ class Submitter:
                 del self._ambiguous[group]
         for group in dict.fromkeys(self._groups[uid] for uid in uids if uid in self._groups):
             self._problems.pop(group, None)
-            self.runtime.wake(group, "its Slurm job has changed")
+            self.runtime.wake(group, "its Slurm job has changed")  # codespell:ignore wake
 
     def pod_changed(self, uid: str, *, added: bool) -> None:
         """Retry the group's request: a changed annotation may have fixed it."""
@@ -205,7 +205,7 @@ class Submitter:
         for group, request in self._refused_as_down().items():
             self._requests.setdefault(group, request)
             del self._problems[group]
-            self.runtime.wake(group, "Slurm is available again")
+            self.runtime.wake(group, "Slurm is available again")  # codespell:ignore wake
 
     def _refused_as_down(self) -> dict[str, JobRequest]:
         return {group: one.request for group, one in self._problems.items() if one.text.startswith(_DOWN)}
@@ -376,7 +376,7 @@ class Submitter:
         self._problems[group] = _Problem(text, request, spec, due, not_before, times)
         if known is None or known.text != text:
             log.warning("[slurm-bridge] %s: %s", group, text)
-            self.runtime.wake(group, "its reason for waiting has changed")
+            self.runtime.wake(group, "its reason for waiting has changed")  # codespell:ignore wake
 
 
 class _RefusedError(FluenceError):

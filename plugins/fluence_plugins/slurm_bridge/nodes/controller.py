@@ -346,4 +346,4 @@ class NodeController:
         elif self._reported.get(uid) != text:
             self._reported[uid] = text
             log.warning("[slurm-bridge] node %s: %s", node.metadata.name, text)
-            self.runtime.tell(node, "NotInStepWithSlurm", text)
+            self.runtime.tell(node, "NotInStepWithSlurm", text)  # codespell:ignore tell

@@ -69,7 +69,7 @@ def _one(text: str) -> Gres:
 
 
 def _check(found: Sequence[Gres]) -> None:
-    """Reject duplicates, of which Slurm would use the last one, and a name both with and without a type (2119)."""
+    """Reject duplicates (Slurm would use the last one) and a name both with and without a type (2119)."""
     kinds = [(one.name.lower(), one.type.lower()) for one in found]
     for name, type_ in kinds:
         if kinds.count((name, type_)) > 1:

@@ -1,4 +1,4 @@
-"""A certificate that somebody else makes."""
+"""A certificate that another tool makes."""
 
 import asyncio
 import math
@@ -114,7 +114,7 @@ async def test_while_they_cannot_be_used_what_was_served_goes_on_and_that_is_tol
     async def sleep(seconds: float) -> None:
         turns.append(seconds)
         if len(turns) == 2:
-            world.certificate.write_bytes(two.certificate)  # as while somebody replaces both
+            world.certificate.write_bytes(two.certificate)  # as while another tool replaces both
         if len(turns) == 5:
             world.write(two)
         if len(turns) == 7:

@@ -1,4 +1,4 @@
-"""What replicas make of a Secret that is gone, damaged, emptied, or somebody else's."""
+"""What replicas do with a Secret that is gone, damaged, emptied, or not Fluence's."""
 
 import asyncio
 from datetime import timedelta

@@ -213,7 +213,7 @@ class Looks:
         self._going.clear()
 
     async def look(self, file: Path, text: str) -> None:
-        """Write the file, let it be looked at, and wait until the follower sleeps again."""
+        """Write the file, let it be looked at, and wait until the follower waits again."""
         await self._sleeping.wait()
         file.write_text(text)  # noqa: ASYNC240 (a few bytes)
         self._sleeping.clear()

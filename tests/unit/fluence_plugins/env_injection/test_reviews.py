@@ -113,10 +113,10 @@ async def test_one_large_review_too_many_waits_and_is_told_so_at_its_deadline() 
     metrics = WebhookMetrics()
     large = text_of(review()) + b" " * SMALL_BODY
     limits = {"deadline": 0.05, "most_requests": 1}
-    async with served({"labels": Labels()}, metrics, **limits) as (client, reviews), reviews._slots:  # one is under way
+    async with served({"labels": Labels()}, metrics, **limits) as (client, reviews), reviews._slots:  # one is in flight
         answer = await client.post("/mutate/labels", data=large, headers=JSON)
         assert (answer.status, await answer.text()) == (503, "too many reviews are in flight\n")
-        assert (await client.post("/mutate/labels", json=review())).status == 200  # small ones wait for nobody
+        assert (await client.post("/mutate/labels", json=review())).status == 200  # small ones do not wait
     assert counts(metrics) == {"busy": 1, "patched": 1}
 
 

@@ -157,7 +157,7 @@ async def test_one_that_has_asked_is_kept_for_more() -> None:
             answer = await reader.readuntil(b"404: Not Found")
             assert answer.startswith(b"HTTP/1.1 404")
             over.set()  # the time for the first request
-            while not looked:  # noqa: ASYNC110 (nobody tells)
+            while not looked:  # noqa: ASYNC110 (nothing reports it)
                 await asyncio.sleep(0)
         assert looked == [60]
         writer.transport.abort()
@@ -209,13 +209,13 @@ async def test_whoever_shakes_no_hands_keeps_nobody_out() -> None:
         held[3][1].transport.abort()
 
 
-async def test_what_is_under_way_ends_when_the_server_stops_and_nobody_is_answered_then() -> None:
+async def test_what_is_in_flight_ends_when_the_server_stops_and_gets_no_answer() -> None:
     body = text_of(review()) + b" " * SMALL_BODY
     head = ["POST /mutate/labels HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {len(body)}"]
     async with served() as world:
         reader, writer = await world.open()
         writer.write("\r\n".join(head).encode() + b"\r\n\r\n" + body[:50])
-        while not world.reviews._slots.locked():  # noqa: ASYNC110 (nobody tells)
+        while not world.reviews._slots.locked():  # noqa: ASYNC110 (nothing reports it)
             await asyncio.sleep(0.01)
         stopping = asyncio.ensure_future(world.server.stop())
         await asyncio.sleep(0)

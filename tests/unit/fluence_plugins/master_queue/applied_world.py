@@ -17,7 +17,7 @@ IGNORED = ("metadata.name", "metadata.namespace", "metadata.uid")
 
 
 def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Each field that a manager can have, with its value. A list is one, but for owners, which are told by uid."""
+    """Each field that a manager can have, with its value. A list is one, except for owners: each has its uid as key."""
     if path == ("metadata", "ownerReferences"):
         for one in value:
             yield (*path, f'k:{{"uid":"{one["uid"]}"}}'), one

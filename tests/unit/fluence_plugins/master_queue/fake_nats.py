@@ -185,7 +185,7 @@ class FakeNats:
 
 
 class Heard:
-    """A listener and a meter that keep what they are told."""
+    """A listener and a meter that record what they receive."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, ...]] = []
@@ -215,8 +215,8 @@ class Heard:
         return sum(event[0] == what for event in self.events)
 
 
-class Sleeps:
-    """Sleeping that lasts until the test lets it pass."""
+class Delays:
+    """A sleep that lasts until the test lets it pass."""
 
     def __init__(self) -> None:
         self.asked: list[float] = []

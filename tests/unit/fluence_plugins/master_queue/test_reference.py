@@ -42,7 +42,7 @@ def names(fields: Schema, prefix: str = "") -> set[str]:
 
 
 def spec_fields() -> dict[str, Schema]:
-    """Those of the spec by what the page has before them; what Kueue's own hold is Kueue's to tell."""
+    """The fields of the spec by their prefix on the page; Kueue documents the fields of its own types."""
     spec = schema("spec")
     flavor: Schema = spec["flavors"]["items"]["properties"]
     return {"template.": spec["template"]["properties"], "flavors[].": flavor,

@@ -1,4 +1,4 @@
-"""An event loop whose time passes where everybody waits: no test here takes as long as it tells of."""
+"""An event loop with virtual time, which passes when every task waits: no test takes the time that it simulates."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class Api:
     # ------------------------------------------------------------------ what others do
 
     def put(self, plural: str, obj: Mapping[str, Any]) -> dict[str, Any]:
-        """Somebody creates an object, or replaces its spec and metadata."""
+        """Another client creates an object, or replaces its spec and metadata."""
         meta = dict(obj["metadata"])
         key = f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else meta["name"]
         known = self.objects.get((plural, key))
@@ -127,7 +127,7 @@ class Api:
                 self._tell(Change.ADDED, plural, obj)
 
     def drop(self, plural: str, key: str) -> None:
-        """Somebody deletes an object."""
+        """Another client deletes an object."""
         self._tell(Change.DELETED, plural, self.objects.pop((plural, key)))
 
     def named(self, plural: str) -> list[str]:
@@ -174,8 +174,8 @@ class Api:
             self._version += 1
             meta = msgspec.structs.replace(found.metadata, resource_version=str(self._version))
             found = msgspec.structs.replace(found, metadata=meta)
-        for take in self.takes:
-            asyncio.get_running_loop().call_later(_LATENCY, take, change, found)
+        for handler in self.takes:
+            asyncio.get_running_loop().call_later(_LATENCY, handler, change, found)
 
 
 def typed(plural: str, obj: Mapping[str, Any]) -> Any:
@@ -204,7 +204,7 @@ def _parted(path: str) -> tuple[str, str, str]:
 
 
 class Nats:
-    """Connections that are there once they are wanted, unless told otherwise."""
+    """Connections that are up once they are wanted, unless a test has put them in `down`."""
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
@@ -221,7 +221,7 @@ class Nats:
         asyncio.get_running_loop().call_soon(self.look)
 
     def look(self) -> None:
-        """Tell what has changed."""
+        """Report what has changed."""
         for connector in self.wanted:
             if connector in self.down:
                 self._up.discard(connector)

@@ -22,7 +22,7 @@ WHERE = ConfigMapText("kube-system", "fluence-resources")
 
 
 class Api:
-    """An API server with one ConfigMap, which somebody else changes before each of so many writes."""
+    """An API server with one ConfigMap, which another client changes before each of so many writes."""
 
     def __init__(self, data: dict[str, str] | None, others: int = 0) -> None:
         self.data = data

@@ -16,7 +16,7 @@ FPGA = "resources: [{type: fpga}]"
 
 
 class Steps:
-    """Sleeps that do something instead of taking time; after the last one they take forever."""
+    """A sleep that does the next step instead of taking time; after the last step it takes forever."""
 
     def __init__(self, *steps: object) -> None:
         self._steps = list(steps)

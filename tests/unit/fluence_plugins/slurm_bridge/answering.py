@@ -104,7 +104,7 @@ class Answering:
 
 @dataclass
 class Waits:
-    """In place of sleeping."""
+    """A sleep that records its seconds instead of taking them."""
 
     seconds: list[float] = field(default_factory=list)
 

@@ -62,7 +62,7 @@ class _Selector(selectors.SelectSelector):
         return super().select(0)
 
     async def rest(self) -> None:
-        """Return once nobody has anything to do. Raises AssertionError, from the loop, where that is never so."""
+        """Return once no task has anything to do. Raises AssertionError, from the loop, where that never happens."""
         self._at_rest, self._rounds = asyncio.get_running_loop().create_future(), 0
         await self._at_rest
 
@@ -70,8 +70,8 @@ class _Selector(selectors.SelectSelector):
 class Bridged:
     """A replica of the bridge that runs, from `with` to the end of it.
 
-    `told` are the events of pods; `woken` counts by group how often it was made due. A session looks at the groups that
-    are new or were woken, and at no others.
+    `reported` are the events of pods; `requeued` counts by group how often the bridge requeued it. A session looks at
+    the groups that are new or were requeued, and at no others.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Bridged:
         self.slurm = slurm if slurm is not None else slurm_of()
         self.elected = elected
         self.reported: list[tuple[str, str, str]] = []
-        self.woken: Counter[str] = Counter()
+        self.requeued: Counter[str] = Counter()
         self.looks = 0
         """How often the bridge has looked at the time."""
         self.needed: dict[str, int] = {}
@@ -122,7 +122,7 @@ class Bridged:
         return self._loop.run_until_complete(work)
 
     async def _begin(self) -> None:
-        runtime = Runtime(self._wake, lambda: self.elected, self.cluster, tell=self._tell)
+        runtime = Runtime(self._wake, lambda: self.elected, self.cluster, tell=self._tell)  # codespell:ignore tell
         self._serving = self.bridge.serve(runtime)
         await self._serving.__aenter__()
 
@@ -138,7 +138,7 @@ class Bridged:
 
     def _wake(self, group: str, why: str) -> None:
         assert why
-        self.woken[group] += 1
+        self.requeued[group] += 1
         self._due[group] = None
 
     def _tell(self, about: KubeObject, reason: str, note: str) -> None:
@@ -239,7 +239,7 @@ class Bridged:
         self.put(replace(now, status=replace(now.status, phase=phase)))
 
     def delete(self, name: str) -> None:
-        """Somebody deletes a pod; where it runs, its kubelet ends it with `finish`."""
+        """A client deletes a pod; where it runs, its kubelet ends it with `finish`."""
         self._do(self.cluster.delete(self.pod(name)))
 
     def finish(self) -> None:
@@ -250,7 +250,7 @@ class Bridged:
         self.cluster.finish_deletions()
 
     def change(self, name: str, alter: Callable[[Pod], Pod]) -> None:
-        """Somebody changes a pod."""
+        """A client changes a pod."""
         self.put(alter(self.pod(name)))
 
     # ------------------------------------------------------------------ what is so

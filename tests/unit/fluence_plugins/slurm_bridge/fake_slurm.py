@@ -104,7 +104,7 @@ class FakeSlurm:
         self.changed = self.time
 
     def hold(self, *names: str) -> int:
-        """Nodes are taken by a job that nobody here submitted; returns its number."""
+        """Nodes are taken by a job that another user submitted; returns its number."""
         asked = Placeholder(name="other", pods=(), minimum_nodes=len(names), maximum_nodes=len(names))
         number = self._take(asked, JobDefaults("other"), names)
         kept = self.kept[number]
@@ -113,11 +113,11 @@ class FakeSlurm:
         return number
 
     def change(self, job_id: int, **changes: Any) -> None:
-        """Somebody changes a job."""
+        """Another user changes a job."""
         self._change(self.kept[job_id], **changes)
 
     def set_node(self, name: str, **changes: Any) -> SlurmNode:
-        """Somebody changes a node."""
+        """An administrator changes a node."""
         self.nodes_by_name[name] = node = replace(self.nodes_by_name[name], **changes)
         return node
 
@@ -374,7 +374,7 @@ def _gres_of(text: str) -> list[tuple[str, str, int]]:
 
 
 def _configured(gres: str, conf: str) -> bool:
-    """Whether a node's one kind of devices is told of in full."""
+    """Whether the configuration describes a node's one kind of devices in full."""
     kinds = _gres_of(gres)
     said = [word.partition("=")[::2] for word in conf.split(",")]
     files = [value for key, value in said if key == "file"]

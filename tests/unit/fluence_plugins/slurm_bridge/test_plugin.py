@@ -62,7 +62,7 @@ class World(FakeCluster):
             bridge._nodes.gres = dict.fromkeys(nodes, "")
             bridge._nodes._read_at = time.monotonic()
 
-    def wake(self, *groups: str) -> World:
+    def requeue(self, *groups: str) -> World:
         """The task has something new."""
         for group in groups:
             self.scheduler.queue.activate(group, self.clock.now())
@@ -88,7 +88,7 @@ def test_a_pod_says_why_its_job_waits_or_why_there_is_none() -> None:
     world.pods(2).schedule()
     world.stand(7, None, "p-0", text="Slurm job 7 is pending: Priority")
     world.known = replace(world.known, problems={"Pod default/p-1": "Slurm refuses its job: why"})
-    world.wake("Pod default/p-0", "Pod default/p-1").schedule()
+    world.requeue("Pod default/p-0", "Pod default/p-1").schedule()
     assert "Slurm job 7 is pending: Priority" in world.reasons("p-0")
     assert "Slurm refuses its job: why" in world.reasons("p-1")
 
@@ -97,7 +97,7 @@ def test_a_pod_goes_to_the_node_that_its_job_has_and_is_told_what_it_has_there()
     world = World(names={"n1": "k1", "n2": "k2", "n3": "k3", "n4": "k4"})
     world.pod("a").schedule()
     world.stand(7, ("k3",), "a")
-    world.wake("Pod default/a").schedule()
+    world.requeue("Pod default/a").schedule()
     assert world.on("a") == {"a": "n3"}
     annotations = world.find(Pod, "a").metadata.annotations
     assert annotations[NODE_ANNOTATION] == "n3"
@@ -110,7 +110,7 @@ def test_a_gang_is_placed_in_the_order_of_its_jobs_pods() -> None:
     world.gang("g", 3).schedule()
     assert [len(want.uids) for want in world.wants] == [3]
     world.stand(7, ("n4", "n1", "n2"), "g-2", "g-0", "g-1")
-    world.wake("PodGroup default/g").schedule()
+    world.requeue("PodGroup default/g").schedule()
     assert world.on("g-0", "g-1", "g-2") == {"g-2": "n4", "g-0": "n1", "g-1": "n2"}
 
 
@@ -124,7 +124,7 @@ def test_pods_of_a_group_that_are_tried_one_by_one_are_one_job_and_each_keeps_it
     want = world.wants[-1]
     assert (set(want.uids), set(want.members), want.group) == (uids, uids, "LeaderWorkerSet default/llm-0")
     world.stand(7, ("n1", "n2", "n3"), "leader", "a", "b")
-    world.wake(want.group).schedule()
+    world.requeue(want.group).schedule()
     assert world.on("leader", "a", "b") == {"leader": "n1", "a": "n2", "b": "n3"}
 
 
@@ -133,13 +133,13 @@ def test_of_a_gang_whose_last_pod_has_no_nodes_none_is_bound_and_a_job_for_that_
     world.gang("g", 3).schedule()
     world.wants.clear()
     world.stand(7, ("n1", "n2"), "g-0", "g-1")
-    world.wake("PodGroup default/g").schedule()
+    world.requeue("PodGroup default/g").schedule()
     assert world.on("g-0", "g-1", "g-2") == {}
     (want,) = world.wants
     assert want.uids == (world.find(Pod, "g-2").metadata.uid,)
     assert len(want.members) == 3
     world.stand(8, ("n3",), "g-2")
-    world.wake("PodGroup default/g").schedule()
+    world.requeue("PodGroup default/g").schedule()
     assert world.on("g-0", "g-1", "g-2") == {"g-0": "n1", "g-1": "n2", "g-2": "n3"}
 
 
@@ -152,7 +152,7 @@ def test_nodes_that_do_not_take_the_pod_are_said_to_be_so(nodes: tuple[str, ...]
     found = world.find(Node, "n1")
     world.add(structs.replace(found, spec=structs.replace(found.spec, unschedulable=True)))
     world.stand(7, nodes, "a")
-    world.wake("Pod default/a").schedule()
+    world.requeue("Pod default/a").schedule()
     assert world.on("a") == {}
     assert why in world.reasons("a")
 
@@ -163,11 +163,11 @@ def test_nobody_ends_for_a_pod_that_slurm_has_given_no_node_and_trials_ask_for_n
     world.schedule()
     for number in range(4):
         world.stand(number + 1, (f"n{number + 1}",), f"low-{number}")
-    world.wake(*(f"Pod default/low-{number}" for number in range(4))).schedule()
+    world.requeue(*(f"Pod default/low-{number}" for number in range(4))).schedule()
     assert len(world.on(*(f"low-{number}" for number in range(4)))) == 4
     world.wants.clear()
     world.pod("high", cpu="8", priority=1000).schedule()
-    assert world.wants == [], "no node has room; one in a trial is no node that it fits on"
+    assert world.wants == [], "no node has room; a trial adds no node that it fits on"
     assert all(world.find(Pod, f"low-{number}").metadata.deletion_timestamp is None for number in range(4))
 
 
@@ -199,7 +199,7 @@ def test_a_bind_waits_while_slurm_is_away_and_none_is_made_for_a_job_that_has_en
         raise UnavailableError("GET resources/7", "no connection", sent=False)
 
     share_of, bridge.share_of = bridge.share_of, away
-    world.wake("Pod default/a").schedule()
+    world.requeue("Pod default/a").schedule()
     assert world.on("a") == {}
     bridge.share_of = share_of
     bridge._nodes._shares[7] = shares
@@ -217,7 +217,7 @@ def test_a_node_that_goes_gives_its_name_in_slurm_to_another() -> None:
     world.remove_node("n1")
     world.add(node("n8", cpu="8", labels={NODE_NAME_LABEL: "k1"}))
     world.stand(7, ("k1",), "a")
-    world.wake("Pod default/a").schedule()
+    world.requeue("Pod default/a").schedule()
     assert world.on("a") == {"a": "n8"}
 
 

@@ -209,7 +209,7 @@ def test_what_lies_in_a_place_comes_from_one_place():
     graph = graph_of(SHARED)
     shapes = {shape(jobspec) for jobspec in device_jobspecs(graph, "qubit", 2)}
     assert shapes == {"node1(node1(node1(slot1(node2))))"}
-    with pytest.raises(NoMatchingDeviceError, match="of which it has 5"):
+    with pytest.raises(NoMatchingDeviceError, match="of which it has 5"):  # codespell:ignore
         device_jobspecs(graph, "qubit", 5)
 
 

@@ -25,7 +25,7 @@ from session_scheduler.testing import FakeCluster, pod
 
 PREFIX = "fluence.flux-framework.org/"
 BACKEND, REGION, JOB_ID = f"{PREFIX}backend", f"{PREFIX}attr-region", f"{PREFIX}quantum-job-id"
-TOLD = {BACKEND: "aurora", REGION: "east"}
+GIVEN = {BACKEND: "aurora", REGION: "east"}
 MINE: dict[str, Any] = {BACKEND: "mine", f"{PREFIX}attr-vendor": "x"}
 
 
@@ -59,24 +59,29 @@ def waits_for(kind: str) -> dict[str, Any]:
 async def _seen(true: Callable[[], bool]) -> None:
     """Return once it is so; each look lets all others go on."""
     async with asyncio.timeout(60):
-        while not true():  # noqa: ASYNC110 (what it looks at tells nobody)
+        while not true():  # noqa: ASYNC110 (what it looks at sends no event)
             await asyncio.sleep(0.005)
 
 
 class World:
-    """A cluster in memory with what follows producers; `told` are the events that pods got."""
+    """A cluster in memory with what follows producers; `events` are those of the pods."""
 
     def __init__(self, *objects: Pod, grace: float = 0.0, cluster: MemoryCluster | None = None) -> None:
         self.cluster = cluster or MemoryCluster(objects)
         self.gates = ConsumerGates(grace=grace, again=0.01)
-        self.told: list[tuple[str, str, str]] = []
+        self.events: list[tuple[str, str, str]] = []
         self.elected = True
 
     def run(self, until: Callable[[], bool], *, then: Callable[[], Any] = lambda: None, look: bool = True) -> None:
         """Serve until it is so; `then` is done once everything was looked at, and `until` is waited for after it."""
 
         async def serve() -> None:
-            runtime = Runtime(lambda *_: None, lambda: self.elected, self.cluster, tell=self._tell)
+            runtime = Runtime(
+                lambda *_: None,
+                lambda: self.elected,
+                self.cluster,
+                tell=self._tell,  # codespell:ignore tell
+            )
             if look:
                 for each in self.cluster.objects(Pod):
                     self.gates.observe(each)
@@ -89,7 +94,7 @@ class World:
         asyncio.run(serve())
 
     def _tell(self, about: KubeObject, reason: str, note: str) -> None:
-        self.told.append((about.metadata.name, reason, note))
+        self.events.append((about.metadata.name, reason, note))
 
     def pod(self, name: str) -> Pod | None:
         return next((each for each in self.cluster.objects(Pod) if each.metadata.name == name), None)
@@ -110,21 +115,21 @@ class World:
 def test_consumers_go_when_their_producer_runs_and_learn_what_it_got() -> None:
     world = World(producer(), consumer("c"), consumer("d", gates=("mine/own", GATE)))
     world.run(
-        lambda: world.is_open("c") and not world.waits("d"), then=lambda: world.put(producer(phase="Running", **TOLD))
+        lambda: world.is_open("c") and not world.waits("d"), then=lambda: world.put(producer(phase="Running", **GIVEN))
     )
     for name in ("c", "d"):
         found = world.pod(name)
         assert found is not None
-        assert {key: found.metadata.annotations.get(key) for key in TOLD} == TOLD
+        assert {key: found.metadata.annotations.get(key) for key in GIVEN} == GIVEN
     other = world.pod("d")
     assert other is not None
-    assert [gate.name for gate in other.spec.scheduling_gates] == ["mine/own"], "that is somebody else's"
-    assert ("c", "ProducerRuns", f"its producer runs on aurora: the gate {GATE} is open") in world.told
+    assert [gate.name for gate in other.spec.scheduling_gates] == ["mine/own"], "that gate is another controller's"
+    assert ("c", "ProducerRuns", f"its producer runs on aurora: the gate {GATE} is open") in world.events
     assert world.gates.counts == {"ungated": 2, "deleted": 0, "failed": 0}
 
 
 def test_what_a_user_wrote_there_is_replaced() -> None:
-    world = World(producer(phase="Running", **TOLD), consumer("c", **MINE))
+    world = World(producer(phase="Running", **GIVEN), consumer("c", **MINE))
     world.run(world.is_open)
     found = world.pod("c")
     assert found is not None
@@ -133,7 +138,7 @@ def test_what_a_user_wrote_there_is_replaced() -> None:
 
 
 def test_another_replica_goes_on_where_one_ended() -> None:
-    world = World(producer(phase="Running", **TOLD), consumer())
+    world = World(producer(phase="Running", **GIVEN), consumer())
     world.gates.observe(consumer())
     assert world.waits()
     again = World(cluster=world.cluster)
@@ -141,7 +146,7 @@ def test_another_replica_goes_on_where_one_ended() -> None:
 
 
 def test_a_consumer_that_comes_late_is_let_go_at_once() -> None:
-    world = World(producer(phase="Running", **TOLD), consumer("c"))
+    world = World(producer(phase="Running", **GIVEN), consumer("c"))
     world.run(world.is_open)
 
     def late() -> None:
@@ -152,15 +157,15 @@ def test_a_consumer_that_comes_late_is_let_go_at_once() -> None:
 
 
 def test_a_producer_that_ended_well_has_run() -> None:
-    world = World(producer(phase="Succeeded", **TOLD), consumer())
+    world = World(producer(phase="Succeeded", **GIVEN), consumer())
     world.run(world.is_open)
 
 
 def test_who_waits_for_a_submission_waits_for_its_id() -> None:
-    world = World(producer(phase="Running", **TOLD), consumer("c", **waits_for("quantum-submit")), consumer("d"))
+    world = World(producer(phase="Running", **GIVEN), consumer("c", **waits_for("quantum-submit")), consumer("d"))
     world.run(lambda: world.is_open("d"))
     assert world.waits("c")
-    world.run(world.is_open, then=lambda: world.put(producer(phase="Running", **TOLD, **{JOB_ID: "task-7"})))
+    world.run(world.is_open, then=lambda: world.put(producer(phase="Running", **GIVEN, **{JOB_ID: "task-7"})))
     found = world.pod("c")
     assert found is not None
     assert found.metadata.annotations[JOB_ID] == "task-7"
@@ -170,7 +175,7 @@ def test_who_waits_for_a_submission_waits_for_its_id() -> None:
 def test_consumers_that_nobody_else_ends_go_with_their_producer(phase: str | None) -> None:
     world = World(*([producer(phase=phase)] if phase else []), consumer("c"), consumer("d"))
     world.run(lambda: world.pod("c") is None and world.pod("d") is None)
-    assert {reason for _, reason, _ in world.told} == {"ProducerGone"}
+    assert {reason for _, reason, _ in world.events} == {"ProducerGone"}
     assert world.gates.counts["deleted"] == 2
 
 
@@ -185,7 +190,7 @@ def test_a_producer_that_is_tried_again_counts_and_that_of_another_job_does_not(
     world = World(former, producer("p", "Failed", job="j"), consumer(job="j"), consumer("e"))
     world.run(lambda: world.pod("e") is None)  # by then all was looked at, more than once
     assert world.waits("c")
-    world.run(world.is_open, then=lambda: world.put(producer("p2", "Running", job="j", **TOLD)))
+    world.run(world.is_open, then=lambda: world.put(producer("p2", "Running", job="j", **GIVEN)))
 
 
 def test_a_producer_has_time_to_come() -> None:
@@ -222,12 +227,12 @@ class Refusing(MemoryCluster):
 
 
 @pytest.mark.parametrize("error", [Conflict, NotFound, Forbidden, Gone])
-def test_what_fails_is_tried_again(error: type[Exception]) -> None:
+def test_what_fails_is_retried(error: type[Exception]) -> None:
     cluster = Refusing([producer(phase="Running"), consumer()])
     cluster.answers = [error("no"), error("no")]
     world = World(cluster=cluster)
     world.run(world.is_open)
-    said = [note for _, reason, note in world.told if reason == "ProducerNotFollowed"]
+    said = [note for _, reason, note in world.events if reason == "ProducerNotFollowed"]
     assert len(said) == (1 if error in (Forbidden, NotFound) else 0), "the same is said once"
     assert all("docs/how-to/quantum-gangs.md" in note for note in said)
 
@@ -260,7 +265,7 @@ def test_consumers_of_another_scheduler_are_not_ours_to_let_go_or_to_delete() ->
     assert world.waits("other")
     assert world.waits("lone")
     assert world.gates._pods is not None
-    assert not world.gates._pods.any_waits({consumer().spec.scheduler_name}), "nobody is followed for them"
+    assert not world.gates._pods.any_waits({consumer().spec.scheduler_name}), "no producer is followed for them"
 
 
 def test_who_loses_its_role_is_nobodys_consumer() -> None:
@@ -308,7 +313,7 @@ def test_a_producer_that_fails_lets_no_more_of_many_go() -> None:
     world.run(lambda: world.gates.counts["ungated"] >= 256)
     waiting = [each for each in cluster.objects(Pod) if waits(each)]
     assert len(waiting) == 600 - 256, "what is decided holds for so many"
-    assert cluster.asked == 256, "nobody is asked for twice"
+    assert cluster.asked == 256, "no pod is written twice"
 
 
 def test_many_that_are_let_go_are_each_written_once() -> None:
@@ -319,7 +324,7 @@ def test_many_that_are_let_go_are_each_written_once() -> None:
     assert not any(map(waits, cluster.objects(Pod)))
 
 
-def test_without_the_right_many_consumers_are_told_once_each_and_tried_ever_less_often() -> None:
+def test_without_the_right_many_consumers_get_one_event_each_and_are_retried_ever_less_often() -> None:
     cluster = Counting([producer(phase="Running"), *(consumer(f"c{number}") for number in range(600))])
     cluster.refuses = True
     time = [0.0]
@@ -335,7 +340,7 @@ def test_without_the_right_many_consumers_are_told_once_each_and_tried_ever_less
         return len(asked) == 3
 
     world.run(look)
-    assert len(world.told) == 600
+    assert len(world.events) == 600
     assert cluster.asked == 3 * 600
 
 
@@ -377,14 +382,14 @@ def test_many_pending_producers_cost_each_a_look_and_not_one_for_each_consumer(m
 def test_pods_that_the_webhook_gave_no_role_are_in_no_group() -> None:
     assert group_of(pod("a", annotations={f"{PREFIX}coordination-role": "boss"})) is None
     assert group_of(pod("a", annotations={f"{PREFIX}coordination-role": "consumer"})) is None
-    assert not keeps(pod("a", annotations=TOLD), BACKEND)
+    assert not keeps(pod("a", annotations=GIVEN), BACKEND)
     assert keeps(consumer(), BACKEND)
     assert not keeps(consumer(), f"{PREFIX}jobid")
 
 
 _PRODUCERS = st.builds(
-    lambda number, phase, job, told, submitted: producer(
-        f"p{number}", phase, job=job, **({JOB_ID: "1"} if submitted else {}), **(TOLD if told else {})
+    lambda number, phase, job, annotated, submitted: producer(
+        f"p{number}", phase, job=job, **({JOB_ID: "1"} if submitted else {}), **(GIVEN if annotated else {})
     ),
     st.integers(0, 99), st.sampled_from(["Pending", "Running", "Succeeded", "Failed"]), st.sampled_from(["", "j", "k"]),
     st.booleans(), st.booleans(),
@@ -433,7 +438,7 @@ def test_a_scheduler_places_producer_and_consumers_and_leaves_consumers_what_the
     running = cluster.find(Pod, "p")
     assert running.spec.node_name
     assert not cluster.find(Pod, "c").spec.node_name
-    said = replace(running.metadata, annotations=running.metadata.annotations | TOLD)
+    said = replace(running.metadata, annotations=running.metadata.annotations | GIVEN)
     cluster.add(replace(running, metadata=said, status=replace(running.status, phase="Running")))
 
     async def served() -> None:

@@ -29,7 +29,7 @@ def labelled(name: str, size: str = "2", *, owner: OwnerReference | None = None,
 
 
 class World:
-    """A cluster in memory with a group by label, and the maker; `woken` are the groups that it had tried again."""
+    """A cluster in memory with a group by label, and the maker; `requeued` are the groups that it requeued."""
 
     def __init__(self, *objects: Any) -> None:
         self.cluster = FakeCluster(checked=False)
@@ -37,20 +37,20 @@ class World:
         self.plugin = FluencePlugin(FluencePlugin.Arguments(make_pod_groups=True))
         self.cluster.run(self.plugin)
         self.maker = PodGroupMaker()
-        self.woken: list[str] = []
+        self.requeued: list[str] = []
 
     def asked(self, times: int = 1, *, cluster: Any = None, elected: bool = True) -> list[str | None]:
-        """What the group is told when it is tried so often, each time after the maker's task had its turn."""
+        """The reasons why the group waits when it is tried so often, each time after the maker's task had its turn."""
 
         async def asks() -> list[str | None]:
-            runtime = Runtime(lambda key, _: self.woken.append(key), lambda: elected, cluster or self.cluster.memory)
-            told = []
+            runtime = Runtime(lambda key, _: self.requeued.append(key), lambda: elected, cluster or self.cluster.memory)
+            reasons = []
             async with self.maker.serve(runtime):
                 for _ in range(times):
-                    told.append(self.maker.why_waiting(self.group()))
+                    reasons.append(self.maker.why_waiting(self.group()))
                     for _ in range(20):
                         await asyncio.sleep(0)
-            return told
+            return reasons
 
         return asyncio.run(asks())
 
@@ -62,7 +62,7 @@ class World:
 
 
 class Refusing:
-    """A cluster that lets nobody create anything."""
+    """A cluster that lets no client create anything."""
 
     async def create(self, obj: PodGroup) -> PodGroup:
         raise Forbidden(f"PodGroup {obj.key}: not allowed to create it")
@@ -92,7 +92,7 @@ def test_who_made_the_pods_owns_their_podgroup_and_without_leave_to_delay_its_en
     )  # fmt: skip
 
 
-def test_a_podgroup_of_somebody_else_is_neither_used_nor_changed() -> None:
+def test_a_podgroup_of_another_controller_is_neither_used_nor_changed() -> None:
     own = pod_group("fluence-g", 2)
     world = World(own, labelled("a"), labelled("b"))
     before = world.made()
@@ -110,29 +110,30 @@ def test_a_podgroup_of_somebody_else_is_neither_used_nor_changed() -> None:
 def test_a_podgroup_made_for_another_size_is_to_be_deleted() -> None:
     made = pod_group("fluence-g", 3, labels={MADE_LABEL: MADE_BY})
     assert World(made, labelled("a"), labelled("b")).asked() == [
-        "PodGroup default/fluence-g was made for 3 pods, and its pods say 2: delete it, and it is made anew"
+        "PodGroup default/fluence-g was made for 3 pods, and its pods say 2: "
+        "delete it, and it is made anew"  # codespell:ignore anew
     ]
 
 
 def test_a_podgroup_that_came_meanwhile_is_made_once() -> None:
     world = World(labelled("a"), labelled("b"))
-    assert world.asked(3) == ["PodGroup default/fluence-g is being made for it"] * 3  # no event told of it yet
-    assert world.woken == []
+    assert world.asked(3) == ["PodGroup default/fluence-g is being made for it"] * 3  # no event has shown it yet
+    assert world.requeued == []
 
 
-def test_why_no_podgroup_can_be_made_is_told_once_and_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_no_podgroup_can_be_made_is_reported_once_and_retried_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_group_maker, "AGAIN_SECONDS", 0)
     world = World(labelled("a"), labelled("b"))
-    told = world.asked(2, cluster=Refusing())
-    assert told[0] == "PodGroup default/fluence-g is being made for it"
+    reasons = world.asked(2, cluster=Refusing())
+    assert reasons[0] == "PodGroup default/fluence-g is being made for it"
     monkeypatch.setattr(pod_group_maker, "AGAIN_SECONDS", 3600)
-    told = world.asked(2, cluster=Refusing())
-    assert told[1] == (
+    reasons = world.asked(2, cluster=Refusing())
+    assert reasons[1] == (
         "PodGroup default/fluence-g cannot be made for it (makePodGroups): PodGroup default/fluence-g: not allowed to "
         "create it"
     )
-    assert set(world.woken) == {KEY}
-    assert world.asked(1) == [told[1]]
+    assert set(world.requeued) == {KEY}
+    assert world.asked(1) == [reasons[1]]
     assert world.made().min_count == 2
 
 

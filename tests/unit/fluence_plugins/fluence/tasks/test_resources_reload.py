@@ -1,4 +1,4 @@
-"""The scheduler's own following of its resources file: what is handed over, when, and what becomes of a bad file."""
+"""How the scheduler follows its resources file: what it passes on, when, and what becomes of a bad file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the cluster is the latest of each object, in whatever order events and answers tell of it."""
+"""The store keeps the latest version of each object, in whatever order events and answers arrive."""
 
 from __future__ import annotations
 
@@ -100,18 +100,18 @@ def test_an_answer_that_comes_after_the_deletion_brings_nothing_back() -> None:
 
 
 def test_one_that_could_not_be_read_for_a_while_is_known_again() -> None:
-    """Whoever follows tells of it as gone, and then as new."""
+    """A follower sees it deleted, and then added."""
     store = Store()
     store.observe(ADDED, flavor(5))
     store.observe(DELETED, flavor(5))
-    mended = flavor(9)
-    assert store.observe(ADDED, mended) is None
-    assert store.get(ObservedFlavor, "f") is mended
+    readable = flavor(9)
+    assert store.observe(ADDED, readable) is None
+    assert store.get(ObservedFlavor, "f") is readable
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_in_whatever_order_events_and_answers_come_the_end_is_the_same(seed: int) -> None:
-    """Events come in order; each answer tells of the same as some event, before it or long after."""
+    """Events come in order; each answer has the content of some event, and comes before it or long after."""
     chance = random.Random(seed)
     events: list[tuple[Change, ObservedFlavor]] = []
     alive, uid = False, 0

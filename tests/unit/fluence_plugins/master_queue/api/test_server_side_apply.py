@@ -200,7 +200,7 @@ def any_wish(chance: random.Random) -> dict[str, Any]:
 
 
 def content(obj: dict[str, Any]) -> tuple[Any, ...]:
-    """What managers see of an object; an empty mapping that nobody has is none."""
+    """What managers see of an object; an empty mapping without a manager counts as absent."""
     meta = obj["metadata"]
     spec = {name: value for name, value in obj.get("spec", {}).items() if value or name in ("nodeLabels", "nodeTaints")}
     return meta.get("labels") or {}, meta.get("ownerReferences") or [], spec
@@ -313,7 +313,7 @@ async def test_an_error_is_counted_and_the_same_is_tried_again(world: World) -> 
     assert world.counted == {("ResourceFlavor", "error"): 2, ("ResourceFlavor", "created"): 1}
 
 
-# ------------------------------------------------------------------ somebody changes it back
+# ------------------------------------------------------------------ another client changes it back
 
 
 def holds(obj: dict[str, Any]) -> None:

@@ -117,7 +117,7 @@ def test_an_edit_of_which_the_answer_to_a_status_tells_first_is_not_lost() -> No
         late: list[tuple[Any, Any]] = []
         world.api.takes.append(lambda change, obj: late.append((change, obj)))
         world.api.put("masterqueues", document(nominalQuota={"pods": 2}))
-        world.publish("a", b"?")  # of which the status tells
+        world.publish("a", b"?")  # a bad message, which the status reports
         await asyncio.sleep(1)
         world.api.takes[:] = [take]
         for change, obj in late:
@@ -592,7 +592,7 @@ def test_namespaces_have_the_local_queues_that_they_ask_for() -> None:
 
 
 def test_no_local_queue_is_made_before_it_is_known_which_there_are(caplog: pytest.LogCaptureFixture) -> None:
-    """Else one that somebody has made, and that leads to the same queue, would be taken over without a conflict."""
+    """Else one that another client made, and that leads to the same queue, would be taken over without a conflict."""
     api = Api()
     api.unlisted = {"localqueues"}
     asks = {"vk.io/local-queues": "gr1=group1"}

@@ -78,7 +78,7 @@ def test_a_long_text_is_cut_in_its_line() -> None:
 
 
 def test_what_is_asked_for_no_more_goes_and_only_what_was_made_here() -> None:
-    mine, foreign, nobodys = there("a", "group1"), there("b", "group1", uid="somebody"), there("c", "group1", uid="")
+    mine, foreign, nobodys = there("a", "group1"), there("b", "group1", uid="other"), there("c", "group1", uid="")
     found = find(namespace(None), known=[mine, foreign, nobodys])
     assert found == DesiredLocalQueues(gone=(mine,))
 

@@ -186,7 +186,8 @@ def test_not_more_are_known_than_can_be() -> None:
     pools = connected(spec(f=every()))
     for number in range(MOST_POOLS):
         assert pools.receive(SOURCE, f"p{number}", REPORTED, number / 100) == ""
-    assert "exceeds the limit of 256 pools, none of which is silent" in pools.receive(SOURCE, "late", REPORTED, 10)
+    refusal = pools.receive(SOURCE, "late", REPORTED, 10)
+    assert "exceeds the limit of 256 pools, none of which is silent" in refusal  # codespell:ignore
     assert pools.receive(SOURCE, "late", REPORTED, 31) == ""
     names = states(pools, 31)
     assert (len(names), "p0" in names, "p1" in names) == (MOST_POOLS, False, True)

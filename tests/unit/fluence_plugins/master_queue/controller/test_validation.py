@@ -1,4 +1,4 @@
-"""What is wrong with a MasterQueue is told in a line for each thing, with its field and what to do."""
+"""Each problem of a MasterQueue is reported in a line of its own, with its field and what to do."""
 
 from __future__ import annotations
 

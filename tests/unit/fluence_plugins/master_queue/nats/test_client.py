@@ -35,7 +35,7 @@ async def server() -> AsyncIterator[FakeNats]:
 
 
 class Ears:
-    """What is told of a connection."""
+    """What a connection reports."""
 
     def __init__(self) -> None:
         self.closed: list[str] = []

@@ -19,7 +19,7 @@ from fluence_plugins.master_queue.nats.connections import Connections
 from fluence_plugins.master_queue.nats.settings import ConnectorSettings
 from session_scheduler.sdk.backoff import Backoff
 
-from ..fake_nats import SOON, FakeNats, Heard, Sleeps, Way, until
+from ..fake_nats import SOON, Delays, FakeNats, Heard, Way, until
 
 SECRET = "s3cret-word"
 
@@ -29,13 +29,13 @@ class World:
 
     def __init__(self, configured: Mapping[str, ConnectorSettings] | None = None) -> None:
         self.heard = Heard()
-        self.sleeps = Sleeps()
+        self.delays = Delays()
         self.now = 0.0
         self.connections = Connections(
             configured or {},
             self.heard,
             meter=self.heard,  # type: ignore[arg-type]
-            sleep=self.sleeps,
+            sleep=self.delays,
             clock=lambda: self.now,
             chance=Random(1),
         )
@@ -158,13 +158,13 @@ async def test_a_lost_connection_comes_back_and_is_told(
     async with world.running():
         await until(connected(world))
         await server.stop()
-        await until(lambda: len(world.sleeps.asked) == 1)
+        await until(lambda: len(world.delays.asked) == 1)
         assert world.connections.problem(connector) is not None
-        world.sleeps.pass_one()
-        await until(lambda: len(world.sleeps.asked) == 2)
+        world.delays.pass_one()
+        await until(lambda: len(world.delays.asked) == 2)
         assert "Connect" in (world.connections.problem(connector) or "")
         await server.start()
-        world.sleeps.pass_one()
+        world.delays.pass_one()
         await until(connected(world, 2))
         server.publish("a.pool", b"1")
         await until(lambda: world.heard.messages)
@@ -181,8 +181,8 @@ async def test_the_same_reason_is_told_once(server: FakeNats, world: World, capl
     world.connections.follow({connector: ["a"]})
     async with world.running():
         for turn in range(1, 12):
-            await until(lambda turn=turn: len(world.sleeps.asked) == turn)  # type: ignore[misc]
-            world.sleeps.pass_one()
+            await until(lambda turn=turn: len(world.delays.asked) == turn)  # type: ignore[misc]
+            world.delays.pass_one()
     why = f"{server.url}: the server rejects these credentials, or requires some: Authorization Violation"
     assert world.heard.events == [("lost", connector, why)]
     assert len(caplog.records) == 1
@@ -209,15 +209,15 @@ async def test_only_a_connection_that_lasted_begins_the_waiting_anew(server: Fak
             await until(connected(world, turn))
             world.now += STEADY_SECONDS / 10
             server.cut()
-            await until(lambda turn=turn: len(world.sleeps.asked) == turn)  # type: ignore[misc]
-            world.sleeps.pass_one()
+            await until(lambda turn=turn: len(world.delays.asked) == turn)  # type: ignore[misc]
+            world.delays.pass_one()
         await until(connected(world, 5))
         world.now += STEADY_SECONDS
         server.cut()
-        await until(lambda: len(world.sleeps.asked) == 5)
-    assert all(2 * wait >= most for wait, most in zip(world.sleeps.asked, (0.25, 0.5, 1, 2, 0.25), strict=True))
-    assert all(before < 2 * after for before, after in pairwise(world.sleeps.asked[:4]))
-    assert world.sleeps.asked[4] <= 0.25
+        await until(lambda: len(world.delays.asked) == 5)
+    assert all(2 * wait >= most for wait, most in zip(world.delays.asked, (0.25, 0.5, 1, 2, 0.25), strict=True))
+    assert all(before < 2 * after for before, after in pairwise(world.delays.asked[:4]))
+    assert world.delays.asked[4] <= 0.25
 
 
 async def test_subjects_change_on_the_same_connection(server: FakeNats, world: World) -> None:
@@ -288,19 +288,19 @@ async def test_a_refused_subject_is_a_problem_and_is_tried_again(server: FakeNat
     server.denied = {"B.*"}
     world.connections.follow({server.url: ["a", "B"]})
     async with world.running():
-        await until(lambda: len(world.sleeps.asked) == 1)
+        await until(lambda: len(world.delays.asked) == 1)
         why = "the server does not permit subscribing to 'B.*': permit it to this user on the server"
         assert world.connections.problem(server.url) == why
         server.publish("a.pool", b"1")
         await until(lambda: world.heard.messages)
-        world.sleeps.pass_one()
-        await until(lambda: len(world.sleeps.asked) == 2)
+        world.delays.pass_one()
+        await until(lambda: len(world.delays.asked) == 2)
         assert world.heard.events == [("lost", server.url, why)]
         server.denied = set()
-        world.sleeps.pass_one()
+        world.delays.pass_one()
         await until(connected(world))
         assert server.subjects == ["B.*", "a.*"]
-        assert len(world.sleeps.asked) == 2
+        assert len(world.delays.asked) == 2
     assert server.came == 1
     assert server.subscribed == {"a.*": 1, "B.*": 3}
     assert dict(world.heard.reconnects) == {}
@@ -328,7 +328,7 @@ async def test_a_server_that_leaves_is_left_where_there_is_another(server: FakeN
             server.say(b'INFO {"ldm": true}')
             other.say(b'INFO {"ldm": true}')
             await until(lambda: world.heard.count("lost") == 1)
-            world.sleeps.pass_one()
+            world.delays.pass_one()
             await until(connected(world, 3))
             assert sorted(other.subjects) == ["a.*", "b.*"]
     assert world.heard.events[2] == ("lost", "both", "the server is about to shut down: trying another one")

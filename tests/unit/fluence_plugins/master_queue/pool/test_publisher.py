@@ -24,7 +24,7 @@ SETTINGS = ConnectorSettings(servers=("nats://127.0.0.1:4222",))
 
 
 class World:
-    """A clock that goes on by sleeping, and a server that takes what is published."""
+    """A clock that each sleep advances, and a server that takes what is published."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -172,11 +172,11 @@ def test_while_the_cluster_cannot_be_read_nothing_is_published_and_the_connectio
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def work(world: World) -> None:
-        def mended() -> None:
+        def recover() -> None:
             world.quotas = {"pods": "3"}
 
         world.quotas = ClusterError("the API server does not answer")
-        world.at = [(45.0, mended)]
+        world.at = [(45.0, recover)]
         await world.publisher().run(world.stop)
 
     with caplog.at_level(logging.INFO, "fluence"):

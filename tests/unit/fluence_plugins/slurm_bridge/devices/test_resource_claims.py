@@ -35,7 +35,7 @@ def gave(gres: tuple[Gres, ...] = (), cores: tuple[int, ...] = ()) -> NodeShare:
 
 
 class Bridge:
-    """Claims what it is told before each bind."""
+    """Claims `shares` before each bind."""
 
     name = "bridge"
 
@@ -425,7 +425,7 @@ async def test_two_that_claim_at_once_and_see_nothing_of_each_other_make_one_cla
 
 
 async def test_what_is_seen_late_of_the_claim_does_not_pass_for_what_it_is() -> None:
-    """Devices were given, taken back and given anew, and only the first of that is seen."""
+    """Devices were given, taken back and given again, and only the first of that is seen."""
     cluster = MemoryCluster()
     for obj in (device_class(NVIDIA), slice_of(NVIDIA, "n1", *nvidia(0, 1, 2)), user("p", gpu_nvidia_com=1)):
         cluster.put(obj)

@@ -35,7 +35,7 @@ def _queue(*errors: Exception) -> deque[Exception]:
     return deque(errors)
 
 
-def settled(world: Bridged) -> None:
+def assert_one_job_each(world: Bridged) -> None:
     """What holds whenever there is nothing more to be done."""
     jobs = Counter(named.uid for job in world.live_jobs() if job.comment for named in job.comment.pods)
     for one in world.pods():
@@ -54,8 +54,8 @@ def test_a_pod_gets_a_job_its_marks_and_a_node() -> None:
         assert world.nodes() == {}
         world.live()
         assert world.nodes() == {"a": "n1"}
-        assert world.woken["Pod default/a"] >= 1
-        settled(world)
+        assert world.requeued["Pod default/a"] >= 1
+        assert_one_job_each(world)
 
 
 def test_who_is_not_the_bridges_is_left_alone() -> None:
@@ -70,12 +70,12 @@ def test_nothing_is_asked_again_while_nothing_changes() -> None:
     with Bridged(waiting("a")) as world:
         world.slurm.hold("n1", "n2", "n3", "n4")
         world.live()
-        woken, calls = Counter(world.woken), list(world.slurm.calls)
+        requeued, calls = Counter(world.requeued), list(world.slurm.calls)
         asked = dict(world.slurm.reads)
         world.live(60)
         world.session(all_groups=True)
         world.rest()
-        assert (world.woken, world.slurm.calls) == (woken, calls), "no wake-up and no request without a change"
+        assert (world.requeued, world.slurm.calls) == (requeued, calls), "no wake-up and no request without a change"
         assert world.slurm.reads["job"] == asked["job"]
         assert world.slurm.reads["jobs"] - asked["jobs"] <= 60 / TICK + 4, "one list a tick for all"
         assert "Resources" in world.bridge.facts().pod_jobs["uid-a"].text
@@ -104,7 +104,7 @@ def test_sessions_that_ask_for_the_same_again_read_no_workloads() -> None:
         world.rest(61)
         world.session(all_groups=True)
         world.rest()
-        assert world.live_jobs()[0].name == "renamed", "what a workload says meanwhile is told within a minute"
+        assert world.live_jobs()[0].name == "renamed", "a change of the workload reaches its job within a minute"
 
 
 def test_while_no_job_waits_slurm_is_asked_less_often() -> None:
@@ -162,8 +162,8 @@ def test_five_hundred_groups_at_once_cost_a_few_requests_each() -> None:
         assert world.writes("update") == 0
         assert world.slurm.reads["job"] == 500
         assert world.slurm.reads["jobs"] <= 20
-        assert max(world.woken.values()) <= 3
-        settled(world)
+        assert max(world.requeued.values()) <= 3
+        assert_one_job_each(world)
 
 
 # ---------------------------------------------------------------------- answers that are lost
@@ -234,7 +234,7 @@ def test_of_two_jobs_for_a_pod_one_is_cancelled() -> None:
         world._do(world.slurm.submit(placeholder, world.bridge._defaults, ("n1",)))
         world.live(30)
         assert [job.job_id for job in world.live_jobs()] == [1]
-        settled(world)
+        assert_one_job_each(world)
 
 
 # ---------------------------------------------------------------------- pods that come and go while the job waits
@@ -298,7 +298,7 @@ def test_a_job_that_starts_while_it_is_updated_is_read_again() -> None:
         assert world.writes("update") == 1
         assert world.nodes().keys() == {"a", "b", "c"}
         assert world.marks("c") == (3, True)
-        settled(world)
+        assert_one_job_each(world)
 
 
 def test_a_pod_deleted_before_its_job_starts_takes_the_job_with_it() -> None:
@@ -345,12 +345,12 @@ def test_what_slurm_refuses_is_told_once_and_asked_ever_less_often() -> None:
         assert "Invalid partition name specified" in world.problem("Pod default/a")
         assert "ESLURM_INVALID_PARTITION_NAME" in world.problem("Pod default/a")
         assert 5 <= world.writes("submit") <= 18, "each time after twice as long, up to five minutes"
-        assert world.woken["Pod default/a"] == 1
+        assert world.requeued["Pod default/a"] == 1
         before = world.writes("submit")
         for _ in range(20):
             world.session(all_groups=True)
             world.run_pending()
-        assert world.writes("submit") == before, "sessions that ask again are no reason"
+        assert world.writes("submit") == before, "sessions that ask again submit nothing"
 
 
 def test_a_mended_annotation_is_noticed_at_once() -> None:
@@ -367,7 +367,7 @@ def test_an_annotation_that_cannot_be_read_is_no_request_at_all() -> None:
         world.rest(600)
         assert "timelimit" in world.problem("Pod default/a")
         assert world.slurm.calls == []
-        assert world.woken["Pod default/a"] == 1
+        assert world.requeued["Pod default/a"] == 1
 
 
 def test_a_mended_workload_is_noticed_within_a_minute() -> None:
@@ -437,8 +437,8 @@ def test_slurm_away_and_back() -> None:
         assert world.problem("Pod default/a").startswith("Slurm is unavailable")
         world.put(waiting("b"))
         world.rest(20)
-        assert world.problem("Pod default/b").startswith("Slurm is unavailable"), "who comes later is told, too"
-        assert sum(world.woken.values()) <= 2
+        assert world.problem("Pod default/b").startswith("Slurm is unavailable"), "a later pod gets the reason, too"
+        assert sum(world.requeued.values()) <= 2
         assert world.slurm.reads["jobs"] <= 8, "ever less often"
         world.slurm.down = False
         world.live(16)
@@ -454,7 +454,7 @@ def test_while_slurm_is_away_running_pods_run_and_ended_ones_wait() -> None:
         world.end("a")
         world.delete("a")
         world.rest(60)
-        assert world.is_there("a"), "its job must be told"
+        assert world.is_there("a"), "the bridge must still end its job"
         assert world.pod("b").metadata.deletion_timestamp is None
         world.slurm.down = False
         world.rest(16)
@@ -470,7 +470,7 @@ def test_a_token_that_has_expired_is_told_and_used_once_it_is_valid() -> None:
         assert "token file /token" in world.problem("Pod default/a")
         world.live(30)
         assert world.nodes() == {"a": "n1"}
-        assert world.woken["Pod default/a"] <= 4
+        assert world.requeued["Pod default/a"] <= 4
 
 
 # ---------------------------------------------------------------------- what became of the job
@@ -641,7 +641,7 @@ def test_jobs_of_people_and_of_other_clusters_are_left_alone_whatever_pods_say()
 
 
 class Refusing(MemoryCluster):
-    """Refuses what it is told to, and counts how often."""
+    """Refuses the calls in `refused`, and counts how often."""
 
     refused: set[str]
     times: Counter[str]

@@ -1,4 +1,4 @@
-"""Nodes of Kubernetes and of Slurm are kept in step, and those that are somebody else's are left alone."""
+"""Nodes of Kubernetes and of Slurm are kept in step, and those that others own are left alone."""
 
 from __future__ import annotations
 
@@ -94,7 +94,12 @@ class World:
         """Look some times, then again after each act."""
 
         async def serve() -> None:
-            runtime = Runtime(lambda *_: None, lambda: self.elected, self.cluster, tell=self._tell)
+            runtime = Runtime(
+                lambda *_: None,
+                lambda: self.elected,
+                self.cluster,
+                tell=self._tell,  # codespell:ignore tell
+            )
             self.controller = controller_of(self, runtime)
             task = asyncio.ensure_future(self.controller.run())
             try:
@@ -114,7 +119,7 @@ class World:
         assert self.controller is not None
         until = self.controller.passes + passes
         async with asyncio.timeout(10):
-            while self.controller.passes < until:  # noqa: ASYNC110 (what it looks at tells nobody)
+            while self.controller.passes < until:  # noqa: ASYNC110 (what it looks at sends no event)
                 await asyncio.sleep(0.002)
 
     def _tell(self, about: KubeObject, reason: str, note: str) -> None:
@@ -174,7 +179,7 @@ def test_a_drain_of_somebody_else_is_left_alone() -> None:
 
 
 class Late(FakeSlurm):
-    """After one list of nodes is made, and before it is there, somebody drains a node and then cordons it."""
+    """After one list of nodes is made, and before it is there, an administrator drains a node and then cordons it."""
 
     world: World
 
@@ -592,13 +597,13 @@ def test_who_does_not_lead_asks_and_writes_nothing() -> None:
         controller = controller_of(world, runtime)
         task = asyncio.ensure_future(controller.run())
         async with asyncio.timeout(10):
-            while controller._nodes is None:  # noqa: ASYNC110 (what it looks at tells nobody)
+            while controller._nodes is None:  # noqa: ASYNC110 (what it looks at sends no event)
                 await asyncio.sleep(0.002)
         await asyncio.sleep(0.05)
         assert (world.slurm.reads, world.slurm.calls) == ({}, [])
         world.elected = True
         async with asyncio.timeout(10):
-            while not controller.passes:  # noqa: ASYNC110 (what it looks at tells nobody)
+            while not controller.passes:  # noqa: ASYNC110 (what it looks at sends no event)
                 await asyncio.sleep(0.002)
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -609,7 +614,7 @@ def test_who_does_not_lead_asks_and_writes_nothing() -> None:
 
 
 class Deposing(FakeSlurm):
-    """Somebody else leads from the first node on that is made."""
+    """Another replica leads from the first node on that is made."""
 
     world: World
 
@@ -668,7 +673,7 @@ def test_the_plugin_keeps_nodes_in_step_unless_it_is_told_not_to(kept: bool, mon
 
     async def serve() -> None:
         async with plugin.serve(Runtime(lambda *_: None, lambda: True, cluster)), asyncio.timeout(10):
-            while not (slurm.nodes_by_name if kept else slurm.reads):  # noqa: ASYNC110 (what it looks at tells nobody)
+            while not (slurm.nodes_by_name if kept else slurm.reads):  # noqa: ASYNC110 (what it looks at sends no event)
                 await asyncio.sleep(0.002)
 
     asyncio.run(serve())

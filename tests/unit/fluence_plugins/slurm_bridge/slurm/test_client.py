@@ -354,7 +354,7 @@ def test_a_connection_that_cannot_be_is_refused(settings: dict[str, Any]) -> Non
     assert "secret" not in str(refused.value.errors(include_input=False))
 
 
-# ------------------------------------------------------------------ answers that nobody should give
+# ------------------------------------------------------------------ answers that Slurm should never give
 
 HTML = b"<html><body>502 Bad Gateway</body></html>"
 LIES: dict[str, bytes] = {
