@@ -197,7 +197,7 @@ def nodes(draw: st.DrawFn, most: int = 9) -> list[KubeObject]:
 
 @st.composite
 def pods(draw: st.DrawFn, most: int = 8, largest: int = 5) -> list[KubeObject]:
-    """Single pods, runs of equal pods, and groups of one or several classes, some of which cannot fit."""
+    """Single pods, runs of equal pods, and groups of one or several classes; some do not fit."""
     found: list[KubeObject] = []
     for number in range(draw(st.integers(1, most))):
         size = draw(st.integers(1, largest))

@@ -248,7 +248,7 @@ async def test_an_unknown_bind_is_checked_again_after_a_second():
         world.cluster.bind, world.cluster.patch_metadata = bind, patch
         assert len(world.scheduler.unknown_binds) == 1
         world.clock.advance(1.0)
-        world.engine.wake("unknown", "time has passed")
+        world.engine.requeue("unknown", "time has passed")
         await world.until(lambda: not world.scheduler.unknown_binds)
         world.clock.advance(1.0)
         world.engine.requeue("Pod default/p", "a test")
@@ -269,11 +269,11 @@ async def test_gangs_without_a_started_condition_are_checked_every_ten_seconds()
         for _ in range(2):
             turned = len(times)
             world.clock.advance(9)
-            world.engine.wake("unknown", "a turn")
+            world.engine.requeue("unknown", "a turn")
             await world.until(lambda: world.engine._turned == world.clock.now())
             assert len(times) == turned
             world.clock.advance(1)
-            world.engine.wake("unknown", "a turn")
+            world.engine.requeue("unknown", "a turn")
             await world.until(lambda turned=turned: len(times) > turned)
     assert times == [0, 10, 20]
 
