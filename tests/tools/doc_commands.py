@@ -64,7 +64,8 @@ LISTED: Final[Mapping[str, str]] = {
     "fluence pool publish --subject interlink.resources --pool podman-florence --quota cpu=8 --quota memory=32Gi"
     " --quota pods=10 --every 10": "a NATS server",
     "fluence simulate cluster.yaml --resources resources.yaml": "a cluster's objects",
-    "fluence simulate --kubeconfig ~/.kube/config --config config.yaml --without-plugin at-most -o diff": "a cluster",
+    "fluence simulate --kubeconfig ~/.kube/config --config config.yaml --resources resources.yaml"
+    " --without-plugin at-most -o diff": "a cluster",
 }
 """The commands of Fluence that no test runs as shown, with their requirements."""
 SERVERS: Final = frozenset({"run", "webhook", "device-plugin", "master-queue", "pool", "backend"})

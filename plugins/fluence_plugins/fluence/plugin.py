@@ -69,7 +69,7 @@ log = logging.getLogger("fluence")
 
 
 class FluencePlugin:
-    """One resource graph for one profile."""
+    """Matches pods and their devices in a resource graph."""
 
     name = "fluence"
     api_version = API_VERSION

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class MasterQueuePlugin:
-    """The plugin; one instance serves all profiles."""
+    """Turns remote pools into Kueue queues."""
 
     name = "master-queue"
     api_version = API_VERSION

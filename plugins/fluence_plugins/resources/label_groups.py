@@ -17,7 +17,7 @@ LARGEST = 1_000_000
 KIND = "Group"
 """The kind of groups for which no PodGroups are created. A PodGroup with the same name is another group."""
 MADE_PREFIX = "fluence-"
-"""The prefix of the names of created PodGroups, before the group's name."""
+"""Prepended to the group's name to form the name of a created PodGroup."""
 
 
 def group_of(pod: Pod, *, made: bool) -> GroupRef | None:

@@ -48,7 +48,7 @@ _SUBMITTING = "a Slurm job for it is being submitted"
 
 
 class SlurmBridgePlugin:
-    """The bridge between one profile and one Slurm."""
+    """Lets Slurm place the pods of a profile."""
 
     name = "slurm-bridge"
     api_version = API_VERSION

@@ -28,7 +28,7 @@ class SchedulingGates(WithoutArguments):
 
     @hookimpl
     def class_key(self, pod: Pod) -> tuple[str, ...]:
-        """The gates: pods that differ only in their gates are in different classes."""
+        """The pod's gates, so that pods that differ only in these fall into different classes."""
         return _gates(pod)
 
     @hookimpl

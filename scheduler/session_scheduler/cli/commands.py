@@ -85,7 +85,9 @@ def simulate(
     config: ConfigOrFolder = None,
     output: Annotated[
         SimulationOutput,
-        typer.Option("-o", "--output", help="The output format; diff: what the two options above change."),
+        typer.Option(
+            "-o", "--output", help="The output format; diff: only what --add-nodes and --without-plugin change."
+        ),
     ] = SimulationOutput.TABLE,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),

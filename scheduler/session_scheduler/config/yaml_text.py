@@ -43,7 +43,7 @@ DEFAULT_LIMITS = Limits()
 
 
 class YamlError(ValueError):
-    """A text is not valid YAML or JSON, or exceeds a limit.
+    """The text is not valid YAML or JSON, or exceeds a limit.
 
     `problem` is "what: remedy"; `line` and `column` count from 1 and are None if unknown.
     """

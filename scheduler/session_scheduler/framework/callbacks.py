@@ -138,8 +138,8 @@ class Callbacks:
         """`key(group, name)` returns a sort key for sub-groups within a group; smaller first. The name breaks ties.
 
         The scheduler calls it once for each sub-group, before it places tasks of the group: first the tasks that the
-        minimum counts need, then the others, both in this order. Within a sub-group the task order decides. If it
-        raises, the group fails.
+        minimum counts need, then the others, both in this order. Within a sub-group, tasks follow the task order.
+        If it raises, the group fails.
         """
         self.registered.sub_group_orders.append(self._callback("sub-group order", key))
 

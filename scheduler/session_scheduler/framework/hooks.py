@@ -363,7 +363,7 @@ def _with_arguments(function: Callable[..., Any], takes: tuple[str, ...], given:
     if takes == given:
         return function
     places = [given.index(name) for name in takes]
-    if len(places) < 2:  # with one key itemgetter returns no tuple
+    if len(places) < 2:  # with a single key, itemgetter returns a bare value, not a tuple
         return lambda *args: function(*(args[place] for place in places))
     taken = itemgetter(*places)
     return lambda *args: function(*taken(args))

@@ -108,7 +108,7 @@ def check_labels(labels: Mapping[str, str], where: str) -> None:
 def check_annotations(annotations: Mapping[str, str], where: str) -> None:
     """Raises FieldError for the first invalid key, or if the annotations are too large in total."""
     for key in annotations:
-        if not is_qualified_name(key.lower()):  # unlike a label's, the prefix of an annotation may have capitals
+        if not is_qualified_name(key.lower()):  # unlike a label's prefix, an annotation's may contain uppercase letters
             check_key(key, at(where, key))
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if size > ANNOTATIONS_LIMIT:

@@ -1,4 +1,4 @@
-"""The clock of tests, which only they move."""
+"""The tests' clock, which advances only when a test moves it."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_a_wrong_scope_fails_with_the_tutorials_message(tutorial: Path) -> None:
     printed = printed_by(tutorial)
     section = (DOCS / "tutorial/first-plugin.md").read_text().partition("## Declare the right scope")[2]
     shown = section.split("```")[1].strip().splitlines()
-    assert len(shown) == 2
+    assert len(shown) == 4
     assert "FAILED test_plugin.py::test_the_scopes_are_true" in printed
     for line in shown:
         assert line in printed, printed

@@ -36,7 +36,7 @@ STEADY_SECONDS: Final = 30.0
 CONFIRM_SECONDS: Final = 10.0
 """For the server's response to subscriptions."""
 MOST_WAITING: Final = 4096
-"""The most messages of a subject that wait to be handled, and the most bytes of them."""
+"""The maximum number of unhandled messages per subject, and their maximum total size in bytes."""
 MOST_WAITING_BYTES: Final = 8 << 20
 CLIENT_NAME: Final = "fluence-master-queue"
 

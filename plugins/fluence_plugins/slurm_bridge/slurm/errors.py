@@ -12,7 +12,7 @@ import msgspec
 from session_scheduler.errors import FluenceError, plain
 
 DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""What decoding raises; RecursionError comes from brackets that are nested by the thousand."""
+"""What decoding raises; RecursionError results from brackets nested thousands deep."""
 _CUT: Final = 300
 """How many characters of a server's text a message shows."""
 
