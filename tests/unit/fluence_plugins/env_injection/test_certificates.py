@@ -81,8 +81,9 @@ def test_the_names_are_those_by_which_the_api_server_reaches_the_service() -> No
 def test_a_key_is_shown_nowhere() -> None:
     material = make(NAMES, NOW)
     assert "PRIVATE" in material.key.decode()
-    assert "PRIVATE" not in repr(material)
-    assert "key" not in repr(material)
+    for shown in (repr(material), str(material)):
+        assert "PRIVATE" not in shown
+        assert "key=" not in shown
 
 
 def test_what_was_just_made_is_good_and_not_due() -> None:
