@@ -349,7 +349,7 @@ class Leads(Work):
     def fails(self, world: RbacWorld, taken: Right) -> None:
         world.wait_said(taken.refusal)
         status, text = world.scheduler.get("/readyz?verbose")
-        assert (status, "look into the log for why" in text) == (HTTPStatus.SERVICE_UNAVAILABLE, True), text
+        assert (status, "see the log" in text) == (HTTPStatus.SERVICE_UNAVAILABLE, True), text
         assert world.metric("fluence_leader") == 0
 
     def works(self, world: RbacWorld) -> None:
