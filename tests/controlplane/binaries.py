@@ -133,11 +133,14 @@ def find(*names: str) -> dict[str, Path]:
 def build(bundle: Bundle) -> Path:
     """Build the missing programs; returns their folder. Either all of them appear or none.
 
-    If another process builds them already, this one waits for it.
+    If another process builds them already, this one waits for it. Raises: MissingBinaries if the environment names a
+    folder that lacks some.
     """
     folder = bundle.directory
     if all((folder / name).exists() for name in bundle.programs):
         return folder
+    if os.environ.get(bundle.ready):
+        raise MissingBinaries(f"{folder}: expected {', '.join(bundle.programs)}: unset {bundle.ready} to build them")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -219,4 +222,7 @@ def _go() -> str:
 if __name__ == "__main__":
     for wanted in sys.argv[1:] or ["controlplane"]:
         started = time.monotonic()
-        print(f"{build(BUNDLES[wanted])} (in {time.monotonic() - started:.0f} s)")
+        try:
+            print(f"{build(BUNDLES[wanted])} (in {time.monotonic() - started:.0f} s)")
+        except MissingBinaries as missing:
+            sys.exit(str(missing))

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -72,15 +73,19 @@ class _Forked:
 
     def poll(self) -> int | None:
         if not self._reading.acquire(blocking=False):
-            return None  # a thread that waits will see the end
+            return self._status  # another thread waits for the end
         try:
             return self._ended(0)
         finally:
             self._reading.release()
 
     def wait(self, timeout: float | None = None) -> int:
-        with self._reading:
-            status = self._ended(timeout)
+        status = None
+        if self._reading.acquire(timeout=-1 if timeout is None else timeout):
+            try:
+                status = self._ended(timeout)
+            finally:
+                self._reading.release()
         if status is None:
             raise subprocess.TimeoutExpired("fluence", timeout or 0)
         return status
@@ -95,7 +100,8 @@ class _Forked:
 
     def send_signal(self, number: signal.Signals) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
