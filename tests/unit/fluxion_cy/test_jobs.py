@@ -58,7 +58,7 @@ def test_units_of_which_none_are_taken_are_no_hold() -> None:
     matcher.cancel(1)
     for node in found["graph"]["nodes"]:
         node["metadata"]["size"] = 0 if node["metadata"]["type"] == "memory" else 1
-    with pytest.raises(InvalidGraph, match=r"^R: names nothing that is taken"):
+    with pytest.raises(InvalidGraph, match=r"^R: has no exclusive vertex"):
         matcher.update_allocate(2, found)
 
 

@@ -96,7 +96,7 @@ def test_closed_streams_are_told_in_one_line(
 ) -> None:
     monkeypatch.setattr("sys.stdin", None)
     assert main(["-L", "graph"]) == 2
-    assert capsys.readouterr().err == "ERROR: standard input is closed; give the commands in a file with -c\n"
+    assert capsys.readouterr().err == "ERROR: standard input is closed; pass the commands in a file with -c\n"
     assert told(files, capsys, "match satisfy job")[0] == 0
     monkeypatch.setattr("sys.stdout", None)
     assert main(["-L", "graph", "-c", "commands"]) == 2
