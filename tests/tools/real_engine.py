@@ -48,10 +48,10 @@ class StandIn(Matcher):
         raise NotSupported("the real engine only frees all that a job holds of a rank")
 
     def allocation(self, jobid: int) -> Allocation:
-        raise NotSupported("the real engine says only when it matches what a job has")
+        raise NotSupported("the real engine returns the resources of a job only when it matches")
 
     def why(self, *_: Any, **__: Any) -> str:
-        raise NotSupported("the real engine does not say what stands in the way")
+        raise NotSupported("the real engine does not say what a request lacks")
 
     def resize(self, path: str, size: int) -> None:
         raise NotSupported("the real engine's C API cannot do it")

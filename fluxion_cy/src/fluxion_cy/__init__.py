@@ -1,4 +1,4 @@
-"""Fluxion's resource graph matcher for Python: an embedded engine, importable without Flux."""
+"""Fluxion's resource graph matcher for Python: an embedded engine that needs no Flux."""
 
 from fluxion_cy.engine.job_table import NO_JOBID
 from fluxion_cy.engine.jobs import Allocation, JobInfo

@@ -1,4 +1,4 @@
-"""`python -m fluxion_cy`: a prompt for those who know resource-query."""
+"""`python -m fluxion_cy`: the prompt of `resource-query`."""
 
 import sys
 

@@ -1,13 +1,13 @@
-"""Errors of the matcher: one type per cause, each with the errno that the C API gives for it."""
+"""Errors of the matcher: one type per cause, each with the errno that the C API sets for it."""
 
 import errno as _errno
 
 
 def shown(value: object, width: int = 40) -> str:
-    """A short form of any value for a message; never fails itself."""
+    """A short form of any value for a message. It never raises."""
     try:
         return repr(value[:width] if isinstance(value, (str, bytes)) else value)[:width]
-    except Exception:  # noqa: BLE001 - an integer of thousands of digits, endless nesting, or whatever its own __repr__ raises
+    except Exception:  # noqa: BLE001 - an integer of thousands of digits, endless nesting, or anything that __repr__ raises
         return f"a {type(value).__name__}"
 
 
@@ -15,7 +15,7 @@ _LONGEST = 1000
 
 
 def _line(message: str) -> str:
-    """The message as one line that can be printed, whatever names it quotes, and not without end."""
+    """The message as one printable line of bounded length, whatever names it quotes."""
     if len(message) > _LONGEST:
         message = f"{message[: _LONGEST // 2]} … {message[-_LONGEST // 4 :]}"
     if message.isprintable():
@@ -24,9 +24,9 @@ def _line(message: str) -> str:
 
 
 class FluxionError(Exception):
-    """Base of every error that the matcher raises on purpose, with a message of one line.
+    """Base of every error that the matcher raises on purpose. Its message is one line.
 
-    `errno` is the integer of the module `errno` that the C binding would have set.
+    `errno` is the value of the module `errno` that the C binding would set.
     """
 
     errno: int = _errno.EINVAL
@@ -44,7 +44,7 @@ class Busy(FluxionError):  # noqa: N818 - the name is part of the API
 
 
 class Unsatisfiable(FluxionError):  # noqa: N818 - the name is part of the API
-    """The graph as it is could not hold the request even if it were empty and everything up (ENODEV)."""
+    """No match even if the graph were empty and everything up (ENODEV)."""
 
     errno = _errno.ENODEV
 
@@ -60,13 +60,13 @@ class InvalidGraph(FluxionError):  # noqa: N818 - the name is part of the API
 
 
 class NoSuchJob(FluxionError):  # noqa: N818 - the name is part of the API
-    """No job with that id is held (ENOENT)."""
+    """No job with this id holds anything (ENOENT)."""
 
     errno = _errno.ENOENT
 
 
 class JobExists(FluxionError):  # noqa: N818 - the name is part of the API
-    """A job with that id is known already (EEXIST)."""
+    """There is a job with this id already (EEXIST)."""
 
     errno = _errno.EEXIST
 

@@ -9,18 +9,17 @@ from fluxion_cy.reapi.matcher import LibraryMatcher
 
 
 class Matcher(EmbeddedMatcher):
-    """A resource graph and what is held in it.
+    """A resource graph, its jobs, and the matches of jobspecs against it.
 
-    `graph` is what `load_format` says: JGF or R version 1 (`rv1exec`) as a mapping or as JSON or YAML text, or a recipe
-    (`grug`) as GraphML text. `match_format` chooses the form of `R`. `policy` is a name or a custom string,
-    `prune_filters` a list such as `ALL:core,ALL:node`. `compatible` keeps constraints to vertices of type node and
-    storage_node, as the reference does; otherwise they hold for every vertex that carries properties. Any failure here
-    is an InvalidGraph (EPROTO), InvalidJobspec (an option's value) or NotSupported (an option that this engine does not
-    have).
+    `graph` has the form `load_format`: JGF or R version 1 (`rv1exec`) as a mapping or as JSON or YAML text, or a recipe
+    (`grug`) as GraphML text. `match_format` is the form of `R`. `policy` is a name or a custom string, `prune_filters`
+    a list such as `ALL:core,ALL:node`. With `compatible`, constraints apply to vertices of type node and storage_node
+    only, as in Fluxion; without it, to every vertex that has properties. Raises InvalidGraph (EPROTO), InvalidJobspec
+    (the value of an option) or NotSupported (an option that this engine does not have).
     """
 
     def __new__(cls, *arguments: Any, **options: Any) -> "Matcher":
-        """The class of the engine that is asked for."""
+        """An instance of the class for `engine`."""
         engine = options.get("engine", arguments[5] if len(arguments) > 5 else "")
         reapi = isinstance(engine, str) and engine == "reapi"
         return object.__new__(_over_the_library(cls) if reapi else cls)
@@ -43,16 +42,16 @@ class Matcher(EmbeddedMatcher):
         )
         self._set_up(graph, options)
 
-    #: What `help` shows: without this, the arguments of `__new__`.
+    #: For `help`, which shows the arguments of `__new__` otherwise.
     __signature__ = Signature(list(signature(__init__).parameters.values())[1:])
 
 
 class ReapiMatcher(LibraryMatcher, Matcher):
-    """What `Matcher(graph, engine="reapi")` gives."""
+    """The class of `Matcher(graph, engine="reapi")`."""
 
 
 def _over_the_library(kind: type[Matcher]) -> type[Matcher]:
-    """The class over the library for `Matcher`, or for a subclass of it, whose methods come first."""
+    """The class over the library for `Matcher` or a subclass of it; the subclass's methods come first."""
     if kind is Matcher:
         return ReapiMatcher
     if issubclass(kind, ReapiMatcher):

@@ -1,4 +1,4 @@
-"""Match policies by name or as a custom string, as the reference writes them."""
+"""Match policies, by name or as a custom string, in Fluxion's spelling."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ from fluxion_cy.errors import InvalidJobspec
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How matches are scored and how far the search goes."""
+    """How a search scores matches, and when it stops."""
 
     high: bool = False
     node_centric: bool = False
     node_exclusive: bool = False
     stop_on_1_matches: bool = False
     ordering: int = 0
-    """0 by id; 1 by property perf_class; 2 by runs of consecutive ids; 3 fullest node first."""
+    """0: by id; 1: by the property perf_class; 2: by runs of consecutive ids; 3: the fullest node first."""
 
 
 #: The policies by name.
@@ -35,7 +35,7 @@ _FLAGS = ("node_centric", "node_exclusive", "stop_on_1_matches")
 
 
 def policy_of(text: str) -> Policy:
-    """The policy of a name or of `policy=low|high [node_centric=…] [node_exclusive=…] [stop_on_1_matches=…]`."""
+    """The policy of a name, or of `policy=low|high [node_centric=…] [node_exclusive=…] [stop_on_1_matches=…]`."""
     if not isinstance(text, str):
         raise InvalidJobspec(f"policy: must be a string, not {type(text).__name__}")
     if text in NAMED:
@@ -52,21 +52,21 @@ def _custom(text: str) -> Policy:
         elif key in _FLAGS and value in ("true", "false"):
             found.setdefault(key, value == "true")
         else:
-            raise InvalidJobspec(f"policy: {word[:60]!r} is neither a policy ({', '.join(NAMED)}) nor an option of one")
+            raise InvalidJobspec(f"policy: expected {', '.join(NAMED)} or an option of a policy, got {word[:60]!r}")
     if "high" not in found:
-        raise InvalidJobspec(f"policy: {text[:60]!r} does not say policy=low or policy=high")
+        raise InvalidJobspec(f"policy: expected policy=low or policy=high in {text[:60]!r}")
     flags = {key: found.get(key, False) for key in _FLAGS}
     return Policy(high=found["high"], **flags)
 
 
 def prune_filters_of(text: str) -> list[tuple[str | None, str]]:
-    """(anchor type or None for ALL, pruned type) of a list such as `ALL:core,cluster:gpu`."""
+    """The pairs (anchor type, None for ALL; pruned type) of a list such as `ALL:core,cluster:gpu`."""
     if not isinstance(text, str):
         raise InvalidJobspec(f"prune_filters: must be a string, not {type(text).__name__}")
     found: list[tuple[str | None, str]] = []
     for part in text.split(","):
         anchor, colon, kind = ("".join(piece.split()) for piece in part.partition(":"))
         if not (anchor and colon and kind):
-            raise InvalidJobspec(f"prune_filters: {part[:60]!r} is not of the form ANCHOR:TYPE")
+            raise InvalidJobspec(f"prune_filters: expected ANCHOR:TYPE, got {part[:60]!r}")
         found.append((None if anchor == "ALL" else anchor, kind))
     return found

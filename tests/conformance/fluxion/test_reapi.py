@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not os.environ.get(VARIABLE), reason=f"{VARIABLE
 PAGE = HERE.parents[2] / "docs" / "reference" / "matcher.md"
 #: The answer of a check in front of the library, and the library's recorded answers.
 CHANGED: dict[str, tuple[str, set[str | None]]] = {
-    "nothing exclusive": (r"put it under a slot, or say exclusive", {"EBUSY", "EINVAL", "ENODEV", None}),
+    "nothing exclusive": (r"put one under a slot, or set exclusive", {"EBUSY", "EINVAL", "ENODEV", None}),
     "slots side by side": (r"two slots side by side", {"EBUSY", "ENODEV", "ok", None}),
     "the id is held": (r"is known already", {"ok"}),
 }
@@ -105,6 +105,6 @@ def test_every_form_equals_the_librarys_or_is_a_listed_deviation(capsys: pytest.
 
 def test_a_check_explains_only_its_own_differences() -> None:
     assert (
-        kind_of("put it under a slot, or say exclusive: true", {"ok": False, "errno": "EBUSY"}) == "nothing exclusive"
+        kind_of("put one under a slot, or set exclusive: true", {"ok": False, "errno": "EBUSY"}) == "nothing exclusive"
     )
-    assert kind_of("put it under a slot, or say exclusive: true", {"ok": True}).startswith("unexplained")
+    assert kind_of("put one under a slot, or set exclusive: true", {"ok": True}).startswith("unexplained")

@@ -88,7 +88,7 @@ def broken(path: str, value: Any) -> dict[str, Any]:
         ("graph.nodes", {}, "nodes"),
         ("graph.edges", None, "edges"),
         ("graph.nodes.0", 3, "nodes"),
-        ("graph.nodes.2.id", 3, "id 3"),
+        ("graph.nodes.2.id", 3, "expected a string as an id, got 3"),
         ("graph.nodes.2.id", "1", "'1'"),
         ("graph.nodes.2.metadata", None, "'2'"),
         ("graph.nodes.2.metadata.type", None, "type"),

@@ -31,7 +31,7 @@ def test_the_counter_ends_before_the_id_that_stands_for_no_job() -> None:
     matcher = Matcher(machine(nodes=1))
     matcher.next_jobid = 2**64 - 2
     last = matcher.allocate(ASK).jobid
-    with pytest.raises(InvalidJobspec, match=r"^jobid: the counter has come to its end; name an id"):
+    with pytest.raises(InvalidJobspec, match=r"^jobid: the counter is at its end; pass an id"):
         matcher.allocate(ASK)
     matcher.cancel(last)
     assert matcher.allocate(ASK, jobid=1).jobid == 1
@@ -58,7 +58,7 @@ def test_units_of_which_none_are_taken_are_no_hold() -> None:
     matcher.cancel(1)
     for node in found["graph"]["nodes"]:
         node["metadata"]["size"] = 0 if node["metadata"]["type"] == "memory" else 1
-    with pytest.raises(InvalidGraph, match=r"^R: names nothing that is taken"):
+    with pytest.raises(InvalidGraph, match=r"^R: has no exclusive vertex"):
         matcher.update_allocate(2, found)
 
 

@@ -1,1 +1,1 @@
-"""Arguments, texts, idsets and hostlists: what every other part reads."""
+"""Readers that every package uses: arguments, texts, idsets and hostlists."""

@@ -1,4 +1,4 @@
-"""What callers pass beside graphs and jobspecs: whole numbers, seconds, flags, and one entry per rank."""
+"""Arguments beside graphs and jobspecs: whole numbers, seconds, flags, and one entry per rank."""
 
 import operator
 from array import array
@@ -9,39 +9,39 @@ from typing import Any
 
 from fluxion_cy.errors import FluxionError, InvalidJobspec, shown
 
-#: The most units that a vertex has.
+#: The most units that a vertex may have.
 MAX_SIZE = 2**62
 #: The latest second that a call may name.
 MAX_SECOND = 2**61 - 1
-#: So many slots on a rank as there may be.
+#: The number of slots on a rank that stands for "any number".
 NO_CAP = 2**63 - 1
 _MOST_ENTRIES = 1 << 24
-_BOOLEANS = ("bool", "bool_")  # Python's and NumPy's, which is not imported for it
+_BOOLEANS = ("bool", "bool_")  # Python's and NumPy's, without an import of NumPy
 
 
 def integer(value: Any) -> int | None:
-    """A whole number, NumPy's too, as Python's; None for anything else, true and false included."""
+    """A whole number, including NumPy's, as an int; None for anything else, including true and false."""
     if type(value) is int:
         return value
     if type(value).__name__ in _BOOLEANS:
         return None
     try:
-        return int.__index__(operator.index(value))  # a number of a class of its own compares as that likes
+        return int.__index__(operator.index(value))  # plain: a subclass may define comparison otherwise
     except Exception:  # noqa: BLE001 - whatever its own __index__ raises
         return None
 
 
 def index_of(value: Any, what: str, low: int, high: int, error: type[FluxionError] = InvalidJobspec) -> int:
-    """A whole number from `low` to `high`; `error` (EINVAL) names `what` and the limits."""
+    """A whole number from `low` to `high`. Raises `error` (EINVAL), which names `what` and the limits."""
     number = integer(value)
     if number is None or not low <= number <= high:
-        raise error(f"{what}: {shown(value)} is not a whole number from {low} to {_written(high)}", EINVAL)
+        raise error(f"{what}: expected a whole number from {low} to {_written(high)}, got {shown(value)}", EINVAL)
     return number
 
 
 def second_of(now: Any) -> int:
     """A second that a call names."""
-    if type(now) is int and 0 <= now <= MAX_SECOND:  # nearly always
+    if type(now) is int and 0 <= now <= MAX_SECOND:  # the common case
         return now
     return index_of(now, "now", 0, MAX_SECOND)
 
@@ -54,18 +54,18 @@ def _written(limit: int) -> str:
 
 
 def flag(value: Any, name: str) -> bool:
-    """True or false (also 0, 1 and NumPy's); anything else, above all the word "down", is an InvalidJobspec."""
+    """True or false (also 0, 1 and NumPy's). Anything else, such as the word "down", is an InvalidJobspec."""
     try:
         known = value in (0, 1)
-    except (TypeError, ValueError):  # an array is neither
+    except (TypeError, ValueError):  # an array
         known = False
     if not known:
-        raise InvalidJobspec(f"{name}: {shown(value)} is neither true nor false")
+        raise InvalidJobspec(f"{name}: expected true or false, got {shown(value)}")
     return bool(value)
 
 
 def entries_of(value: Any, what: str) -> list[Any]:
-    """A list of an iterable; numpy arrays by their own tolist."""
+    """The entries of an iterable as a list; NumPy arrays by their own `tolist`."""
     if hasattr(value, "tolist"):
         if operator.length_hint(value) > _MOST_ENTRIES:
             raise _too_many(what)
@@ -79,7 +79,7 @@ def entries_of(value: Any, what: str) -> list[Any]:
 
 
 def _too_many(what: str) -> InvalidJobspec:
-    return InvalidJobspec(f"{what}: has more than {_MOST_ENTRIES:,} entries; one per rank is meant")
+    return InvalidJobspec(f"{what}: has more than {_MOST_ENTRIES:,} entries; pass one per rank")
 
 
 def buffer_of(value: Any) -> memoryview | None:
@@ -92,7 +92,7 @@ def buffer_of(value: Any) -> memoryview | None:
 
 
 def slots_of(value: Any) -> list[bool | int]:
-    """The candidates: true or false, or a number of slots, per rank."""
+    """The candidates by rank: true or false, or a number of slots."""
     found = entries_of(value, "candidates")
     if any(type(slot) is not bool for slot in found):
         found = [_slots(slot) for slot in found]
@@ -100,7 +100,7 @@ def slots_of(value: Any) -> list[bool | int]:
 
 
 def _slots(value: Any) -> bool | int:
-    plain = value.tolist() if hasattr(value, "tolist") else value  # one of NumPy's in a list
+    plain = value.tolist() if hasattr(value, "tolist") else value  # a NumPy scalar in a list
     number = plain if type(plain) is bool else integer(plain)
     if number is None or not 0 <= number <= NO_CAP:
         raise InvalidJobspec("candidates: each entry must be true or false, or a number of slots from 0 to 2**63 - 1")
@@ -108,7 +108,7 @@ def _slots(value: Any) -> bool | int:
 
 
 def _score(value: Any) -> float:
-    if isinstance(value, (str, bytes, bytearray)):  # which float would read
+    if isinstance(value, (str, bytes, bytearray)):  # float would parse it
         raise TypeError
     return float(value)
 

@@ -1,4 +1,4 @@
-"""Hostlists (RFC 29) and idsets (RFC 22), as far as constraints and resource sets use them."""
+"""Hostlists (RFC 29) and idsets (RFC 22), to the extent that constraints and resource sets use them."""
 
 import re
 from collections.abc import Iterable
@@ -9,11 +9,11 @@ _MARK = re.compile(r"[\[\], \t]")
 MAX_HOSTS = 200_000
 MAX_LETTERS = 8_000_000
 _MAX_ID = 2**32 - 1
-_MAX_DIGITS = 20  # as many as an unsigned 64-bit number has
+_MAX_DIGITS = 20  # of an unsigned 64-bit number
 
 
 def idset(text: str) -> list[tuple[int, int]]:
-    """Ranges (low, high) of an idset such as `0-3,7` or `[0-3,7]`; ValueError if it is none."""
+    """The ranges (low, high) of an idset such as `0-3,7` or `[0-3,7]`. Raises ValueError if it is invalid."""
     text = text.strip()
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]
@@ -37,7 +37,7 @@ def _number(text: str) -> int:
 
 
 def idset_of(ranks: Iterable[int]) -> str:
-    """An idset of RFC 22, such as `0-3,7`; numbers below 0 are left out."""
+    """An idset of RFC 22, such as `0-3,7`, without the numbers below 0."""
     spans: list[list[int]] = []
     for rank in sorted(rank for rank in set(ranks) if rank >= 0):
         if spans and spans[-1][1] == rank - 1:
@@ -49,14 +49,14 @@ def idset_of(ranks: Iterable[int]) -> str:
 
 @dataclass(slots=True)
 class Limit:
-    """How much the hostlists of one text may still spell out: hosts, and letters of their names."""
+    """How many hosts, and letters of their names, the hostlists of one text may still expand to."""
 
     hosts: int = field(default_factory=lambda: MAX_HOSTS)
     letters: int = field(default_factory=lambda: MAX_LETTERS)
 
 
 def hostlist(text: str, limit: Limit | None = None) -> list[str]:
-    """Hosts of a hostlist such as `node[0-3],login1`; ValueError if it is invalid, or exceeds the limit.
+    """The hosts of a hostlist such as `node[0-3],login1`. Raises ValueError if it is invalid or exceeds the limit.
 
     Without `limit` it may name 200,000 hosts, in eight million letters.
     """
@@ -90,7 +90,7 @@ def _words(text: str) -> list[str]:
 def _expand(word: str, limit: Limit) -> list[str]:
     pieces = _BRACKET.split(word)
     hosts = [pieces[0]]
-    most = min(limit.hosts, limit.letters // max(1, len(word)))  # no host is longer than the word that stands for it
+    most = min(limit.hosts, limit.letters // max(1, len(word)))  # no host's name is longer than its word
     for i in range(1, len(pieces), 2):
         numbers = _padded(pieces[i], most)
         if len(hosts) * len(numbers) > most:
@@ -102,7 +102,7 @@ def _expand(word: str, limit: Limit) -> list[str]:
 
 
 def _padded(text: str, most: int) -> list[str]:
-    """The numbers of one bracket, as wide as they are written."""
+    """The numbers of one bracket, padded as written."""
     numbers: list[str] = []
     for part in text.split(","):
         low, dash, high = part.partition("-")

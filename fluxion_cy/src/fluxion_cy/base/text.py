@@ -7,29 +7,29 @@ from typing import Any
 import yaml
 
 _MAX_DEPTH = 1000
-#: PyYAML's own, and what its constructors let through for a value that its tag does not allow (`!!int ''`, `!!bool x`).
+#: PyYAML's errors, and those that its constructors pass on for a value that the tag forbids (`!!int ''`, `!!bool x`).
 _YAML_ERRORS = (yaml.YAMLError, RecursionError, LookupError, AttributeError, TypeError, OverflowError)
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # the C one where it is compiled
-    """PyYAML's safe loader without aliases and deep nesting. Both are refused before any value is made."""
+    """PyYAML's safe loader. It rejects aliases and deep nesting before it creates any value."""
 
     depth = 0
 
     def descend_resolver(self, current_node: yaml.Node | None, current_index: Any) -> None:
-        """A node begins: the composer calls this for each, except for aliases."""
+        """Called by the composer at the start of each node, except for aliases."""
         if self.depth > _MAX_DEPTH:
             raise ValueError(f"nested more than {_MAX_DEPTH} levels deep")
         self.depth += 1
         super().descend_resolver(current_node, current_index)
 
     def ascend_resolver(self) -> None:
-        """The node is complete."""
+        """Called at the end of each node."""
         self.depth -= 1
         super().ascend_resolver()
 
     def get_single_node(self) -> yaml.Node | None:
-        """The document's root; a node that lies in two places is an alias."""
+        """The document's root. A node that occurs twice is an alias."""
         root: yaml.Node | None = super().get_single_node()
         seen: set[int] = set()
         nodes = [root]
@@ -46,10 +46,9 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 
 def read_text(text: str | bytes) -> Any:
-    """The value of JSON or YAML text; ValueError says in one line what is wrong.
+    """The value of JSON or YAML text. Raises ValueError with a message of one line.
 
-    YAML aliases are refused, because a few lines of them can stand for more than memory holds, and so is nesting
-    beyond 1,000 levels.
+    It rejects nesting beyond 1,000 levels, and YAML aliases: a few lines of them can expand to more than memory holds.
     """
     try:
         return json.loads(text)

@@ -1,1 +1,1 @@
-"""The embedded matcher: requests, reservations and explanations, on the compiled engine."""
+"""The embedded matcher: searches, reservations, `find` and `why` on the compiled engine."""

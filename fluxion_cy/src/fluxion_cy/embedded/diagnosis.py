@@ -62,7 +62,7 @@ def shortage(
 def _fits_uncapped(
     engine: Engine, compiled: Compiled, allowed: list[Any], prefer: Any, now: int, possible: bool
 ) -> bool:
-    """Whether as many slots as wanted on the same candidates would change the verdict."""
+    """Whether any number of slots on the same candidates would change the result."""
     question = Question(engine, compiled, [slots > 0 for slots in allowed], prefer)
     return question.now(now) or (not possible and question.ever())
 
@@ -109,10 +109,10 @@ class Count:
 
 
 def _alternatives(forms: list[list[Resource]]) -> list[tuple[int, list[Resource], bool]]:
-    """(which form, its resources, whether its slots may also be mixed) for each of the alternatives."""
+    """For each alternative: its form, its resources, and whether its slots may also be mixed."""
     found: list[tuple[int, list[Resource], bool]] = []
     for which, form in enumerate(forms):
-        number = max(map(_ways, form), default=1)  # of none of each slot nothing is left
+        number = max(map(_ways, form), default=1)  # an empty form
         found += [(which, [_chosen(resource, i) for resource in form], number > 1) for i in range(number)]
     return found
 
@@ -122,7 +122,7 @@ def _ways(resource: Resource) -> int:
 
 
 def _chosen(resource: Resource, which: int) -> Resource:
-    """With the children of one alternative; of those that have fewer, the last."""
+    """The resource with the children of one alternative, or of the last where it has fewer."""
     ways = resource.alternatives
     children = ways[min(which, len(ways) - 1)] if ways else [_chosen(child, which) for child in resource.children]
     return replace(resource, children=children, alternatives=[])

@@ -1,4 +1,4 @@
-"""`find`: which vertices meet criteria, with the ancestors that lead to them."""
+"""`find`: the vertices that meet criteria, and their ancestors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,9 +15,9 @@ _Amounts = dict[str, int]
 def find(engine: Engine, table: JobTable, criteria: str, now: int) -> dict[str, Any] | None:
     """A JGF of hits and their ancestors, children first; None without a hit.
 
-    With `agfilter=true` in the criteria, only vertices with a pruning filter, and in their metadata an `agfilter`:
-    by type, how much below them is used at `now` (or by the job that the criteria name) and how much there is.
-    A job that has ended by `now` has nothing allocated or reserved; until it is cancelled its tags stay.
+    With `agfilter=true` in the criteria it has only vertices with a pruning filter. Their metadata have an `agfilter`:
+    by type, how much below them is used at `now` (or by the job that the criteria name), and how much there is. A job
+    that has ended by `now` has nothing allocated or reserved; it keeps its tags until it is cancelled.
     """
     wanted, filters = read_criteria(criteria), Filters.of(engine)
     holdings = _holdings(engine, table, filters, now)
@@ -36,7 +36,7 @@ def find(engine: Engine, table: JobTable, criteria: str, now: int) -> dict[str, 
 
 @dataclass(slots=True)
 class Filters:
-    """Which types are pruned: below a vertex of each type (`types`), and anywhere (`pruned`)."""
+    """The pruned types: below a vertex of each type (`types`), and anywhere (`pruned`)."""
 
     engine: Engine
     types: dict[str, list[str]]
@@ -44,7 +44,7 @@ class Filters:
 
     @classmethod
     def of(cls, engine: Engine) -> "Filters":
-        """Those that were asked for; a cluster also has the types of leaves that none of them names."""
+        """The configured filters. A cluster also has the types of leaves that no filter names."""
         asked: list[tuple[str | None, str]] = list(engine.filters)
         named = {kind for _, kind in asked}
         leaves = {engine.type_of(v) for v in engine.vertices() if not engine.has_children(v)}
@@ -55,7 +55,7 @@ class Filters:
         return cls(engine, found, named | leaves)
 
     def at(self, vertex: int) -> list[str]:
-        """The types that are counted below a vertex."""
+        """The types that the filters count below a vertex."""
         return self.types[self.engine.type_of(vertex)] if self.engine.has_children(vertex) else []
 
     def spanned(self, slot: int) -> set[int]:
@@ -71,7 +71,7 @@ class Filters:
 
 
 def _holdings(engine: Engine, table: JobTable, filters: Filters, now: int) -> dict[int, dict[str, set[int]]]:
-    """Per vertex: which jobs hold it, by the names that criteria use."""
+    """By vertex: the jobs that hold it, by their key in criteria."""
     found: dict[int, dict[str, set[int]]] = {}
     for jobid, job in table.jobs.items():
         if job.slot < 0:
@@ -99,7 +99,7 @@ class _Search:
     hits: list[int] = field(default_factory=list)
 
     def visit(self, vertex: int, above: Facts) -> bool:
-        """Whether the vertex or one below it is a hit; down, allocated and reserved reach from above."""
+        """Whether the vertex or one below it is a hit. It inherits down, allocated and reserved from above."""
         engine, jobs = self.engine, self.holdings.get(vertex, {})
         facts = Facts(
             engine.name_of(vertex),
@@ -119,7 +119,7 @@ class _Search:
 
 @dataclass(slots=True)
 class Usage:
-    """What is used of each pruned type below each vertex: by all jobs at one second, or by one job."""
+    """The use of each pruned type below each vertex, by all jobs at one second or by one job."""
 
     engine: Engine
     filters: Filters
@@ -141,7 +141,7 @@ class Usage:
         return cls(engine, filters, used, totals, spanned)
 
     def knows(self, vertex: int) -> bool:
-        """Whether there is anything to say of the vertex."""
+        """Whether the filters of the vertex count anything."""
         return bool(self.filters.at(vertex)) and (self.spanned is None or vertex in self.spanned)
 
     def shown(self, vertex: int) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The embedded matcher: matching, held jobs and changes of the graph, on the compiled engine."""
+"""The embedded matcher: matches, jobs and changes of the graph, on the compiled engine."""
 
 import time
 from errno import EINVAL
@@ -38,7 +38,7 @@ class EmbeddedMatcher(BaseMatcher):
         self._policy = policy_of(options.policy)
         self._table = JobTable()
         self._engine = Engine()
-        self._engine.units = options.load_format == "grug"  # of a JGF the reference forgets them; R is equal without
+        self._engine.units = options.load_format == "grug"  # Fluxion drops the units of a JGF, so R has none then
         self._engine.lists_hosts = options.match_format in WITH_NODELIST
         self._engine.filters = prune_filters_of(options.prune_filters)
         chosen = self._policy
@@ -68,14 +68,14 @@ class EmbeddedMatcher(BaseMatcher):
             raise NotSupported(f"traverser={shown(options.traverser)}: choose 'simple' or 'flexible'")
 
     def close(self) -> None:
-        """Nothing here; with `engine="reapi"` it gives the library's memory back, and later operations are errors."""
+        """Does nothing; with `engine="reapi"` it frees the library's memory."""
 
     # ---- matching ----------------------------------------------------------------------------------------------------
 
     def allocate(
         self, jobspec: Any, jobid: int | None = None, *, now: int = 0, candidates: Any = None, prefer: Any = None
     ) -> Allocation:
-        """Holds resources from `now` on, or raises Busy."""
+        """Allocates resources from `now` on. Raises Busy."""
         if candidates is None and prefer is None and self._lite:
             known = self._compile.known
             return fast_path.allocate(self, self._turn, self._engine, self._table, known, jobspec, jobid, now)
@@ -89,10 +89,10 @@ class EmbeddedMatcher(BaseMatcher):
     def _place(
         self, op: MatchOp, jobspec: Any, jobid: Any, now: Any, candidates: Any, prefer: Any, tried: bool = False
     ) -> Allocation:
-        """`tried`: the engine has just sought a match at `now`, in vain."""
+        """`tried`: the engine has just found no match at `now`."""
         began = time.perf_counter()
         now = self._clock(now)
-        if self._replan:  # they are asked again later: an iterator would be empty by then
+        if self._replan:  # replanning reads them again, when an iterator would be empty
             candidates, prefer = copied(candidates, "candidates"), copied(prefer, "prefer")
         compiled = self._compile(jobspec)
         question = Question(self._engine, compiled, candidates, prefer, tried)
@@ -114,7 +114,7 @@ class EmbeddedMatcher(BaseMatcher):
         return Allocation(number, at, reserved, time.perf_counter() - began, resources)
 
     def _clock(self, now: Any) -> int:
-        """The second of a call; None is the latest that any call has named."""
+        """The second of a call; None stands for the latest second of all calls."""
         if now is None:
             return self._table.latest
         second = second_of(now)
@@ -134,7 +134,7 @@ class EmbeddedMatcher(BaseMatcher):
 
     @locked
     def satisfy(self, jobspec: Any, *, now: int = 0, candidates: Any = None, prefer: Any = None) -> bool:
-        """Whether the graph could hold the request if it were empty and everything were up."""
+        """Whether the request would match if the graph were empty and everything up."""
         self._clock(now)
         return Question(self._engine, self._compile(jobspec), candidates, prefer).ever()
 
@@ -142,10 +142,10 @@ class EmbeddedMatcher(BaseMatcher):
 
     @locked
     def cancel(self, jobid: int, missing_ok: bool = False, *, now: int | None = None) -> None:
-        """Frees what a job holds; NoSuchJob if it holds nothing, unless `missing_ok`.
+        """Frees what a job holds. Raises NoSuchJob if it holds nothing, unless `missing_ok`.
 
-        With `replan`, reservations move forward, to `now` at the earliest: by default the latest second that any call
-        has named. `moved` says which. So they do where a vertex comes, comes up, grows or gets other properties.
+        With `replan`, reservations move forward, to `now` at the earliest (by default the latest second of all calls);
+        `moved` returns them. They also move when a vertex is added, comes up, grows or gets other properties.
         """
         now = self._clock(now)
         if missing_ok and not self._holds(jobid):
@@ -156,19 +156,19 @@ class EmbeddedMatcher(BaseMatcher):
         self._freed(now)
 
     def _freed(self, now: int | None = None) -> None:
-        """There may be more room than before, from `now` or the latest second that any call has named."""
+        """Replans, since more may be free from `now` (by default the latest second of all calls)."""
         if self._replan:
             self._moved += replan(self._engine, self._table, self._compile, self._table.latest if now is None else now)
 
     @locked
     def moved(self) -> list[int]:
-        """The reservations that have been moved forward since this was last asked; `allocation` says what they have."""
+        """The reservations that moved forward since the last call; `allocation` returns their resources."""
         found, self._moved = [jobid for jobid in dict.fromkeys(self._moved) if self._holds(jobid)], []
         return found
 
     @locked
     def allocation(self, jobid: int) -> Allocation:
-        """What a held job has as it stands, without overhead; NoSuchJob if it holds nothing."""
+        """The resources that a job holds now, without overhead. Raises NoSuchJob if it holds nothing."""
         number = check_jobid(jobid)
         job = self._table.held(number)
         self._engine.arrange(self._engine.entries(job.slot))
@@ -177,9 +177,9 @@ class EmbeddedMatcher(BaseMatcher):
 
     @locked
     def retract(self, jobid: int) -> None:
-        """Takes a job back as if it had never been: `info` knows nothing of it, and its automatic id is free again.
+        """Undoes a job without a trace: `info` does not know it, and its automatic id is free again.
 
-        Of a job that is CANCELED already this erases the record. NoSuchJob if there is none.
+        For a CANCELED job it erases the record. Raises NoSuchJob without a record.
         """
         number = check_jobid(jobid)
         job = self._table.known(number)
@@ -197,10 +197,10 @@ class EmbeddedMatcher(BaseMatcher):
         *,
         now: int | None = None,
     ) -> bool:
-        """Frees the part of an allocation that `R` names; answers whether nothing is left. `now` as in `cancel`.
+        """Frees the part of an allocation that `R` names. Returns whether nothing is left. `now` as in `cancel`.
 
-        Of an R without a graph (`rv1_nosched`) only the ranks count: all that the job holds of them is freed, whatever
-        `children` say.
+        In an R without a graph (`rv1_nosched`) only the ranks count: it frees all that the job holds of them, whatever
+        the `children`.
         """
         now = self._clock(now)
         if missing_ok and not self._holds(jobid):
@@ -217,10 +217,10 @@ class EmbeddedMatcher(BaseMatcher):
 
     @locked
     def update_allocate(self, jobid: int, R: Any, *, now: int = 0) -> Allocation:  # noqa: N803 - R is the field's own name
-        """Holds exactly what `R` names, as `jobid`; Busy (EINVAL) names a vertex that is held already.
+        """Allocates exactly what `R` names, as `jobid`. Raises Busy (EINVAL), naming a vertex that is held already.
 
-        Of a vertex that `R` takes, nothing may be held above or below it either, at any second of the span.
-        A resource set in an RFC 20 envelope says from when to when; a bare JGF is held from `now` for 100 years.
+        No job may hold anything above or below an exclusive vertex of `R` either, at any second of the span. An RFC 20
+        envelope has the span; a bare JGF is held from `now` for 100 years.
         """
         began, now = time.perf_counter(), self._clock(now)
         number, automatic = self._table.choose(jobid)
@@ -228,7 +228,7 @@ class EmbeddedMatcher(BaseMatcher):
         at = now if rset.start is None else rset.start
         holds = [hold for hold in holds_of(rset, self._engine) if hold[2] and hold[1] > 0]
         if not holds:
-            raise InvalidGraph("R: names nothing that is taken; mark it with exclusive: true", EINVAL)
+            raise InvalidGraph("R: has no exclusive vertex; mark what the job holds with exclusive: true", EINVAL)
         check_free(self._engine, holds, at, at + rset.duration)
         entries = self._engine.arrange(holds)
         resources = self._write(Found(self._engine, at, at + rset.duration))
@@ -240,16 +240,16 @@ class EmbeddedMatcher(BaseMatcher):
 
     @locked
     def find(self, criteria: str, *, now: int = 0) -> dict[str, Any] | None:
-        """The vertices that meet the criteria, and their ancestors, as JGF; None if there are none.
+        """The vertices that meet the criteria, and their ancestors, as JGF; None without any.
 
-        What has ended by `now` is neither allocated nor reserved. With `agfilter=true` their metadata also say what is
-        used below them at `now`.
+        Jobs that have ended by `now` have nothing allocated or reserved. With `agfilter=true` the metadata also say
+        what is used below a vertex at `now`.
         """
         return find(self._engine, self._table, criteria, self._clock(now))
 
     @locked
     def why(self, jobspec: Any, *, now: int = 0, candidates: Any = None, prefer: Any = None) -> str:
-        """Says in words whether the request fits at `now` within the candidates, and if not, what is missing."""
+        """Says whether the request fits at `now` within the candidates, and if not, what it lacks."""
         now, compiled = self._clock(now), self._compile(jobspec)
         return explain(self._engine, compiled, candidates, prefer, now, self._policy.node_exclusive)
 
@@ -264,7 +264,7 @@ class EmbeddedMatcher(BaseMatcher):
 
     @locked
     def set_status(self, path: str, up: bool) -> None:
-        """Marks a vertex up or down; what is below something down cannot be used, whatever its own mark says."""
+        """Marks a vertex up or down. A vertex below one that is down is unusable, whatever its own mark."""
         self._engine.set_down(self._vertex(path), not flag(up, "up"))
         if up:
             self._freed()
@@ -276,7 +276,7 @@ class EmbeddedMatcher(BaseMatcher):
 
     @locked
     def set_rank_status(self, ranks: Any, up: bool) -> None:
-        """Marks the topmost vertex of each rank (`all`, an idset, a number or several); unknown ranks are ignored."""
+        """Marks the topmost vertex of each rank: `all`, an idset, a number or several. Ignores unknown ranks."""
         up = flag(up, "up")
         for rank in self._ranks(ranks):
             found = self._engine.of_rank(rank)
@@ -301,7 +301,7 @@ class EmbeddedMatcher(BaseMatcher):
 
     @locked
     def resize(self, path: str, size: int) -> None:
-        """Changes the units of a vertex; Busy if more than that are held at some time."""
+        """Changes the units of a vertex. Raises Busy if jobs hold more at some second."""
         vertex = self._vertex(path)
         size = index_of(size, f"vertex {path}: size", 0, MAX_SIZE, InvalidGraph)
         if self._engine.peak(vertex) > size:
@@ -314,7 +314,7 @@ class EmbeddedMatcher(BaseMatcher):
 
     @locked
     def add_subgraph(self, graph: Any) -> None:
-        """Adds what a JGF has beyond the graph; it must contain the path from the root."""
+        """Adds the vertices of a JGF that are new. It must contain the path from the root."""
         document = read_graph(graph)
         try:
             self._engine.add(document)
@@ -326,7 +326,7 @@ class EmbeddedMatcher(BaseMatcher):
 
     @locked
     def remove_subgraph(self, path: str) -> None:
-        """Removes a vertex and all below it; jobs keep what they hold elsewhere."""
+        """Removes a vertex and all below it. Jobs keep what they hold elsewhere."""
         vertex = self._removable(path)
         gone = set(self._engine.subtree(vertex))
         for job in self._table.jobs.values():
@@ -341,7 +341,7 @@ class EmbeddedMatcher(BaseMatcher):
 
     @locked
     def clone(self) -> Self:
-        """A deep copy with all allocations; both go their own ways."""
+        """A deep, independent copy, with all jobs."""
         other = self._copy()
         other._compile = Compiler(other._engine, other._flexible)
         other._moved = list(self._moved)

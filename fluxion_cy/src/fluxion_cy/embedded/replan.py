@@ -1,4 +1,4 @@
-"""Reservations moved forward when something ends early (`replan=True`)."""
+"""Moves reservations forward when resources become free early (`replan=True`)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from fluxion_cy.jobspec.reader import FOREVER
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a reservation asked for, kept to ask again."""
+    """The request of a reservation, for later searches."""
 
     compiled: Compiled
     candidates: list[Any] | None
@@ -22,15 +22,15 @@ class Request:
 
 
 def copied(value: Any, what: str) -> list[Any] | None:
-    """A list that later changes of the caller's array do not reach."""
+    """A list, which later changes to the caller's array do not affect."""
     return None if value is None else entries_of(value, what)
 
 
 def replan(engine: Engine, table: JobTable, compiler: Compiler, now: int) -> list[int]:
     """Moves reservations forward, the one that starts first before the others, until none can start earlier.
 
-    None is ever moved back, and one that has begun stays. One that can start at `now` becomes an allocation. Answers
-    the job ids that were moved.
+    No reservation moves back, and one that has begun stays. One that can start at `now` becomes an allocation. Returns
+    the job ids that moved.
     """
     moved: dict[int, None] = {}
     again = True
@@ -49,7 +49,7 @@ def _waits(job: Job, now: int) -> bool:
 
 
 def _advance(engine: Engine, job: Job, compiler: Compiler, now: int) -> bool:
-    """Whether an earlier start was found, and taken."""
+    """Moves a reservation to an earlier start; returns whether there was one."""
     engine.lift(job.slot)
     start, duration = _earlier(engine, job, compiler, now)
     if start is None:
@@ -62,11 +62,11 @@ def _advance(engine: Engine, job: Job, compiler: Compiler, now: int) -> bool:
 
 
 def _earlier(engine: Engine, job: Job, compiler: Compiler, now: int) -> tuple[int | None, int]:
-    """(a start before the present one, or None; duration); the match lies in the engine."""
+    """A start before the present one, or None, and the duration. The engine has the match."""
     request: Request = job.request
     try:
         question = Question(engine, compiler.again(request.compiled), request.candidates, request.prefer)
         start = now if question.now(now) else question.later(now, job.at)
-    except FluxionError:  # the graph has lost a type that it asks for: it keeps what it has
+    except FluxionError:  # the graph no longer has a requested type: the job keeps its resources
         return None, 0
     return start, question.duration

@@ -1,4 +1,4 @@
-"""One request to the engine: compiled once, matched at one or several times."""
+"""A request to the engine: compiled once, matched at one or several seconds."""
 
 import marshal
 from array import array
@@ -24,7 +24,7 @@ _PLAIN = (str, int, float, bool, type(None), dict, list, tuple)
 
 @dataclass(slots=True)
 class Compiled:
-    """A jobspec laid out for one state of an engine's tables (`tables`); its `forms` are tried in order."""
+    """A jobspec laid out for one state of an engine's tables (`tables`). The search tries its `forms` in order."""
 
     spec: Jobspec
     forms: list[list[Resource]]
@@ -33,22 +33,22 @@ class Compiled:
     terms: Terms
     tables: tuple[int, int, int, int]
     plan: MatchPlan | None = None
-    """The same for the fast path, where there is a single form."""
+    """The same for the fast path, if there is a single form."""
 
     def weight(self) -> int:
-        """About how many bytes of memory it takes."""
+        """Its memory in bytes, estimated."""
         rows = sum(len(layout.rows) * (5 + len(layout.top_need)) for layout in self.layouts)
         rule = self.spec.constraint
         return 120 * rows + self.terms.weight() + (rule.weight() if rule is not None else 0)
 
 
 class Compiler:
-    """Reads jobspecs and lays them out; equal ones, which schedulers ask again and again, only once."""
+    """Reads jobspecs and lays them out, equal ones only once: a scheduler asks for the same again and again."""
 
     def __init__(self, engine: Engine, flexible: bool = False) -> None:
         self._engine = engine
         self._flexible = flexible
-        #: Compiled jobspecs by their text, or by what marshal makes of them.
+        #: Compiled jobspecs by their text, or by their marshalled form.
         self.known: dict[str | bytes, Compiled] = {}
         self._weights: dict[str | bytes, int] = {}
         self._weight = 0
@@ -59,28 +59,28 @@ class Compiler:
         return compiled if compiled.tables == tables else self._laid_out(compiled.spec, tables)
 
     def __call__(self, jobspec: Any) -> Compiled:
-        """The compiled jobspec; any error of `read` or `lay_out`."""
+        """The compiled jobspec. Raises the errors of `read` and `lay_out`."""
         tables = self._engine.tables()
         key: str | bytes
         try:
-            # marshal knows shared and endless parts by reference, and writes any buffer as bytes
+            # marshal writes shared and cyclic parts as references, and any buffer as bytes
             if type(jobspec) is str:
                 key = jobspec
             else:
                 key = b"\0" + jobspec if type(jobspec) is bytes else marshal.dumps(jobspec, 4)
-        except ValueError:  # nothing that JSON has, or nested too deeply: no equal one will come
+        except ValueError:  # not a JSON value, or nested too deeply
             return self._compile(jobspec, tables)
         found = self.known.get(key)
         if found is None or found.tables != tables:
-            if isinstance(key, bytes) and type(jobspec) is dict:  # as it was: another thread may change it meanwhile
+            if isinstance(key, bytes) and type(jobspec) is dict:  # a copy: another thread may change it
                 jobspec = marshal.loads(key)  # noqa: S302 - what has just been written
             found = self._compile(jobspec, tables)
-            if _plain(jobspec):  # another one of the same key may be no jobspec
+            if _plain(jobspec):  # otherwise a value that is no jobspec may have the same key
                 self._keep(key, found)
         return found
 
     def _keep(self, key: str | bytes, found: Compiled) -> None:
-        """Remembers the latest, so many and so heavy at most; what alone is too heavy is compiled each time."""
+        """Caches the latest, up to a number and a weight; a jobspec that is too heavy by itself is not cached."""
         self._forget(key)
         weight = found.weight() + len(key)
         if weight > _MOST_BYTES:
@@ -119,7 +119,7 @@ def _form(layout: Layout) -> Form:
 def _laid_out(
     forms: list[list[Resource]], engine: Engine, columns: dict[str, int]
 ) -> tuple[list[list[Resource]], list[Layout]]:
-    """Those forms whose types the graph knows, and their tables; the first error where it knows those of none."""
+    """The forms whose types the graph knows, and their tables. Raises the first error if there is no such form."""
     found, problem = [], None
     for form in forms:
         try:
@@ -132,17 +132,17 @@ def _laid_out(
 
 
 class Question:
-    """A jobspec against one engine. Not to be kept across changes of the graph."""
+    """A jobspec asked of one engine; not valid across changes of the graph."""
 
     def __init__(self, engine: Engine, compiled: Compiled, candidates: Any, prefer: Any, tried: bool = False) -> None:
-        """`tried`: its one form has just been sought in vain at the second that is asked about first."""
+        """`tried`: the engine has just found no match of the one form at the second that is asked first."""
         self._engine = engine
         self.duration = compiled.spec.duration
         self._layouts, self._forms = compiled.layouts, compiled.requests
         self._gather = [False] * len(self._layouts)
         self._trouble: tuple[int, int] = (0, -1)
         self._asked, self._tried = -1, tried
-        # first, because an iterator's own code may ask this engine something else
+        # first, because an iterator may call this engine
         candidates, prefer = _array_or_list(candidates, "candidates"), _array_or_list(prefer, "prefer")
         self._ask(0)
         engine.constrain(compiled.terms)
@@ -153,13 +153,13 @@ class Question:
             raise InvalidJobspec("prefer: an entry is not a number (NaN)")
 
     def _ask(self, which: int) -> None:
-        """Gives the engine one of the forms, if it has not got it."""
+        """Passes one of the forms to the engine, unless it has it."""
         if which != self._asked:
             self._engine.ask(self._forms[which])
             self._asked = which
 
     def now(self, now: int) -> bool:
-        """Whether it matches at `now`; also by gathering, where only that could ever match."""
+        """Whether it matches at `now`, by gathering where only that could ever match."""
         return any(self._now(which, now) for which in range(len(self._layouts)))
 
     def _now(self, which: int, now: int) -> bool:
@@ -197,18 +197,18 @@ class Question:
         return self._checked(self._engine.match(0, self.duration, True, gather))
 
     def _checked(self, matched: bool) -> bool:
-        """Raises what is the jobspec's own fault and would be so on any graph."""
+        """Returns `matched`. Raises InvalidJobspec for errors that are independent of the graph."""
         code = self._engine.trouble()[0]
         if code == _NOTHING:
             raise InvalidJobspec(
-                "resources: nothing that was found is exclusive; put it under a slot, or say exclusive: true"
+                "resources: the match has no exclusive resource; put one under a slot, or set exclusive: true"
             )
         if code == _TOO_MANY:
             raise InvalidJobspec("resources: more than a million slots at one vertex; ask for fewer")
         return matched
 
     def ever(self) -> bool:
-        """Whether it matches an empty graph with everything up."""
+        """Whether it matches the empty graph with everything up."""
         return any(self._ever_at_all(which) for which in range(len(self._layouts)))
 
     def _ever_at_all(self, which: int) -> bool:
@@ -218,7 +218,7 @@ class Question:
     def later(self, now: int, before: int | None = None, changes: int | None = None) -> int | None:
         """The first second after `now` (and before `before`) at which it matches, or None.
 
-        With `changes`, only so many of the seconds are tried at which something begins or ends.
+        `changes` limits how many of the seconds are tried at which a job begins or ends.
         """
         at = self._engine.next_change(now)
         last = now + FOREVER if before is None else before
@@ -230,7 +230,7 @@ class Question:
         return None
 
     def why_not(self) -> str:
-        """The engine's own reason for the last failure, or nothing."""
+        """The engine's reason for the last failure, with a colon before it, or nothing."""
         code, vertex = self._trouble
         if code == _SIBLINGS:
             where = self._engine.path(vertex)
@@ -244,19 +244,19 @@ class Question:
             )
         if any(map(self._wants_levels, range(len(self._layouts)))):
             return (
-                ": a slot would have to gather from several vertices below its parent; write out the levels between, "
+                ": the slot needs resources of several vertices below its parent; write out the levels between, "
                 "or use compatible=False"
             )
         return ""
 
     def _wants_levels(self, which: int) -> bool:
-        """Whether a form would match by gathering if compatible mode let it."""
+        """Whether a form would match by gathering if compatible mode allowed it."""
         if not self._could_gather(which) or self.may_gather(which):
             return False
         return not self._ever(which, False) and self._ever(which, True)
 
     def seek(self, op: MatchOp, now: int) -> int:
-        """The second from which an operation gets its match; Busy, or Unsatisfiable where it can never match."""
+        """The second at which an operation matches. Raises Busy, or Unsatisfiable if it never matches."""
         if self.now(now):
             return now
         at = None if op in AT_ONCE or op is MatchOp.ALLOCATE_W_SATISFIABILITY else self.later(now)
@@ -266,12 +266,12 @@ class Question:
         if op in AT_ONCE or self.ever():
             raise Busy(f"jobspec: no match now{reason}")
         raise Unsatisfiable(
-            f"jobspec: the graph could not hold it even if it were empty and all up{reason}; why() says more"
+            f"jobspec: no match even if the graph were empty and everything up{reason}; why() says what is short"
         )
 
 
 def _plain(jobspec: Any) -> bool:
-    """Whether it has nothing but what JSON has, so that marshal writes nothing else in the same way."""
+    """Whether it has JSON values only, so that no other value has the same marshalled form."""
     if type(jobspec) is bytes:
         return True
     left, seen = [jobspec], set[int]()
@@ -290,12 +290,12 @@ def _has_xor(resource: Resource) -> bool:
 
 
 def _array_or_list(value: Any, what: str) -> Any:
-    """An array as it is, anything else as a list."""
+    """An array unchanged, anything else as a list."""
     return value if value is None or buffer_of(value) is not None else entries_of(value, what)
 
 
 def _allow(engine: Engine, value: Any) -> None:
-    """Gives the engine the candidates: yes or no per rank, or slots per rank, where yes is any number."""
+    """Passes the candidates to the engine: true or false by rank, or numbers of slots, with true for any number."""
     view = None if isinstance(value, (bytes, bytearray)) else buffer_of(value)
     if view is not None and view.format == "?":
         engine.allow(_of_ranks(view.cast("B"), engine))
@@ -313,6 +313,6 @@ def _allow(engine: Engine, value: Any) -> None:
 
 
 def _of_ranks(entries: Any, engine: Engine) -> Any:
-    """Without the entries above the highest rank, which nothing reads: an array may have any length."""
+    """Without the entries above the highest rank: an array may have any length."""
     end = max(1, engine.rank_end)
     return entries if len(entries) <= end else entries[:end]

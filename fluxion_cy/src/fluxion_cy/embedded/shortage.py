@@ -41,7 +41,7 @@ class TypeIndex:
         return self._first.get(kind)
 
     def unit(self, kind: str) -> str:
-        """The unit of a type, `unit` for a pool without one, empty for what is counted vertex by vertex."""
+        """The unit of a type, `unit` for a pool without one, empty for vertices that count as one each."""
         first = self.first(kind)
         if first is None:
             return ""
@@ -177,13 +177,13 @@ class _Rest:
 
 @dataclass(slots=True)
 class _Filling:
-    """The level put on some places as far as it fits: on all that they have (`ever`), or on what of it is free."""
+    """A level placed on some vertices as far as it fits: on all that they have (`ever`), or on what is free."""
 
     level: _Level
     places: list[_Place]
     ever: bool
     capped: bool = True
-    """Whether the numbers of slots that the candidates allow count."""
+    """Whether the numbers of slots that the candidates allow are limits."""
     held: list[tuple[int, int]] = field(init=False)
     """By place: how many it can hold, and how many of these the candidates allow."""
     fitting: int = field(init=False)
@@ -235,7 +235,7 @@ class _Filling:
 
 @dataclass(slots=True)
 class Shortages:
-    """A request counted against the graph over [start, end), within what the engine was last asked about."""
+    """Counts a request on the graph over [start, end), within the candidates and constraint that the engine has."""
 
     engine: Engine
     words: Words
@@ -253,7 +253,7 @@ class Shortages:
     def first(self) -> Shortage | None:
         """The first shortage; None where counting finds none."""
         none = _none_asked(self.resources)
-        if none is not None or not self.resources:  # of no slots that may be one of several nothing is left
+        if none is not None or not self.resources:  # no slots that may be any of several: an empty form
             what = self.words.slot if none is None or none.slot else none.type
             return Shortage(f"the request needs 0 {plural(what)}, and a count of 0 never matches")
         wanted = _wanted(self.resources, 1, {})
@@ -282,7 +282,7 @@ class Shortages:
         return None
 
     def _everything(self, kinds: list[str]) -> tuple[dict[str, int], dict[str, int]]:
-        """Of each type, what there is and what of it is free and up."""
+        """For each type, the amount in the graph, and how much of it is free and up."""
         engine = self.engine
         root = engine.root
         ids = [engine.type_ids[kind] for kind in kinds]
@@ -311,7 +311,7 @@ class Shortages:
             yield from self._levels(inside, count, slot or resource.slot)
 
     def _slots(self, wanted: int, below: dict[str, int]) -> _Level:
-        """Slots at the top level: in vertices that have all they need as children, or in what they gather from."""
+        """Slots at the top level: in vertices with all they need as children, or in those that they gather from."""
         holder = self.types.parent(below)
         if holder is not None and self.gathers:
             level = _Level(holder, wanted, below, slots=True)
@@ -322,7 +322,7 @@ class Shortages:
         return _Level(holder, wanted, below, slots=True, exclusive=self._whole(holder))
 
     def _has_level(self, resource: Resource) -> bool:
-        """Whether something is wanted or can be below such a vertex, or it is a node."""
+        """Whether the request, or the graph, has anything below such a vertex, or it is a node."""
         if resource.slot or resource.children or resource.type == "node":
             return True
         first = self.types.first(resource.type)
@@ -379,7 +379,7 @@ class Shortages:
 
 @dataclass(slots=True)
 class _Account:
-    """One filling that falls short, in words."""
+    """Words a filling that falls short."""
 
     request: Shortages
     filling: _Filling
@@ -507,12 +507,12 @@ def _wanted(resources: list[Resource], times: int, totals: dict[str, int]) -> di
 
 
 def _slots_in(resource: Resource) -> int:
-    """The least that is asked for below each of these, slots in slots aside."""
+    """The least number of slots below each of these; slots in slots do not count."""
     return sum(child.low * (1 if child.slot else _slots_in(child)) for child in resource.children)
 
 
 def _none_asked(resources: list[Resource]) -> Resource | None:
-    """The first entry that asks for none."""
+    """The first entry with a count of 0."""
     for resource in resources:
         found = resource if not resource.low else _none_asked(resource.children)
         if found is not None:

@@ -1,1 +1,1 @@
-"""The compiled engine: resource graph, planner and traverser, and the base of all matchers."""
+"""The compiled engine (resource graph, planner and traverser), and the base class of the matchers."""

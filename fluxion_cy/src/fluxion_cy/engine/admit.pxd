@@ -1,4 +1,4 @@
-# Whether a vertex comes into question: constraint, and what is known of what lies below it.
+# The checks of a single vertex: its constraint, and the types below it.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.pair cimport pair
 from libcpp.vector cimport vector

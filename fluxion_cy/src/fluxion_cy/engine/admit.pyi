@@ -1,8 +1,8 @@
-"""What a single vertex has to do with a request (compiled)."""
+"""The checks of a single vertex (compiled)."""
 
 from fluxion_cy.engine.property_index import PropertyIndex
 
 class Admit(PropertyIndex):
-    """An index, with what decides whether a vertex comes into question."""
+    """The property index, with the checks of a single vertex."""
 
     node_only: bool

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""What a single vertex has to do with a request: whether it may serve it, and whether that can lead to anything."""
+"""Whether a single vertex may serve a request, and whether the search below it can find anything."""
 from libc.stdint cimport int32_t, int64_t
 
 from fluxion_cy.engine.property_index cimport PropertyIndex
@@ -7,7 +7,7 @@ from fluxion_cy.engine.pick cimport SHARED_UNDER_SLOT
 
 
 cdef class Admit(PropertyIndex):
-    """An index, with what decides whether a vertex comes into question."""
+    """The property index, with the checks of a single vertex."""
 
     cdef bint rule_holds(self, int32_t i, int32_t v) noexcept nogil:
         """Whether a rule of the constraint holds for a vertex (RFC 31)."""
@@ -40,7 +40,7 @@ cdef class Admit(PropertyIndex):
         return rule.kind != 6
 
     cdef bint admitted(self, int32_t u) noexcept nogil:
-        """Status, candidates and constraint."""
+        """Whether status, candidates and constraint admit a vertex."""
         cdef int32_t rank = self.V[u].rank, kind = self.V[u].type
         if self.V[u].down and not self.ever:
             return False
@@ -53,7 +53,7 @@ cdef class Admit(PropertyIndex):
         return True
 
     cdef bint barred(self, int32_t u) noexcept nogil:
-        """Whether something below `u`, which has no rank of its own, lies on a rank that is no candidate."""
+        """Whether a vertex below `u`, which has no rank, is on a rank that is not a candidate."""
         cdef int32_t child, rank
         if self.candidates.empty() or self.V[u].rank >= 0 or self.V[u].inner < 0:
             return False
@@ -66,14 +66,14 @@ cdef class Admit(PropertyIndex):
         return False
 
     cdef int64_t free_units(self, int32_t u) noexcept nogil:
-        """Units of `u` that this match may still take."""
+        """The units of `u` that this match may still use."""
         cdef int64_t units = self.V[u].size if self.ever else self.avail(u, self.at, self.end)
         if self.taken[u] == self.match_no:
             units = units - self.taken_units[u] if self.V[u].pool else 0
         return units
 
     cdef bint anchors(self, int32_t u, int32_t slot) noexcept nogil:
-        """Whether children of every type that the slot asks for hang directly below `u`."""
+        """Whether `u` has children of every type that the slot needs."""
         cdef int32_t e, inner = self.V[u].inner
         cdef size_t way, k
         if inner < 0:
@@ -93,7 +93,7 @@ cdef class Admit(PropertyIndex):
         return True
 
     cdef bint spans_nodes(self, int32_t slot) noexcept nogil:
-        """Whether nothing that a slot asks for lies in nodes, so that it may gather above them."""
+        """Whether no type that a slot needs lies in nodes, so that the slot may gather above them."""
         cdef int32_t e
         for e in range(self.requests[slot].first, self.requests[slot].first + self.requests[slot].count):
             if self.requests[e].type < 0 or self.within_nodes[self.requests[e].type]:
@@ -101,7 +101,7 @@ cdef class Admit(PropertyIndex):
         return True
 
     cdef bint pruned(self, int32_t u, int32_t lo, int32_t n, bint x) noexcept nogil:
-        """Exclusivity of `u`, and the amounts below it, against the requests that it would serve."""
+        """Whether exclusivity of `u` or the amounts below it exclude the requests that it would serve."""
         cdef int32_t e
         for e in range(lo, lo + n):
             if not self.requests[e].slot:
@@ -121,7 +121,7 @@ cdef class Admit(PropertyIndex):
         return False
 
     cdef bint hopeless(self, int32_t u, int32_t lo, int32_t n) noexcept nogil:
-        """Whether no request of the level can find even one unit of what it needs below `u`."""
+        """Whether no request of the level can find one unit of its needs below `u`."""
         cdef int32_t e
         for e in range(lo, lo + n):
             if self.fits(u, self.needs[e].data(), self.at, self.end, self.ever):

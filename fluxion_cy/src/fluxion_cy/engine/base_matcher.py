@@ -1,4 +1,4 @@
-"""The base of both matchers, the embedded one and the one over Fluxion's library: operations, and what they share."""
+"""The base class of both matchers: their operations, and the code that they share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ M = TypeVar("M", bound="BaseMatcher")
 
 
 def locked(method: Callable[Concatenate[M, P], T]) -> Callable[Concatenate[M, P], T]:
-    """One call at a time in one matcher; the GIL is free while the engine searches."""
+    """Runs one call at a time in one matcher. The engine releases the GIL while it searches."""
 
     @wraps(method)
     def inner(self: M, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -47,71 +47,71 @@ class Options:
 
 
 class BaseMatcher(ABC):
-    """The operations of `Matcher`; each engine implements the abstract ones."""
+    """The operations of `Matcher`. Each engine implements the abstract ones."""
 
     _turn: Turn
     _table: JobTable
     _engine: Engine
-    """The graph as it was read. The embedded engine also matches against it; for the library it serves the checks."""
+    """The graph as loaded. The embedded engine matches against it; the matcher over the library validates with it."""
 
     @abstractmethod
     def _set_up(self, graph: Any, options: Options) -> None:
-        """The constructor."""
+        """Constructs the matcher."""
 
     @abstractmethod
     def close(self) -> None:
-        """With `engine="reapi"` gives the library's memory back, and later operations are errors; else nothing."""
+        """Frees the library's memory, after which operations raise; does nothing on the embedded engine."""
 
     # ---- matching ----------------------------------------------------------------------------------------------------
 
     def allocate(
         self, jobspec: Any, jobid: int | None = None, *, now: int = 0, candidates: Any = None, prefer: Any = None
     ) -> Allocation:
-        """Holds resources from `now` on, or raises Busy."""
+        """Allocates resources from `now` on. Raises Busy."""
         request = (MatchOp.ALLOCATE, jobspec, jobid, now, candidates, prefer)
         return self._turn.run("allocate", self._match, request)
 
     def allocate_orelse_reserve(
         self, jobspec: Any, jobid: int | None = None, *, now: int = 0, candidates: Any = None, prefer: Any = None
     ) -> Allocation:
-        """Holds resources from `now` or from the first second at which they are free; Unsatisfiable if never."""
+        """Allocates resources from `now`, or reserves them from the first second that fits. Raises Unsatisfiable."""
         request = (MatchOp.ALLOCATE_ORELSE_RESERVE, jobspec, jobid, now, candidates, prefer)
         return self._turn.run("allocate_orelse_reserve", self._match, request)
 
     def allocate_with_satisfiability(
         self, jobspec: Any, jobid: int | None = None, *, now: int = 0, candidates: Any = None, prefer: Any = None
     ) -> Allocation:
-        """Holds resources from `now` on, or raises Busy, or Unsatisfiable if they can never be had."""
+        """Allocates resources from `now` on. Raises Busy, or Unsatisfiable if no second ever fits."""
         request = (MatchOp.ALLOCATE_W_SATISFIABILITY, jobspec, jobid, now, candidates, prefer)
         return self._turn.run("allocate_with_satisfiability", self._match, request)
 
     def without_allocating(
         self, jobspec: Any, jobid: int | None = None, *, now: int = 0, candidates: Any = None, prefer: Any = None
     ) -> Allocation:
-        """Answers what `allocate` would give, and holds nothing."""
+        """Returns what `allocate` would return, and holds nothing."""
         request = (MatchOp.WITHOUT_ALLOCATING, jobspec, jobid, now, candidates, prefer)
         return self._turn.run("without_allocating", self._match, request)
 
     def without_allocating_future(
         self, jobspec: Any, jobid: int | None = None, *, now: int = 0, candidates: Any = None, prefer: Any = None
     ) -> Allocation:
-        """Answers what `allocate_orelse_reserve` would give, and holds nothing."""
+        """Returns what `allocate_orelse_reserve` would return, and holds nothing."""
         request = (MatchOp.WITHOUT_ALLOCATING_FUTURE, jobspec, jobid, now, candidates, prefer)
         return self._turn.run("without_allocating_future", self._match, request)
 
     @abstractmethod
     def _match(self, op: MatchOp, jobspec: Any, jobid: Any, now: Any, candidates: Any, prefer: Any) -> Allocation:
-        """Any operation that answers resources."""
+        """Any operation that returns resources."""
 
     @abstractmethod
     def satisfy(self, jobspec: Any, *, now: int = 0, candidates: Any = None, prefer: Any = None) -> bool:
-        """Whether the graph could hold the request if it were empty and everything were up."""
+        """Whether the request would match if the graph were empty and everything up."""
 
     # ---- held work ---------------------------------------------------------------------------------------------------
 
     @property
     def next_jobid(self) -> int:
-        """The id that the next automatic job gets; it can only be set upwards."""
+        """The id of the next job without an explicit one. It can only be raised."""
         return self._table.next_jobid
 
     @next_jobid.setter
@@ -124,15 +124,15 @@ class BaseMatcher(ABC):
 
     @abstractmethod
     def cancel(self, jobid: int, missing_ok: bool = False, *, now: int | None = None) -> None:
-        """Frees what a job holds; NoSuchJob if it holds nothing, unless `missing_ok`."""
+        """Frees what a job holds. Raises NoSuchJob if it holds nothing, unless `missing_ok`."""
 
     @abstractmethod
     def moved(self) -> list[int]:
-        """The reservations that have been moved forward since this was last asked."""
+        """The reservations that moved forward since the last call."""
 
     @abstractmethod
     def allocation(self, jobid: int) -> Allocation:
-        """What a held job has as it stands."""
+        """The resources that a job holds now."""
 
     def _holds(self, jobid: Any) -> bool:
         job = self._table.jobs.get(check_jobid(jobid))
@@ -140,7 +140,7 @@ class BaseMatcher(ABC):
 
     @abstractmethod
     def retract(self, jobid: int) -> None:
-        """Takes a job back as if it had never been."""
+        """Undoes a job without a trace."""
 
     @abstractmethod
     def partial_cancel(
@@ -151,17 +151,17 @@ class BaseMatcher(ABC):
         *,
         now: int | None = None,
     ) -> bool:
-        """Frees the part of an allocation that `R` names; answers whether nothing is left."""
+        """Frees the part of an allocation that `R` names. Returns whether nothing is left."""
 
     @abstractmethod
     def update_allocate(self, jobid: int, R: Any, *, now: int = 0) -> Allocation:  # noqa: N803 - R is the field's own name
-        """Holds exactly what `R` names, as `jobid`."""
+        """Allocates exactly what `R` names, as `jobid`."""
 
     @locked
     def info(self, jobid: int) -> JobInfo:
-        """Mode (ALLOCATED, RESERVED or CANCELED), `reserved` and `at` of a job; NoSuchJob if it is unknown.
+        """The mode (ALLOCATED, RESERVED or CANCELED), `reserved` and `at` of a job. Raises NoSuchJob if it is unknown.
 
-        The table answers, not the library, whose clones share their jobs' records: one's cancel shows in the other.
+        Read from the table of jobs. The library's clones share their records, so a cancel in one shows in the other.
         """
         return info_of(self._table, jobid)
 
@@ -169,17 +169,17 @@ class BaseMatcher(ABC):
 
     @locked
     def graph(self) -> dict[str, Any]:
-        """The graph as JGF, equal to what was given but for what was changed since."""
+        """The graph as JGF: as given, with later changes."""
         document: dict[str, Any] = self._engine.dump()
         return document
 
     @abstractmethod
     def find(self, criteria: str, *, now: int = 0) -> dict[str, Any] | None:
-        """The vertices that meet the criteria, and their ancestors, as JGF; None if there are none."""
+        """The vertices that meet the criteria, and their ancestors, as JGF; None without any."""
 
     @locked
     def stat(self) -> dict[str, Any]:
-        """Vertices by type, nodes up and down, and jobs by mode."""
+        """The number of vertices by type, of nodes up and down, and of jobs by mode."""
         modes = [job.mode for job in self._table.jobs.values()]
         engine = self._engine
         down = [v for v in engine.vertices() if engine.is_down(v)]
@@ -196,23 +196,23 @@ class BaseMatcher(ABC):
 
     @abstractmethod
     def why(self, jobspec: Any, *, now: int = 0, candidates: Any = None, prefer: Any = None) -> str:
-        """Says in words whether the request fits, and if not, what is missing."""
+        """Says whether the request fits, and if not, what it lacks."""
 
     @abstractmethod
     def shortage(
         self, jobspec: Any, *, now: int = 0, candidates: Any = None, words: Words | None = None
     ) -> Shortage | None:
-        """What the request lacks, by counting; None where counting finds nothing. `words`: how it is worded."""
+        """What the request lacks, by counting, in these words; None where counting finds nothing."""
 
     def _vertex(self, path: Any) -> int:
         found = self._engine.lookup(path) if isinstance(path, str) else []
         if not found:
-            raise InvalidGraph(f"path {shown(path)}: no such vertex is in the graph", EINVAL)
+            raise InvalidGraph(f"path {shown(path)}: the graph has no such vertex", EINVAL)
         return int(found[0])
 
     @abstractmethod
     def set_status(self, path: str, up: bool) -> None:
-        """Marks a vertex up or down; what is below something down cannot be used, whatever its own mark says."""
+        """Marks a vertex up or down. A vertex below one that is down is unusable, whatever its own mark."""
 
     @abstractmethod
     def get_status(self, path: str) -> bool:
@@ -220,7 +220,7 @@ class BaseMatcher(ABC):
 
     @abstractmethod
     def set_rank_status(self, ranks: Any, up: bool) -> None:
-        """Marks the topmost vertex of each rank (`all`, an idset, a number or several); unknown ranks are ignored."""
+        """Marks the topmost vertex of each rank: `all`, an idset, a number or several. Ignores unknown ranks."""
 
     def _ranks(self, ranks: Any) -> Iterable[int]:
         known = set(self._engine.ranks())
@@ -236,7 +236,7 @@ class BaseMatcher(ABC):
         except InvalidJobspec as error:
             raise InvalidGraph(str(error), EINVAL) from None
         except (TypeError, ValueError, OverflowError):
-            raise InvalidGraph(f"ranks: {shown(ranks)} is neither an idset nor numbers", EINVAL) from None
+            raise InvalidGraph(f"ranks: expected an idset or numbers, got {shown(ranks)}", EINVAL) from None
 
     @abstractmethod
     def get_rank_status(self, rank: int) -> bool:
@@ -246,7 +246,7 @@ class BaseMatcher(ABC):
         number = index_of(rank, "rank", 0, 2**31 - 1, InvalidGraph)
         found = self._engine.of_rank(number)
         if not found:
-            raise InvalidGraph(f"rank {shown(number)}: no vertex has it", EINVAL)
+            raise InvalidGraph(f"rank {shown(number)}: no vertex has this rank", EINVAL)
         return found[0]
 
     @abstractmethod
@@ -259,7 +259,7 @@ class BaseMatcher(ABC):
 
     @abstractmethod
     def add_subgraph(self, graph: Any) -> None:
-        """Adds what a JGF has beyond the graph; it must contain the path from the root."""
+        """Adds the vertices of a JGF that are new. It must contain the path from the root."""
 
     @abstractmethod
     def remove_subgraph(self, path: str) -> None:
@@ -273,10 +273,10 @@ class BaseMatcher(ABC):
 
     @abstractmethod
     def clone(self) -> Self:
-        """A deep copy with all allocations; both go their own ways."""
+        """A deep, independent copy, with all jobs."""
 
     def _copy(self) -> Self:
-        """A copy with table, graph and lock of its own; all else is shared, a subclass's attributes too."""
+        """A copy with its own table, graph and lock. It shares all else, including a subclass's attributes."""
         other = object.__new__(type(self))
         vars(other).update(vars(self))
         other._turn, other._table, other._engine = Turn(), self._table.copy(), self._engine.copy()

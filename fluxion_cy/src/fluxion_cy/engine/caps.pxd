@@ -1,4 +1,4 @@
-# Slots per rank: which groups use how many, and what has been used of the candidates' caps.
+# Slots by rank: the uses of groups, and the used part of the candidates' caps.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.vector cimport vector
 
@@ -14,10 +14,10 @@ cdef struct Request:
     int64_t low
     int64_t high
     int64_t operand
-    int64_t most        # what an endless supply would give
+    int64_t most        # the count from an endless supply
     uint8_t slot
-    uint8_t exclusive   # asked for
-    uint8_t shared      # exclusive: false was written
+    uint8_t exclusive   # requested
+    uint8_t shared      # has exclusive: false
 
 cdef struct Use:
     int32_t rank
@@ -34,7 +34,7 @@ cdef class Caps(Planner):
     cdef vector[int64_t] candidates           # per rank: slots allowed, or only whether it is one
     cdef bint capped
     cdef bint thrifty                         # ranges take their least
-    cdef int32_t short_rank                   # the first rank whose cap has stopped something in this match, -1: none
+    cdef int32_t short_rank                   # the first rank whose cap excluded something in this match, -1: none
     cdef vector[uint8_t] counted              # per request: it is a slot, or has some below
     cdef vector[int32_t] level                # per request: slots above it
     cdef vector[int32_t] above                # per request: where its parent stands in `used`, 0: the whole match

@@ -1,9 +1,9 @@
-"""Slots per rank, held to the candidates' caps (compiled)."""
+"""Slots by rank within the candidates' caps (compiled)."""
 
 from fluxion_cy.engine.planner import Planner
 
 class Caps(Planner):
-    """The planner with the requests of one match, and how many slots it may have and has where."""
+    """The planner with the requests of one match, and its allowed and used slots by rank."""
 
     def short(self) -> int: ...
     def tallies_made(self) -> int: ...

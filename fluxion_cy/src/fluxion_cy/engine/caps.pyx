@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Slots per rank, held to the caps that candidates set.
+"""Counts slots by rank, and keeps them within the caps that candidates set.
 
 A slot counts on one rank: that of the vertex at which it is filled, else that of its first piece or the nearest above
-it. A group of vertices has the slots that were picked below it. Scopes tell apart what is counted together: all that is
-picked below one vertex, all that was found for one request there, all slots filled at one vertex. A tally is kept for
-each scope and rank that occur, so that nothing has to be cleared and ranks that do not occur cost nothing.
+it. A group of vertices has the slots that were picked below it. A scope is a set that is counted together: all picks
+below one vertex, all finds for one request there, or all slots filled at one vertex. There is a tally for each scope and
+rank that occurs. So nothing has to be cleared, and ranks that do not occur cost nothing.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libcpp.vector cimport vector
@@ -16,7 +16,7 @@ cdef uint64_t MIX = 0x9E3779B97F4A7C15
 
 
 cdef class Caps(Planner):
-    """The planner with the requests of one match, and how many slots it may have and has where."""
+    """The planner with the requests of one match, and its allowed and used slots by rank."""
 
     def __init__(self):
         super().__init__()
@@ -24,15 +24,15 @@ cdef class Caps(Planner):
         self.short_rank, self.scope, self.oldest, self.tallied = -1, 0, 1, 0
 
     def short(self):
-        """The first rank whose cap stopped something in the last match within caps, -1: none did."""
+        """The first rank whose cap excluded something in the last match within caps, -1 for none."""
         return self.short_rank
 
     def tallies_made(self):
-        """How many numbers of slots the last match has kept: what the caps cost."""
+        """How many tallies the last match kept: the cost of the caps."""
         return self.tallied
 
     cdef void prepare_caps(self) noexcept nogil:
-        """Learns from the requests which of them lead to slots, and in how many slots each lies."""
+        """Sets which requests contain slots, and in how many slots each lies."""
         cdef int32_t n = <int32_t> self.requests.size(), i, c, tops = 0
         cdef Request* r
         self.counted.assign(n, 0)
@@ -62,7 +62,7 @@ cdef class Caps(Planner):
         self.stretches = self.stretches or tops > 1
 
     cdef void forget_uses(self) noexcept nogil:
-        """Begins anew: nothing is found, nothing picked."""
+        """Drops all finds and picks."""
         self.uses.clear()
         self.oldest, self.tallied, self.short_rank = self.scope + 1, 0, -1
         self.used[0] = self.next_scope()
@@ -72,7 +72,7 @@ cdef class Caps(Planner):
         return self.scope
 
     cdef size_t place_of(self, int64_t scope, int32_t rank, int32_t level) noexcept nogil:
-        """Where the tally of a scope and rank is, or goes."""
+        """The place of the tally of a scope and rank."""
         cdef size_t mask = self.tallies.size() - 1
         cdef uint64_t mixed = (<uint64_t> scope * MIX) ^ ((<uint64_t> rank << 20) + <uint64_t> level)
         cdef size_t i
@@ -92,7 +92,7 @@ cdef class Caps(Planner):
         return self.tallies[i].use.slots if self.tallies[i].scope == scope else 0
 
     cdef int64_t add(self, int64_t scope, Use use) noexcept nogil:
-        """Counts slots in a scope; answers how many there are then."""
+        """Adds slots to a scope. Returns their new number."""
         cdef size_t i
         if 2 * (self.tallied + 1) > self.tallies.size():
             self.make_room()
@@ -105,7 +105,7 @@ cdef class Caps(Planner):
         return self.tallies[i].use.slots
 
     cdef void make_room(self) noexcept nogil:
-        """Twice as many places for tallies."""
+        """Doubles the places for tallies."""
         cdef vector[Tally] old
         cdef Tally none
         cdef Tally one
@@ -125,7 +125,7 @@ cdef class Caps(Planner):
         return False
 
     cdef bint fits_caps(self, int64_t before, int64_t scope, int32_t first, int32_t count) noexcept nogil:
-        """Counts these uses in `scope` if they fit it and `before` together: all of them, or none."""
+        """Adds all these uses to `scope` if they fit `scope` and `before` together, else none."""
         cdef int32_t i
         cdef Use use
         for i in range(first, first + count):
@@ -138,7 +138,7 @@ cdef class Caps(Planner):
         return True
 
     cdef void give_back(self, int64_t scope, int32_t first, int32_t count) noexcept nogil:
-        """Takes uses out of a scope."""
+        """Removes uses from a scope."""
         cdef int32_t i
         cdef Use use
         for i in range(first, first + count):
@@ -147,7 +147,7 @@ cdef class Caps(Planner):
             self.add(scope, use)
 
     cdef void open_below(self, int32_t e) noexcept nogil:
-        """Scopes of their own for what is found and picked below one vertex that matches a request."""
+        """Opens scopes for the finds and picks below one vertex that matches a request."""
         cdef int32_t c
         self.used[e + 1] = self.next_scope()
         self.picked[e].clear()
@@ -155,13 +155,13 @@ cdef class Caps(Planner):
             self.offered[c] = self.next_scope()
 
     cdef void note_picked(self, int32_t e, int32_t first, int32_t count) noexcept nogil:
-        """These uses belong to what has been picked for a request."""
+        """Adds these uses to the picks for a request."""
         if self.above[e]:
             self.picked[self.above[e] - 1].insert(
                 self.picked[self.above[e] - 1].end(), self.uses.begin() + first, self.uses.begin() + first + count)
 
     cdef int32_t close_below(self, int32_t e) noexcept nogil:
-        """Writes what was picked below a vertex to the end of `uses`, once per rank; answers how many they are."""
+        """Appends the picks below a vertex to `uses`, one entry for each rank. Returns their number."""
         cdef int64_t seen = self.next_scope()
         cdef size_t before = self.uses.size()
         cdef Use use
@@ -173,7 +173,7 @@ cdef class Caps(Planner):
         return <int32_t> (self.uses.size() - before)
 
     cdef int32_t slot_rank(self, int32_t u, int32_t piece) noexcept nogil:
-        """The rank on which a slot counts that is filled at `u` and begins with `piece`; -1: on none."""
+        """The rank on which a slot counts that is filled at `u` and begins with `piece`; -1 for none."""
         if self.V[u].rank >= 0:
             return self.V[u].rank
         while piece >= 0 and self.V[piece].rank < 0:

@@ -22,7 +22,7 @@ cdef struct Vertex:
     uint8_t down
     uint8_t alive
     uint8_t pool      # divisible: many holders share its units
-    uint8_t excl_key  # value of the "exclusive" key, kept only to write it back
+    uint8_t excl_key  # value of the key "exclusive", only for writing it back
 
 # (~weight, -uniq), vertex: ascending order visits the emptiest, then the highest uniq_id first.
 ctypedef pair[pair[uint64_t, int64_t], int32_t] ChildKey
@@ -61,7 +61,7 @@ cdef class Columns:
     cdef int32_t _last_parent
     cdef str _last_path
     cdef object _children_by_name              # (parent, name symbol) -> vertex, built on first use
-    cdef public bint units                     # whether R says in what a size is counted
+    cdef public bint units                     # whether R has the units of sizes
     cdef object _links                         # target -> metadata of its containment edge, as of _links_version
     cdef int64_t _links_version
     cdef int32_t intern(self, str text)

@@ -3,7 +3,7 @@
 from typing import Any
 
 class Columns:
-    """Columns of one resource graph; vertices are numbers."""
+    """The columns of one resource graph. Vertices are numbers."""
 
     root: int
     units: bool

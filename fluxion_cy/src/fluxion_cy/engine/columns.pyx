@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""The resource graph as columns: what is known of one vertex, its path, and writing it as JGF (RFC 4, RFC 40).
+"""The resource graph as columns: the fields and the path of a vertex, and its JGF (RFC 4, RFC 40).
 
-Everything regular about a vertex lives in one C struct; a value that the columns cannot give back exactly is kept
-aside, so that `dump()` equals what was loaded.
+The regular fields of a vertex are in one C struct. Values that the columns cannot reproduce exactly are kept beside
+them, so that `dump()` equals the loaded document.
 """
 from libc.stdint cimport int32_t, int64_t
 
@@ -16,7 +16,7 @@ cdef object NODE_KEYS = ("id", "metadata")
 
 
 cdef object thaw(value):
-    """A deep copy of a JSON-like value; anything else is an InvalidGraph, and so is endless or very deep nesting."""
+    """A deep copy of a JSON value. Raises InvalidGraph for any other value, and for cyclic or very deep nesting."""
     if value is None or type(value) in (str, int, float, bool):
         return value
     return _thaw(value, 0, [MAX_VALUES])
@@ -31,15 +31,15 @@ cdef object _thaw(value, int depth, list room):
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
-                raise InvalidGraph(f"graph: the key {shown(key)} is not a string")
+                raise InvalidGraph(f"graph: expected a string as a key, got {shown(key)}")
         return {key: _thaw(item, depth + 1, room) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_thaw(item, depth + 1, room) for item in value]
-    raise InvalidGraph(f"graph: a value of type {type(value).__name__} has no form in JSON")
+    raise InvalidGraph(f"graph: expected a JSON value, got {type(value).__name__}")
 
 
 cdef class Columns:
-    """Columns of one resource graph; vertices are numbers."""
+    """The columns of one resource graph. Vertices are numbers."""
 
     def __init__(self):
         self.types, self.type_ids = [], {}
@@ -69,13 +69,13 @@ cdef class Columns:
         if found is None:
             found = len(self.types)
             if found >= 65535:
-                raise InvalidGraph(f"graph: more than 65535 distinct types; {text!r} is one too many")
+                raise InvalidGraph(f"graph: more than 65535 distinct types, with {text!r}")
             self.type_ids[text] = found
             self.types.append(text)
         return found
 
     def intern_props(self, value, what):
-        """Index of this property set; keys and values must be strings."""
+        """The index of a property set. Keys and values must be strings."""
         if type(value) is not dict:
             raise InvalidGraph(f"{what}: properties must be a mapping, not {shown(value)}")
         for key, item in value.items():
@@ -98,11 +98,11 @@ cdef class Columns:
         return self.path_of(parent) + "/" + self.syms[self.V[v].name]
 
     def path(self, int32_t v):
-        """Containment path of vertex `v` ("" where it has none)."""
+        """The containment path of vertex `v`, "" where it has none."""
         return self.path_of(v)
 
     def lookup(self, path):
-        """Vertices with this containment path (usually one; several only under different ranks)."""
+        """The vertices with this containment path: one, or several with different ranks."""
         found = list(self.path_index.get(path, ()))
         if self.root < 0 or not path.startswith("/"):
             return found
@@ -192,12 +192,12 @@ cdef class Columns:
         return self.syms[self.V[v].base]
 
     def kept(self, int32_t v, key):
-        """The value of a metadata key that has no column, None where there is none (shared; do not change)."""
+        """The value of a metadata key without a column, or None (shared; do not change)."""
         found = self.extras.get(v)
         return None if found is None else found.get(key)
 
     def edge_metadata(self):
-        """Metadata of containment edges that carry any, by target (shared; do not change)."""
+        """The metadata of containment edges that have any, by target (shared; do not change)."""
         cdef Edge e
         if self._links_version != self.version:
             self._links, self._links_version = {}, self.version
@@ -224,7 +224,7 @@ cdef class Columns:
         return str(self.V[v].uniq) if found is None else found
 
     def emit(self, int32_t v, int64_t units, bint exclusive):
-        """The vertex as it stands in R: what the reference's jgf writer gives."""
+        """The vertex in R, as Fluxion's jgf writer writes it."""
         cdef Vertex* x = &self.V[v]
         cdef dict metadata = {"type": self.types[x.type]}
         cdef str base = self.syms[x.base], name = self.syms[x.name]
@@ -247,7 +247,7 @@ cdef class Columns:
         return {"id": str(x.uniq), "metadata": metadata}
 
     def emit_edge(self, int32_t v):
-        """The containment edge that leads to `v`, as it stands in R."""
+        """The containment edge to `v`, in R."""
         return {"source": str(self.V[self.V[v].parent].uniq), "target": str(self.V[v].uniq)}
 
     cdef dict _metadata(self, int32_t v):
@@ -294,7 +294,7 @@ cdef class Columns:
         return out
 
     def dump(self):
-        """The whole graph as JGF, equal to what was loaded but for what was changed since."""
+        """The whole graph as JGF: as loaded, with later changes."""
         cdef Py_ssize_t i
         cdef Edge e
         nodes, edges = [], []

@@ -1,4 +1,4 @@
-"""Idsets and hostlists written (compiled)."""
+"""Writes idsets and hostlists (compiled)."""
 
 from collections.abc import Iterable
 

@@ -1,21 +1,21 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Idsets (RFC 22) and hostlists (RFC 29) written, the other way round than in `ranges`; also without the GIL."""
+"""Writes idsets (RFC 22) and hostlists (RFC 29), which `base.ranges` reads; also without the GIL."""
 from libc.stdint cimport int32_t, int64_t
 from libcpp.algorithm cimport sort
 from libcpp.string cimport string, to_string
 from libcpp.vector cimport vector
 
-cdef size_t MOST_DIGITS = 18  # more do not fit into a number: they belong to the stem
+cdef size_t MOST_DIGITS = 18  # more would overflow: they belong to the stem
 
 
 def idset_text(numbers):
-    """`0-3,7` for the numbers 7, 0, 1, 2, 3; each once, ascending."""
+    """The idset of numbers: `0-3,7` for 7, 0, 1, 2, 3."""
     cdef vector[int64_t] found = list(numbers)
     return idset_of(found).decode()
 
 
 def hostlist_text(names):
-    """`node[0-3],login` for hosts in this order; only neighbours in the order are joined."""
+    """The hostlist of hosts in their order, such as `node[0-3],login`. It joins neighbours only."""
     cdef Names known = Names()
     cdef vector[int32_t] which
     for name in names:
@@ -60,7 +60,7 @@ cdef string padded(int64_t number, int32_t width) noexcept nogil:
 
 
 cdef int32_t zeros(int64_t number, int32_t width) noexcept nogil:
-    """How many leading zeros the number has when it is written with `width` digits."""
+    """The number of leading zeros with `width` digits."""
     cdef int32_t digits = 1
     while number >= 10:
         number //= 10
@@ -69,7 +69,7 @@ cdef int32_t zeros(int64_t number, int32_t width) noexcept nogil:
 
 
 cdef bint same_width(Run* run, int64_t number, int32_t width) noexcept nogil:
-    """Whether a run and a host after it can be written with one width, which the run has then."""
+    """Gives a run and the host after it one width. Returns whether that is possible."""
     if zeros(run.low, run.width) == zeros(run.low, width):
         run.width = width
         return True
@@ -77,11 +77,11 @@ cdef bint same_width(Run* run, int64_t number, int32_t width) noexcept nogil:
 
 
 cdef bint goes_on(Run* run, HostName* name) noexcept nogil:
-    """Whether a host is the next of a run, written with as many leading zeros; it belongs to the run then."""
+    """Appends a host to a run if it is the next number with as many leading zeros. Returns whether it is."""
     cdef bint longer
     if name.number != run.high + 1 or name.stem != run.stem or not (run.width and name.width):
         return False
-    # the plain way from node9 to node10
+    # from node9 to node10
     longer = name.width > run.width and zeros(name.number, name.width) == 0
     if name.width != run.width and not longer and not same_width(run, name.number, name.width):
         return False
@@ -90,7 +90,7 @@ cdef bint goes_on(Run* run, HostName* name) noexcept nogil:
 
 
 cdef void add_numbers(Run* runs, size_t count, string* text) noexcept nogil:
-    """Writes the numbers of runs with one stem, in brackets where there are several."""
+    """Writes the numbers of runs with one stem, in brackets if there are several."""
     cdef size_t i
     cdef bint several = count > 1 or runs.low != runs.high
     if several:
@@ -107,7 +107,7 @@ cdef void add_numbers(Run* runs, size_t count, string* text) noexcept nogil:
 
 
 cdef class Names:
-    """Names of hosts, each taken apart once: its stem and the number at its end."""
+    """Names of hosts, each parsed once: its stem and the number at its end."""
 
     cdef add(self, str name):
         cdef string text = name.encode("utf-8", "surrogatepass")

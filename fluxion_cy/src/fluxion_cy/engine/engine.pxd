@@ -1,4 +1,4 @@
-# What Python asks of the engine.
+# The engine's interface to Python.
 from libc.stdint cimport int32_t, int64_t
 from libcpp.vector cimport vector
 
@@ -6,8 +6,8 @@ from fluxion_cy.engine.match_plan cimport Form, Terms
 from fluxion_cy.engine.traverser cimport Traverser
 
 cdef enum:
-    IN_VAIN = -1      # there is no match,
-    UNSURE = -2       # or what there is has to be looked at: the longer way decides
+    IN_VAIN = -1      # no match
+    UNSURE = -2       # the general path decides
 
 cdef class Engine(Traverser):
     cdef object _prop_ok                      # keeps them

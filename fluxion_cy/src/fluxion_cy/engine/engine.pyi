@@ -1,4 +1,4 @@
-"""What Python asks of the engine (compiled)."""
+"""The engine's interface to Python (compiled)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from fluxion_cy.engine.traverser import Traverser
 class Engine(Traverser):
     """The resource graph with planner and traverser.
 
-    First `set_policy`, `load`, `prepare`, then `constrain`, `restrict`, `ask`, `match`.
+    Call `set_policy`, `load` and `prepare` first, then `constrain`, `restrict`, `ask` and `match` for each request.
     """
 
     deep: bool

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""What Python asks of the engine: questions taken in as tables, matches, what they found held, and looks around."""
+"""The engine's interface to Python: requests as tables, matches, allocations, and surveys of the graph."""
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.pystate cimport PyThreadState
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -15,7 +15,7 @@ from fluxion_cy.engine.traverser cimport ENDLESS, Traverser
 
 
 def performance_class(properties):
-    """Policy variation's class of a property set: 0 (best) to 9999, which is also the class of those without one."""
+    """The class of a property set for the policy variation: 0 (best) to 9999, also that of sets without a class."""
     text = properties.get("perf_class", "").strip()
     digits = text[:1] if text[:1] in ("+", "-") else ""
     for char in text[len(digits):12]:
@@ -43,9 +43,10 @@ cdef class Engine(Traverser):
     # ---- set-up ----------------------------------------------------------------------------------------------------
 
     def set_policy(self, bint high, bint node_centric, bint stop, bint node_exclusive, bint node_only, int ordering):
-        """Chooses the scores.
+        """Sets how matches are scored.
 
-        `node_only` keeps constraints to vertices of type node and storage_node, and wants levels spelled out.
+        With `node_only` constraints apply to vertices of type node and storage_node only, and the jobspec must spell out
+        all levels.
         """
         self.sign = -1 if high else 1
         self.ordering = ordering
@@ -55,7 +56,7 @@ cdef class Engine(Traverser):
             self.policy_whole[self.node_type] = 1
 
     def prepare(self):
-        """Makes room for marks and learns which vertices have nodes below them."""
+        """Allocates marks, and finds the vertices that have nodes below them."""
         cdef int32_t v, up
         cdef bint whole_nodes = self.policy_whole.size() > 0 and self.policy_whole[self.node_type]
         Planner.prepare(self)
@@ -93,7 +94,7 @@ cdef class Engine(Traverser):
         self.know_names()
 
     def _sort_children(self):
-        """Children in the order in which scores by id would rank them."""
+        """Sorts children in the order of scores by id."""
         cdef size_t i, k
         cdef int32_t v
         cdef vector[pair[pair[int64_t, int64_t], int32_t]] row
@@ -116,11 +117,11 @@ cdef class Engine(Traverser):
                 self.by_id[i].push_back(row[k].second)
 
     def ask(self, Form form not None):
-        """Takes what is asked."""
+        """Sets the request."""
         self._ask(form)
 
     def constrain(self, Terms terms not None):
-        """Takes the constraint."""
+        """Sets the constraint."""
         self._constrain(terms)
 
     cdef void _ask(self, Form form) noexcept nogil:
@@ -147,13 +148,13 @@ cdef class Engine(Traverser):
         self.constrained = not self.rules.empty()
 
     def restrict(self, candidates, bint capped, preference):
-        """Slots allowed per rank (empty: any) and score per rank (empty: none)."""
+        """Sets the allowed slots by rank (empty: any number) and the score by rank (empty: none)."""
         self.candidates = candidates
         self.capped, self.short_rank, self.sole = capped, -1, -1
         self.preference = preference
 
     def allow(self, const uint8_t[::1] mask):
-        """Candidates as a mask: one byte per rank, 0 for no."""
+        """Sets the candidates by a mask: one byte for each rank, 0 for no."""
         cdef Py_ssize_t i, allowed = 0
         cdef int64_t rank = -1
         self.candidates.resize(mask.shape[0])
@@ -166,7 +167,7 @@ cdef class Engine(Traverser):
         self.sole = self._sole_of(rank) if allowed == 1 else -1
 
     def cap(self, const int64_t[::1] slots):
-        """Candidates as slots per rank; answers whether one is negative."""
+        """Sets the candidates by slots for each rank. Returns whether one is negative."""
         cdef Py_ssize_t i
         cdef bint negative = False
         self.candidates.resize(slots.shape[0])
@@ -178,7 +179,7 @@ cdef class Engine(Traverser):
         return negative
 
     def like(self, const double[::1] scores):
-        """Preference per rank; answers whether one is not a number."""
+        """Sets the preference of each rank. Returns whether one is not a number."""
         cdef Py_ssize_t i
         cdef bint wrong = False
         self.preference.resize(scores.shape[0])
@@ -188,7 +189,7 @@ cdef class Engine(Traverser):
         return wrong
 
     def match(self, int64_t at, int64_t end, bint ever, bint gather):
-        """Matches over [at, end), or on an empty graph with everything up (`ever`); answers success."""
+        """Matches over [at, end), or on the empty graph with everything up (`ever`). Returns success."""
         cdef bint ok
         cdef PyThreadState* state
         self._at(at, end, ever, gather)
@@ -204,7 +205,7 @@ cdef class Engine(Traverser):
             self.perf_class.push_back(performance_class(self.props[self.perf_class.size()]))
 
     def commit(self, int64_t start, int64_t end, int64_t now):
-        """Holds the result of the last match over [start, end); answers the slot."""
+        """Holds the result of the last match over [start, end). Returns the slot."""
         cdef int32_t slot
         cdef PyThreadState* state = release_gil()
         slot = self.hold_result(start, end, now)
@@ -219,10 +220,10 @@ cdef class Engine(Traverser):
         return slot
 
     cdef int32_t place_now(self, Form form, Terms terms, int64_t now, int64_t duration, int64_t longest):
-        """Asks, matches at `now`, writes R_lite and holds for at most `longest`: all in one stretch without the GIL.
+        """Sets a request, matches at `now`, writes R_lite and holds for at most `longest`, in one stretch without the GIL.
 
-        Answers the slot; IN_VAIN where it does not match, UNSURE where R cannot be written or something is wrong with
-        the jobspec. Without candidates or preferences.
+        Returns the slot; IN_VAIN without a match, UNSURE if R cannot be written or the jobspec is invalid. It has neither
+        candidates nor preferences.
         """
         cdef int32_t slot = IN_VAIN
         cdef int64_t end = now + min(duration, longest)
@@ -279,7 +280,7 @@ cdef class Engine(Traverser):
 
     cdef void tally(self, int32_t v, int64_t start, int64_t end, bint up, vector[int64_t]& parts,
                     vector[int32_t]& index, vector[int64_t]& amounts) noexcept nogil:
-        """Adds what lies below `v`: all, free, and both in parts; then how many vertices are whole and of other sizes."""
+        """Adds the amounts below `v`: in all, free, both in parts, and the number of indivisible vertices of other sizes."""
         cdef size_t k, n = parts.size()
         cdef int32_t child, at
         cdef int64_t units
@@ -321,7 +322,7 @@ cdef class Engine(Traverser):
         return True
 
     cdef bint open_to_root(self, int32_t v, int64_t start, int64_t end) noexcept nogil:
-        """Whether neither `v` nor what it hangs below is taken."""
+        """Whether no job holds `v` or a vertex above it."""
         while v >= 0:
             if self.avail(v, start, end) <= 0:
                 return False
@@ -329,7 +330,7 @@ cdef class Engine(Traverser):
         return True
 
     cdef bint chosen_to_root(self, int32_t v) noexcept nogil:
-        """Whether the candidates leave `v` and all that it hangs below."""
+        """Whether `v` and all above it are candidates."""
         while v >= 0:
             if self.V[v].rank >= 0 and not self.candidates.empty():
                 if self.V[v].rank >= <int32_t> self.candidates.size() or self.candidates[self.V[v].rank] <= 0:
@@ -338,7 +339,7 @@ cdef class Engine(Traverser):
         return True
 
     cdef bint fit_to_root(self, int32_t v) noexcept nogil:
-        """Whether `v` and all that it hangs below meet the constraint where it applies."""
+        """Whether `v` and all above it meet the constraint, where it applies."""
         cdef int32_t kind
         while self.constrained and v >= 0:
             kind = self.V[v].type
@@ -349,9 +350,9 @@ cdef class Engine(Traverser):
         return True
 
     def glance(self, int64_t now):
-        """Puts what the last match found to its place among its siblings, by what is free now; holds nothing.
+        """Reorders the vertices of the last match among their siblings, by the amount that is free now. Holds nothing.
 
-        Fluxion does so for a preview: it sets the order of whatever an answer names, held or not.
+        Fluxion does this for previews, too: it reorders all vertices of an answer.
         """
         cdef int32_t slot = self.take_slot(now, now)
         self.held[slot] = self.result
@@ -361,7 +362,7 @@ cdef class Engine(Traverser):
         self.free_slots.push_back(slot)
 
     def tables(self):
-        """What compiled jobspecs refer to, by its state: the graph's shape, types, property sets and strings."""
+        """The state of the tables that compiled jobspecs refer to: shape, types, property sets and strings."""
         return self.version, len(self.types), len(self.props), len(self.syms)
 
     def column_types(self):
@@ -373,7 +374,7 @@ cdef class Engine(Traverser):
         return list(self.kids[self.V[v].inner]) if self.V[v].inner >= 0 else []
 
     def has_children(self, int32_t v):
-        """Whether anything hangs below `v`."""
+        """Whether `v` has children."""
         return self.V[v].inner >= 0
 
     def of_rank(self, int64_t rank):
@@ -389,7 +390,7 @@ cdef class Engine(Traverser):
         return list(self._by_rank.get(rank, ()))
 
     cdef int32_t _sole_of(self, int64_t rank):
-        """The child of the root that is alone left if only this rank is; -1: another one may be."""
+        """The only child of the root with candidates if this rank is the only candidate; -1 if there may be others."""
         cdef int32_t v, found = -1
         cdef size_t k
         cdef bint others = False

@@ -1,4 +1,4 @@
-"""The fast path: matches for which Python has nothing to say (compiled)."""
+"""The fast path of `allocate` (compiled)."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -10,7 +10,7 @@ from fluxion_cy.engine.jobs import Allocation
 _T = TypeVar("_T")
 
 class Turn:
-    """One call at a time in one matcher."""
+    """The lock of one matcher, which runs one call at a time."""
 
     lock: Any
 

@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""The fast path: matches for which Python has nothing to say: the way of nearly all of a scheduler's jobs, in compiled code.
+"""The fast path of `allocate`, in compiled code, which serves nearly all of a scheduler's jobs.
 
-A jobspec as text that is known already, no candidates, no preferences, now, and R without a graph. What it does is what
-`Matcher` does step by step, and whatever is out of the ordinary is left to it.
+It requires a cached jobspec in text form, no candidates or preferences, a match now, and R without a graph. It has the
+same effect as the steps of `Matcher`, which handles all other calls.
 """
 from cpython.object cimport PyObject_GenericSetAttr
 from libc.stdint cimport int32_t, int64_t
@@ -27,7 +27,7 @@ cdef int64_t LATEST = MAX_SECOND, LONGEST = FOREVER
 
 
 cdef allocation(number, at, double overhead, R):
-    """An `Allocation` without the checks of its `__init__`, which a frozen class pays for each field."""
+    """An `Allocation` without the `__init__` of a frozen class, which is slow for each field."""
     found = Allocation.__new__(Allocation)
     PyObject_GenericSetAttr(found, "jobid", number)
     PyObject_GenericSetAttr(found, "at", at)
@@ -38,12 +38,12 @@ cdef allocation(number, at, double overhead, R):
 
 
 cdef class Turn:
-    """One call at a time in one matcher.
+    """The lock of one matcher, which runs one call at a time.
 
-    Other threads wait. A call in the middle of another one of the same thread (from a signal's handler, a finaliser, or
-    an argument's own code) cannot wait: it is refused, since the engine keeps what the outer one has found.
+    Other threads wait. A nested call in the same thread (from a signal handler, a finaliser or an argument's own code)
+    raises NotSupported: the engine still has the result of the outer call.
 
-    A thread that is in a call while another one forks is not in the child: what it has left halfway cannot be used there.
+    If another thread forks during a call, the child has no thread that completes it, and its matcher is unusable.
     """
 
     cdef readonly object lock
@@ -62,12 +62,12 @@ cdef class Turn:
             if self.torn:
                 raise NotSupported(
                     f"{name}: the process was forked while another thread was in a call to this matcher; fork earlier, or "
-                    "make a new matcher")
-            raise NotSupported(f"{name}: another call to this matcher is under way in the same thread")
+                    "create a new matcher")
+            raise NotSupported(f"{name}: another call to this matcher is in flight in the same thread")
         self.taken = True
 
     cdef forked(self):
-        """In the child of a fork: nobody else is there any more who could give the lock back."""
+        """Marks the matcher as unusable in the child of a fork if another thread had the lock."""
         if self.lock.acquire(blocking=False):
             self.lock.release()
         else:
@@ -78,7 +78,7 @@ cdef class Turn:
         self.lock.release()
 
     def run(self, str name, function, tuple arguments):
-        """What a function answers; the refusal of a call in the middle of another one says `name`."""
+        """Calls a function with the lock. `name` is for the message about a nested call."""
         self.enter(name)
         try:
             return function(*arguments)
@@ -86,7 +86,7 @@ cdef class Turn:
             self.leave()
 
     def call(self, method, matcher, tuple arguments, dict options):
-        """What a method of the matcher answers."""
+        """Calls a method of the matcher with the lock."""
         self.enter(method.__name__.strip("_"))
         try:
             return method(matcher, *arguments, **options)
@@ -104,7 +104,7 @@ register_at_fork(after_in_child=_forked)
 
 def allocate(matcher, Turn turn not None, Engine engine not None, JobTable table not None, dict known not None,
              jobspec, jobid, now):
-    """What `Matcher.allocate` answers, without candidates or preferences: the fast path, else the longer one."""
+    """`Matcher.allocate` without candidates or preferences: by the fast path, or else by the general one."""
     turn.enter("allocate")
     try:
         found = _allocate(engine, table, known, jobspec, jobid, now)
@@ -116,7 +116,7 @@ def allocate(matcher, Turn turn not None, Engine engine not None, JobTable table
 
 
 cdef _allocate(Engine engine, JobTable table, dict known, jobspec, jobid, now):
-    """An `Allocation`; or nothing has been changed: False where it is not of this kind, True where it does not match."""
+    """An `Allocation`. Otherwise nothing has changed: False if the fast path does not apply, True without a match."""
     cdef int32_t slot
     cdef int64_t at
     cdef MatchPlan plan

@@ -1,11 +1,10 @@
-# The GIL released and acquired again, for stretches of a few microseconds.
+# Releases and acquires the GIL, for stretches of a few microseconds.
 #
-# A thread that finds the GIL taken when it comes back sleeps, and the kernel wakes it tens of microseconds later. A match
-# takes less than that, so two threads with a matcher each would be no faster than one. A thread that comes back by
-# `acquire_gil` therefore first spins while another thread that came back so has the GIL, which is a matter of
-# microseconds. It stops spinning where the other thread has had the GIL for longer than `PATIENCE` (that thread runs
-# other Python code by now), and no thread overtakes one that went to sleep. No answer depends on it. With one processor
-# no thread spins.
+# A thread that finds the GIL taken blocks, and the kernel resumes it tens of microseconds later. A match takes less time
+# than that, so two threads with a matcher each would be no faster than one. So a thread in `acquire_gil` first spins while
+# another thread that returned from `acquire_gil` has the GIL, which takes microseconds. It stops spinning once the other
+# thread has had the GIL for longer than `PATIENCE` (it runs other Python code then). No thread overtakes a blocked one. No
+# result depends on this. On one processor no thread spins.
 from cpython.pystate cimport PyThreadState
 
 cdef extern from *:

@@ -7,7 +7,7 @@ NO_JOBID: int
 def check_jobid(jobid: object) -> int: ...
 
 class Job:
-    """What one id holds, or has held."""
+    """A job that holds, or held, resources."""
 
     slot: int
     at: int

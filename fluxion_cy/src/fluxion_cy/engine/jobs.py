@@ -1,4 +1,4 @@
-"""What is said of jobs: what a match gave, and what became of one."""
+"""The results of matches and the states of jobs."""
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
@@ -9,9 +9,9 @@ from fluxion_cy.engine.job_table import JobTable, check_jobid
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a match gave: `at` in seconds, `overhead` the seconds it took, `R` the resource set.
+    """The result of a match: `at` in seconds, `overhead` (the seconds that it took) and the resource set `R`.
 
-    `R` is a mapping in the jgf, rv1 and rfc40 forms, text in the others.
+    `R` is a mapping in the forms jgf, rv1 and rfc40, text in the others.
     """
 
     jobid: int
@@ -22,7 +22,7 @@ class Allocation:
 
 
 class MatchOp(IntEnum):
-    """The operations that match: match_op_t (resource/policies/base/match_op.h)."""
+    """The operations that match, as match_op_t (resource/policies/base/match_op.h)."""
 
     ALLOCATE = 1
     ALLOCATE_W_SATISFIABILITY = 2
@@ -31,14 +31,14 @@ class MatchOp(IntEnum):
     WITHOUT_ALLOCATING_FUTURE = 6
 
 
-#: Those that hold nothing.
+#: The operations that hold nothing.
 PREVIEWS = (MatchOp.WITHOUT_ALLOCATING, MatchOp.WITHOUT_ALLOCATING_FUTURE)
-#: Those that ask about one second only.
+#: The operations that search at one second only.
 AT_ONCE = (MatchOp.ALLOCATE, MatchOp.WITHOUT_ALLOCATING)
 
 
 class Mode(StrEnum):
-    """What became of a job."""
+    """The state of a job."""
 
     ALLOCATED = "ALLOCATED"
     RESERVED = "RESERVED"
@@ -47,7 +47,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobInfo:
-    """What `info` answers; `at` in seconds."""
+    """The result of `info`; `at` in seconds."""
 
     jobid: int
     mode: str
@@ -56,6 +56,6 @@ class JobInfo:
 
 
 def info_of(table: JobTable, jobid: object) -> JobInfo:
-    """State of a job that is or was held; NoSuchJob if there is no record of it."""
+    """The state of a job that holds or held resources. Raises NoSuchJob without a record of it."""
     job = table.known(jobid)
     return JobInfo(check_jobid(jobid), str(job.mode), job.mode is Mode.RESERVED, job.at)

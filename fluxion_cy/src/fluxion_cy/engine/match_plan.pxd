@@ -1,4 +1,4 @@
-# A request as tables that the engine takes in without the GIL.
+# A request as tables that the engine reads without the GIL.
 from libc.stdint cimport int32_t, int64_t
 from libcpp.pair cimport pair
 from libcpp.vector cimport vector

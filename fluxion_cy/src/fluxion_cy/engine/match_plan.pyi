@@ -30,6 +30,6 @@ class Terms:
     def weight(self) -> int: ...
 
 class MatchPlan:
-    """All that the engine needs to match a jobspec of a single form."""
+    """A jobspec of a single form, laid out for the engine."""
 
     def __init__(self, form: Form, terms: Terms, duration: int, tables: tuple[int, int, int, int]) -> None: ...

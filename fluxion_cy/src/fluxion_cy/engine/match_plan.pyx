@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""A request as tables in memory of their own, so that it can be matched again and again."""
+"""A request as tables, which it owns, so that the engine can match it repeatedly."""
 from libc.stdint cimport int32_t, int64_t
 from libcpp.pair cimport pair
 
@@ -29,7 +29,7 @@ cdef class Form:
 
 
 cdef class Terms:
-    """A compiled constraint; no rules match everything. `chosen` are the property sets that an index may go by."""
+    """A compiled constraint. Without rules it admits everything. `chosen`: property sets for the index."""
 
     def __init__(self, rules, links, bytearray prop_ok not None, hosts, spans, chosen):
         for kind, first, count in rules:
@@ -42,13 +42,13 @@ cdef class Terms:
             self.chosen = chosen
 
     def weight(self):
-        """About how many bytes of memory it takes, what it was made of included."""
+        """Its memory in bytes, with that of its source, estimated."""
         return 40 * (self.hosts.size() + self.links.size() + 2 * self.rank_spans.size() + 3 * self.rules.size()) + len(
             self.prop_ok)
 
 
 cdef class MatchPlan:
-    """All that the engine needs to match a jobspec of a single form, for one state of its tables; `duration` in seconds."""
+    """A jobspec of a single form, laid out for one state of the engine's tables; `duration` in seconds."""
 
     def __init__(self, Form form not None, Terms terms not None, int64_t duration, tuple tables not None):
         self.form, self.terms, self.duration, self.tables = form, terms, duration, tables

@@ -18,11 +18,11 @@ cdef struct Group:
     int32_t vertex      # the vertex, or a slot's first piece
     int32_t first       # a slot's pieces
     int32_t pieces
-    int32_t first_use   # slots per rank that it holds, where there are caps
+    int32_t first_use   # its slots by rank, with caps
     int32_t uses
     int32_t rank
-    int32_t node        # natural order of the node that it belongs to (policy pack)
-    int64_t node_free   # what that node has free
+    int32_t node        # natural order of its node (policy pack)
+    int64_t node_free   # the free amount of its node
     uint8_t exclusive
 
 # ((-preference, free on its node), ((order of its node, signed score), (natural order, index of the group))):
@@ -37,11 +37,11 @@ cdef enum Ordering:
 
 cdef enum:
     NO_PROBLEM = 0
-    SIBLINGS = 1             # entries side by side fit the same vertex
+    SIBLINGS = 1             # sibling entries fit the same vertex
     SHARED_UNDER_SLOT = 2    # exclusive: false below a slot
     NOTHING_EXCLUSIVE = 3
     TOO_MANY_SLOTS = 4
-    NOT_WHOLE = 5            # something below an exclusive vertex is held
+    NOT_WHOLE = 5            # a job holds a vertex below an exclusive one
     UNSPELLED = 6            # a level between a vertex and its slots is left out
 
 cdef enum:
@@ -53,9 +53,9 @@ cdef enum:
     MAX_SIBLINGS = 64
 
 cdef class Pick(Caps):
-    cdef vector[int32_t] choice               # per request: which of `choices` says what its slots may be, -1: none
+    cdef vector[int32_t] choice               # per request: index of its alternatives in `choices`, -1: none
     cdef vector[vector[vector[pair[int32_t, int32_t]]]] choices   # alternatives: (child searched, request that counts)
-    cdef cppmap[vector[int64_t], pair[int64_t, int32_t]] mixes    # what is left -> (slots that it gives, the next one)
+    cdef cppmap[vector[int64_t], pair[int64_t, int32_t]] mixes    # amounts left -> (slots from them, the next alternative)
     cdef vector[vector[int64_t]] needs        # per request: pruned types that one unit of it needs below
     cdef int64_t sign
     cdef int ordering
@@ -73,16 +73,16 @@ cdef class Pick(Caps):
     cdef vector[Piece] pieces
     cdef vector[RankedGroup] keys
     cdef vector[Group] sorted_groups
-    cdef vector[uint8_t] ascending            # per inner vertex: whether its children lie in the order of their numbers
-    cdef vector[int32_t] marks                # what has been marked in this pass
+    cdef vector[uint8_t] ascending            # per inner vertex: whether its children are in the order of their numbers
+    cdef vector[int32_t] marks                # the vertices marked in this pass
     cdef vector[int32_t] mark_pass
     cdef vector[int64_t] mark_units
     cdef vector[uint8_t] mark_exclusive
     cdef vector[int32_t] taken
     cdef vector[int64_t] taken_units
     cdef vector[int32_t] touched
-    cdef vector[int32_t] skipped              # taken in this match although a level above it was left out
-    cdef bint spelled                         # what is skipped does not count
+    cdef vector[int32_t] skipped              # used in this match although the jobspec leaves out a level above
+    cdef bint spelled                         # skipped vertices do not count
     cdef int32_t match_no
     cdef int32_t pass_no
     cdef vector[Entry] result

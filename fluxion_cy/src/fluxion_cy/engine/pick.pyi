@@ -1,4 +1,4 @@
-"""What was found, and the choice among it (compiled)."""
+"""The groups that the search found, and the choice among them (compiled)."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from fluxion_cy.engine.caps import Caps
 
 class Pick(Caps):
-    """The requests of one match, and what was found for each of them."""
+    """The requests of one match, and the groups found for each of them."""
 
     def trouble(self) -> tuple[int, int]: ...
     def found_entries(self) -> list[tuple[int, int, bool]]: ...

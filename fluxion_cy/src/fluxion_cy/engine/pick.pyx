@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""What was found, and the choice among it: groups ranked by the policy, the best marked, the marked collected."""
+"""Ranks the groups that the search found by the policy, marks the best, and collects the marked vertices."""
 from cython.operator cimport dereference as deref
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.algorithm cimport partial_sort, sort
@@ -10,17 +10,17 @@ from fluxion_cy.engine.caps cimport Caps, Request, Use
 from fluxion_cy.engine.planner cimport Entry
 
 cdef enum:
-    MANY = 8  # children to a mark, from which on it is quicker to go through the marks
+    MANY = 8  # with so many children for each mark, a loop over the marks is faster
     MAX_MIX_DEPTH = 4096
     MAX_MIXES = 200000
 cdef int64_t MAX_SCORE = 0x7FFFFFFFFFFFFFFF
 
 
 cdef class Pick(Caps):
-    """The requests of one match, and what was found for each of them."""
+    """The requests of one match, and the groups found for each of them."""
 
     def trouble(self):
-        """(code, vertex) of what made the last match fail for a reason of the jobspec's own; code 0: nothing did."""
+        """The code and vertex of an error of the jobspec in the last match; code 0 for none."""
         return self.problem, self.problem_vertex
 
     def found_entries(self):
@@ -28,10 +28,7 @@ cdef class Pick(Caps):
         return [(entry.vertex, entry.units, bool(entry.exclusive)) for entry in self.result]
 
     def arrange(self, entries):
-        """(vertex, units, exclusive) triples with all their ancestors, children before parents.
-
-        Nothing is taken beyond what is given.
-        """
+        """(vertex, units, exclusive) triples with all their ancestors, children before parents."""
         cdef int32_t v
         self.next_pass()
         self.ever = True
@@ -57,7 +54,7 @@ cdef class Pick(Caps):
         return {"graph": {"nodes": nodes, "edges": edges}}
 
     cdef int64_t calc(self, int32_t e, int64_t supply) noexcept nogil:
-        """The largest count that the request allows within the supply; 0: too little."""
+        """The largest count of the request within the supply; 0 if the supply is too small."""
         cdef Request* r = &self.requests[e]
         cdef int64_t have, step, base
         cdef int64_t limit = supply if supply < r.high else r.high
@@ -85,7 +82,7 @@ cdef class Pick(Caps):
         return have
 
     cdef int64_t qualified(self, int32_t e, int where) noexcept nogil:
-        """Units that the groups of a request offer; one pool's units count only together."""
+        """The units that the groups of a request offer. Units of different pools do not add up."""
         cdef size_t k
         cdef int64_t plain = 0, pool = 0
         if self.capped and self.counted[e]:
@@ -103,7 +100,7 @@ cdef class Pick(Caps):
         return plain if plain > pool else pool
 
     cdef int64_t qualified_within_caps(self, int32_t e, int where) noexcept nogil:
-        """Ranks the groups of a request, and answers what `pick` can take of them within the caps."""
+        """Ranks the groups of a request. Returns how many units `pick` can take within the caps."""
         cdef size_t k
         cdef int64_t plain = 0, pool = 0, before = self.used[self.above[e]], scope = self.next_scope()
         cdef Group* group
@@ -119,7 +116,7 @@ cdef class Pick(Caps):
         return plain if plain > pool else pool
 
     cdef bint fits_picked(self, int32_t e, size_t k) noexcept nogil:
-        """Counts a group as picked if it fits the caps beside what has been picked."""
+        """Adds a group to the picks if it fits the caps beside them."""
         cdef Group* group = &self.groups[e][k]
         if not self.fits_caps(0, self.used[self.above[e]], group.first_use, group.uses):
             return False
@@ -127,7 +124,7 @@ cdef class Pick(Caps):
         return True
 
     cdef bint can_gather(self, int32_t slot) noexcept nogil:
-        """Whether a slot asks for vertices only: a slot directly in a slot has no place of its own."""
+        """Whether a slot needs vertices only: a slot directly in a slot has no vertex."""
         cdef int32_t e
         for e in range(self.requests[slot].first, self.requests[slot].first + self.requests[slot].count):
             if self.requests[e].slot:
@@ -135,7 +132,7 @@ cdef class Pick(Caps):
         return True
 
     cdef bint fill_one(self, int32_t slot, int64_t* counts, size_t* at, Group* out) noexcept nogil:
-        """One slot from the ranked groups of its children, from where the slot before it stopped."""
+        """Fills one slot from the ranked groups of its children, after the last slot's pieces."""
         cdef int32_t c, i, use
         cdef int64_t have
         cdef Group* group
@@ -180,7 +177,7 @@ cdef class Pick(Caps):
         return out.pieces > 0
 
     cdef int64_t mix(self, int32_t slot, vector[int64_t] left, int depth) noexcept nogil:
-        """The most slots that these amounts per child give, any alternative for each; -1: too many ways to try."""
+        """The most slots of any alternatives from these amounts by child; -1 if there are too many ways."""
         cdef vector[vector[pair[int32_t, int32_t]]]* ways = &self.choices[self.choice[slot]]
         cdef pair[int64_t, int32_t] best = pair[int64_t, int32_t](0, -1)
         cdef vector[int64_t] rest
@@ -208,7 +205,7 @@ cdef class Pick(Caps):
         return best.first
 
     cdef void join_runs(self) noexcept nogil:
-        """Sorts `run_scores` and says of each where its run of consecutive scores starts."""
+        """Sorts `run_scores` and sets the start of each one's run of consecutive scores."""
         cdef size_t k
         sort(self.run_scores.begin(), self.run_scores.end())
         self.run_starts = self.run_scores
@@ -217,7 +214,7 @@ cdef class Pick(Caps):
                 self.run_starts[k] = self.run_starts[k - 1]
 
     cdef int64_t run_start(self, int64_t score) noexcept nogil:
-        """The first of the consecutive scores to which this one belongs."""
+        """The first score of this score's run."""
         cdef size_t low = 0, high = self.run_scores.size(), mid
         while low < high:
             mid = (low + high) >> 1
@@ -228,7 +225,7 @@ cdef class Pick(Caps):
         return self.run_starts[low]
 
     cdef bint in_order(self, int32_t e, int64_t sign) noexcept nogil:
-        """Whether groups that are ranked by id alone stand in their order already."""
+        """Whether groups, ranked by id alone, are in order already."""
         cdef size_t k
         cdef Group* one
         cdef Group* two
@@ -243,7 +240,7 @@ cdef class Pick(Caps):
         return True
 
     cdef void rank_groups(self, int32_t e, int64_t wanted, int where) noexcept nogil:
-        """Sorts the groups of a request, best first; with `wanted` >= 0 only as many as may be needed."""
+        """Sorts the groups of a request, the best first; with `wanted` >= 0 only as many as necessary."""
         cdef size_t k, n = self.groups[e].size(), m
         cdef double liked
         cdef int64_t score, sign = self.sign
@@ -282,14 +279,14 @@ cdef class Pick(Caps):
         self.groups[e].swap(self.sorted_groups)
 
     cdef bint pick(self, int32_t e, int64_t wanted, int32_t below, bint top) noexcept nogil:
-        """Marks the best groups of a request that make up `wanted` units; one pool alone, or whole vertices."""
+        """Marks the best groups of a request with `wanted` units: of one pool, or of whole vertices."""
         cdef size_t k
         cdef int64_t have = 0
         cdef bint pools = False, counted = self.capped and self.counted[e]
         if not self.requests[e].slot:
             for k in range(self.groups[e].size()):
                 pools = pools or self.V[self.groups[e][k].vertex].pool
-        if not counted:  # else `qualified` has ranked them
+        if not counted:  # with caps `qualified` has ranked them
             self.rank_groups(e, -1 if pools else wanted, AT_TOP if top else BELOW)
         if pools:
             for k in range(self.groups[e].size()):
@@ -310,7 +307,7 @@ cdef class Pick(Caps):
         return have >= wanted
 
     cdef void choose(self, int32_t e, size_t k, int64_t units, int32_t below, bint top) noexcept nogil:
-        """Marks one group, and the way to it from below `below`."""
+        """Marks one group, and the vertices between it and `below`."""
         cdef Group* group = &self.groups[e][k]
         cdef int32_t i
         cdef bint again = self.requests[e].slot
@@ -326,7 +323,7 @@ cdef class Pick(Caps):
                 self.skipped[self.pieces[i].vertex] = self.match_no
 
     cdef void next_pass(self) noexcept nogil:
-        """Forgets all marks."""
+        """Drops all marks."""
         self.pass_no += 1
         self.marks.clear()
 
@@ -349,7 +346,7 @@ cdef class Pick(Caps):
             v = self.V[v].parent
 
     cdef void take(self, int32_t v, int64_t units) noexcept nogil:
-        """Keeps later slots of the same match away from what this one has."""
+        """Excludes the vertices of a slot from later slots of the same match."""
         if self.taken[v] != self.match_no:
             self.taken[v] = self.match_no
             self.taken_units[v] = 0
@@ -360,7 +357,7 @@ cdef class Pick(Caps):
             v = self.V[v].parent
 
     cdef bint few_marked(self, int32_t u, vector[int32_t]* out) noexcept nogil:
-        """The marked children of `u` in file order, where that is quicker than to look at them all; False: it is not."""
+        """The marked children of `u` in file order; False if a loop over all children is faster."""
         cdef int32_t v, inner = self.V[u].inner
         if self.marks.size() * MANY > self.kids[inner].size() or not self.ascending[inner]:
             return False
@@ -371,7 +368,7 @@ cdef class Pick(Caps):
         return True
 
     cdef bint collect(self, int32_t u, int64_t units, bint exclusive, bint within) noexcept nogil:
-        """Gathers what is marked from `u` down, children first; whole subtrees where exclusivity asks for them."""
+        """Collects the marked vertices from `u` down, children first, with whole subtrees of exclusive ones."""
         cdef Entry entry
         cdef size_t k, before = self.result.size()
         cdef int32_t child

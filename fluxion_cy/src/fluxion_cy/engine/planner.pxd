@@ -1,4 +1,4 @@
-# Who holds what, and when: spans per vertex and time profiles of the free amounts below a vertex.
+# Allocations over time: spans by vertex, and time profiles of the used amounts below a vertex.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libcpp.vector cimport vector
 
@@ -6,7 +6,7 @@ from fluxion_cy.engine.store cimport Store
 
 cdef struct Entry:
     int32_t vertex
-    uint8_t exclusive   # really taken; ancestors of what is taken are entries without it
+    uint8_t exclusive   # held exclusively; ancestors are entries without it
     int64_t units
 
 cdef struct Span:
@@ -25,7 +25,7 @@ cdef class Planner(Store):
     cdef vector[int32_t] col_type        # column -> type
     cdef vector[int32_t] type_col        # type -> column, -1: not counted
     cdef vector[int32_t] weigh_col       # type of a vertex -> column that orders its siblings, -1: none
-    cdef public object filters           # what prune_filters asked for: [(anchor type or None, type)]
+    cdef public object filters           # prune_filters: [(anchor type or None, type)]
     cdef vector[vector[Span]] own        # per vertex: exclusive spans
     cdef vector[vector[int64_t]] times   # per profile: where the amounts change
     cdef vector[vector[int64_t]] rows    # per profile: [spans that begin or end here, holders, used per column]

@@ -1,11 +1,11 @@
-"""Who holds what, and when (compiled)."""
+"""Allocations and reservations over time (compiled)."""
 
 from collections.abc import Iterable
 
 from fluxion_cy.engine.store import Store
 
 class Planner(Store):
-    """A graph with its allocations and reservations over time; jobs are slots."""
+    """A graph with its allocations and reservations over time. Jobs are slots."""
 
     filters: list[tuple[str | None, str]]
     ncols: int

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Who holds what, and when.
+"""The allocations and reservations of the graph over time.
 
-Every vertex knows the spans for which it is taken. A vertex with children (or a divisible one) also has a time
-profile: rows sorted by time that say, from there on, how many jobs touch it and how much of each pruned type below
-it is used. A job is a slot: its entries with children before parents, applied to the profiles as a whole.
+Every vertex has the spans of its exclusive holders. A vertex with children (or a divisible one) also has a time profile:
+rows in the order of time, each with the number of jobs at or below the vertex from then on, and the used amount of each
+pruned type below it. A job is a slot: its entries, children before parents, which are applied to the profiles together.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libcpp.pair cimport pair
@@ -30,7 +30,7 @@ cdef class Planner(Store):
     # ---- set-up ----------------------------------------------------------------------------------------------------
 
     def prepare(self):
-        """Columns, profiles and totals for the graph as it stands; held jobs stay."""
+        """Sets up columns, profiles and totals for the present graph. Jobs stay."""
         cdef int32_t v, col
         cdef size_t slot
         cdef size_t count = self.V.size()
@@ -73,14 +73,14 @@ cdef class Planner(Store):
             self.weigh_col[<Py_ssize_t> anchor] = self._weighing_column(anchor)
 
     def _weighing_column(self, anchor):
-        """The last pruned type of an anchor: its own filters first, then those of ALL but itself."""
+        """The last pruned type of an anchor: of its own filters, else of those of ALL for other types."""
         mine = sorted(self.type_ids[kind] for at, kind in self.filters if at is not None and self.type_ids.get(at) == anchor)
         every = sorted(self.type_ids[kind] for at, kind in self.filters if at is None and self.type_ids[kind] != anchor)
         order = mine + every
         return self.type_col[<Py_ssize_t> order[len(order) - 1]] if order else -1
 
     cdef _count_below(self):
-        """Sums, per profile and column, the sizes of everything below."""
+        """Sums the sizes of all that lies below, by profile and column."""
         cdef int32_t v, parent, col
         cdef size_t k
         cdef vector[int32_t] order
@@ -124,7 +124,7 @@ cdef class Planner(Store):
         return low
 
     cdef int64_t used_max(self, int32_t p, int32_t col, int64_t at, int64_t end) noexcept nogil:
-        """The most used of a column at any moment of [at, end)."""
+        """The peak use of a column within [at, end)."""
         cdef size_t k = self.row_at(p, at)
         cdef size_t n = self.times[p].size()
         cdef int64_t best = 0
@@ -137,7 +137,7 @@ cdef class Planner(Store):
         return best
 
     cdef bint fits(self, int32_t v, const int64_t* need, int64_t at, int64_t end, bint ever) noexcept nogil:
-        """Whether the amounts below `v` can hold `need`: all of [at, end), or on an empty graph (`ever`)."""
+        """Whether `need` is free below `v` throughout [at, end), or on the empty graph (`ever`)."""
         cdef int32_t p = self.V[v].prof, col
         cdef size_t k, n
         cdef int64_t* total
@@ -163,7 +163,7 @@ cdef class Planner(Store):
         return True
 
     cdef bint busy(self, int32_t v, int64_t at, int64_t end) noexcept nogil:
-        """Whether anything holds `v`, or something below it, within [at, end)."""
+        """Whether a job holds `v`, or a vertex below it, within [at, end)."""
         cdef size_t k
         if self.V[v].prof >= 0:
             return self.used_max(self.V[v].prof, HOLDERS, at, end) > 0
@@ -173,7 +173,7 @@ cdef class Planner(Store):
         return False
 
     cdef int64_t avail(self, int32_t v, int64_t at, int64_t end) noexcept nogil:
-        """Units of `v` itself that are free throughout [at, end)."""
+        """The units of `v` that are free throughout [at, end)."""
         cdef size_t k
         if self.V[v].pool:
             return self.V[v].size - self.used_max(self.V[v].prof, FIRST, at, end)
@@ -185,7 +185,7 @@ cdef class Planner(Store):
     # ---- changing --------------------------------------------------------------------------------------------------
 
     cdef size_t point(self, int32_t p, int64_t t) noexcept nogil:
-        """Index of the row at `t`, made if there is none."""
+        """The index of the row at `t`, which it inserts if necessary."""
         cdef size_t k = self.row_at(p, t)
         cdef int32_t i
         cdef vector[int64_t] row
@@ -211,7 +211,7 @@ cdef class Planner(Store):
         self.rows[p].erase(self.rows[p].begin() + k * self.width, self.rows[p].begin() + (k + 1) * self.width)
 
     cdef void shift(self, int32_t p, int64_t start, int64_t end, const int64_t* amounts, int64_t sign) noexcept nogil:
-        """Adds (sign 1) or takes back (-1) one job's amounts over [start, end)."""
+        """Adds (sign 1) or subtracts (-1) one job's amounts over [start, end)."""
         cdef size_t first, last, k
         cdef int32_t i
         cdef int64_t* row
@@ -230,7 +230,7 @@ cdef class Planner(Store):
             self.drop_point(p, start)
 
     cdef void apply(self, int32_t slot, int64_t sign) noexcept nogil:
-        """Enters a job's entries into spans and profiles, or takes them out."""
+        """Adds a job's entries to spans and profiles, or removes them."""
         cdef vector[Entry]* entries = &self.held[slot]
         cdef int64_t start = self.starts[slot], end = self.ends[slot], units
         cdef size_t k, j
@@ -284,7 +284,7 @@ cdef class Planner(Store):
         self.live_desc[above].insert(ChildKey(pair[uint64_t, int64_t](~weight, -self.V[v].uniq), v))
 
     cdef void weigh(self, int32_t slot, int64_t now) noexcept nogil:
-        """Moves every touched vertex to its place among its siblings: emptiest first, by what is free now."""
+        """Reorders every touched vertex among its siblings: the emptiest first, by the amount that is free now."""
         cdef size_t k, row
         cdef int32_t v, p, col, inner
         cdef int64_t free
@@ -324,15 +324,15 @@ cdef class Planner(Store):
         return slot
 
     def hold(self, entries, int64_t start, int64_t end, int64_t now):
-        """Enters (vertex, units, exclusive) triples, children before parents, as one job; answers its slot.
+        """Holds (vertex, units, exclusive) triples, children before parents, as one job. Returns its slot.
 
-        Raises Busy, naming the vertex, where something taken is not free.
+        Raises Busy, which names the vertex, if an exclusive one is not free.
         """
         cdef Entry entry
         cdef int32_t slot
         for v, units, exclusive in entries:
             if exclusive and self.avail(v, start, end) < units:
-                raise Busy(f"vertex {self.path_of(v)}: it is held already")
+                raise Busy(f"vertex {self.path_of(v)}: a job holds it already")
         slot = self.take_slot(start, end)
         for v, units, exclusive in entries:
             entry.vertex, entry.units, entry.exclusive = v, units, exclusive
@@ -342,28 +342,28 @@ cdef class Planner(Store):
         return slot
 
     def release(self, int32_t slot):
-        """Frees everything that a slot holds, and the slot."""
+        """Frees all that a slot holds, and the slot."""
         self.apply(slot, -1)
         self.held[slot].clear()
         self.free_slots.push_back(slot)
 
     def lift(self, int32_t slot):
-        """Frees what a slot holds for the time being; then `lower` or `discard`."""
+        """Frees what a slot holds until `lower` or `discard`."""
         self.apply(slot, -1)
 
     def lower(self, int32_t slot):
-        """Holds again what was lifted."""
+        """Undoes `lift`."""
         self.apply(slot, 1)
 
     def discard(self, int32_t slot):
-        """Forgets what was lifted, and the slot."""
+        """Drops the lifted entries, and the slot."""
         self.held[slot].clear()
         self.free_slots.push_back(slot)
 
     def unweigh(self, int32_t slot):
-        """Puts vertices back to where they stood among their siblings before this job, unless moved since.
+        """Moves vertices back to their place among their siblings before this job, unless they moved later.
 
-        To be called before `release`.
+        Call it before `release`.
         """
         cdef size_t k
         cdef int32_t v, inner
@@ -377,7 +377,7 @@ cdef class Planner(Store):
                     self.reweigh(inner, v, mark.before)
 
     def keep(self, int32_t slot, entries):
-        """Replaces what a slot holds by a part of it (triples as in `hold`); an empty part frees the slot."""
+        """Replaces the entries of a slot by a part of them (triples as in `hold`). An empty part frees the slot."""
         cdef Entry entry
         self.apply(slot, -1)
         self.held[slot].clear()
@@ -394,7 +394,7 @@ cdef class Planner(Store):
         return [(entry.vertex, entry.units, bool(entry.exclusive)) for entry in self.held[slot]]
 
     def span(self, int32_t slot):
-        """Start and end second of a slot."""
+        """The start and end second of a slot."""
         return self.starts[slot], self.ends[slot]
 
     def free_at(self, int32_t v, int64_t start, int64_t end):
@@ -402,16 +402,16 @@ cdef class Planner(Store):
         return self.avail(v, start, end)
 
     def touched_at(self, int32_t v, int64_t start, int64_t end):
-        """Whether anything holds `v`, or something below it, within [start, end)."""
+        """Whether a job holds `v`, or a vertex below it, within [start, end)."""
         return bool(self.busy(v, start, end))
 
     def peak(self, int32_t v):
-        """The most units of `v` that are held at any one moment, now or later."""
+        """The most units of `v` that jobs hold at any second."""
         cdef int64_t last = 0x7FFFFFFFFFFFFFFF
         return self.V[v].size - self.avail(v, -last, last)
 
     def profile(self, int32_t v):
-        """What a vertex's time profile says: (second, jobs from there on, used of each pruned type below), in order."""
+        """The rows of a vertex's time profile: (second, jobs from then on, used amount of each pruned type below)."""
         cdef size_t k
         cdef int32_t p = self.V[v].prof
         return [] if p < 0 else [
@@ -420,16 +420,16 @@ cdef class Planner(Store):
             for k in range(self.times[p].size())]
 
     def next_change(self, int64_t after):
-        """The first second later than `after` at which anything begins or ends, or None."""
+        """The first second later than `after` at which a job begins or ends, or None."""
         cdef int32_t p = self.V[self.root].prof
         cdef size_t k
-        if p < 0:  # the root stands alone
+        if p < 0:  # the root has no children
             return min([t for span in self.own[self.root] for t in (span.start, span.end) if t > after], default=None)
         k = self.row_at(p, after)
         return self.times[p][k] if k < self.times[p].size() else None
 
     def resize(self, int32_t v, int64_t size):
-        """Changes the units of `v`; totals follow. InvalidGraph, and no change, where their sum gets too large."""
+        """Changes the units of `v` and the totals. Raises InvalidGraph without a change if a sum gets too large."""
         cdef int64_t before = self.V[v].size
         self.V[v].size = size
         try:
@@ -444,7 +444,7 @@ cdef class Planner(Store):
         self._count_below()
 
     cdef void _hold_whole(self, int32_t v) noexcept:
-        """Who holds `v`, which cannot be divided, holds as many units as it has now."""
+        """Sets the held units of `v`, which is indivisible, to its present size."""
         cdef size_t slot, k, at
         cdef bint found
         for slot in range(self.held.size()):

@@ -5,7 +5,7 @@ from typing import Any
 from fluxion_cy.engine.rlite import RLite
 
 class PropertyIndex(RLite):
-    """Picking, with an index of properties."""
+    """`Pick` with an index of properties."""
 
     def index(self) -> None: ...
     def set_props(self, v: int, properties: Any) -> None: ...

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""An index of properties: where a constraint asks for one, a match visits only the vertices that have it.
+"""An index of properties: for a constraint that requires one, a match visits only the vertices that have it.
 
-It changes no answer. What is left out would have been refused by the constraint, and what is visited keeps its order.
+No result depends on it: the constraint would exclude the other vertices, and the visited ones keep their order.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libcpp.algorithm cimport sort
@@ -11,18 +11,18 @@ from libcpp.vector cimport vector
 from fluxion_cy.engine.rlite cimport RLite
 
 cdef uint64_t MAX_WEIGHT = 0xFFFFFFFFFFFFFFFF
-cdef size_t WORTH_IT = 4  # the rest must be that many times as many
+cdef size_t WORTH_IT = 4  # there must be so many times as many other children
 
 
 cdef class PropertyIndex(RLite):
-    """Picking, with an index of properties."""
+    """`Pick` with an index of properties."""
 
     def __init__(self):
         super().__init__()
         self.selective, self.sole = False, -1
 
     def index(self):
-        """Reads every vertex's properties anew."""
+        """Rebuilds the index."""
         cdef int32_t v
         self.having.assign(len(self.props), vector[int32_t]())
         for v in range(<int32_t> self.V.size()):
@@ -45,10 +45,10 @@ cdef class PropertyIndex(RLite):
             self.having[self.V[v].props].push_back(v)
 
     cdef bint few_children(self, int32_t u, int32_t lo, int32_t n, bint stop, vector[int32_t]* out) noexcept nogil:
-        """The children of `u` that can be taken, by the constraint and candidates, in the policy's order; False: see all.
+        """The children of `u` that constraint and candidates admit, in the policy's order; False if all must be visited.
 
-        Only where every child is of a type that constraints are for, and at most one request can be for it: others
-        have something to say even of a child that is refused.
+        It applies if constraints cover the type of every child, and at most one request can match it: with others an
+        excluded child matters, too.
         """
         cdef int32_t e, v, inner = self.V[u].inner, serving = 0
         cdef size_t k, j, total = 0

@@ -1,4 +1,4 @@
-# The cores and gpus of the last result by the node that they lie below, and R_lite of them.
+# The cores and gpus of the last result by their node, and R_lite of them.
 from libc.stdint cimport int32_t, int64_t
 from libcpp.map cimport map as cppmap
 from libcpp.pair cimport pair
@@ -9,7 +9,7 @@ from libcpp.vector cimport vector
 from fluxion_cy.engine.encoding cimport Names
 from fluxion_cy.engine.pick cimport Pick
 
-ctypedef pair[pair[string, string], vector[int64_t]] Children      # idsets of cores and of gpus, ranks that have them
+ctypedef pair[pair[string, string], vector[int64_t]] Children      # idsets of cores and of gpus, their ranks
 
 cdef class RLite(Pick):
     cdef int32_t node_type
@@ -17,7 +17,7 @@ cdef class RLite(Pick):
     cdef int32_t core_type
     cdef int32_t gpu_type
     cdef Names names                                                   # of every interned string
-    cdef vector[int32_t] hosts_found                                   # nodes in the order in which they were found,
+    cdef vector[int32_t] hosts_found                                   # nodes in the order of the result,
     cdef vector[pair[vector[int64_t], vector[int64_t]]] shares         # and the ids of their cores and gpus
     cdef vector[pair[int64_t, int32_t]] by_rank                        # (rank, index of the node)
     cdef unordered_map[int32_t, size_t] place                          # node -> its index

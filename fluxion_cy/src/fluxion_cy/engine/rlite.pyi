@@ -5,7 +5,7 @@ from typing import Any
 from fluxion_cy.engine.pick import Pick
 
 class RLite(Pick):
-    """Picking, with what was picked by node."""
+    """`Pick` with the result by node."""
 
     def spell(self) -> int: ...
     def r_lite(self) -> list[dict[str, Any]]: ...

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""What R_lite says: the cores and gpus of the last result by the node that they lie below, as idsets (RFC 22)."""
+"""Writes R_lite: the cores and gpus of the last result by their node, as idsets (RFC 22)."""
 from libc.stdint cimport int32_t, int64_t
 from libcpp.algorithm cimport sort
 from libcpp.pair cimport pair
@@ -11,7 +11,7 @@ from fluxion_cy.engine.pick cimport Pick
 
 
 cdef string as_json(string& cores, string& gpus) noexcept nogil:
-    """The children of one entry of R_lite as JSON writes them, by which entries are told apart and sorted."""
+    """The children of one entry of R_lite as JSON, the key by which entries are joined and sorted."""
     cdef string text
     text.append(b"{")
     if not cores.empty():
@@ -24,7 +24,7 @@ cdef string as_json(string& cores, string& gpus) noexcept nogil:
 
 
 cdef class RLite(Pick):
-    """Picking, with what was picked by node."""
+    """`Pick` with the result by node."""
 
     def __init__(self):
         super().__init__()
@@ -33,7 +33,7 @@ cdef class RLite(Pick):
         self.names = Names()
 
     def spell(self):
-        """Writes R_lite and the nodelist of the last result; answers a vertex that no idset can hold, or -1."""
+        """Writes R_lite and the nodelist of the last result. Returns a vertex whose id or rank is negative, or -1."""
         cdef int32_t wrong
         self.know_names()
         with nogil:
@@ -41,7 +41,7 @@ cdef class RLite(Pick):
         return wrong
 
     def r_lite(self):
-        """What was written: one entry per set of children that hosts share, in the order of the children as JSON."""
+        """R_lite: one entry for each set of children that hosts share, in the order of the children as JSON."""
         cdef pair[string, Children] entry
         cdef vector[int64_t] ranks
         found = []
@@ -56,7 +56,7 @@ cdef class RLite(Pick):
         return found
 
     def execution(self, int64_t start, int64_t end):
-        """The key `execution` of R version 1, of what was written (RFC 20)."""
+        """The key `execution` of R version 1 (RFC 20)."""
         nodelist = [] if self.hosts_found.empty() else [self.nodelist.decode("utf-8", "surrogatepass")]
         if not self.with_props:
             return {"R_lite": self.r_lite(), "nodelist": nodelist, "starttime": start, "expiration": end}
@@ -64,7 +64,7 @@ cdef class RLite(Pick):
                 "starttime": start, "expiration": end}
 
     def _properties(self):
-        """The ranks that have each of the properties, as idsets; by name."""
+        """The ranks with each property, as idsets, by name."""
         cdef size_t k
         cdef vector[int64_t] found
         cdef dict ranks = {}, texts = {}
@@ -77,12 +77,12 @@ cdef class RLite(Pick):
         return texts
 
     cdef know_names(self):
-        """Takes apart the names that are new."""
+        """Parses the new names."""
         while <Py_ssize_t> self.names.names.size() < len(self.syms):
             self.names.add(self.syms[self.names.names.size()])
 
     cdef int32_t write(self) noexcept nogil:
-        """Writes the result; answers the first vertex whose id, or whose node's rank, is negative, or -1."""
+        """Writes the result. Returns the first vertex whose id, or whose node's rank, is negative, or -1."""
         cdef size_t k, i
         cdef int32_t host, wrong = self.gather_shares()
         cdef string cores, gpus, key
@@ -111,7 +111,7 @@ cdef class RLite(Pick):
         return v
 
     cdef size_t share_of(self, int32_t host) noexcept nogil:
-        """The index of a node's share; a new one where it has none. What lies below one node comes in a row."""
+        """The index of a node's share, which it adds if necessary. The vertices below one node are adjacent."""
         cdef size_t new = self.shares.size()
         if new > 0 and self.hosts_found[new - 1] == host:
             return new - 1
@@ -124,7 +124,7 @@ cdef class RLite(Pick):
         return new
 
     cdef int32_t gather_shares(self) noexcept nogil:
-        """Gathers the ids by node; answers the first vertex whose id, or whose node's rank, is negative, or -1."""
+        """Collects the ids by node. Returns the first vertex whose id, or whose node's rank, is negative, or -1."""
         cdef size_t k, i
         cdef int32_t v, host, kind
         self.shares.clear()

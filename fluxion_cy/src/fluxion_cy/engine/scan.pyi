@@ -1,6 +1,6 @@
-"""Reading JGF text without a Python object per value (compiled)."""
+"""Reads JGF text without a Python object for each value (compiled)."""
 
 from fluxion_cy.engine.store import Store
 
 def scan(store: Store, text: str | bytes) -> bool:
-    """Reads plain JGF text into an empty store; False, and the store empty, where it takes the long way."""
+    """Reads plain JGF text into an empty store. Returns False, and leaves the store empty, for any other text."""

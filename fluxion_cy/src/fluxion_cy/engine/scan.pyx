@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Reading JGF text without a Python object per value: a quarter of the time and a fifth of the memory.
+"""Reads JGF text without a Python object for each value: in a quarter of the time and a fifth of the memory.
 
-Only what is plain is read here. A vertex or an edge that is not goes through `json` and the store alone; where the
-document as a whole is not plain, or anything is wrong with it, `scan` leaves an empty store and answers False. The long
-way then reads it again and words the error, so that there is one place that does.
+It reads plain text only. A vertex or edge with anything unusual goes through `json` and the store by itself. For an
+unusual or invalid document `scan` returns False and leaves the store empty; the regular reader then reads the text and
+reports the error.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcmp, strlen
@@ -39,7 +39,7 @@ cdef str word_of(Text* text):
 
 
 cdef class Scanner:
-    """A place in a text, and the store that it is read into."""
+    """A position in a text, and the store that is filled from it."""
 
     cdef const char* at
     cdef const char* end
@@ -47,7 +47,7 @@ cdef class Scanner:
     cdef dict ids, shapes, property_sets, tails
     cdef list raw_paths
 
-    # ---- tokens; each answers whether it was there -------------------------------------------------------------------
+    # ---- tokens; each method returns whether the token was there -----------------------------------------------------
 
     cdef void space(self) noexcept nogil:
         while self.at < self.end and (self.at[0] == c' ' or self.at[0] == c'\n' or self.at[0] == c'\r' or self.at[0] == c'\t'):
@@ -95,7 +95,7 @@ cdef class Scanner:
         return self.at < self.end and self.at[0] != c'.' and self.at[0] != c'e' and self.at[0] != c'E'
 
     cdef bint skip(self, Text* out) noexcept nogil:
-        """Any value, to be read by `json`; only its end is sought here."""
+        """Any value, for `json` to read; only its end is found here."""
         cdef int64_t depth = 0
         cdef bint quoted = False
         self.space()
@@ -193,7 +193,7 @@ cdef class Scanner:
                 return self.take(c']')
 
     cdef bint vertex(self):
-        """A vertex of plain keys and values; nothing is changed where it is not."""
+        """A vertex of plain keys and values. Changes nothing for any other."""
         cdef Vertex x
         cdef Text word, outer, kind, base, name, path, unit, properties
         cdef int32_t code
@@ -280,7 +280,7 @@ cdef class Scanner:
         return True
 
     cdef bint decimal(self, Text* word, int64_t* out) noexcept nogil:
-        """The number that a string is, as `str` would write it."""
+        """The number of a string in canonical decimal form."""
         cdef Py_ssize_t k
         out[0] = 0
         if word.length == 0 or word.length > 18 or (word.start[0] == c'0' and word.length > 1):
@@ -327,7 +327,7 @@ cdef class Scanner:
                 return self.take(c']')
 
     cdef bint edge(self):
-        """An edge whose source and target come first; the rest is read once for all edges that end alike."""
+        """An edge that begins with source and target. Equal rests are parsed once."""
         cdef Edge e
         cdef Text word, source, target, tail
         cdef const char* start
@@ -354,7 +354,7 @@ cdef class Scanner:
 
 
 def scan(Store store not None, text):
-    """Reads plain JGF text into an empty store; False, and the store empty, where it takes the long way."""
+    """Reads plain JGF text into an empty store. Returns False, and leaves the store empty, for any other text."""
     cdef Py_ssize_t length
     cdef Scanner scanner = Scanner()
     cdef bint units = store.units, good = False

@@ -1,11 +1,11 @@
-"""Reading, growing and shrinking the graph (compiled)."""
+"""Loads and changes the graph (compiled)."""
 
 from typing import Any
 
 from fluxion_cy.engine.columns import Columns
 
 class Store(Columns):
-    """Columns that can be loaded and changed."""
+    """The columns of a graph, with methods that load and change it."""
 
     lists_hosts: bool
     rank_end: int

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Reading a JGF into columns, growing and shrinking the graph, and the order of its vertices."""
+"""Reads a JGF into columns, adds and removes vertices, and orders them."""
 from cython.operator cimport dereference as deref
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libcpp.algorithm cimport sort
@@ -24,11 +24,11 @@ cdef frozenset KNOWN_KEYS = frozenset((
 cdef object NODE_KEYS = ("id", "metadata")
 _digits = re.compile(r"(\d+)")
 _tail = re.compile(r"(\d+)$")
-_no_host = re.compile(r"[\x00-\x20\x7f\[\],]|^$")  # what no hostlist can hold (RFC 29)
+_no_host = re.compile(r"[\x00-\x20\x7f\[\],]|^$")  # not valid in a hostlist (RFC 29)
 
 
 def natural_key(text):
-    """Key that sorts `node2` before `node10`."""
+    """A key that sorts `node2` before `node10`."""
     return tuple((0, int(part), "") if part.isdigit() and part.isascii() else (1, 0, part) for part in _digits.split(text))
 
 
@@ -36,12 +36,12 @@ cdef int64_t as_int(object value, str outer, str key, int64_t low, int64_t high)
     if type(value) is not int:
         raise InvalidGraph(f"vertex {outer!r}: {key} must be an integer, not {shown(value)}")
     if value < low or value > high:
-        raise InvalidGraph(f"vertex {outer!r}: {key} is {shown(value)}, outside {low} to {high}")
+        raise InvalidGraph(f"vertex {outer!r}: {key}: expected {low} to {high}, got {shown(value)}")
     return value
 
 
 cdef class Store(Columns):
-    """Columns of one resource graph; filled by `load`, extended by `add`, thinned by `remove`."""
+    """The columns of one resource graph: `load` fills them, `add` extends them, `remove` drops vertices."""
 
     def load(self, document):
         """Reads a whole JGF document (a mapping with `graph`)."""
@@ -51,7 +51,7 @@ cdef class Store(Columns):
         self._check_root()
 
     cdef _finish(self, dict document, list raw_paths):
-        """The rest of `load` when vertices and edges have been appended; `document` is what is around them."""
+        """Completes `load` after vertices and edges are appended; `document` is the rest of the JGF."""
         self._keep_frame(document)
         self._settle(0, 0, raw_paths)
         self._check_root()
@@ -67,7 +67,7 @@ cdef class Store(Columns):
             raise InvalidGraph("graph: no vertex has a containment path with a single slash; one must be the root")
 
     cdef _empty(self):
-        """Forgets everything that was read."""
+        """Drops the whole graph."""
         Columns.__init__(self)
         self.V.clear()
         self.edges.clear()
@@ -79,17 +79,17 @@ cdef class Store(Columns):
 
     def _parts(self, document):
         if not isinstance(document, dict):
-            raise InvalidGraph(f"graph: a JGF document is a mapping, not {type(document).__name__}")
+            raise InvalidGraph(f"graph: a JGF document must be a mapping, not {type(document).__name__}")
         graph = document.get("graph")
         if not isinstance(graph, dict):
-            raise InvalidGraph("graph: the key 'graph' with a mapping is missing")
+            raise InvalidGraph("graph: the key 'graph' must have a mapping")
         for key in ("nodes", "edges"):
             if not isinstance(graph.get(key), (list, tuple)):
-                raise InvalidGraph(f"graph: the key 'graph.{key}' with a list is missing")
+                raise InvalidGraph(f"graph: the key 'graph.{key}' must have a list")
         return graph["nodes"], graph["edges"]
 
     cdef _extend(self, nodes, edges, dict known):
-        """Appends vertices and edges; `known` maps JGF ids of the document to vertices that exist already."""
+        """Appends vertices and edges; `known` maps JGF ids of the document to existing vertices."""
         cdef Py_ssize_t first = self.V.size(), first_edge = self.edges.size()
         cdef dict ids = dict(known)
         cdef list raw_paths = []
@@ -103,15 +103,15 @@ cdef class Store(Columns):
         cdef Vertex x
         cdef int32_t v = <int32_t> self.V.size()
         if type(node) is not dict:
-            raise InvalidGraph(f"graph.nodes: an entry is of type {type(node).__name__}, not a mapping")
+            raise InvalidGraph(f"graph.nodes: an entry must be a mapping, not {type(node).__name__}")
         outer = node.get("id")
         if type(outer) is not str:
-            raise InvalidGraph(f"graph.nodes: the id {shown(outer)} is not a string")
+            raise InvalidGraph(f"graph.nodes: expected a string as an id, got {shown(outer)}")
         if outer in ids:
             raise InvalidGraph(f"vertex {outer!r}: the id is used twice")
         metadata = node.get("metadata")
         if type(metadata) is not dict:
-            raise InvalidGraph(f"vertex {outer!r}: metadata is missing or not a mapping")
+            raise InvalidGraph(f"vertex {outer!r}: metadata must be a mapping")
         extra = self._fill(&x, outer, metadata, raw_paths)
         if extra:
             self.extras[v] = extra
@@ -123,25 +123,25 @@ cdef class Store(Columns):
         self.V.push_back(x)
 
     cdef object _fill(self, Vertex* x, str outer, dict metadata, list raw_paths):
-        """Fills the columns; answers the values that they cannot give back."""
+        """Fills the columns. Returns the values that they cannot reproduce."""
         cdef dict extra = None
         cdef int seen = 2
         kind = metadata.get("type")
         if type(kind) is not str or not kind:
-            raise InvalidGraph(f"vertex {outer!r}: metadata.type is missing or not a string")
+            raise InvalidGraph(f"vertex {outer!r}: metadata.type must be a string")
         x.type = self.intern_type(kind)
         x.parent, x.inner, x.prof, x.order = -1, -1, -1, 0
         x.alive, x.pool, x.excl_key, x.down, x.props = 1, 0, 0, 0, 0
         paths = metadata.get("paths")
         if type(paths) is not dict:
-            raise InvalidGraph(f"vertex {outer!r}: metadata.paths is missing or not a mapping")
+            raise InvalidGraph(f"vertex {outer!r}: metadata.paths must be a mapping")
         raw_paths.append(paths)
         value = metadata.get("uniq_id", metadata)
         if value is metadata:
             try:
                 value = int(outer)
             except ValueError:
-                raise InvalidGraph(f"vertex {outer!r}: uniq_id is missing and the id is not a number to take it from") from None
+                raise InvalidGraph(f"vertex {outer!r}: uniq_id is missing, and the id is not a number") from None
         else:
             seen += 1
         x.uniq = as_int(value, outer, "uniq_id", -(1 << 62), 1 << 62)
@@ -220,7 +220,7 @@ cdef class Store(Columns):
             for key in metadata:
                 if key not in KNOWN_KEYS:
                     if type(key) is not str:
-                        raise InvalidGraph(f"vertex {outer!r}: the metadata key {key!r} is not a string")
+                        raise InvalidGraph(f"vertex {outer!r}: expected a string as a metadata key, got {key!r}")
                     extra[key] = thaw(metadata[key])
         x.shape = self._shape_of(tuple(metadata))
         return extra
@@ -236,11 +236,11 @@ cdef class Store(Columns):
     cdef _add_edge(self, edge, dict ids, Py_ssize_t first):
         cdef Edge e
         if type(edge) is not dict:
-            raise InvalidGraph(f"graph.edges: an entry is of type {type(edge).__name__}, not a mapping")
+            raise InvalidGraph(f"graph.edges: an entry must be a mapping, not {type(edge).__name__}")
         source, target = edge.get("source"), edge.get("target")
         for end in (source, target):
             if type(end) is not str or end == "" or end not in ids:
-                raise InvalidGraph(f"edge {shown(source)} -> {shown(target)}: {shown(end)} is no vertex of the graph")
+                raise InvalidGraph(f"edge {shown(source)} -> {shown(target)}: the graph has no vertex {shown(end)}")
         e.source, e.target = ids[source], ids[target]
         if e.source < first and e.target < first:
             return
@@ -256,19 +256,19 @@ cdef class Store(Columns):
             subsystem = "containment"
             if metadata is not edge:
                 if type(metadata) is not dict:
-                    raise InvalidGraph(f"edge {source!r} -> {target!r}: metadata is not a mapping")
+                    raise InvalidGraph(f"edge {source!r} -> {target!r}: metadata must be a mapping")
                 subsystem = metadata.get("subsystem", "containment")
                 if type(subsystem) is not str:
-                    raise InvalidGraph(f"edge {source!r} -> {target!r}: subsystem is not a string")
+                    raise InvalidGraph(f"edge {source!r} -> {target!r}: subsystem must be a string")
             e.shape, e.contains = self._edge_shape(edge, metadata), subsystem == "containment"
         self.edges.push_back(e)
 
     cdef int32_t _edge_shape(self, dict edge, metadata):
-        """Interns all of an edge but its ends; the key order of the whole is kept."""
+        """Interns an edge without its ends; keeps the order of keys."""
         cdef object rest = {key: (None if key in ("source", "target") else item) for key, item in edge.items()}
         try:
-            key = marshal.dumps(rest, 4)  # knows shared and endless parts by reference
-        except ValueError:  # nested too deeply, or nothing that JSON has
+            key = marshal.dumps(rest, 4)  # writes shared and cyclic parts as references
+        except ValueError:  # nested too deeply, or not a JSON value
             key = None
         found = self.edge_shape_ids.get(key) if key is not None else None
         if found is None:
@@ -279,7 +279,7 @@ cdef class Store(Columns):
         return found
 
     cdef _settle(self, Py_ssize_t first, Py_ssize_t first_edge, list raw_paths):
-        """Parents, children, root, paths and order of what was appended."""
+        """Sets parents, children, root, paths and order of the appended vertices."""
         cdef Py_ssize_t i
         cdef int32_t v, parent
         cdef Edge e
@@ -303,7 +303,7 @@ cdef class Store(Columns):
         for i in range(first_edge, <Py_ssize_t> self.edges.size()):
             e = self.edges[i]
             if e.contains and self.V[e.source].pool:
-                raise InvalidGraph(f"vertex {self.outer_id(e.source)!r}: a divisible vertex can have no children")
+                raise InvalidGraph(f"vertex {self.outer_id(e.source)!r}: a divisible vertex must not have children")
         self._children_by_name = None
         self._check_totals()
         if self.lists_hosts:
@@ -335,7 +335,7 @@ cdef class Store(Columns):
                         f"vertex {self.outer_id(i)!r}: its edges form a cycle or lie more than {MAX_DEPTH} levels deep")
 
     cdef _settle_paths(self, int32_t v, given):
-        """Takes the paths of a vertex: a mapping, or the containment path alone."""
+        """Sets the paths of a vertex: a mapping, or the containment path alone."""
         cdef bint regular = False
         cdef dict paths = {"containment": given} if type(given) is str else given
         own = paths.get("containment")
@@ -361,7 +361,7 @@ cdef class Store(Columns):
                 self.path_index.setdefault(own, []).append(v)
 
     cdef bint _regular(self, int32_t v, str own):
-        """Whether the path is exactly what names and parents give."""
+        """Whether the path is that of the names of the vertex and its ancestors."""
         cdef int32_t parent = self.V[v].parent
         cdef str name = self.syms[self.V[v].name]
         if parent < 0:
@@ -384,7 +384,7 @@ cdef class Store(Columns):
                         f"vertex {self.outer_id(i)!r}: the sizes of type {self.types[kind]!r} sum up to more than 2**62")
 
     cdef _check_hosts(self, Py_ssize_t first):
-        """Names of nodes with a rank that a hostlist would split, or drop, in the nodelist of R."""
+        """Rejects names of nodes with a rank that a hostlist would split or drop in the nodelist of R."""
         cdef Py_ssize_t i
         cdef int32_t node = self.type_ids["node"], storage = self.type_ids["storage_node"]
         for i in range(first, <Py_ssize_t> self.V.size()):
@@ -392,11 +392,11 @@ cdef class Store(Columns):
                 continue
             if _no_host.search(self.syms[self.V[i].name]):
                 raise InvalidGraph(
-                    f"vertex {self.outer_id(i)!r}: the name {shown(self.syms[self.V[i].name])} cannot stand in the nodelist "
+                    f"vertex {self.outer_id(i)!r}: the name {shown(self.syms[self.V[i].name])} is not valid in the nodelist "
                     "of R (no blanks, commas or brackets); rename it, or use match_format jgf")
 
     cdef _check_duplicates(self, Py_ssize_t first):
-        """The same path under the same rank, or one uniq_id twice under a parent, is ambiguous."""
+        """Rejects two vertices with one path and rank, and children of one parent with one uniq_id."""
         cdef Py_ssize_t i, k
         cdef vector[pair[int64_t, int32_t]] keys
         for i in range(<Py_ssize_t> self.V.size()):
@@ -422,10 +422,7 @@ cdef class Store(Columns):
                 raise InvalidGraph(f"vertex {self.outer_id(held[len(held) - 1])!r}: the path {path!r} is used twice")
 
     def add(self, document):
-        """Appends what a JGF document has beyond the graph; vertices are recognised by path and rank.
-
-        On an error nothing is appended.
-        """
+        """Appends the new vertices of a JGF document. Path and rank identify a vertex. On an error nothing changes."""
         cdef Py_ssize_t vertices = self.V.size(), edges = self.edges.size(), families = self.kids.size()
         nodes, links = self._parts(document)
         known, fresh = {}, []
@@ -440,7 +437,7 @@ cdef class Store(Columns):
             self._extend(fresh, links, known)
             for i in range(vertices, <Py_ssize_t> self.V.size()):
                 if self.V[i].parent < 0:
-                    raise InvalidGraph(f"vertex {self.outer_id(i)!r}: no edge leads to it from the graph", _errno.EINVAL)
+                    raise InvalidGraph(f"vertex {self.outer_id(i)!r}: no edge leads from the graph to it", _errno.EINVAL)
             self._check_ids(vertices)
         except BaseException:
             self._orphan(families)
@@ -449,7 +446,7 @@ cdef class Store(Columns):
         return list(range(vertices, self.V.size()))
 
     def _orphan(self, Py_ssize_t families):
-        """Takes back that vertices have got their first children; so many have had some before."""
+        """Undoes `_inner` for the vertices after the first `families`."""
         cdef Py_ssize_t i
         for i in range(<Py_ssize_t> self.V.size()):
             if self.V[i].inner >= families:
@@ -461,13 +458,13 @@ cdef class Store(Columns):
         self.weight.resize(families)
 
     def _check_ids(self, Py_ssize_t first):
-        """An id of another vertex would stand twice in what `dump` writes."""
+        """Rejects the JGF id of another vertex, which `dump` would write twice."""
         cdef Py_ssize_t i
         fresh = {self.outer_id(i) for i in range(first, <Py_ssize_t> self.V.size())}
         for i in range(first if fresh else 0):
             if self.V[i].alive and self.outer_id(i) in fresh:
                 raise InvalidGraph(
-                    f"vertex {self.outer_id(i)!r}: the id is that of {self.path_of(i)} already; choose another", _errno.EINVAL)
+                    f"vertex {self.outer_id(i)!r}: {self.path_of(i)} has this id already; choose another", _errno.EINVAL)
 
     def _existing(self, node):
         if type(node) is not dict or type(node.get("metadata")) is not dict or type(node.get("id")) is not str:
@@ -516,7 +513,7 @@ cdef class Store(Columns):
                 self.path_index.pop(own["containment"], None)
 
     def remove(self, int32_t v):
-        """Takes `v` and all below it out of the graph; answers the removed vertices."""
+        """Removes `v` and all below it from the graph. Returns the removed vertices."""
         cdef size_t k
         cdef int32_t u, parent = self.V[v].parent
         cdef vector[int32_t] rest
@@ -536,7 +533,7 @@ cdef class Store(Columns):
         return gone
 
     def rebuild_order(self):
-        """Natural order of paths, types of children and visiting orders, after the shape changed."""
+        """Updates the natural order of paths, the types of children and the visiting orders after a change of shape."""
         cdef Py_ssize_t i, k
         cdef int32_t v, inner
         cdef vector[int64_t] name_rank

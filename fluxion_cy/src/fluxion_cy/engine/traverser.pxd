@@ -1,4 +1,4 @@
-# The walk: policy, and what it needs to know of the graph.
+# The walk, its policy, and its tables of the graph.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.pair cimport pair
 from libcpp.vector cimport vector
@@ -7,7 +7,7 @@ from fluxion_cy.engine.admit cimport Admit
 from fluxion_cy.engine.pick cimport Entry, Group
 
 cdef enum:
-    ENDLESS = 4294967295  # a supply that never runs out
+    ENDLESS = 4294967295  # an unlimited supply
 
 cdef class Traverser(Admit):
     cdef int32_t top_slots
@@ -17,7 +17,7 @@ cdef class Traverser(Admit):
     cdef int64_t node_free_now
     cdef bint node_centric
     cdef bint stop
-    cdef vector[uint8_t] policy_whole         # per type: taken with its whole subtree, by policy
+    cdef vector[uint8_t] policy_whole         # per type: exclusive with its whole subtree, by policy
     cdef bint gather
     cdef int64_t factor_sum
     cdef vector[vector[int32_t]] by_id        # per inner vertex: children in the order of their scores

@@ -1,6 +1,6 @@
-"""The match itself (compiled)."""
+"""The match (compiled)."""
 
 from fluxion_cy.engine.admit import Admit
 
 class Traverser(Admit):
-    """A matching walk over what admits requests."""
+    """The walk over the vertices that may serve a request."""

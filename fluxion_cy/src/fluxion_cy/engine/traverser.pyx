@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The match itself: a depth-first walk that collects groups, picks the best and marks them.
+"""The match: a depth-first walk that collects groups, picks the best and marks them.
 
-No line of it touches a Python object; the GIL is released around `run`. What the walk answers is what Fluxion's
-depth-first-and-up traverser answers for the containment subsystem, beyond it where its documentation lists a mending.
+It uses no Python object, and the GIL is released around `run`. Its result is that of Fluxion's depth-first-and-up
+traverser for the containment subsystem, except for the fixes that the README lists.
 """
 from cython.operator cimport dereference as deref, preincrement as inc
 from libc.stdint cimport int32_t, int64_t
@@ -19,18 +19,18 @@ from fluxion_cy.engine.pick cimport (
 from fluxion_cy.engine.store cimport ChildKey
 
 cdef enum:
-    STRICT = 0      # below the first match every level is spelled out
+    STRICT = 0      # below the first match the jobspec spells out every level
     PRISTINE = 1    # above the first match levels may be left out
     GATHER = 2      # a slot collects its children from anywhere below
 cdef int64_t SLOT_LIMIT = 1 << 20
-cdef int64_t FAR = 1 << 40  # nodes with ids beyond it score alike, so that no score wraps
+cdef int64_t FAR = 1 << 40  # nodes with larger ids have one score, so that no score wraps
 
 
 cdef class Traverser(Admit):
-    """A matching walk over what admits requests."""
+    """The walk over the vertices that may serve a request."""
 
     cdef bint walk(self, int32_t u, int32_t lo, int32_t n, int mode, bint x_in) noexcept nogil:
-        """Visits `u` with the requests of one level; adds what it finds to their groups."""
+        """Visits `u` with the requests of one level, and adds finds to their groups."""
         cdef int32_t e, match = -1, slot = -1
         cdef int64_t factor = 0
         cdef bint x = x_in, anchor, ok = True
@@ -95,16 +95,16 @@ cdef class Traverser(Admit):
             group.uses = self.close_below(match)
             self.groups[match].push_back(group)
             if not self.fits_caps(self.used[self.above[match]], self.offered[match], group.first_use, group.uses):
-                return True  # found, but no more than is found already
+                return True  # found, but not usable beside the other finds
         else:
             self.groups[match].push_back(group)
         self.found[match] += group.count
-        if self.V[u].pool:  # what is left over of one pool is no help to another
+        if self.V[u].pool:  # the remainder of one pool does not add to another
             self.found[match] -= group.count % self.requests[match].most if self.requests[match].most > 0 else group.count
         return True
 
     cdef bint satisfied(self, int32_t u, int32_t e, int32_t slot, bint x, bint anchor) noexcept nogil:
-        """Whether `u`, which matches request `e`, has below it what `e` asks for; marks the best of it."""
+        """Whether `u`, which matches request `e`, has the children of `e` below it. Marks the best of them."""
         cdef int32_t c, first = self.requests[e].first, count = self.requests[e].count
         cdef int64_t wanted
         if count == 0:
@@ -129,7 +129,7 @@ cdef class Traverser(Admit):
         return True
 
     cdef bint slots_in_turn(self, int32_t u, int32_t e) noexcept nogil:
-        """Several slots below one vertex: each takes its best, and the next one what is left."""
+        """Fills several slots below one vertex in turn, each with the best that is left."""
         cdef int32_t c
         cdef int64_t wanted
         for c in range(self.requests[e].first, self.requests[e].first + self.requests[e].count):
@@ -145,7 +145,7 @@ cdef class Traverser(Admit):
         return True
 
     cdef bint explore(self, int32_t u, int32_t lo, int32_t n, int mode, bint x, int64_t times) noexcept nogil:
-        """Walks the children of `u`: all, or with a stopping policy until `times` shares are found."""
+        """Walks the children of `u`: all, or with a stopping policy until it has `times` shares."""
         cdef int32_t inner = self.V[u].inner
         if inner < 0:
             return False
@@ -162,7 +162,7 @@ cdef class Traverser(Admit):
         return any_found
 
     cdef double liking(self, int32_t v) noexcept nogil:
-        """The score of a vertex's rank; a vertex without one has the best below it."""
+        """The score of a vertex's rank, or the best score below a vertex without a rank."""
         cdef size_t k
         cdef double best = -1e308, found
         cdef bint any_below = False
@@ -178,7 +178,7 @@ cdef class Traverser(Admit):
         return best if any_below else 0.0
 
     cdef bint unranked(self, int32_t inner) noexcept nogil:
-        """Whether some child is a group of ranked vertices rather than one of them."""
+        """Whether some child has no rank and contains vertices."""
         cdef size_t k
         for k in range(self.kids[inner].size()):
             if self.V[self.kids[inner][k]].rank < 0 and self.V[self.kids[inner][k]].inner >= 0:
@@ -186,7 +186,7 @@ cdef class Traverser(Admit):
         return False
 
     cdef bint passes(self, int32_t inner, int32_t lo, int32_t n, int mode) noexcept nogil:
-        """Whether some child would be passed through, so that what it gives is not in the order of children."""
+        """Whether the walk passes through some child, so that its finds are not in the order of children."""
         cdef size_t k
         cdef int32_t e
         cdef bint direct, slots = False
@@ -205,8 +205,8 @@ cdef class Traverser(Admit):
     cdef bint explore_some(self, int32_t u, int32_t lo, int32_t n, int mode, bint x, int64_t times) noexcept nogil:
         """Visits children in the policy's order and stops when every request has its shares.
 
-        The order of a stopping policy is the emptiest first. For scores by id it is that of the scores: what comes later
-        can then not be better, unless it comes from below a child that is passed through.
+        A stopping policy visits the emptiest first. Scores by id are visited in their order: later finds are not better
+        then, unless the walk passes through a child.
         """
         cdef int64_t before[MAX_SIBLINGS]
         cdef int64_t share[MAX_SIBLINGS]
@@ -275,7 +275,7 @@ cdef class Traverser(Admit):
         return any_found
 
     cdef bint fill_slots(self, int32_t u, int32_t slot, int mode) noexcept nogil:
-        """Packs what lies below `u` into as many slots as it gives."""
+        """Fills as many slots as possible from the vertices below `u`."""
         cdef int32_t c, first = self.requests[slot].first, n = self.requests[slot].count
         cdef int64_t made = 0, most = self.requests[slot].most, filled = 0
         cdef int64_t counts[MAX_SIBLINGS]
@@ -308,7 +308,7 @@ cdef class Traverser(Admit):
         return made > 0
 
     cdef bint lead(self, int32_t u, int32_t slot, int64_t filled, int64_t* counts, size_t* at) noexcept nogil:
-        """Passes over first pieces on whose rank nothing more is allowed; False: no slot may begin here any more."""
+        """Skips first pieces on whose rank no more slots are allowed; False if no slot may begin here any more."""
         cdef int32_t c, rank, i = 0
         cdef Group* group
         while i < self.requests[slot].count and counts[i] == 0:
@@ -324,12 +324,12 @@ cdef class Traverser(Admit):
                     return True
                 if self.V[u].rank >= 0:
                     return False
-                self.stretches = True  # what was not visited may count on another rank
+                self.stretches = True  # unvisited vertices may count on another rank
             at[i] += 1
         return False
 
     cdef void add_slot(self, int32_t u, int32_t slot, Group* group, int64_t filled) noexcept nogil:
-        """Adds a slot that was filled at `u` to those found; `filled`: the scope of those filled there."""
+        """Adds a slot that was filled at `u` to the finds; `filled`: the scope of the slots filled there."""
         cdef Use own
         group.rank = self.V[u].rank if self.V[u].rank >= 0 else self.V[group.vertex].rank
         if self.capped:
@@ -344,7 +344,7 @@ cdef class Traverser(Admit):
             self.found[slot] += 1
 
     cdef bint fill_mixed(self, int32_t u, int32_t slot, int64_t filled) noexcept nogil:
-        """As many slots as what was found gives when each may be any of the alternatives."""
+        """Fills as many slots as possible when each may be any of the alternatives."""
         cdef int32_t c, way, first = self.requests[slot].first, n = self.requests[slot].count
         cdef int64_t made = 0, limit = self.requests[slot].most
         cdef int64_t counts[MAX_SIBLINGS]
@@ -359,7 +359,7 @@ cdef class Traverser(Admit):
             self.rank_groups(c, -1, IN_SLOT)
         self.mixes.clear()
         if self.mix(slot, left, 0) < 0:
-            for c in range(n):  # more than can be tried: keep to what the slots that are wanted can use
+            for c in range(n):  # too many ways: limit the supply to what the wanted slots can use
                 if self.requests[first + c].most < ENDLESS // (limit + 1) and left[c] > self.requests[first + c].most * limit:
                     left[c] = self.requests[first + c].most * limit
             self.mixes.clear()
@@ -384,7 +384,7 @@ cdef class Traverser(Admit):
         return made > 0
 
     cdef int64_t free_below(self, int32_t u) noexcept nogil:
-        """What a node has free of the type by which siblings are ordered."""
+        """The free amount of a node, of the type that orders siblings."""
         cdef int32_t col = self.weigh_col[self.V[u].type], p = self.V[u].prof
         if p < 0 or col < 0:
             return 0
@@ -413,14 +413,13 @@ cdef class Traverser(Admit):
         return self.collect(self.root, self.V[self.root].size, x, False)
 
     cdef bint run(self) noexcept nogil:
-        """The whole match; the result lies in `result`."""
+        """The whole match, which sets `result`."""
         return self.run_within_caps() if self.capped else self.attempt()
 
     cdef bint run_within_caps(self) noexcept nogil:
-        """A match that ranges and neighbours do not spoil for one another by taking more of the caps than they need.
+        """A match in which no range takes more of the caps than necessary at the cost of others.
 
-        Where a cap stopped something, and there is a match without caps, each range that others depend on takes its
-        least.
+        If a cap excluded something and there is a match without caps, it tries again with each range at its least.
         """
         cdef bint found
         self.prepare_caps()

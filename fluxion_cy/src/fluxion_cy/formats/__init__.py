@@ -1,1 +1,1 @@
-"""The forms in which graphs and resource sets are read and written."""
+"""Readers and writers of graphs and resource sets."""

@@ -1,13 +1,13 @@
-"""Criteria of `find`: `status=up and (sched-now=free or names=node[0-3])`, read from left to right.
+"""The criteria of `find`, such as `status=up and (sched-now=free or names=node[0-3])`, evaluated from left to right.
 
-Words are set apart by blanks; a parenthesis opens before a word and closes after one. `and` may be left out.
+Blanks separate words; a parenthesis opens before a word and closes after one. `and` may be left out.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from fluxion_cy.base.ranges import Limit, hostlist
+from fluxion_cy.base.ranges import MAX_HOSTS, Limit, hostlist
 from fluxion_cy.errors import InvalidJobspec
 
 _MAX_DEPTH = 64
@@ -22,7 +22,7 @@ _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
 @dataclass(slots=True)
 class Facts:
-    """What criteria can ask about one vertex; job ids by the kind of hold."""
+    """The state of one vertex that criteria can test; `jobs`: job ids by the kind of hold."""
 
     name: str
     properties: Mapping[str, str]
@@ -37,17 +37,17 @@ Test = Callable[[Facts], bool]
 
 @dataclass(slots=True)
 class Criteria:
-    """`test` for vertices; `agfilter`: whether what is used below them is wanted too, of one job or of all (None)."""
+    """`test` of vertices; `agfilter`: whether to show what is used below them, by `jobid` or by all jobs (None)."""
 
     test: Test
     agfilter: bool = False
     jobid: int | None = None
     limit: Limit = field(default_factory=Limit)
-    """For the names that may still be spelled out."""
+    """How many names the criteria may still expand to."""
 
 
 def read_criteria(text: str) -> Criteria:
-    """InvalidJobspec names the word that is wrong."""
+    """The criteria of a text. Raises InvalidJobspec, which names the wrong word."""
     if not isinstance(text, str):
         raise InvalidJobspec(f"criteria: must be a string, not {type(text).__name__}")
     found = Criteria(_never)
@@ -61,7 +61,7 @@ def _expression(text: str, depth: int, found: Criteria) -> Test:
     test, rest = _operand(text, depth, found)
     while rest.strip(_BLANK):
         if rest[0] not in _BLANK:
-            raise InvalidJobspec(f"criteria: {rest[:60]!r} is out of place")
+            raise InvalidJobspec(f"criteria: expected a blank before {rest[:60]!r}")
         word, after = _word(rest)
         right, rest = _operand(after if word in ("and", "or") else rest, depth, found)
         test = _either(test, right) if word == "or" else _both(test, right)
@@ -85,16 +85,16 @@ def _either(left: Test, right: Test) -> Test:
 
 
 def _word(text: str) -> tuple[str, str]:
-    """(the first word, what follows it)."""
+    """The first word, and the rest."""
     word, *rest = _BLANKS.split(text.lstrip(_BLANK), 1)
     return word, " " + rest[0] if rest else ""
 
 
 def _operand(text: str, depth: int, found: Criteria) -> tuple[Test, str]:
-    """(its test, what follows it)."""
+    """The test of the first operand, and the rest."""
     text = text.lstrip(_BLANK)
     if not text:
-        raise InvalidJobspec("criteria: something is missing at the end")
+        raise InvalidJobspec("criteria: expected a word at the end")
     if text[0] == "(":
         end = _closing(text)
         return _expression(text[1:end], depth + 1, found), text[end + 1 :]
@@ -108,7 +108,7 @@ def _operand(text: str, depth: int, found: Criteria) -> tuple[Test, str]:
 
 
 def _closing(text: str) -> int:
-    """Where the parenthesis closes with which the text begins."""
+    """Where the parenthesis at the start of the text closes."""
     depth = 0
     for found in _BRACKET.finditer(text):
         depth += 1 if found[0] == "(" else -1
@@ -121,7 +121,7 @@ def _predicate(word: str, found: Criteria) -> Test:
     key, equals, value = word.partition("=")
     low = value.lower()
     if not equals:
-        raise InvalidJobspec(f"criteria: {word[:60]!r} is not of the form key=value")
+        raise InvalidJobspec(f"criteria: expected key=value, got {word[:60]!r}")
     if key in _VALUES and low in _VALUES[key]:
         return _state(key, low)
     if key in _JOBS:
@@ -151,12 +151,12 @@ def _jobid(value: str, word: str) -> int:
     except ValueError:
         job = -1
     if not 0 <= job < 2**64:
-        raise InvalidJobspec(f"criteria: {word[:60]!r} names no job id")
+        raise InvalidJobspec(f"criteria: expected a job id in {word[:60]!r}")
     return job
 
 
 def _number(value: str) -> int:
-    """A job id as Flux writes it: decimal, 0x…, 0000.0000.0000.0000 (also after `job.`), or F58 after `ƒ` or `f`."""
+    """A job id in Flux's spellings: decimal, 0x…, 0000.0000.0000.0000 (also after `job.`), or F58 after `ƒ` or `f`."""
     if not value.isascii() and not value.startswith("ƒ"):
         raise ValueError
     if value[:1] in ("ƒ", "f"):
@@ -177,5 +177,7 @@ def _names(value: str, word: str, limit: Limit) -> Test:
     try:
         names = frozenset(hostlist(value, limit))
     except ValueError:
-        raise InvalidJobspec(f"criteria: {word[:60]!r} is no hostlist, or too many hosts in all") from None
+        raise InvalidJobspec(
+            f"criteria: expected a hostlist, of {MAX_HOSTS:,} hosts in all at most, got {word[:60]!r}"
+        ) from None
     return lambda facts: facts.name in names

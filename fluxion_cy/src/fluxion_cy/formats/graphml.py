@@ -1,4 +1,4 @@
-"""GraphML as far as GRUG recipes use it, read without trust: no DOCTYPE, no entities, bounded size and depth."""
+"""GraphML to the extent that GRUG recipes use it. Its size and depth are bounded; DOCTYPE and entities are rejected."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ MAX_DEPTH = 16
 
 @dataclass(slots=True)
 class Element:
-    """One element: its name, attributes, children and the text directly in it."""
+    """One element: its name, attributes, children and own text."""
 
     name: str
     attributes: dict[str, str]
@@ -22,11 +22,11 @@ class Element:
     text: str = ""
 
     def named(self, name: str) -> Iterator["Element"]:
-        """Children of this name."""
+        """The children of this name."""
         return (child for child in self.children if child.name == name)
 
     def needs(self, attribute: str) -> str:
-        """An attribute that must be there."""
+        """A required attribute. Raises InvalidGraph where it is missing."""
         found = self.attributes.get(attribute)
         if found is None:
             raise InvalidGraph(f"grug: <{self.name}> has no attribute {attribute!r}")
@@ -35,7 +35,7 @@ class Element:
 
 @dataclass(slots=True)
 class Item:
-    """A node or an edge of a recipe with its data by attribute name, defaults filled in."""
+    """A node or an edge of a recipe: its data by attribute name, with defaults."""
 
     name: str
     data: dict[str, str]
@@ -51,7 +51,7 @@ class _Key:
 
 
 def read_graphml(text: object) -> tuple[list[Item], list[Item]]:
-    """Nodes and edges of the first graph; InvalidGraph says what is wrong with it."""
+    """The nodes and edges of the first graph. Raises InvalidGraph."""
     if not isinstance(text, (str, bytes)):
         raise InvalidGraph(f"grug: a recipe is GraphML text, not {type(text).__name__}")
     if len(text) > MAX_TEXT:
@@ -97,7 +97,7 @@ def _edge(element: Element, graph: Element, keys: dict[str, _Key]) -> Item:
 
 
 class _Reader:
-    """Builds elements from the events of expat."""
+    """Builds elements from expat's events."""
 
     def __init__(self) -> None:
         self._stack: list[Element] = [Element("", {})]

@@ -1,7 +1,7 @@
-"""Graphs generated from the reference's recipes (GRUG): few lines of GraphML that say how often what lies below what.
+"""Generates graphs from Fluxion's recipes (GRUG): short GraphML texts with the number of vertices below each vertex.
 
-An edge of a recipe multiplies its target below every vertex that its source became, or associates vertices that are
-there already with those of another subsystem. Ids, names, ranks and paths are those that the reference gives.
+An edge of a recipe multiplies its target below every vertex of its source, or associates existing vertices with those
+of another subsystem. Ids, names, ranks and paths are Fluxion's.
 """
 
 from collections import deque
@@ -26,7 +26,7 @@ _INT = 2**31 - 1
 
 @dataclass(slots=True)
 class Pool:
-    """A vertex of the recipe, with the edges that leave it and the vertices that it became."""
+    """A node of the recipe, with its outgoing edges and the vertices that it generated."""
 
     name: str
     root: bool
@@ -59,7 +59,7 @@ class Relation:
 
 
 def read_grug(text: object) -> dict[str, Any]:
-    """The JGF document that a recipe stands for; InvalidGraph (EPROTO) names the node or edge and its key."""
+    """The JGF document of a recipe. Raises InvalidGraph (EPROTO), which names the node or edge and its key."""
     nodes, edges = read_graphml(text)
     pools: dict[str, Pool] = {}
     for item in nodes:
@@ -69,7 +69,7 @@ def read_grug(text: object) -> dict[str, Any]:
     for item in edges:
         for end in (item.source, item.target):
             if end not in pools:
-                raise InvalidGraph(f"grug: edge {item.name[:40]!r}: {end[:40]!r} is no node of the recipe")
+                raise InvalidGraph(f"grug: edge {item.name[:40]!r}: the recipe has no node {end[:40]!r}")
         pools[item.source].edges.append(_relation(item, pools[item.target]))
     return _Generator().generate(list(pools.values()))
 
@@ -90,7 +90,7 @@ def _number(data: dict[str, str], key: str, where: str, low: int, high: int = _I
     except ValueError:
         value = low - 1
     if not low <= value <= high:
-        raise InvalidGraph(f"grug: {where}: {key} is {text[:40]!r}, not a number from {low} to {high}")
+        raise InvalidGraph(f"grug: {where}: {key}: expected a number from {low} to {high}, got {text[:40]!r}")
     return value
 
 
@@ -109,7 +109,7 @@ def _relation(item: Item, target: Pool) -> Relation:
     where = f"edge {item.name[:40]!r}"
     if data["gen_method"] not in _METHODS:
         raise InvalidGraph(
-            f"grug: {where}: gen_method is {data['gen_method'][:40]!r}, not one of {', '.join(_METHODS)}"
+            f"grug: {where}: gen_method: expected {', '.join(_METHODS)}, got {data['gen_method'][:40]!r}"
         )
     return Relation(
         item.name,
@@ -128,7 +128,7 @@ def _relation(item: Item, target: Pool) -> Relation:
 
 
 class _Generator:
-    """Walks a recipe depth first and makes what it says."""
+    """Walks a recipe depth first and generates its vertices."""
 
     def __init__(self) -> None:
         self._out = Builder()
@@ -147,7 +147,7 @@ class _Generator:
         return self._out.document()
 
     def _walk(self, top: Pool) -> None:
-        """Without recursion; a scale is forgotten whenever a vertex of the recipe is done, as the reference does."""
+        """Without recursion. As in Fluxion, each node of the recipe drops a scale once it is done."""
         top.seen = True
         stack: list[tuple[Pool, Iterator[Relation]]] = [(top, iter(top.edges))]
         self._plant(top)
@@ -161,7 +161,7 @@ class _Generator:
                 continue
             if edge.target.seen:
                 raise InvalidGraph(
-                    f"grug: edge {edge.name[:40]!r}: node {edge.target.name[:40]!r} is made by another edge already; "
+                    f"grug: edge {edge.name[:40]!r}: node {edge.target.name[:40]!r} has another edge already; "
                     "give this one a node of its own"
                 )
             edge.target.seen = True
@@ -170,7 +170,7 @@ class _Generator:
             stack.append((edge.target, iter(edge.target.edges)))
 
     def _plant(self, pool: Pool) -> None:
-        """Makes the root of a subsystem, once."""
+        """Adds the root of a subsystem, once."""
         if not pool.root or pool.made:
             return
         if pool.subsystem not in self._roots:
@@ -197,7 +197,7 @@ class _Generator:
         self._scales.appendleft(edge.scale)
 
     def _id(self, edge: Relation, i: int, turn: int) -> int:
-        """-1 for none; within the parent; or counted on within as many levels up as the scope says."""
+        """-1 for none, else a number within the parent, or across as many levels as the scope."""
         if edge.scope < 0:
             return -1
         if edge.scope == 0:
@@ -227,7 +227,7 @@ class _Generator:
         return vertex
 
     def _link(self, edge: Relation, source: int, target: int) -> None:
-        plain = edge.subsystem == "containment" and edge.relation == "contains"  # what an edge means that says nothing
+        plain = edge.subsystem == "containment" and edge.relation == "contains"  # the default of an edge
         metadata = None if plain else {"subsystem": edge.subsystem, "relationship": edge.relation}
         self._out.edge(source, target, metadata)
 
@@ -243,7 +243,7 @@ class _Generator:
                 edge.target.made.append(target)
 
     def _by_path(self, pool: Pool, edge: Relation) -> Iterator[tuple[int, list[int]]]:
-        """Per source the targets whose paths begin alike, as many levels up as the edge says."""
+        """For each source the targets with the same path prefix, as many levels up as the edge says."""
         places: dict[str, list[int]] = {}
         for target in self._by_type.get(edge.target.type, []):
             places.setdefault(self._prefix(target, edge.by_subsystem, edge.target_up), []).append(target)

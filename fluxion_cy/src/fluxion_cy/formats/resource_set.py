@@ -1,4 +1,4 @@
-"""Resource sets read back: JGF, or the RFC 20 envelope with `scheduling` or only `execution`."""
+"""Reads resource sets (R): JGF, or the envelope of RFC 20 with `scheduling` or with `execution` alone."""
 
 import json
 import math
@@ -19,32 +19,32 @@ Hold = tuple[int, int, bool]
 
 @dataclass(slots=True)
 class ResourceSet:
-    """`start` None: the set does not say; `graph` or `ranks` (rank, type, ids) say what is in it."""
+    """The content of an R: `graph`, or `ranks` (rank, type, ids). `start` is None where the set has no times."""
 
     start: int | None
     duration: int
     graph: Mapping[str, Any] | None
     ranks: list[tuple[int, str, list[tuple[int, int]]]]
     shorthand: bool = False
-    """In `graph`, what lies below an exclusive vertex is left out."""
+    """`graph` omits all that lies below an exclusive vertex."""
 
 
 def read_resource_set(value: Any, shorthand: bool = False) -> ResourceSet:
-    """A mapping or JSON text; InvalidGraph (EINVAL) names what is wrong.
+    """The resource set of a mapping or of JSON text. Raises InvalidGraph (EINVAL), which names the field.
 
-    `shorthand`: a bare JGF that does not say who wrote it is one.
+    `shorthand`: a bare JGF without the key `writer` is shorthand.
     """
     if isinstance(value, (str, bytes)):
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
-            raise _bad("R: is not JSON") from None
+            raise _bad("R: expected JSON") from None
     if not isinstance(value, Mapping):
         raise _bad(f"R: must be a mapping or JSON text, not {type(value).__name__}")
     if "graph" in value:
         return ResourceSet(None, FOREVER, value, [], _is_shorthand(value, "R", shorthand))
     if value.get("version") != 1 or not isinstance(value.get("execution"), Mapping):
-        raise _bad("R: is neither JGF nor an RFC 20 resource set of version 1")
+        raise _bad("R: expected JGF or a resource set of version 1 (RFC 20)")
     execution = value["execution"]
     start, duration = _times(execution)
     if value.get("scheduling") is not None:
@@ -56,12 +56,12 @@ def read_resource_set(value: Any, shorthand: bool = False) -> ResourceSet:
 
 
 def _is_shorthand(document: Mapping[str, Any], where: str, default: bool) -> bool:
-    """What its key `writer` says; `fluxion`, with or without `:jgf`, is the long form."""
+    """Whether its key `writer` names the shorthand form; `fluxion`, with or without `:jgf`, is the long form."""
     writer = document.get("writer")
     if writer is None:
         return default
     if writer not in ("fluxion", "fluxion:", "fluxion:jgf", "fluxion:jgf_shorthand"):
-        raise _bad(f"{where}.writer: {shown(writer)} is not fluxion:jgf or fluxion:jgf_shorthand")
+        raise _bad(f"{where}.writer: expected fluxion:jgf or fluxion:jgf_shorthand, got {shown(writer)}")
     return bool(writer == "fluxion:jgf_shorthand")
 
 
@@ -73,10 +73,10 @@ def _times(execution: Mapping[str, Any]) -> tuple[int, int]:
     start, expiration = execution.get("starttime", 0), execution.get("expiration", 0)
     for name, number in (("starttime", start), ("expiration", expiration)):
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number < 2**53:
-            raise _bad(f"R.execution.{name}: {shown(number)} is not a number of seconds below 2**53")
+            raise _bad(f"R.execution.{name}: expected seconds below 2**53, got {shown(number)}")
     if expiration and expiration <= start:
-        raise _bad("R.execution.expiration: is not later than starttime")
-    begin = int(start)  # whole seconds around both: never less than was named
+        raise _bad("R.execution.expiration: must be later than starttime")
+    begin = int(start)  # rounded outwards to whole seconds
     return begin, math.ceil(expiration) - begin if expiration else FOREVER
 
 
@@ -90,7 +90,7 @@ def _ranks(rows: Any) -> list[tuple[int, str, list[tuple[int, int]]]]:
         if not isinstance(children, Mapping):
             raise _bad("R.execution.R_lite: each entry needs rank and children")
         below = [(_word(kind), _spans(_word(ids), _word(kind))) for kind, ids in children.items()]
-        below = below or [("", [])]  # enough to give the rank back
+        below = below or [("", [])]  # enough to free the rank
         ranks = _spans(_word(row.get("rank", "")), "rank")
         room -= sum(high - low + 1 for low, high in ranks) * len(below)
         if room < 0:
@@ -100,7 +100,7 @@ def _ranks(rows: Any) -> list[tuple[int, str, list[tuple[int, int]]]]:
 
 
 def _word(value: Any) -> str:
-    """Ids are also accepted as bare numbers."""
+    """A string; ids may also be numbers."""
     return value if isinstance(value, str) else shown(value)
 
 
@@ -108,18 +108,18 @@ def _spans(text: str, what: str) -> list[tuple[int, int]]:
     try:
         return idset(text)
     except ValueError:
-        raise _bad(f"R.execution.R_lite: {text[:40]!r} is no idset for {what[:40]}") from None
+        raise _bad(f"R.execution.R_lite: expected an idset for {what[:40]}, got {text[:40]!r}") from None
 
 
 def holds_of(rset: ResourceSet, engine: Engine) -> list[Hold]:
-    """What the set takes in this graph, in its own order, ancestors without exclusive."""
+    """The vertices of the set in this graph, in the set's order; ancestors are not exclusive."""
     if rset.graph is not None:
         return _holds_of_graph(rset.graph, engine, rset.shorthand)
     return _holds_of_ranks(rset, engine)
 
 
 def _holds_of_ranks(rset: ResourceSet, engine: Engine) -> list[Hold]:
-    """What R_lite names, and a node whole where that is all there is below it."""
+    """The vertices that R_lite names; a node is exclusive where these are all that lies below it."""
     found: list[Hold] = []
     tables: dict[int, dict[tuple[str, int], int]] = {}
     taken: set[int] = set()
@@ -141,7 +141,7 @@ def _holds_of_ranks(rset: ResourceSet, engine: Engine) -> list[Hold]:
 
 
 def _below(engine: Engine, rank: int) -> dict[tuple[str, int], int]:
-    """By type and id what lies below the vertices of a rank; their own children may do without a rank."""
+    """The vertices below those of a rank, by type and id; their children need no rank."""
     found: dict[tuple[str, int], int] = {}
     seen: set[int] = set()
     for top in engine.of_rank(rank):
@@ -154,7 +154,7 @@ def _below(engine: Engine, rank: int) -> dict[tuple[str, int], int]:
 
 
 def _whole(engine: Engine, tables: Mapping[int, object], taken: set[int]) -> list[Hold]:
-    """Nodes of these ranks below which everything is taken."""
+    """The nodes of these ranks below which the set takes everything."""
     found: list[Hold] = []
     for rank in tables:
         for vertex in engine.of_rank(rank):
@@ -193,13 +193,13 @@ def _hold_of_vertex(metadata: Mapping[str, Any], engine: Engine) -> Hold:
     rank = metadata.get("rank", -1)
     matches = [v for v in engine.lookup(path) if engine.rank_of(v) == rank]
     if not matches:
-        raise _bad(f"R: no vertex {path[:200]} of rank {shown(rank)} is in the graph", ENOENT)
+        raise _bad(f"R: the graph has no vertex {path[:200]} of rank {shown(rank)}", ENOENT)
     vertex = matches[0]
     if metadata.get("type") != engine.type_of(vertex):
         raise _bad(f"R: vertex {path} is of type {engine.type_of(vertex)!r}, not {shown(metadata.get('type'))}")
     size = metadata.get("size", 1)
     if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-        raise _bad(f"R: vertex {path}: size {shown(size)} is not a number of units")
+        raise _bad(f"R: vertex {path}: size: expected a number of units, got {shown(size)}")
     exclusive = metadata.get("exclusive", False) is True
     if size > engine.size_of(vertex) or (exclusive and not engine.is_pool(vertex) and size != engine.size_of(vertex)):
         raise _bad(f"R: vertex {path} has {engine.size_of(vertex)} units, not {shown(size)}")
@@ -207,7 +207,7 @@ def _hold_of_vertex(metadata: Mapping[str, Any], engine: Engine) -> Hold:
 
 
 def check_free(engine: Engine, holds: list[Hold], start: int, end: int) -> None:
-    """Busy (EINVAL) where some job holds one of these vertices, or one above or below it, within [start, end)."""
+    """Raises Busy (EINVAL) where a job holds one of these vertices, or one above or below it, within [start, end)."""
     for vertex, units, _ in holds:
         held = _in_the_way(engine, vertex, units, start, end)
         if held == vertex:
@@ -217,7 +217,7 @@ def check_free(engine: Engine, holds: list[Hold], start: int, end: int) -> None:
 
 
 def _in_the_way(engine: Engine, vertex: int, units: int, start: int, end: int) -> int:
-    """The vertex of which too much is held: itself, one above or, unless it is a pool, one below; -1 for none."""
+    """The held vertex: this one, one above it or, unless it is a pool, one below it; -1 for none."""
     if engine.free_at(vertex, start, end) < units:
         return vertex
     above = engine.parent_of(vertex)
@@ -232,7 +232,7 @@ def _in_the_way(engine: Engine, vertex: int, units: int, start: int, end: int) -
 
 
 def remaining(engine: Engine, slot: int, given_back: ResourceSet) -> list[Hold]:
-    """What `slot` still takes when `given_back` is freed; InvalidGraph (EINVAL) where it is not held."""
+    """What a job (`slot`) holds without `given_back`. Raises InvalidGraph (EINVAL) for what it does not hold."""
     held = {vertex: units for vertex, units, exclusive in engine.entries(slot) if exclusive}
     if given_back.graph is None:
         ranks = {rank for rank, _, _ in given_back.ranks}
@@ -240,7 +240,7 @@ def remaining(engine: Engine, slot: int, given_back: ResourceSet) -> list[Hold]:
     for vertex, units, exclusive in holds_of(given_back, engine):
         if not exclusive:
             continue
-        left = held.pop(vertex, 0) - units  # of a pool an R may name no units at all
+        left = held.pop(vertex, 0) - units  # an R may name a pool without units
         if left < 0:
             raise InvalidGraph(f"R: vertex {engine.path(vertex)} is not held by this job", EINVAL)
         if left:
@@ -249,7 +249,7 @@ def remaining(engine: Engine, slot: int, given_back: ResourceSet) -> list[Hold]:
 
 
 def _nearest_rank(engine: Engine, vertex: int) -> int:
-    """The vertex's own rank, or that of the nearest one above it that has one."""
+    """The rank of the vertex, or of the nearest vertex above that has one."""
     while vertex >= 0 and engine.rank_of(vertex) < 0:
         vertex = engine.parent_of(vertex)
     return engine.rank_of(vertex) if vertex >= 0 else -1

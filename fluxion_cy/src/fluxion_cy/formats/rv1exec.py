@@ -1,24 +1,24 @@
-"""A graph read from R version 1 (RFC 20): a cluster, its nodes by rank, and below them what R_lite counts."""
+"""Reads a graph from R version 1 (RFC 20): a cluster, a node for each rank, and below it the children in R_lite."""
 
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from typing import Any
 
-from fluxion_cy.base.ranges import hostlist, idset
+from fluxion_cy.base.ranges import MAX_HOSTS, hostlist, idset
 from fluxion_cy.base.text import read_text
 from fluxion_cy.errors import InvalidGraph, shown
 from fluxion_cy.formats.jgf import MAX_VERTICES, Builder
 
 Spans = list[tuple[int, int]]
-"""Ranges (low, high) in ascending order, none touching another."""
+"""Ranges (low, high) in ascending order; no two adjoin."""
 
 _MAX_KINDS = 100
 _TAIL = re.compile(r"[0-9]+$")
 
 
 def read_rv1exec(value: Any) -> dict[str, Any]:
-    """The JGF document that R stands for; a mapping, or JSON or YAML text. InvalidGraph (EPROTO) names the field."""
+    """The JGF document of an R (a mapping, or JSON or YAML text). Raises InvalidGraph (EPROTO), naming the field."""
     execution = _execution(value)
     rows = _rows(execution.get("R_lite"))
     ranks = sorted(rows)
@@ -43,21 +43,21 @@ def _execution(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise InvalidGraph(f"R: must be a mapping or text of one, not {type(value).__name__}")
     if type(value.get("version")) is not int or value["version"] != 1:
-        raise InvalidGraph(f"R.version: is {shown(value.get('version'))}, not 1")
+        raise InvalidGraph(f"R.version: expected 1, got {shown(value.get('version'))}")
     execution = value.get("execution")
     if not isinstance(execution, Mapping):
-        raise InvalidGraph("R.execution: is missing or not a mapping")
+        raise InvalidGraph("R.execution: must be a mapping")
     return execution
 
 
 def spans_of(value: Any, where: str) -> Spans:
-    """Joined ranges of an idset; InvalidGraph where it is none."""
+    """The joined ranges of an idset. Raises InvalidGraph."""
     try:
         spans = sorted(idset(value)) if isinstance(value, str) else None
     except ValueError:
         spans = None
     if spans is None:
-        raise InvalidGraph(f"{where}: {shown(value)} is no idset such as '0-3,7'")
+        raise InvalidGraph(f"{where}: expected an idset such as '0-3,7', got {shown(value)}")
     joined: Spans = []
     for low, high in spans:
         if joined and low <= joined[-1][1] + 1:
@@ -72,7 +72,7 @@ def _count(spans: Spans) -> int:
 
 
 def _rows(value: Any) -> dict[int, dict[str, Spans]]:
-    """Per rank, in the order of R_lite, what lies below its node; counted before anything is spelled out."""
+    """By rank, in the order of R_lite, the children of its node. Their number is checked before they are generated."""
     if not isinstance(value, (list, tuple)) or not value:
         raise InvalidGraph("R.execution.R_lite: must be a list with at least one entry")
     found: dict[int, dict[str, Spans]] = {}
@@ -98,7 +98,7 @@ def _rows(value: Any) -> dict[int, dict[str, Spans]]:
 
 def _kind(kind: Any, where: str) -> str:
     if not isinstance(kind, str) or not kind or "/" in kind:
-        raise InvalidGraph(f"{where}.children: {shown(kind)} is no type")
+        raise InvalidGraph(f"{where}.children: expected the name of a type, got {shown(kind)}")
     return kind
 
 
@@ -111,7 +111,7 @@ def _hosts(value: Any) -> list[str]:
             found.extend(hostlist(words) if isinstance(words, str) else _none())
         except ValueError:
             raise InvalidGraph(
-                f"R.execution.nodelist: {shown(words)} is no hostlist, or too many hosts in all"
+                f"R.execution.nodelist: expected a hostlist, of {MAX_HOSTS:,} hosts at most, got {shown(words)}"
             ) from None
         if len(found) > MAX_VERTICES:
             raise InvalidGraph(f"R.execution.nodelist: names more than {MAX_VERTICES} hosts")
@@ -126,7 +126,7 @@ def _none() -> list[str]:
 
 
 def _properties(value: Any, ranks: list[int]) -> dict[int, list[str]]:
-    """Names of properties by rank; `ranks` ascending."""
+    """The names of properties by rank; `ranks` are in ascending order."""
     found: dict[int, list[str]] = {}
     if value is None:
         return found
@@ -135,7 +135,7 @@ def _properties(value: Any, ranks: list[int]) -> dict[int, list[str]]:
     room = MAX_VERTICES
     for name, ids in value.items():
         if not isinstance(name, str):
-            raise InvalidGraph(f"R.execution.properties: the name {shown(name)} is not a string")
+            raise InvalidGraph(f"R.execution.properties: expected a string as a name, got {shown(name)}")
         for low, high in spans_of(ids, f"R.execution.properties.{name[:40]}"):
             marked = ranks[bisect_left(ranks, low) : bisect_right(ranks, high)]
             room -= len(marked)
@@ -169,7 +169,7 @@ def _node(out: Builder, root: int, rank: int, host: str, children: Mapping[str, 
 
 
 def _split(host: str) -> tuple[str, int]:
-    """Basename and id of a host: `node012` is number 12 of `node`; without a number the id is -1."""
+    """The basename and id of a host: `node` and 12 of `node012`; the id is -1 without a number."""
     found = _TAIL.search(host)
     if found is None:
         return host, -1

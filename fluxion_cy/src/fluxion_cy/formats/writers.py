@@ -1,4 +1,4 @@
-"""The forms in which R is written: what `match_format` names."""
+"""The writers of R, by `match_format`."""
 
 import json
 import uuid
@@ -18,7 +18,7 @@ _SPACE = uuid.uuid5(uuid.NAMESPACE_OID, "fluxion vertex")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The engine's last result, and from which second to which it is held."""
+    """The engine's last result, and its time span."""
 
     engine: Engine
     start: int
@@ -26,7 +26,7 @@ class Found:
 
     @property
     def entries(self) -> list[Entry]:
-        """(vertex, units, exclusive), children before parents; spelled out only for the forms that need it."""
+        """(vertex, units, exclusive), children before parents. Only forms that need it ask for it."""
         return self.engine.found_entries()
 
 
@@ -39,7 +39,7 @@ WITH_NODELIST = ("rv1", "rv1_nosched", "rv1_shorthand", "rfc40")
 
 
 def writer_of(name: object) -> Writer:
-    """The writer that `match_format` names."""
+    """The writer of a `match_format`."""
     if not isinstance(name, str) or name not in _WRITERS:
         raise NotSupported(f"match_format={shown(name)}: is unknown; known are {', '.join(_WRITERS)}")
     return _WRITERS[name]
@@ -50,7 +50,7 @@ def _jgf(found: Found) -> dict[str, Any]:
 
 
 def _jgf_shorthand(found: Found) -> dict[str, Any]:
-    """Without what lies below something that is taken."""
+    """Without all that lies below an exclusive vertex."""
     engine, entries = found.engine, found.entries
     taken = {vertex for vertex, _, exclusive in entries if exclusive}
     outer = [entry for entry in entries if engine.parent_of(entry[0]) not in taken]
@@ -62,7 +62,7 @@ def _jgf_shorthand(found: Found) -> dict[str, Any]:
 
 
 def _rv1(scheduling: GraphWriter | None) -> GraphWriter:
-    """R version 1, with the graph below `scheduling` or without."""
+    """R version 1, with or without the graph under `scheduling`."""
 
     def write(found: Found) -> dict[str, Any]:
         held = _execution(found.engine, found.start, found.end)
@@ -92,13 +92,13 @@ def _lines(found: Found, taken: str, shared: str) -> list[str]:
 
 
 def _r_lite(engine: Engine) -> list[dict[str, Any]]:
-    """R_lite of the engine's last result; InvalidGraph names a vertex without a rank or an id."""
+    """R_lite of the engine's last result. Raises InvalidGraph, which names a vertex without a rank or an id."""
     _spell(engine)
     return engine.r_lite()
 
 
 def _execution(engine: Engine, start: int, end: int) -> dict[str, Any]:
-    """The key `execution` of R version 1, for the engine's last result; errors as `_r_lite`."""
+    """The key `execution` of R version 1 for the engine's last result. Raises the same as `_r_lite`."""
     _spell(engine)
     return engine.execution(start, end)
 
@@ -108,7 +108,7 @@ def _spell(engine: Engine) -> None:
     if wrong < 0:
         return
     if engine.id_of(wrong) < 0 and engine.type_of(wrong) in ("core", "gpu"):
-        problem = f"no idset holds id {engine.id_of(wrong)}"
+        problem = f"id {engine.id_of(wrong)} is not valid in an idset"
     else:
         problem = "has no rank for R_lite"
     raise InvalidGraph(f"vertex {engine.path(wrong)}: {problem}; use match_format jgf", EINVAL)
@@ -118,7 +118,7 @@ def _spell(engine: Engine) -> None:
 
 
 def _rfc40(engine: Engine, entries: Iterable[Entry]) -> dict[str, Any]:
-    """The mapping below `scheduling`; what was taken has `exclusive: true`."""
+    """The mapping under `scheduling`; vertices of the match have `exclusive: true`."""
     links = engine.edge_metadata()
     nodes, edges = [], []
     for vertex, units, exclusive in entries:
@@ -149,9 +149,9 @@ def _rfc40_vertex(engine: Engine, vertex: int, units: int, exclusive: bool) -> d
 
 
 def _uuid(metadata: Mapping[str, Any]) -> str:
-    """The same for the same place in a graph, whatever R it appears in."""
+    """A uuid that is the same for the same vertex in every R."""
     place = f"{metadata['rank']} {metadata['paths'].get('containment', '')}"
-    return str(uuid.uuid5(_SPACE, place.encode("utf-8", "backslashreplace").decode()))  # JSON has lone surrogates
+    return str(uuid.uuid5(_SPACE, place.encode("utf-8", "backslashreplace").decode()))  # JSON may hold lone surrogates
 
 
 def _rfc40_edge(source: str, target: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def _rfc40_edge(source: str, target: str, metadata: Mapping[str, Any]) -> dict[s
 
 
 def _relationship(metadata: Mapping[str, Any]) -> str:
-    """The edge's own word; older files keep it under `name`, by subsystem."""
+    """The edge's relationship; older files have it under `name`, by subsystem."""
     own = metadata.get("relationship")
     if isinstance(own, str) and own:
         return own

@@ -1,1 +1,1 @@
-"""Jobspecs (RFC 14) and constraints (RFC 31): read, checked and laid out for the engine."""
+"""Jobspecs (RFC 14) and constraints (RFC 31): their readers, and the tables that the engine walks."""

@@ -1,7 +1,7 @@
-"""Traverser `flexible`: a jobspec with alternatives as plain ones, to be tried in order.
+"""The traverser `flexible`: expands a jobspec with alternatives to plain forms, which the search tries in order.
 
-Of `xor_slot` entries side by side one is taken, for the whole request. Plain slots side by side share one count, that
-of the last: each of the slots may be any of them, and as many as possible are made.
+Of `xor_slot` siblings a form has one, for the whole request. Plain slots that are siblings share one count, that of the
+last: each slot may be any of them, and the match has as many as possible.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,19 +17,22 @@ _XOR = "xor_slot"
 
 
 def variants(resources: list[Resource]) -> list[list[Resource]]:
-    """All forms of a request, the first alternatives first; InvalidJobspec beyond a thousand, or 50,000 entries."""
+    """All forms of a request, in the order of the alternatives.
+
+    Raises InvalidJobspec beyond 1,000 forms or 50,000 entries.
+    """
     made = _Forms()
     return made.checked(made.weighed(form) for split in made.split(resources) for form in made.merged(split))
 
 
 class _Forms:
-    """Makes forms, and counts all that it makes: so many of them, each of so many entries."""
+    """Expands requests to forms, and limits the number of forms and of their entries."""
 
     def __init__(self) -> None:
         self._room = _MAX_ENTRIES
 
     def checked(self, forms: Iterable[list[Resource]]) -> list[list[Resource]]:
-        """These forms; InvalidJobspec as soon as they are too many, or too large in all."""
+        """These forms. Raises InvalidJobspec as soon as there are too many, or too many entries in all."""
         found = []
         for form in forms:
             found.append(form)
@@ -49,7 +52,7 @@ class _Forms:
             )
 
     def weighed(self, form: list[Resource]) -> list[Resource]:
-        """The form; the entries of all its levels count."""
+        """The form, once the entries of all its levels are counted."""
         level = form
         while level:
             self._spend(len(level))
@@ -57,7 +60,7 @@ class _Forms:
         return form
 
     def split(self, resources: list[Resource]) -> list[list[Resource]]:
-        """One form per choice among `xor_slot` entries; the chosen stands last, as a slot."""
+        """One form for each choice among `xor_slot` entries, which is the last entry of the form, as a slot."""
         forms: list[list[Resource]] = [[]]
         options: list[Resource] = []
         for resource in resources:
@@ -74,7 +77,7 @@ class _Forms:
         return forms
 
     def merged(self, resources: list[Resource]) -> list[list[Resource]]:
-        """Slots side by side as one slot with alternatives, at every level."""
+        """At every level, slots that are siblings as one slot with alternatives."""
         below = [self.merged(resource.children) for resource in resources]
         ways = product(*below)
         levels = ([replace(r, children=c) for r, c in zip(resources, chosen, strict=True)] for chosen in ways)
@@ -94,7 +97,7 @@ def _merge_level(resources: list[Resource]) -> Iterator[list[Resource]]:
 
 
 def _comparable(slots: list[Resource]) -> bool:
-    """Whether what they share differs in counts only, so that one search serves all of them."""
+    """Whether their common types differ in counts only, so that one search serves all of them."""
     known: dict[str, Resource] = {}
     for slot in slots:
         if len({child.type for child in slot.children}) < len(slot.children) or not slot.children:
@@ -107,7 +110,7 @@ def _comparable(slots: list[Resource]) -> bool:
 
 
 def _union(slots: list[Resource]) -> list[Resource]:
-    """Of each type the request for the most, in the order of their names."""
+    """For each type, by name, the request for the largest amount."""
     found: dict[str, Resource] = {}
     for slot in slots:
         for child in slot.children:
@@ -117,7 +120,7 @@ def _union(slots: list[Resource]) -> list[Resource]:
 
 
 def _shares(slots: list[Resource]) -> Iterator[list[Resource]]:
-    """So many of the first, so many of the second, ...: every way to share out the count, most of the first first."""
+    """Every way to divide the count among the slots, those with the most of the first slot first."""
     number = slots[-1].low
     if any(slot.low != slot.high for slot in slots):
         raise InvalidJobspec("resources: slots side by side that differ in more than counts need a fixed count each")

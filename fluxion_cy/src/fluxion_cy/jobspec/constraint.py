@@ -1,10 +1,10 @@
-"""RFC 31 constraints: parsed and validated once, compiled against a graph's tables for each match."""
+"""Constraints (RFC 31): parsed and validated once, compiled for the tables of a graph."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluxion_cy.base.ranges import Limit, hostlist, idset
+from fluxion_cy.base.ranges import MAX_HOSTS, Limit, hostlist, idset
 from fluxion_cy.errors import InvalidJobspec, shown
 
 _MAX_DEPTH = 64
@@ -15,7 +15,7 @@ _KINDS = {"properties": 1, "hostlist": 2, "ranks": 3, "and": 4, "or": 5, "not": 
 
 @dataclass(slots=True)
 class Rule:
-    """One operation: `words` of a leaf (properties or hosts), `spans` of ranks, or the `rules` below it."""
+    """One operation: the `words` of a leaf (properties, hosts), the `spans` of ranks, or the `rules` that it joins."""
 
     operation: str
     words: list[str] = field(default_factory=list)
@@ -23,16 +23,16 @@ class Rule:
     rules: list["Rule"] = field(default_factory=list)
 
     def weight(self) -> int:
-        """About how many bytes of memory it takes."""
+        """Its memory in bytes, estimated."""
         words = sum(map(len, self.words)) + 60 * len(self.words)
         return 300 + words + 130 * len(self.spans) + sum(rule.weight() for rule in self.rules)
 
 
 @dataclass(slots=True)
 class Program:
-    """A constraint as flat tables: rules (kind, first, count), links to rules, and what leaves refer to.
+    """A constraint as flat tables: rules (kind, first, count), links to rules, and the operands of leaves.
 
-    `chosen` are property sets, one of which is a condition for the whole; None where there is no such condition.
+    `chosen`: the constraint can hold only with one of these property sets; None where it can hold with others.
     """
 
     rules: list[tuple[int, int, int]] = field(default_factory=list)
@@ -44,13 +44,13 @@ class Program:
 
 
 def parse_constraint(value: Any) -> Rule:
-    """The rule of a constraint mapping; InvalidJobspec names the operation that is wrong."""
+    """The rule of a constraint mapping. Raises InvalidJobspec, which names the operation."""
     return _parse(value, 0, _Limits())
 
 
 @dataclass(slots=True)
 class _Limits:
-    """What one constraint may still hold."""
+    """How much one constraint may still hold."""
 
     rules: int = _MAX_RULES
     hosts: Limit = field(default_factory=Limit)
@@ -67,7 +67,7 @@ def _parse(value: Any, depth: int, limits: _Limits) -> Rule:
     if not value:
         return Rule("and")
     if len(value) > 1:
-        raise InvalidJobspec("attributes.system.constraints: a constraint may hold one operation, not several")
+        raise InvalidJobspec("attributes.system.constraints: a constraint must hold one operation, not several")
     operation, operands = next(iter(value.items()))
     if not isinstance(operation, str) or operation not in _KINDS:
         raise InvalidJobspec(f"attributes.system.constraints: unknown operation {shown(operation)}")
@@ -88,10 +88,10 @@ def _leaf_or_branch(operation: str, operands: Sequence[Any], depth: int, limits:
 
 def _property(word: Any) -> str:
     if not isinstance(word, str):
-        raise InvalidJobspec(f"attributes.system.constraints.properties: {shown(word)} is not a string")
+        raise InvalidJobspec(f"attributes.system.constraints.properties: expected a string, got {shown(word)}")
     if _FORBIDDEN.intersection(word.removeprefix("^")):
         raise InvalidJobspec(
-            f"attributes.system.constraints.properties: {word[:40]!r} holds a character that is not allowed"
+            f"attributes.system.constraints.properties: {word[:40]!r} has a character that is not allowed"
         )
     return word
 
@@ -101,7 +101,8 @@ def _hosts(word: Any, limit: Limit) -> list[str]:
         return hostlist(word if isinstance(word, str) else shown(word), limit)
     except ValueError:
         raise InvalidJobspec(
-            f"attributes.system.constraints.hostlist: {shown(word)} is no hostlist, or too many hosts in all"
+            f"attributes.system.constraints.hostlist: expected a hostlist, of {MAX_HOSTS:,} hosts in all at most, "
+            f"got {shown(word)}"
         ) from None
 
 
@@ -109,11 +110,11 @@ def _ranks(word: Any) -> list[tuple[int, int]]:
     try:
         return idset(word if isinstance(word, str) else shown(word))
     except ValueError:
-        raise InvalidJobspec(f"attributes.system.constraints.ranks: {shown(word)} is no idset") from None
+        raise InvalidJobspec(f"attributes.system.constraints.ranks: expected an idset, got {shown(word)}") from None
 
 
 def holds(rule: Rule, name: str, rank: int, properties: Mapping[str, str]) -> bool:
-    """Whether the rule holds for a vertex; the plain form of what the engine runs on its tables."""
+    """Whether the rule holds for a vertex. The engine evaluates the same on its tables."""
     if rule.operation == "properties":
         return all(
             (word[1:] not in properties) if word.startswith("^") else (word in properties) for word in rule.words
@@ -129,7 +130,7 @@ def holds(rule: Rule, name: str, rank: int, properties: Mapping[str, str]) -> bo
 
 
 def compile_rule(rule: Rule, symbols: Mapping[str, int], property_sets: Sequence[Mapping[str, str]]) -> Program:
-    """Tables for one graph: `symbols` are its interned names, `property_sets` its distinct properties."""
+    """The tables for one graph: `symbols` are its interned names, `property_sets` its distinct property sets."""
     program = Program()
     _emit(rule, program, symbols, property_sets)
     chosen = _chosen(rule, property_sets)
@@ -138,7 +139,7 @@ def compile_rule(rule: Rule, symbols: Mapping[str, int], property_sets: Sequence
 
 
 def _chosen(rule: Rule, property_sets: Sequence[Mapping[str, str]]) -> set[int] | None:
-    """The property sets with which the rule can hold; None where it also can without any property."""
+    """The property sets with which the rule can hold; None where it can hold without any property."""
     if rule.operation == "properties":
         found = {i for i, properties in enumerate(property_sets) if holds(rule, "", -1, properties)}
         return None if 0 in found else found

@@ -1,4 +1,4 @@
-"""A jobspec laid out as the flat tables that the engine walks."""
+"""A jobspec as the flat tables that the engine walks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ Row = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
 
 @dataclass(slots=True)
 class Layout:
-    """Rows in the order of the engine's `Request`; per row and for the whole, what is needed per pruned column."""
+    """Rows in the order of the engine's `Request`; the needs by pruned column, of each row and of the whole."""
 
     rows: list[Row] = field(default_factory=list)
     needs: list[list[int]] = field(default_factory=list)
@@ -20,11 +20,11 @@ class Layout:
     tops: int = 0
     top_slots: int = 0
     choices: list[tuple[int, list[list[tuple[int, int]]]]] = field(default_factory=list)
-    """Per slot with alternatives: its row, and for each of them pairs (row of the child searched, row of its count)."""
+    """For each slot with alternatives: its row, and for each alternative pairs (row of the child, row of its count)."""
 
 
 def lay_out(resources: list[Resource], type_ids: Mapping[str, int], columns: Mapping[str, int]) -> Layout:
-    """Tables for one graph. A type that is neither in the graph nor well known is an InvalidJobspec."""
+    """The tables for one graph. Raises InvalidJobspec for a type that is neither in the graph nor well known."""
     tops = resources
     layout = Layout(tops=len(tops), top_slots=sum(resource.slot for resource in tops))
     if layout.top_slots > 1:
@@ -56,7 +56,7 @@ def lay_out(resources: list[Resource], type_ids: Mapping[str, int], columns: Map
 def _choice(
     layout: Layout, first: int, slot: Resource, chosen: list[Resource], type_ids: Mapping[str, int], width: int
 ) -> list[tuple[int, int]]:
-    """Rows at the end, outside the tree, for what one alternative counts of each child."""
+    """Rows at the end, outside the tree, for the counts of one alternative."""
     found = []
     for resource in chosen:
         at = next(i for i, child in enumerate(slot.children) if child.type == resource.type)
@@ -69,7 +69,7 @@ def _choice(
 def _row(resource: Resource, first: int, type_ids: Mapping[str, int]) -> Row:
     kind = -1 if resource.slot else type_ids.get(resource.type)
     if kind is None:
-        raise InvalidJobspec(f"resources: the type {resource.type[:40]!r} is not known to the graph")
+        raise InvalidJobspec(f"resources: the graph does not know the type {resource.type[:40]!r}")
     slots = [first + i for i, child in enumerate(resource.children) if child.slot]
     return (
         kind, first, len(resource.children), len(slots), slots[-1] if slots else -1, ord(resource.oper), resource.low,
@@ -78,11 +78,11 @@ def _row(resource: Resource, first: int, type_ids: Mapping[str, int]) -> Row:
 
 
 class _Needs:
-    """What requests need at the least, per pruned column. Each is counted once, however deep it lies."""
+    """The least that requests need, by pruned column. Each request is counted once, at any depth."""
 
     def __init__(self, columns: Mapping[str, int], width: int) -> None:
         self._columns, self._width = columns, width
-        self._known: dict[int, list[int]] = {}  # by identity: the layout's resources outlive it
+        self._known: dict[int, list[int]] = {}  # by identity: the resources of the layout live longer
 
     def below(self, resource: Resource) -> list[int]:
         """What one unit of the resource needs below it."""

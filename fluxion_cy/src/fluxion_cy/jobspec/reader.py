@@ -1,4 +1,4 @@
-"""Jobspecs (RFC 14 as Fluxion implements it): read, validated, and laid out for the engine."""
+"""Reads and validates jobspecs (RFC 14 as Fluxion implements it)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from fluxion_cy.base.text import read_text
 from fluxion_cy.errors import InvalidJobspec, shown
 from fluxion_cy.jobspec.constraint import Rule, parse_constraint
 
-#: What duration 0 means, and the longest duration: 100 years of 365 days, in seconds.
+#: The longest duration, and that of duration 0: 100 years of 365 days, in seconds.
 FOREVER = 100 * 365 * 86400
 _UNSIGNED = 2**32 - 1
 _MAX_DEPTH = 64
@@ -21,9 +21,9 @@ _TOP = ("version", "resources", "tasks", "attributes")
 
 @dataclass(slots=True)
 class Resource:
-    """One request: `low` to `high` of a type, by steps of `oper` and `operand`; `exclusive` None: not said.
+    """One request: `low` to `high` of a type, in steps of `oper` and `operand`; `exclusive` is None where not given.
 
-    `alternatives`: the children of each of several slots of which every slot may be one; `children` then: their union.
+    `alternatives`: every slot may have the children of any of these; `children` is their union then.
     """
 
     type: str
@@ -37,7 +37,7 @@ class Resource:
 
     @property
     def slot(self) -> bool:
-        """Whether this is a task slot rather than something in the graph."""
+        """Whether this is a task slot, which has no vertex of its own."""
         return self.type == "slot"
 
 
@@ -52,7 +52,7 @@ class Jobspec:
 
 
 def read(value: Any) -> Jobspec:
-    """Validates a mapping, or JSON or YAML text."""
+    """The jobspec of a mapping, or of JSON or YAML text. Raises InvalidJobspec."""
     top = _document(value)
     for key in _TOP:
         if key not in top:
@@ -67,7 +67,7 @@ def read(value: Any) -> Jobspec:
     resources = _resources(top["resources"], "resources", 0, [_MAX_ENTRIES])
     _tasks(top["tasks"])
     if not resources:
-        raise InvalidJobspec("resources: the list is empty; ask for something")
+        raise InvalidJobspec("resources: the list is empty; add a resource")
     return Jobspec(resources, duration, rule, queue)
 
 
@@ -88,11 +88,11 @@ def _text(value: str | bytes) -> Any:
 
 
 def _unsigned(value: Any, what: str) -> int:
-    """An unsigned 32-bit number, also in quotes."""
+    """An unsigned 32-bit number, or a string of one."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 10:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _UNSIGNED:
-        raise InvalidJobspec(f"{what}: {shown(value)} is not a whole number from 0 to {_UNSIGNED}")
+        raise InvalidJobspec(f"{what}: expected a whole number from 0 to {_UNSIGNED}, got {shown(value)}")
     return int(value)
 
 
@@ -163,7 +163,7 @@ def _count(value: Any, what: str) -> tuple[int, int, str, int]:
 
 def _check_steps(what: str, low: int, oper: Any, operand: int) -> None:
     if oper not in ("+", "*", "^"):
-        raise InvalidJobspec(f"{what}.operator: {shown(oper)} is none of + * ^")
+        raise InvalidJobspec(f"{what}.operator: expected +, * or ^, got {shown(oper)}")
     if operand < (1 if oper == "+" else 2):
         raise InvalidJobspec(f"{what}.operand: {operand} is too small for {oper}")
     if oper == "^" and low < 2:
@@ -184,7 +184,7 @@ def _tasks(value: Any) -> None:
         if "count" in task and (not isinstance(task["count"], Mapping) or len(task["count"]) != 1):
             raise InvalidJobspec(f"{what}.count: must be a mapping with one entry")
         if not 3 <= len(task) <= 5:
-            raise InvalidJobspec(f"{what}: has {len(task)} entries; command, slot, count and few others belong there")
+            raise InvalidJobspec(f"{what}: expected 3 to 5 entries (command, slot, count), got {len(task)}")
 
 
 def _attributes(value: Any) -> tuple[int, Rule | None, str | None]:
@@ -220,7 +220,5 @@ def _duration(value: Any) -> int:
     except (ValueError, OverflowError):
         seconds = math.nan
     if not 0 <= seconds <= FOREVER:
-        raise InvalidJobspec(
-            f"attributes.system.duration: {shown(value)} is not a number of seconds from 0 to {FOREVER}"
-        )
+        raise InvalidJobspec(f"attributes.system.duration: expected seconds from 0 to {FOREVER}, got {shown(value)}")
     return math.ceil(seconds) or FOREVER

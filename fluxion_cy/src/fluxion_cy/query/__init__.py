@@ -1,1 +1,1 @@
-"""A prompt over the matcher, in the words of the reference's resource-query."""
+"""A prompt over the matcher with the commands of Fluxion's `resource-query`."""

@@ -1,4 +1,4 @@
-"""What commands have in common: the session, answers, and the files and numbers that they are given."""
+"""Common parts of commands: the session, answers, and readers of files and numbers."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ RULE = "============================="
 
 @dataclass(slots=True)
 class Answer:
-    """`values` for JSON, `text` for people; `aside`: not for the file of `--test-output`; `error`: how it ended."""
+    """The result of a command: `values` for JSON, `text` for people. `aside`: not for the file of `--test-output`."""
 
     values: dict[str, Any] = field(default_factory=dict)
     text: str = ""
@@ -25,7 +25,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Origin:
-    """Where a job came from: its file, how long its match took, and whether `update` put it into the future."""
+    """The origin of a job: its file, the time of its match, and whether `update` reserved it."""
 
     file: str
     overhead: float
@@ -34,7 +34,7 @@ class Origin:
 
 @dataclass(slots=True)
 class Session:
-    """A matcher, the form in which it answers, and what the prompt knows of its jobs."""
+    """A matcher, its match format, and the prompt's records of jobs."""
 
     matcher: Matcher
     match_format: str = "simple"
@@ -47,7 +47,7 @@ Handler = Callable[[Session, list[str]], Answer]
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """How many words may follow (`most` None: any number), and what it says of itself."""
+    """A command: its short form, its arguments (`most` None: any number) and its help."""
 
     handler: Handler
     short: str
@@ -58,21 +58,21 @@ class Command:
 
 
 class Malformed(FluxionError):  # noqa: N818 - it names a state like its neighbours
-    """A line that is not a valid command."""
+    """A malformed command."""
 
 
 def informed(*lines: str) -> str:
-    """Lines as resource-query prints them."""
+    """Lines in resource-query's form of information."""
     return "".join(f"INFO: {line}\n" for line in lines)
 
 
 def written(value: Any) -> str:
-    """R as it is printed: text forms as they stand, the others on one line."""
+    """R for printing: text forms unchanged, the others as JSON on one line."""
     return value if isinstance(value, str) else json.dumps(value) + "\n"
 
 
 def read(name: str) -> str:
-    """A file's text; Malformed names the file."""
+    """The text of a file. Raises Malformed, which names the file."""
     try:
         return Path(name).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
@@ -83,7 +83,7 @@ def read(name: str) -> str:
 
 @contextmanager
 def named(name: str) -> Iterator[None]:
-    """Puts the file's name before what is wrong in it."""
+    """Puts the file's name before an error's message."""
     try:
         yield
     except (InvalidJobspec, InvalidGraph) as error:
@@ -91,7 +91,7 @@ def named(name: str) -> Iterator[None]:
 
 
 def number(word: str, what: str) -> int:
-    """A whole number; Malformed names what it was to be."""
+    """A whole number. Raises Malformed, which names `what`."""
     if not (word.isascii() and word.isdigit() and len(word) < 21):
         raise Malformed(f"{what}: {word[:40]!r} is not a number")
     return int(word)

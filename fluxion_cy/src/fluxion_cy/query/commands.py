@@ -1,4 +1,4 @@
-"""The commands of the prompt by name, and how a line reaches one."""
+"""The commands of the prompt by name, and their dispatch."""
 
 from difflib import get_close_matches
 
@@ -28,7 +28,7 @@ def help_(session: Session, words: list[str]) -> Answer:  # noqa: ARG001
 
 
 def quit_(session: Session, words: list[str]) -> Answer:  # noqa: ARG001
-    """Says nothing: the shell ends the session before it comes here."""
+    """Does nothing: the shell ends the session before."""
     return Answer()
 
 
@@ -45,7 +45,7 @@ COMMANDS: dict[str, Command] = {
         jobs.multi_match,
         "M",
         f"{_OPERATION} JOBSPEC...",
-        "Match jobspecs, up to the first that finds nothing",
+        "Match jobspecs until one finds nothing",
         2,
         None,
     ),
@@ -53,12 +53,12 @@ COMMANDS: dict[str, Command] = {
         jobs.update,
         "u",
         f"allocate|reserve {_READERS} R_FILE JOBID START DURATION",
-        "Hold what an R names",
+        "Allocate or reserve what an R names",
         6,
         6,
     ),
-    "attach": Command(graph.attach, "j", "JGF_FILE", "Add what a JGF has beyond the graph", 1, 1),
-    "remove": Command(graph.remove, "r", "PATH [true] | IDSET false", "Remove vertices and all below", 1, 2),
+    "attach": Command(graph.attach, "j", "JGF_FILE", "Add the new vertices of a JGF", 1, 1),
+    "remove": Command(graph.remove, "r", "PATH [true] | IDSET false", "Remove vertices and all below them", 1, 2),
     "find": Command(graph.find, "f", _CRITERIA, "Find vertices", 1, None),
     "cancel": Command(jobs.cancel, "c", "JOBID [stats]", "Free an allocation or reservation", 1, 2),
     "partial-cancel": Command(
@@ -70,25 +70,25 @@ COMMANDS: dict[str, Command] = {
     "get-status": Command(graph.get_status, "e", "PATH", "Print whether a vertex is up", 1, 1),
     "list": Command(jobs.list_jobs, "l", "", "List all jobs", 0, 0),
     "info": Command(jobs.info, "i", "JOBID", "Print a job's mode, start and file", 1, 1),
-    "stat": Command(jobs.stat, "s", "", "Print how many matches there were, and how long they took", 0, 0),
+    "stat": Command(jobs.stat, "s", "", "Print the number of matches and their times", 0, 0),
     "why": Command(jobs.why, "w", "JOBSPEC", "Say what a jobspec lacks", 1, 1),
     "cat": Command(cat, "a", "FILE", "Print a file", 1, 1),
     "help": Command(help_, "h", "[COMMAND]", "List commands", 0, 1),
     "quit": Command(quit_, "q", "", "End the session", 0, 0),
 }
 
-#: What people may know from programs around resource-query, and what does it here.
+#: Commands of programs around resource-query, and their counterparts here.
 _ELSEWHERE = {
-    "exit": "say quit",
-    "satisfiability": "say match satisfiability JOBSPEC",
-    "allocate": "say match allocate JOBSPEC",
-    "status": "say find status=down, or get-status PATH",
-    "namespace-info": "ranks here are those of the graph; there are no others to translate",
-    "ns-info": "ranks here are those of the graph; there are no others to translate",
-    "params": "options are given at the start; see --help",
-    "stats": "say stat",
-    "stats-cancel": "say stat",
-    "stats-clear": "start again",
+    "exit": "use quit",
+    "satisfiability": "use match satisfiability JOBSPEC",
+    "allocate": "use match allocate JOBSPEC",
+    "status": "use find status=down, or get-status PATH",
+    "namespace-info": "ranks are those of the graph; there are no others to translate",
+    "ns-info": "ranks are those of the graph; there are no others to translate",
+    "params": "pass options on the command line; see --help",
+    "stats": "use stat",
+    "stats-cancel": "use stat",
+    "stats-clear": "restart the program",
 }
 
 
@@ -99,11 +99,9 @@ def _unknown(word: str) -> Malformed:
 
 
 def run(session: Session, words: list[str]) -> Answer:
-    """Carries out one command; FluxionError says what is wrong with it."""
-    name, command = next(
-        ((name, command) for name, command in COMMANDS.items() if words[0] in (name, command.short)), ("", None)
-    )
-    if command is None:
+    """Runs one command. Raises FluxionError."""
+    name, told = next(((name, told) for name, told in COMMANDS.items() if words[0] in (name, told.short)), ("", None))
+    if told is None:
         raise _unknown(words[0])
     rest = words[1:]
     if len(rest) < command.least or (command.most is not None and len(rest) > command.most):

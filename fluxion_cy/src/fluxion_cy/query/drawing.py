@@ -1,4 +1,4 @@
-"""The graph as a drawing: dot for Graphviz, GraphML, or the JGF itself."""
+"""The graph in the formats of `--graph-format`: dot for Graphviz, GraphML, or JGF."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Commands that look at the graph and change it."""
+"""Commands that read and change the graph."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def find(session: Session, words: list[str]) -> Answer:
 
 
 def _in_form(found: dict[str, Any], form: str) -> Any:
-    """What was found, in the form of R: as the R of a matcher that has nothing else and gives it all."""
+    """The found vertices in the match format: as R of a matcher with this graph, all of which one job holds."""
     if form in ("jgf", "jgf_shorthand"):
         return found
     everything = Matcher(found, match_format=form).update_allocate(1, found).R
@@ -28,7 +28,7 @@ def _in_form(found: dict[str, Any], form: str) -> Any:
 
 
 def attach(session: Session, words: list[str]) -> Answer:
-    """Adds what a JGF file has beyond the graph."""
+    """Adds the new vertices of a JGF file."""
     text = read(words[0])
     with named(words[0]):
         session.matcher.add_subgraph(text)
@@ -39,7 +39,7 @@ def remove(session: Session, words: list[str]) -> Answer:
     """Removes a vertex and all below it: PATH [true], or the topmost vertices of ranks: IDSET false."""
     kind = words[1] if len(words) > 1 else "true"
     if kind not in ("true", "false"):
-        raise Malformed(f"{kind[:40]!r}: say true for a path, false for an idset of ranks")
+        raise Malformed(f"{kind[:40]!r}: expected true for a path, false for an idset of ranks")
     if kind == "true":
         session.matcher.remove_subgraph(words[0])
         return Answer({"path": words[0]})
@@ -50,11 +50,11 @@ def remove(session: Session, words: list[str]) -> Answer:
 
 
 def _of_ranks(session: Session, text: str) -> list[str]:
-    """The topmost vertex of every rank that an idset names."""
+    """The topmost vertex of each rank of an idset."""
     try:
         spans = idset(text)
     except ValueError:
-        raise Malformed(f"{text[:40]!r}: is no idset of ranks") from None  # codespell:ignore
+        raise Malformed(f"{text[:40]!r}: expected an idset of ranks") from None
     topmost: dict[int, str] = {}
     for node in session.matcher.graph()["graph"]["nodes"]:
         rank, path = node["metadata"].get("rank", -1), node["metadata"]["paths"].get("containment")
@@ -71,7 +71,7 @@ def _of_ranks(session: Session, text: str) -> list[str]:
 def set_status(session: Session, words: list[str]) -> Answer:
     """Marks a vertex up or down."""
     if words[1] not in ("up", "down"):
-        raise Malformed(f"unrecognized status {words[1][:40]!r}: say up or down")
+        raise Malformed(f"unrecognized status {words[1][:40]!r}: use up or down")
     session.matcher.set_status(words[0], words[1] == "up")
     return Answer({"path": words[0], "status": words[1]})
 
@@ -84,12 +84,12 @@ def get_status(session: Session, words: list[str]) -> Answer:
 
 def _vertex(session: Session, path: str) -> dict[str, Any]:
     """A vertex in the graph's JGF."""
-    session.matcher.get_status(path)  # says so if there is no such vertex
+    session.matcher.get_status(path)  # raises if the graph has no such vertex
     nodes: list[dict[str, Any]] = session.matcher.graph()["graph"]["nodes"]
     for node in nodes:
         if node["metadata"]["paths"].get("containment") == path:
             return node
-    raise InvalidGraph(f"path {path!r}: no such vertex is in the graph")
+    raise InvalidGraph(f"path {path!r}: the graph has no such vertex")
 
 
 def set_property(session: Session, words: list[str]) -> Answer:

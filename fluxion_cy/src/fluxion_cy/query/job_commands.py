@@ -1,4 +1,4 @@
-"""Commands that match jobspecs, and hold, free and list jobs."""
+"""Commands that match jobspecs, and allocate, free and list jobs."""
 
 import json
 import time
@@ -19,18 +19,18 @@ _SATISFY = ("satisfiability", "satisfy")
 
 def _operation(word: str) -> str:
     if word not in (*OPERATIONS, *_SATISFY):
-        raise Malformed(f"unknown subcmd {word[:40]!r}: say one of {', '.join(OPERATIONS)}, satisfiability")
+        raise Malformed(f"unknown subcmd {word[:40]!r}: use one of {', '.join(OPERATIONS)}, satisfiability")
     return word
 
 
 def match(session: Session, words: list[str]) -> Answer:
-    """Holds, reserves or only asks, as its first word says."""
+    """Matches a jobspec by the operation that the first word names."""
     return _match(session, _operation(words[0]), words[1])
 
 
 def multi_match(session: Session, words: list[str]) -> Answer:
-    """The same for one file after another, up to the first that finds no place."""
-    operation, matches, text = _operation(words[0]), list[dict[str, Any]](), ""
+    """Matches one file after another until one finds nothing."""
+    operation, told, text = _operation(words[0]), list[dict[str, Any]](), ""
     for name in words[1:]:
         try:
             answer = _match(session, operation, name)
@@ -89,36 +89,36 @@ def _placed(session: Session, jobid: int, mode: str, got: Any) -> Answer:
 
 
 def _resources(name: str, reader: str) -> dict[str, Any]:
-    """R in a file as the reader's name asks for it: ranks for rv1exec, otherwise a graph."""
+    """The R of a file for a reader: ranks for rv1exec, otherwise a graph."""
     text = read(name)
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
-        raise Malformed(f"{name}: is not JSON") from None
+        raise Malformed(f"{name}: expected JSON") from None
     if not isinstance(document, dict):
-        raise Malformed(f"{name}: is no resource set")  # codespell:ignore
+        raise Malformed(f"{name}: expected a resource set")
     if reader == "rv1exec":
         return {key: value for key, value in document.items() if key != "scheduling"}
     graph = document if "graph" in document else document.get("scheduling")
     if not isinstance(graph, dict):
-        raise Malformed(f"{name}: holds no graph; say rv1exec instead of {reader}")
+        raise Malformed(f"{name}: has no graph; use rv1exec in place of {reader}")
     return graph
 
 
 def _reader(word: str, known: tuple[str, ...]) -> str:
     if word not in known:
-        raise Malformed(f"unsupported reader {word[:40]!r}: say {' or '.join(known)}")
+        raise Malformed(f"unsupported reader {word[:40]!r}: use {' or '.join(known)}")
     return word
 
 
 def update(session: Session, words: list[str]) -> Answer:
-    """Holds what a file of R names: allocate|reserve READER FILE JOBID START DURATION."""
+    """Allocates or reserves what an R in a file names: allocate|reserve READER FILE JOBID START DURATION."""
     if words[0] not in ("allocate", "reserve"):
-        raise Malformed(f"unknown subcmd {words[0][:40]!r}: say allocate or reserve")
+        raise Malformed(f"unknown subcmd {words[0][:40]!r}: use allocate or reserve")
     reader, name = _reader(words[1], ("jgf", "jgf_shorthand", "rv1exec")), words[2]
     jobid, start, duration = (number(*pair) for pair in zip(words[3:], ("jobid", "starttime", "duration"), strict=True))
     if duration == 0:
-        raise Malformed("duration: must be at least a second")
+        raise Malformed("duration: must be at least 1 second")
     resources = _timed(_resources(name, reader), reader, start, start + duration)
     matcher = session.matcher
     with named(name):
@@ -129,7 +129,7 @@ def update(session: Session, words: list[str]) -> Answer:
 
 
 def _timed(document: dict[str, Any], reader: str, start: int, end: int) -> dict[str, Any]:
-    """In an RFC 20 envelope that says from when to when."""
+    """A resource set in an RFC 20 envelope with start and expiration."""
     times = {"starttime": start, "expiration": end}
     if reader == "rv1exec":
         execution = document.get("execution")
@@ -147,7 +147,7 @@ def cancel(session: Session, words: list[str]) -> Answer:
 
 
 def partial_cancel(session: Session, words: list[str]) -> Answer:
-    """Frees what a file of R names: jobid (jgf|rv1exec) FILE."""
+    """Frees what an R in a file names: jobid (jgf|rv1exec) FILE."""
     text, reader, jobid = _visits(words[3:]), _reader(words[1], ("jgf", "rv1exec")), number(words[0], "jobid")
     origin = session.jobs.get(jobid)
     if origin is not None and origin.reserved and session.matcher.info(jobid).mode == "ALLOCATED":
@@ -159,9 +159,9 @@ def partial_cancel(session: Session, words: list[str]) -> Answer:
 
 
 def _visits(words: list[str]) -> str:
-    """What is said where resource-query would count the visits of the search for a job."""
+    """A remark where resource-query would print the visits of a job's search."""
     if words and words[0] != "stats":
-        raise Malformed(f"{words[0][:40]!r}: say stats, or nothing")
+        raise Malformed(f"{words[0][:40]!r}: use stats, or nothing")
     return informed("visits are not counted here; -e prints times") if words else ""
 
 
@@ -182,13 +182,13 @@ def info(session: Session, words: list[str]) -> Answer:
 
 
 def list_jobs(session: Session, words: list[str]) -> Answer:  # noqa: ARG001
-    """The same of every job."""
-    jobs = [_job(session, jobid) for jobid in sorted(session.jobs)]
-    return Answer({"jobs": [values for values, _ in jobs]}, informed(*(line for _, line in jobs)), aside=True)
+    """Mode, start and origin of every job."""
+    told = [_job(session, jobid) for jobid in sorted(session.jobs)]
+    return Answer({"jobs": [values for values, _ in told]}, informed(*(line for _, line in told)), aside=True)
 
 
 def stat(session: Session, words: list[str]) -> Answer:  # noqa: ARG001
-    """Matches and the time they took, and the graph in numbers."""
+    """The number of matches, their times, and the size of the graph."""
     times = [origin.overhead for origin in session.jobs.values()] or [0.0]
     counts = session.matcher.stat()
     few = {"matched": len(session.jobs), "min": min(times), "max": max(times), "avg": sum(times) / len(times)}
@@ -199,7 +199,7 @@ def stat(session: Session, words: list[str]) -> Answer:  # noqa: ARG001
 
 
 def why(session: Session, words: list[str]) -> Answer:
-    """Says why a jobspec finds no place."""
+    """Says what a jobspec lacks."""
     jobspec = read(words[0])
     with named(words[0]):
         said = session.matcher.why(jobspec)

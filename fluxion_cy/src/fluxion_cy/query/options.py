@@ -1,4 +1,4 @@
-"""The options of the command line, as resource-query names them."""
+"""The options of the command line, with resource-query's names."""
 
 import argparse
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from fluxion_cy.query.drawing import GRAPH_FORMATS
 
 _REFUSED_FORMATS = {
-    "hwloc": "hwloc's XML is not read; turn it into R with `flux R encode --xml=FILE` and say rv1exec",
+    "hwloc": "hwloc's XML is not supported; convert it to R with `flux R encode --xml=FILE` and use rv1exec",
 }
 _LOAD_FORMATS = {name: name for name in ("jgf", "jgf_shorthand", "rv1exec", "grug")} | {"rv1exec_force": "rv1exec"}
 
@@ -16,8 +16,8 @@ def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m fluxion_cy",
         description="Match jobspecs against a resource graph, with the commands of resource-query; try help.",
-        epilog="Exit status: 0; 1 after a command that failed; 2 for options, a graph or a command file that cannot be "
-        "used; 130 after Ctrl-C. A match that finds no place is an answer and no failure.",
+        epilog="Exit status: 0; 1 after a command that failed; 2 for an invalid option, graph or command file; "
+        "130 after Ctrl-C. A match that finds nothing is not a failure.",
     )
     add = parser.add_argument
     add("-L", "--load-file", required=True, metavar="FILE", help="the resource graph")
@@ -29,7 +29,7 @@ def options() -> argparse.ArgumentParser:
         help=_of(_LOAD_FORMATS, "grug if XML, else jgf"),
     )
     add("-W", "--load-allowlist", type=_allowlist, metavar="TYPES", help=argparse.SUPPRESS)
-    add("-S", "--match-subsystems", type=_subsystems, metavar="CA", help="CA, containment, is the only one")
+    add("-S", "--match-subsystems", type=_subsystems, metavar="CA", help="only CA (containment) is supported")
     add("-P", "--match-policy", default="first", metavar="POLICY", help="a policy (default: %(default)s)")
     add("-F", "--match-format", default="simple", metavar="FORMAT", help="the form of R (default: %(default)s)")
     add("-T", "--traverser-policy", default="simple", metavar="NAME", help="simple or flexible (default: %(default)s)")
@@ -41,17 +41,19 @@ def options() -> argparse.ArgumentParser:
         help="(default: ALL:core)",
     )
     add("-g", "--graph-format", type=_graph_format, default="dot", metavar="FORMAT", help=_of(GRAPH_FORMATS, "dot"))
-    add("-o", "--graph-output", metavar="BASENAME", help="write the graph there at the end, as BASENAME.FORMAT")
-    add("-t", "--test-output", metavar="FILE", help="write what was matched and found there")
-    add("-r", "--reserve-vtx-vec", metavar="N", help="taken for the sake of old scripts; changes nothing")
-    add("-e", "--elapse-time", action="store_true", help="print how long loading and each match took")
+    add("-o", "--graph-output", metavar="BASENAME", help="write the graph to BASENAME.FORMAT at the end")
+    add("-t", "--test-output", metavar="FILE", help="write matches and finds to this file")
+    add("-r", "--reserve-vtx-vec", metavar="N", help="accepted for old scripts; has no effect")
+    add("-e", "--elapse-time", action="store_true", help="print the times of loading and of each match")
     add("-d", "--disable-prompt", action="store_true", help="print no prompt")
     own = parser.add_argument_group("not in resource-query")
-    own.add_argument("-c", "--command-file", metavar="FILE", help="read commands there, not from standard input")
+    own.add_argument(
+        "-c", "--command-file", metavar="FILE", help="read commands from this file in place of standard input"
+    )
     own.add_argument("--json", action="store_true", help="one JSON object a line for each command")
     own.add_argument("--engine", default="embedded", metavar="NAME", help="embedded or reapi (default: %(default)s)")
     own.add_argument("--library", metavar="PATH", help="libreapi_cli.so, for --engine reapi")
-    own.add_argument("--not-compatible", action="store_true", help="what Matcher(compatible=False) does")
+    own.add_argument("--not-compatible", action="store_true", help="as Matcher(compatible=False)")
     own.add_argument("--replan", action="store_true", help="let reservations move forward")
     return parser
 
@@ -64,22 +66,24 @@ def _load_format(word: str) -> str:
     if word in _REFUSED_FORMATS:
         raise argparse.ArgumentTypeError(_REFUSED_FORMATS[word])
     if word not in _LOAD_FORMATS:
-        raise argparse.ArgumentTypeError(f"{word[:40]!r} is unknown; say {', '.join(_LOAD_FORMATS)}")
+        raise argparse.ArgumentTypeError(f"{word[:40]!r} is unknown; use {', '.join(_LOAD_FORMATS)}")
     return _LOAD_FORMATS[word]
 
 
 def _graph_format(word: str) -> str:
     if word.lower() not in GRAPH_FORMATS:
-        raise argparse.ArgumentTypeError(f"{word[:40]!r} is unknown; say {', '.join(GRAPH_FORMATS)}")
+        raise argparse.ArgumentTypeError(f"{word[:40]!r} is unknown; use {', '.join(GRAPH_FORMATS)}")
     return word.lower()
 
 
 def _subsystems(word: str) -> str:
     if word not in ("CA", "ca"):
-        raise argparse.ArgumentTypeError(f"{word[:40]!r}: matches follow containment alone; say CA, or leave it out")
+        raise argparse.ArgumentTypeError(
+            f"{word[:40]!r}: only the subsystem containment is supported; use CA, or leave the option out"
+        )
     return word
 
 
 def _allowlist(word: str) -> str:  # noqa: ARG001
-    message = "only hwloc's XML was filtered by it, which is not read; take vertices out with the command remove"
+    message = "it filters hwloc's XML only, which is not supported; remove vertices with the command remove"
     raise argparse.ArgumentTypeError(message)

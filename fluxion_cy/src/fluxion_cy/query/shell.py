@@ -1,4 +1,4 @@
-"""The loop over lines, and what is printed."""
+"""The loop over lines, and the output."""
 
 import argparse
 import errno
@@ -25,11 +25,11 @@ INTERRUPTED = 130
 _LONGEST = 1 << 16
 _PIECE = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|\s+|.""", re.DOTALL)
 Line = tuple[str, str]
-"""A line, and where it stands: empty for a person's."""
+"""A line, and its place in a file, which is empty for interactive input."""
 
 
 def load(given: argparse.Namespace) -> Matcher:
-    """The matcher that the options ask for; Malformed, InvalidGraph and others say what is wrong with them."""
+    """The matcher for the options. Raises Malformed, InvalidGraph and others."""
     text = read(given.load_file)
     form = given.load_format or ("grug" if text.lstrip().startswith("<") else "jgf")
     wishes: dict[str, Any] = {
@@ -43,7 +43,7 @@ def load(given: argparse.Namespace) -> Matcher:
         "library": given.library,
     }
     try:
-        if given.engine == "reapi" and form != "jgf":  # it reads only that; the embedded engine reads the others
+        if given.engine == "reapi" and form != "jgf":  # the library reads JGF; the embedded engine reads all forms
             return Matcher(Matcher(text, load_format=form).graph(), **wishes)
         return Matcher(text, load_format=form, **wishes)
     except InvalidGraph as error:
@@ -51,9 +51,9 @@ def load(given: argparse.Namespace) -> Matcher:
 
 
 def _lines(given: argparse.Namespace) -> Iterator[Line]:
-    """Lines of the file, of standard input, or of a person, who has a prompt with a history."""
+    """The lines of the file, of standard input, or of a prompt with a history."""
     if not given.command_file and sys.stdin is None:
-        raise Malformed("standard input is closed; give the commands in a file with -c")
+        raise Malformed("standard input is closed; pass the commands in a file with -c")
     if given.command_file or not sys.stdin.isatty():
         name = given.command_file or "stdin"
         lines = read(name).split("\n") if given.command_file else _bounded(sys.stdin)
@@ -72,7 +72,7 @@ def _lines(given: argparse.Namespace) -> Iterator[Line]:
 
 
 def _bounded(stream: TextIO) -> Iterator[str]:
-    """Its lines. Each is read only as far as is needed to see that it is too long."""
+    """The lines of a stream. It stops reading a line that is too long."""
     while line := stream.readline(_LONGEST + 1):
         yield line
         while len(line) > _LONGEST and not line.endswith("\n"):
@@ -80,7 +80,7 @@ def _bounded(stream: TextIO) -> Iterator[str]:
 
 
 def _without_remark(line: str) -> str:
-    """Up to a # with which a word begins, outside of quotes."""
+    """The line up to a # that begins a word outside of quotes."""
     fresh = True
     for piece in _PIECE.finditer(line):
         if fresh and piece[0] == "#":
@@ -99,18 +99,18 @@ def _words(line: str) -> list[str]:
 
 
 def _printable(text: str) -> str:
-    """On one line, whatever a name in a file holds."""
+    """One printable line."""
     return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
 
 class Unwritable(FluxionError):  # noqa: N818 - it names a state like its neighbours
-    """A file for answers that cannot be written."""
+    """The file for answers cannot be written."""
 
 
 class Shell:
-    """Prints answers to `out`, asides to `aside`, errors to standard error; as JSON everything goes to `out`.
+    """Runs lines. It prints answers to `out`, asides to `aside`, errors to standard error, and JSON to `out` always.
 
-    It remembers whether there were errors.
+    `failed` is set after an error.
     """
 
     def __init__(self, session: Session, out: TextIO, aside: TextIO, as_json: bool) -> None:
@@ -118,7 +118,7 @@ class Shell:
         self.failed = False
 
     def line(self, line: str, where: str = "") -> bool:
-        """Carries out one line; False when the session is to end."""
+        """Runs one line. Returns False at the end of the session."""
         line = line.strip()
         try:
             words = _words(line)
@@ -128,13 +128,13 @@ class Shell:
         except FluxionError as error:
             answer = Answer(error=error)
         except (MemoryError, RecursionError) as error:
-            answer = Answer(error=Malformed(f"too much for this machine: {type(error).__name__}", errno.ENOMEM))
+            answer = Answer(error=Malformed(f"out of memory: {type(error).__name__}", errno.ENOMEM))
         if answer is not None:
             self._print_answer(line, where, answer)
         return True
 
     def loaded(self, seconds: float) -> None:
-        """How long the graph took, and how large it is."""
+        """Prints the load time and the size of the graph."""
         graph = self.session.matcher.graph()["graph"]
         values = {"elapse": seconds, "vertices": len(graph["nodes"]), "edges": len(graph.get("edges", []))}
         names = ("Graph Load Time", "Vertex Count", "Edge Count")
@@ -174,7 +174,7 @@ def _failure(where: str, error: FluxionError | None) -> dict[str, Any]:
 
 @contextmanager
 def _writing(name: str) -> Iterator[None]:
-    """Names the file that cannot be written; it ends the session."""
+    """Raises Unwritable, which names the file and ends the session."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -193,7 +193,7 @@ def _opened(name: str) -> Iterator[TextIO]:
 
 
 def _check_folder(name: str | None) -> None:
-    """Finds a folder that is not there before the graph is loaded, and all is done in vain."""
+    """Raises Unwritable for a missing folder, before the session does any work."""
     if name and not Path(name).parent.is_dir():
         raise Unwritable(f"can't write {name}: {os.strerror(errno.ENOENT)}")
 
@@ -205,7 +205,7 @@ def _session(given: argparse.Namespace) -> int:
     with ExitStack() as stack:
         lines = _lines(given)
         if given.command_file:
-            lines = iter(list(lines))  # a file that is not there is known before the graph is loaded
+            lines = iter(list(lines))  # a missing file raises before the graph is loaded
         began = time.perf_counter()
         session = Session(load(given), given.match_format, given.elapse_time)
         seconds = time.perf_counter() - began
@@ -223,7 +223,7 @@ def _session(given: argparse.Namespace) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit status; no input gives a traceback."""
+    """Runs the program and returns the exit status. No input leads to a traceback."""
     given = options().parse_args(arguments)
     if sys.stdout is None:
         if sys.stderr is not None:
@@ -237,7 +237,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("ERROR: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # the reader has gone; the interpreter would complain at its end
+    except BrokenPipeError:  # the reader is gone; the interpreter would report that at exit
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

@@ -1,5 +1,5 @@
-"""The matcher over Fluxion's own library `libreapi_cli`, opened at run time through its C API.
+"""The matcher over Fluxion's own library `libreapi_cli`, which it opens at run time, through the C API.
 
-`library` finds and opens it, `context` calls its functions, `marshalling` writes what they read and reads what they
-write, `limits` refuses what it cannot do, and `matcher` has the operations.
+`library` finds and opens it, `context` calls its functions, `marshalling` converts their input and output, `limits`
+rejects what the library cannot do, and `matcher` has the operations.
 """

@@ -1,4 +1,4 @@
-"""One context of the library: every function with Python values in and out."""
+"""One context of the library: its functions, with Python values."""
 
 import errno as _errno
 import json
@@ -16,7 +16,7 @@ _UP, _DOWN = 0, 1
 
 
 class Failure(Exception):  # noqa: N818 - it becomes one of the package's errors before anybody sees it
-    """A call that failed: its errno (0: the library set none) and the library's text in one line."""
+    """A failed call: its errno (0: the library set none) and the library's text on one line."""
 
     def __init__(self, errno: int, text: str) -> None:
         super().__init__(text)
@@ -26,7 +26,7 @@ class Failure(Exception):  # noqa: N818 - it becomes one of the package's errors
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`at` in seconds, `overhead` the seconds it took, `R` as text."""
+    """The result of a match: `at` in seconds, `overhead` (the seconds that it took), `R` as text."""
 
     at: int
     reserved: bool
@@ -35,7 +35,7 @@ class Answer:
 
 
 class Context:
-    """A `reapi_cli_ctx_t`, destroyed by `close` or with its owner."""
+    """A `reapi_cli_ctx_t`. `close`, or the end of its owner, destroys it."""
 
     def __init__(self, library: Library, pointer: int) -> None:
         self._library = library
@@ -45,7 +45,7 @@ class Context:
 
     @classmethod
     def create(cls, library: Library, graph: bytes, options: bytes, types: Iterable[str]) -> "Context":
-        """A context with a graph; Failure if the library refuses it. `types` are those that it and the options name."""
+        """A context with a graph. Raises Failure if the library rejects it. `types`: those of the graph and options."""
         cls._teach(library, types)
         return cls._start(library, graph, options)
 
@@ -61,10 +61,10 @@ class Context:
 
     @classmethod
     def _teach(cls, library: Library, types: Iterable[str]) -> None:
-        """Makes types known to the library.
+        """Adds types to the library's table.
 
-        It closes the process's table of types at the end of the first `initialize`; graphs with others are refused from
-        then on. Only `add_subgraph` opens the table again, so the types are added to a graph that is then thrown away.
+        The library closes the table of the process at the end of the first `initialize`, and then rejects graphs with
+        other types. Only `add_subgraph` opens it again, so this adds the types to a temporary graph.
         """
         new = [kind for kind in dict.fromkeys(types) if kind not in library.types]
         if not new:
@@ -85,7 +85,7 @@ class Context:
         return Context(self._library, pointer)
 
     def close(self) -> None:
-        """Destroys the context; any call after it is an error."""
+        """Destroys the context. Later calls raise."""
         self._pointer = 0
         self._end()
 
@@ -98,19 +98,19 @@ class Context:
         with LOCK:
             self._library.bury()
             pointer = self._alive()
-            self._library.call("clear_err_msg", pointer)  # of calls that went well all the same
+            self._library.call("clear_err_msg", pointer)  # left by calls that did not fail
             result, errno = self._library.call(function, pointer, *arguments)
             if result:
                 raise Failure(errno, self._complaint())
 
     def complaint(self) -> str:
-        """What the library has said since the last call began, although that did not fail."""
+        """The library's text since the start of the last call, which did not fail."""
         with LOCK:
             self._alive()
             return self._complaint()
 
     def _complaint(self) -> str:
-        """The library's error text in one line; it is cleared there."""
+        """Takes the library's error text, on one line."""
         text = self._library.take(self._library.call("get_err_msg", self._pointer)[0])
         self._library.call("clear_err_msg", self._pointer)
         return " ".join((text or "").split())
@@ -118,7 +118,7 @@ class Context:
     # ---- jobs --------------------------------------------------------------------------------------------------------
 
     def match(self, op: MatchOp, jobspec: bytes, jobid: int) -> Answer:
-        """Any match that answers resources."""
+        """Any match that returns resources."""
         reserved, at, overhead, found = c_bool(), c_int64(), c_double(), c_void_p()
         self._call(
             "match_with_jobid", op, jobspec, jobid, byref(reserved), byref(found), byref(at), byref(overhead)
@@ -126,7 +126,7 @@ class Context:
         return Answer(at.value, reserved.value, overhead.value, self._library.take(found.value) or "")
 
     def satisfy(self, jobspec: bytes) -> bool:
-        """Whether an empty graph could hold it; Failure for anything but yes and no."""
+        """Whether the jobspec matches the empty graph. Raises Failure for any other answer."""
         satisfiable, overhead = c_bool(), c_double()
         try:
             self._call("match_satisfy", jobspec, byref(satisfiable), byref(overhead))
@@ -137,7 +137,7 @@ class Context:
         return satisfiable.value
 
     def update_allocate(self, jobid: int, resources: bytes) -> Answer:
-        """Holds what an R names."""
+        """Allocates what an R names."""
         at, overhead, found = c_int64(), c_double(), c_void_p()
         self._call("update_allocate", jobid, resources, byref(at), byref(overhead), byref(found))
         return Answer(at.value, False, overhead.value, self._library.take(found.value) or "")
@@ -147,7 +147,7 @@ class Context:
         self._call("cancel", jobid, False)
 
     def partial_cancel(self, jobid: int, resources: bytes) -> bool:
-        """Frees what an R names; whether nothing is left."""
+        """Frees what an R names. Returns whether nothing is left."""
         everything = c_bool()
         self._call("partial_cancel", jobid, resources, False, byref(everything))
         return everything.value
@@ -155,13 +155,13 @@ class Context:
     # ---- the graph ---------------------------------------------------------------------------------------------------
 
     def find(self, criteria: bytes, form: bytes) -> str | None:
-        """The vertices that meet the criteria, written in a match format; None if there are none."""
+        """The vertices that meet the criteria, in a match format; None without any."""
         found = c_void_p()
         self._call("find", criteria, form, byref(found))
         return self._library.take(found.value)
 
     def add_subgraph(self, graph: bytes) -> None:
-        """Adds what a JGF has beyond the graph; its types may be new."""
+        """Adds the new vertices of a JGF, whose types may be new."""
         self._call("add_subgraph", graph)
 
     def remove_subgraph(self, path: bytes) -> None:

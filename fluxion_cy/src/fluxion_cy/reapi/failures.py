@@ -1,4 +1,4 @@
-"""What a failed call of the library means: the errors that the embedded engine raises too."""
+"""Translates failed calls of the library to the errors that the embedded engine raises."""
 
 import errno as _errno
 from collections.abc import Callable
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def translated(call: Callable[[], T], refusal: Callable[[Failure], FluxionError]) -> T:
-    """The call's answer, or the package's own error for its failure."""
+    """The result of the call. Raises the package's error for its failure."""
     try:
         return call()
     except Failure as failure:
@@ -19,7 +19,7 @@ def translated(call: Callable[[], T], refusal: Callable[[Failure], FluxionError]
 
 
 def _other(failure: Failure, what: str) -> FluxionError:
-    """What may befall any call: no memory, or a function that is not there."""
+    """The errors of any call: out of memory, or a missing function."""
     if failure.errno in (_errno.ENOSYS, _errno.ENOTSUP):
         return NotSupported(f"{what}: the library cannot do it{_because(failure)}")
     return FluxionError(f"{what}: the library failed{_because(failure)}", failure.errno or _errno.EINVAL)
@@ -30,35 +30,35 @@ def _because(failure: Failure) -> str:
 
 
 def graph_refused(failure: Failure) -> FluxionError:
-    """At construction."""
+    """The error of a constructor."""
     if failure.errno == _errno.ENOMEM:
         return _other(failure, "graph")
     return InvalidGraph(f"graph: the library refuses it{_because(failure)}")
 
 
 def match_refused(failure: Failure) -> FluxionError:
-    """Of a match or a question whether one is possible."""
+    """The error of a match, or of `satisfy`."""
     because = _because(failure)
     if failure.errno == _errno.EBUSY:
         return Busy(f"jobspec: no match now{because}")
     if failure.errno == _errno.ENODEV:
-        return Unsatisfiable(f"jobspec: the graph could not hold it even if it were empty and all up{because}")
+        return Unsatisfiable(f"jobspec: no match even if the graph were empty and everything up{because}")
     if failure.errno == 0:
-        return InvalidJobspec(f"jobspec: the library cannot place it and gives no reason{because}; ask in another form")
+        return InvalidJobspec(f"jobspec: the library finds no match and gives no reason{because}; ask in another form")
     if failure.errno == _errno.EINVAL:
         return InvalidJobspec(f"jobspec: the library refuses it{because}")
     return _other(failure, "jobspec")
 
 
 def job_refused(failure: Failure) -> FluxionError:
-    """Of a call that names a job."""
+    """The error of a call that names a job."""
     if failure.errno == _errno.ENOENT:
-        return NoSuchJob(f"jobid: no such job is held{_because(failure)}")
+        return NoSuchJob(f"jobid: no such job{_because(failure)}")
     return _other(failure, "jobid")
 
 
 def resources_refused(failure: Failure) -> FluxionError:
-    """Of a call that names vertices, ranks or resources."""
+    """The error of a call that names vertices, ranks or resources."""
     if failure.errno in (0, _errno.EINVAL, _errno.ENOENT, _errno.EPROTO):
         errno = failure.errno or _errno.EINVAL
         return InvalidGraph(f"graph: the library refuses it{_because(failure)}", errno)
@@ -66,14 +66,14 @@ def resources_refused(failure: Failure) -> FluxionError:
 
 
 def holding_refused(failure: Failure) -> FluxionError:
-    """Of resources to be held, which are known to be in the graph."""
+    """The error of `update_allocate`, whose resources are in the graph."""
     if failure.errno in (0, _errno.EINVAL, _errno.EBUSY):
-        return Busy(f"R: something of it is held already{_because(failure)}", _errno.EINVAL)
+        return Busy(f"R: a job holds part of it already{_because(failure)}", _errno.EINVAL)
     return resources_refused(failure)
 
 
 def criteria_refused(failure: Failure) -> FluxionError:
-    """Of criteria to find by."""
+    """The error of `find`."""
     if failure.errno in (0, _errno.EINVAL):
         return InvalidJobspec(f"criteria: the library refuses them{_because(failure)}")
     return _other(failure, "criteria")

@@ -1,7 +1,7 @@
-"""Fluxion's library `libreapi_cli`: found, opened, and each function of its C API given its signature.
+"""Finds and opens Fluxion's library `libreapi_cli`, and declares the functions of its C API.
 
-The library keeps its error text in one static variable of the process, and its readers share tables. So one lock,
-`LOCK`, is held around every call and the reading of its error. Calls release the GIL.
+The library keeps its error text in one static variable of the process, and its readers share tables. So `LOCK` guards
+every call with the reading of its error. Calls release the GIL.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ from typing import Any
 
 from fluxion_cy.errors import NotSupported, shown
 
-#: Names the library where no argument does.
+#: The path of the library, unless an argument gives it.
 VARIABLE = "FLUXION_REAPI_LIB"
 
 LOCK = threading.Lock()
@@ -27,7 +27,7 @@ _FILE = "libreapi_cli.so"
 _out_bool, _out_int64, _out_double, _out_text = POINTER(c_bool), POINTER(c_int64), POINTER(c_double), POINTER(c_void_p)
 
 #: Result and arguments of each function (resource/reapi/bindings/c/reapi_cli.h of flux-sched 0.54); the first argument
-#: is the context. Strings that the caller must free are void pointers: of a char pointer only a copy would be left.
+#: is the context. Strings that the caller must free are void pointers: ctypes would copy a char pointer.
 SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "new": (c_void_p, []),
     "clone": (c_void_p, [c_void_p]),
@@ -71,18 +71,18 @@ class Library:
         free = CDLL(None).free
         free.restype, free.argtypes = None, [c_void_p]
         self.free: Callable[[int], None] = free
-        #: Types of vertices that the library's table of the process has for certain.
+        #: Types of vertices that are certainly in the library's table.
         self.types: set[str] = set()
         self._doomed: deque[int] = deque()
 
     def call(self, function: str, *arguments: Any) -> tuple[Any, int]:
-        """(result, errno) of one function; the caller holds LOCK."""
+        """The result and errno of one function. The caller holds LOCK."""
         ctypes.set_errno(0)
         result = self.functions[function](*arguments)
         return result, ctypes.get_errno()
 
     def take(self, pointer: int | None) -> str | None:
-        """The text that the library allocated, which is freed; None for a null pointer."""
+        """A text that the library allocated, which this frees; None for a null pointer."""
         if not pointer:
             return None
         try:
@@ -91,7 +91,7 @@ class Library:
             self.free(pointer)
 
     def doom(self, context: int) -> None:
-        """Destroys a context, at once or, where another thread is inside the library, when that is done.
+        """Destroys a context, at once or after the call of another thread.
 
         It never waits: the garbage collector may call it anywhere.
         """
@@ -103,7 +103,7 @@ class Library:
                 LOCK.release()
 
     def bury(self) -> None:
-        """Destroys the contexts that wait for it; the caller holds LOCK."""
+        """Destroys the contexts that `doom` left. The caller holds LOCK."""
         while self._doomed:
             self.functions["destroy"](self._doomed.popleft())
 
@@ -112,7 +112,7 @@ _opened: dict[str, Library] = {}
 
 
 def open_library(path: Any = None) -> Library:
-    """The library at `path`, or where FLUXION_REAPI_LIB or the loader's search says; NotSupported if there is none."""
+    """The library at `path`, of FLUXION_REAPI_LIB, or of the loader's search. Raises NotSupported without one."""
     name = _name(path)
     with LOCK:
         if name not in _opened:
@@ -144,7 +144,7 @@ def _open(name: str) -> CDLL:
 
 
 def _check_file(name: str) -> None:
-    """What the loader would wait for (a pipe), not come back from (a cut-off file) or call by another name."""
+    """Rejects files on which the loader hangs (a pipe) or crashes (a truncated one), or whose error it misnames."""
     if "/" not in name or not os.path.exists(name):
         return
     if not os.path.isfile(name):
@@ -160,7 +160,7 @@ def _check_file(name: str) -> None:
 
 
 def _sections_end(header: bytes) -> int:
-    """Where the last table of an ELF file of 64 bits ends, in bytes; of another, 0."""
+    """Where the last table of a 64-bit ELF file ends, in bytes; 0 for any other file."""
     if header[4] != 2:
         return 0
     start, size, number = struct.unpack_from("Q", header, 40)[0], *struct.unpack_from("HH", header, 58)

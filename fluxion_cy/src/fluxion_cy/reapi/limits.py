@@ -1,7 +1,7 @@
-"""What the library cannot do, or does not survive, although graph and call are right: refused before it is asked.
+"""Rejects valid calls that the library cannot do, or that would end the process.
 
-Functions that get `engine` answer from the embedded engine's copy of the graph; most raise NotSupported with the
-remedy. Facts are from the source of flux-sched 0.54, resource/traversers/dfu*.cpp and resource/planner.
+Functions with `engine` read the embedded engine's copy of the graph. Most raise NotSupported with the remedy. The facts
+are from the source of flux-sched 0.54, resource/traversers/dfu*.cpp and resource/planner.
 """
 
 import errno as _errno
@@ -27,13 +27,13 @@ _MOST_STATES = 100_000
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    """NotSupported for an option with another value than these."""
+    """Raises NotSupported for an option with any other value."""
     if not any(type(value) is type(choice) and value == choice for choice in choices):
         raise NotSupported(f"{name}={shown(value)}: the real engine only has {', '.join(map(repr, choices))}")
 
 
 def check_extras(now: Any, prefer: Any) -> None:
-    """Its clock stands still, and it has no preferences."""
+    """Raises NotSupported for `now` and `prefer`: the library has neither."""
     if second_of(now) != 0:
         raise NotSupported(f"now={shown(now)}: the real engine's clock is always at 0; ask an embedded one")
     scores = [] if prefer is None else list(scores_of(prefer))
@@ -47,10 +47,11 @@ def check_extras(now: Any, prefer: Any) -> None:
 
 
 def check_sizes(engine: Engine, vertices: Iterable[int]) -> None:
-    """Counts of a vertex are signed 32-bit numbers when the best are chosen, and sums of ids 64-bit ones.
+    """Raises NotSupported for large sizes and ids.
 
-    A larger size turns negative there: the choice runs past the end of its list. Sums of ids that wrap round are looked
-    for among scores that do not have them (`locality`).
+    The library counts a vertex in signed 32-bit numbers when it chooses the best: a larger size turns negative, and the
+    choice runs past the end of its list. It adds ids in 64 bits: with sums that wrap round, `locality` searches for
+    scores that do not exist.
     """
     for vertex in vertices:
         if engine.size_of(vertex) > _LARGEST:
@@ -66,12 +67,12 @@ def check_sizes(engine: Engine, vertices: Iterable[int]) -> None:
 
 
 def leaf_types(engine: Engine) -> set[str]:
-    """Types of the vertices without children; the library counts each of them below every cluster."""
+    """The types of the vertices without children, which the library counts below every cluster."""
     return {engine.type_of(vertex) for vertex in engine.vertices() if not engine.has_children(vertex)}
 
 
 def counts_at_root(engine: Engine) -> bool:
-    """Whether the library keeps amounts for the root, without which it ends the process when it seeks a time."""
+    """Whether the library keeps amounts for the root. Without them a search for a time would end the process."""
     if not engine.has_children(engine.root):
         return False
     kind = engine.type_of(engine.root)
@@ -81,7 +82,7 @@ def counts_at_root(engine: Engine) -> bool:
 
 
 def check_root(engine: Engine) -> None:
-    """Before a call that seeks a time, or asks whether there could be one."""
+    """Raises NotSupported before a call that searches for a time, or asks whether there is one."""
     if not counts_at_root(engine):
         raise NotSupported(
             f"vertex {engine.path(engine.root)}: the real engine counts nothing below this root, and could only "
@@ -90,19 +91,19 @@ def check_root(engine: Engine) -> None:
 
 
 def check_removal(engine: Engine, path: str, vertex: int) -> None:
-    """The edges of an only child are searched for ever; vertices of one path are forgotten together."""
+    """Raises NotSupported for an only child (the library would loop) and for a path of several vertices."""
     if len(engine.children(engine.parent_of(vertex))) == 1:
         raise NotSupported(f"path {path!r}: the real engine cannot remove an only child; remove its parent")
     for below in engine.subtree(vertex):
         if len(engine.lookup(engine.path(below))) > 1:
             raise NotSupported(
-                f"path {shown(engine.path(below), 200)}: several vertices have it; the real engine would forget all of "
-                "them; give each a path of its own"
+                f"path {shown(engine.path(below), 200)}: several vertices have this path; the real engine would remove "
+                "all of them; give each its own path"
             )
 
 
 def check_growth(before: set[str], grown: Engine) -> None:
-    """Before the graph changes while jobs are held: a new type of leaf moves the amounts of the others."""
+    """Raises NotSupported before the graph grows by a new type of leaf while jobs exist: it shifts other amounts."""
     _check_inner_clusters(grown)
     new = leaf_types(grown) - before - {pruned for _, pruned in grown.filters}
     if new:
@@ -113,18 +114,18 @@ def check_growth(before: set[str], grown: Engine) -> None:
 
 
 def check_clone(before: set[str], engine: Engine) -> None:
-    """Before a clone while jobs are held: it counts the types that are left, and stumbles over the others."""
+    """Raises NotSupported before a clone while jobs exist, if a counted type is gone: the clone does not count it."""
     _check_inner_clusters(engine)
     gone = before - leaf_types(engine) - {pruned for _, pruned in engine.filters}
     if gone:
         raise NotSupported(
-            f"clone: the real engine's copy forgets to count {shown(min(gone))}, of which no vertex is left, and could "
+            f"clone: the real engine's copy does not count {shown(min(gone))}, of which no vertex is left, and could "
             "not cancel the jobs that are held; cancel them first"
         )
 
 
 def _check_inner_clusters(engine: Engine) -> None:
-    """Below a cluster that is not the root it counts the types of leaf that it had come by until then."""
+    """Raises NotSupported for a cluster below the root, which counts only the types of leaves before it."""
     every = {pruned for anchor, pruned in engine.filters if anchor is None}
     if leaf_types(engine) <= every:
         return
@@ -138,7 +139,7 @@ def _check_inner_clusters(engine: Engine) -> None:
 
 
 def leaves_to_hold(engine: Engine) -> list[int]:
-    """One vertex without children for each type of them: the smallest first, then as near to the root as there is."""
+    """One leaf of each type: of the smallest those nearest to the root."""
     found: dict[str, int] = {}
     leaves = [vertex for vertex in engine.vertices() if not engine.has_children(vertex)]
     for vertex in sorted(leaves, key=lambda vertex: (engine.size_of(vertex), engine.depth(vertex))):
@@ -150,15 +151,15 @@ def leaves_to_hold(engine: Engine) -> list[int]:
 
 
 def every(resources: Iterable[Resource]) -> Iterable[Resource]:
-    """All entries of a request, at every level."""
+    """The entries of all levels of a request."""
     for resource in resources:
         yield resource
         yield from every(resource.children)
 
 
 def check_slots(resources: list[Resource], engine: Engine, flexible: bool) -> None:
-    """NotSupported for two slots side by side, of which the simple traverser serves one, and for what the flexible one
-    cannot end with.
+    """Raises NotSupported for slots that are siblings: the simple traverser serves one of them, and with some requests
+    the flexible one never ends.
     """
     for beside in (resources, *(resource.children for resource in every(resources))):
         slots = [resource for resource in beside if resource.type in _SLOTS]
@@ -169,7 +170,7 @@ def check_slots(resources: list[Resource], engine: Engine, flexible: bool) -> No
 
 
 def _check_alternatives(beside: list[Resource], slots: list[Resource], engine: Engine) -> None:
-    """It takes all entries beside a slot for slots, and those without resources for slots that always fit."""
+    """The library treats all siblings of a slot as slots, and those without resources as slots that always fit."""
     if not slots:
         return
     for entry in beside:
@@ -185,7 +186,7 @@ def _check_alternatives(beside: list[Resource], slots: list[Resource], engine: E
 
 
 def _check_ways(slots: list[Resource], engine: Engine) -> None:
-    """It tries every way to fill slots side by side, one below the other on the stack."""
+    """The library recurses over every way to fill slots that are siblings."""
     least: dict[str, int] = {}
     for child in (child for slot in slots for child in slot.children):
         least[child.type] = min(least.get(child.type, child.low), child.low) or 1
@@ -206,11 +207,11 @@ def _check_ways(slots: list[Resource], engine: Engine) -> None:
 
 
 def ranks_to_free(rset: ResourceSet, touched: set[int], engine: Engine) -> str | None:
-    """An idset of ranks, empty for nothing at all, or None for the whole job.
+    """An idset of the ranks to free, empty for none, or None for the whole job.
 
-    The library frees whole ranks of a job well. Given single vertices, or a rank of which the job holds nothing, it
-    counts wrong or stops halfway, so an R of vertices is only taken where it names all that the job holds of a rank.
-    `touched` are the vertices that the job holds and all above them.
+    The library frees whole ranks of a job correctly. For single vertices, or a rank of which the job holds nothing, it
+    miscounts or stops halfway. So an R of vertices must name all that the job holds of a rank. `touched`: the vertices
+    that the job holds, and all above them.
     """
     ranks = {engine.rank_of(vertex) for vertex in touched}
     if rset.graph is None:

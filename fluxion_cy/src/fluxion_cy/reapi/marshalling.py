@@ -1,8 +1,8 @@
-"""What the library reads and writes: graphs, jobspecs and resource sets for it, checked, and its answers.
+"""Writes validated graphs, jobspecs and resource sets for the library, and reads its answers.
 
-The library ends the process on some of what it reads (a property that is not a string, an outer id of twenty digits),
-allocates an idset's whole range, and cuts numbers off silently. So it never sees a caller's text: only what the
-embedded engine's readers understood, with every default filled in.
+Some input ends the process (a property that is not a string, an outer id of twenty digits), an idset is allocated as a
+range, and numbers are truncated silently. So the library never reads a caller's text: it gets what the embedded
+engine's readers accepted, with every default filled in.
 """
 
 import json
@@ -21,7 +21,7 @@ from fluxion_cy.jobspec.constraint import Rule
 from fluxion_cy.jobspec.reader import FOREVER, Jobspec, Resource, read
 from fluxion_cy.reapi.limits import check_slots, every
 
-#: The library reads times as floating-point numbers: beyond this second it would round them.
+#: The library reads times as floating-point numbers, and rounds those beyond this second.
 LATEST = 2**53
 _UNSIGNED = 2**32 - 1
 _DIGITS = re.compile(r"\d+$")
@@ -29,7 +29,7 @@ _NEVER: dict[str, Any] = {"or": []}
 
 
 def text_of(document: Any, error: type[FluxionError], what: str) -> bytes:
-    """JSON in UTF-8; `error` where a string is no text (half of a surrogate pair) or holds a null character."""
+    """JSON in UTF-8. Raises `error` for a string with half of a surrogate pair or a null character."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     if "\\u0000" in text:
         raise error(f"{what}: a string holds a null character")
@@ -37,11 +37,11 @@ def text_of(document: Any, error: type[FluxionError], what: str) -> bytes:
 
 
 def word(text: str, error: type[FluxionError], what: str) -> bytes:
-    """A string as the library takes it; `error` where it cannot."""
+    """A string for the library. Raises `error` for one that it cannot read."""
     try:
         encoded = text.encode()
     except UnicodeEncodeError:
-        raise error(f"{what}: {shown(text)} is no valid text") from None
+        raise error(f"{what}: {shown(text)} is not valid text") from None
     if b"\0" in encoded:
         raise error(f"{what}: {shown(text)} holds a null character")
     return encoded
@@ -51,7 +51,7 @@ def word(text: str, error: type[FluxionError], what: str) -> bytes:
 
 
 def graph_text(document: Mapping[str, Any], engine: Engine, known: Mapping[str, int] | None = None) -> bytes:
-    """The containment part of a JGF that `engine` has read; `known` are ids of vertices that were there before."""
+    """The containment part of a JGF that `engine` has read; `known`: ids of the vertices that existed before."""
     known = known or {}
     nodes, there = [], set()
     for node in document["graph"]["nodes"]:
@@ -74,7 +74,7 @@ def _known(engine: Engine, vertex: int, outer: str) -> dict[str, Any]:
 
 
 def _vertex(outer: str, metadata: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A vertex with its defaults filled in; None for one that is in other subsystems only."""
+    """A vertex with its defaults; None for one in other subsystems only."""
     path = metadata["paths"].get("containment")
     if path is None:
         return None
@@ -92,7 +92,7 @@ def _vertex(outer: str, metadata: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _number(metadata: Mapping[str, Any], kind: str, uniq: int) -> int:
-    """The vertex's own id; by default the digits at the end of a node's name, else its unique id."""
+    """The vertex's id; by default the digits at the end of a node's name, else its unique id."""
     if "id" in metadata:
         return int(metadata["id"])
     digits = _DIGITS.search(metadata.get("name", "")) if kind == "node" else None
@@ -100,13 +100,13 @@ def _number(metadata: Mapping[str, Any], kind: str, uniq: int) -> int:
 
 
 def _check(outer: str, metadata: Mapping[str, Any], sent: Mapping[str, Any], path: str) -> None:
-    """What the embedded engine can hold and the library cannot."""
+    """Raises for values that the embedded engine can hold and the library cannot."""
     if metadata.get("divisible"):
         raise NotSupported(f"vertex {outer!r}: the real engine has no divisible vertices; give it one per chunk")
     size = metadata.get("size", 1)
     if size > _UNSIGNED:
         raise InvalidGraph(
-            f"vertex {outer!r}: size {size} is more than {_UNSIGNED}, which is all the real engine keeps"
+            f"vertex {outer!r}: size {size} is more than {_UNSIGNED}, the most that the real engine keeps"
         )
     if sent["uniq_id"] < 0 or sent["id"] < -1:
         raise InvalidGraph(f"vertex {outer!r}: a negative id or uniq_id means another one to the real engine")
@@ -122,7 +122,7 @@ def _edge(edge: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def known_ids(document: Mapping[str, Any], engine: Engine) -> dict[str, int]:
-    """Ids of a JGF's vertices that are in the graph, by path and rank."""
+    """The ids of a JGF's vertices that are in the graph, by path and rank."""
     found = {}
     for node in document["graph"]["nodes"]:
         metadata = node["metadata"]
@@ -136,18 +136,17 @@ def known_ids(document: Mapping[str, Any], engine: Engine) -> dict[str, int]:
 
 
 def jobspec_text(value: Any, engine: Engine, candidates: Any, whole_nodes: bool, flexible: bool) -> tuple[bytes, int]:
-    """A jobspec with `candidates` (true or false per rank) as a constraint, and its seconds.
-
-    InvalidJobspec says what is wrong.
-    """
+    """A jobspec with `candidates` (true or false by rank) as a constraint, and its seconds. Raises InvalidJobspec."""
     spec = read(value)
     slots = ("slot", "xor_slot") if flexible else ("slot",)
     for resource in every(spec.resources):
         if resource.type not in slots and resource.type not in engine.type_ids:
-            raise InvalidJobspec(f"resources: the type {resource.type[:40]!r} is not known to the graph")
+            raise InvalidJobspec(f"resources: the graph does not know the type {resource.type[:40]!r}")
     check_slots(spec.resources, engine, flexible)
     if not whole_nodes and not any(r.type in slots or r.exclusive is True for r in every(spec.resources)):
-        raise InvalidJobspec("resources: nothing is asked for exclusively; put it under a slot, or say exclusive: true")
+        raise InvalidJobspec(
+            "resources: the request has no exclusive resource; put one under a slot, or set exclusive: true"
+        )
     sent = _jobspec(spec, _rules(spec, candidates, engine.ranks()))
     return text_of(sent, InvalidJobspec, "jobspec"), spec.duration
 
@@ -176,8 +175,8 @@ def _resource(resource: Resource) -> dict[str, Any]:
 def _count(resource: Resource) -> Any:
     """A count that the library can step through.
 
-    It steps in 32 bits until it is past the maximum: a product that wraps round keeps it there for ever. So the maximum
-    is one whose next step does not wrap; what that leaves out are counts of more than 2^32 by the operand.
+    It steps in 32 bits until it exceeds the maximum, and loops for ever where a product wraps round. So the maximum is
+    one whose next step does not wrap, which leaves out counts of more than 2^32 divided by the operand.
     """
     low, high = resource.low, resource.high
     if resource.oper != "+" or resource.operand > high - low:
@@ -228,7 +227,7 @@ def _rule(rule: Rule, ranks: list[int]) -> dict[str, Any]:
 
 
 def _ranks(ranks: list[int], meets: Callable[[int], bool]) -> dict[str, Any]:
-    """The constraint to those of the graph's ranks that meet a condition."""
+    """The constraint to the graph's ranks that meet a condition."""
     text = idset_of(rank for rank in ranks if meets(rank))
     return {"ranks": [text]} if text else _NEVER
 
@@ -237,7 +236,7 @@ def _ranks(ranks: list[int], meets: Callable[[int], bool]) -> dict[str, Any]:
 
 
 def holding_text(holds: Iterable[Hold], engine: Engine, start: int, duration: int) -> bytes:
-    """An envelope of RFC 20 that holds vertices, with all that leads to them, from `start` for `duration` seconds."""
+    """An RFC 20 envelope of vertices and all above them, from `start` for `duration` seconds."""
     if start + duration > LATEST:
         raise NotSupported(
             f"R.execution: ends after second {LATEST}, beyond which the real engine rounds; end it before"
@@ -248,13 +247,13 @@ def holding_text(holds: Iterable[Hold], engine: Engine, start: int, duration: in
 
 
 def ranks_text(ranks: str) -> bytes:
-    """An envelope that names ranks to free."""
+    """An RFC 20 envelope of ranks to free."""
     rows = [{"rank": ranks, "children": {}}]
     return text_of({"version": 1, "execution": {"R_lite": rows}}, InvalidGraph, "R")
 
 
 def _tree(holds: Iterable[Hold], engine: Engine) -> dict[str, Any]:
-    """Vertices and all above them as JGF; of a whole vertex of which nothing below is named, all below too."""
+    """Vertices and all above them as JGF, with all below a whole vertex if nothing below it is named."""
     taken = {vertex: exclusive for vertex, _, exclusive in holds}
     for vertex in [v for v, exclusive in taken.items() if exclusive]:
         below = engine.subtree(vertex)[1:]
@@ -268,15 +267,15 @@ def _tree(holds: Iterable[Hold], engine: Engine) -> dict[str, Any]:
 
 
 def parsed(text: str) -> Any:
-    """The document; FluxionError (EPROTO) where it is no JSON."""
+    """The document. Raises FluxionError (EPROTO) for invalid JSON."""
     try:
         return json.loads(text)
     except ValueError:
-        raise FluxionError(f"the library's answer is no JSON: {text[:40]!r}", EPROTO) from None
+        raise FluxionError(f"the library's answer is not JSON: {text[:40]!r}", EPROTO) from None
 
 
 def completed(document: Any, engine: Engine) -> Any:
-    """A JGF with what the library was not told of its vertices: units, and their paths in other subsystems."""
+    """A JGF with the vertices' units and paths in other subsystems, which the library does not have."""
     nodes = document["graph"]["nodes"] if held_in(document, engine) else []
     for node in nodes:
         for vertex, units, exclusive in _entries([node], engine):
@@ -285,11 +284,11 @@ def completed(document: Any, engine: Engine) -> Any:
 
 
 def held_in(document: Any, engine: Engine) -> list[Entry]:
-    """(vertex, units, exclusive) of each vertex of a JGF; none of None. FluxionError (EPROTO) where it is no JGF."""
+    """(vertex, units, exclusive) of each vertex of a JGF; empty for None. Raises FluxionError (EPROTO)."""
     try:
         return _entries(document["graph"]["nodes"], engine) if document is not None else []
     except (AttributeError, KeyError, TypeError):
-        raise FluxionError("the library's answer is no JGF", EPROTO) from None
+        raise FluxionError("the library's answer is not JGF", EPROTO) from None
 
 
 def _entries(nodes: Any, engine: Engine) -> list[Entry]:

@@ -1,4 +1,4 @@
-"""The matcher over Fluxion's own library, with the embedded engine's checks before each call and its errors after."""
+"""The matcher over Fluxion's own library. The embedded engine validates each call before the library."""
 
 import errno as _errno
 from typing import Any, Self
@@ -37,10 +37,10 @@ _HELD, _GONE = 0, -1
 
 
 class LibraryMatcher(BaseMatcher):
-    """A matcher of which the library decides every match.
+    """A matcher in which the library decides every match.
 
-    Beside it stand the graph as it was read, without any loss (`graph`, `stat`, the checks), and the table of jobs (ids
-    that are held or were). What the library cannot do is NotSupported.
+    It also has the complete graph as loaded (for `graph`, `stat` and validation) and the table of jobs. It raises
+    NotSupported for what the library cannot do.
     """
 
     def _set_up(self, graph: Any, options: Options) -> None:
@@ -63,7 +63,7 @@ class LibraryMatcher(BaseMatcher):
             "load_format": "jgf",
             "matcher_policy": options.policy,
             "traverser_policy": options.traverser,
-            "match_format": "jgf",  # its other writers free twice what they could not write
+            "match_format": "jgf",  # after an error the other writers free memory twice
             "prune_filters": options.prune_filters,
         }
         document = load(graph)
@@ -75,7 +75,7 @@ class LibraryMatcher(BaseMatcher):
             node["metadata"]["paths"].keys() != {"containment"} for node in document["graph"]["nodes"]
         )
         self._counted = limits.leaf_types(self._engine)
-        self._sought = False  # a search for a time is left halfway in the library
+        self._sought = False  # the library does not finish a search for a time
         text = marshalling.graph_text(document, self._engine)
         said = marshalling.text_of(wishes, InvalidJobspec, "options")
         opened = open_library(options.library)
@@ -84,23 +84,23 @@ class LibraryMatcher(BaseMatcher):
 
     @locked
     def close(self) -> None:
-        """Gives the library's memory back, as the end of the last reference does; later operations are errors."""
+        """Frees the library's memory, as the end of the last reference does. Later operations raise."""
         self._context.close()
 
     # ---- matching ----------------------------------------------------------------------------------------------------
 
-    allocate = BaseMatcher.allocate  # `Matcher` would else go by the embedded engine's fast path
+    allocate = BaseMatcher.allocate  # not the embedded engine's fast path
 
     @locked
     def satisfy(self, jobspec: Any, *, now: int = 0, candidates: Any = None, prefer: Any = None) -> bool:
-        """Whether the graph could hold the request if it were empty and everything were up."""
+        """Whether the request would match if the graph were empty and everything up."""
         limits.check_extras(now, prefer)
         text, _ = self._jobspec(jobspec, candidates)
         limits.check_root(self._engine)
         return translated(lambda: self._context.satisfy(text), match_refused)
 
     def _jobspec(self, jobspec: Any, candidates: Any) -> tuple[bytes, int]:
-        """The text for the library, and the seconds that it asks for."""
+        """The text for the library, and the duration."""
         whole_nodes = self._policy.node_exclusive
         return marshalling.jobspec_text(jobspec, self._engine, candidates, whole_nodes, self._flexible)
 
@@ -128,7 +128,7 @@ class LibraryMatcher(BaseMatcher):
             raise
         try:
             allocation = self._allocation(number, answer, answer.reserved, min(answer.at + duration, FOREVER))
-        except FluxionError:  # nobody would learn what is held
+        except FluxionError:  # the caller would not know the allocation
             translated(lambda: self._context.cancel(number), job_refused)
             raise
         self._table.advance(number, automatic)
@@ -158,7 +158,7 @@ class LibraryMatcher(BaseMatcher):
 
     @locked
     def cancel(self, jobid: int, missing_ok: bool = False, *, now: int | None = None) -> None:
-        """Frees what a job holds; NoSuchJob if it holds nothing, unless `missing_ok`."""
+        """Frees what a job holds. Raises NoSuchJob if it holds nothing, unless `missing_ok`."""
         limits.check_extras(0 if now is None else now, None)
         jobid = check_jobid(jobid)
         if missing_ok and not self._holds(jobid):
@@ -171,7 +171,7 @@ class LibraryMatcher(BaseMatcher):
 
     @locked
     def retract(self, jobid: int) -> None:
-        """Cancels a job and forgets it here, as if it had never been; its automatic id is free again."""
+        """Cancels a job and erases its record. Its automatic id is free again."""
         jobid = check_jobid(jobid)
         job = self._table.known(jobid)
         if job.slot == _HELD:
@@ -187,7 +187,7 @@ class LibraryMatcher(BaseMatcher):
         *,
         now: int | None = None,
     ) -> bool:
-        """Frees the part of an allocation that `R` names; answers whether nothing is left."""
+        """Frees the part of an allocation that `R` names. Returns whether nothing is left."""
         limits.check_extras(0 if now is None else now, None)
         jobid = check_jobid(jobid)
         if missing_ok and not self._holds(jobid):
@@ -216,31 +216,33 @@ class LibraryMatcher(BaseMatcher):
 
     @locked
     def update_allocate(self, jobid: int, R: Any, *, now: int = 0) -> Allocation:  # noqa: N803 - R is the field's own name
-        """Holds exactly what `R` names, as `jobid`; Busy (EINVAL) if some of it is held already."""
+        """Allocates exactly what `R` names, as `jobid`. Raises Busy (EINVAL) if a job holds some of it."""
         limits.check_extras(now, None)
         number, automatic = self._new_jobid(jobid)
         rset = read_resource_set(R, self._shorthand)
         holds = [hold for hold in holds_of(rset, self._engine) if hold[2]]
         if not holds:
-            raise InvalidGraph("R: names nothing that is taken; mark it with exclusive: true", _errno.EINVAL)
+            raise InvalidGraph(
+                "R: has no exclusive vertex; mark what the job holds with exclusive: true", _errno.EINVAL
+            )
         text = marshalling.holding_text(holds, self._engine, rset.start or 0, rset.duration)
         answer = translated(lambda: self._context.update_allocate(number, text), holding_refused)
         self._table.jobs[number] = Job(_HELD, answer.at, Mode.ALLOCATED, automatic)
         return self._allocation(number, answer, False, answer.at + rset.duration)
 
     def moved(self) -> list[int]:
-        """None: the library never moves a reservation."""
+        """Always empty: the library never moves a reservation."""
         return []
 
     def allocation(self, jobid: int) -> Allocation:  # noqa: ARG002
-        """Not there: the library says once, when it matches, what a job has."""
-        raise NotSupported("allocation: the real engine says only when it matches what a job has")
+        """Not supported: the library returns the resources of a job only when it matches."""
+        raise NotSupported("allocation: the real engine returns the resources of a job only when it matches")
 
     # ---- the graph ---------------------------------------------------------------------------------------------------
 
     @locked
     def find(self, criteria: str, *, now: int = 0) -> dict[str, Any] | None:
-        """The vertices that meet the criteria, and their ancestors, as JGF; None if there are none."""
+        """The vertices that meet the criteria, and their ancestors, as JGF; None without any."""
         limits.check_extras(now, None)
         read_criteria(criteria)
         text = marshalling.word(criteria, InvalidJobspec, "criteria")
@@ -264,11 +266,11 @@ class LibraryMatcher(BaseMatcher):
         raise NotSupported("shortage: the real engine does not say what a request lacks; ask an embedded one")
 
     def set_properties(self, path: str, properties: dict[str, str]) -> None:  # noqa: ARG002
-        """Not there: the C API has no such function."""
+        """Not supported: the C API has no such function."""
         raise NotSupported("set_properties: the real engine's C API cannot do it; make a new matcher")
 
     def resize(self, path: str, size: int) -> None:  # noqa: ARG002
-        """Not there: the C API has no such function."""
+        """Not supported: the C API has no such function."""
         raise NotSupported("resize: the real engine's C API cannot do it; make a new matcher")
 
     def _path(self, path: Any) -> bytes:
@@ -277,7 +279,7 @@ class LibraryMatcher(BaseMatcher):
 
     @locked
     def set_status(self, path: str, up: bool) -> None:
-        """Marks a vertex up or down; what is below something down cannot be used, whatever its own mark says."""
+        """Marks a vertex up or down. A vertex below one that is down is unusable, whatever its own mark."""
         text, up = self._path(path), flag(up, "up")
         translated(lambda: self._context.set_status(text, up), resources_refused)
         for vertex in self._engine.lookup(path):
@@ -291,7 +293,7 @@ class LibraryMatcher(BaseMatcher):
 
     @locked
     def set_rank_status(self, ranks: Any, up: bool) -> None:
-        """Marks the topmost vertex of each rank (`all`, an idset, a number or several); unknown ranks are ignored."""
+        """Marks the topmost vertex of each rank: `all`, an idset, a number or several. Ignores unknown ranks."""
         up = flag(up, "up")
         known = [rank for rank in self._ranks(ranks) if rank >= 0 and self._engine.of_rank(rank)]
         text = idset_of(known).encode()
@@ -309,7 +311,7 @@ class LibraryMatcher(BaseMatcher):
 
     @locked
     def add_subgraph(self, graph: Any) -> None:
-        """Adds what a JGF has beyond the graph; it must contain the path from the root."""
+        """Adds the vertices of a JGF that are new. It must contain the path from the root."""
         document = read_graph(graph)
         grown = self._engine.copy()
         try:
@@ -343,7 +345,7 @@ class LibraryMatcher(BaseMatcher):
 
     @locked
     def clone(self) -> Self:
-        """A deep copy with all allocations; both go their own ways."""
+        """A deep, independent copy, with all jobs."""
         if self._anything_held():
             limits.check_clone(self._counted, self._engine)
         self._end_search()
@@ -356,19 +358,19 @@ class LibraryMatcher(BaseMatcher):
         return any(job.slot == _HELD for job in self._table.jobs.values())
 
     def _end_search(self) -> None:
-        """Ends the last search for a time, of which a clone would make a tree with a vertex in it twice.
+        """Ends the last search for a time, which would put a vertex twice into the tree of a clone.
 
-        Only what is held at the root ends it, so a leaf is held for a second that is far away.
+        Only an allocation at the root ends it, so this holds a leaf for a second in the far future.
         """
         if self._sought and not any(map(self._touch, limits.leaves_to_hold(self._engine))):
             raise NotSupported(
-                "graph: the real engine's last search for a time is in the way, and it cannot count what would end it; "
-                "name the types of all leaves in prune_filters, as in ALL:core"
+                "graph: the real engine cannot end its last search for a time; name the types of all leaves in "
+                "prune_filters, as in ALL:core"
             )
         self._sought = False
 
     def _touch(self, leaf: int) -> bool:
-        """Holds a leaf for a moment; whether the library could count it up to the root."""
+        """Holds a leaf for a moment. Returns whether the library counted it up to the root."""
         number = next(number for number in range(_HIGHEST, 0, -1) if number not in self._table.jobs)
         text = marshalling.holding_text(
             [(leaf, self._engine.size_of(leaf), True)], self._engine, marshalling.LATEST - 1, 1

@@ -55,7 +55,7 @@ def test_what_fits_says_so() -> None:
 )  # fmt: skip
 def test_what_the_empty_graph_has_not_is_named(ask: dict[str, Any], text: str) -> None:
     assert some().why(ask) == text
-    with pytest.raises(Unsatisfiable, match="could not hold it even if it were empty"):
+    with pytest.raises(Unsatisfiable, match="no match even if the graph were empty and everything up"):
         some().allocate_with_satisfiability(ask)
 
 
@@ -332,7 +332,7 @@ def test_what_gathering_is_not_allowed_for_is_said() -> None:
     ask = spec(want("node", 1, slot(1, want("core", 6))))
     text = Matcher(sockets()).why(ask)
     assert text == (
-        "a slot would have to gather from several vertices below its parent; write out the levels between, or use "
+        "the slot needs resources of several vertices below its parent; write out the levels between, or use "
         "compatible=False; the graph has enough of each type, but not where the request needs it together"
     )
     assert Matcher(sockets(), compatible=False).why(ask) == "fits now"

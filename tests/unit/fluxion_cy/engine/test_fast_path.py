@@ -127,7 +127,7 @@ def test_a_finaliser_in_the_middle_of_it_is_refused() -> None:
     finally:
         gc.set_threshold(*old)
     assert quick.next_jobid - 1 == quick.stat()["jobs"]["ALLOCATED"] + 5
-    assert all(text == "stat: another call to this matcher is under way in the same thread" for text in told)
+    assert all(text == "stat: another call to this matcher is in flight in the same thread" for text in told)
 
 
 def test_an_allocation_is_one_like_any_other() -> None:

@@ -205,6 +205,6 @@ def test_a_call_in_the_middle_of_another_is_refused_and_changes_nothing() -> Non
         assert (job.jobid, [path.split("/")[3] for path in taken(job.R)]) == (1, ["gpu0"])
 
     run(outer)
-    assert set(score.told) == {"allocate: another call to this matcher is under way in the same thread"}
+    assert set(score.told) == {"allocate: another call to this matcher is in flight in the same thread"}
     assert matcher.stat()["jobs"]["ALLOCATED"] == 1
     assert matcher.allocate(spec(slot(1, want("core", 1)))).jobid == 2

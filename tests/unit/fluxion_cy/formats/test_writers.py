@@ -237,7 +237,7 @@ def named(name: str, **metadata: Any) -> Any:
 @pytest.mark.parametrize("form", ["rv1", "rv1_nosched", "rv1_shorthand", "rfc40"])
 def test_a_name_that_a_hostlist_would_take_apart_is_refused_where_r_has_one(name: str, text: bool, form: str) -> None:
     document = named(name)
-    with pytest.raises(InvalidGraph, match=r"^vertex '1': the name .* cannot stand in the nodelist of R"):
+    with pytest.raises(InvalidGraph, match=r"^vertex '1': the name .* is not valid in the nodelist of R"):
         Matcher(json.dumps(document) if text else document, match_format=form)
 
 

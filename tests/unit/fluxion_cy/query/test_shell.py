@@ -96,8 +96,8 @@ def test_closed_streams_are_reported_in_one_line(
 ) -> None:
     monkeypatch.setattr("sys.stdin", None)
     assert main(["-L", "graph"]) == 2
-    assert capsys.readouterr().err == "ERROR: standard input is closed; give the commands in a file with -c\n"
-    assert answered(files, capsys, "match satisfy job")[0] == 0
+    assert capsys.readouterr().err == "ERROR: standard input is closed; pass the commands in a file with -c\n"
+    assert told(files, capsys, "match satisfy job")[0] == 0
     monkeypatch.setattr("sys.stdout", None)
     assert main(["-L", "graph", "-c", "commands"]) == 2
     assert capsys.readouterr().err == "ERROR: standard output is closed\n"
