@@ -1,4 +1,4 @@
-"""The real library's reading of ambiguous jobspecs, compared with the embedded engine."""
+"""How the real library read jobspecs in every form, held against the embedded engine."""
 
 import errno
 import json
@@ -24,7 +24,7 @@ OTHERWISE = {
 
 
 def answered(jobspec: Any) -> tuple[list[Any], list[str]]:
-    """(answers in the recorded form, messages)."""
+    """(answers as recorded ones, messages)."""
     matcher, found, messages = Matcher(machine(), policy="low"), list[Any](), list[str]()
     for operation in (matcher.allocate, matcher.allocate_orelse_reserve):
         try:
@@ -48,12 +48,12 @@ def test_a_jobspec_is_read_as_the_library_reads_it(number: int) -> None:
     _, _, *recorded = RECORDED[number]
     found, messages = answered(jobspec)
     if found == recorded:
-        assert (part, json.dumps(value)) not in DEVIATIONS
+        assert (part, json.dumps(value)) not in OTHERWISE
         field = value if part in ("without", "with") else part
-        assert all(field in message or "EINVAL" not in found for message in messages), "expected the field's name"
-    elif (recorded, found) == (["EBUSY", "EBUSY"], ["EBUSY", "ENODEV"]):  # row 7: impossible is reported as impossible
+        assert all(field in message or "EINVAL" not in found for message in messages), "the field is named"
+    elif (recorded, found) == (["EBUSY", "EBUSY"], ["EBUSY", "ENODEV"]):  # row 7: it says never where it is never
         assert not Matcher(machine(), policy="low").satisfy(jobspec)
     elif (recorded, found) == (["EBUSY", "EBUSY"], ["EINVAL", "EINVAL"]):  # row 5: nothing exclusive
         assert all("the match has no exclusive resource" in message for message in messages)
     else:
-        assert DEVIATIONS[part, json.dumps(value)]
+        assert OTHERWISE[part, json.dumps(value)]

@@ -16,14 +16,11 @@ def cat(session: Session, words: list[str]) -> Answer:  # noqa: ARG001
 
 def help_(session: Session, words: list[str]) -> Answer:  # noqa: ARG001
     """Lists the commands."""
-    chosen = {name: command for name, command in COMMANDS.items() if not words or words[0] in (name, command.short)}
+    chosen = {name: told for name, told in COMMANDS.items() if not words or words[0] in (name, told.short)}
     if not chosen:
         raise _unknown(words[0])
-    lines = [
-        f"{name} ({command.short}) -- {command.about}: {name} {command.usage}".rstrip()
-        for name, command in chosen.items()
-    ]
-    usage = {name: command.usage for name, command in chosen.items()}
+    lines = [f"{name} ({told.short}) -- {told.about}: {name} {told.usage}".rstrip() for name, told in chosen.items()]
+    usage = {name: told.usage for name, told in chosen.items()}
     return Answer({"commands": usage}, informed(*lines), aside=True)
 
 
@@ -104,9 +101,9 @@ def run(session: Session, words: list[str]) -> Answer:
     if told is None:
         raise _unknown(words[0])
     rest = words[1:]
-    if len(rest) < command.least or (command.most is not None and len(rest) > command.most):
-        raise Malformed(f"malformed command: use {name} {command.usage}".rstrip())
-    return command.handler(session, rest)
+    if len(rest) < told.least or (told.most is not None and len(rest) > told.most):
+        raise Malformed(f"malformed command: use {name} {told.usage}".rstrip())
+    return told.handler(session, rest)
 
 
 __all__ = ["COMMANDS", "run"]

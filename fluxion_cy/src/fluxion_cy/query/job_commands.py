@@ -35,12 +35,12 @@ def multi_match(session: Session, words: list[str]) -> Answer:
         try:
             answer = _match(session, operation, name)
         except FluxionError as error:
-            return Answer({"matches": matches}, text, error=error)
-        matches.append({"jobspec": name, **answer.values})
+            return Answer({"matches": told}, text, error=error)
+        told.append({"jobspec": name, **answer.values})
         text += answer.text
         if not answer.values.get("matched", answer.values.get("satisfiable")):
             break
-    return Answer({"matches": matches}, text)
+    return Answer({"matches": told}, text)
 
 
 def _match(session: Session, operation: str, name: str) -> Answer:
@@ -169,10 +169,10 @@ def _visits(words: list[str]) -> str:
 
 
 def _job(session: Session, jobid: int) -> tuple[dict[str, Any], str]:
-    job, origin = session.matcher.info(jobid), session.jobs.get(jobid, Origin("", 0.0))
-    mode = "RESERVED" if origin.reserved and job.mode == "ALLOCATED" else str(job.mode)
-    values = {"jobid": jobid, "mode": mode, "at": job.at, "jobspec": origin.file, "overhead": origin.overhead}
-    return values, f"{jobid}, {mode}, {job.at}, {origin.file}, {origin.overhead:g}"
+    told, origin = session.matcher.info(jobid), session.jobs.get(jobid, Origin("", 0.0))
+    mode = "RESERVED" if origin.reserved and told.mode == "ALLOCATED" else str(told.mode)
+    values = {"jobid": jobid, "mode": mode, "at": told.at, "jobspec": origin.file, "overhead": origin.overhead}
+    return values, f"{jobid}, {mode}, {told.at}, {origin.file}, {origin.overhead:g}"
 
 
 def info(session: Session, words: list[str]) -> Answer:
@@ -190,12 +190,12 @@ def list_jobs(session: Session, words: list[str]) -> Answer:  # noqa: ARG001
 def stat(session: Session, words: list[str]) -> Answer:  # noqa: ARG001
     """The number of matches, their times, and the size of the graph."""
     times = [origin.overhead for origin in session.jobs.values()] or [0.0]
-    counts = session.matcher.stat()
+    told = session.matcher.stat()
     few = {"matched": len(session.jobs), "min": min(times), "max": max(times), "avg": sum(times) / len(times)}
     lines = [f"Num. of Jobs Matched: {few['matched']}"]
     lines += [f"{name}. Match Time: {few[name.lower()]:g}" for name in ("Min", "Max", "Avg")]
-    lines += [f"Vertices: {counts['vertices']}", f"Nodes Down: {counts['nodes_down']}"]
-    return Answer({**few, **counts}, informed(*lines), aside=True)
+    lines += [f"Vertices: {told['vertices']}", f"Nodes Down: {told['nodes_down']}"]
+    return Answer({**few, **told}, informed(*lines), aside=True)
 
 
 def why(session: Session, words: list[str]) -> Answer:

@@ -129,10 +129,10 @@ def test_ranks_are_removed_whole(files: Path, capsys: pytest.CaptureFixture[str]
             commands(files, "remove 1 false", "remove 7 false", "remove x false", "find status=up"),
         ]
     )
-    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [answer["ok"] for answer in answers] == [True, False, False, True]
-    assert answers[0]["paths"] == ["/cluster0/node1"]
-    assert {node["metadata"].get("rank") for node in answers[3]["graph"]["graph"]["nodes"]} <= {-1, 0, None}
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [answer["ok"] for answer in told] == [True, False, False, True]
+    assert told[0]["paths"] == ["/cluster0/node1"]
+    assert {node["metadata"].get("rank") for node in told[3]["graph"]["graph"]["nodes"]} <= {-1, 0, None}
 
 
 def test_the_graph_is_written_at_the_end(files: Path) -> None:

@@ -21,15 +21,15 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def answered(files: Path, capsys: pytest.CaptureFixture[str], *lines: str) -> tuple[int, list[dict[str, Any]]]:
+def told(files: Path, capsys: pytest.CaptureFixture[str], *lines: str) -> tuple[int, list[dict[str, Any]]]:
     (files / "commands").write_text("\n".join(lines))
     status = main(["-L", "graph", "-F", "jgf", "-c", "commands", "--json"])
     return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_jobs_are_matched_shown_and_cancelled(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_jobs_are_matched_told_of_and_cancelled(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = ("match allocate job", "match allocate_orelse_reserve job", "m allocate_with_satisfiability large", "list")
-    status, found = answered(files, capsys, *lines, "cancel 1", "info 1", "quit", "never read")
+    status, found = told(files, capsys, *lines, "cancel 1", "info 1", "quit", "never read")
     assert status == 0
     assert [answer.get("mode") for answer in found] == ["ALLOCATED", "RESERVED", None, None, None, "CANCELED"]
     assert found[1]["at"] == 10
@@ -40,7 +40,7 @@ def test_jobs_are_matched_shown_and_cancelled(files: Path, capsys: pytest.Captur
 def test_what_is_wrong_is_said_in_one_line_and_the_rest_goes_on(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, found = answered(
+    status, found = told(
         files, capsys, "fly", "match allocate nothing", "cancel 5", "cancel x", "find (", "get-status /x", "stat"
     )
     assert status == 1
@@ -52,7 +52,7 @@ def test_what_is_wrong_is_said_in_one_line_and_the_rest_goes_on(
 def test_status_and_properties_are_set_and_shown(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     node = "/cluster0/node0"
     lines = (f"set-status {node} down", f"get-status {node}", f"set-property {node} a=b", f"get-property {node}")
-    status, found = answered(files, capsys, *lines)
+    status, found = told(files, capsys, *lines)
     assert status == 0
     assert found[1]["status"] == "down"
     assert found[3]["properties"] == {"a": "b"}
@@ -63,13 +63,13 @@ def test_status_and_properties_are_set_and_shown(files: Path, capsys: pytest.Cap
     ["match satisfy job # a remark, don't read it", "# all of it", "match satisfy 'job' #", "match satisfy jo'b' # \""],
 )
 def test_a_remark_may_end_a_line(files: Path, capsys: pytest.CaptureFixture[str], line: str) -> None:
-    assert answered(files, capsys, line)[0] == 0
+    assert told(files, capsys, line)[0] == 0
 
 
 def test_a_sign_within_a_word_or_in_quotes_begins_no_remark(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a#b", "#c d", "e #f"):
         (files / name).write_text("text of " + name)
-    _, found = answered(files, capsys, "cat a#b", "cat '#c d'", 'cat "e #f"', "cat \\#c\\ d")
+    _, found = told(files, capsys, "cat a#b", "cat '#c d'", 'cat "e #f"', "cat \\#c\\ d")
     assert [answer.get("text") for answer in found] == [f"text of {name}" for name in ("a#b", "#c d", "e #f", "#c d")]
 
 
@@ -91,7 +91,7 @@ def test_a_line_too_long_is_refused_and_the_next_one_read(
     assert set(asked) == {65_537}
 
 
-def test_closed_streams_are_reported_in_one_line(
+def test_closed_streams_are_told_in_one_line(
     files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", None)

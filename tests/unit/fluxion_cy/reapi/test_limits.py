@@ -98,7 +98,7 @@ def test_a_search_for_a_time_is_ended_before_a_clone_or_a_change(fake: Fake, cha
     assert matcher.stat()["jobs"] == {"ALLOCATED": 0, "RESERVED": 0, "CANCELED": 0}
 
 
-def test_a_search_that_cannot_be_ended_is_reported(fake: Fake) -> None:
+def test_a_search_that_cannot_be_ended_is_told(fake: Fake) -> None:
     matcher = fake.matcher(machine())
     matcher.clone()
     matcher.allocate_orelse_reserve(ASK)
@@ -166,7 +166,7 @@ def test_a_rank_of_which_nothing_is_left_is_not_marked(fake: Fake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("resources", "message"),
+    ("resources", "told"),
     [
         ([slot(1, want("core", 1)), want("gpu", 1)], "gpu, which stands beside a slot"),
         ([slot(1)], "needs resources in each slot and no slot"),
@@ -176,10 +176,10 @@ def test_a_rank_of_which_nothing_is_left_is_not_marked(fake: Fake) -> None:
     ],
 )
 def test_what_the_flexible_traverser_takes_for_an_endless_slot_is_refused(
-    fake: Fake, resources: list[dict[str, Any]], message: str
+    fake: Fake, resources: list[dict[str, Any]], told: str
 ) -> None:
     matcher = fake.matcher(with_part(machine(), "socket", "s"), traverser="flexible")
-    with pytest.raises(NotSupported, match=f"resources: .*{message}"):
+    with pytest.raises(NotSupported, match=f"resources: .*{told}"):
         matcher.allocate(spec(*resources))
     assert not fake.called("match_with_jobid")
 
@@ -198,7 +198,7 @@ def test_slots_side_by_side_have_few_ways_to_be_filled(fake: Fake) -> None:
 def test_what_a_call_said_that_went_well_is_not_told_with_the_next(fake: Fake) -> None:
     matcher = fake.matcher(machine())
     matcher.allocate(ASK)
-    fake.fail("match_with_jobid", errno=16, text="first")
+    fake.tell("match_with_jobid", errno=16, text="first")
     for _ in range(2):
         with pytest.raises(Exception, match="first") as caught:
             matcher.allocate(ASK)
