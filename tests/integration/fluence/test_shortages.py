@@ -253,11 +253,10 @@ async def test_a_level_counts_the_pods_of_all_classes(world: World) -> None:
     )
 
 
-async def test_pods_without_devices_do_not_count_as_fitting(world: World) -> None:
-    pods = [pod(f"a{i}", {"cpu": "4", **device("qpu", 2)}, group="g") for i in range(3)]
-    found = await why(world, node("n1", "8"), node("n2", "1"), gang("g", 4), *pods, pod("b", group="g"))
-    assert found == ("2 of 4 pods fit: 3 pods request 12 cores, and the only candidate node has 8 even when empty")
-    assert placeable(world) == (2, found)
+async def test_pods_that_get_no_devices_do_not_count_as_fitting(world: World) -> None:
+    found = await why(world, node("n1", "8"), *members(3, "4", **device("qpu", 2)))
+    assert found == "1 of 3 pods fit: 3 pods request 12 cores, and the only candidate node has 8 even when empty"
+    assert placeable(world) == (1, found)
 
 
 @pytest.mark.parametrize(("counts", "text"), [(0, "{}"), (1, "at most 3 of 4 pods fit: {}")])
