@@ -7,6 +7,12 @@ from typing import Any
 import pytest
 from tests.tools.real_engine import embedded_only, use
 
+from fluence_plugins.fluence.graph.allocations import Allocations
+from fluxion_cy import Busy
+from fluxion_cy.embedded.matcher import EmbeddedMatcher
+from fluxion_cy.wording import Shortage
+from session_scheduler.engine.explain import explain_pending
+
 from .conftest import World, device, gang, node, pod
 
 PREFIX = "fluence.flux-framework.org/"
@@ -202,3 +208,72 @@ async def test_devices_that_are_down_are_counted_beside_the_others(world: World)
     assert await why(world, node("n1"), *(pod(f"p{i}", device("qpu")) for i in range(2))) == (
         "the pod requests 1 qpu, and 0 of 1 is free (2 more are down in the resources file)"
     )
+
+
+def classes(big: str, small: str) -> list[dict[str, Any]]:
+    """A gang of four: two pods of each of two classes."""
+    pods = [pod(f"{name}{i}", {"cpu": cpu}, group="g") for name, cpu in (("a", big), ("b", small)) for i in range(2)]
+    return [gang("g", 4), *pods]
+
+
+def placeable(world: World) -> tuple[int, str]:
+    """How many pods of the gang `fluence explain` says can be placed, and why not the others."""
+    (group,) = explain_pending(world.scheduler)["groups"]
+    return group["placeable"], group["reason"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "cpu", "fit", "text"),
+    [
+        (("4", "2"), ("4", "1"), 3, "2 pods request 8 cores, and the only candidate node has 4 even when empty"),
+        (("4", "2"), ("1", "4"), 3, "2 pods request 8 cores, and the only candidate node has 4 even when empty"),
+        (("4", "3"), ("3", "1"), 3, "2 pods request 2 cores, and 2 candidate nodes have 1 of 7 free"),
+        (("4", "3"), ("1", "3"), 3, "2 pods request 2 cores, and 2 candidate nodes have 1 of 7 free"),
+        (("3", "1"), ("3", "1"), 2, "2 pods request 6 cores, and the only candidate node has 3 even when empty"),
+    ],
+)  # fmt: skip
+async def test_a_gang_of_two_classes_counts_the_pods_of_both(
+    world: World, nodes: tuple[str, str], cpu: tuple[str, str], fit: int, text: str
+) -> None:
+    found = await why(world, node("n1", nodes[0]), node("n2", nodes[1]), *classes(*cpu))
+    assert found == f"{fit} of 4 pods fit: {text}"
+    assert placeable(world) == (fit, found)
+
+
+async def test_a_level_counts_the_pods_of_all_classes(world: World) -> None:
+    nodes = [node("n1", "4"), node("n2", "2")]
+    for one in nodes:
+        one["metadata"]["labels"] = {"topology.kubernetes.io/rack": "r1"}
+    group, *pods = classes("4", "1")
+    group["metadata"]["annotations"] = {PREFIX + "within": "rack"}
+    world.arguments["topology"] = [{"type": "rack", "label": "topology.kubernetes.io/rack"}]
+    assert await why(world, *nodes, group, *pods) == (
+        "rack r1 has no room for 4 pods; 3 of 4 pods fit: 2 pods request 8 cores, and the only candidate node has 4 "
+        "even when empty"
+    )
+
+
+async def test_pods_that_get_no_devices_do_not_count_as_fitting(world: World) -> None:
+    found = await why(world, node("n1", "8"), *members(3, "4", **device("qpu", 2)))
+    assert found == "1 of 3 pods fit: 3 pods request 12 cores, and the only candidate node has 8 even when empty"
+    assert placeable(world) == (1, found)
+
+
+@pytest.mark.parametrize(("counts", "text"), [(0, "{}"), (1, "at most 3 of 4 pods fit: {}")])
+async def test_without_a_count_the_reason_has_no_exact_number(
+    world: World, counts: int, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with `engine: reapi`, where the library finds no match although the ledger has enough."""
+    left = [Shortage("of too few cores", 4, 3, at_most=True)] * counts
+    refuse = Allocations.match
+
+    def match(self: Allocations, *arguments: Any) -> Any:
+        if not arguments[0].count("core"):
+            return refuse(self, *arguments)
+        raise Busy("the library finds none")
+
+    monkeypatch.setattr(Allocations, "match", match)
+    monkeypatch.setattr(EmbeddedMatcher, "shortage", lambda *_, **__: left.pop() if left else None)
+    monkeypatch.setattr(EmbeddedMatcher, "why", lambda *_, **__: "the library finds none")
+    reason = "of too few cores" if counts else "the library finds none"
+    assert await why(world, node("n1", "8"), *members(4)) == text.format(reason)

@@ -51,7 +51,10 @@ def matching(matcher: Matcher) -> None:
     assert matcher.without_allocating_future(job(4)).at > 0
     assert_type(matcher.satisfy(job(5)), bool)
     assert_type(matcher.why(job(5)), str)
-    assert_type(matcher.shortage(job(5), words=Words()), Shortage | None)
+    short = matcher.shortage(job(5), now=0, candidates=[True, True], words=Words())
+    assert_type(short, Shortage | None)
+    if short is not None:
+        assert_type((short.reason, short.wanted, short.fitting, short.at_most), tuple[str, int, int, bool])
     try:
         matcher.allocate_with_satisfiability(job(5), jobid=77)
     except (Busy, Unsatisfiable) as error:

@@ -25,9 +25,10 @@ _SOON = 10 * 365 * 86400
 
 
 def explain(
-    engine: Engine, compiled: Compiled, candidates: Any, prefer: Any, now: int, whole_nodes: bool = False
+    types: TypeIndex, compiled: Compiled, candidates: Any, prefer: Any, now: int, whole_nodes: bool = False
 ) -> str:
     """One line; its last part says when it would fit, if that is soon. `whole_nodes`: the policy takes nodes whole."""
+    engine = types.engine
     allowed = None if candidates is None else slots_of(candidates)
     question = Question(engine, compiled, allowed, prefer)
     if question.now(now):
@@ -41,22 +42,23 @@ def explain(
         slots = allowed[short]
         enough = ALLOWED.format(slots=f"{slots} slot{'s' * (slots != 1)}", rank=short)
         question = Question(engine, compiled, allowed, prefer)
-    counted = Count(engine, compiled, _exclude(engine, allowed), now, whole_nodes, Words()).shortage(question, enough)
+    counted = Count(types, compiled, _exclude(engine, allowed), now, whole_nodes, Words()).shortage(question, enough)
     parts = [*([reason] if reason else []), str(counted or enough)]
     at = question.later(now, now + _SOON, _CHANGES) if possible else None
     return "; ".join(parts if at is None else [*parts, f"it would fit at second {at}"])
 
 
 def shortage(
-    engine: Engine, compiled: Compiled, candidates: Any, now: int, whole_nodes: bool, words: Words
+    types: TypeIndex, compiled: Compiled, candidates: Any, now: int, whole_nodes: bool, words: Words
 ) -> Shortage | None:
     """What the request lacks now within the candidates, by counting alone; None where that finds nothing."""
+    engine = types.engine
     view = None if candidates is None else buffer_of(candidates)
     if candidates is not None and (view is None or view.format == "?"):
         candidates, view = slots_of(candidates), None
     question = Question(engine, compiled, candidates, None)
     exclude = view is not None or _exclude(engine, candidates)
-    return Count(engine, compiled, exclude, now, whole_nodes, words).shortage(question, ENOUGH)
+    return Count(types, compiled, exclude, now, whole_nodes, words).shortage(question, ENOUGH)
 
 
 def _fits_uncapped(
@@ -80,7 +82,7 @@ def _exclude(engine: Engine, allowed: list[Any] | None) -> bool:
 class Count:
     """Counts each alternative of a jobspec, the first few of them."""
 
-    engine: Engine
+    types: TypeIndex
     compiled: Compiled
     candidates: bool
     """Whether candidates exclude anything."""
@@ -90,9 +92,8 @@ class Count:
 
     def shortage(self, question: Question, enough: str) -> Shortage | None:
         """The one shortage, or those of all alternatives; `enough`: the text where an alternative lacks nothing."""
-        types = TypeIndex(self.engine)
         ways = _alternatives(self.compiled.forms)
-        found = [self._of_way(form, question.may_gather(which), types) for which, form, _ in ways[:_MOST_REPORTED]]
+        found = [self._of_way(form, question.may_gather(which)) for which, form, _ in ways[:_MOST_REPORTED]]
         if len(ways) == 1:
             return found[0]
         texts = [
@@ -101,10 +102,18 @@ class Count:
         ]
         return Shortage("; ".join(texts))
 
-    def _of_way(self, resources: list[Resource], gathers: bool, types: TypeIndex) -> Shortage | None:
+    def _of_way(self, resources: list[Resource], gathers: bool) -> Shortage | None:
         end = self.now + self.compiled.spec.duration
         return Shortages(
-            self.engine, self.words, types, resources, self.candidates, gathers, self.whole_nodes, self.now, end
+            self.types.engine,
+            self.words,
+            self.types,
+            resources,
+            self.candidates,
+            gathers,
+            self.whole_nodes,
+            self.now,
+            end,
         ).first()
 
 

@@ -9,6 +9,7 @@ from fluxion_cy.embedded.diagnosis import explain, shortage
 from fluxion_cy.embedded.find import find
 from fluxion_cy.embedded.replan import Request, copied, replan
 from fluxion_cy.embedded.search import Compiler, Question
+from fluxion_cy.embedded.shortage import TypeIndex
 from fluxion_cy.engine import fast_path
 from fluxion_cy.engine.base_matcher import BaseMatcher, Options, locked
 from fluxion_cy.engine.engine import Engine
@@ -56,6 +57,7 @@ class EmbeddedMatcher(BaseMatcher):
         self._engine.prepare()
         self._flexible = options.traverser == "flexible"
         self._compile = Compiler(self._engine, self._flexible)
+        self._types = TypeIndex(self._engine)
         self._replan = replan
         self._moved: list[int] = []
 
@@ -251,7 +253,8 @@ class EmbeddedMatcher(BaseMatcher):
     def why(self, jobspec: Any, *, now: int = 0, candidates: Any = None, prefer: Any = None) -> str:
         """Says whether the request fits at `now` within the candidates, and if not, what it lacks."""
         now, compiled = self._clock(now), self._compile(jobspec)
-        return explain(self._engine, compiled, candidates, prefer, now, self._policy.node_exclusive)
+        self._types = self._types.current()
+        return explain(self._types, compiled, candidates, prefer, now, self._policy.node_exclusive)
 
     @locked
     def shortage(
@@ -260,7 +263,8 @@ class EmbeddedMatcher(BaseMatcher):
         """What the request lacks at `now` within the candidates; None where counting finds nothing."""
         now, compiled = self._clock(now), self._compile(jobspec)
         whole = self._policy.node_exclusive
-        return shortage(self._engine, compiled, candidates, now, whole, words or Words())
+        self._types = self._types.current()
+        return shortage(self._types, compiled, candidates, now, whole, words or Words())
 
     @locked
     def set_status(self, path: str, up: bool) -> None:
@@ -344,5 +348,6 @@ class EmbeddedMatcher(BaseMatcher):
         """A deep, independent copy, with all jobs."""
         other = self._copy()
         other._compile = Compiler(other._engine, other._flexible)
+        other._types = TypeIndex(other._engine)
         other._moved = list(self._moved)
         return other

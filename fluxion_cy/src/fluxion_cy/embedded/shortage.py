@@ -3,6 +3,7 @@
 A place is a vertex that may hold slots, or one that the request names. Each level takes one pass over the graph.
 """
 
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,17 +23,25 @@ _MOST_LEVELS = 16
 class TypeIndex:
     """Where vertices of each type are: the first of them, what they lie in, whether that is a node.
 
-    For one state of a graph: one pass over its vertices, which goes no further than the questions need.
+    For one shape of a graph: one pass over its vertices, which goes no further than the questions need.
     """
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._rest = enumerate(engine.vertices())
+        self.engine = engine
+        self._version = engine.version
+        self._rest = self._numbered()
         self._first: dict[str, int] = {}
         self._above: dict[str, dict[int, int]] = {}  # per type: its first parents, and when each of them came
         self._in_nodes: set[str] = set()
         self._below_node: dict[int, bool] = {}
         self._below: dict[int, frozenset[str]] = {}
+
+    def current(self) -> "TypeIndex":
+        """This index, or a new one if the shape of the graph has changed since."""
+        return self if self._version == self.engine.version else TypeIndex(self.engine)
+
+    def _numbered(self) -> Iterator[tuple[int, int]]:
+        yield from enumerate(array("i", self.engine.vertices()))  # in little memory: it may be kept for long
 
     def first(self, kind: str) -> int | None:
         """The first vertex of a type."""
@@ -45,13 +54,13 @@ class TypeIndex:
         first = self.first(kind)
         if first is None:
             return ""
-        return self._engine.unit_of(first) or "unit" * self._engine.is_pool(first)
+        return self.engine.unit_of(first) or "unit" * self.engine.is_pool(first)
 
     def around(self, kinds: Mapping[str, int]) -> str:
         """`node` where any of the types lies in nodes, else the root's type."""
         while self._in_nodes.isdisjoint(kinds):
             if self._go_on() < 0:
-                return self._engine.type_of(self._engine.root)
+                return self.engine.type_of(self.engine.root)
         return "node"
 
     def parent(self, kinds: Mapping[str, int]) -> str | None:
@@ -62,7 +71,7 @@ class TypeIndex:
             if vertex is None:
                 return None
             if kinds.keys() <= self._children(vertex):
-                return self._engine.type_of(vertex)
+                return self.engine.type_of(vertex)
             examined.add(vertex)
         return None
 
@@ -76,8 +85,8 @@ class TypeIndex:
         if came:
             return min(came, key=came.__getitem__)
         while (vertex := self._go_on()) >= 0:
-            above = self._engine.parent_of(vertex)
-            if above >= 0 and above not in examined and self._engine.type_of(vertex) in kinds:
+            above = self.engine.parent_of(vertex)
+            if above >= 0 and above not in examined and self.engine.type_of(vertex) in kinds:
                 return above
         return None
 
@@ -86,7 +95,7 @@ class TypeIndex:
         when, vertex = next(self._rest, (0, -1))
         if vertex < 0:
             return -1
-        kind, above = self._engine.type_of(vertex), self._engine.parent_of(vertex)
+        kind, above = self.engine.type_of(vertex), self.engine.parent_of(vertex)
         self._first.setdefault(kind, vertex)
         if above >= 0:
             parents = self._above.setdefault(kind, {})
@@ -99,16 +108,16 @@ class TypeIndex:
     def _is_below_node(self, vertex: int) -> bool:
         """Whether it is a node, or is in one."""
         passed = []
-        while vertex >= 0 and vertex not in self._below_node and self._engine.type_of(vertex) != "node":
+        while vertex >= 0 and vertex not in self._below_node and self.engine.type_of(vertex) != "node":
             passed.append(vertex)
-            vertex = self._engine.parent_of(vertex)
+            vertex = self.engine.parent_of(vertex)
         found = vertex >= 0 and self._below_node.get(vertex, True)
         self._below_node.update(dict.fromkeys(passed, found))
         return found
 
     def _children(self, vertex: int) -> frozenset[str]:
         if vertex not in self._below:
-            engine = self._engine
+            engine = self.engine
             self._below[vertex] = frozenset(engine.type_of(child) for child in engine.children(vertex))
         return self._below[vertex]
 

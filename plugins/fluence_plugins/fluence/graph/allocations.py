@@ -81,14 +81,19 @@ class Allocations:
         log.debug("[fluence] allocation %d: %s", found.jobid, found.R)
         return Job(found.jobid, placement_from_allocation(found.R))
 
-    def shortage(self, jobspec: str, candidates: IntColumn | BoolColumn | None, words: Words) -> Shortage:
-        """What `match` lacks for it now: one pass over the graph, or more where no type is short by itself."""
-        matcher = self._loaded.matcher
+    def shortage(self, jobspec: str, candidates: IntColumn | BoolColumn | None, words: Words) -> Shortage | None:
+        """What `match` lacks for it now: one pass over the graph, or more where no type is short by itself.
+
+        None where counting finds nothing: then `why` has the reason.
+        """
         try:
-            found = matcher.shortage(jobspec, candidates=candidates, words=words)
-            return found or Shortage(matcher.why(jobspec, candidates=candidates))
+            return self._loaded.matcher.shortage(jobspec, candidates=candidates, words=words)
         except InvalidJobspec as error:
             return Shortage(str(error))
+
+    def why(self, jobspec: str, candidates: IntColumn | BoolColumn | None) -> str:
+        """Why `match` finds none where `shortage` finds nothing."""
+        return self._loaded.matcher.why(jobspec, candidates=candidates)
 
     def match_on(self, rank: int, jobspec: str) -> Job:
         """Allocate on one host. Raises Busy or Unsatisfiable."""

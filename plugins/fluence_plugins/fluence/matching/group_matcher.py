@@ -122,15 +122,12 @@ class GroupMatcher:
         for number, order in enumerate(islice(permutations(first), _MOST_ORDERS)):
             self._is_first_order = number == 0
             jobs: list[int] = []
-            placed = 0
             placement = GroupPlacement(self._live)
             try:
                 with self._retracted_on_error(jobs):
-                    for cls in order:
-                        self._place_class(by_class[cls], cls, room[cls], scores[cls], placement, jobs)
-                        placed += len(by_class[cls])
+                    self._place_classes({cls: by_class[cls] for cls in order}, room, scores, placement, jobs)
             except NoMatchError as error:
-                problem = problem or _of_group(error, placed, len(tasks))
+                problem = problem or str(error)
                 self._reasons_wanted = False  # the refusal has the first reason
                 if self._budget <= 0:
                     return Refusal(f"{problem}; the match budget ended before every order was tried")
@@ -185,6 +182,39 @@ class GroupMatcher:
                 spare = min(spare, able - each * number)
         return spare
 
+    def _place_classes(
+        self,
+        by_class: Mapping[TaskClass, Sequence[Task]],
+        room: Mapping[TaskClass, IntColumn],
+        scores: Mapping[TaskClass, IntColumn],
+        placement: GroupPlacement,
+        jobs: list[int],
+    ) -> None:
+        """Every class in this order. If reasons are wanted, the error of a gang says how many of its pods fit."""
+        total = sum(map(len, by_class.values()))
+        fitting, at_most = 0, False
+        first: NoMatchError | None = None
+        for cls, tasks in by_class.items():
+            while tasks:
+                made: list[int] = []
+                try:
+                    with self._retracted_on_error(made):
+                        self._place_class(tasks, cls, room[cls], scores[cls], placement, made)
+                except NoMatchError as error:
+                    if not self._reasons_wanted or total == 1 or (first is None and error.fitting is None):
+                        raise
+                    first = first or error
+                    if error.fitting is None or error.fitting >= len(tasks):  # fewer fit, and how many is unknown
+                        at_most = True
+                        break
+                    tasks = tasks[: error.fitting]  # counting gives an upper bound: whether they fit is tried
+                else:
+                    jobs.extend(made)
+                    break
+            fitting += len(tasks)
+        if first is not None:
+            raise NoMatchError(f"{'at most ' * at_most}{fitting} of {total} pods fit: {first}")
+
     # ------------------------------------------------------------------ one class
 
     def _place_class(
@@ -203,6 +233,7 @@ class GroupMatcher:
             self._by_rank(room, np.int64),
             self._by_rank(scores, np.float64),
             words=self._words(cls) if self._reasons_wanted else None,
+            pods=len(tasks),
         )
         hosts = divide_hosts(job.placement, requests.shape, len(tasks))
         for task, host in zip(tasks, hosts, strict=True):
@@ -340,8 +371,11 @@ class GroupMatcher:
         prefer: NDArray[np.float64] | None = None,
         *,
         words: Words | None = None,
+        pods: int = 1,
     ) -> Job:
-        """The first of the jobspecs that matches. `words`: the error says in these what the first of them lacks."""
+        """The first of the jobspecs that matches. `words`: the error says in these what the first of them lacks, and
+        how many of its pods fit.
+        """
         refused = ""
         for jobspec in jobspecs:
             if not self._is_first_order:
@@ -358,7 +392,9 @@ class GroupMatcher:
         if not refused or words is None:
             raise NoMatchError(NO_MATCH)
         short = self._allocations.shortage(refused, candidates, words)
-        raise NoMatchError(short.reason, short.fitting if short.wanted > 1 else 0)
+        if short is None:
+            raise NoMatchError(self._allocations.why(refused, candidates))
+        raise NoMatchError(short.reason, short.fitting if short.wanted == pods else None)
 
     def _by_rank(self, column: IntColumn, dtype: type[np.int64] | type[np.float64]) -> NDArray[Any]:
         """A column over the session's rows as one over the graph's ranks, as the matcher reads it in place."""
@@ -378,13 +414,6 @@ def place_on(live: LiveGraph, task: Task, shape: PodShape, rank: int) -> GroupPl
     placement.add(task, job.jobid, job.placement)
     placement.hold()
     return placement
-
-
-def _of_group(error: NoMatchError, placed: int, total: int) -> str:
-    """The reason, for a gang with how many of its pods fit; `placed`: those of other classes."""
-    if error.fitting is None or total == 1:
-        return str(error)
-    return f"{placed + error.fitting} of {total} pods fit: {error}"
 
 
 def direction_of(policy: str) -> int | None:

@@ -429,6 +429,22 @@ def test_what_is_found_at_once_needs_no_pass() -> None:
     assert next(around._rest)[0] < 10
 
 
+def test_a_second_refusal_goes_through_no_vertices_again() -> None:
+    matcher = Matcher(machine(nodes=200, gpus=1))
+    ask = spec(slot(300, want("gpu", 1)))
+    first_answer = matcher.shortage(ask)
+    engine: Any = Counted(matcher._engine)
+    matcher._types.engine = engine
+    assert matcher.shortage(ask) == first_answer
+    assert matcher.why(ask)
+    assert engine.calls["vertices"] == 0
+    assert engine.calls["type_of"] + engine.calls["parent_of"] < 20
+    matcher.remove_subgraph("/cluster0/node199")
+    assert matcher.shortage(ask) != first_answer
+    assert engine.calls["vertices"] == 1, "the graph has another shape"
+    assert matcher.clone()._types.engine is not matcher._types.engine
+
+
 class Counted:
     """An engine that counts what it is asked."""
 
@@ -452,7 +468,7 @@ def test_slots_on_nodes_take_one_pass_and_no_match(nodes: int) -> None:
     matcher.allocate(spec(slot(nodes, want("core", 3))))
     engine: Any = Counted(matcher._engine)
     compiled = matcher._compile(spec(slot(2, want("core", 3))))
-    found = shortage(engine, compiled, np.full(nodes, 9), now=0, whole_nodes=False, words=Words())
+    found = shortage(TypeIndex(engine), compiled, np.full(nodes, 9), now=0, whole_nodes=False, words=Words())
     assert str(found) == (
         f"0 of 2 slots fit: no node has 3 free cores; the most any of {nodes} candidate nodes has is 1"
         if nodes > 4

@@ -177,10 +177,13 @@ def test_a_refusal_says_what_is_short_or_that_chunks_are() -> None:
     graph.allocations.match(compute_jobspec_text(PodShape(1, 1500), 1))
     words = PodWords(graph.accounting, {"cpu": 8000})
     found = graph.allocations.shortage(compute_jobspec_text(PodShape(8), 1), None, words)
+    assert found is not None
     assert found.reason == "no node has 8 cores even when empty; the only node has 4"
     graph.allocations.free("nobody")
     chunked = live(hosts(1, memory=1500)).allocations
-    assert chunked.shortage(compute_jobspec_text(PodShape(1, 1200), 1), None, words).reason == (
+    text = compute_jobspec_text(PodShape(1, 1200), 1)
+    assert chunked.shortage(text, None, words) is None
+    assert chunked.why(text, None) == (
         "Fluxion's library finds no match, although enough of each type is free: it allocates memory in chunks of 1 GiB"
     )
 
