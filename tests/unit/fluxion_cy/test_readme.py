@@ -64,7 +64,7 @@ def test_the_example_runs() -> None:
 
 
 def test_every_public_method_is_told_with_its_arguments_answer_and_errors() -> None:
-    told = {names([row[0]])[0]: (names([row[1]])[0].replace("\\", ""), row) for row in table("method")}
+    given = {names([row[0]])[0]: (names([row[1]])[0].replace("\\", ""), row) for row in table("method")}
     there = {}
     for name, value in public(Matcher).items():
         if isinstance(value, property):
@@ -72,9 +72,9 @@ def test_every_public_method_is_told_with_its_arguments_answer_and_errors() -> N
         else:
             arguments, answer = signature(value)
             there[name + arguments] = answer
-    assert {method: answer for method, (answer, _) in told.items()} == there
-    assert all(row[3] for _, row in told.values())
-    assert {error for _, row in told.values() for error in CODE.findall(row[2])} < set(fluxion_cy.__all__)
+    assert {method: answer for method, (answer, _) in given.items()} == there
+    assert all(row[3] for _, row in given.values())
+    assert {error for _, row in given.values() for error in CODE.findall(row[2])} < set(fluxion_cy.__all__)
 
 
 def test_the_engines_have_the_same_methods_with_the_same_arguments() -> None:
@@ -92,8 +92,8 @@ def test_its_arguments_are_told_in_order() -> None:
 def test_every_error_is_told_with_its_errno() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.FluxionError)]
     there = {kind.__name__: errno.errorcode[kind.errno] for kind in kinds if kind is not errors.FluxionError}
-    told = {names([row[0]])[0]: row[1] for row in table("error")}
-    assert told == {"FluxionError": "", **there}
+    given = {names([row[0]])[0]: row[1] for row in table("error")}
+    assert given == {"FluxionError": "", **there}
 
 
 def test_every_policy_and_form_is_told() -> None:

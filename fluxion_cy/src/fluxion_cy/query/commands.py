@@ -16,11 +16,13 @@ def cat(session: Session, words: list[str]) -> Answer:  # noqa: ARG001
 
 def help_(session: Session, words: list[str]) -> Answer:  # noqa: ARG001
     """Lists the commands."""
-    chosen = {name: told for name, told in COMMANDS.items() if not words or words[0] in (name, told.short)}
+    chosen = {name: given for name, given in COMMANDS.items() if not words or words[0] in (name, given.short)}
     if not chosen:
         raise _unknown(words[0])
-    lines = [f"{name} ({told.short}) -- {told.about}: {name} {told.usage}".rstrip() for name, told in chosen.items()]
-    usage = {name: told.usage for name, told in chosen.items()}
+    lines = [
+        f"{name} ({given.short}) -- {given.about}: {name} {given.usage}".rstrip() for name, given in chosen.items()
+    ]
+    usage = {name: given.usage for name, given in chosen.items()}
     return Answer({"commands": usage}, informed(*lines), aside=True)
 
 
@@ -97,13 +99,15 @@ def _unknown(word: str) -> Malformed:
 
 def run(session: Session, words: list[str]) -> Answer:
     """Runs one command. Raises FluxionError."""
-    name, told = next(((name, told) for name, told in COMMANDS.items() if words[0] in (name, told.short)), ("", None))
-    if told is None:
+    name, given = next(
+        ((name, given) for name, given in COMMANDS.items() if words[0] in (name, given.short)), ("", None)
+    )
+    if given is None:
         raise _unknown(words[0])
     rest = words[1:]
-    if len(rest) < told.least or (told.most is not None and len(rest) > told.most):
-        raise Malformed(f"malformed command: use {name} {told.usage}".rstrip())
-    return told.handler(session, rest)
+    if len(rest) < given.least or (given.most is not None and len(rest) > given.most):
+        raise Malformed(f"malformed command: use {name} {given.usage}".rstrip())
+    return given.handler(session, rest)
 
 
 __all__ = ["COMMANDS", "run"]

@@ -47,7 +47,7 @@ def _graphml(nodes: list[dict[str, Any]], edges: list[tuple[str, str, str]]) -> 
 
 def _graphml_node(node: dict[str, Any]) -> str:
     metadata = {**node["metadata"], "name": _name(node)}
-    told = {name: metadata[name] for name in _FIELDS if name in metadata}
-    told["path"] = next(iter(metadata["paths"].values()), "")
-    data = "".join(f'<data key="{name}">{escape(str(value))}</data>' for name, value in told.items())
+    given = {name: metadata[name] for name in _FIELDS if name in metadata}
+    given["path"] = next(iter(metadata["paths"].values()), "")
+    data = "".join(f'<data key="{name}">{escape(str(value))}</data>' for name, value in given.items())
     return f"<node id={quoteattr(str(node['id']))}>{data}</node>"

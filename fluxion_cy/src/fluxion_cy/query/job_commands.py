@@ -30,17 +30,17 @@ def match(session: Session, words: list[str]) -> Answer:
 
 def multi_match(session: Session, words: list[str]) -> Answer:
     """Matches one file after another until one finds nothing."""
-    operation, told, text = _operation(words[0]), list[dict[str, Any]](), ""
+    operation, given, text = _operation(words[0]), list[dict[str, Any]](), ""
     for name in words[1:]:
         try:
             answer = _match(session, operation, name)
         except FluxionError as error:
-            return Answer({"matches": told}, text, error=error)
-        told.append({"jobspec": name, **answer.values})
+            return Answer({"matches": given}, text, error=error)
+        given.append({"jobspec": name, **answer.values})
         text += answer.text
         if not answer.values.get("matched", answer.values.get("satisfiable")):
             break
-    return Answer({"matches": told}, text)
+    return Answer({"matches": given}, text)
 
 
 def _match(session: Session, operation: str, name: str) -> Answer:
@@ -169,10 +169,10 @@ def _visits(words: list[str]) -> str:
 
 
 def _job(session: Session, jobid: int) -> tuple[dict[str, Any], str]:
-    told, origin = session.matcher.info(jobid), session.jobs.get(jobid, Origin("", 0.0))
-    mode = "RESERVED" if origin.reserved and told.mode == "ALLOCATED" else str(told.mode)
-    values = {"jobid": jobid, "mode": mode, "at": told.at, "jobspec": origin.file, "overhead": origin.overhead}
-    return values, f"{jobid}, {mode}, {told.at}, {origin.file}, {origin.overhead:g}"
+    given, origin = session.matcher.info(jobid), session.jobs.get(jobid, Origin("", 0.0))
+    mode = "RESERVED" if origin.reserved and given.mode == "ALLOCATED" else str(given.mode)
+    values = {"jobid": jobid, "mode": mode, "at": given.at, "jobspec": origin.file, "overhead": origin.overhead}
+    return values, f"{jobid}, {mode}, {given.at}, {origin.file}, {origin.overhead:g}"
 
 
 def info(session: Session, words: list[str]) -> Answer:
@@ -183,19 +183,19 @@ def info(session: Session, words: list[str]) -> Answer:
 
 def list_jobs(session: Session, words: list[str]) -> Answer:  # noqa: ARG001
     """Mode, start and origin of every job."""
-    told = [_job(session, jobid) for jobid in sorted(session.jobs)]
-    return Answer({"jobs": [values for values, _ in told]}, informed(*(line for _, line in told)), aside=True)
+    given = [_job(session, jobid) for jobid in sorted(session.jobs)]
+    return Answer({"jobs": [values for values, _ in given]}, informed(*(line for _, line in given)), aside=True)
 
 
 def stat(session: Session, words: list[str]) -> Answer:  # noqa: ARG001
     """The number of matches, their times, and the size of the graph."""
     times = [origin.overhead for origin in session.jobs.values()] or [0.0]
-    told = session.matcher.stat()
+    given = session.matcher.stat()
     few = {"matched": len(session.jobs), "min": min(times), "max": max(times), "avg": sum(times) / len(times)}
     lines = [f"Num. of Jobs Matched: {few['matched']}"]
     lines += [f"{name}. Match Time: {few[name.lower()]:g}" for name in ("Min", "Max", "Avg")]
-    lines += [f"Vertices: {told['vertices']}", f"Nodes Down: {told['nodes_down']}"]
-    return Answer({**few, **told}, informed(*lines), aside=True)
+    lines += [f"Vertices: {given['vertices']}", f"Nodes Down: {given['nodes_down']}"]
+    return Answer({**few, **given}, informed(*lines), aside=True)
 
 
 def why(session: Session, words: list[str]) -> Answer:

@@ -26,9 +26,9 @@ def test_the_stub_names_every_function_with_its_arguments_and_nothing_else(modul
         *((getattr(module, c.name), c.body) for c in stub.body if isinstance(c, ast.ClassDef)),
     ]
     for scope, body in scopes:
-        told = {item.name: named(item) for item in body if isinstance(item, ast.FunctionDef) and item.name[0] != "_"}
+        given = {item.name: named(item) for item in body if isinstance(item, ast.FunctionDef) and item.name[0] != "_"}
         there = {name: value for name, value in vars(scope).items() if "cyfunction" in repr(value) and name[0] != "_"}
-        assert told == {name: list(inspect.signature(value).parameters) for name, value in there.items()}
+        assert given == {name: list(inspect.signature(value).parameters) for name, value in there.items()}
 
 
 def test_every_compiled_module_is_checked() -> None:

@@ -106,7 +106,7 @@ def test_a_finaliser_in_the_middle_of_it_is_refused() -> None:
     quick, _ = both()
     text = json.dumps(JOBSPECS[0])
     quick.allocate(text)
-    told = []
+    given = []
 
     class Ring:
         def __init__(self) -> None:
@@ -116,7 +116,7 @@ def test_a_finaliser_in_the_middle_of_it_is_refused() -> None:
             try:
                 quick.stat()
             except FluxionError as error:
-                told.append(str(error))
+                given.append(str(error))
 
     old = gc.get_threshold()
     try:
@@ -127,7 +127,7 @@ def test_a_finaliser_in_the_middle_of_it_is_refused() -> None:
     finally:
         gc.set_threshold(*old)
     assert quick.next_jobid - 1 == quick.stat()["jobs"]["ALLOCATED"] + 5
-    assert all(text == "stat: another call to this matcher is in flight in the same thread" for text in told)
+    assert all(text == "stat: another call to this matcher is in flight in the same thread" for text in given)
 
 
 def test_an_allocation_is_one_like_any_other() -> None:
@@ -176,9 +176,9 @@ def test_a_match_that_fails_is_told_of_like_any_other() -> None:
     quick, slow = both()
     quick.allocate(json.dumps(JOBSPECS[0]))
     slow.allocate(JOBSPECS[0])
-    told = [answer(lambda: quick.allocate(json.dumps(JOBSPECS[5]))) for _ in range(3)]
-    assert told == [answer(lambda: slow.allocate(JOBSPECS[5]))] * 3
-    assert told[0][0] is Busy
+    given = [answer(lambda: quick.allocate(json.dumps(JOBSPECS[5]))) for _ in range(3)]
+    assert given == [answer(lambda: slow.allocate(JOBSPECS[5]))] * 3
+    assert given[0][0] is Busy
 
 
 def test_the_counter_cannot_be_set_in_the_middle_of_a_match() -> None:

@@ -129,10 +129,10 @@ def test_ranks_are_removed_whole(files: Path, capsys: pytest.CaptureFixture[str]
             commands(files, "remove 1 false", "remove 7 false", "remove x false", "find status=up"),
         ]
     )
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [answer["ok"] for answer in told] == [True, False, False, True]
-    assert told[0]["paths"] == ["/cluster0/node1"]
-    assert {node["metadata"].get("rank") for node in told[3]["graph"]["graph"]["nodes"]} <= {-1, 0, None}
+    given = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [answer["ok"] for answer in given] == [True, False, False, True]
+    assert given[0]["paths"] == ["/cluster0/node1"]
+    assert {node["metadata"].get("rank") for node in given[3]["graph"]["graph"]["nodes"]} <= {-1, 0, None}
 
 
 def test_the_graph_is_written_at_the_end(files: Path) -> None:

@@ -21,7 +21,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def told(files: Path, capsys: pytest.CaptureFixture[str], *lines: str) -> tuple[int, list[dict[str, Any]]]:
+def given(files: Path, capsys: pytest.CaptureFixture[str], *lines: str) -> tuple[int, list[dict[str, Any]]]:
     (files / "commands").write_text("\n".join(lines))
     status = main(["-L", "graph", "-F", "jgf", "-c", "commands", "--json"])
     return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -29,7 +29,7 @@ def told(files: Path, capsys: pytest.CaptureFixture[str], *lines: str) -> tuple[
 
 def test_jobs_are_matched_told_of_and_cancelled(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = ("match allocate job", "match allocate_orelse_reserve job", "m allocate_with_satisfiability large", "list")
-    status, found = told(files, capsys, *lines, "cancel 1", "info 1", "quit", "never read")
+    status, found = given(files, capsys, *lines, "cancel 1", "info 1", "quit", "never read")
     assert status == 0
     assert [answer.get("mode") for answer in found] == ["ALLOCATED", "RESERVED", None, None, None, "CANCELED"]
     assert found[1]["at"] == 10
@@ -40,7 +40,7 @@ def test_jobs_are_matched_told_of_and_cancelled(files: Path, capsys: pytest.Capt
 def test_what_is_wrong_is_said_in_one_line_and_the_rest_goes_on(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, found = told(
+    status, found = given(
         files, capsys, "fly", "match allocate nothing", "cancel 5", "cancel x", "find (", "get-status /x", "stat"
     )
     assert status == 1
@@ -52,7 +52,7 @@ def test_what_is_wrong_is_said_in_one_line_and_the_rest_goes_on(
 def test_status_and_properties_are_set_and_shown(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     node = "/cluster0/node0"
     lines = (f"set-status {node} down", f"get-status {node}", f"set-property {node} a=b", f"get-property {node}")
-    status, found = told(files, capsys, *lines)
+    status, found = given(files, capsys, *lines)
     assert status == 0
     assert found[1]["status"] == "down"
     assert found[3]["properties"] == {"a": "b"}
@@ -63,13 +63,13 @@ def test_status_and_properties_are_set_and_shown(files: Path, capsys: pytest.Cap
     ["match satisfy job # a remark, don't read it", "# all of it", "match satisfy 'job' #", "match satisfy jo'b' # \""],
 )
 def test_a_remark_may_end_a_line(files: Path, capsys: pytest.CaptureFixture[str], line: str) -> None:
-    assert told(files, capsys, line)[0] == 0
+    assert given(files, capsys, line)[0] == 0
 
 
 def test_a_sign_within_a_word_or_in_quotes_begins_no_remark(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a#b", "#c d", "e #f"):
         (files / name).write_text("text of " + name)
-    _, found = told(files, capsys, "cat a#b", "cat '#c d'", 'cat "e #f"', "cat \\#c\\ d")
+    _, found = given(files, capsys, "cat a#b", "cat '#c d'", 'cat "e #f"', "cat \\#c\\ d")
     assert [answer.get("text") for answer in found] == [f"text of {name}" for name in ("a#b", "#c d", "e #f", "#c d")]
 
 
@@ -97,7 +97,7 @@ def test_closed_streams_are_told_in_one_line(
     monkeypatch.setattr("sys.stdin", None)
     assert main(["-L", "graph"]) == 2
     assert capsys.readouterr().err == "ERROR: standard input is closed; pass the commands in a file with -c\n"
-    assert told(files, capsys, "match satisfy job")[0] == 0
+    assert given(files, capsys, "match satisfy job")[0] == 0
     monkeypatch.setattr("sys.stdout", None)
     assert main(["-L", "graph", "-c", "commands"]) == 2
     assert capsys.readouterr().err == "ERROR: standard output is closed\n"

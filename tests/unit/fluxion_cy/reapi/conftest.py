@@ -1,4 +1,4 @@
-"""A library with the symbols of Fluxion's C API, built here, that answers as a test tells it."""
+"""A library with the symbols of Fluxion's C API, built here, that gives the answers which a test sets."""
 
 import ctypes
 import gc
@@ -33,9 +33,9 @@ class Fake:
         self.controls.fake_answer.argtypes = [ctypes.c_int64, ctypes.c_bool, ctypes.c_bool, ctypes.c_uint]
         self.freed: list[int] = []
 
-    def tell(self, function: str, rc: int = -1, errno: int = 0, text: str = "went wrong") -> None:
+    def fail(self, function: str, rc: int = -1, errno: int = 0, text: str = "went wrong") -> None:
         self.controls.fake_text(text.encode())
-        self.controls.fake_tell(function.encode(), rc, errno)
+        self.controls.fake_fail(function.encode(), rc, errno)
 
     def forget(self) -> None:
         self.controls.fake_forget()

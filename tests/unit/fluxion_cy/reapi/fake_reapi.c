@@ -1,6 +1,6 @@
-/* A library with the symbols of Fluxion's C API. It writes down every call and answers as it is told.
+/* A library with the symbols of Fluxion's C API. It writes down every call and gives the answers that a test sets.
  *
- * fake_tell("function rc errno"): how the next calls of a function end. fake_text: the error text that a failure leaves.
+ * fake_fail("function rc errno"): how the next calls of a function end. fake_text: the error text that a failure leaves.
  * fake_log: one line a call, arguments separated by tabs. fake_given: what was allocated for the caller, in order.
  * It knows nothing of Fluxion's own code: only its declarations. */
 #include <errno.h>
@@ -28,8 +28,8 @@ static unsigned nap;
 static struct {
     char function[32];
     int rc, code;
-} told[16];
-static int told_count;
+} wanted[16];
+static int wanted_count;
 static char next_text[512] = "something went wrong\n  in two lines\n";
 static char next_R[1 << 16] = "{\"graph\":{\"nodes\":[],\"edges\":[]}}";
 static bool no_R, next_flag = true, next_reserved;
@@ -69,7 +69,7 @@ void fake_reset (void)
     free (log_text);
     log_text = NULL;
     log_size = 0;
-    given_count = told_count = most_inside = 0;
+    given_count = wanted_count = most_inside = 0;
     nap = 0;
     no_R = next_reserved = false;
     next_flag = true;
@@ -79,16 +79,16 @@ void fake_reset (void)
     strcpy (next_text, "something went wrong\n  in two lines\n");
 }
 
-void fake_tell (const char *function, int rc, int code)
+void fake_fail (const char *function, int rc, int code)
 {
-    snprintf (told[told_count].function, sizeof told[0].function, "%s", function);
-    told[told_count].rc = rc;
-    told[told_count++].code = code;
+    snprintf (wanted[wanted_count].function, sizeof wanted[0].function, "%s", function);
+    wanted[wanted_count].rc = rc;
+    wanted[wanted_count++].code = code;
 }
 
 void fake_forget (void)
 {
-    told_count = 0;
+    wanted_count = 0;
 }
 
 void fake_text (const char *text)
@@ -140,13 +140,13 @@ static int ends (const char *function)
     if (nap)
         usleep (nap);
     int rc = 0;
-    for (int i = 0; i < told_count; i++) {
-        if (strcmp (told[i].function, function) == 0) {
-            rc = told[i].rc;
+    for (int i = 0; i < wanted_count; i++) {
+        if (strcmp (wanted[i].function, function) == 0) {
+            rc = wanted[i].rc;
             if (rc) {
                 strncat (static_text, next_text, sizeof static_text - strlen (static_text) - 1);
-                if (told[i].code)
-                    errno = told[i].code;
+                if (wanted[i].code)
+                    errno = wanted[i].code;
             }
         }
     }

@@ -24,7 +24,7 @@ def with_vertex(**metadata: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("document", "kind", "told"),
+    ("document", "kind", "given"),
     [
         (with_vertex(properties={"a": 1}), InvalidGraph, "propert"),
         (with_vertex(paths={"containment": 5}), InvalidGraph, "containment"),
@@ -40,9 +40,9 @@ def with_vertex(**metadata: Any) -> dict[str, Any]:
     ],
 )
 def test_graphs_that_end_the_process_or_are_cut_are_refused(
-    fake: Fake, document: Any, kind: type[FluxionError], told: str
+    fake: Fake, document: Any, kind: type[FluxionError], given: str
 ) -> None:
-    with pytest.raises(kind, match=told):
+    with pytest.raises(kind, match=given):
         fake.matcher(document)
     assert not fake.calls
 

@@ -1,4 +1,4 @@
-"""How the library's failures, and its absence, are told."""
+"""How the library's failures, and its absence, are given."""
 
 import errno
 import os
@@ -35,7 +35,7 @@ def nothing_opened(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "kind", "told"),
+    ("code", "kind", "given"),
     [
         (errno.EBUSY, Busy, errno.EBUSY),
         (errno.ENODEV, Unsatisfiable, errno.ENODEV),
@@ -45,20 +45,20 @@ def nothing_opened(monkeypatch: pytest.MonkeyPatch) -> None:
         (errno.ENOSYS, NotSupported, errno.ENOTSUP),
     ],
 )
-def test_a_failed_match_is_the_error_of_its_errno(fake: Fake, code: int, kind: type[FluxionError], told: int) -> None:
+def test_a_failed_match_is_the_error_of_its_errno(fake: Fake, code: int, kind: type[FluxionError], given: int) -> None:
     matcher = fake.matcher(machine())
-    fake.tell("match_with_jobid", errno=code, text="match_allocate: ERROR: \n   traverser\n")
+    fake.fail("match_with_jobid", errno=code, text="match_allocate: ERROR: \n   traverser\n")
     with pytest.raises(FluxionError) as caught:
         matcher.allocate(ASK)
     assert type(caught.value) is kind
-    assert caught.value.errno == told
+    assert caught.value.errno == given
     assert "\n" not in str(caught.value)
     assert code == 0 or "match_allocate: ERROR: traverser" in str(caught.value)
 
 
 def test_an_error_text_is_told_once(fake: Fake) -> None:
     matcher, other = fake.matcher(machine()), fake.matcher(machine())
-    fake.tell("match_with_jobid", errno=errno.EBUSY, text="first")
+    fake.fail("match_with_jobid", errno=errno.EBUSY, text="first")
     with pytest.raises(Busy, match="first"):
         matcher.allocate(ASK)
     fake.controls.fake_text(b"second")
@@ -69,14 +69,14 @@ def test_an_error_text_is_told_once(fake: Fake) -> None:
 
 def test_a_text_that_is_not_utf_8_is_told_all_the_same(fake: Fake) -> None:
     matcher = fake.matcher(machine())
-    fake.tell("match_with_jobid", errno=errno.EBUSY)
+    fake.fail("match_with_jobid", errno=errno.EBUSY)
     fake.controls.fake_text(b"caf\xe9")
     with pytest.raises(Busy, match="caf"):
         matcher.allocate(ASK)
 
 
 @pytest.mark.parametrize(
-    ("function", "code", "kind", "told", "call"),
+    ("function", "code", "kind", "given", "call"),
     [
         ("cancel", errno.ENOENT, NoSuchJob, errno.ENOENT, lambda m: m.cancel(1)),
         ("cancel", errno.EINVAL, FluxionError, errno.EINVAL, lambda m: m.cancel(1)),
@@ -92,22 +92,22 @@ def test_a_text_that_is_not_utf_8_is_told_all_the_same(fake: Fake) -> None:
     ],
 )
 def test_a_failed_call_is_told_by_its_kind(
-    fake: Fake, function: str, code: int, kind: type[FluxionError], told: int, call: Callable[[Matcher], Any]
+    fake: Fake, function: str, code: int, kind: type[FluxionError], given: int, call: Callable[[Matcher], Any]
 ) -> None:
     matcher = fake.matcher(machine())
     matcher.allocate(ASK)
     before = matcher.stat()
-    fake.tell(function, errno=code, text="the reason")
+    fake.fail(function, errno=code, text="the reason")
     with pytest.raises(FluxionError, match="the reason") as caught:
         call(matcher)
-    assert (type(caught.value), caught.value.errno) == (kind, told)
+    assert (type(caught.value), caught.value.errno) == (kind, given)
     assert matcher.stat() == before
 
 
 def test_a_graph_that_the_library_refuses_is_named_and_leaves_nothing(fake: Fake) -> None:
     alive = fake.controls.fake_alive()
     for function, code in (("initialize", errno.EPROTO), ("new", 0)):
-        fake.tell(function, errno=code, text="no root")
+        fake.fail(function, errno=code, text="no root")
         with pytest.raises(FluxionError) as caught:
             fake.matcher(machine())
         assert caught.value.errno == (errno.EPROTO if code else errno.ENOMEM)

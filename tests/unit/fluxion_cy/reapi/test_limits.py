@@ -102,7 +102,7 @@ def test_a_search_that_cannot_be_ended_is_told(fake: Fake) -> None:
     matcher = fake.matcher(machine())
     matcher.clone()
     matcher.allocate_orelse_reserve(ASK)
-    fake.tell("update_allocate", errno=22)
+    fake.fail("update_allocate", errno=22)
     with pytest.raises(NotSupported, match=r"cannot end its last search for a time.*prune_filters"):
         matcher.clone()
     assert len(fake.called("clone")) == 1
@@ -166,7 +166,7 @@ def test_a_rank_of_which_nothing_is_left_is_not_marked(fake: Fake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("resources", "told"),
+    ("resources", "given"),
     [
         ([slot(1, want("core", 1)), want("gpu", 1)], "gpu, which stands beside a slot"),
         ([slot(1)], "needs resources in each slot and no slot"),
@@ -176,10 +176,10 @@ def test_a_rank_of_which_nothing_is_left_is_not_marked(fake: Fake) -> None:
     ],
 )
 def test_what_the_flexible_traverser_takes_for_an_endless_slot_is_refused(
-    fake: Fake, resources: list[dict[str, Any]], told: str
+    fake: Fake, resources: list[dict[str, Any]], given: str
 ) -> None:
     matcher = fake.matcher(with_part(machine(), "socket", "s"), traverser="flexible")
-    with pytest.raises(NotSupported, match=f"resources: .*{told}"):
+    with pytest.raises(NotSupported, match=f"resources: .*{given}"):
         matcher.allocate(spec(*resources))
     assert not fake.called("match_with_jobid")
 
@@ -198,7 +198,7 @@ def test_slots_side_by_side_have_few_ways_to_be_filled(fake: Fake) -> None:
 def test_what_a_call_said_that_went_well_is_not_told_with_the_next(fake: Fake) -> None:
     matcher = fake.matcher(machine())
     matcher.allocate(ASK)
-    fake.tell("match_with_jobid", errno=16, text="first")
+    fake.fail("match_with_jobid", errno=16, text="first")
     for _ in range(2):
         with pytest.raises(Exception, match="first") as caught:
             matcher.allocate(ASK)

@@ -164,7 +164,7 @@ def test_candidates_become_a_constraint_to_ranks(fake: Fake, candidates: list[bo
 def test_satisfy_answers_yes_and_no(fake: Fake) -> None:
     matcher = fake.matcher(machine())
     assert matcher.satisfy(ASK)
-    fake.tell("match_satisfy", errno=errno.ENODEV)
+    fake.fail("match_satisfy", errno=errno.ENODEV)
     assert not matcher.satisfy(ASK)
 
 
@@ -186,12 +186,12 @@ def test_a_span_ends_with_the_graph_or_with_its_resource_set(fake: Fake) -> None
     fake.give(json.dumps(Matcher(machine()).allocate(ASK).R))
     matcher = fake.matcher(machine(), match_format="rv1_nosched")
     fake.answer(at=100, reserved=True)
-    told = matcher.allocate_orelse_reserve(spec(slot(1, want("core", 1)), duration=60)).R["execution"]
-    assert (told["starttime"], told["expiration"]) == (100, 160)
+    given = matcher.allocate_orelse_reserve(spec(slot(1, want("core", 1)), duration=60)).R["execution"]
+    assert (given["starttime"], given["expiration"]) == (100, 160)
     rows = [{"rank": "0", "children": {"core": "0"}}]
     held = {"version": 1, "execution": {"R_lite": rows, "starttime": 100, "expiration": 130}}
-    told = matcher.update_allocate(7, held).R["execution"]
-    assert (told["starttime"], told["expiration"]) == (100, 130)
+    given = matcher.update_allocate(7, held).R["execution"]
+    assert (given["starttime"], given["expiration"]) == (100, 130)
 
 
 def test_graphs_in_every_form_reach_the_library_as_jgf(fake: Fake) -> None:
@@ -212,7 +212,7 @@ def test_graphs_in_every_form_reach_the_library_as_jgf(fake: Fake) -> None:
 def test_ids_count_as_in_the_embedded_engine(fake: Fake) -> None:
     matcher = fake.matcher(machine())
     assert [matcher.allocate(ASK).jobid, matcher.allocate(ASK, 2).jobid, matcher.allocate(ASK).jobid] == [1, 2, 3]
-    fake.tell("match_with_jobid", errno=errno.EBUSY)
+    fake.fail("match_with_jobid", errno=errno.EBUSY)
     with pytest.raises(FluxionError):
         matcher.allocate(ASK)
     fake.forget()
@@ -289,9 +289,11 @@ def test_update_sends_what_r_takes_and_all_above_it(fake: Fake) -> None:
     sent = json.loads(text)
     assert jobid == "8"
     assert sent["execution"] == {"starttime": 5, "expiration": 9}
-    told = {node["metadata"]["paths"]["containment"]: node["metadata"] for node in sent["scheduling"]["graph"]["nodes"]}
-    assert {path for path, fields in told.items() if fields.get("exclusive")} == {"/cluster0/node1/core0"}
-    assert told.keys() == {"/cluster0/node1/core0", "/cluster0/node1", "/cluster0"}
+    given = {
+        node["metadata"]["paths"]["containment"]: node["metadata"] for node in sent["scheduling"]["graph"]["nodes"]
+    }
+    assert {path for path, fields in given.items() if fields.get("exclusive")} == {"/cluster0/node1/core0"}
+    assert given.keys() == {"/cluster0/node1/core0", "/cluster0/node1", "/cluster0"}
     assert len(sent["scheduling"]["graph"]["edges"]) == 2
     assert matcher.info(8).mode == "ALLOCATED"
 
@@ -299,8 +301,8 @@ def test_update_sends_what_r_takes_and_all_above_it(fake: Fake) -> None:
 def test_update_of_a_whole_node_takes_all_below_it(fake: Fake) -> None:
     matcher = fake.matcher(machine(cores=2))
     matcher.update_allocate(8, held(matcher, "/cluster0/node1"))
-    told = nodes(json.dumps(json.loads(fake.called("update_allocate")[0][1])["scheduling"]))
-    assert sum(node["metadata"].get("exclusive", False) for node in told) == 4
+    given = nodes(json.dumps(json.loads(fake.called("update_allocate")[0][1])["scheduling"]))
+    assert sum(node["metadata"].get("exclusive", False) for node in given) == 4
 
 
 TREE = ("/cluster0", -1), ("/cluster0/node0", 0), ("/cluster0/node0/core0", 0), ("/cluster0/node1", 1), (
@@ -407,7 +409,7 @@ def test_the_graph_grows_and_shrinks_on_both_sides(fake: Fake) -> None:
 def test_the_graph_stays_when_the_library_refuses_the_change(fake: Fake) -> None:
     matcher = fake.matcher(machine(nodes=2))
     for function in ("add_subgraph", "remove_subgraph", "set_status", "set_rank_status"):
-        fake.tell(function, errno=errno.EINVAL)
+        fake.fail(function, errno=errno.EINVAL)
     before = matcher.graph()
     for call in (
         lambda: matcher.add_subgraph(machine(nodes=3)),

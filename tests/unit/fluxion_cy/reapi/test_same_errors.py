@@ -1,6 +1,6 @@
 """The same bad input is the same error on both engines: its type, its errno, and what it names.
 
-Against the fake library what is refused before it, or told from its errno; against Fluxion's own, where
+Against the fake library what is refused before it, or given from its errno; against Fluxion's own, where
 FLUXION_REAPI_LIB names it, everything.
 """
 
@@ -158,7 +158,7 @@ def elsewhere() -> dict[str, Any]:
     return {"nodes": graph.nodes, "edges": graph.edges}
 
 
-def told(call: Callable[[], Any]) -> FluxionError:
+def given(call: Callable[[], Any]) -> FluxionError:
     with pytest.raises(FluxionError) as caught:
         call()
     return caught.value
@@ -178,13 +178,13 @@ def test_a_bad_call_is_the_same_error(fake: Fake, name: str) -> None:
     other = fake.matcher(machine())
     for matcher in (one, other):
         matcher.allocate(CORE, 1)
-    compared(told(lambda: bad.call(one)), told(lambda: bad.call(other)), bad.named)
+    compared(given(lambda: bad.call(one)), given(lambda: bad.call(other)), bad.named)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_a_bad_graph_or_option_is_the_same_error(fake: Fake, name: str) -> None:
     named, options = GRAPHS[name]
-    compared(told(lambda: Matcher(**options)), told(lambda: fake.matcher(**options)), named)
+    compared(given(lambda: Matcher(**options)), given(lambda: fake.matcher(**options)), named)
     assert not fake.calls
 
 
@@ -203,14 +203,14 @@ def test_on_fluxions_own_library_it_is_the_same_error_too(name: str) -> None:
     if name in GRAPHS and name not in CALLS:
         named, options = GRAPHS[name]
         compared(
-            told(lambda: Matcher(**options)), told(lambda: Matcher(**options, engine="reapi", library=REAL)), named
+            given(lambda: Matcher(**options)), given(lambda: Matcher(**options, engine="reapi", library=REAL)), named
         )
         return
     bad = {**CALLS, **LIBRARY_SAYS}[name]
     one, other = Matcher(machine()), Matcher(machine(), engine="reapi", library=REAL)
     for matcher in (one, other):
         matcher.allocate(CORE, 1)
-    compared(told(lambda: bad.call(one)), told(lambda: bad.call(other)), bad.named)
+    compared(given(lambda: bad.call(one)), given(lambda: bad.call(other)), bad.named)
 
 
 def test_every_method_of_the_contract_is_on_both_engines(fake: Fake) -> None:
@@ -231,7 +231,7 @@ def test_every_method_of_the_contract_is_on_both_engines(fake: Fake) -> None:
         lambda: fake.matcher(machine(), compatible=False),
         lambda: fake.matcher(machine(), policy="pack"),
     ):
-        error = told(call)
+        error = given(call)
         assert error.errno == errno.ENOTSUP
         assert any(remedy in str(error) for remedy in ("; ", "only"))
 
