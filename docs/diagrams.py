@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Final
 
@@ -27,5 +28,7 @@ def draw(source: str) -> str:
     if not kept.exists():
         svg = mermaidx.render(source, config=SETTINGS).svg()
         KEPT.mkdir(parents=True, exist_ok=True)
-        kept.write_text(svg.replace("my-svg", name))  # several diagrams of one page have names of their own
+        written = KEPT / f"{name}.{os.getpid()}.tmp"  # renamed when complete: another build may read the cache
+        written.write_text(svg.replace("my-svg", name))  # several diagrams of one page have names of their own
+        written.replace(kept)
     return kept.read_text()

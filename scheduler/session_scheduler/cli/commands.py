@@ -320,10 +320,10 @@ def _read(
     if files and not read.manifests and kubeconfig is None:
         raise InputError(f"{files[0]}: the directory holds only settings: name manifests, too, or a cluster")
     config = config or read.file(CONFIG)
-    options = [(option, read.option(option) if value is None else value) for option, value in options]
-    given = _configuration(config, options) if config is not None else None
+    defaults = [(option, read.option(option)) for option, value in options if value is None]
+    given = _configuration(config, options, defaults) if config is not None else None
     state = _run_async(read_state(read.manifests, kubeconfig, context, live=live))
-    return state, given or _configuration(None, options, state)
+    return state, given or _configuration(None, options, defaults, state)
 
 
 def _split(words: list[str] | None) -> tuple[list[str], list[str]]:
@@ -347,15 +347,20 @@ def _selectors(
     return selectors(objects, namespace or "default")
 
 
-def _configuration(path: Path | None, options: PluginOptions, state: ClusterState | None = None) -> SchedulerConfig:
+def _configuration(
+    path: Path | None, options: PluginOptions, defaults: PluginOptions = (), state: ClusterState | None = None
+) -> SchedulerConfig:
+    """`options` need a profile that enables their plugins; `defaults` apply only where there is one."""
     from session_scheduler.builtin import BUILTIN
     from session_scheduler.config.settings import SchedulerConfig, load_config
     from session_scheduler.registry.registry import Registry
 
     config = load_config(path) if path else state.config() if state is not None else SchedulerConfig()
-    for option, value in options:
+    registry = Registry(BUILTIN)
+    enabled = [(option, value) for option, value in defaults if value and registry.enables(config, option.plugin)]
+    for option, value in [*options, *enabled]:
         if value is not None:
-            config = Registry(BUILTIN).with_arguments(config, option.plugin, {option.argument: value})
+            config = registry.with_arguments(config, option.plugin, {option.argument: value})
     return config
 
 

@@ -5,7 +5,6 @@ The command line takes them in place of the options, so that `fluence simulate e
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -15,8 +14,7 @@ from session_scheduler.sdk.commands import PluginOption
 
 CONFIG: Final = "config.yaml"
 CONFIG_FLAG: Final = "--config"
-_CONFIG_KIND: Final = b"SchedulerConfiguration"
-_KIND: Final = re.compile(rb"""^kind:[ \t]*["']?(\w+)""", re.MULTILINE)
+_CONFIG_KIND: Final = "SchedulerConfiguration"
 
 
 class Inputs:
@@ -58,7 +56,19 @@ class Inputs:
 def _is_setting(path: Path) -> bool:
     """Whether it is a file and no manifest: one without a kind, or a configuration."""
     try:
-        kinds = set(_KIND.findall(path.read_bytes())) if path.is_file() else None
+        kind = _kind(path.read_bytes()) if path.is_file() else ""
     except OSError:  # what reads the directory reports it
         return False
-    return kinds is not None and kinds <= ({_CONFIG_KIND} if path.name == CONFIG else set())
+    return kind is None or (path.name == CONFIG and kind == _CONFIG_KIND)
+
+
+def _kind(text: bytes) -> object:
+    """The kind of the first document that is not empty; None if it has none or cannot be parsed."""
+    from session_scheduler.cluster.documents import MAX_BYTES
+    from session_scheduler.config.yaml_text import Limits, YamlError, read_documents
+
+    try:
+        first = next((value for value in read_documents(text, limits=Limits(bytes=MAX_BYTES)) if value), None)
+    except YamlError:
+        return None
+    return first.get("kind") if isinstance(first, dict) else None

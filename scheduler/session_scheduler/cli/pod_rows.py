@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 Pod = Mapping[str, Any]
-_GENERATED: Final = re.compile(r"(?:-(?:\d+|[bcdfghjklmnpqrstvwxz2456789]{5,10}))+")
-"""Suffixes that controllers append to pods' names. Source: SafeEncodeString of k8s.io/apimachinery/pkg/util/rand."""
+_GENERATED: Final = re.compile(r"\d+|[bcdfghjklmnpqrstvwxz2456789]{5,10}")
+"""A suffix that controllers append to pods' names. Source: SafeEncodeString of k8s.io/apimachinery/pkg/util/rand."""
 
 
 def grouped(pods: Iterable[Pod], key: Callable[[Pod], Hashable]) -> list[list[Pod]]:
@@ -22,7 +22,10 @@ def grouped(pods: Iterable[Pod], key: Callable[[Pod], Hashable]) -> list[list[Po
 
 def stem(name: str) -> str:
     """The name without the suffixes of controllers."""
-    return name[: match.start()] if (match := re.search(rf"{_GENERATED.pattern}$", name)) else name
+    end = len(name)
+    while (dash := name.rfind("-", 0, end)) >= 0 and _GENERATED.fullmatch(name, dash + 1, end):
+        end = dash
+    return name[:end]
 
 
 def names(pods: Sequence[str]) -> str:

@@ -188,6 +188,11 @@ class Registry:
         """The default plugins of a profile: kube-scheduler's in its order, then `fluence`."""
         return (*self._builtin, PRODUCT)
 
+    def enables(self, config: SchedulerConfig, plugin: str) -> bool:
+        """Whether a profile enables the plugin."""
+        defaults = self.default_plugins()
+        return any(entry.name == plugin for profile in config.profiles for entry in profile.effective_plugins(defaults))
+
     def with_arguments(self, config: SchedulerConfig, plugin: str, arguments: Mapping[str, Any]) -> SchedulerConfig:
         """The configuration with some arguments of one plugin set, in each profile that enables the plugin.
 

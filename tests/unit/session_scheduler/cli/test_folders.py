@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from session_scheduler.cli import main
+from session_scheduler.cli.folders import Inputs
 
 NODE = """
 apiVersion: v1
@@ -126,6 +127,41 @@ def test_objects_in_files_of_these_names_are_manifests(folder: Path, capsys: pyt
     written(folder, config_yaml=f"{CONFIG_MAP}---{NODE.replace('n1', 'n2')}", resources_yaml=CONFIG_MAP)
     assert main(["simulate", str(folder), "--add-nodes", "1xn2", "-o", "json"]) == 1
     assert "is in no resource tree" in json.loads(capsys.readouterr().out)["pods"][0]["reason"]
+
+
+@pytest.mark.parametrize("text", [
+    "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}\n",
+    '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}',
+    '{\n"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "c"}\n}\n',
+    "  apiVersion: v1\n  kind: ConfigMap\n  metadata: {name: c}\n",
+    "# the first document is empty\n---\n---\n'kind': ConfigMap\napiVersion: v1\nmetadata: {name: c}\n",
+])  # fmt: skip
+@pytest.mark.parametrize("file", ["config.yaml", "resources.yaml"])
+def test_an_object_is_a_manifest_in_whatever_form(file: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / file).write_text(text)
+    read = Inputs([str(tmp_path)], {"config.yaml": "--config", "resources.yaml": "--resources"})
+    assert (read.file(file), read.manifests) == (None, [str(tmp_path)])
+
+
+@pytest.mark.parametrize("text", ["", "a: [", "kind: [", "- kind: Pod\n", "a: |\n  x\nkind:\n", "a: {kind: Pod}\n"])
+@pytest.mark.parametrize("file", ["config.yaml", "resources.yaml"])
+def test_what_has_no_kind_or_cannot_be_parsed_is_what_its_name_says(file: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / file).write_text(text)
+    read = Inputs([str(tmp_path)], {"config.yaml": "--config", "resources.yaml": "--resources"})
+    assert (read.file(file), read.manifests) == (tmp_path / file, [])
+
+
+def test_the_resources_of_a_directory_need_no_profile_that_enables_their_plugin(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    off = CONFIG % "fluence, plugins: [{name: fluence, enabled: false}]"
+    written(
+        folder, config_yaml=off, pod_yaml=POD.replace(", resources: {limits: {fluxion.flux-framework.org/qpu: 1}}", "")
+    )
+    assert placed(capsys, folder)["backend"] is None
+    assert refused(capsys, "simulate", folder, "--resources", folder / "resources.yaml") == (
+        "fluence: argument resources: no profile enables the plugin fluence: add it to a profile\n"
+    )
 
 
 def test_named_by_itself_such_a_file_is_a_manifest(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

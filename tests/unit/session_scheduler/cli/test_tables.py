@@ -169,6 +169,12 @@ def test_what_controllers_append_is_not_part_of_a_stem(name: str, expected: str)
     assert stem(name) == expected
 
 
+def test_a_longest_name_of_ambiguous_suffixes_has_its_stem_in_linear_time():
+    suffixes = "-22222" * 41  # each is a number and a random suffix: backtracking over both would not end
+    assert stem(f"p{suffixes}-app") == f"p{suffixes}-app"
+    assert stem(f"pods{suffixes}-a{suffixes}") == f"pods{suffixes}-a"
+
+
 def test_in_a_gangs_explanation_equal_reasons_are_one_row(capsys):
     group = {"namespace": "a", "name": "g", "minCount": 4, "started": 0, "placeable": 1, "reason": None,
              "placement": {"g-0": "n1"}, "refused": {f"g-{index}": REASON for index in range(1, 5)}}  # fmt: skip
