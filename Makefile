@@ -43,7 +43,7 @@ help:
 	@echo 'make fuzz-asan    the same, shorter, with AddressSanitizer'
 	@echo 'make test-asan    run the recorded sessions and the tests of the matcher on that build'
 	@echo 'make fuzz-reapi   run random sessions on the Fluxion library in FLUXION_REAPI_LIB, for 20 minutes'
-	@echo 'make lint         run ruff, mypy and the import contract'
+	@echo 'make lint         run ruff, codespell, mypy and the import contract'
 	@echo 'make format       let ruff fix and format the code'
 	@echo 'make conformance-reapi  compare the matcher with the Fluxion library in FLUXION_REAPI_LIB'
 	@echo 'make test-reapi   run the tests of the plugin fluence with that library, too'
@@ -209,6 +209,7 @@ fuzz-reapi: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/codespell
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

@@ -134,11 +134,10 @@ def test_a_pod_whose_volume_is_still_made_names_its_node_until_it_is_bound_as_wi
     assert scenario.wait_bound(*sides, seconds=30) == dict.fromkeys(sides, node)
     for name in sides:
         assert "nominatedNodeName" not in scenario.pod(name)["status"]
-    # A condition that is still being written changes the pod's version: the first binding may conflict with it.
+    # A condition in flight changes the pod's version: the first binding may conflict with it.
     outcomes = [write.outcome for write in scenario.writes("POST", "/pods/ours/binding")]
-    assert [outcome for outcome in outcomes if outcome != str(HTTPStatus.CONFLICT.value)] == [
-        str(HTTPStatus.CREATED.value)
-    ]
+    conflict, created = str(HTTPStatus.CONFLICT.value), str(HTTPStatus.CREATED.value)
+    assert [outcome for outcome in outcomes if outcome != conflict] == [created]
     scenario.create_pod("plain")
     scenario.wait_bound("plain")
     assert (_times_named(scenario, "ours"), _times_named(scenario, "plain")) == (1, 0)

@@ -15,7 +15,7 @@ class Words:
     filters = "the candidates"
     """What chose the candidates."""
     names_excluded = True
-    """Whether a sentence says how many vertices have enough, but are no candidates."""
+    """Whether a sentence says how many vertices have enough, but are not candidates."""
     graph = "the graph"
     whole_nodes = "the policy allocates whole nodes"
     """Why a node must be entirely free where the request does not ask for that."""
@@ -106,7 +106,7 @@ class Places:
 
     @property
     def plain(self) -> str:
-        """The same without what tells these places from excluded ones."""
+        """The same without the words that set these places apart from excluded ones."""
         return replace(self, before=self.before.replace("candidate", "").strip()).one
 
     @property
@@ -142,7 +142,7 @@ class Sentences:
     """Clauses on places that have enough and are excluded."""
 
     def short(self, places: Places, most: Mapping[str, int], pieces: Collection[str]) -> str:
-        """No place has enough of these types; `pieces`: those of which it has enough, but not in one vertex."""
+        """No place has enough of these types; `pieces`: those that it has enough of, but not in one vertex."""
         wanted = joined((self._requested(kind) for kind in most), "or")
         subject = f"{self._subject(places)} has {wanted}"
         if any(kind in pieces for kind in most):

@@ -78,7 +78,7 @@ class Claims:
 
     @cached_property
     def there(self) -> list[str]:
-        """The nodes that have anything of what is needed."""
+        """The nodes that have any of the needed types."""
         nodes = self.world.nodes()
         return [node for node in nodes if not self.needs or any(self.amount(node, k, ever=True) for k in self.needs)]
 

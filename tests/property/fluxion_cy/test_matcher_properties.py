@@ -358,10 +358,10 @@ def test_a_resource_set_is_allocated_exactly_if_no_ancestor_or_descendant_is(
         node = {"metadata": {**fields, "exclusive": True, "size": units}}
         times = {"starttime": start, "expiration": end}
         rset = {"version": 1, "execution": times, "scheduling": {"graph": {"nodes": [node]}}}
-        at_once = [(s, e, taking) for s, e, taking in held if s < end and e > start]
-        related = any(other != path and nested(other, path) for *_, taking in at_once for other in taking)
+        at_once = [(s, e, claim) for s, e, claim in held if s < end and e > start]
+        related = any(other != path and nested(other, path) for *_, claim in at_once for other in claim)
         # The peak of a pool within the span is at the start of an allocation, so checking the starts suffices.
-        within = [(max(s, start), e, taking) for s, e, taking in at_once]
+        within = [(max(s, start), e, claim) for s, e, claim in at_once]
         if related or peaks(within).get(path, 0) + units > size:
             with pytest.raises(Busy):
                 matcher.update_allocate(jobid, rset)

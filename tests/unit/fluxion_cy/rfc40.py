@@ -47,7 +47,7 @@ def _vertex(node: Any) -> list[str]:
 def _edge(edge: Any, ids: set[Any]) -> list[str]:
     if set(edge) != {"source", "target", "metadata"}:
         return ["needs source, target and metadata"]
-    found = [f"{end} is no vertex" for end in ("source", "target") if edge[end] not in ids]
+    found = [f"{end} is not a vertex" for end in ("source", "target") if edge[end] not in ids]
     if set(edge["metadata"]) != {"subsystem", "relationship"}:
         found.append("metadata needs subsystem and relationship and nothing else")
     return found + [key for key, value in edge["metadata"].items() if not isinstance(value, str) or not value]

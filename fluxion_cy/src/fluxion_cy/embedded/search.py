@@ -75,7 +75,7 @@ class Compiler:
             if isinstance(key, bytes) and type(jobspec) is dict:  # a copy: another thread may change it
                 jobspec = marshal.loads(key)  # noqa: S302 - what has just been written
             found = self._compile(jobspec, tables)
-            if _plain(jobspec):  # otherwise a value that is no jobspec may have the same key
+            if _plain(jobspec):  # otherwise another kind of value may have the same key
                 self._keep(key, found)
         return found
 

@@ -276,7 +276,7 @@ class Shortages:
         return self._in_graph(wanted, free=True)
 
     def _in_graph(self, wanted: dict[str, int], *, free: bool = False) -> Shortage | None:
-        """The first type of which the whole graph has too little, or too little that is free and up."""
+        """The first type that the whole graph has too little of, or too little that is free and up."""
         there, left = self._everything(list(wanted))
         words = self.words
         for kind, count in wanted.items():
@@ -341,7 +341,7 @@ class Shortages:
         return self.whole_nodes and kind == "node"
 
     def _places(self, level: _Level) -> list[_Place]:
-        """The vertices of the level's type that have anything of what it needs."""
+        """The vertices of the level's type that have any of the needed types."""
         engine, kinds = self.engine, list(level.needs)
         type_ids = engine.type_ids
         if level.type not in type_ids:
@@ -437,7 +437,7 @@ class _Account:
         return sentences.short(places, most, pieces) if short else ""
 
     def _apart(self, sentences: Sentences, places: Places, rest: list[_Rest]) -> str:
-        """The fewest types of which no place has enough of each."""
+        """The fewest types such that no place has enough of each."""
         kinds = [kind for kind, need in self.filling.level.needs.items() if need]
         enough = {kind: {n for n, has in enumerate(self._enough(rest, kind)) if has} for kind in kinds}
         pairs = (pair for pair in combinations(kinds, 2) if enough[pair[0]].isdisjoint(enough[pair[1]]))

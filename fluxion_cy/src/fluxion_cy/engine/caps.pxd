@@ -39,8 +39,8 @@ cdef class Caps(Planner):
     cdef vector[int32_t] level                # per request: slots above it
     cdef vector[int32_t] above                # per request: where its parent stands in `used`, 0: the whole match
     cdef bint stretches                       # taking less, or looking further, may help where caps are short
-    cdef vector[int64_t] used                 # scopes of what has been picked: for the match, then below each request
-    cdef vector[int64_t] offered              # per request, scopes of what has been found
+    cdef vector[int64_t] used                 # scopes of the picked vertices: for the match, then below each request
+    cdef vector[int64_t] offered              # per request, scopes of the found vertices
     cdef vector[vector[Use]] picked           # the same as `used`, pick by pick
     cdef vector[Use] uses                     # of the groups of this match
     cdef vector[Tally] tallies                # open addressing; those of earlier matches are free places

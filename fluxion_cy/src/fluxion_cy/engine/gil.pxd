@@ -17,7 +17,7 @@ cdef extern from *:
     using Clock = std::chrono::steady_clock;
     constexpr long PATIENCE = 30000, AT_MOST = 200000;  // ns
     static std::atomic<long> taken{0};                  // since when one of us has the GIL, 0: none has
-    static std::atomic<long> asleep{-AT_MOST};          // when one of us last went to sleep, unless it is back
+    static std::atomic<long> since_sleep{-AT_MOST};          // when one of us last went to sleep, unless it is back
     static const bool alone = std::thread::hardware_concurrency() < 2;
 
     static inline long now() {
@@ -36,7 +36,7 @@ cdef extern from *:
         for (;;) {
             long since = taken.load();
             const long moment = now();
-            if (since == 0 && moment - asleep.load() > AT_MOST) {
+            if (since == 0 && moment - since_sleep.load() > AT_MOST) {
                 if (taken.compare_exchange_strong(since, moment)) return true;
             } else if (since != 0 && moment - since > PATIENCE) {
                 return false;
@@ -56,9 +56,9 @@ cdef extern from *:
             PyEval_RestoreThread(state);
             return;
         }
-        asleep.store(now());
+        since_sleep.store(now());
         PyEval_RestoreThread(state);
-        asleep.store(-AT_MOST);
+        since_sleep.store(-AT_MOST);
         taken.store(now());
     }
     }

@@ -17,7 +17,7 @@ def find(session: Session, words: list[str]) -> Answer:
 
 
 def _in_form(found: dict[str, Any], form: str) -> Any:
-    """The found vertices in the match format: as R of a matcher with this graph, all of which one job holds."""
+    """The found vertices in the match format: as R of a matcher in which one job holds the whole graph."""
     if form in ("jgf", "jgf_shorthand"):
         return found
     everything = Matcher(found, match_format=form).update_allocate(1, found).R

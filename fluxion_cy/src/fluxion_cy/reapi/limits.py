@@ -119,7 +119,7 @@ def check_clone(before: set[str], engine: Engine) -> None:
     gone = before - leaf_types(engine) - {pruned for _, pruned in engine.filters}
     if gone:
         raise NotSupported(
-            f"clone: the real engine's copy does not count {shown(min(gone))}, of which no vertex is left, and could "
+            f"clone: the real engine's copy does not count {shown(min(gone))}, which has no vertex left, and could "
             "not cancel the jobs that are held; cancel them first"
         )
 
@@ -209,7 +209,7 @@ def _check_ways(slots: list[Resource], engine: Engine) -> None:
 def ranks_to_free(rset: ResourceSet, touched: set[int], engine: Engine) -> str | None:
     """An idset of the ranks to free, empty for none, or None for the whole job.
 
-    The library frees whole ranks of a job correctly. For single vertices, or a rank of which the job holds nothing, it
+    The library frees whole ranks of a job correctly. For single vertices, or a rank where the job holds nothing, it
     miscounts or stops halfway. So an R of vertices must name all that the job holds of a rank. `touched`: the vertices
     that the job holds, and all above them.
     """

@@ -51,7 +51,7 @@ def test_every_line_has_an_answer_or_an_error(
     out = io.StringIO()
     shell = Shell(Session(Matcher(HOSTS, load_format="rv1exec", match_format=form), form), out, out, as_json)
     for line in lines:
-        before, errors, shell.failed = out.tell(), io.StringIO(), False
+        before, errors, shell.failed = out.tell(), io.StringIO(), False  # codespell:ignore tell
         with redirect_stderr(errors):
             assert shell.line(line, "typed:1: ")
         printed = out.getvalue()[before:]

@@ -47,11 +47,11 @@ def test_text_gives_the_graph_of_the_mapping_to_the_order_of_keys(changes: dict[
 
 @pytest.mark.parametrize("changes", WRONG)
 def test_errors_are_those_of_the_mapping(changes: dict[str, Any]) -> None:
-    with pytest.raises(FluxionError) as told:
+    with pytest.raises(FluxionError) as other:
         Matcher(document(**changes))
     with pytest.raises(FluxionError) as found:
         Matcher(json.dumps(document(**changes)))
-    assert str(found.value) == str(told.value)
+    assert str(found.value) == str(other.value)
 
 
 def test_plain_text_is_read_natively_and_other_text_leaves_nothing_behind() -> None:

@@ -62,7 +62,7 @@ class Owners:
                 assert self.by_path.setdefault(path, jobid) == jobid, f"{path} is held twice"
 
     def give_back(self, paths: dict[str, int]) -> None:
-        """To be called before the matcher is told: from then on another thread may have them."""
+        """Call it before the matcher learns of it: from then on another thread may have them."""
         with self.guard:
             for path in paths:
                 del self.by_path[path]
@@ -182,16 +182,16 @@ def test_matchers_of_different_threads_do_not_meet() -> None:
 
 
 class Asking:
-    """A score that asks the matcher for a core when it is read, and says what it was told."""
+    """A score that asks the matcher for a core when it is read, and keeps the errors that it gets."""
 
     def __init__(self, matcher: Matcher) -> None:
-        self.matcher, self.told = matcher, list[str]()
+        self.matcher, self.errors = matcher, list[str]()
 
     def __float__(self) -> float:
         try:
             self.matcher.allocate(spec(slot(1, want("core", 1))))
         except FluxionError as error:
-            self.told.append(str(error))
+            self.errors.append(str(error))
         return 0.0
 
 
@@ -205,6 +205,6 @@ def test_a_call_in_the_middle_of_another_is_refused_and_changes_nothing() -> Non
         assert (job.jobid, [path.split("/")[3] for path in taken(job.R)]) == (1, ["gpu0"])
 
     run(outer)
-    assert set(score.told) == {"allocate: another call to this matcher is in flight in the same thread"}
+    assert set(score.errors) == {"allocate: another call to this matcher is in flight in the same thread"}
     assert matcher.stat()["jobs"]["ALLOCATED"] == 1
     assert matcher.allocate(spec(slot(1, want("core", 1)))).jobid == 2
