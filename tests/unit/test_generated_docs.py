@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from docs import generated
+from docs import diagrams, generated
 
 from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.hookspecs import HOOKS
@@ -85,3 +87,21 @@ def test_no_page_names_this_machine(pages: dict[str, str]) -> None:
 
 def test_a_root_directory_names_no_machine() -> None:
     assert of_this_machine(Path("/"), Path("/root"), Path("/home/me")) == ["/home/me"]
+
+
+def test_an_interrupted_drawing_leaves_no_diagram_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = SimpleNamespace(svg=lambda: "<svg id='my-svg'/>")
+    mermaid = SimpleNamespace(__version__="1", render=lambda *_, **__: drawn)
+    monkeypatch.setitem(sys.modules, "mermaidx", mermaid)
+    monkeypatch.setattr(diagrams, "KEPT", tmp_path / "kept")
+
+    def interrupted(path: Path, text: str) -> None:
+        path.write_bytes(text[:4].encode())
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            diagrams.draw("flowchart TD")
+    assert not list((tmp_path / "kept").glob("*.svg"))
+    assert re.fullmatch(r"<svg id='d\w{12}'/>", diagrams.draw("flowchart TD"))
