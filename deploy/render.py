@@ -31,7 +31,7 @@ _HEADER = """\
 #
 #   kubectl apply -f deploy/{name}
 #
-# Written by `make manifests` from deploy/kustomize/{source}, where the comments are: change it there.
+# Do not edit: `make manifests` renders this file from deploy/kustomize/{source}, which has the comments.
 """
 _SECONDS = 60
 

@@ -197,7 +197,7 @@ def test_nobody_else_makes_changes_or_removes_what_fluence_recorded_on_a_pod(spa
 
 
 @pytest.mark.parametrize("name", ["gpu-fraction", "gpu-memory", "gpu-count"])
-def test_what_a_pod_asks_of_gpus_is_settled_once_it_is_bound(space: Space, name: str) -> None:
+def test_the_gpu_request_is_immutable_once_the_pod_is_bound(space: Space, name: str) -> None:
     asked = PREFIX + name
     space.new_pod(name, {asked: "1"})
     assert space.annotate(f"pods/{name}", {asked: "2"}) == HTTPStatus.OK
@@ -266,7 +266,7 @@ def test_annotations_may_be_many_but_not_so_many_that_a_look_takes_seconds(space
     status, answer = space.create_pod("forged", {f"{REGION}-{number}": "" for number in range(MOST)})
     assert (status, "only fluence writes these annotations" in answer["message"]) == (HTTPStatus.FORBIDDEN, True)
     status, answer = space.create_pod("too-many", many | {"too": "many"})
-    assert (status, "more than 4096 annotations" in answer["message"]) == (HTTPStatus.FORBIDDEN, True), answer
+    assert (status, "expected at most 4096 annotations" in answer["message"]) == (HTTPStatus.FORBIDDEN, True), answer
 
 
 def test_a_pod_of_too_many_annotations_lives_and_ends_as_it_is(space: Space) -> None:

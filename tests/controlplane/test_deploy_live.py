@@ -261,7 +261,7 @@ def test_the_chart_is_installed_upgraded_and_taken_away_by_helm(shell: Shell) ->
     own = ("--take-ownership", "--wait=false")
     notes = shell.helm("install", "fluence", CHART, *own, "--set", "webhook.failurePolicy=Fail")
     assert "rollout status deployment/fluence-webhook" in notes
-    assert "Pods for this scheduler are not made while no replica of the webhook answers" in notes
+    assert "The API server rejects pods for fluence while no replica of the webhook answers" in notes
     assert "the Secret fluence-webhook-tls" in notes
     notes = shell.helm("upgrade", "fluence", CHART, *own, *EVERYTHING)
     assert "places pods with schedulerName: slurm-bridge-scheduler" in notes

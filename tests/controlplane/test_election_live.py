@@ -203,7 +203,7 @@ async def test_under_the_policy_only_the_leader_of_this_term_binds(
     await policy.until(HTTPStatus.CREATED, first.token)
     for token in (None, "", "first", "first/1", "second/0", "/0", "first/0 "):
         status, message = policy.bind(token)
-        assert (status, 'the Lease is of "first/0"' in message) == (HTTPStatus.FORBIDDEN, True), token
+        assert (status, 'but "first/0" holds the Lease' in message) == (HTTPStatus.FORBIDDEN, True), token
     await first.release()
     await policy.until(HTTPStatus.FORBIDDEN, first.token)
     assert policy.bind("/0")[0] == HTTPStatus.FORBIDDEN
@@ -219,7 +219,7 @@ async def test_the_policy_refuses_what_an_old_leader_sends_through_the_port(
     await leader.acquire()
     await policy.until(HTTPStatus.CREATED, leader.token)
     pod = await admin.create(Pod(metadata=ObjectMeta(namespace=policy.namespace, name="mine"), spec=pod_spec()))
-    with pytest.raises(Forbidden, match="this Binding is of the leader"):
+    with pytest.raises(Forbidden, match="this Binding is from the leader"):
         await bind(clusters[0], pod, {LEADER_ANNOTATION: "old/7"})
     await bind(clusters[0], pod, {LEADER_ANNOTATION: leader.token})
     bound = await admin.get(Pod, policy.namespace, "mine")

@@ -81,24 +81,27 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
     ),
     "no cohort": (sample() | {"spec": {"template": {}, "flavors": sample()["spec"]["flavors"]}}, "cohort: Required"),
     "cohort": (with_template(cohort="a_b"), f'spec.template.cohort: Invalid value: "a_b": {NAME}'),
-    "long name": (named("a" * 64, sample()), "metadata.name begins the names of flavors: use at most 63 characters"),
+    "long name": (
+        named("a" * 64, sample()),
+        "metadata.name: use at most 63 characters, because the names of flavors begin with it",
+    ),
     "stopPolicy": (with_template(stopPolicy="Stop"), 'supported values: "None", "Hold", "HoldAndDrain"'),
     "queueingStrategy": (with_template(queueingStrategy="LIFO"), 'supported values: "BestEffortFIFO", "StrictFIFO"'),
     "whenCanBorrow": (with_template(flavorFungibility={"whenCanBorrow": "No"}), '"MayStopSearch", "TryNextFlavor"'),
     "preference": (
         with_template(flavorFungibility={"preference": "BorrowingOverPreemption"}),
-        "preference needs TryNextFlavor for whenCanBorrow and whenCanPreempt: write both, or leave it out",
+        "preference requires TryNextFlavor for whenCanBorrow and whenCanPreempt: set both, or remove preference",
     ),
     "borrowWithinCohort": (
         with_template(preemption={"borrowWithinCohort": {"policy": "LowerPriority"}}),
-        "borrowWithinCohort needs reclaimWithinCohort: write LowerPriority or Any there, or policy Never here",
+        "borrowWithinCohort requires reclaimWithinCohort: set that to LowerPriority or Any, or set policy to Never",
     ),
     "both kinds": (with_flavor(localFlavor={}), "natsFlavor, localFlavor: set exactly one of them"),
     "neither kind": (
         sample() | {"spec": {"template": {"cohort": "c"}, "flavors": [{"name": "a"}]}},
         "spec.flavors[0]: Invalid value: natsFlavor, localFlavor: set exactly one of them",
     ),
-    "dot in a natsFlavor": (with_flavor(name="a.b"), f"a part of its pools' names: {LABEL}"),
+    "dot in a natsFlavor": (with_flavor(name="a.b"), f"is not a valid name of a natsFlavor: {LABEL}"),
     "flavor's name": (with_flavor(name="A"), f'spec.flavors[0].name: Invalid value: "A": {NAME}'),
     "one flavor twice": (two({"pools": ["a"]}, {"pools": ["b"]}, "interlink"), "Duplicate value"),
     "no connector": (sample(natsConnector=None), "natsConnector: Required value"),
@@ -113,7 +116,10 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
     "too many pools": (sample(poolRegExp=None, pools=[f"p{n}" for n in range(33)]), "must have at most 32 items"),
     "pool's name": (sample(poolRegExp=None, pools=["a", "B"]), f"is not a valid pool name: {LABEL}"),
     "one pool twice": (sample(poolRegExp=None, pools=["a", "a"]), "pools[1]: Duplicate value"),
-    "pool of two flavors": (two({"pools": ["a", "b"]}, {"pools": ["b"]}), "two flavors: name each pool once"),
+    "pool of two flavors": (
+        two({"pools": ["a", "b"]}, {"pools": ["b"]}),
+        "natsFlavor.pools: two flavors list the same pool: list each pool once",
+    ),
     "long poolRegExp": (sample(poolRegExp="a" * 257), "may not be more than 256"),
     "open poolRegExp": (sample(poolRegExp="("), "is not a valid RE2 expression: close all groups"),
     "look-ahead": (sample(poolRegExp="(?=a)a"), "use no look-around"),
@@ -126,7 +132,7 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
     "no quantity": (with_flavor(nominalQuota={"memory": "1 GB"}), "nominalQuota.memory: Invalid value"),
     "long quantity": (with_flavor(nominalQuota={"memory": "0" * 33}), "may not be more than 32"),
     "a fraction as a number": (with_flavor(nominalQuota={"cpu": 0.5}), "nominalQuota.cpu"),
-    "lent to itself": (lending({"queue": "masterqueue"}), "canLendTo names the main queue itself"),
+    "lent to itself": (lending({"queue": "masterqueue"}), "canLendTo lists the main queue itself"),
     "lent twice to one": (lending({"queue": "a"}, {"queue": "a"}), "Duplicate value"),
     "queue's name": (lending({"queue": "a_b"}), f'canLendTo[0].queue: Invalid value: "a_b": {NAME}'),
     "no queue": (lending({"lendingLimit": {"pods": 1}}), "queue: Required value"),
@@ -170,7 +176,7 @@ def test_the_largest_that_the_bounds_allow_is_taken(plane: ControlPlane) -> None
         assert status == HTTPStatus.CREATED, answer
     status, answer = plane.request("POST", DRY, listed(9))
     assert status == HTTPStatus.UNPROCESSABLE_ENTITY
-    assert "more than 512 pools are listed: write poolRegExp in place of pools" in answer["message"]
+    assert "natsFlavor.pools: expected at most 512 pools in all flavors: use poolRegExp instead" in answer["message"]
     assert "cost" not in answer["message"]
 
 

@@ -185,7 +185,7 @@ def test_an_alert_names_its_object_its_fault_and_its_runbook(tmp_path: Path) -> 
     labels = {"severity": "warning", "type": "qpu", "node": "n"}
     annotations = {
         "summary": "qpu is not advertised on n.",
-        "description": "The kubelet does not watch the devices of this type; no pod that asks for one runs there.",
+        "description": "The kubelet does not list the devices of this type; pods that request one do not fit there.",
         "runbook": "docs/how-to/alerts.md#fluencedevicesnotadvertised",
     }
     name = "FluenceDevicesNotAdvertised"

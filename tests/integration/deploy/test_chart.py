@@ -158,7 +158,7 @@ def test_the_configuration_overrides_the_charts_and_restarts_the_pods() -> None:
 ])  # fmt: skip
 def test_the_configuration_cannot_change_fields_that_other_objects_use(field: str) -> None:
     text = refusal("--set", f"config.{field}")
-    assert f"config.{field.partition('=')[0].partition('[')[0].removesuffix('.port')} cannot be given" in text
+    assert f"config.{field.partition('=')[0].partition('[')[0].removesuffix('.port')} is not allowed" in text
 
 
 def test_arguments_of_the_plugin_are_in_every_profile() -> None:
@@ -182,7 +182,7 @@ def test_the_webhooks_own_pods_never_wait_for_the_webhook() -> None:
     fail = ("--set", "webhook.failurePolicy=Fail", "--set")
     for names in ("{default-scheduler}", "{fluence,default-scheduler}"):
         text = refusal(*fail, f"schedulerNames={names}")
-        assert "schedulerNames cannot have default-scheduler while webhook.failurePolicy is Fail" in text
+        assert "schedulerNames must not include default-scheduler if webhook.failurePolicy is Fail" in text
         assert chart("--set", f"schedulerNames={names}")
         assert chart(*fail, f"schedulerNames={names},webhook.enabled=false")
 
@@ -310,9 +310,9 @@ def test_managed_namespaces_are_listed_or_selected_but_never_the_charts_own() ->
     expression = f"{chosen}matchExpressions[0]"
     assert selected(f"{expression}.key=team", f"{expression}.operator=Exists") == {"matchExpressions": [team, own]}
     text = refusal(*SLURM, "--set", "slurmBridge.managedNamespaces={default}")
-    assert "slurmBridge.managedNamespaces cannot have the chart's own namespace" in text
+    assert "slurmBridge.managedNamespaces must not include the chart's own namespace" in text
 
 
 def test_slurm_and_fluence_cannot_share_a_scheduler_name() -> None:
     text = refusal(*SLURM, "--set", "schedulerNames={fluence,slurm-bridge-scheduler}")
-    assert "slurmBridge.schedulerName is one of schedulerNames, too: slurm-bridge-scheduler" in text
+    assert "slurmBridge.schedulerName must not be one of schedulerNames: slurm-bridge-scheduler" in text

@@ -77,4 +77,4 @@ def test_its_protection_is_disabled_together_with_that_of_the_others(part: tuple
 def test_its_configuration_cannot_change_fields_that_its_other_objects_use(field: str) -> None:
     ended = run("helm", "template", "fluence", CHART, *FIXED, *ON, "--set", f"masterQueue.config.{field}")
     assert ended.returncode != 0
-    assert f"masterQueue.config.{field.partition('.')[0]} cannot be given" in ended.stdout
+    assert f"masterQueue.config.{field.partition('.')[0]} is not allowed" in ended.stdout

@@ -14,7 +14,7 @@ labels:
   {{- include "fluence.labels" . | nindent 2 }}
 {{- end }}
 
-{{/* The same for an object of the whole cluster. */}}
+{{/* The same for a cluster-scoped object. */}}
 {{- define "fluence.clusterMetadata" -}}
 name: {{ .name }}
 labels:
@@ -39,7 +39,7 @@ labels:
   app.kubernetes.io/part-of: fluence
 {{- end }}
 
-{{/* Where a pod may run, and how important it is: (dict "root" $ "part" .Values.webhook) */}}
+{{/* Node selector, tolerations and priority class of a pod: (dict "root" $ "part" .Values.webhook) */}}
 {{- define "fluence.placement" -}}
 {{- with .part.priorityClassName -}}
 priorityClassName: {{ . }}
@@ -58,7 +58,7 @@ tolerations:
 {{- end }}
 {{- end }}
 
-{{/* Replicas on different nodes and in different zones, where there are some: wishes, not demands. (dict "name" …) */}}
+{{/* Prefers different nodes and zones for replicas: (dict "name" …) */}}
 {{- define "fluence.spread" -}}
 affinity:
   podAntiAffinity:
@@ -126,7 +126,7 @@ startupProbe:
   configMap: {name: fluence-resources, optional: true}
 {{- end }}
 
-{{/* The address that a server listens on, where it is not the command's own default. */}}
+{{/* The option --host, if the address is not the command's default. */}}
 {{- define "fluence.hostOption" -}}
 {{- if ne .Values.host "0.0.0.0" }}
 - --host
@@ -134,21 +134,21 @@ startupProbe:
 {{- end }}
 {{- end }}
 
-{{/* What other objects of the chart depend on is not for `config` to change. */}}
+{{/* Rejects fields in `config` that other objects of the chart depend on. */}}
 {{- define "fluence.checkConfig" -}}
 {{- range $field, $remedy := dict
       "profiles" "use schedulerNames, requireInjectedEnv, pluginArguments and slurmBridge"
-      "serving" "use host; probes, Services and NetworkPolicies expect the port that the chart writes" -}}
-{{- if hasKey $.Values.config $field }}{{ fail (printf "config.%s cannot be given: %s" $field $remedy) }}{{ end -}}
+      "serving" "use host; probes, Services and NetworkPolicies depend on the chart's port" -}}
+{{- if hasKey $.Values.config $field }}{{ fail (printf "config.%s is not allowed: %s" $field $remedy) }}{{ end -}}
 {{- end -}}
 {{- range $field := list "enabled" "name" "namespace" -}}
 {{- if hasKey (default dict $.Values.config.leaderElection) $field -}}
-{{ fail (printf "config.leaderElection.%s cannot be given: roles, replicas and policies expect what the chart writes" $field) }}
+{{ fail (printf "config.leaderElection.%s is not allowed: roles, replicas and policies depend on the chart's value" $field) }}
 {{- end -}}
 {{- end -}}
 {{- end }}
 
-{{/* The scheduler's configuration, with what the values put over it. */}}
+{{/* The scheduler's configuration with the overrides of the values. */}}
 {{- define "fluence.config" -}}
 {{- include "fluence.checkConfig" . -}}
 {{- $args := mergeOverwrite (dict "requireInjectedEnv" (and .Values.webhook.enabled .Values.requireInjectedEnv)) (deepCopy .Values.pluginArguments) -}}
@@ -158,7 +158,7 @@ startupProbe:
 {{- end -}}
 {{- with .Values.slurmBridge -}}
 {{- if .enabled -}}
-{{- if has .schedulerName $.Values.schedulerNames }}{{ fail (printf "slurmBridge.schedulerName is one of schedulerNames, too: %s" .schedulerName) }}{{ end -}}
+{{- if has .schedulerName $.Values.schedulerNames }}{{ fail (printf "slurmBridge.schedulerName must not be one of schedulerNames: %s" .schedulerName) }}{{ end -}}
 {{- $args := mergeOverwrite (dict "url" .url "tokenFile" "/etc/fluence/slurm/auth-token") (deepCopy .arguments) -}}
 {{- if ne .schedulerName "slurm-bridge-scheduler" }}{{ $args = set $args "schedulerName" .schedulerName }}{{ end -}}
 {{- $profiles = append $profiles (dict "schedulerName" .schedulerName "plugins" (list (dict "name" "fluence" "enabled" false) (dict "name" "DynamicResources" "enabled" false) (dict "name" "slurm-bridge" "args" $args))) -}}
@@ -169,7 +169,7 @@ startupProbe:
 {{- toYaml (mergeOverwrite $config (deepCopy .Values.config)) -}}
 {{- end }}
 
-{{/* A binding of an account to its rights: (dict "root" $ "name" … "kind" "ClusterRole") */}}
+{{/* A RoleBinding or ClusterRoleBinding of a service account: (dict "root" $ "name" … "kind" "ClusterRole") */}}
 {{- define "fluence.binding" -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ .kind }}Binding
@@ -185,7 +185,7 @@ subjects:
     namespace: {{ .root.Release.Namespace }}
 {{- end }}
 
-{{/* A drain takes one replica at a time: (dict "root" $ "name" …) */}}
+{{/* A PodDisruptionBudget: a drain evicts one replica at a time: (dict "root" $ "name" …) */}}
 {{- define "fluence.disruptionBudget" -}}
 apiVersion: policy/v1
 kind: PodDisruptionBudget
@@ -205,7 +205,7 @@ spec:
 {{- end -}}
 {{- end }}
 
-{{/* The peers that may reach a pod, and those that it may reach: (dict "root" $ "name" … "ingress" (list 8080) "api" true), with "more" ports */}}
+{{/* A NetworkPolicy: (dict "root" $ "name" … "ingress" (list 8080) "api" true), with "more" ports */}}
 {{- define "fluence.networkPolicy" -}}
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
