@@ -172,7 +172,7 @@ async def test_a_job_that_has_started_ended_or_gone_is_not_updated(peer: SlurmPe
         await slurm.update(999_999, smaller, FIXED, FOUR[:1])
 
 
-async def test_of_a_job_that_slurm_does_not_know_there_is_nothing(peer: SlurmPeer, slurm: SlurmClient) -> None:
+async def test_an_unknown_job_is_none(peer: SlurmPeer, slurm: SlurmClient) -> None:
     assert await slurm.job(999_999) is None
     assert await slurm.resources(999_999) == ()
     await slurm.cancel(999_999)
@@ -191,7 +191,7 @@ async def test_of_a_job_that_slurm_does_not_know_there_is_nothing(peer: SlurmPee
         ("group", 2164),
     ],
 )
-async def test_what_slurm_cannot_give_is_refused_by_number(
+async def test_an_impossible_request_raises_the_error_of_its_number(
     peer: SlurmPeer, slurm: SlurmClient, what: str, number: int
 ) -> None:
     peer.add_nodes(*FOUR[:1])
@@ -219,13 +219,13 @@ async def test_in_a_version_without_external_jobs_all_can_be_read_and_none_submi
         await until(lambda: slurm.job(number), lambda seen: seen.ended)
 
 
-async def test_a_candidate_that_slurm_does_not_know_is_refused(peer: SlurmPeer, slurm: SlurmClient) -> None:
+async def test_an_unknown_candidate_is_rejected(peer: SlurmPeer, slurm: SlurmClient) -> None:
     peer.add_nodes(*FOUR[:1])
     with pytest.raises(UnknownNodeError):
         await slurm.submit(ONE, FIXED, FOUR[:2])
 
 
-async def test_a_job_that_slurm_warns_of_is_one(peer: SlurmPeer, slurm: SlurmClient) -> None:
+async def test_a_job_with_a_warning_is_submitted(peer: SlurmPeer, slurm: SlurmClient) -> None:
     peer.add_nodes(*FOUR[:1])
     number = await slurm.submit(replace(ONE, cpus_per_task=100), FIXED, FOUR[:1])
     job = await until(lambda: slurm.job(number), lambda seen: seen.reason != "")

@@ -35,7 +35,7 @@ async def test_jobs_and_nodes_are_the_same_after_slurmctld_was_restarted(peer: S
         await until(lambda: slurm.job(waiting), lambda seen: seen.allocated)
 
 
-async def test_without_slurmctld_a_submission_is_known_not_to_be_carried_out(peer: SlurmPeer) -> None:
+async def test_without_slurmctld_a_submission_was_certainly_not_executed(peer: SlurmPeer) -> None:
     peer.add_nodes(FOUR[0])
     async with SlurmClient(connection(peer, retries=0)) as slurm:
         with peer.without_controller():

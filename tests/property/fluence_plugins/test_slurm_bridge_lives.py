@@ -147,7 +147,7 @@ class Life:
             assert not one.spec.node_name or (job.allocated and one.spec.node_name in job.nodes), "its job runs there"
             assert one.spec.node_name or job.pending, "a pod whose job has nodes is on one of them"
         for one in self.world.pods():
-            assert one.metadata.uid in live or FINALIZER not in one.metadata.finalizers, "a finalizer without a job"
+            assert one.metadata.uid in live or FINALIZER not in one.metadata.finalizers, "no job is left to cancel"
         assert not [number for number in self.peoples if number in kept and "CANCELLED" in kept[number].job.states]
         assert lacking >= self.world.bridge.facts().problems.keys()
 

@@ -1,4 +1,4 @@
-"""A server that answers with bytes, right or wrong, and what a real slurmrestd has answered (exchanges/)."""
+"""A test server that answers with given bytes, and the recorded answers of a real slurmrestd (exchanges/)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fluence_plugins.slurm_bridge.slurm.client import Connection, SlurmClient
 EXCHANGES = Path(__file__).parent / "exchanges"
 TOKEN = "header.claims.signature-that-nobody-may-see"
 HANG = b"\0hang"
-"""In place of an answer: none comes."""
+"""Instead of an answer: the server does not answer."""
 DROP = b""
-"""In place of an answer: the connection is closed."""
+"""Instead of an answer: the server closes the connection."""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """One request and its answer, as tests/slurm/record.py has seen them."""
+    """A request and its answer, recorded by tests/slurm/record.py."""
 
     method: str
     path: str
@@ -41,7 +41,7 @@ class Exchange:
 
 
 def slurmrestd(status: int, body: bytes) -> bytes:
-    """The bytes that slurmrestd 26.05 writes: where there is an error, a second answer after the first."""
+    """The bytes that slurmrestd 26.05 writes: after an error response it writes a second one."""
     head = b"HTTP/1.1 %d X\r\n%sContent-Length: %d\r\nContent-Type: application/json\r\n\r\n"
     if status < 400:
         return head % (status, b"", len(body)) + body
@@ -51,7 +51,7 @@ def slurmrestd(status: int, body: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Request:
-    """What the server was asked."""
+    """The requests that the server received."""
 
     method: str
     path: str
@@ -65,7 +65,7 @@ class Request:
 
 @dataclass
 class Answering:
-    """Answers each connection with the next of the answers; with the last, when there are no more."""
+    """Answers each connection with the next answer, and repeats the last one."""
 
     answers: Sequence[bytes]
     tls: ssl.SSLContext | None = None
@@ -97,14 +97,14 @@ class Answering:
                 writer.write(answer)
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError):
-            pass  # a client that goes away is what some tests are about
+            pass  # in some tests the client disconnects
         finally:
             writer.close()
 
 
 @dataclass
 class Waits:
-    """A sleep that records its seconds instead of taking them."""
+    """Replaces sleeping."""
 
     seconds: list[float] = field(default_factory=list)
 
@@ -113,7 +113,7 @@ class Waits:
 
 
 def client(server: Answering | str, folder: Path, waits: Waits | None = None, **settings: Any) -> SlurmClient:
-    """A client of it that waits for nothing, with a token in the folder."""
+    """A client of the server that never waits, with a token in the directory."""
     token = folder / "token"
     if not token.exists():
         token.write_text(TOKEN)
@@ -123,5 +123,5 @@ def client(server: Answering | str, folder: Path, waits: Waits | None = None, **
 
 
 def without_api(path: str) -> str:
-    """A request's path as exchanges have it."""
+    """A request's path as in the recorded exchanges."""
     return re.sub(r"^/slurm/v[\d.]+/", "", path)

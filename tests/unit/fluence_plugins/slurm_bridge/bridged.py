@@ -1,6 +1,6 @@
-"""The bridge between a cluster and a Slurm that are both in memory, and what sessions would do beside it.
+"""A test world: the bridge between a cluster and a Slurm in memory, with sessions of a scheduler.
 
-Time passes only in `wait`, so nothing here depends on how fast it runs.
+Time passes only in `rest` and `live`, so nothing here depends on the speed of the machine.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 
 
 def waiting(name: str, *, uid: str = "", **options: Any) -> Pod:
-    """A pod for Slurm to place."""
+    """A pod of the bridge's scheduler."""
     made = pod(name, scheduler=SCHEDULER_NAME, **options)
     return replace(made, metadata=replace(made.metadata, uid=uid or f"uid-{name}"))
 
@@ -44,7 +44,7 @@ def slurm_of(*names: str) -> FakeSlurm:
 
 
 class _Selector(selectors.SelectSelector):
-    """Knows when everybody waits: an event loop with nothing left to do is about to wait for its selector."""
+    """Detects that all tasks wait: an event loop without ready callbacks waits for its selector."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,23 +55,23 @@ class _Selector(selectors.SelectSelector):
         if self._at_rest is None:
             return super().select(timeout)
         self._rounds += 1
-        assert self._rounds < 20_000, "the bridge does not come to rest while no time passes"
+        assert self._rounds < 20_000, "the bridge does not become idle while no time passes"
         if timeout != 0:
             self._at_rest.set_result(None)
             self._at_rest = None
         return super().select(0)
 
     async def rest(self) -> None:
-        """Return once no task has anything to do. Raises AssertionError, from the loop, where that never happens."""
+        """Return once all tasks wait. Raises AssertionError, from the loop, if they never do."""
         self._at_rest, self._rounds = asyncio.get_running_loop().create_future(), 0
         await self._at_rest
 
 
 class Bridged:
-    """A replica of the bridge that runs, from `with` to the end of it.
+    """A replica of the bridge that runs inside a `with` block.
 
-    `reported` are the events of pods; `requeued` counts by group how often the bridge requeued it. A session looks at
-    the groups that are new or were requeued, and at no others.
+    `reported` are the events of pods; `requeued` counts the requeues of each group. A session handles only groups that
+    are new or requeued.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class Bridged:
         self.reported: list[tuple[str, str, str]] = []
         self.requeued: Counter[str] = Counter()
         self.looks = 0
-        """How often the bridge has looked at the time."""
+        """How often the bridge read the time."""
         self.needed: dict[str, int] = {}
         """By group: how many pods must start together."""
         self.candidates: tuple[str, ...] | None = None
-        """The nodes that pods fit on; all of Slurm's unless said."""
+        """The nodes that pods fit on; None for all of Slurm's."""
         self.time = 1000.0
         table = JobTable(SCHEDULER_NAME, name)
         self.bridge = Bridge(
@@ -112,7 +112,7 @@ class Bridged:
         self.kill()
 
     def kill(self) -> None:
-        """This replica ends, wherever it is."""
+        """Stop this replica at any point."""
         if not self._loop.is_closed():
             self._do(self._end())
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
@@ -122,7 +122,7 @@ class Bridged:
         return self._loop.run_until_complete(work)
 
     async def _begin(self) -> None:
-        runtime = Runtime(self._wake, lambda: self.elected, self.cluster, tell=self._tell)  # codespell:ignore tell
+        runtime = Runtime(self._requeue, lambda: self.elected, self.cluster, tell=self._record_event)
         self._serving = self.bridge.serve(runtime)
         await self._serving.__aenter__()
 
@@ -136,22 +136,22 @@ class Bridged:
         self.looks += 1
         return self.time
 
-    def _wake(self, group: str, why: str) -> None:
+    def _requeue(self, group: str, why: str) -> None:
         assert why
         self.requeued[group] += 1
         self._due[group] = None
 
-    def _tell(self, about: KubeObject, reason: str, note: str) -> None:
+    def _record_event(self, about: KubeObject, reason: str, note: str) -> None:
         self.reported.append((about.metadata.name, reason, note))
 
     # ------------------------------------------------------------------ time
 
     def run_pending(self) -> None:
-        """Let the bridge do what it has to do now. Raises AssertionError where it never rests."""
+        """Run the bridge until it waits. Raises AssertionError if it never does."""
         self._do(self._selector.rest())
 
     def rest(self, seconds: float = 3 * TICK, *, session: bool = True) -> None:
-        """Let time pass, in ticks, with sessions and without anything that happens in Slurm."""
+        """Let time pass, in ticks, with sessions but without changes in Slurm."""
         for _ in range(max(1, round(seconds / TICK))):
             self.time += TICK
             self.bridge.resync()
@@ -161,7 +161,7 @@ class Bridged:
                 self.run_pending()
 
     def live(self, seconds: float = 3 * TICK) -> None:
-        """As `rest`, and Slurm gives jobs nodes meanwhile."""
+        """Like `rest`, while Slurm gives jobs nodes."""
         for _ in range(max(1, round(seconds / TICK))):
             self.slurm.step()
             self.rest(TICK)
@@ -169,7 +169,7 @@ class Bridged:
     # ------------------------------------------------------------------ sessions
 
     def session(self, *, all_groups: bool = False) -> None:
-        """What a session does: groups that are due are asked for, or bound."""
+        """Do what a session does: request a job for due groups, or bind their pods."""
         if not self.elected:
             return
         groups: dict[str, list[Pod]] = {}
@@ -200,7 +200,7 @@ class Bridged:
             self.want(group, live, rest)
 
     def want(self, group: str, live: Iterable[Pod], rest: Iterable[Pod]) -> None:
-        """A session asks for a job for the rest of a group."""
+        """Request a job for the rest of a group, as a session does."""
         candidates = self.candidates if self.candidates is not None else tuple(sorted(self.slurm.nodes_by_name))
         uids, all_uids = (tuple(one.metadata.uid for one in some) for some in (rest, live))
         self.bridge.request(JobRequest(group, uids, self.needed.get(group, 1), candidates, all_uids))
@@ -208,15 +208,15 @@ class Bridged:
     # ------------------------------------------------------------------ the cluster
 
     def pods(self) -> list[Pod]:
-        """The bridge's pods."""
+        """The pods of the bridge's scheduler."""
         return [one for one in self.cluster.objects(Pod) if one.spec.scheduler_name == SCHEDULER_NAME]
 
     def pod(self, name: str) -> Pod:
-        """A pod by its name."""
+        """The pod with this name."""
         return next(one for one in self.cluster.objects(Pod) if one.metadata.name == name)
 
     def is_there(self, name: str) -> bool:
-        """Whether there is a pod of this name."""
+        """Whether a pod with this name exists."""
         return any(one.metadata.name == name for one in self.cluster.objects(Pod))
 
     def nodes(self) -> dict[str, str]:
@@ -224,57 +224,57 @@ class Bridged:
         return {one.metadata.name: one.spec.node_name for one in self.pods() if one.spec.node_name}
 
     def put(self, *pods: Pod) -> None:
-        """Pods are made, or change."""
+        """Create or change pods."""
         for one in pods:
             self.cluster.put(one)
 
     def bind(self, one: Pod, node: str) -> None:
-        """A pod goes to a node, where it starts at once."""
+        """Bind a pod to a node, where it starts at once."""
         now = self.pod(one.metadata.name)
         self.put(replace(now, spec=replace(now.spec, node_name=node), status=replace(now.status, phase="Running")))
 
     def end(self, name: str, phase: str = "Succeeded") -> None:
-        """A pod ends."""
+        """Set a pod's final phase."""
         now = self.pod(name)
         self.put(replace(now, status=replace(now.status, phase=phase)))
 
     def delete(self, name: str) -> None:
-        """A client deletes a pod; where it runs, its kubelet ends it with `finish`."""
+        """Delete a pod as a user does. If it runs, its kubelet ends it in `finish`."""
         self._do(self.cluster.delete(self.pod(name)))
 
     def finish(self) -> None:
-        """Kubelets end the pods that are being deleted."""
+        """End the deleted pods as kubelets do."""
         for one in self.pods():
             if one.metadata.deletion_timestamp is not None and one.spec.node_name and not is_over(one):
                 self.end(one.metadata.name)
         self.cluster.finish_deletions()
 
     def change(self, name: str, alter: Callable[[Pod], Pod]) -> None:
-        """A client changes a pod."""
+        """Change a pod as a user does."""
         self.put(alter(self.pod(name)))
 
-    # ------------------------------------------------------------------ what is so
+    # ------------------------------------------------------------------ state
 
     def marks(self, name: str) -> tuple[int | None, bool]:
-        """The job that a pod names, and whether it has the finalizer."""
+        """The job in a pod's label, and whether the pod has the finalizer."""
         found = self.pod(name)
         return label_of(found), FINALIZER in found.metadata.finalizers
 
     def problem(self, group: str) -> str:
-        """Why no job was made for a group."""
+        """Why a group has no job."""
         return self.bridge.facts().problems.get(group, "")
 
     def writes(self, method: str) -> int:
-        """How often something was asked of Slurm that changes it."""
+        """How often the bridge called a method that changes Slurm."""
         return sum(one == method for one, _ in self.slurm.calls)
 
     def live_jobs(self) -> list[Job]:
-        """Slurm's jobs that have not ended, and name pods."""
+        """Slurm's live jobs that name pods."""
         return [kept.job for kept in self.slurm.kept.values() if not kept.job.ended and kept.job.comment is not None]
 
 
 def group_of(one: Pod) -> str:
-    """The group's key of a pod."""
+    """The key of a pod's group."""
     named = one.spec.scheduling_group
     namespace, name = one.metadata.namespace, one.metadata.name
     return f"PodGroup {namespace}/{named.pod_group_name}" if named else f"Pod {namespace}/{name}"

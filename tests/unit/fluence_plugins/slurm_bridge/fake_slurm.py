@@ -1,7 +1,7 @@
-"""A Slurm in memory, with the interface of SlurmClient: what the plugin is tested against where no Slurm is.
+"""A fake Slurm in memory with the interface of SlurmClient, for tests without a real Slurm.
 
-It does what was seen of slurmctld 26.05: jobs wait until `step` gives them nodes, in order of priority and number;
-exclusive jobs have nodes whole, others the lowest cores and GPUs that are free. Nothing passes by itself.
+It does what slurmctld 26.05 does: jobs wait until `step` gives them nodes, in order of priority and number. Exclusive
+jobs get whole nodes; other jobs get the lowest free cores and GPUs. Its time does not pass by itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ASKED: Final = re.compile(r"gres/([^:=,]+)(?::([^=,]+))?=([0-9]+)")
 
 @dataclass(slots=True)
 class _Kept:
-    """A job with what was asked for it and what it has."""
+    """A job, its request and its allocation."""
 
     job: Job
     asked: Placeholder
@@ -45,10 +45,10 @@ def external_node(name: str, cpus: int = 8, *, memory_mib: int = 32000, gres: st
 
 
 class FakeSlurm:
-    """See the module. `calls` are the writes, by method and what they were about; `reads` counts the rest.
+    """See the module. `calls` are the writes, by method and subject; `reads` counts the other calls.
 
     `fails` are errors by method: the next call raises the first of them and does nothing. `loses` names methods whose
-    next call is carried out, and its answer lost. While `down` nothing is answered.
+    next call is executed without a response. While it is `down` it answers nothing.
     """
 
     def __init__(self, nodes: Iterable[SlurmNode] = (), *, partitions: Sequence[str] = ("slurm-bridge",)) -> None:
@@ -56,9 +56,9 @@ class FakeSlurm:
         self.partition_names = list(partitions)
         self.kept: dict[int, _Kept] = {}
         self.time = 1_000
-        """Seconds; each change is one later."""
+        """Seconds; each change increases it by one."""
         self.changed = 0
-        """When any job changed last."""
+        """When a job last changed."""
         self.next_id = 1
         self.calls: list[tuple[str, Any]] = []
         self.reads: dict[str, int] = {}
@@ -72,10 +72,10 @@ class FakeSlurm:
     async def __aexit__(self, *_: object) -> None:
         pass
 
-    # ------------------------------------------------------------------ what tests do
+    # ------------------------------------------------------------------ for tests
 
     def step(self) -> list[int]:
-        """Give waiting jobs nodes, as many as can be; returns those that have started."""
+        """Give nodes to as many waiting jobs as possible. Returns the started jobs."""
         started = []
         waiting = [kept for kept in self.kept.values() if kept.job.pending and kept.job.priority != 0]
         for kept in sorted(waiting, key=lambda one: (-(one.job.priority or 1), one.job.job_id)):
@@ -92,19 +92,19 @@ class FakeSlurm:
         return started
 
     def end(self, job_id: int, state: str = "COMPLETED") -> None:
-        """A job ends; its nodes are free. Slurm knows it still."""
+        """End a job and free its nodes. Slurm still lists it."""
         kept = self.kept[job_id]
         kept.shares = {}
         self._change(kept, states=frozenset({state}), end=self.time)
 
     def forget(self, job_id: int) -> None:
-        """Slurm knows the job no more."""
+        """Remove a job from Slurm's list."""
         del self.kept[job_id]
         self.time += 1
         self.changed = self.time
 
     def hold(self, *names: str) -> int:
-        """Nodes are taken by a job that another user submitted; returns its number."""
+        """Allocate nodes to another user's job. Returns its number."""
         asked = Placeholder(name="other", pods=(), minimum_nodes=len(names), maximum_nodes=len(names))
         number = self._take(asked, JobDefaults("other"), names)
         kept = self.kept[number]
@@ -113,16 +113,16 @@ class FakeSlurm:
         return number
 
     def change(self, job_id: int, **changes: Any) -> None:
-        """Another user changes a job."""
+        """Change a job as another user does."""
         self._change(self.kept[job_id], **changes)
 
     def set_node(self, name: str, **changes: Any) -> SlurmNode:
-        """An administrator changes a node."""
+        """Change a node as another user does."""
         self.nodes_by_name[name] = node = replace(self.nodes_by_name[name], **changes)
         return node
 
     def of(self, pod: str) -> list[Job]:
-        """The jobs of a pod, by namespace/name."""
+        """The jobs of a pod, which is given as namespace/name."""
         return [one.job for one in self.kept.values() if pod in [each.key for each in one.asked.pods]]
 
     # ------------------------------------------------------------------ jobs
@@ -212,7 +212,7 @@ class FakeSlurm:
         comment: str | None = None,
         gres: str | None = None,
     ) -> None:
-        """A node's partitions stay, whatever becomes of its features: slurmctld looks at those when one is made."""
+        """Changes of features do not change partitions: slurmctld evaluates features only when it creates a node."""
         said = {"state": state, "reason": reason, "features": features, "topology": topology, "comment": comment}
         given = {key: value for key, value in (said | {"gres": gres}).items() if value is not None}
         self._write("update_node", (name, given))
@@ -243,7 +243,7 @@ class FakeSlurm:
         self._read("partitions")
         return tuple(self.partition_names)
 
-    # ------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------ internals
 
     def _read(self, method: str) -> None:
         self.reads[method] = self.reads.get(method, 0) + 1
@@ -323,7 +323,7 @@ class FakeSlurm:
         return NodeShare(node.name, tuple(range(node.cpus)), gres, node.memory_mib)
 
     def _shares(self, kept: _Kept) -> dict[str, NodeShare] | None:
-        """What the job would have now; None where it must wait."""
+        """The shares that the job would get now; None if it must wait."""
         asked = kept.asked
         number = max(asked.minimum_nodes, len(asked.pods))
         found: dict[str, NodeShare] = {}
@@ -339,7 +339,7 @@ class FakeSlurm:
         return found if len(found) == number else None
 
     def _share(self, asked: Placeholder, node: SlurmNode, taken: Sequence[NodeShare]) -> NodeShare | None:
-        """The lowest cores and devices that are free; None where that is too few."""
+        """The lowest free cores and devices; None if there are too few."""
         need = {(name, type_): int(count) for name, type_, count in _ASKED.findall(asked.gres)}
         have = _gres_of(node.gres)
         cpus = asked.tasks_per_node * (asked.cpus_per_task or 1)
@@ -374,7 +374,7 @@ def _gres_of(text: str) -> list[tuple[str, str, int]]:
 
 
 def _configured(gres: str, conf: str) -> bool:
-    """Whether the configuration describes a node's one kind of devices in full."""
+    """Whether gres.conf lists a file for each device of the node's only kind."""
     kinds = _gres_of(gres)
     said = [word.partition("=")[::2] for word in conf.split(",")]
     files = [value for key, value in said if key == "file"]

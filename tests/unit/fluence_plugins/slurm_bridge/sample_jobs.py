@@ -1,4 +1,4 @@
-"""Slurm jobs as the client reads them."""
+"""Sample Slurm jobs as the client returns them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def job(
     comment: JobComment | None = _UNSET,
     **more: Any,
 ) -> Job:
-    """One that waits for nodes, or has some; with `uids`, as this bridge names pods, else as the original does."""
+    """A job, pending or with nodes. With `uids` it names pods as this bridge does, otherwise as the original does."""
     named = tuple(
         PodIdentity(one.metadata.namespace, one.metadata.name, one.metadata.uid if uids else "") for one in pods
     )

@@ -1,4 +1,4 @@
-"""What the handler `slurm-bridge` makes of new pods, and what it refuses."""
+"""The webhook handler `slurm-bridge`: mutation of new pods, and validation of changes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def request(operation: str = "CREATE", *, namespace: str = "slurm", user: str = 
 
 
 def created(whole: Object, by: SlurmBridgeHandler | None = None, **asked: Any) -> Object:
-    """The pod that is stored; that another look changes nothing is checked."""
+    """The stored pod. Checks that a second call changes nothing."""
     by = by or handler()
     answer = by.mutate(whole, request(**asked))
     assert not isinstance(answer, Refusal), answer
@@ -66,7 +66,7 @@ def created(whole: Object, by: SlurmBridgeHandler | None = None, **asked: Any) -
 
 
 def change(old: Object, new: Object, user: str = "alice", by: SlurmBridgeHandler | None = None) -> str:
-    """Why the change is refused; empty where it is not."""
+    """Why the handler rejects the change; empty if it does not."""
     answer = (by or handler()).mutate(new, request("UPDATE", user=user, old=old))
     assert isinstance(answer, Refusal) or answer == []
     return answer.message if isinstance(answer, Refusal) else ""
@@ -91,7 +91,7 @@ def test_a_pod_that_names_another_scheduler_is_left_alone() -> None:
     assert created(whole) == whole
 
 
-def test_of_listed_namespaces_alone_are_the_default_schedulers_pods_taken() -> None:
+def test_only_default_scheduler_pods_of_listed_namespaces_are_changed() -> None:
     by = handler(managed_namespaces=frozenset({"slurm", "batch"}))
     assert created(pod(), by, namespace="batch")["spec"]["schedulerName"] == SCHEDULER_NAME
     assert created(pod(), by, namespace="elsewhere") == pod()
@@ -117,19 +117,19 @@ def test_other_tolerations_stay_and_one_that_is_there_is_not_added(present: list
     assert created(pod(tolerations=present))["spec"]["tolerations"] == present + added
 
 
-def test_a_pod_that_is_put_on_a_node_by_its_creator_is_placed_by_slurm_like_any_other() -> None:
+def test_slurm_also_places_a_pod_whose_creator_set_a_node() -> None:
     assert "nodeName" not in created(pod(nodeName="n1"))["spec"]
     assert created(pod("other", nodeName="n1"))["spec"]["nodeName"] == "n1"
 
 
-def test_what_a_kubelet_shows_of_its_own_pods_stays_as_it_is() -> None:
+def test_mirror_pods_are_not_changed() -> None:
     mirror = pod(nodeName="n1")
     assert created(mirror, user="system:node:n1") == mirror
 
 
 @MARKS
 @pytest.mark.parametrize("scheduler", ["default-scheduler", SCHEDULER_NAME])
-def test_a_new_pod_with_a_mark_is_refused_naming_it(scheduler: str, mark: Object) -> None:
+def test_a_new_pod_with_a_mark_is_rejected_and_the_mark_named(scheduler: str, mark: Object) -> None:
     answer = handler().mutate(pod(scheduler, mark), request(user=ACCOUNT))
     assert isinstance(answer, Refusal)
     assert answer.code == 403
@@ -137,7 +137,7 @@ def test_a_new_pod_with_a_mark_is_refused_naming_it(scheduler: str, mark: Object
     assert f"metadata.{next(iter(mark))}[" in answer.message
 
 
-def test_other_labels_annotations_and_finalizers_are_its_creators() -> None:
+def test_other_labels_annotations_and_finalizers_are_allowed() -> None:
     metadata = {"labels": {"a": "b"}, "annotations": {"slurmjob.slinky.slurm.net/qos": "high"}, "finalizers": ["c/d"]}
     assert created(pod(metadata=metadata))["metadata"] == metadata
 
@@ -147,7 +147,7 @@ def test_other_labels_annotations_and_finalizers_are_its_creators() -> None:
     pod(metadata={"labels": 1, "annotations": ["a"], "finalizers": "f"}), pod(tolerations="odd"), pod(tolerations=[1]),
     pod(schedulerName=7), pod(schedulerName=["a"]),
 ])  # fmt: skip
-def test_what_is_no_pod_is_left_to_the_api_server(whole: Object) -> None:
+def test_invalid_pods_are_left_to_the_api_server(whole: Object) -> None:
     created(whole)
     assert change(whole, whole) == ""
     assert change(bridged(), whole) == ""
@@ -173,18 +173,18 @@ def test_another_job_or_node_is_a_change_and_every_mark_that_changes_is_named() 
     )
 
 
-def test_what_is_no_mark_is_changed_by_whoever_may() -> None:
+def test_other_fields_can_be_changed() -> None:
     marks = {"labels": {JOBID_LABEL: "7"}, "annotations": {NODE_ANNOTATION: "n1"}, "finalizers": [FINALIZER]}
     new = {"labels": {JOBID_LABEL: "7", "a": "b"}, "annotations": {NODE_ANNOTATION: "n1", "c": "d"},
            "finalizers": [FINALIZER, "e/f"]}  # fmt: skip
     assert change(bridged(marks, "Running"), bridged(new, "Running")) == ""
 
 
-def test_another_schedulers_pods_are_marked_by_whoever_may() -> None:
+def test_pods_of_other_schedulers_can_have_marks() -> None:
     assert change(pod(), pod(metadata=LABEL)) == ""
 
 
-def test_the_finalizer_of_a_pod_that_is_deleted_can_be_taken_away_where_no_scheduler_does_it() -> None:
+def test_a_user_can_remove_the_finalizer_of_a_deleted_pod() -> None:
     gone = {"deletionTimestamp": "2026-06-01T00:00:00Z"}
     old = bridged(gone | LABEL | FINALIZED, "Running")
     assert change(old, bridged(gone | LABEL, "Running")) == ""
@@ -192,7 +192,7 @@ def test_the_finalizer_of_a_pod_that_is_deleted_can_be_taken_away_where_no_sched
     assert FINALIZER in change(bridged(gone), bridged(gone | FINALIZED))
 
 
-def test_where_the_schedulers_account_is_not_known_only_running_pods_keep_label_and_annotations() -> None:
+def test_without_the_schedulers_account_only_marks_of_running_pods_are_protected() -> None:
     by = handler(scheduler_users=frozenset())
     for mark in (LABEL, ANNOTATION, CORES, GRES):
         for old, new in ((None, mark), (mark, None)):
@@ -201,10 +201,10 @@ def test_where_the_schedulers_account_is_not_known_only_running_pods_keep_label_
     assert change(bridged(FINALIZED, "Running"), bridged(None, "Running"), by=by) == ""
 
 
-# ---------------------------------------------------------------------- beside its decisions
+# ---------------------------------------------------------------------- registration
 
 
-def test_it_is_found_by_its_name_and_says_what_it_does() -> None:
+def test_the_handler_is_registered_with_a_summary() -> None:
     given: HandlerSettings = replace(
         settings(), scheduler_users=frozenset({ACCOUNT}), managed_namespaces=frozenset({"b", "a"})
     )

@@ -1,4 +1,4 @@
-"""What the plugin's arguments may say."""
+"""The plugin's arguments."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_an_address_and_a_token_are_enough() -> None:
         ({"other": 1}, "args.other"),
     ],
 )
-def test_a_wrong_one_is_one_line_with_its_field(wrong: dict[str, Any], said: str) -> None:
+def test_an_invalid_argument_is_one_line_with_its_field(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError) as error:
         loaded({**GOOD, **wrong})
     (line,) = error.value.messages

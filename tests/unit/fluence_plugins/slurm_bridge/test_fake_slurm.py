@@ -1,4 +1,4 @@
-"""The Slurm in memory does what was seen of the real one, as far as tests build on it."""
+"""The fake Slurm behaves like the real one, as far as tests depend on it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_it_has_the_methods_of_the_client() -> None:
     assert ours == {name: theirs[name] for name in theirs}
 
 
-def test_jobs_get_nodes_in_order_and_what_ends_makes_room() -> None:
+def test_jobs_get_nodes_in_order_and_ended_jobs_free_them() -> None:
     async def run() -> None:
         slurm = FakeSlurm([external_node("a"), external_node("b"), external_node("c")])
         held = slurm.hold("a", "b")
@@ -68,7 +68,7 @@ def test_jobs_get_nodes_in_order_and_what_ends_makes_room() -> None:
     asyncio.run(run())
 
 
-def test_a_list_of_jobs_is_whole_where_any_has_changed_since() -> None:
+def test_a_list_contains_all_jobs_if_any_has_changed() -> None:
     async def run() -> None:
         slurm = FakeSlurm([external_node("a")])
         first = await slurm.submit(job("p"), FIXED, ("a",))
@@ -84,7 +84,7 @@ def test_a_list_of_jobs_is_whole_where_any_has_changed_since() -> None:
     asyncio.run(run())
 
 
-def test_exclusive_jobs_have_nodes_whole_and_others_the_lowest_cores_and_devices() -> None:
+def test_exclusive_jobs_get_whole_nodes_and_others_the_lowest_cores_and_devices() -> None:
     async def run() -> None:
         slurm = FakeSlurm([external_node("a", 8, gres="gpu:v100:2")])
         shared = {"exclusive": False, "cpus_per_task": 3, "gres": "gres/gpu:v100=1", "memory_mib": 100}
@@ -106,7 +106,7 @@ def test_exclusive_jobs_have_nodes_whole_and_others_the_lowest_cores_and_devices
     asyncio.run(run())
 
 
-def test_what_slurm_refuses_is_refused() -> None:
+def test_the_fake_rejects_requests_that_slurm_rejects() -> None:
     async def run() -> None:
         slurm = FakeSlurm([external_node("a")])
         for wrong in (job("p", partition="none"), job("p", "q")):

@@ -1,4 +1,4 @@
-"""What the plugin does in sessions of a real scheduler, and around its binds."""
+"""The plugin in sessions of a real scheduler, and in its binds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .sample_jobs import job
 
 
 class World(FakeCluster):
-    """A scheduler with the plugin; what its task knows is what the test says."""
+    """A scheduler with the plugin. The test sets the state of the plugin's task."""
 
     def __init__(self, *, served: bool = True, names: dict[str, str] | None = None) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class World(FakeCluster):
             self.add(node(f"n{number}", cpu="8", labels=called))
 
     def stand(self, job_id: int, nodes: tuple[str, ...] | None, *names: str, text: str = "") -> None:
-        """Slurm has a job for these pods."""
+        """Let Slurm have a job for these pods."""
         uids = tuple(self.find(Pod, name).metadata.uid for name in names)
         stand = PodJob(job_id, nodes, uids, text or f"Slurm job {job_id}")
         self.known = replace(self.known, pod_jobs={**self.known.pod_jobs, **dict.fromkeys(uids, stand)})
@@ -63,7 +63,7 @@ class World(FakeCluster):
             bridge._nodes._read_at = time.monotonic()
 
     def requeue(self, *groups: str) -> World:
-        """The task has something new."""
+        """Let the task report a change."""
         for group in groups:
             self.scheduler.queue.activate(group, self.clock.now())
         return self
@@ -72,7 +72,7 @@ class World(FakeCluster):
         return {name: self.find(Pod, name).spec.node_name for name in names if self.find(Pod, name).spec.node_name}
 
 
-def test_a_pod_without_a_job_is_asked_for_with_the_nodes_that_it_fits_on() -> None:
+def test_a_job_is_requested_with_the_nodes_that_its_pod_fits_on() -> None:
     world = World(names={"n1": "k1", "n2": "k2", "n3": "k3", "n4": "k4"})
     world.add(node("n5", taints=(taint("no"),)), node("n6", cpu="1"))
     world.pod("a", cpu="2").schedule()
@@ -83,7 +83,7 @@ def test_a_pod_without_a_job_is_asked_for_with_the_nodes_that_it_fits_on() -> No
     assert "a Slurm job for it is being submitted" in world.reasons("a")
 
 
-def test_a_pod_says_why_its_job_waits_or_why_there_is_none() -> None:
+def test_a_pod_reports_why_its_job_waits_or_is_missing() -> None:
     world = World()
     world.pods(2).schedule()
     world.stand(7, None, "p-0", text="Slurm job 7 is pending: Priority")
@@ -93,7 +93,7 @@ def test_a_pod_says_why_its_job_waits_or_why_there_is_none() -> None:
     assert "Slurm refuses its job: why" in world.reasons("p-1")
 
 
-def test_a_pod_goes_to_the_node_that_its_job_has_and_is_told_what_it_has_there() -> None:
+def test_a_pod_goes_to_its_jobs_node_and_gets_its_share_as_annotations() -> None:
     world = World(names={"n1": "k1", "n2": "k2", "n3": "k3", "n4": "k4"})
     world.pod("a").schedule()
     world.stand(7, ("k3",), "a")
@@ -114,7 +114,7 @@ def test_a_gang_is_placed_in_the_order_of_its_jobs_pods() -> None:
     assert world.on("g-0", "g-1", "g-2") == {"g-2": "n4", "g-0": "n1", "g-1": "n2"}
 
 
-def test_pods_of_a_group_that_are_tried_one_by_one_are_one_job_and_each_keeps_its_node_for_it() -> None:
+def test_pods_of_a_group_without_a_minimum_share_a_job_and_each_has_its_node() -> None:
     world = World()
     labels = {"leaderworkerset.sigs.k8s.io/name": "llm", "leaderworkerset.sigs.k8s.io/group-index": "0"}
     for name, cpu in (("a", "2"), ("b", "1"), ("leader", "1")):
@@ -128,7 +128,7 @@ def test_pods_of_a_group_that_are_tried_one_by_one_are_one_job_and_each_keeps_it
     assert world.on("leader", "a", "b") == {"leader": "n1", "a": "n2", "b": "n3"}
 
 
-def test_of_a_gang_whose_last_pod_has_no_nodes_none_is_bound_and_a_job_for_that_is_asked_for() -> None:
+def test_a_gang_with_a_pod_without_a_node_is_not_bound_and_a_job_for_that_pod_is_requested() -> None:
     world = World()
     world.gang("g", 3).schedule()
     world.wants.clear()
@@ -146,7 +146,7 @@ def test_of_a_gang_whose_last_pod_has_no_nodes_none_is_bound_and_a_job_for_that_
 @pytest.mark.parametrize(
     ("nodes", "why"), [(("n1",), "but it fits none of them now"), (("k9",), "this cluster has no node k9")]
 )
-def test_nodes_that_do_not_take_the_pod_are_said_to_be_so(nodes: tuple[str, ...], why: str) -> None:
+def test_nodes_of_the_job_that_the_pod_does_not_fit_on_are_reported(nodes: tuple[str, ...], why: str) -> None:
     world = World()
     world.pod("a").schedule()
     found = world.find(Node, "n1")
@@ -157,7 +157,7 @@ def test_nodes_that_do_not_take_the_pod_are_said_to_be_so(nodes: tuple[str, ...]
     assert why in world.reasons("a")
 
 
-def test_nobody_ends_for_a_pod_that_slurm_has_given_no_node_and_trials_ask_for_nothing() -> None:
+def test_pods_without_a_slurm_node_preempt_nothing_and_trials_request_nothing() -> None:
     world = World()
     world.pods(4, prefix="low", cpu="8", priority=1)
     world.schedule()
@@ -171,13 +171,13 @@ def test_nobody_ends_for_a_pod_that_slurm_has_given_no_node_and_trials_ask_for_n
     assert all(world.find(Pod, f"low-{number}").metadata.deletion_timestamp is None for number in range(4))
 
 
-def test_a_simulation_says_that_slurm_is_not_asked() -> None:
+def test_a_simulation_reports_that_it_does_not_ask_slurm() -> None:
     world = World(served=False)
     world.pod("a").schedule()
     assert "a simulation has no connection to Slurm" in world.reasons("a")
 
 
-def test_sessions_ask_for_a_group_only_when_something_has_changed() -> None:
+def test_sessions_request_a_job_only_after_a_change() -> None:
     world = World()
     world.pods(3).schedule()
     asked = len(world.wants)
@@ -188,7 +188,7 @@ def test_sessions_ask_for_a_group_only_when_something_has_changed() -> None:
     assert {want.candidates for want in world.wants[asked:]} == {("n1", "n2", "n3", "n4", "n9")}
 
 
-def test_a_bind_waits_while_slurm_is_away_and_none_is_made_for_a_job_that_has_ended() -> None:
+def test_a_bind_waits_for_slurm_and_fails_for_an_ended_job() -> None:
     world = World()
     world.pod("a").schedule()
     world.stand(7, ("n2",), "a")
@@ -211,7 +211,7 @@ def test_a_bind_waits_while_slurm_is_away_and_none_is_made_for_a_job_that_has_en
     assert world.on("a") == {"a": "n2"}
 
 
-def test_a_node_that_goes_gives_its_name_in_slurm_to_another() -> None:
+def test_the_slurm_name_of_a_deleted_node_can_be_reused() -> None:
     world = World(names={"n1": "k1", "n2": "k2", "n3": "k3", "n4": "k4"})
     world.pod("a").schedule()
     world.remove_node("n1")
@@ -221,7 +221,7 @@ def test_a_node_that_goes_gives_its_name_in_slurm_to_another() -> None:
     assert world.on("a") == {"a": "n8"}
 
 
-def test_what_a_pod_is_told_of_its_share() -> None:
+def test_a_pods_annotations_have_its_share() -> None:
     assert ranges([]) == ""
     assert ranges([3, 1, 2, 7, 7]) == "1-3,7"
     bare = NodeShare("n1", (4,), (), 0)

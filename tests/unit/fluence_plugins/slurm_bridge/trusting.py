@@ -1,4 +1,4 @@
-"""A server's certificate that is its own signer."""
+"""A self-signed server certificate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Trusted:
 
 
 def server_certificate(folder: Path, host: str) -> Trusted:
-    """What a server of that name needs, and what its clients are to trust."""
+    """The TLS context of a server with this name, and the CA file for its clients."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, host)])
     now = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""Claims for the devices that Slurm gave, in a cluster in memory; the shares are made by hand."""
+"""Claims for the devices that Slurm allocated, in a cluster in memory, with given shares."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def gave(gres: tuple[Gres, ...] = (), cores: tuple[int, ...] = ()) -> NodeShare:
 
 
 class Bridge:
-    """Claims `shares` before each bind."""
+    """Creates the claim for the given shares before each bind."""
 
     name = "bridge"
 
@@ -111,7 +111,7 @@ def the_claim(cluster: FakeCluster) -> ResourceClaim:
 
 
 def move(cluster: FakeCluster, name: str, node: str) -> None:
-    """Let the pod fit on this node only."""
+    """Let the pod fit only on this node."""
     for n in (1, 2):
         cluster.node(f"n{n}", unschedulable=node != f"n{n}")
     assert cluster.node_of(name) is None
@@ -146,7 +146,7 @@ def test_the_pods_claim_has_the_devices_whose_index_slurm_gave() -> None:
     assert asked == (container, CLASS_PREFIX + GPU, request.name)
 
 
-def test_gpus_of_nvidia_are_found_by_their_name_and_parts_of_them_are_none() -> None:
+def test_nvidia_gpus_are_found_by_name_but_not_their_partitions() -> None:
     parts = {"name": "gpu-1-mig-1g10gb-14-1"}
     cluster, bridge = world(slice_of(NVIDIA, "n1", parts, *nvidia(0, 1)), user("p", gpu_nvidia_com=1))
     bridge.shares["p"] = gave((indexed(NVIDIA, (1,)),))
@@ -154,14 +154,14 @@ def test_gpus_of_nvidia_are_found_by_their_name_and_parts_of_them_are_none() -> 
     assert devices_of(the_claim(cluster)) == [(NVIDIA, "n1", "gpu-1")]
 
 
-def test_of_a_whole_node_only_as_many_are_claimed_as_the_pod_asks_for() -> None:
+def test_on_an_exclusive_node_a_claim_has_only_the_requested_devices() -> None:
     cluster, bridge = world(slice_of(NVIDIA, "n1", *nvidia(*range(8))), user("p", gpu_nvidia_com=2))
     bridge.shares["p"] = gave((indexed(NVIDIA, tuple(range(8))),), cores=tuple(range(64)))
     cluster.run()
     assert [device for _, _, device in devices_of(the_claim(cluster))] == ["gpu-0", "gpu-1"]
 
 
-def test_classes_beside_each_other_have_a_request_each() -> None:
+def test_each_device_class_has_its_own_request() -> None:
     cluster, bridge = world(
         slice_of(NVIDIA, "n1", *nvidia(0, 1)), slice_of(GPU, "n1", example(0)),
         user("p", gpu_nvidia_com=1, gpu_example_com=1),
@@ -173,8 +173,8 @@ def test_classes_beside_each_other_have_a_request_each() -> None:
     assert len({one.name for one in found.spec.devices.requests}) == 2
 
 
-def test_slurm_counts_all_types_of_a_gres_in_turn() -> None:
-    """As slurmctld 26.05 answers for a node with `gpu:a:2,gpu:b:2`: those of the second type are 2 and 3."""
+def test_slurm_numbers_the_devices_of_all_types_of_a_gres_in_order() -> None:
+    """slurmctld 26.05 answers so for a node with `gpu:a:2,gpu:b:2`: the devices of the second type are 2 and 3."""
     cluster, bridge = world(slice_of(GPU, "n1", example(0), example(1)), slice_of(NVIDIA, "n1", *nvidia(0, 1)),
                             user("p", gpu_nvidia_com=1, gpu_example_com=1))  # fmt: skip
     bridge.gres = f"gpu:{GPU}:2(S:0-1),gpu:{NVIDIA}:2(S:0-1)"
@@ -188,7 +188,7 @@ def test_slurm_counts_all_types_of_a_gres_in_turn() -> None:
     [("", 0), ("gpu:4", 0), ("gpu:b:4", 0), ("gpu:a:3,gpu:b:4", 3), ("shard:8,gpu:a:3,gpu:c:1,gpu:b:4(IDX:0)", 4),
      ("gpu:2,gpu:a:1", 0), ("(null)", 0), ("gpu:a:3", 0)],
 )  # fmt: skip
-def test_what_comes_before_a_type_is_what_the_node_lists_of_its_name(text: str, count: int) -> None:
+def test_the_first_index_of_a_type_is_the_number_of_devices_listed_before_it(text: str, count: int) -> None:
     assert before(text, "gpu", "b") == count
 
 
@@ -199,21 +199,21 @@ def test_cpus_are_those_of_the_cores_counted_over_sockets_with_their_siblings() 
     bridge.shares["p"] = gave(cores=(1, 2, 3))
     cluster.run()
     names = [device for _, _, device in devices_of(the_claim(cluster))]
-    assert names == ["cpu-1", "cpu-2", "cpu-5", "cpu-6"]  # cores 1 (socket 0) and 2 (the first of socket 1)
+    assert names == ["cpu-1", "cpu-2", "cpu-5", "cpu-6"]  # core 1 (socket 0) and core 2 (the first of socket 1)
 
 
-def test_what_a_class_says_to_its_driver_is_in_the_claim() -> None:
-    reported = {"driver": GPU, "parameters": {"sharing": "none"}}
+def test_the_claim_has_the_driver_configuration_of_its_class() -> None:
+    opaque = {"driver": GPU, "parameters": {"sharing": "none"}}
     cluster, bridge = world(slice_of(GPU, "n1", example(0)), user("p", gpu_example_com=1))
-    cluster.add(device_class(config=[{"opaque": reported}]))
+    cluster.add(device_class(config=[{"opaque": opaque}]))
     bridge.shares["p"] = gave((indexed(GPU, (0,)),))
     cluster.run()
     allocation = the_claim(cluster).status.allocation
     assert allocation is not None
-    assert [(one.source, one.opaque) for one in allocation.devices.config] == [("FromClass", reported)]
+    assert [(one.source, one.opaque) for one in allocation.devices.config] == [("FromClass", opaque)]
 
 
-def test_a_class_of_another_name_than_its_driver_is_what_its_selectors_pick() -> None:
+def test_selectors_find_the_devices_of_a_class_that_is_not_named_after_its_driver() -> None:
     expression = f'device.attributes["{GPU}"].index > 1'
     large = device_class("large", selectors=[{"cel": {"expression": expression}}])
     devices = [example(index, f"dev-{index}") for index in range(4)]
@@ -224,7 +224,7 @@ def test_a_class_of_another_name_than_its_driver_is_what_its_selectors_pick() ->
     cluster.assert_pending("q", "no device has index 0")
 
 
-def test_other_drivers_devices_are_known_by_the_number_that_their_name_ends_with() -> None:
+def test_devices_of_other_drivers_are_identified_by_the_number_at_the_end_of_their_name() -> None:
     cluster, bridge = world(slice_of("npu.example.com", "n1", {"name": "npu-a"}, {"name": "npu-12"}),
                             device_class("npu.example.com"), user("p", npu_example_com=1))  # fmt: skip
     bridge.shares["p"] = gave((indexed("npu.example.com", (12,)),))
@@ -232,7 +232,7 @@ def test_other_drivers_devices_are_known_by_the_number_that_their_name_ends_with
     assert devices_of(the_claim(cluster)) == [("npu.example.com", "n1", "npu-12")]
 
 
-def test_devices_of_other_nodes_and_of_obsolete_slices_are_not_the_nodes() -> None:
+def test_devices_of_other_nodes_and_of_obsolete_slices_are_ignored() -> None:
     cluster, bridge = world(
         slice_of(NVIDIA, "n2", *nvidia(0)), slice_of(NVIDIA, "n1", *nvidia(0), suffix="-old"),
         slice_of(NVIDIA, "n1", *nvidia(1), generation=2), user("p", gpu_nvidia_com=1),
@@ -243,7 +243,7 @@ def test_devices_of_other_nodes_and_of_obsolete_slices_are_not_the_nodes() -> No
     assert claims_of(cluster) == []
 
 
-def test_a_try_after_a_bind_that_failed_meets_its_own_claim() -> None:
+def test_a_retry_after_a_failed_bind_reuses_its_claim() -> None:
     cluster, bridge = world(slice_of(NVIDIA, "n1", *nvidia(0, 1)), user("p", gpu_nvidia_com=1))
     bridge.shares["p"] = gave((indexed(NVIDIA, (1,)),))
     bridge.fails = 1
@@ -255,20 +255,20 @@ def test_a_try_after_a_bind_that_failed_meets_its_own_claim() -> None:
     assert (after.metadata.uid, after.status) == (before.metadata.uid, before.status)
 
 
-def test_a_scheduler_that_comes_after_one_that_died_goes_on_with_the_claim() -> None:
+def test_the_next_scheduler_reuses_the_claim_of_one_that_died() -> None:
     cluster, bridge = world(slice_of(NVIDIA, "n1", *nvidia(0, 1)), user("p", gpu_nvidia_com=1))
     bridge.shares["p"] = gave((indexed(NVIDIA, (1,)),))
     bridge.fails = 1
     cluster.run()
     allocated = the_claim(cluster)
-    made_only = replace(allocated, status=type(allocated.status)())  # as if it died right after the creation
+    made_only = replace(allocated, status=type(allocated.status)())  # as if the scheduler died right after the creation
     cluster.memory.put(made_only)
     cluster.advance(60).schedule()
     cluster.assert_bound("p", "n1")
     assert devices_of(the_claim(cluster)) == devices_of(allocated)
 
 
-def test_the_devices_that_the_pod_has_already_come_first() -> None:
+def test_devices_that_the_pod_already_has_are_preferred() -> None:
     cluster, bridge = world(slice_of(NVIDIA, "n1", *nvidia(0, 1, 2)), user("p", gpu_nvidia_com=1))
     bridge.shares["p"] = gave((indexed(NVIDIA, (2,)),))
     bridge.fails = 1
@@ -278,7 +278,7 @@ def test_the_devices_that_the_pod_has_already_come_first() -> None:
     assert devices_of(the_claim(cluster)) == [(NVIDIA, "n1", "gpu-2")]
 
 
-def test_where_slurm_gives_another_node_the_claim_has_that_nodes_devices_and_no_others() -> None:
+def test_if_slurm_allocates_another_node_the_claim_has_only_that_nodes_devices() -> None:
     slices = [slice_of(NVIDIA, f"n{n}", *nvidia(0, 1)) for n in (1, 2)]
     cluster, bridge = world(*slices, user("p", gpu_nvidia_com=1), nodes=2)
     bridge.shares["p"] = gave((indexed(NVIDIA, (0,)),))
@@ -294,7 +294,7 @@ def test_where_slurm_gives_another_node_the_claim_has_that_nodes_devices_and_no_
 
 
 def test_a_claim_of_other_requests_is_emptied_and_the_pod_names_the_new_one() -> None:
-    """A node with two CPUs a core gives an even number of them."""
+    """A node with two CPUs per core allocates an even number of them."""
     slices = [slice_of(CPU, f"n{n}", *(cpu(c, c // n, 0) for c in range(4))) for n in (1, 2)]
     cluster, bridge = world(*slices, user("p", dra_cpu=1), nodes=2)
     bridge.shares["p"] = gave(cores=(0,))
@@ -311,7 +311,7 @@ def test_a_claim_of_other_requests_is_emptied_and_the_pod_names_the_new_one() ->
     assert found == {first: [], named.resource_claim_name: [(CPU, "n2", "cpu-0"), (CPU, "n2", "cpu-1")]}
 
 
-def test_a_device_that_a_running_pod_has_is_not_claimed_again_and_another_of_the_share_is() -> None:
+def test_a_device_of_a_running_pod_is_not_claimed_again() -> None:
     slices = slice_of(NVIDIA, "n1", *nvidia(0, 1))
     cluster, bridge = world(slices, user("first", gpu_nvidia_com=1))
     bridge.shares["first"] = gave((indexed(NVIDIA, (0,)),))
@@ -325,7 +325,7 @@ def test_a_device_that_a_running_pod_has_is_not_claimed_again_and_another_of_the
     cluster.assert_pending("third", f"gpu-0 is still allocated to ResourceClaim {used.key}")
 
 
-def test_what_a_pod_that_is_on_no_node_was_given_earlier_is_given_to_whom_slurm_says_now() -> None:
+def test_devices_of_a_pod_without_a_node_are_claimed_for_the_pod_that_slurm_names_now() -> None:
     cluster, bridge = world(slice_of(NVIDIA, "n1", *nvidia(0)), user("first", gpu_nvidia_com=1))
     bridge.shares["first"] = gave((indexed(NVIDIA, (0,)),))
     bridge.fails = 1
@@ -356,7 +356,7 @@ def test_a_pod_without_device_classes_gets_no_claim() -> None:
         (gave((indexed(NVIDIA, (0, 0)),)), "cancel the Slurm job; the scheduler then submits another one"),
     ],
 )  # fmt: skip
-def test_a_share_that_the_node_cannot_meet_is_refused_in_one_line(share: NodeShare, text: str) -> None:
+def test_a_share_that_does_not_match_the_node_is_rejected_in_one_line(share: NodeShare, text: str) -> None:
     cluster, bridge = world(slice_of(NVIDIA, "n1", *nvidia(0, 1)), user("p", gpu_nvidia_com=2))
     bridge.shares["p"] = share
     cluster.run()
@@ -364,7 +364,7 @@ def test_a_share_that_the_node_cannot_meet_is_refused_in_one_line(share: NodeSha
     assert claims_of(cluster) == []
 
 
-def test_two_devices_of_one_index_are_none_that_slurm_could_mean() -> None:
+def test_an_index_of_two_devices_is_ambiguous() -> None:
     devices = [example(0, "a"), example(0, "b"), example(1, "c")]
     cluster, bridge = world(slice_of(GPU, "n1", *devices), user("p", gpu_example_com=1))
     bridge.shares["p"] = gave((indexed(GPU, (0,)),))
@@ -372,14 +372,14 @@ def test_two_devices_of_one_index_are_none_that_slurm_could_mean() -> None:
     cluster.assert_pending("p", "index 0 belongs to a and b")
 
 
-def test_more_devices_than_a_claim_may_have_are_refused() -> None:
+def test_more_devices_than_a_claim_can_have_are_rejected() -> None:
     cluster, bridge = world(slice_of(CPU, "n1", *(cpu(n, n, 0) for n in range(64))), user("p", dra_cpu=33))
     bridge.shares["p"] = gave(cores=tuple(range(64)))
     cluster.run()
     cluster.assert_pending("p", "a claim can have 32 devices, and the pod needs 33")
 
 
-def test_a_wrong_selector_of_a_class_is_told_with_the_class() -> None:
+def test_an_invalid_selector_is_reported_with_its_class() -> None:
     wrong = device_class(selectors=[{"cel": {"expression": "device.nothing =="}}])
     cluster, bridge = world(slice_of(GPU, "n1", example(0)), wrong, user("p", gpu_example_com=1))
     bridge.shares["p"] = gave((indexed(GPU, (0,)),))
@@ -387,11 +387,11 @@ def test_a_wrong_selector_of_a_class_is_told_with_the_class() -> None:
     cluster.assert_pending("p", f"DeviceClass {GPU}: selector #0: CEL compile error")
 
 
-# ------------------------------------------------------------------ two at once
+# ------------------------------------------------------------------ concurrency
 
 
 class Late:
-    """What was seen of a cluster: what it is now once it was asked so often."""
+    """A stale view of a cluster: its claims appear only after so many reads."""
 
     def __init__(self, cluster: MemoryCluster, asks: int) -> None:
         self._cluster, self._asks = cluster, asks
@@ -413,7 +413,7 @@ async def binding_of(cluster: MemoryCluster, asks: int) -> Binding:
     return Binding(task, "n1", {}, cluster, Late(cluster, asks))
 
 
-async def test_two_that_claim_at_once_and_see_nothing_of_each_other_make_one_claim() -> None:
+async def test_two_concurrent_binds_create_one_claim() -> None:
     cluster = MemoryCluster()
     for obj in (device_class(NVIDIA), slice_of(NVIDIA, "n1", *nvidia(0, 1, 2)), user("p", gpu_nvidia_com=1)):
         cluster.put(obj)
@@ -424,8 +424,8 @@ async def test_two_that_claim_at_once_and_see_nothing_of_each_other_make_one_cla
     assert [one.name for one in found.status.reserved_for] == ["p"]
 
 
-async def test_what_is_seen_late_of_the_claim_does_not_pass_for_what_it_is() -> None:
-    """Devices were given, taken back and given again, and only the first of that is seen."""
+async def test_a_stale_view_of_the_claim_is_not_trusted() -> None:
+    """Devices were allocated, released and allocated again, but the view shows only the first allocation."""
     cluster = MemoryCluster()
     for obj in (device_class(NVIDIA), slice_of(NVIDIA, "n1", *nvidia(0, 1, 2)), user("p", gpu_nvidia_com=1)):
         cluster.put(obj)
@@ -452,7 +452,7 @@ async def test_a_claim_that_is_being_deleted_is_not_used() -> None:
         await claim(binding, gave((indexed(NVIDIA, (0,)),)))
 
 
-# ------------------------------------------------------------------ before Slurm is asked
+# ------------------------------------------------------------------ before the request to Slurm
 
 
 def container(name: str, **amounts: int) -> Container:
@@ -465,17 +465,17 @@ def with_containers(*containers: Container, first: tuple[Container, ...] = ()) -
     return replace(plain, spec=replace(plain.spec, containers=containers, init_containers=first))
 
 
-def test_a_pod_with_claims_of_its_own_is_told_to_request_extended_resources() -> None:
-    reported = refusal(pod("p", resource_claims=({"name": "gpu", "resourceClaimName": "mine"},)))
-    assert reported is not None
-    assert reported.startswith("spec.resourceClaims: ")
-    assert f"request {CLASS_PREFIX}<class>" in reported
+def test_a_pod_with_its_own_claims_must_request_extended_resources_instead() -> None:
+    reason = refusal(pod("p", resource_claims=({"name": "gpu", "resourceClaimName": "mine"},)))
+    assert reason is not None
+    assert reason.startswith("spec.resourceClaims: ")
+    assert f"request {CLASS_PREFIX}<class>" in reason
 
 
-def test_a_class_is_asked_for_by_one_container_and_cpus_by_any_number() -> None:
-    reported = refusal(with_containers(container("a", gpu_nvidia_com=1), container("b", gpu_nvidia_com=1)))
-    assert reported is not None
-    assert f"DeviceClass {NVIDIA} is requested by the containers a and b" in reported
+def test_one_container_can_request_a_class_and_all_containers_cpus() -> None:
+    reason = refusal(with_containers(container("a", gpu_nvidia_com=1), container("b", gpu_nvidia_com=1)))
+    assert reason is not None
+    assert f"DeviceClass {NVIDIA} is requested by the containers a and b" in reason
     a, b = container("a", gpu_nvidia_com=1, dra_cpu=1), container("b", gpu_example_com=1, dra_cpu=2)
     assert refusal(with_containers(a, b)) is None
     assert {need.name: (need.count, need.containers) for need in needs(with_containers(a, b))} == {
@@ -483,7 +483,7 @@ def test_a_class_is_asked_for_by_one_container_and_cpus_by_any_number() -> None:
     }  # fmt: skip
 
 
-def test_an_init_container_counts_as_one_that_asks() -> None:
+def test_an_init_container_counts_as_a_requesting_container() -> None:
     started, then = container("i", gpu_nvidia_com=1), container("a", gpu_nvidia_com=1)
     assert refusal(with_containers(then, first=(started,))) is not None
     assert refusal(pod("p")) is None

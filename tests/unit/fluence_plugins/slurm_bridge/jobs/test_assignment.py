@@ -1,4 +1,4 @@
-"""Pods of a job are spread over its nodes in a stable order, and all of them where that can be."""
+"""Assignment of a job's pods to its nodes: stable, even and as complete as possible."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def test_pods_go_to_nodes_in_turn_and_evenly() -> None:
     assert shown(two) == {"p0": "a", "p1": "a", "p2": "b", "p3": "b"}
 
 
-def test_who_is_there_keeps_its_place() -> None:
+def test_assigned_pods_keep_their_node() -> None:
     pods: Any = [Pod(1), Pod(2)]
     found = assign(pods, stand(3, "a", "b", "c"), ["a", "b", "c"], ["b"], lambda *_: True)
     assert shown(found) == {"p1": "a", "p2": "c"}
 
 
-def test_a_placement_holds_nothing_and_lets_tasks_go() -> None:
+def test_a_placement_does_not_keep_tasks_alive() -> None:
     one, two = Pod(1), Pod(2)
     seats: Any = Assignment({one: JobNode("a", 7), two: JobNode("b", 7)})  # type: ignore[dict-item]
     seats.undo()
@@ -54,8 +54,8 @@ def test_a_placement_holds_nothing_and_lets_tasks_go() -> None:
 
 
 @given(st.lists(st.sets(st.integers(0, 3)), min_size=1, max_size=4))
-def test_as_many_are_seated_as_can_be(takes: list[set[int]]) -> None:
-    """Against every way to seat them."""
+def test_as_many_pods_as_possible_are_assigned(takes: list[set[int]]) -> None:
+    """Compared with all possible assignments."""
     nodes = [f"n{number}" for number in range(4)]
     pods: Any = [Pod(number) for number in range(len(takes))]
     lets = lambda pod, node: int(node[1:]) in takes[pod.number]  # noqa: E731
@@ -66,7 +66,7 @@ def test_as_many_are_seated_as_can_be(takes: list[set[int]]) -> None:
     assert all(lets(pod, node) for pod, node in found.items())
 
 
-def test_a_thousand_pods_are_seated_at_once_and_each_makes_room_for_the_last() -> None:
+def test_a_thousand_pods_are_assigned_even_if_all_move_for_the_last_one() -> None:
     nodes = [f"n{number}" for number in range(1000)]
     choosy: Any = [Pod(number) for number in range(1000)]
     asked = [0]
@@ -76,7 +76,7 @@ def test_a_thousand_pods_are_seated_at_once_and_each_makes_room_for_the_last() -
         number = int(node[1:])
         return number in (pod.number, pod.number + 1) if pod.number < 999 else number == 0
 
-    assert len(assign(choosy, stand(1000, *nodes), nodes, (), lets)) == 1000, "all move by one"
+    assert len(assign(choosy, stand(1000, *nodes), nodes, (), lets)) == 1000, "each pod moves to the next node"
     assert asked[0] < 3_000_000
     asked[0] = 0
     same: Any = [Pod(number, "one") for number in range(1000)]

@@ -1,4 +1,4 @@
-"""Pods get one job each, or each group, whatever fails between; and what became of the job becomes of the pods."""
+"""The bridge: one job for each pod or group despite faults, and pods that follow their job's outcome."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GANG = "PodGroup default/g"
 
 
 def gang(*names: str, size: int | None = None) -> Bridged:
-    """A world with a PodGroup of so many."""
+    """A world with a PodGroup of this minimum."""
     world = Bridged(*(waiting(name, group="g") for name in names))
     world.cluster.put(pod_group("g", size or len(names)))
     world.needed[GANG] = size or len(names)
@@ -35,15 +35,15 @@ def _queue(*errors: Exception) -> deque[Exception]:
     return deque(errors)
 
 
-def assert_one_job_each(world: Bridged) -> None:
-    """What holds whenever there is nothing more to be done."""
+def assert_consistent(world: Bridged) -> None:
+    """Assert the invariants of an idle bridge."""
     jobs = Counter(named.uid for job in world.live_jobs() if job.comment for named in job.comment.pods)
     for one in world.pods():
         if one.status.phase not in ("Succeeded", "Failed"):
             assert jobs[one.metadata.uid] == 1, f"{one.key} has {jobs[one.metadata.uid]} jobs"
 
 
-# ---------------------------------------------------------------------- from a pod to its node
+# ---------------------------------------------------------------------- from pod to node
 
 
 def test_a_pod_gets_a_job_its_marks_and_a_node() -> None:
@@ -55,10 +55,10 @@ def test_a_pod_gets_a_job_its_marks_and_a_node() -> None:
         world.live()
         assert world.nodes() == {"a": "n1"}
         assert world.requeued["Pod default/a"] >= 1
-        assert_one_job_each(world)
+        assert_consistent(world)
 
 
-def test_who_is_not_the_bridges_is_left_alone() -> None:
+def test_pods_of_other_schedulers_are_left_alone() -> None:
     with Bridged(waiting("a"), pod("other")) as world:
         other = world.pod("other")
         world.live()
@@ -66,7 +66,7 @@ def test_who_is_not_the_bridges_is_left_alone() -> None:
         assert [job.comment.pods[0].name for job in world.live_jobs() if job.comment] == ["a"]
 
 
-def test_nothing_is_asked_again_while_nothing_changes() -> None:
+def test_nothing_is_requested_again_without_a_change() -> None:
     with Bridged(waiting("a")) as world:
         world.slurm.hold("n1", "n2", "n3", "n4")
         world.live()
@@ -75,13 +75,13 @@ def test_nothing_is_asked_again_while_nothing_changes() -> None:
         world.live(60)
         world.session(all_groups=True)
         world.rest()
-        assert (world.requeued, world.slurm.calls) == (requeued, calls), "no wake-up and no request without a change"
+        assert (world.requeued, world.slurm.calls) == (requeued, calls), "no requeue and no request without a change"
         assert world.slurm.reads["job"] == asked["job"]
-        assert world.slurm.reads["jobs"] - asked["jobs"] <= 60 / TICK + 4, "one list a tick for all"
+        assert world.slurm.reads["jobs"] - asked["jobs"] <= 60 / TICK + 4, "one list per tick for all pods"
         assert "Resources" in world.bridge.facts().pod_jobs["uid-a"].text
 
 
-def test_sessions_that_ask_for_the_same_again_read_no_workloads() -> None:
+def test_repeated_requests_of_sessions_read_no_workloads() -> None:
     class Counting(MemoryCluster):
         gets = 0
 
@@ -104,10 +104,10 @@ def test_sessions_that_ask_for_the_same_again_read_no_workloads() -> None:
         world.rest(61)
         world.session(all_groups=True)
         world.rest()
-        assert world.live_jobs()[0].name == "renamed", "a change of the workload reaches its job within a minute"
+        assert world.live_jobs()[0].name == "renamed", "the bridge reads a changed workload within a minute"
 
 
-def test_while_no_job_waits_slurm_is_asked_less_often() -> None:
+def test_slurm_is_polled_less_often_while_no_job_waits() -> None:
     with Bridged(waiting("a")) as world:
         world.live()
         before = world.slurm.reads["jobs"]
@@ -115,7 +115,7 @@ def test_while_no_job_waits_slurm_is_asked_less_often() -> None:
         assert world.slurm.reads["jobs"] - before <= 60 / (10 * TICK) + 1
 
 
-def test_a_gang_is_one_job_and_its_pods_are_on_nodes_of_their_own() -> None:
+def test_a_gang_is_one_job_with_a_node_for_each_pod() -> None:
     with gang("a", "b", "c", "d") as world:
         world.live()
         assert world.writes("submit") == 1
@@ -123,7 +123,7 @@ def test_a_gang_is_one_job_and_its_pods_are_on_nodes_of_their_own() -> None:
         assert world.nodes() == {"a": "n1", "b": "n2", "c": "n3", "d": "n4"}
 
 
-def test_a_gang_that_is_not_whole_is_not_asked_for_and_says_so() -> None:
+def test_an_incomplete_gang_gets_no_job_and_a_reason() -> None:
     with gang("a", "b", "c", size=4) as world:
         world.rest(30)
         assert world.writes("submit") == 0
@@ -135,7 +135,7 @@ def test_a_gang_that_is_not_whole_is_not_asked_for_and_says_so() -> None:
         assert world.problem(GANG) == ""
 
 
-def test_a_gangs_pod_that_is_made_anew_after_the_start_gets_a_job_of_its_own() -> None:
+def test_a_gangs_pod_that_is_recreated_after_the_start_gets_its_own_job() -> None:
     world = gang("a", "b", "c")
     with world:
         world.live()
@@ -163,13 +163,13 @@ def test_five_hundred_groups_at_once_cost_a_few_requests_each() -> None:
         assert world.slurm.reads["job"] == 500
         assert world.slurm.reads["jobs"] <= 20
         assert max(world.requeued.values()) <= 3
-        assert_one_job_each(world)
+        assert_consistent(world)
 
 
-# ---------------------------------------------------------------------- answers that are lost
+# ---------------------------------------------------------------------- lost responses
 
 
-def test_a_submission_that_was_carried_out_and_not_answered_is_found_again() -> None:
+def test_a_submission_whose_response_was_lost_is_found_again() -> None:
     with Bridged(waiting("a")) as world:
         world.slurm.loses.append("submit")
         world.live(60)
@@ -179,20 +179,20 @@ def test_a_submission_that_was_carried_out_and_not_answered_is_found_again() -> 
         assert world.problem("Pod default/a") == ""
 
 
-def test_a_submission_that_never_arrived_is_made_anew_once_it_cannot_come_any_more() -> None:
+def test_a_lost_submission_is_repeated_once_slurm_can_no_longer_execute_it() -> None:
     with Bridged(waiting("a")) as world:
         world.slurm.fails["submit"] = _queue(UnavailableError("POST job/submit", "time-out", sent=True))
         world.rest(UNSURE - 2 * TICK)
         world.session(all_groups=True)
         world.rest(TICK)
-        assert world.writes("submit") == 0, "the first might still be carried out"
+        assert world.writes("submit") == 0, "Slurm may still execute the first one"
         assert "Slurm may have executed the request" in world.problem("Pod default/a")
         world.live(4 * TICK)
         assert world.writes("submit") == 1
         assert world.nodes() == {"a": "n1"}
 
 
-def test_a_submission_that_was_not_sent_is_soon_tried_again() -> None:
+def test_a_submission_that_was_not_sent_is_soon_retried() -> None:
     with Bridged(waiting("a")) as world:
         world.slurm.fails["submit"] = _queue(*[UnavailableError("POST job/submit", "no connection", sent=False)] * 2)
         world.live(20)
@@ -200,7 +200,7 @@ def test_a_submission_that_was_not_sent_is_soon_tried_again() -> None:
         assert len(world.slurm.kept) == 1
 
 
-def test_a_job_that_cannot_be_read_after_its_submission_is_not_made_twice() -> None:
+def test_a_job_that_cannot_be_read_after_its_submission_is_not_submitted_twice() -> None:
     with Bridged(waiting("a")) as world:
         world.slurm.fails["job"] = _queue(*[UnavailableError("GET job/1", "time-out", sent=True)] * 3)
         world.rest(TICK)
@@ -212,7 +212,7 @@ def test_a_job_that_cannot_be_read_after_its_submission_is_not_made_twice() -> N
         assert world.nodes() == {"a": "n1"}
 
 
-def test_a_scheduler_that_is_killed_between_submission_and_label_leaves_its_job_to_the_next() -> None:
+def test_the_next_scheduler_finds_the_job_of_one_that_died_before_it_labelled_the_pod() -> None:
     cluster, slurm = Refusing([waiting("a")]), slurm_of()
     cluster.refused = {"patch_metadata"}
     with Bridged(cluster=cluster, slurm=slurm) as world:
@@ -234,10 +234,10 @@ def test_of_two_jobs_for_a_pod_one_is_cancelled() -> None:
         world._do(world.slurm.submit(placeholder, world.bridge._defaults, ("n1",)))
         world.live(30)
         assert [job.job_id for job in world.live_jobs()] == [1]
-        assert_one_job_each(world)
+        assert_consistent(world)
 
 
-# ---------------------------------------------------------------------- pods that come and go while the job waits
+# ---------------------------------------------------------------------- changes while the job waits
 
 
 def test_a_pod_more_or_less_is_one_update() -> None:
@@ -252,7 +252,7 @@ def test_a_pod_more_or_less_is_one_update() -> None:
         assert world.marks("c") == (2, True)
         world.delete("c")
         world.live(10)
-        assert not world.is_there("c"), "its finalizer goes, for its job goes on for the others"
+        assert not world.is_there("c"), "it loses its finalizer, because the job continues for the others"
         assert world.writes("update") == 2
         assert len(world.slurm.kept[2].asked.pods) == 2
         assert world.writes("submit") == 1
@@ -298,7 +298,7 @@ def test_a_job_that_starts_while_it_is_updated_is_read_again() -> None:
         assert world.writes("update") == 1
         assert world.nodes().keys() == {"a", "b", "c"}
         assert world.marks("c") == (3, True)
-        assert_one_job_each(world)
+        assert_consistent(world)
 
 
 def test_a_pod_deleted_before_its_job_starts_takes_the_job_with_it() -> None:
@@ -311,7 +311,7 @@ def test_a_pod_deleted_before_its_job_starts_takes_the_job_with_it() -> None:
         assert not world.is_there("a")
 
 
-def test_a_pod_made_anew_under_its_name_gets_a_job_of_its_own() -> None:
+def test_a_recreated_pod_gets_its_own_job() -> None:
     with Bridged(waiting("a")) as world:
         world.live()
         world.delete("a")
@@ -325,11 +325,11 @@ def test_a_pod_made_anew_under_its_name_gets_a_job_of_its_own() -> None:
         assert world.nodes() == {"a": "n1"}
 
 
-# ---------------------------------------------------------------------- what Slurm refuses
+# ---------------------------------------------------------------------- requests that Slurm rejects
 
 
 class Annotated:
-    """A pod with annotations of the bridge's."""
+    """A pod with annotations for the bridge."""
 
     def __init__(self, **said: str) -> None:
         self.said = {f"{JOB}{key}": value for key, value in said.items()}
@@ -338,22 +338,22 @@ class Annotated:
         return replace(one, metadata=replace(one.metadata, annotations=self.said))
 
 
-def test_what_slurm_refuses_is_told_once_and_asked_ever_less_often() -> None:
+def test_a_rejection_by_slurm_is_reported_once_and_retried_with_backoff() -> None:
     with Bridged(Annotated(partition="none")(waiting("a"))) as world:
         world.slurm.calls.clear()
         world.rest(3600)
         assert "Invalid partition name specified" in world.problem("Pod default/a")
         assert "ESLURM_INVALID_PARTITION_NAME" in world.problem("Pod default/a")
-        assert 5 <= world.writes("submit") <= 18, "each time after twice as long, up to five minutes"
+        assert 5 <= world.writes("submit") <= 18, "the backoff doubles up to five minutes"
         assert world.requeued["Pod default/a"] == 1
         before = world.writes("submit")
         for _ in range(20):
             world.session(all_groups=True)
             world.run_pending()
-        assert world.writes("submit") == before, "sessions that ask again submit nothing"
+        assert world.writes("submit") == before, "repeated requests of sessions do not shorten the backoff"
 
 
-def test_a_mended_annotation_is_noticed_at_once() -> None:
+def test_a_fixed_annotation_is_noticed_at_once() -> None:
     with Bridged(Annotated(partition="none")(waiting("a"))) as world:
         world.rest(600)
         world.change("a", Annotated())
@@ -362,7 +362,7 @@ def test_a_mended_annotation_is_noticed_at_once() -> None:
         assert world.problem("Pod default/a") == ""
 
 
-def test_an_annotation_that_cannot_be_read_is_no_request_at_all() -> None:
+def test_an_invalid_annotation_sends_no_request() -> None:
     with Bridged(Annotated(timelimit="soon")(waiting("a"))) as world:
         world.rest(600)
         assert "timelimit" in world.problem("Pod default/a")
@@ -370,7 +370,7 @@ def test_an_annotation_that_cannot_be_read_is_no_request_at_all() -> None:
         assert world.requeued["Pod default/a"] == 1
 
 
-def test_a_mended_workload_is_noticed_within_a_minute() -> None:
+def test_a_fixed_workload_is_noticed_within_a_minute() -> None:
     world = gang("a")
     wrong = world.cluster.objects(PodGroup)[0]
     world.cluster.put(replace(wrong, metadata=replace(wrong.metadata, annotations={f"{JOB}partition": "none"})))
@@ -382,14 +382,14 @@ def test_a_mended_workload_is_noticed_within_a_minute() -> None:
         assert world.nodes() == {"a": "n1"}
 
 
-def test_a_request_that_no_node_can_meet_says_which_nodes_there_are() -> None:
+def test_a_request_that_fits_on_no_node_reports_the_candidates() -> None:
     with gang("a", "b", "c", "d", "e") as world:
         world.rest()
         assert "it needs 5 nodes, and 4 of the 4 nodes that it fits are in Slurm" in world.problem(GANG)
         assert world.writes("submit") == 0
 
 
-def test_a_problem_of_a_pod_that_is_over_is_forgotten() -> None:
+def test_the_problem_of_an_ended_pod_is_dropped() -> None:
     with Bridged(Annotated(partition="none")(waiting("a"))) as world:
         world.rest()
         world.end("a", "Failed")
@@ -400,7 +400,7 @@ def test_a_problem_of_a_pod_that_is_over_is_forgotten() -> None:
         assert len(world.slurm.calls) == before
 
 
-def test_a_refusal_that_lasts_for_weeks_ends_nothing() -> None:
+def test_a_rejection_that_lasts_for_weeks_does_not_stop_the_bridge() -> None:
     with Bridged(Annotated(partition="none")(waiting("a"))) as world:
         for _ in range(1100):
             world.rest(TICK, session=False)
@@ -410,7 +410,7 @@ def test_a_refusal_that_lasts_for_weeks_ends_nothing() -> None:
         assert world.nodes() == {"b": "n1"}
 
 
-def test_a_bug_that_one_group_meets_is_told_and_the_others_are_served(
+def test_an_unexpected_error_of_one_group_is_reported_and_other_groups_are_served(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def translate(root: Any, pods: Any, terms: Any) -> Any:
@@ -427,7 +427,7 @@ def test_a_bug_that_one_group_meets_is_told_and_the_others_are_served(
     caplog.clear()
 
 
-# ---------------------------------------------------------------------- Slurm is away
+# ---------------------------------------------------------------------- Slurm is unavailable
 
 
 def test_slurm_away_and_back() -> None:
@@ -437,9 +437,9 @@ def test_slurm_away_and_back() -> None:
         assert world.problem("Pod default/a").startswith("Slurm is unavailable")
         world.put(waiting("b"))
         world.rest(20)
-        assert world.problem("Pod default/b").startswith("Slurm is unavailable"), "a later pod gets the reason, too"
+        assert world.problem("Pod default/b").startswith("Slurm is unavailable"), "later pods get the reason, too"
         assert sum(world.requeued.values()) <= 2
-        assert world.slurm.reads["jobs"] <= 8, "ever less often"
+        assert world.slurm.reads["jobs"] <= 8, "with backoff"
         world.slurm.down = False
         world.live(16)
         assert world.nodes().keys() == {"a", "b"}
@@ -454,7 +454,7 @@ def test_while_slurm_is_away_running_pods_run_and_ended_ones_wait() -> None:
         world.end("a")
         world.delete("a")
         world.rest(60)
-        assert world.is_there("a"), "the bridge must still end its job"
+        assert world.is_there("a"), "the bridge must cancel its job first"
         assert world.pod("b").metadata.deletion_timestamp is None
         world.slurm.down = False
         world.rest(16)
@@ -462,7 +462,7 @@ def test_while_slurm_is_away_running_pods_run_and_ended_ones_wait() -> None:
         assert [job.comment.pods[0].name for job in world.live_jobs() if job.comment] == ["b"]
 
 
-def test_a_token_that_has_expired_is_told_and_used_once_it_is_valid() -> None:
+def test_an_expired_token_is_reported_and_read_again() -> None:
     with Bridged(waiting("a")) as world:
         error = TokenError("/token", "Slurm does not take it")
         world.slurm.fails["jobs"] = _queue(*[error] * 4)
@@ -473,11 +473,11 @@ def test_a_token_that_has_expired_is_told_and_used_once_it_is_valid() -> None:
         assert world.requeued["Pod default/a"] <= 4
 
 
-# ---------------------------------------------------------------------- what became of the job
+# ---------------------------------------------------------------------- ended jobs
 
 
 @pytest.mark.parametrize("state", ["COMPLETED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"])
-def test_a_job_that_ends_under_its_pods_ends_them(state: str) -> None:
+def test_pods_of_an_ended_job_are_deleted(state: str) -> None:
     with gang("a", "b") as world:
         world.live()
         world.slurm.end(1, state)
@@ -491,7 +491,7 @@ def test_a_job_that_ends_under_its_pods_ends_them(state: str) -> None:
         assert world.pods() == []
 
 
-def test_a_job_that_slurm_has_forgotten_ends_its_pods() -> None:
+def test_pods_of_a_job_that_slurm_no_longer_lists_are_deleted() -> None:
     with Bridged(waiting("a")) as world:
         world.live()
         world.slurm.forget(1)
@@ -500,7 +500,7 @@ def test_a_job_that_slurm_has_forgotten_ends_its_pods() -> None:
         assert "no longer known to Slurm" in world.reported[-1][2]
 
 
-def test_a_job_that_is_requeued_has_its_nodes_no_more_and_ends_its_pods() -> None:
+def test_a_requeued_job_loses_its_nodes_and_its_pods_are_deleted() -> None:
     with Bridged(waiting("a")) as world:
         world.live()
         world.slurm.kept[1].shares = {}
@@ -514,7 +514,7 @@ def test_a_job_that_is_requeued_has_its_nodes_no_more_and_ends_its_pods() -> Non
 
 
 @pytest.mark.parametrize("states", [{"SUSPENDED"}, {"RUNNING", "COMPLETING"}, {"RUNNING", "CONFIGURING"}, {"STOPPED"}])
-def test_a_job_in_between_ends_nothing(states: set[str]) -> None:
+def test_a_job_in_a_transitional_state_deletes_no_pods(states: set[str]) -> None:
     with Bridged(waiting("a")) as world:
         world.live()
         world.slurm.change(1, states=frozenset(states))
@@ -524,7 +524,7 @@ def test_a_job_in_between_ends_nothing(states: set[str]) -> None:
         assert world.writes("cancel") == 0
 
 
-def test_a_waiting_pod_whose_job_is_suspended_waits_on() -> None:
+def test_a_pending_pod_with_a_suspended_job_stays_pending() -> None:
     with Bridged(waiting("a")) as world:
         world.rest()
         world.slurm.change(1, states=frozenset({"SUSPENDED"}), nodes=("n1",))
@@ -553,12 +553,12 @@ def test_a_job_that_ends_before_its_pods_start_is_followed_by_another(how: str) 
         assert world.marks("a") == (world.live_jobs()[0].job_id, True)
 
 
-def test_the_last_pod_that_ends_ends_the_job_and_then_goes() -> None:
+def test_the_job_is_cancelled_before_its_last_ended_pod_loses_the_finalizer() -> None:
     with gang("a", "b") as world:
         world.live()
         world.end("a")
         world.rest()
-        assert world.marks("a") == (1, False), "its job goes on for the other, and needs it no more"
+        assert world.marks("a") == (1, False), "the job continues for the other pod, without this one"
         assert world.writes("cancel") == 0
         world.slurm.fails["cancel"] = _queue(UnavailableError("DELETE job/1", "time-out", sent=True))
         world.end("b")
@@ -569,7 +569,7 @@ def test_the_last_pod_that_ends_ends_the_job_and_then_goes() -> None:
         assert world.marks("b") == (1, False)
 
 
-def test_pods_that_are_over_cost_nothing_once_slurm_has_forgotten_their_jobs() -> None:
+def test_ended_pods_cost_nothing_once_slurm_no_longer_lists_their_jobs() -> None:
     with Bridged(*(waiting(f"p{number}") for number in range(4))) as world:
         world.live()
         for number in range(4):
@@ -583,10 +583,10 @@ def test_pods_that_are_over_cost_nothing_once_slurm_has_forgotten_their_jobs() -
         assert world.slurm.reads["job"] - before <= 2
 
 
-# ---------------------------------------------------------------------- others
+# ---------------------------------------------------------------------- other replicas and owners
 
 
-def test_who_does_not_lead_asks_and_writes_nothing() -> None:
+def test_a_replica_that_does_not_lead_sends_no_requests() -> None:
     cluster, slurm = MemoryCluster([waiting("a")]), slurm_of()
     with Bridged(cluster=cluster, slurm=slurm, elected=False) as other:
         other.rest(30)
@@ -604,7 +604,7 @@ def test_who_does_not_lead_asks_and_writes_nothing() -> None:
         assert other.writes("submit") == 1
 
 
-def test_who_leads_again_does_not_go_by_what_it_knew() -> None:
+def test_a_replica_that_leads_again_discards_its_old_state() -> None:
     cluster, slurm = MemoryCluster([waiting("a")]), slurm_of()
     with Bridged(cluster=cluster, slurm=slurm) as one, Bridged(cluster=cluster, slurm=slurm, elected=False) as two:
         slurm.hold("n1", "n2", "n3", "n4")
@@ -620,7 +620,7 @@ def test_who_leads_again_does_not_go_by_what_it_knew() -> None:
         assert one.nodes() == {"a": "n1"}
 
 
-def test_jobs_of_people_and_of_other_clusters_are_left_alone_whatever_pods_say() -> None:
+def test_jobs_of_users_and_other_clusters_are_left_alone_whatever_labels_pods_have() -> None:
     with Bridged(waiting("x"), name="elsewhere") as elsewhere:
         elsewhere.rest()
         peoples = elsewhere.slurm.hold("n2")
@@ -637,11 +637,11 @@ def test_jobs_of_people_and_of_other_clusters_are_left_alone_whatever_pods_say()
             assert not world.slurm.kept[peoples].job.ended
 
 
-# ---------------------------------------------------------------------- rights
+# ---------------------------------------------------------------------- permissions
 
 
 class Refusing(MemoryCluster):
-    """Refuses the calls in `refused`, and counts how often."""
+    """Rejects the given calls and counts them."""
 
     refused: set[str]
     times: Counter[str]
@@ -661,7 +661,7 @@ class Refusing(MemoryCluster):
 
 
 @pytest.mark.parametrize("what", ["patch_metadata", "delete"])
-def test_a_right_that_is_missing_is_told_once_and_tried_ever_less_often(
+def test_a_missing_permission_is_reported_once_and_retried_with_backoff(
     what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = Refusing([waiting("a")])
@@ -679,15 +679,15 @@ def test_a_right_that_is_missing_is_told_once_and_tried_ever_less_often(
         cluster.refused = set()
         world.rest(301)
         if what == "patch_metadata":
-            assert world.marks("a") == (1, True), "who runs already needs them, too"
+            assert world.marks("a") == (1, True), "running pods need them, too"
         else:
             assert world.pod("a").metadata.deletion_timestamp
 
 
-# ---------------------------------------------------------------------- what is kept
+# ---------------------------------------------------------------------- state
 
 
-def test_nothing_is_kept_of_lives_that_are_over() -> None:
+def test_no_state_is_kept_of_deleted_pods() -> None:
     with Bridged() as world:
         for number in range(60):
             name = f"p{number}"
@@ -711,7 +711,7 @@ def test_nothing_is_kept_of_lives_that_are_over() -> None:
         assert [len(one) for one in kept] == [0] * len(kept)
 
 
-def test_shares_are_asked_for_once_for_all_pods_of_a_job() -> None:
+def test_shares_are_requested_once_for_all_pods_of_a_job() -> None:
     with gang("a", "b", "c") as world:
         world.live()
 
@@ -733,7 +733,7 @@ def _errors_of_the_plugin_are_errors(caplog: pytest.LogCaptureFixture) -> Iterat
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-def test_what_a_session_wants_for_pods_that_it_heard_of_first_is_not_lost() -> None:
+def test_a_request_for_pods_that_the_bridge_has_not_seen_yet_is_not_lost() -> None:
     with Bridged() as world:
         late, gone = waiting("late"), waiting("gone")
         world.want("PodGroup default/g", [late, gone], [late, gone])
@@ -741,8 +741,8 @@ def test_what_a_session_wants_for_pods_that_it_heard_of_first_is_not_lost() -> N
         assert world.live_jobs() == []
         world.put(late)
         world.rest(TICK, session=False)
-        assert world.live_jobs() == [], "it is waited for the other one, too"
+        assert world.live_jobs() == [], "the bridge waits for the other pod, too"
         world.rest(5, session=False)
         (job,) = world.live_jobs()
         assert job.comment is not None
-        assert [one.name for one in job.comment.pods] == ["late"], "who was not heard of has gone again"
+        assert [one.name for one in job.comment.pods] == ["late"], "the other pod was deleted before the bridge saw it"

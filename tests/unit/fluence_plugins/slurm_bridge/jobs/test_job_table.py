@@ -1,4 +1,4 @@
-"""Pods and jobs that belong together, and what follows where they do not agree."""
+"""The job table: which pods and jobs belong together, and the actions if they disagree."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLUSTER = "here"
 
 
 def bridged(name: str, job_id: int | None = None, *, node: str = "", phase: str = "Pending", **metadata: Any) -> Pod:
-    """A pod of the bridge's; with a job's number it has that job's label and finalizer."""
+    """A pod of the bridge's scheduler; with a job's number it has that job's label and finalizer."""
     labels = {JOBID_LABEL: str(job_id)} if job_id is not None else {}
     finalizers = (FINALIZER,) if job_id is not None else ()
     made = pod(name, scheduler=SCHEDULER_NAME, bound_to=node)
@@ -40,7 +40,7 @@ def stands(table: JobTable) -> dict[str, tuple[int, tuple[str, ...] | None]]:
     return {table.pods[uid].metadata.name: (one.job_id, one.nodes) for uid, one in table.pod_jobs.items()}
 
 
-def test_a_pod_is_its_jobs_by_label_and_else_by_comment() -> None:
+def test_a_pods_job_is_in_its_label_else_in_the_jobs_comment() -> None:
     labelled, named, keyed, nobodys = bridged("a", 1), bridged("b"), bridged("c"), bridged("d")
     others = (
         job(1, labelled),
@@ -52,7 +52,7 @@ def test_a_pod_is_its_jobs_by_label_and_else_by_comment() -> None:
     assert stands(table) == {"a": (1, None), "b": (2, None), "c": (3, None)}
 
 
-def test_a_pod_made_anew_under_a_name_is_not_its_predecessors_jobs() -> None:
+def test_a_recreated_pod_does_not_belong_to_the_job_of_its_predecessor() -> None:
     before = bridged("a")
     table = table_of(bridged("a", uid="another"), jobs=(job(1, before),))
     assert stands(table) == {}
@@ -66,7 +66,7 @@ def test_of_two_jobs_for_a_pod_the_one_with_nodes_counts_and_the_other_is_cancel
     assert [number for number, _ in table.actions().cancel] == [1]
 
 
-def test_a_pod_that_does_not_say_whose_it_is_is_to_say_it() -> None:
+def test_a_pod_without_its_jobs_label_gets_it() -> None:
     one = bridged("a")
     table = table_of(one, jobs=(job(1, one),))
     assert [(pod.metadata.name, number) for pod, number in table.actions().label] == [("a", 1)]
@@ -83,7 +83,7 @@ def test_running_pods_of_an_ended_job_are_deleted_and_waiting_ones_lose_it(state
     assert stands(table) == {}
 
 
-def test_a_job_that_lists_do_not_have_is_asked_for_before_its_pods_are_deleted() -> None:
+def test_an_unlisted_job_is_read_by_number_before_its_pods_are_deleted() -> None:
     table = table_of(bridged("a", 1, node="n1", phase="Running"))
     assert table.missing_jobs() == [1]
     assert table.actions().delete == []
@@ -106,7 +106,7 @@ def test_a_job_is_cancelled_with_its_last_pod_and_finalizers_wait_for_that() -> 
     both = job(1, done, runs, nodes=("n1", "n2"))
     table = table_of(done, runs, jobs=(both,))
     first = table.actions()
-    assert [pod.metadata.name for pod in first.release] == ["a"], "its job goes on for the other"
+    assert [pod.metadata.name for pod in first.release] == ["a"], "the job continues for the other pod"
     assert first.cancel == []
     failed = bridged("b", 1, node="n2", phase="Failed")
     table = table_of(done, failed, jobs=(both,))
@@ -116,7 +116,7 @@ def test_a_job_is_cancelled_with_its_last_pod_and_finalizers_wait_for_that() -> 
     assert {pod.metadata.name for pod in table.actions().release} == {"a", "b"}
 
 
-def test_a_pod_that_goes_and_never_ran_is_over_at_once_and_one_that_runs_is_not() -> None:
+def test_a_deleted_pod_that_never_ran_is_over_at_once_but_a_running_one_is_not() -> None:
     goes = bridged("a", 1, deletion_timestamp="2026-01-01T00:00:00Z")
     ends = bridged("b", 2, node="n1", phase="Running", deletion_timestamp="2026-01-01T00:00:00Z")
     table = table_of(goes, ends, jobs=(job(1, goes), job(2, ends, nodes=("n1",))))
@@ -139,7 +139,7 @@ def test_a_job_of_the_original_is_cancelled_once_its_labelled_pods_are_over() ->
     assert [number for number, _ in table.actions().cancel] == [2]
 
 
-def test_only_what_sessions_would_see_is_a_change() -> None:
+def test_only_facts_that_sessions_read_count_as_a_change() -> None:
     one, two = bridged("a", 1), bridged("b", 2)
     table = table_of(one, two, jobs=(job(1, one, reason="Priority"), job(2, two)))
     table.replace_jobs((job(1, one, reason="Priority"), job(2, two)))
@@ -149,7 +149,7 @@ def test_only_what_sessions_would_see_is_a_change() -> None:
     assert "Slurm job 1 is pending: Resources" in table.pod_jobs[one.metadata.uid].text
 
 
-def test_an_expected_start_is_told_anew_only_where_it_moves_by_much() -> None:
+def test_an_expected_start_is_reported_again_only_if_it_changes_by_much() -> None:
     one = bridged("a", 1)
     table = table_of(one, jobs=(job(1, one, start=1_800_000_000),))
     assert "expected to start at 2027-01-15T08:00:00Z" in table.pod_jobs[one.metadata.uid].text

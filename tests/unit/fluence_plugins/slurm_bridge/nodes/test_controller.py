@@ -1,4 +1,4 @@
-"""Nodes of Kubernetes and of Slurm are kept in step, and those that others own are left alone."""
+"""The node controller: synchronizes nodes of Kubernetes and Slurm, but leaves nodes of other owners alone."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def kube(
     taints: tuple[Taint, ...] = (),
     **allocatable: str,
 ) -> Node:
-    """A node; external where `wanted`."""
+    """A node, external if `wanted`."""
     labels = ({EXTERNAL_NODE_LABEL: "true"} if wanted else {}) | ({NODE_NAME_LABEL: called} if called else {})
     said = {PARTITIONS_ANNOTATION: partitions, TOPOLOGY_ANNOTATION: topology}
     made = node(name, labels=labels)
@@ -74,12 +74,12 @@ def ours(name: str = "a", **more: Any) -> Any:
 
 
 def controller_of(world: World, runtime: Runtime) -> NodeController:
-    client: Any = world.slurm  # has the methods of the client: test_fake_slurm.py
+    client: Any = world.slurm  # it has the client's methods: test_fake_slurm.py
     return NodeController(world.cluster, client, runtime, world.settings)
 
 
 class World:
-    """A cluster in memory, a Slurm in memory, and what keeps their nodes in step."""
+    """A cluster and a Slurm in memory, with the node controller."""
 
     def __init__(self, *nodes: Node, slurm: FakeSlurm | None = None, cluster: MemoryCluster | None = None) -> None:
         self.cluster = cluster or MemoryCluster(nodes)
@@ -91,15 +91,10 @@ class World:
         self.controller: NodeController | None = None
 
     def run(self, *acts: Callable[[], Any], passes: int = 3) -> World:
-        """Look some times, then again after each act."""
+        """Run the controller some rounds, then again after each act."""
 
         async def serve() -> None:
-            runtime = Runtime(
-                lambda *_: None,
-                lambda: self.elected,
-                self.cluster,
-                tell=self._tell,  # codespell:ignore tell
-            )
+            runtime = Runtime(lambda *_: None, lambda: self.elected, self.cluster, tell=self._record_event)
             self.controller = controller_of(self, runtime)
             task = asyncio.ensure_future(self.controller.run())
             try:
@@ -119,15 +114,15 @@ class World:
         assert self.controller is not None
         until = self.controller.passes + passes
         async with asyncio.timeout(10):
-            while self.controller.passes < until:  # noqa: ASYNC110 (what it looks at sends no event)
+            while self.controller.passes < until:  # noqa: ASYNC110 (no event to wait for)
                 await asyncio.sleep(0.002)
 
-    def _tell(self, about: KubeObject, reason: str, note: str) -> None:
+    def _record_event(self, about: KubeObject, reason: str, note: str) -> None:
         assert reason == "NotInStepWithSlurm"
         self.reported.append((about.metadata.name, note))
 
     def put(self, made: Node) -> None:
-        """The node as Kubernetes has it from now on, with the taints that it has."""
+        """Replace the node in Kubernetes, but keep its taints."""
         there = self.node(made.metadata.name)
         taints = there.spec.taints if there is not None else ()
         self.cluster.put(replace(made, spec=replace(made.spec, taints=taints)))
@@ -155,7 +150,7 @@ class World:
 # ---------------------------------------------------------------------- cordons
 
 
-def test_a_cordoned_node_is_drained_and_undrained_when_it_is_so_no_more() -> None:
+def test_a_cordoned_node_is_drained_until_it_is_uncordoned() -> None:
     world = World(kube(wanted=False, cordoned=True), slurm=FakeSlurm([external_node("a")]))
     states = []
 
@@ -169,7 +164,7 @@ def test_a_cordoned_node_is_drained_and_undrained_when_it_is_so_no_more() -> Non
     assert len(world.done("update_node")) == 2
 
 
-def test_a_drain_of_somebody_else_is_left_alone() -> None:
+def test_a_drain_by_another_user_is_left_alone() -> None:
     slurm = FakeSlurm([external_node("a")])
     slurm.set_node("a", states=frozenset({"IDLE", "DRAIN"}), reason="disk broken")
     world = World(kube(wanted=False, cordoned=True), slurm=slurm)
@@ -179,7 +174,7 @@ def test_a_drain_of_somebody_else_is_left_alone() -> None:
 
 
 class Late(FakeSlurm):
-    """After one list of nodes is made, and before it is there, an administrator drains a node and then cordons it."""
+    """While a list of nodes is on its way, another user drains a node in Slurm and then cordons it."""
 
     world: World
 
@@ -192,7 +187,7 @@ class Late(FakeSlurm):
         return answer
 
 
-def test_who_drains_first_and_then_cordons_keeps_the_drain() -> None:
+def test_a_drain_from_before_the_cordon_is_kept() -> None:
     slurm = Late([external_node("a")])
     slurm.world = world = World(kube(wanted=False), slurm=slurm)
     world.run(lambda: world.put(kube(wanted=False)))
@@ -207,7 +202,7 @@ def test_a_drain_is_ours_by_how_its_reason_begins(reason: str) -> None:
     assert World(kube(wanted=False), slurm=slurm).run().slurm.calls == []
 
 
-def test_a_drain_that_slurm_bridge_began_is_ended() -> None:
+def test_a_drain_by_the_original_slurm_bridge_is_removed() -> None:
     slurm = FakeSlurm([external_node("a")])
     reason = "slurm-bridge: Corresponding Kubernetes node (a) is unschedulable"
     slurm.set_node("a", states=frozenset({"IDLE", "DRAIN"}), reason=reason)
@@ -225,7 +220,7 @@ def test_a_node_is_found_by_the_name_that_it_has_in_slurm() -> None:
 # ---------------------------------------------------------------------- taints
 
 
-def test_nodes_that_slurm_has_are_tainted_and_others_are_not() -> None:
+def test_only_nodes_of_slurm_are_tainted() -> None:
     world = World(
         kube("a", wanted=False, taints=(OTHER,)), kube("b", wanted=False, taints=(OWN, OTHER)), kube("c", wanted=False),
         slurm=FakeSlurm([external_node("a"), external_node("elsewhere")]),
@@ -243,7 +238,7 @@ def test_a_taint_of_another_scheduler_is_replaced_on_a_node_of_slurms_only() -> 
     assert [world.taints(name) for name in ("a", "b")] == [(softer, OWN), (theirs,)]
 
 
-def test_a_taint_that_somebody_takes_away_comes_back() -> None:
+def test_a_removed_taint_is_added_again() -> None:
     world = World(kube(wanted=False), slurm=FakeSlurm([external_node("a")]))
     world.run(lambda: world.cluster.put(kube(wanted=False)))
     assert world.taints() == (OWN,)
@@ -263,7 +258,7 @@ class Refusing(MemoryCluster):
 
 
 @pytest.mark.parametrize("error", [Conflict, Forbidden])
-def test_a_taint_that_could_not_be_written_is_tried_again(error: type[Exception]) -> None:
+def test_a_failed_write_of_a_taint_is_retried(error: type[Exception]) -> None:
     cluster = Refusing([kube(wanted=False)])
     cluster.errors = deque([error("no"), error("no")])
     world = World(slurm=FakeSlurm([external_node("a")]), cluster=cluster).run()
@@ -274,7 +269,7 @@ def test_a_taint_that_could_not_be_written_is_tried_again(error: type[Exception]
 # ---------------------------------------------------------------------- external nodes
 
 
-def test_a_labelled_node_is_made_and_tainted_and_marked_as_ours() -> None:
+def test_a_labelled_node_is_created_tainted_and_marked_as_ours() -> None:
     world = World(
         kube(cpu="7910m", memory="32Gi", partitions=" gpu, slurm-bridge ,", topology="default:s2", nvidia_com_gpu="2"),
         slurm=FakeSlurm(partitions=("slurm-bridge", "gpu")),
@@ -289,7 +284,7 @@ def test_a_labelled_node_is_made_and_tainted_and_marked_as_ours() -> None:
     assert world.reported == []
 
 
-def test_a_node_is_reached_where_the_settings_or_its_own_address_say() -> None:
+def test_the_address_of_a_node_is_configured_or_its_own() -> None:
     made = kube()
     addresses = (NodeAddress(type="Hostname", address="a"), NodeAddress(type="InternalIP", address="10.1.2.3"))
     made = replace(made, status=replace(made.status, addresses=addresses))
@@ -317,7 +312,7 @@ def test_a_node_that_is_right_is_left_as_it_is() -> None:
     assert len(world.slurm.calls) == calls
 
 
-def test_what_slurm_can_change_is_changed() -> None:
+def test_differences_that_slurm_can_update_are_updated() -> None:
     world = World(kube(topology="default:s1")).run()
     world.run(lambda: world.put(kube(topology="default:s2")), lambda: world.put(kube()))
     assert len(world.done("create_node")) == 1
@@ -335,7 +330,7 @@ def test_what_slurm_can_change_is_changed() -> None:
         ({"partitions": "more"}, "partitions", ("slurm-bridge", "more")),
     ],
 )
-def test_what_slurm_cannot_change_is_made_anew_once_no_job_is_there(
+def test_a_node_that_slurm_cannot_update_is_recreated_once_it_has_no_job(
     changed: dict[str, str], field: str, value: object
 ) -> None:
     slurm = FakeSlurm(partitions=("slurm-bridge", "more"))
@@ -357,7 +352,7 @@ def test_what_slurm_cannot_change_is_made_anew_once_no_job_is_there(
     assert world.taints() == (OWN,)
 
 
-def test_a_change_that_is_taken_back_ends_the_drain() -> None:
+def test_a_reverted_change_ends_the_drain() -> None:
     world = World(kube()).run()
     held = world.slurm.hold("a")
     world.run(lambda: world.put(kube(cpu="16")), lambda: world.put(kube()))
@@ -366,13 +361,13 @@ def test_a_change_that_is_taken_back_ends_the_drain() -> None:
     world.slurm.end(held)
 
 
-def test_a_little_more_memory_than_slurm_knows_of_is_no_reason() -> None:
+def test_a_small_difference_of_memory_changes_nothing() -> None:
     world = World(kube(memory="32000Mi")).run()
     world.run(lambda: world.put(kube(memory="32100Mi")))
     assert len(world.done("create_node")) == 1
 
 
-def test_features_of_others_stay_also_when_a_node_is_made_anew() -> None:
+def test_features_of_other_owners_survive_a_recreation() -> None:
     world = World(kube()).run()
     world.slurm.set_node("a", features=("slurm-bridge", "fast", "odd|one"))
     world.run(lambda: world.put(kube(cpu="16")))
@@ -380,7 +375,7 @@ def test_features_of_others_stay_also_when_a_node_is_made_anew() -> None:
     assert world.in_slurm().features == ("slurm-bridge", "fast")
 
 
-def test_a_node_that_somebody_has_drained_is_not_made_anew_meanwhile() -> None:
+def test_a_node_that_another_user_drained_is_not_recreated() -> None:
     world = World(kube()).run()
     world.slurm.set_node("a", states=frozenset({"IDLE", "EXTERNAL", "DRAIN"}), reason="disk broken")
     world.run(lambda: world.put(kube(cpu="16")))
@@ -389,7 +384,7 @@ def test_a_node_that_somebody_has_drained_is_not_made_anew_meanwhile() -> None:
 
 
 @pytest.mark.parametrize("how", ["label", "node", "name"])
-def test_a_node_that_is_not_to_be_there_is_drained_and_deleted_once_no_job_is_there(how: str) -> None:
+def test_an_unwanted_node_is_drained_and_deleted_once_it_has_no_job(how: str) -> None:
     world = World(kube()).run()
     held = world.slurm.hold("a")
     seen = []
@@ -406,7 +401,7 @@ def test_a_node_that_is_not_to_be_there_is_drained_and_deleted_once_no_job_is_th
 
     world.run(take_away, ends)
     assert seen[0][0].drained
-    assert seen[0][1] in (None, (OWN,)), "as long as Slurm has it, only Slurm's pods are let in"
+    assert seen[0][1] in (None, (OWN,)), "only Slurm's pods fit on it while Slurm has it"
     assert world.in_slurm() is None
     if how == "label":
         assert world.taints() == ()
@@ -422,11 +417,11 @@ def test_a_label_that_comes_back_ends_the_removal() -> None:
     world.slurm.end(held)
 
 
-def test_a_node_gone_while_nobody_looked_is_taken_out_of_slurm() -> None:
+def test_a_node_that_was_deleted_while_no_replica_ran_is_deleted_in_slurm() -> None:
     assert World(slurm=FakeSlurm([ours()])).run().in_slurm() is None
 
 
-def test_a_removal_that_slurm_bridge_began_is_ended() -> None:
+def test_a_removal_by_the_original_slurm_bridge_is_completed() -> None:
     slurm = FakeSlurm([external_node("a")])
     reason = "slurm-bridge: slurm-bridge: removing external node a"
     slurm.set_node("a", states=frozenset({"IDLE", "EXTERNAL", "DRAIN"}), reason=reason)
@@ -434,7 +429,7 @@ def test_a_removal_that_slurm_bridge_began_is_ended() -> None:
 
 
 @pytest.mark.parametrize("wanted", [True, False, None])
-def test_nodes_that_are_not_ours_are_never_deleted_or_made_anew(wanted: bool | None) -> None:
+def test_nodes_of_other_owners_are_never_deleted_or_recreated(wanted: bool | None) -> None:
     elsewhere = mark_of("elsewhere")
     slurm = FakeSlurm([external_node("a", 4, comment=elsewhere)])
     world = World(*([kube(wanted=wanted, cordoned=True)] if wanted is not None else []), slurm=slurm).run()
@@ -446,7 +441,7 @@ def test_nodes_that_are_not_ours_are_never_deleted_or_made_anew(wanted: bool | N
 
 
 @pytest.mark.parametrize("wanted", [False, None])
-def test_an_external_node_that_nobody_marked_is_not_deleted(wanted: bool | None) -> None:
+def test_an_unmarked_external_node_is_not_deleted(wanted: bool | None) -> None:
     slurm = FakeSlurm([external_node("a")])
     World(*([kube(wanted=wanted)] if wanted is not None else []), slurm=slurm).run()
     assert slurm.calls == []
@@ -468,7 +463,7 @@ def test_a_node_with_a_slurmd_is_not_made_external_but_followed() -> None:
     assert "has a slurmd" in world.reported[0][1]
 
 
-def test_of_two_nodes_of_one_name_the_older_is_meant_and_the_other_told() -> None:
+def test_of_two_nodes_with_one_name_the_older_is_used_and_the_other_gets_an_event() -> None:
     first = kube("z", called="n1")
     first = replace(first, metadata=replace(first.metadata, creation_timestamp="2026-01-01T00:00:00Z"))
     second = kube("b", called="n1", cordoned=True)
@@ -480,17 +475,17 @@ def test_of_two_nodes_of_one_name_the_older_is_meant_and_the_other_told() -> Non
     assert "already belongs to node z" in world.reported[0][1]
 
 
-def test_what_of_a_node_cannot_be_read_takes_nothing_away() -> None:
+def test_an_unreadable_kubernetes_node_removes_nothing() -> None:
     cordoned = kube(wanted=False, cordoned=True, taints=())
     world = World(replace(cordoned, unreadable="metadata.labels"), slurm=FakeSlurm([ours(), ours("b")])).run()
     assert world.slurm.calls == []
     assert world.taints() == ()
 
 
-# ---------------------------------------------------------------------- what goes wrong
+# ---------------------------------------------------------------------- faults
 
 
-def test_a_partition_that_slurm_does_not_have_is_told_once_and_not_asked_for() -> None:
+def test_a_missing_partition_is_reported_once_and_not_requested() -> None:
     world = World(kube(partitions="nope")).run(passes=6)
     assert world.slurm.calls == []
     assert len(world.reported) == 1
@@ -499,7 +494,7 @@ def test_a_partition_that_slurm_does_not_have_is_told_once_and_not_asked_for() -
     assert world.in_slurm().partitions == ("slurm-bridge", "nope")
 
 
-def test_a_node_that_slurm_puts_into_no_partition_is_told_how_to_mend_it() -> None:
+def test_a_node_without_a_partition_gets_an_event_with_the_remedy() -> None:
     slurm = FakeSlurm([ours(partitions=())])
     world = World(kube(), slurm=slurm).run()
     assert len(world.reported) == 1
@@ -507,7 +502,7 @@ def test_a_node_that_slurm_puts_into_no_partition_is_told_how_to_mend_it() -> No
     assert slurm.calls == []
 
 
-def test_what_slurm_refuses_is_told_once_and_tried_ever_less_often() -> None:
+def test_a_rejection_by_slurm_is_reported_once_per_node_and_retried_with_backoff() -> None:
     world = World(kube(topology="nope:s1"))
     world.settings = NodeSettings(cluster="here", period=0.001, again=3600, rest=0)
     world.run(passes=1)
@@ -523,7 +518,7 @@ def test_what_slurm_refuses_is_told_once_and_tried_ever_less_often() -> None:
     assert asked == 1
 
 
-def test_a_wrong_annotation_takes_no_node_away_and_lets_cordons_through() -> None:
+def test_with_an_invalid_annotation_no_node_is_removed_and_cordons_still_drain() -> None:
     world = World(kube()).run()
     world.run(lambda: world.put(kube(partitions="nope", cordoned=True)))
     assert world.done("delete_node") == []
@@ -531,7 +526,7 @@ def test_a_wrong_annotation_takes_no_node_away_and_lets_cordons_through() -> Non
     assert world.taints() == (OWN,)
 
 
-def test_a_node_that_could_not_be_made_anew_stays_closed_to_others() -> None:
+def test_a_node_that_could_not_be_recreated_stays_tainted() -> None:
     world = World(kube()).run()
     world.settings = NodeSettings(cluster="here", period=3600, again=3600, rest=0)
     world.slurm.fails["create_node"] = deque([SlurmError("POST new/node", -1, "Unspecified error")])
@@ -553,7 +548,7 @@ def test_a_problem_is_forgotten_when_the_node_changes() -> None:
 @pytest.mark.parametrize(
     "error", [UnavailableError("GET nodes", "no connection", sent=False), TokenError("/token", "is empty")]
 )
-def test_while_slurm_cannot_be_asked_nothing_changes(error: Exception) -> None:
+def test_while_slurm_does_not_answer_nothing_changes(error: Exception) -> None:
     slurm = FakeSlurm([ours()])
     slurm.fails["nodes"] = deque([error, error])
     slurm.fails["partitions"] = deque([error])
@@ -564,7 +559,7 @@ def test_while_slurm_cannot_be_asked_nothing_changes(error: Exception) -> None:
 
 
 @pytest.mark.parametrize("method", ["create_node", "update_node", "delete_node"])
-def test_an_answer_that_is_lost_does_no_harm(method: str) -> None:
+def test_a_lost_response_does_no_harm(method: str) -> None:
     slurm = FakeSlurm()
     world = World(kube(), slurm=slurm)
     if method == "create_node":
@@ -580,7 +575,7 @@ def test_an_answer_that_is_lost_does_no_harm(method: str) -> None:
     assert world.taints() == (OWN,)
 
 
-def test_one_node_that_slurm_refuses_holds_up_no_other() -> None:
+def test_a_node_that_slurm_rejects_does_not_block_others() -> None:
     slurm = FakeSlurm()
     slurm.fails["create_node"] = deque([SlurmError("POST new/node", -1, "Unspecified error")])
     world = World(kube("a"), kube("b"), slurm=slurm).run()
@@ -588,7 +583,7 @@ def test_one_node_that_slurm_refuses_holds_up_no_other() -> None:
     assert len(world.reported) == 1
 
 
-def test_who_does_not_lead_asks_and_writes_nothing() -> None:
+def test_a_replica_that_does_not_lead_sends_no_requests() -> None:
     world = World(kube())
     world.elected = False
 
@@ -597,13 +592,13 @@ def test_who_does_not_lead_asks_and_writes_nothing() -> None:
         controller = controller_of(world, runtime)
         task = asyncio.ensure_future(controller.run())
         async with asyncio.timeout(10):
-            while controller._nodes is None:  # noqa: ASYNC110 (what it looks at sends no event)
+            while controller._nodes is None:  # noqa: ASYNC110 (no event to wait for)
                 await asyncio.sleep(0.002)
         await asyncio.sleep(0.05)
         assert (world.slurm.reads, world.slurm.calls) == ({}, [])
         world.elected = True
         async with asyncio.timeout(10):
-            while not controller.passes:  # noqa: ASYNC110 (what it looks at sends no event)
+            while not controller.passes:  # noqa: ASYNC110 (no event to wait for)
                 await asyncio.sleep(0.002)
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -614,7 +609,7 @@ def test_who_does_not_lead_asks_and_writes_nothing() -> None:
 
 
 class Deposing(FakeSlurm):
-    """Another replica leads from the first node on that is made."""
+    """Another replica becomes the leader after the first node was created."""
 
     world: World
 
@@ -623,7 +618,7 @@ class Deposing(FakeSlurm):
         self.world.elected = False
 
 
-def test_who_leads_no_more_stops_at_once() -> None:
+def test_a_replica_that_no_longer_leads_stops_at_once() -> None:
     slurm = Deposing()
     slurm.world = world = World(kube(), slurm=slurm)
     world.run(passes=1)
@@ -631,7 +626,7 @@ def test_who_leads_no_more_stops_at_once() -> None:
     assert world.taints() == ()
 
 
-def test_what_kubelets_write_all_the_time_is_no_reason_to_look() -> None:
+def test_frequent_updates_by_kubelets_do_not_start_a_round() -> None:
     world = World(kube())
     world.settings = NodeSettings(cluster="here", period=3600, again=3600, rest=0)
 
@@ -639,7 +634,7 @@ def test_what_kubelets_write_all_the_time_is_no_reason_to_look() -> None:
         runtime = Runtime(lambda *_: None, lambda: True, world.cluster)
         world.controller = controller_of(world, runtime)
         task = asyncio.ensure_future(world.controller.run())
-        await world._looked(2)  # it was made, then tainted
+        await world._looked(2)  # once for the creation, once for the taint
         there = world.node()
         assert there is not None
         for number in range(5):
@@ -658,7 +653,9 @@ def test_what_kubelets_write_all_the_time_is_no_reason_to_look() -> None:
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_the_plugin_keeps_nodes_in_step_unless_it_is_told_not_to(kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plugin_synchronizes_nodes_unless_it_is_configured_otherwise(
+    kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slurm = FakeSlurm()
     monkeypatch.setattr("fluence_plugins.slurm_bridge.plugin.SlurmClient", lambda _: slurm)
     cluster = MemoryCluster([kube()])
@@ -673,7 +670,7 @@ def test_the_plugin_keeps_nodes_in_step_unless_it_is_told_not_to(kept: bool, mon
 
     async def serve() -> None:
         async with plugin.serve(Runtime(lambda *_: None, lambda: True, cluster)), asyncio.timeout(10):
-            while not (slurm.nodes_by_name if kept else slurm.reads):  # noqa: ASYNC110 (what it looks at sends no event)
+            while not (slurm.nodes_by_name if kept else slurm.reads):  # noqa: ASYNC110 (no event to wait for)
                 await asyncio.sleep(0.002)
 
     asyncio.run(serve())
@@ -681,13 +678,13 @@ def test_the_plugin_keeps_nodes_in_step_unless_it_is_told_not_to(kept: bool, mon
     assert ("partitions" in slurm.reads) == kept
 
 
-# ---------------------------------------------------------------------- what people write
+# ---------------------------------------------------------------------- values that users write
 
 
 @pytest.mark.parametrize(
     "name", ["DEFAULT", "default", "all", "localhost", "a b", "a\nState=DOWN", "a[0-3]", "-a", "a" * 254]
 )
-def test_a_name_that_slurm_would_take_for_something_else_is_refused(name: str) -> None:
+def test_a_name_with_a_special_meaning_in_slurm_is_rejected(name: str) -> None:
     with pytest.raises(ValueError, match="slurm-nodename"):
         slurm_name(kube(called=name))
 
@@ -696,7 +693,7 @@ _WRITTEN = st.text(st.sampled_from("aZ0.-_:,= \t\n\"'\\#;|&()[]{}*+äDEFAULT"), 
 
 
 @given(st.text("ab.-_ =\n,[DEFAULT", max_size=8) | _WRITTEN, _WRITTEN, _WRITTEN)
-def test_whatever_people_write_a_line_of_configuration_has_our_options_only(
+def test_no_value_of_a_user_can_add_options_to_the_configuration_line(
     called: str, partitions: str, topology: str
 ) -> None:
     written = kube(called=called, partitions=partitions, topology=topology, nvidia_com_gpu="1")
@@ -726,7 +723,7 @@ def test_whatever_people_write_a_line_of_configuration_has_our_options_only(
         (kube(nvidia_com_gpu="5000"), "the limit is 4096"),
     ],
 )
-def test_what_slurm_could_not_take_is_said_with_the_remedy(made: Node, text: str) -> None:
+def test_invalid_values_are_reported_with_a_remedy(made: Node, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         external(made, NodeRules(), ("slurm-bridge", "a b", "x=1"))
 
@@ -755,7 +752,7 @@ _KUBE = st.none() | st.builds(
 
 
 @given(_KUBE, _FOUND)
-def test_what_jobs_are_on_or_others_keep_is_never_deleted_and_a_drain_of_others_never_ended(
+def test_nodes_with_jobs_or_of_other_owners_are_never_deleted_and_other_drains_never_removed(
     made: Node | None, found: Any
 ) -> None:
     wanted = made is not None and EXTERNAL_NODE_LABEL in made.metadata.labels

@@ -1,4 +1,4 @@
-"""The client against what a real slurmrestd has answered, and against what none ever should."""
+"""The client against recorded answers of a real slurmrestd, and against invalid ones."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Call = Callable[[SlurmClient], Awaitable[Any]]
 
 
 async def replayed(name: str, folder: Path, call: Call, **settings: Any) -> Any:
-    """The call's result, where the answer is the recorded one; the request has to be that recorded, too."""
+    """The call's result for the recorded answer. Checks that the request equals the recorded one."""
     exchange = Exchange.of(name)
     async with Answering([exchange.raw]) as server, client(server, folder, retries=0, **settings) as slurm:
         try:
@@ -69,7 +69,7 @@ async def replayed(name: str, folder: Path, call: Call, **settings: Any) -> Any:
             )
 
 
-# ------------------------------------------------------------------ what a real one has answered
+# ------------------------------------------------------------------ recorded answers
 
 
 async def test_a_submission_gives_the_number_of_the_job(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ async def test_a_submission_gives_the_number_of_the_job(tmp_path: Path) -> None:
     assert await replayed("submitted", tmp_path, lambda slurm: slurm.submit(GANG, FIXED, NODES)) == number
 
 
-async def test_a_job_that_slurm_warns_of_is_one(tmp_path: Path) -> None:
+async def test_a_job_with_a_warning_is_submitted(tmp_path: Path) -> None:
     job = replace(ONE, cpus_per_task=100)
     assert await replayed("submitted_with_warning", tmp_path, lambda slurm: slurm.submit(job, FIXED, NODES)) > 0
 
@@ -93,7 +93,7 @@ async def test_a_running_job_is_read(tmp_path: Path) -> None:
     assert job.submitted <= job.start <= job.end
 
 
-async def test_a_waiting_job_tells_why_and_until_when(tmp_path: Path) -> None:
+async def test_a_waiting_job_has_its_reason_and_expected_start(tmp_path: Path) -> None:
     number = Exchange.of("submitted_one").answer["job_id"]
     job = await replayed("job_pending", tmp_path, lambda slurm: slurm.job(number))
     assert (job.allocated, job.pending, job.ended, job.nodes) == (False, True, False, ())
@@ -109,8 +109,10 @@ async def test_the_list_has_every_job_and_its_time(tmp_path: Path) -> None:
     assert jobs.unreadable == ()
 
 
-async def test_without_a_change_the_list_has_none_and_keeps_its_time(tmp_path: Path) -> None:
-    """The second of the list before is asked for again: what changed in it after the list is not missed."""
+async def test_without_a_change_the_list_is_empty_and_keeps_its_time(tmp_path: Path) -> None:
+    """The client asks again for changes since the second of the previous list, so it misses no later change of that
+    second.
+    """
     asked = int(Exchange.of("jobs_unchanged").path.partition("=")[2])
     jobs = await replayed("jobs_unchanged", tmp_path, lambda slurm: slurm.jobs(asked + 1))
     assert (jobs.changed, jobs.jobs, jobs.last_update) == (False, (), asked + 1)
@@ -132,7 +134,7 @@ async def test_a_job_that_waits_has_no_share(tmp_path: Path) -> None:
     assert got == ()
 
 
-async def test_an_update_of_a_waiting_job_is_taken(tmp_path: Path) -> None:
+async def test_an_update_of_a_waiting_job_succeeds(tmp_path: Path) -> None:
     number = Exchange.of("submitted_one").answer["job_id"]
     await replayed("updated", tmp_path, lambda slurm: slurm.update(number, replace(ONE, cpus_per_task=2), FIXED, NODES))
 
@@ -150,13 +152,13 @@ async def test_a_job_that_has_started_ended_or_gone_is_not_updated(tmp_path: Pat
             await replayed(name, tmp_path, call)
 
 
-async def test_ending_a_job_that_is_not_there_is_as_good(tmp_path: Path) -> None:
+async def test_cancelling_a_missing_job_succeeds(tmp_path: Path) -> None:
     one = Exchange.of("submitted_one").answer["job_id"]
     await replayed("cancelled", tmp_path, lambda slurm: slurm.cancel(one))
     await replayed("cancel_unknown", tmp_path, lambda slurm: slurm.cancel(999_999))
 
 
-async def test_of_a_job_that_slurm_does_not_know_there_is_nothing(tmp_path: Path) -> None:
+async def test_an_unknown_job_is_none(tmp_path: Path) -> None:
     assert await replayed("job_unknown", tmp_path, lambda slurm: slurm.job(999_999)) is None
 
 
@@ -173,7 +175,7 @@ async def test_of_a_job_that_slurm_does_not_know_there_is_nothing(tmp_path: Path
         ("group", {"group_id": "none-of-that-name"}, 2164, "ESLURM_GROUP_ID_UNKNOWN"),
     ],
 )
-async def test_what_slurm_cannot_give_is_refused_by_number(
+async def test_an_impossible_request_raises_the_error_of_its_number(
     tmp_path: Path, name: str, change: dict[str, Any], number: int, slurm_name: str
 ) -> None:
     wrong = replace(ONE, **change)
@@ -183,7 +185,7 @@ async def test_what_slurm_cannot_give_is_refused_by_number(
     assert refused.value.text in str(refused.value)
 
 
-async def test_a_candidate_that_slurm_does_not_know_is_refused(tmp_path: Path) -> None:
+async def test_an_unknown_candidate_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UnknownNodeError):
         await replayed("refused_node", tmp_path, lambda slurm: slurm.submit(ONE, FIXED, ["k8s-63"]))
 
@@ -200,7 +202,7 @@ async def drained(slurm: SlurmClient, name: str) -> None:
     await slurm.update_node(name, state="DRAIN", reason="for the record")
 
 
-async def test_nodes_are_made_changed_and_deleted(tmp_path: Path) -> None:
+async def test_nodes_are_created_updated_and_deleted(tmp_path: Path) -> None:
     await replayed("node_created", tmp_path, lambda slurm: slurm.create_node(LINE))
     await replayed("node_drained", tmp_path, lambda slurm: drained(slurm, "k8s-1"))
     await replayed("node_unknown_deleted", tmp_path, lambda slurm: slurm.delete_node("k8s-63"))
@@ -223,13 +225,13 @@ async def test_partitions_are_read_and_a_ping_is_answered(tmp_path: Path) -> Non
     await replayed("ping", tmp_path, lambda slurm: slurm.ping())
 
 
-async def test_a_token_that_has_expired_is_told_with_its_file(tmp_path: Path) -> None:
+async def test_an_expired_token_is_reported_with_its_file(tmp_path: Path) -> None:
     with pytest.raises(TokenError) as refused:
         await replayed("token_expired", tmp_path, lambda slurm: slurm.jobs())
     assert str(tmp_path / "token") in str(refused.value)
 
 
-async def test_a_ping_tells_a_refused_token_from_a_slurmctld_that_is_down(tmp_path: Path) -> None:
+async def test_a_ping_distinguishes_a_rejected_token_from_an_unavailable_slurmctld(tmp_path: Path) -> None:
     down = Exchange.of("ping_token_expired").raw
     async with Answering([down, Exchange.of("token_expired").raw]) as server, client(server, tmp_path) as slurm:
         with pytest.raises(TokenError):
@@ -240,8 +242,8 @@ async def test_a_ping_tells_a_refused_token_from_a_slurmctld_that_is_down(tmp_pa
             await slurm.ping()
 
 
-async def test_a_cancellation_not_permitted_is_that_of_a_slurmctld_that_is_down(tmp_path: Path) -> None:
-    """slurmrestd says so where it does not reach it; of a token without rights it says the same."""
+async def test_a_cancellation_without_permission_counts_as_an_unavailable_slurmctld(tmp_path: Path) -> None:
+    """slurmrestd answers so if it cannot reach slurmctld; it answers the same for a token without permissions."""
     said = {"errors": [{"error_number": 1, "error": "Operation not permitted", "description": "Signal request failed"}]}
     refused = slurmrestd(403, json.dumps(said).encode())
     answers = [refused, Exchange.of("controller_down_ping").raw, Exchange.of("controller_down").raw]
@@ -253,7 +255,7 @@ async def test_a_cancellation_not_permitted_is_that_of_a_slurmctld_that_is_down(
             await slurm.cancel(1)
 
 
-async def test_without_slurmctld_a_submission_is_known_not_to_be_carried_out(tmp_path: Path) -> None:
+async def test_without_slurmctld_a_submission_was_certainly_not_executed(tmp_path: Path) -> None:
     waits = Waits()
     exchange = Exchange.of("controller_down_submit")
     answers = [exchange.raw, exchange.raw, Exchange.of("submitted_one").raw]
@@ -265,7 +267,7 @@ async def test_without_slurmctld_a_submission_is_known_not_to_be_carried_out(tmp
     assert not failed.value.sent
 
 
-async def test_a_version_that_is_not_served_is_told(tmp_path: Path) -> None:
+async def test_an_unsupported_version_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match=r"does not serve this path in v0\.0\.42"):
         await replayed("version_unknown", tmp_path, lambda slurm: slurm.jobs(), api_version="v0.0.42")
 
@@ -283,7 +285,7 @@ def test_every_recorded_exchange_is_used() -> None:
     assert {name for name in names if f'"{name}"' not in text and f'"refused_{name}"' not in text} == set()
 
 
-# ------------------------------------------------------------------ what is sent
+# ------------------------------------------------------------------ requests
 
 
 async def test_the_token_is_read_for_every_request_and_sent_with_the_user(tmp_path: Path) -> None:
@@ -311,7 +313,7 @@ async def test_the_token_is_read_for_every_request_and_sent_with_the_user(tmp_pa
         (b"x" * 70_000, "it does not contain a valid token"),
     ],
 )
-async def test_a_token_file_that_is_none_is_told_and_nothing_sent(
+async def test_an_invalid_token_file_is_reported_and_no_request_sent(
     tmp_path: Path, content: bytes | None, what: str
 ) -> None:
     async with Answering([DROP]) as server:
@@ -348,13 +350,13 @@ async def test_a_nodes_name_is_one_part_of_the_path(tmp_path: Path, name: str) -
         {"retries": -1},
     ],
 )
-def test_a_connection_that_cannot_be_is_refused(settings: dict[str, Any]) -> None:
+def test_invalid_connection_settings_are_rejected(settings: dict[str, Any]) -> None:
     with pytest.raises(ValidationError) as refused:
         Connection.model_validate({"url": "http://slurm:6820", "token_file": "t", **settings})
     assert "secret" not in str(refused.value.errors(include_input=False))
 
 
-# ------------------------------------------------------------------ answers that Slurm should never give
+# ------------------------------------------------------------------ invalid answers
 
 HTML = b"<html><body>502 Bad Gateway</body></html>"
 LIES: dict[str, bytes] = {
@@ -384,7 +386,7 @@ LIES: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-async def test_an_answer_that_is_none_of_slurmrestds_is_no_answer(tmp_path: Path, lie: str) -> None:
+async def test_an_answer_that_slurmrestd_would_not_give_is_an_error(tmp_path: Path, lie: str) -> None:
     async with Answering([LIES[lie]]) as server, client(server, tmp_path, retries=0) as slurm:
         calls: list[Awaitable[Any]] = [slurm.jobs(), slurm.job(1), slurm.submit(ONE, FIXED, NODES), slurm.cancel(1)]
         for error in await asyncio.gather(*calls, return_exceptions=True):
@@ -403,7 +405,7 @@ async def test_an_answer_is_read_up_to_its_limit(tmp_path: Path) -> None:
 
 
 async def test_an_answer_in_chunks_is_read(tmp_path: Path) -> None:
-    """As a proxy before slurmrestd may send it."""
+    """A proxy before slurmrestd can send such an answer."""
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     chunks = head + b'5\r\n{"job\r\n16\r\n_id": 7, "errors": []}\r\n0\r\n\r\n'
     async with Answering([chunks]) as server, client(server, tmp_path, retries=0) as slurm:
@@ -438,7 +440,7 @@ async def test_a_post_whose_answer_was_lost_is_not_sent_again(tmp_path: Path) ->
         assert len(server.requests) == 1
 
 
-async def test_what_reads_or_deletes_is_tried_again_and_longer_each_time(tmp_path: Path) -> None:
+async def test_reads_and_deletes_are_retried_with_backoff(tmp_path: Path) -> None:
     waits = Waits()
     answers = [LIES["cut off"], LIES["500"], LIES["503 without errors"], Exchange.of("jobs").raw]
     async with Answering(answers) as server, client(server, tmp_path, waits) as slurm:
@@ -452,7 +454,7 @@ async def test_what_reads_or_deletes_is_tried_again_and_longer_each_time(tmp_pat
     assert len(server.requests) == 9
 
 
-async def test_what_was_never_sent_is_tried_again_whatever_it_is(tmp_path: Path) -> None:
+async def test_any_request_that_was_not_sent_is_retried(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     waits = Waits()
@@ -463,14 +465,14 @@ async def test_what_was_never_sent_is_tried_again_whatever_it_is(tmp_path: Path)
     assert len(waits.seconds) == 2
 
 
-async def test_an_answer_with_a_number_is_not_asked_for_again(tmp_path: Path) -> None:
+async def test_an_answer_with_an_error_number_is_not_retried(tmp_path: Path) -> None:
     async with Answering([Exchange.of("job_unknown").raw]) as server, client(server, tmp_path) as slurm:
         assert await slurm.job(999_999) is None
     assert len(server.requests) == 1
 
 
-async def test_a_job_that_is_not_as_it_was_asked_for_is_ended_and_refused(tmp_path: Path) -> None:
-    """slurmrestd makes it although it did not understand a field of it."""
+async def test_a_job_that_differs_from_the_request_is_cancelled_and_reported(tmp_path: Path) -> None:
+    """slurmrestd creates a job even if it did not understand one of the fields."""
     said = {"job_id": 84, "errors": [{"error_number": 9207, "error": "Unknown flag"}]}
     answers = [slurmrestd(500, json.dumps(said).encode()), Exchange.of("cancelled").raw]
     async with Answering(answers) as server, client(server, tmp_path) as slurm:
@@ -479,7 +481,7 @@ async def test_a_job_that_is_not_as_it_was_asked_for_is_ended_and_refused(tmp_pa
     assert [(asked.method, without_api(asked.path)) for asked in server.requests][1:] == [("DELETE", "job/84")]
 
 
-async def test_an_answer_without_a_job_is_no_success(tmp_path: Path) -> None:
+async def test_an_answer_without_a_job_is_an_error(tmp_path: Path) -> None:
     said = {"errors": [], "warnings": [{"description": "Expected an integer"}]}
     async with Answering([slurmrestd(200, json.dumps(said).encode())]) as server, client(server, tmp_path) as slurm:
         with pytest.raises(InvalidRequestError, match="Expected an integer"):
@@ -493,7 +495,7 @@ async def test_an_update_that_failed_in_its_results_has_failed(tmp_path: Path) -
             await slurm.update(1, ONE, FIXED, NODES)
 
 
-async def test_no_log_and_no_error_has_the_token(
+async def test_logs_and_errors_do_not_contain_the_token(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
@@ -509,7 +511,7 @@ async def test_no_log_and_no_error_has_the_token(
 # ------------------------------------------------------------------ TLS
 
 
-async def test_a_server_of_another_signer_or_name_is_not_talked_to(tmp_path: Path) -> None:
+async def test_a_server_with_another_signer_or_name_is_rejected(tmp_path: Path) -> None:
     trusted = server_certificate(tmp_path, "localhost")
     async with Answering([Exchange.of("ping").raw], tls=trusted.context) as server:
         async with client(server, tmp_path, ca_file=str(trusted.ca_file)) as slurm:
@@ -525,7 +527,7 @@ async def test_a_server_of_another_signer_or_name_is_not_talked_to(tmp_path: Pat
         assert len(server.requests) == 1
 
 
-async def test_a_file_of_certificates_that_is_none_is_told(tmp_path: Path) -> None:
+async def test_an_invalid_ca_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "ca").write_text("no certificate")
     for name in ("ca", "missing"):
         slurm = client("https://localhost:1", tmp_path, ca_file=str(tmp_path / name))

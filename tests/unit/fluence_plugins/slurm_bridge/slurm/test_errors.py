@@ -1,4 +1,4 @@
-"""What Slurm's numbers mean."""
+"""The error classes for Slurm's error numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from session_scheduler.errors import FluenceError
         ((-1, 0, 1900, 2007, 2017, 2040, 2085, 2180, 12345), SlurmError),
     ],
 )
-def test_a_number_is_an_error_by_what_may_be_done_about_it(numbers: tuple[int, ...], kind: type[FluenceError]) -> None:
+def test_a_number_maps_to_an_error_class(numbers: tuple[int, ...], kind: type[FluenceError]) -> None:
     for number in numbers:
         error = of_number("POST job/submit", number, "what Slurm says", token_file="/token")
         assert type(error) is kind
@@ -42,7 +42,7 @@ def test_a_number_is_an_error_by_what_may_be_done_about_it(numbers: tuple[int, .
 
 
 @pytest.mark.parametrize(("number", "sent"), [(1001, False), (1800, False), (2027, False), (1802, True), (5004, True)])
-def test_only_where_slurmctld_was_not_reached_nothing_was_carried_out(number: int, sent: bool) -> None:
+def test_only_an_unreachable_slurmctld_certainly_executed_nothing(number: int, sent: bool) -> None:
     error = of_number("POST job/submit", number, "", token_file="/token")
     assert isinstance(error, UnavailableError)
     assert error.sent is sent
@@ -57,7 +57,7 @@ def test_an_error_has_slurms_own_name_and_number() -> None:
     assert str(SlurmError("GET job/1", 4242, "")) == "GET job/1: Slurm says: nothing more [error 4242]"
 
 
-def test_what_a_server_wrote_is_one_line_printable_and_cut() -> None:
+def test_a_servers_text_is_one_printable_short_line() -> None:
     assert one_line("a\r\n\tb\x1b[31m  c") == "a b [31m c"
     assert len(one_line("x" * 10**6)) == 300
     assert one_line("") == ""

@@ -1,4 +1,4 @@
-"""Generic resources as Slurm takes them. What slurmctld 26.05 itself takes and refuses of these was tried there."""
+"""Generic resources (GRES). The expected results were tested with slurmctld 26.05."""
 
 import pytest
 
@@ -27,7 +27,7 @@ from fluence_plugins.slurm_bridge.slurm.gres import DEVICE_CLASS, known_of, of_p
         ("None", ""),
     ],
 )
-def test_what_people_write_becomes_what_slurm_takes(text: str, expected: str) -> None:
+def test_valid_texts_become_slurms_form(text: str, expected: str) -> None:
     assert to_text(parse(text)) == expected
 
 
@@ -35,7 +35,7 @@ def test_what_people_write_becomes_what_slurm_takes(text: str, expected: str) ->
     "text", ["", " , ", "gpu:", ":2", "gpu:v100:two", "gpu:a:b:2", "gpu=", "gpu=-1", "gpu=1.5", "gpu v100",
              "gpu:2(S:0)", "gpu:v100=1=2", "gpu;rm", "gpu=1e3", "gpu=9999999999999999", "gpu=²", "gres/", "x" * 200]
 )  # fmt: skip
-def test_what_is_no_generic_resource_is_refused_with_the_remedy(text: str) -> None:
+def test_an_invalid_generic_resource_is_rejected_with_a_remedy(text: str) -> None:
     with pytest.raises(ValueError, match="gres/gpu:v100=2"):
         parse(text)
 
@@ -73,12 +73,12 @@ def test_what_nodes_have_is_read() -> None:
     assert known_of(nodes) == {("gpu", "v100"), ("shard", ""), ("gpu", "a100"), ("lustre", "no_consume")}
 
 
-def test_pods_ask_for_as_many_as_the_pod_with_the_most() -> None:
+def test_the_request_is_the_maximum_of_all_pods() -> None:
     needs = [{"nvidia.com/gpu": 1, "cpu": 500}, {"nvidia.com/gpu": 4}, {"memory": 5}, {"nvidia.com/gpu": 0}]
     assert to_text(of_pods(needs)) == "gres/gpu=4"
 
 
-def test_resources_that_are_one_in_slurm_are_added_up_in_each_pod() -> None:
+def test_resources_with_one_name_in_slurm_are_added_up_for_each_pod() -> None:
     assert to_text(of_pods([{"nvidia.com/gpu": 1, "amd.com/gpu": 2}, {"amd.com/gpu": 2}])) == "gres/gpu=3"
 
 
@@ -92,10 +92,10 @@ def test_a_device_class_is_a_type_of_gpu() -> None:
     assert to_text(of_pods([{DEVICE_CLASS + "a100": 2, DEVICE_CLASS + "dra.cpu": 4}])) == "gres/gpu:a100=2"
 
 
-def test_pods_with_gpus_of_a_type_and_without_one_are_refused() -> None:
+def test_gpus_with_and_without_a_type_together_are_rejected() -> None:
     with pytest.raises(ValueError, match="with and without a type"):
         of_pods([{DEVICE_CLASS + "a100": 2}, {"nvidia.com/gpu": 1}])
 
 
-def test_pods_without_any_ask_for_none() -> None:
+def test_pods_without_devices_request_none() -> None:
     assert of_pods([{"cpu": 1}]) == ()

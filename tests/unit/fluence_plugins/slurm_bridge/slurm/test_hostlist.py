@@ -1,4 +1,4 @@
-"""Lists of node names as Slurm writes them."""
+"""Slurm's host lists."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_list_stands_for_its_names_in_slurms_order(text: str, names: tuple[str
         ("[1]" * 17, "more than 16 parts"),
     ],
 )
-def test_what_is_no_list_is_refused_and_said_where(text: str, what: str) -> None:
+def test_an_invalid_list_is_rejected_with_the_position(text: str, what: str) -> None:
     with pytest.raises(HostlistError, match="list of nodes") as refused:
         expand(text)
     assert what in str(refused.value)
@@ -58,12 +58,12 @@ def test_what_is_no_list_is_refused_and_said_where(text: str, what: str) -> None
 @pytest.mark.parametrize(
     "text", ["n[0-999999999999999999]", "a[1-99999],b[1-2]", "[0-99]" * 8, ",".join(["x"] * 100_001)]
 )
-def test_a_list_of_too_many_names_is_refused_before_they_are_made(text: str) -> None:
+def test_a_list_with_too_many_names_is_rejected_before_its_expansion(text: str) -> None:
     with pytest.raises(HostlistError, match="more than 100000 names"):
         expand(text)
 
 
-def test_the_most_names_are_taken() -> None:
+def test_the_maximum_number_of_names_is_accepted() -> None:
     assert len(expand("n[0-99999]")) == 100_000
 
 

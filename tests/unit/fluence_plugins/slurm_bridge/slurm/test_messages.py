@@ -1,4 +1,4 @@
-"""Messages to and from slurmrestd, item by item."""
+"""Messages to and from slurmrestd, field by field."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def sent(job: Placeholder, *candidates: str) -> dict[str, Any]:
 # ------------------------------------------------------------------ requests
 
 
-def test_what_is_not_asked_for_is_not_sent() -> None:
+def test_unset_fields_are_not_sent() -> None:
     assert sent(BARE) == {
         "name": "a",
         "admin_comment": '{"pods":["default/a"],"uids":["uid-a"],"cluster":"one"}',
@@ -50,7 +50,7 @@ def test_what_is_not_asked_for_is_not_sent() -> None:
     }
 
 
-def test_all_that_is_asked_for_is_sent() -> None:
+def test_all_set_fields_are_sent() -> None:
     full = replace(
         BARE,
         cpus_per_task=2,
@@ -90,7 +90,7 @@ def test_all_that_is_asked_for_is_sent() -> None:
     assert message["partition"] == "debug"
 
 
-def test_of_a_node_only_what_changes_is_sent() -> None:
+def test_an_update_of_a_node_has_only_the_changed_fields() -> None:
     assert json.loads(msgspec.json.encode(NodeMessage(state=("UNDRAIN",)))) == {"state": ["UNDRAIN"]}
     assert json.loads(msgspec.json.encode(NodeMessage(reason="", comment=""))) == {"reason": "", "comment": ""}
 
@@ -103,7 +103,7 @@ def test_a_comment_comes_back_as_it_was_written() -> None:
     assert decode_comment(encode_comment(comment)) == comment
 
 
-def test_the_comment_of_another_slurm_bridge_has_pods_alone() -> None:
+def test_the_comment_of_the_original_slurm_bridge_has_only_pods() -> None:
     assert decode_comment('{"pods":["ns/a","ns/b"]}') == JobComment((PodIdentity("ns", "a"), PodIdentity("ns", "b")))
     assert decode_comment('{"pods":["ns/a"],"later":{"x":[1]}}') == JobComment((PodIdentity("ns", "a"),))
 
@@ -134,7 +134,7 @@ def test_a_comment_that_no_slurm_bridge_wrote_is_none(text: str) -> None:
     assert decode_comment(text) is None
 
 
-def test_more_pods_than_a_comment_can_name_are_refused() -> None:
+def test_more_pods_than_a_comment_can_name_are_rejected() -> None:
     pods = tuple(PodIdentity("namespace", f"{'n' * 200}{index}", "u" * 36) for index in range(5000))
     with pytest.raises(InvalidRequestError, match="its 5000 pods has"):
         job_message(replace(BARE, pods=pods), FIXED, ())
@@ -143,7 +143,7 @@ def test_more_pods_than_a_comment_can_name_are_refused() -> None:
 # ------------------------------------------------------------------ jobs and nodes
 
 
-def test_one_broken_job_hides_no_other_and_keeps_its_number() -> None:
+def test_an_unreadable_job_keeps_its_number_and_hides_no_other() -> None:
     (good,) = Exchange.of("job_running").answer["jobs"]
     bad: list[Any] = [
         {**good, "job_id": 1, "job_state": "RUNNING"},
@@ -164,14 +164,14 @@ def test_one_broken_job_hides_no_other_and_keeps_its_number() -> None:
     assert all(0 < len(item.why) < 400 for item in unreadable)
 
 
-def test_one_broken_node_hides_no_other_and_keeps_its_name() -> None:
+def test_an_unreadable_node_keeps_its_name_and_hides_no_other() -> None:
     good = Exchange.of("nodes").answer["nodes"][0]
     found, unreadable = nodes_of(raw({**good, "name": "odd", "cpus": "many"}, good, 7))
     assert [node.name for node in found] == [good["name"]]
     assert [item.key for item in unreadable] == ["odd", None]
 
 
-def test_a_job_has_what_slurm_leaves_away_as_nothing() -> None:
+def test_fields_that_slurm_omits_have_defaults() -> None:
     found, unreadable = jobs_of(raw({"job_id": 7, "job_state": ["PENDING"], "start_time": None, "flags": None}))
     assert found == (Job(job_id=7, states=frozenset({"PENDING"})),)
     assert unreadable == ()
@@ -191,7 +191,7 @@ def test_a_job_has_what_slurm_leaves_away_as_nothing() -> None:
         (None, None),
     ],
 )
-def test_a_time_that_slurm_does_not_say_is_none(number: Any, start: int | None) -> None:
+def test_an_unset_time_is_none(number: Any, start: int | None) -> None:
     (job,), _ = jobs_of(raw({"job_id": 7, "job_state": ["PENDING"], "start_time": number}))
     assert job.start == start
 
@@ -224,7 +224,7 @@ def test_a_job_waits_runs_or_has_ended(states: list[str], nodes: str, is_it: str
     assert [kind for kind, true in kinds.items() if true] == ([is_it] if is_it else [])
 
 
-def test_an_item_that_cannot_be_read_says_why() -> None:
+def test_an_unreadable_item_has_the_reason() -> None:
     _, (item,) = jobs_of(raw({"job_id": 7, "job_state": 3}))
     assert item == Unreadable(7, "Expected `array`, got `int` - at `$.job_state`")
 
@@ -248,7 +248,7 @@ def test_cores_are_the_bits_of_a_bitmap(bitmap: str | None, cores: tuple[int, ..
     assert share.cores == cores
 
 
-def test_devices_have_their_type_and_indices_where_slurm_tells_them() -> None:
+def test_devices_have_type_and_indices_if_slurm_reports_them() -> None:
     gres = [
         {"name": "gpu", "type": "a100", "count": 3, "index": "0-1,5"},
         {"name": "shard", "type": "", "count": 2, "index": "N/A"},
@@ -271,7 +271,7 @@ def test_devices_have_their_type_and_indices_where_slurm_tells_them() -> None:
         b'{"node": "a", "later": ' + b"[" * 100_000,
     ],
 )
-def test_half_of_the_shares_is_none_of_them(share: Any) -> None:
+def test_one_unreadable_share_invalidates_all_shares(share: Any) -> None:
     with pytest.raises(UnreadableError):
         shares_of(raw({"node": "b"}, share))
 
@@ -286,7 +286,7 @@ def test_half_of_the_shares_is_none_of_them(share: Any) -> None:
         ("", ()),
     ],
 )
-def test_before_v0_0_44_the_job_itself_tells_of_devices(detail: str, gres: tuple[Gres, ...]) -> None:
+def test_before_v0_0_44_the_job_has_the_devices(detail: str, gres: tuple[Gres, ...]) -> None:
     (good,) = Exchange.of("job_running").answer["jobs"]
     first, second = shares_of_job(raw({**good, "gres_detail": [detail, ""]})[0])
     assert (first.gres, second.gres) == (gres, ())
@@ -316,6 +316,6 @@ def test_cores_of_a_second_socket_come_after_those_of_the_first() -> None:
         },
     ],
 )
-def test_a_job_whose_share_cannot_be_read_is_told(job: Any) -> None:
+def test_an_unreadable_share_is_an_error(job: Any) -> None:
     with pytest.raises(UnreadableError):
         shares_of_job(raw(job)[0])

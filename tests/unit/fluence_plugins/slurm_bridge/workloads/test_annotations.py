@@ -1,4 +1,4 @@
-"""What annotations of a workload say of its Slurm job."""
+"""Annotations of a workload for its Slurm job."""
 
 import re
 from pathlib import Path
@@ -90,7 +90,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("annotation", "text", "field", "value"), GOOD)
-def test_what_an_annotation_says_is_read(annotation: str, text: str, field: str, value: object) -> None:
+def test_valid_annotations_are_parsed(annotation: str, text: str, field: str, value: object) -> None:
     asked = read(job(**{annotation: text}))
     assert getattr(asked, field) == value
     others = {name: getattr(JobAnnotations(), name) for name in JobAnnotations.__dataclass_fields__ if name != field}
@@ -98,7 +98,7 @@ def test_what_an_annotation_says_is_read(annotation: str, text: str, field: str,
 
 
 @pytest.mark.parametrize(("annotation", "text", "problem"), BAD)
-def test_what_slurm_would_not_take_is_an_error_of_one_line(annotation: str, text: str, problem: str) -> None:
+def test_invalid_annotations_are_errors_in_one_line(annotation: str, text: str, problem: str) -> None:
     with pytest.raises(TranslationError) as raised:
         read(job(**{annotation: text}))
     message = str(raised.value)
@@ -115,11 +115,11 @@ def test_every_annotation_has_good_and_bad_cases(cases: list[tuple[str, ...]]) -
 
 
 @pytest.mark.parametrize("annotation", ANNOTATIONS)
-def test_an_empty_annotation_is_as_none(annotation: str) -> None:
+def test_an_empty_annotation_is_ignored(annotation: str) -> None:
     assert read(job(**{annotation.removeprefix(JOB): " \n"})) == JobAnnotations()
 
 
-def test_annotations_of_others_do_not_count() -> None:
+def test_annotations_of_other_projects_are_ignored() -> None:
     workload = Workload(api_version="v1", kind="Pod", metadata=ObjectMeta(annotations={"account": "a", "x/qos": "b"}))
     assert read(workload) == JobAnnotations()
 
@@ -129,7 +129,7 @@ def pod_group(*above: Workload, **annotations: str) -> Workload:
                     metadata=job("group", **annotations).metadata)  # fmt: skip
 
 
-def test_what_is_above_a_pod_group_says_more_than_the_group() -> None:
+def test_annotations_of_a_pod_groups_owner_override_its_own() -> None:
     above = job("made-from", account="highest"), job("owner", account="high", qos="of-the-owner")
     asked = read(pod_group(*above, account="low", qos="low", wckey="of-the-group"))
     assert asked == JobAnnotations(account="highest", qos="of-the-owner", wckey="of-the-group")

@@ -1,4 +1,4 @@
-"""What is read of workloads in a cluster."""
+"""Reads of workloads from a cluster."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_a_job_of_a_job_set_is_read() -> None:
                                   completions=3, active_deadline_seconds=90)  # fmt: skip
 
 
-async def test_a_leader_worker_set_is_read_through_what_is_between() -> None:
+async def test_a_leader_worker_set_is_read_through_its_stateful_sets() -> None:
     cluster = MemoryCluster()
     spec = LeaderWorkerSetSpec(leader_worker_template=LeaderWorkerTemplate(size=4), startup_policy="LeaderReady")
     lws = await cluster.create(LeaderWorkerSet(metadata=owned("serve"), spec=spec))
@@ -86,14 +86,14 @@ async def test_the_workload_that_a_native_group_was_made_from_is_read() -> None:
     assert [one.metadata for one in (await root(cluster, pod_in("p", group="ring"))).above] == [made_from.metadata]
 
 
-async def test_what_is_not_there_and_kinds_that_nobody_knows_are_none() -> None:
+async def test_missing_objects_and_unknown_kinds_are_none() -> None:
     workloads = ClusterWorkloads(MemoryCluster())
     assert await workloads.get("batch/v1", "Job", "physics", "none") is None
     assert await workloads.get("batch/v1", "CronJob", "physics", "none") is None
 
 
 class Refusing(MemoryCluster):
-    """Answers every question with one error."""
+    """Answers all requests with one error."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -111,12 +111,12 @@ class Refusing(MemoryCluster):
         ("batch/v1", "Job", "jobs.batch"),
     ],
 )
-async def test_the_right_that_is_missing_is_named(api_version: str, kind: str, right: str) -> None:
+async def test_a_missing_permission_is_named(api_version: str, kind: str, right: str) -> None:
     workloads = ClusterWorkloads(Refusing(Forbidden("403")))
     with pytest.raises(NotAllowedError, match=rf"^cannot read {kind} physics/x: .* get {right} \(403\)$"):
         await workloads.get(api_version, kind, "physics", "x")
 
 
-async def test_a_cluster_that_does_not_answer_is_told_of_as_it_is() -> None:
+async def test_an_unreachable_cluster_raises_its_own_error() -> None:
     with pytest.raises(Unavailable):
         await ClusterWorkloads(Refusing(Unavailable("later"))).get("batch/v1", "Job", "physics", "x")

@@ -1,4 +1,4 @@
-"""The Slurm job that stands in for some pods."""
+"""Translation of pods to the Slurm job that stands in for them."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def test_a_pod_alone() -> None:
 @pytest.mark.parametrize(
     ("seconds", "minutes"), [(None, None), (0, None), (1, 1), (60, 1), (61, 2), (2**62, 2**32 - 3)]
 )
-def test_a_pod_of_a_job_has_a_job_of_its_own_and_its_deadline(seconds: int | None, minutes: int | None) -> None:
+def test_a_pod_of_a_job_has_its_own_slurm_job_with_the_deadline(seconds: int | None, minutes: int | None) -> None:
     root = workload("Job", "train", parallelism=3, active_deadline_seconds=seconds)
     job = translate(root, [pod_of(root, "train-0")])
     assert (job.name, job.minimum_nodes, job.maximum_nodes, job.time_limit_minutes) == ("train", 1, 1, minutes)
     assert expected(root) is None
 
 
-def test_the_limit_that_is_asked_for_goes_before_the_deadline() -> None:
+def test_a_requested_time_limit_overrides_the_deadline() -> None:
     root = workload("Job", "train", active_deadline_seconds=600, asked={"timelimit": "5"})
     assert translate(root, [pod_of(root, "p")]).time_limit_minutes == 5
 
@@ -94,18 +94,18 @@ def test_a_group_of_a_leader_worker_set_is_one_slurm_job() -> None:
     assert expected(root) == 3
 
 
-def test_workers_that_wait_for_a_leader_that_runs_are_refused() -> None:
+def test_workers_that_wait_for_a_running_leader_are_rejected() -> None:
     root = workload("LeaderWorkerSet", "serve", size=3, startup_policy="LeaderReady")
     with pytest.raises(TranslationError, match=r"^LeaderWorkerSet physics/serve: spec.startupPolicy: .*LeaderCreated$"):
         translate(root, [worker(0)])
 
 
-def test_a_job_stands_for_pods() -> None:
+def test_a_job_names_its_pods() -> None:
     with pytest.raises(TranslationError, match="no pods"):
         translate(workload("PodGroup", "ring"), [])
 
 
-def test_all_that_is_asked_for_is_in_the_job() -> None:
+def test_all_requests_are_in_the_job() -> None:
     asked = {"account": "a", "constraints": "c", "cpu-per-task": "3", "exclusive": "false", "gres": "GPU:V100:2",
              "group-id": "g", "job-name": "n", "licenses": "l", "max-nodes": "7", "mem-per-node": "2Gi",
              "min-nodes": "2", "partition": "p", "priority": "9", "qos": "q", "reservation": "r", "timelimit": "5",
@@ -133,23 +133,23 @@ def test_annotations_of_the_pod_do_not_count_where_it_has_an_owner() -> None:
     assert translate(workload_of(pod), [pod]).qos == "mine"
 
 
-# ------------------------------------------------------------------ needs
+# ------------------------------------------------------------------ resource requests
 
 
-def test_cpu_and_memory_are_the_most_of_requests_and_limits_of_all_pods() -> None:
+def test_cpu_and_memory_are_the_maximum_of_requests_and_limits_of_all_pods() -> None:
     first = needing("a", needs(requests={"cpu": "1", "memory": "1Gi"}, limits={"cpu": "2500m"}))
     second = needing("b", needs(requests={"cpu": "2", "memory": "1000M"}, limits={"memory": "1025Mi"}))
     job = translate(workload("PodGroup", "ring"), [first, second])
     assert (job.cpus_per_task, job.memory_mib) == (3, 1025)
 
 
-def test_containers_are_added_up_and_what_starting_needs_counts_if_more() -> None:
+def test_containers_are_added_up_and_init_containers_count_if_larger() -> None:
     main = needs(requests={"cpu": "1", "memory": "1Mi"}, limits={"cpu": "2"})
     job = translate(workload("Job", "j"), [needing("a", main, main, init=(needs(limits={"memory": "3Mi"}),))])
     assert (job.cpus_per_task, job.memory_mib) == (4, 3)
 
 
-def test_pods_that_ask_for_nothing_leave_it_to_slurm() -> None:
+def test_pods_without_requests_get_slurms_defaults() -> None:
     job = translate(workload("Job", "j"), [needing("a", ResourceRequirements())])
     assert (job.cpus_per_task, job.memory_mib, job.gres) == (None, None, "")
 
@@ -174,7 +174,7 @@ def test_cpus_that_a_device_class_gives_are_cpus() -> None:
         ({"nvidia.com/gpu": "1", "deviceclass.resource.kubernetes.io/a100": "1"}, "with and without a type"),
     ],
 )
-def test_needs_that_slurm_takes_no_job_for_are_refused(amounts: dict[str, str | int | float], problem: str) -> None:
+def test_requests_that_slurm_would_reject_are_rejected(amounts: dict[str, str | int | float], problem: str) -> None:
     with pytest.raises(TranslationError, match=problem):
         translate(workload("Job", "j"), [needing("a", needs(requests=amounts))])
 
@@ -226,7 +226,7 @@ def group(pod: Pod) -> GroupRef | None:
     return group_of(pod, pod.metadata.owner_references)
 
 
-def test_pods_alone_and_of_jobs_are_in_no_group() -> None:
+def test_single_pods_and_pods_of_jobs_are_in_no_group() -> None:
     assert group(pod_of(None, "p")) is None
     assert group(pod_of(workload("Job", "train"), "p")) is None
 
@@ -246,7 +246,7 @@ def test_pods_of_one_group_of_a_leader_worker_set_are_a_group() -> None:
     assert group(worker(0, "2")) != group(worker(0, "1"))
 
 
-def test_what_names_a_pod_group_is_left_to_the_core() -> None:
+def test_pods_that_name_a_pod_group_are_left_to_the_core() -> None:
     assert group(in_job_set(workload("Job", "j"), group="ring")) is None
     for label in ("scheduling.k8s.io/pod-group", "scheduling.x-k8s.io/pod-group"):
         pod = worker(0)

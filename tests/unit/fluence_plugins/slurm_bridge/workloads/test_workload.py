@@ -1,4 +1,4 @@
-"""Which workload a pod is of."""
+"""The workload of a pod."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_the_highest_known_owner_is_the_root_and_knows_the_job_between() -
     assert (root.kind, root.metadata.name, root.part) == ("JobSet", "set", SET_JOB)
 
 
-async def test_what_is_above_the_known_owners_is_not_asked_for() -> None:
+async def test_owners_above_the_known_kinds_are_not_read() -> None:
     cron = workload("CronJob", "nightly")
     job = workload("Job", "nightly-1", owner=cron)
     workloads = Stored(job)
@@ -52,7 +52,7 @@ async def test_a_worker_is_of_the_set_above_its_leader() -> None:
     assert await root_of(pod_of(leaders, "serve-0"), workloads) == LWS
 
 
-async def test_a_pod_of_a_stateful_set_that_nobody_owns_is_its_own_root() -> None:
+async def test_a_pod_of_a_stateful_set_without_an_owner_is_its_own_root() -> None:
     owner, pod = workload("StatefulSet", "db"), pod_of(workload("StatefulSet", "db"), "db-0")
     assert await root_of(pod, Stored(owner)) == workload_of(pod)
 
@@ -64,7 +64,7 @@ async def test_another_version_of_an_api_is_the_same_kind() -> None:
 
 
 @pytest.mark.parametrize("native", [True, False])
-async def test_a_pod_group_goes_before_the_owners(native: bool) -> None:
+async def test_a_pod_group_has_precedence_over_owners(native: bool) -> None:
     job = workload("Job", "train", asked={"account": "a"})
     group = workload("PodGroup", "ring", min_count=2)
     pod = pod_of(job, "p", group="ring") if native else pod_of(job, "p", labels={"scheduling.k8s.io/pod-group": "ring"})
@@ -73,20 +73,20 @@ async def test_a_pod_group_goes_before_the_owners(native: bool) -> None:
 
 
 @pytest.mark.parametrize("there", [True, False])
-async def test_what_a_native_group_was_made_from_is_above_its_owner(there: bool) -> None:
+async def test_the_workload_of_a_native_group_has_precedence_over_its_owner(there: bool) -> None:
     job, made_from = workload("Job", "train"), workload("Workload", "train-w")
     group = workload("PodGroup", "ring", template="train-w")
     stored = Stored(job, group, *([made_from] if there else []))
     assert (await root_of(pod_of(job, "p", group="ring"), stored)).above == ((made_from, job) if there else (job,))
 
 
-async def test_the_native_group_goes_before_the_coscheduling_one() -> None:
+async def test_the_native_group_has_precedence_over_the_coscheduling_group() -> None:
     native, other = workload("PodGroup", "ring"), workload("PodGroup", "old", api_version=COSCHEDULING)
     pod = pod_of(None, "p", group="ring", labels={"scheduling.x-k8s.io/pod-group": "old"})
     assert (await root_of(pod, Stored(native, other))).metadata.name == "ring"
 
 
-async def test_a_coscheduling_group_goes_before_the_owners_and_has_nothing_above() -> None:
+async def test_a_coscheduling_group_has_precedence_over_owners() -> None:
     job, group = workload("Job", "train"), workload("PodGroup", "ring", api_version=COSCHEDULING)
     native = workload("PodGroup", "ring")
     pod = pod_of(job, "p", labels={"scheduling.x-k8s.io/pod-group": "ring"})
@@ -94,12 +94,12 @@ async def test_a_coscheduling_group_goes_before_the_owners_and_has_nothing_above
     assert await root_of(pod, Stored(job, native)) == native
 
 
-async def test_a_pod_group_that_is_not_there_is_named() -> None:
+async def test_a_missing_pod_group_is_named() -> None:
     with pytest.raises(TranslationError, match=r"^Pod physics/p: PodGroup physics/ring does not exist: "):
         await root_of(pod_of(None, "p", group="ring"), Stored())
 
 
-async def test_an_owner_that_is_gone_is_named() -> None:
+async def test_a_missing_owner_is_named() -> None:
     with pytest.raises(TranslationError, match=r"its owner Job physics/train \(uid uid-Job-train\) is gone"):
         await root_of(pod_of(workload("Job", "train"), "p"), Stored())
 
@@ -109,20 +109,20 @@ async def test_another_object_of_the_owners_name_is_not_the_owner() -> None:
         await root_of(pod_of(workload("Job", "train"), "p"), Stored(workload("Job", "train", uid="new")))
 
 
-async def test_a_known_owner_that_must_not_be_read_is_an_error() -> None:
+async def test_a_known_owner_without_permission_is_an_error() -> None:
     with pytest.raises(NotAllowedError, match="allow the scheduler to get"):
         await root_of(pod_of(SET_JOB, "p"), Stored(JOBSET, SET_JOB, forbidden=[JOBSET.of_kind]))
     with pytest.raises(NotAllowedError, match="allow the scheduler to get"):
         await root_of(pod_of(SET_JOB, "p"), Stored(JOBSET, SET_JOB, forbidden=[JOB]))
 
 
-async def test_what_is_above_a_known_owner_and_must_not_be_read_is_left_out() -> None:
+async def test_an_owner_above_a_known_kind_without_permission_is_ignored() -> None:
     above = workload("ReplicaSet", "operator")
     job = workload("Job", "train", owner=above)
     assert await root_of(pod_of(job, "p"), Stored(job, above, forbidden=[above.of_kind])) == job
 
 
-async def test_owners_that_own_each_other_are_refused() -> None:
+async def test_owners_that_own_each_other_are_rejected() -> None:
     first = workload("Job", "a", owner=workload("Job", "b"))
     second = workload("Job", "b", owner=first)
     with pytest.raises(TranslationError, match=r"owner references form a cycle through Job physics/a"):
@@ -130,7 +130,7 @@ async def test_owners_that_own_each_other_are_refused() -> None:
 
 
 @pytest.mark.parametrize("above", [DEPTH, DEPTH + 1])
-async def test_so_many_owners_and_no_more(above: int) -> None:
+async def test_the_number_of_owners_is_limited(above: int) -> None:
     chain = [workload("Job", "j0")]
     for number in range(1, above):
         chain.append(workload("Job", f"j{number}", owner=chain[-1]))
