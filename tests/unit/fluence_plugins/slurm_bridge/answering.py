@@ -104,7 +104,7 @@ class Answering:
 
 @dataclass
 class Waits:
-    """Replaces sleeping."""
+    """Replaces asyncio.sleep."""
 
     seconds: list[float] = field(default_factory=list)
 
