@@ -6,7 +6,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 FLAGS = f"{os.environ.get('CFLAGS', '')} {os.environ.get('CXXFLAGS', '')}".split()
-#: Debug information is nine tenths of a module. Python's own flags ask for it; here, a flag as `-g` in CFLAGS does.
+#: Debug information is nine tenths of a module. Python's own flags request it; here, a flag such as `-g` in CFLAGS does.
 DEBUG = [] if any(flag.startswith("-g") for flag in FLAGS) else ["-g0"]
 
 setup(
@@ -21,5 +21,5 @@ setup(
         compiler_directives={"language_level": 3, "auto_pickle": False},
         nthreads=os.cpu_count() or 1,
     ),
-    options={"build_ext": {"parallel": os.cpu_count() or 1}},  # modules at once
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},  # in parallel
 )

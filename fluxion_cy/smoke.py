@@ -1,6 +1,6 @@
-"""What an installed wheel must do: the README's example, the prompt, types for everything compiled, and its size.
+"""The test of an installed wheel: the README's example, the prompt, stubs for the compiled modules, and its size.
 
-cibuildwheel runs it on every wheel, and the tests on the one that they build.
+cibuildwheel runs it on every wheel, and the tests on the wheel that they build.
 """
 
 import ast
@@ -18,11 +18,11 @@ import fluxion_cy
 HERE = Path(__file__).parent
 PACKAGE = Path(fluxion_cy.__file__).parent
 MOST_BYTES = 12_000_000
-"""Of all installed files. The modules have 5 MB, 50 MB with debug information; musllinux adds 3 MB for libstdc++."""
+"""The limit for all installed files. The modules have 5 MB, 50 MB with debug information; musllinux adds 3 MB for libstdc++."""
 
 
 def example() -> dict[str, object]:
-    """Runs the README's example; its names."""
+    """Runs the README's example and returns its names."""
     found = re.search(r"```python\n(.*?)```", (HERE / "README.md").read_text(), re.DOTALL)
     assert found is not None, "README.md has no example"
     names: dict[str, object] = {}
@@ -44,7 +44,7 @@ def prompt(names: dict[str, object]) -> None:
 
 
 def types() -> None:
-    """Every compiled module is one, has a stub, and the package says that it is typed."""
+    """Every module of the engine is compiled and has a stub, and the package is typed."""
     assert (PACKAGE / "py.typed").exists(), "py.typed is missing"
     sources = [*PACKAGE.glob("engine/*.pyx")]
     assert sources, "the sources of the engine are missing"
@@ -56,7 +56,7 @@ def types() -> None:
 
 
 def size(most: int = MOST_BYTES) -> None:
-    """The files that pip installed are small enough, so that no debug information is released."""
+    """The installed files are small: they have no debug information."""
     files = metadata.files("fluxion-cy")
     assert files, "fluxion-cy has no list of installed files"
     total = sum(os.path.getsize(file.locate()) for file in files if file.suffix != ".pyc")
@@ -67,4 +67,4 @@ if __name__ == "__main__":
     prompt(example())
     types()
     size()
-    print(f"fluxion_cy in {PACKAGE}: all well")
+    print(f"fluxion_cy in {PACKAGE}: ok")

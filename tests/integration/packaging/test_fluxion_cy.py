@@ -52,7 +52,7 @@ def test_the_wheel_has_modules_stubs_and_types_and_no_generated_code(built: Buil
 
 def test_the_installed_wheel_passes_the_test_of_cibuildwheel(built: Built, tmp_path: Path) -> None:
     done = run([built.python, "-I", SOURCE / "smoke.py"], tmp_path)
-    assert done.stdout.splitlines()[-1] == f"fluxion_cy in {built.package}: all well"
+    assert done.stdout.splitlines()[-1] == f"fluxion_cy in {built.package}: ok"
 
 
 def test_a_wheel_over_the_limit_is_refused_with_its_size(built: Built, tmp_path: Path) -> None:
