@@ -6,7 +6,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 FLAGS = f"{os.environ.get('CFLAGS', '')} {os.environ.get('CXXFLAGS', '')}".split()
-#: Debug information is nine tenths of a module. Python's own flags request it; here, a flag such as `-g` in CFLAGS does.
+#: Debug information is nine tenths of a module. Python's own flags request it; here, only `-g…` in CFLAGS does.
 DEBUG = [] if any(flag.startswith("-g") for flag in FLAGS) else ["-g0"]
 
 setup(

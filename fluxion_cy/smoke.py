@@ -18,7 +18,7 @@ import fluxion_cy
 HERE = Path(__file__).parent
 PACKAGE = Path(fluxion_cy.__file__).parent
 MOST_BYTES = 12_000_000
-"""The limit for all installed files. The modules have 5 MB, 50 MB with debug information; musllinux adds 3 MB for libstdc++."""
+"""The limit for all installed files. The modules have 5 MB, with debug information 50 MB; musllinux adds 3 MB."""
 
 
 def example() -> dict[str, object]:
