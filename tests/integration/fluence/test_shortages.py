@@ -87,9 +87,7 @@ async def test_memory_is_counted_in_whole_mib(world: World, objects: list[dict[s
     assert await why(world, *objects) == text
 
 
-async def test_with_fluxions_library_memory_is_counted_in_chunks(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_with_fluxions_library_memory_is_counted_in_chunks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     use("stand-in", monkeypatch)
     world.arguments["engine"] = "reapi"
     big = pod("a", {"memory": "5632Mi"})
