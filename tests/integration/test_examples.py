@@ -277,8 +277,8 @@ def test_the_groups_of_the_topology_example_stay_in_one_rack_or_are_spread_over_
     assert len(set(racks["service"])) == 3
     assert racks["simulation"] == [None] * 6
     why = (
-        "no rack has room for 6 pods; in rack r1 of zone a, 5 of 6 pods fit: 6 pods request 6 cores, and 2 candidate nodes "
-        "have 5 of 6 free"
+        "no rack has room for 6 pods; in rack r1 of zone a, 5 of 6 pods fit: 6 pods request 6 cores, and 2 candidate "
+        "nodes have 5 of 6 free"
     )
     assert why in placed(answer)["simulation-0"]["reason"]
 
@@ -290,8 +290,8 @@ def test_a_gang_of_the_topology_example_that_is_too_large_is_told_which_rack_lac
     larger.write_text(text.replace("minCount: 6", "minCount: 9").replace(": 6\n", ": 9\n"))
     answer = fluence("explain", folder / "cluster.yaml", larger, "--config", folder / "scheduler.yaml")
     why = (
-        "no rack has room for 9 pods; in rack r2 of zone a, 8 of 9 pods fit: 9 pods request 9 cores, and 2 candidate nodes "
-        "have 8 even when empty"
+        "no rack has room for 9 pods; in rack r2 of zone a, 8 of 9 pods fit: 9 pods request 9 cores, and 2 candidate "
+        "nodes have 8 even when empty"
     )
     assert why in answer.stdout
 
@@ -309,7 +309,7 @@ def test_a_gang_is_kept_nodes_for_nine_o_clock_and_windows_are_left_free() -> No
     assert pods["short"]["backend"] == "aurora"
     for number in range(4):
         assert pods[f"climate-{number}"]["reason"].endswith("where it can start at 2026-11-23T09:00:00Z")
-    firmware = "node n5 is to be free for maintenance window firmware from 2026-11-23T12:00:00Z to 2026-11-23T14:00:00Z"
+    firmware = "node n5 must be free for maintenance window firmware from 2026-11-23T12:00:00Z to 2026-11-23T14:00:00Z"
     assert firmware in pods["archive"]["reason"]
     calibration = "backend borealis is in maintenance window calibration from 2026-11-23T07:00:00Z to 2026-11-23T10:00"
     assert calibration in pods["calibrated"]["reason"]

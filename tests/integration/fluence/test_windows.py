@@ -20,7 +20,7 @@ from session_scheduler.engine.explain import explain_pending
 from session_scheduler.model.objects import Pod
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
-pytestmark = embedded_only  # the library's clock stands still
+pytestmark = embedded_only  # the library has no clock
 
 DURATION = "fluence.flux-framework.org/duration"
 QPU = "fluxion.flux-framework.org/qpu"
@@ -90,7 +90,7 @@ def test_what_would_reach_into_a_window_goes_elsewhere_and_what_ends_before_may_
     assert world.node("short")
     assert not world.node("long")
     assert not world.node("endless")
-    assert f"node n1 is to be free for maintenance window from {at(HOUR)} to" in world.why("endless")
+    assert f"node n1 must be free for maintenance window from {at(HOUR)} to" in world.why("endless")
 
 
 def test_during_a_window_nothing_starts_there_and_what_runs_stays(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from session_scheduler.testing.fake_cluster import FakeCluster
 
 from ...tools.examples import first
 
-pytestmark = embedded_only  # the library's clock stands still
+pytestmark = embedded_only  # the library has no clock
 
 DURATION = "fluence.flux-framework.org/duration"
 QPU = "fluxion.flux-framework.org/qpu"

@@ -119,7 +119,7 @@ def test_consumers_go_when_their_producer_runs_and_learn_what_it_got() -> None:
     other = world.pod("d")
     assert other is not None
     assert [gate.name for gate in other.spec.scheduling_gates] == ["mine/own"], "that is somebody else's"
-    assert ("c", "ProducerRuns", f"its producer runs on aurora: the gate {GATE} is open") in world.told
+    assert ("c", "ProducerRuns", f"its producer runs on aurora: removed the scheduling gate {GATE}") in world.told
     assert world.gates.counts == {"ungated": 2, "deleted": 0, "failed": 0}
 
 
