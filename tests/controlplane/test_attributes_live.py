@@ -51,7 +51,8 @@ def test_the_podgroup_of_a_group_by_label_is_made_holds_its_plan_and_goes_with_i
     scenario.run(replace(scenario.settings, arguments={"makePodGroups": True}))
     deploy_labelled(scenario, "gang", 2)
     names = scenario.until("two pods", lambda: pod_names(scenario, 2))
-    assert "cannot be made for it (makePodGroups)" in scenario.wait_refused(names[0], "forbidden")
+    refused = scenario.wait_refused(names[0], "forbidden")
+    assert f"cannot create PodGroup {scenario.namespace}/fluence-gang (makePodGroups): " in refused
     allow_making_groups(scenario)
     scenario.wait_bound(*names)
     made = scenario.group("fluence-gang")

@@ -91,7 +91,7 @@ def test_gangs_stay_within_a_rack_over_moved_nodes_and_restarts(scenario: Scenar
     third = racks.gang("third", 5, within="rack")
     scenario.wait_refused(third[0], why)
     scenario.create_pod("first-5", group="first")
-    scenario.wait_refused("first-5", "it is to stay within one rack, and of its pods are")
+    scenario.wait_refused("first-5", "the group must stay within one rack, but its pods are in several: ")
     agrees(scenario, scheduler)
     racks.label(moving, "r1")
     assert racks.of("first-5") == {"r1": 1}
@@ -125,7 +125,7 @@ def test_a_group_is_spread_and_a_label_that_changes_lets_a_gang_start(
     racks.label(f"{scenario.namespace}-n2", "r1")
     assert racks.of(*late) == {"r1": 8}
     unknown = racks.gang("unknown", 2, within="row")
-    scenario.wait_refused(unknown[0], "'row' is no level of the graph; known are: rack")  # codespell:ignore
+    scenario.wait_refused(unknown[0], "unknown level 'row'; known levels: rack")
     racks.annotate("unknown", within="rack")
     (rack,) = racks.of(*unknown)
     assert rack in ("r1", "r3")

@@ -77,14 +77,14 @@ def test_a_window_is_kept_free_and_its_end_wakes_who_waits(scenario: Scenario, t
     scenario.create_pod("short", annotations=_lasting(600))
     scenario.wait_bound("short")
     scenario.create_pod("endless")
-    reported = scenario.wait_refused("endless", "is to be free for maintenance window firmware from")
+    reported = scenario.wait_refused("endless", "must be free for maintenance window firmware from")
     assert f"node {node}" in reported
     scenario.retire(scheduler)
     ahead = tmp_path / "ahead"
     ahead.write_text("0")
     successor = scenario.run(replace(settings, clock=ahead, more=UNTIL_HELPED))
     scenario.create_pod("long", annotations=_lasting(7200))
-    scenario.wait_refused("long", "is to be free for maintenance window firmware from")
+    scenario.wait_refused("long", "must be free for maintenance window firmware from")
     closing = f"windows: [{{nodes: [{node}], start: '{_at(-60)}', end: '{_at(3600)}'}}]\n"
     write(scenario, successor, TREES + closing)
     scenario.create_pod("now", annotations=_lasting(1))

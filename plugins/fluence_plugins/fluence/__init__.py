@@ -1,1 +1,1 @@
-"""Placement of pods and devices by matching them against a Fluxion resource graph."""
+"""Places pods and devices by matching jobspecs against a Fluxion resource graph."""

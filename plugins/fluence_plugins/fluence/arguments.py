@@ -1,4 +1,4 @@
-"""The plugin's arguments in the scheduler's configuration; what is not given there comes from the environment."""
+"""The plugin's arguments in the scheduler's configuration, with defaults from the environment."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LARGEST_CHUNK_MIB = 1 << 30
 def _gpu_resource(name: str) -> str:
     if names.is_extended_resource(name) and names.requested_type(name) is None:
         return name
-    raise wrong_value(f"{shown(name)} is no extended resource of a device: write its whole name, as nvidia.com/gpu")
+    raise wrong_value(f"{shown(name)} is not a device's extended resource: write its full name, such as nvidia.com/gpu")
 
 
 def _named_once(found: tuple[str, ...]) -> tuple[str, ...]:
@@ -46,18 +46,17 @@ GpuResources = Annotated[
 class FluenceArguments(PluginArguments):
     """`args` of the plugin `fluence`.
 
-    resources: path of resources.yaml, which must be there (else that of FLUENCE_RESOURCES, where there may be none yet;
-    neither: classical work only). resourcesText: what such a file holds, in place of one. matchPolicy: a match
-    policy of Fluxion (else FLUENCE_MATCH_POLICY, else first). matchBudget: the most matches that are tried for a
-    group beyond the first order of its classes, which is always tried to its end; and the attribute values that are
-    tried for a pod whose devices disagree. requireInjectedEnv: whether a live cluster's pod that asks for devices and
-    came without the webhook's environment is refused. makePodGroups: whether a live cluster's groups by label get
-    PodGroups. cpuAccounting: whether cpu is counted in whole cores, at least one a pod, or in millicores as Kubernetes
-    does. gpuResources: the extended resources that are gpus; the first is of type `gpu`, each other one of its own.
-    engine: what answers the matches, the embedded engine or Fluxion's own library. library: the path of that library
-    (else FLUXION_REAPI_LIB, else the loader's search). memoryChunk: the amount of memory that is given away at once,
-    with the library.
-    topology: the levels between cluster and nodes, outermost first, each a type and a label of the nodes.
+    resources: path of resources.yaml, which must exist (default: the path in FLUENCE_RESOURCES, which may not exist
+    yet; without either there are no virtual resources). resourcesText: the content of such a file, in place of one.
+    matchPolicy: a match policy of Fluxion (default: FLUENCE_MATCH_POLICY, else first). matchBudget: the most matches
+    for a group beyond the first order of its classes, which is always tried to its end, and the most attribute values
+    for a pod whose devices disagree. requireInjectedEnv: whether a live cluster's pod that requests devices without the
+    webhook's environment is refused. makePodGroups: whether a live cluster's groups by label get PodGroups.
+    cpuAccounting: whether cpu is counted in whole cores, at least one a pod, or in millicores as in Kubernetes.
+    gpuResources: the extended resources that are gpus; the first has the type `gpu`, each other one its own type.
+    engine: the engine of the matches, the embedded one or Fluxion's own library. library: the path of that library
+    (default: FLUXION_REAPI_LIB, else the loader's search). memoryChunk: with the library, the unit in which memory is
+    allocated. topology: the levels between cluster and nodes, outermost first, each a type and a label of the nodes.
     """
 
     resources: str | None = None
@@ -75,14 +74,14 @@ class FluenceArguments(PluginArguments):
 
     @model_validator(mode="after")
     def _fits_the_engine(self) -> Self:
-        """What has an effect with one engine only is refused with the other."""
+        """Refuses arguments that the chosen engine does not support."""
         if self.engine == "embedded":
             for field, value in (("library", self.library), ("memoryChunk", self.memory_chunk)):
                 if value is not None:
                     problem = "has no effect with engine: embedded: remove it, or choose engine: reapi"
                     raise wrong_value(problem, at=(field,))
         elif self.cpu_accounting == "millicores":
-            problem = "is not to be had with engine: reapi, which has no divisible vertices: use cores"
+            problem = "is not supported with engine: reapi, which has no divisible vertices: use cores"
             raise wrong_value(problem, at=("cpuAccounting",))
         _ = self._chunk_mib
         return self
@@ -96,11 +95,13 @@ class FluenceArguments(PluginArguments):
         except QuantityError as error:
             raise wrong_value(str(error), at=("memoryChunk",)) from None
         if size % _MIB or not _MIB <= size <= _LARGEST_CHUNK_MIB * _MIB:
-            raise wrong_value(f"{self.memory_chunk} is not 1Mi to 1Pi in whole MiB: use 1Gi", at=("memoryChunk",))
+            raise wrong_value(
+                f"expected 1Mi to 1Pi in whole MiB, got {self.memory_chunk}: use 1Gi", at=("memoryChunk",)
+            )
         return size // _MIB
 
     def matching(self) -> Engine:
-        """The engine that is asked for."""
+        """The chosen engine."""
         return Engine() if self.engine == "embedded" else Engine("reapi", self.library, self._chunk_mib)
 
     def load(self) -> ResourcesConfig:
@@ -109,29 +110,29 @@ class FluenceArguments(PluginArguments):
         return load_resources(text, source)
 
     def _text(self) -> tuple[str, str]:
-        """What describes the trees, and where that is from. Raises ResourcesError."""
+        """The description of the trees, and its source. Raises ResourcesError."""
         if self.resources_text is not None and not self.resources:
             return self.resources_text, "resourcesText"
         file = self.file()
         return (file.read(), file.path) if file is not None else ("", "")
 
     def file(self) -> ResourcesFile | None:
-        """The file that describes the trees; None where none does."""
+        """The file that describes the trees; None without one."""
         if self.resources_text is not None and not self.resources:
             return None
         return ResourcesFile.configured(self.resources)
 
     def saved(self) -> dict[str, Any]:
-        """The same as arguments that need no file and no environment. Raises ResourcesError."""
+        """The arguments that have the same effect without a file and an environment. Raises ResourcesError."""
         saved = {"resources": None, "resourcesText": self._text()[0], "matchPolicy": self.policy}
         return saved if self.engine == "embedded" else saved | {"library": self.library or os.environ.get(LIBRARY_ENV)}
 
     @property
     def accounting(self) -> Accounting:
-        """How hosts and pods are counted."""
+        """The accounting of hosts and pods."""
         return Accounting(self.cpu_accounting == "millicores", self.gpu_resources, self.matching().chunk_mib)
 
     @property
     def policy(self) -> str:
-        """The match policy that holds."""
+        """The match policy in effect."""
         return self.match_policy or os.environ.get(MATCH_POLICY_ENV) or DEFAULT_POLICY

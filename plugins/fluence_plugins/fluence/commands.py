@@ -1,4 +1,4 @@
-"""What this plugin adds to the command `fluence`: the option `--resources`, the commands `graph` and `backend`."""
+"""The plugin's part of the command `fluence`: the option `--resources`, the commands `graph` and `backend`."""
 
 import re
 from dataclasses import replace
@@ -28,22 +28,25 @@ _OBJECT = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 
 def backend(
     action: Annotated[
-        Literal["drain", "resume"], typer.Argument(help="drain: give it to nobody any more; resume: again.")
+        Literal["drain", "resume"],
+        typer.Argument(help="drain: stop placing pods on it; resume: place pods on it again."),
     ],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The resource's name, of any depth.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the resource, at any depth.")],
     *,
-    namespace: Annotated[str, typer.Option("--namespace", help="Of the ConfigMap.")] = "kube-system",
-    configmap: Annotated[str, typer.Option("--configmap", help="Where the resources are.")] = "fluence-resources",
+    namespace: Annotated[str, typer.Option("--namespace", help="The namespace of the ConfigMap.")] = "kube-system",
+    configmap: Annotated[
+        str, typer.Option("--configmap", help="The ConfigMap with the resources.")
+    ] = "fluence-resources",
     resources: Annotated[
-        str | None, typer.Option("--resources", metavar="FILE", help="Change this file, and no ConfigMap.")
+        str | None, typer.Option("--resources", metavar="FILE", help="Change this file in place of the ConfigMap.")
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Take a backend out of use, or back into it: pods that hold it go on.
+    """Drain a backend, or resume it. Pods that hold it keep running.
 
-    It writes `status: down` into the ConfigMap of the resources, or takes it out; scheduler, webhook and device plugin
-    follow.
+    The command adds `status: down` to the resource in the ConfigMap, or removes it; scheduler, webhook and device
+    plugin follow.
 
     Examples:
       fluence backend drain ibm_marrakesh
@@ -68,15 +71,15 @@ def backend(
     else:
         where = ConfigMapText(_checked("--namespace", namespace), _checked("--configmap", configmap))
         place, marked = str(where), asyncio.run(in_cluster(where))
-    said = f"{place}: {name} is {'down' if down else 'up'}{'' if marked else ' already'}"
+    text = f"{place}: {name} is {'down' if down else 'up'}{'' if marked else ' already'}"
     if marked.within and not down:
-        said += f", but stays out of use while what it lies in is down: {', '.join(marked.within)}"
-    typer.echo(said)
+        text += f", but stays drained while a resource that contains it is down: {', '.join(marked.within)}"
+    typer.echo(text)
 
 
 def _checked(option: str, name: str) -> str:
     if not _OBJECT.fullmatch(name):
-        raise InputError(f"{option}: {name!r} is no name of an object: use lower-case letters, digits, - and .")
+        raise InputError(f"{option}: {name!r} is not a valid object name: use lower-case letters, digits, - and .")
     return name
 
 
@@ -97,18 +100,18 @@ def graph(
         typer.Option(
             "--topology",
             metavar="TYPE=LABEL",
-            help="A level of the graph, as zone=topology.kubernetes.io/zone; the outermost first.",
+            help="A level of the graph, such as zone=topology.kubernetes.io/zone; the outermost first.",
         ),
     ] = None,
     cpu_accounting: Annotated[
-        Literal["cores", "millicores"], typer.Option("--cpu-accounting", help="How cpu is counted.")
+        Literal["cores", "millicores"], typer.Option("--cpu-accounting", help="The unit in which cpu is counted.")
     ] = "cores",
     output: Annotated[Output, typer.Option("-o", "--output", help="json or yaml.")] = Output.JSON,
 ) -> None:
     """Print the resource graph as JGF.
 
-    JGF is the JSON Graph Format; the graph holds the nodes of the manifests, below the levels that their labels name,
-    and the virtual resources.
+    JGF is the JSON Graph Format. The graph has the nodes of the manifests, below the levels that their labels name, and
+    the virtual resources.
 
     Examples:
       fluence graph cluster.yaml --resources resources.yaml
@@ -132,13 +135,13 @@ def graph(
         for node in host.nodes(files)
     ]
     if not hosts:
-        raise InputError(f"{', '.join(files)}: no object of kind Node: name manifests that hold the cluster's nodes")
+        raise InputError(f"{', '.join(files)}: no object of kind Node: pass manifests with the cluster's nodes")
     trees = FluenceArguments(resources=resources or host.option_file(RESOURCES, files)).load()
     host.write(build_graph(hosts, trees).jgf(), output)
 
 
 def _allocatable(node: "Node") -> dict[str, int]:
-    """Millicores, bytes and counts."""
+    """A node's allocatable resources, in millicores, bytes and counts."""
     from session_scheduler.model.quantity import parse_quantity
 
     return {name: parse_quantity(quantity, milli=name == "cpu") for name, quantity in node.status.allocatable.items()}

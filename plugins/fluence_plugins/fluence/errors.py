@@ -1,6 +1,6 @@
-"""Errors of the resource graph: building it, asking it for devices, reading its allocations.
+"""Errors of the resource graph: its configuration, its devices and its allocations.
 
-Each message is one line that names the object, the field and what to do about it.
+A message is one line that names the object, the field and the remedy.
 """
 
 from session_scheduler.errors import FluenceError, InputError
@@ -15,23 +15,23 @@ class JobspecError(FluenceError, ValueError):
 
 
 class DeviceError(FluenceError):
-    """Base of the reasons why no jobspec can get the devices that a pod asks for."""
+    """Base of the errors for devices that no jobspec can match."""
 
 
 class UnknownDeviceTypeError(DeviceError):
-    """The graph models no resource of the requested type."""
+    """The graph has no resource of the requested type."""
 
 
 class NoMatchingDeviceError(DeviceError):
-    """The type is modelled, but no tree holds enough devices with the required attributes."""
+    """The graph has the type, but no resource tree has enough devices with the required attributes."""
 
 
 class AllocationError(FluenceError):
-    """An allocation (R) cannot be read or formed anew, or its devices disagree."""
+    """An allocation (R) is invalid, cannot be rebuilt, or has devices that disagree."""
 
 
 class AttributeConflictError(AllocationError):
-    """Devices of one pod disagree on an attribute, so the pod's environment has no single value for it."""
+    """Devices of one pod disagree on an attribute, which must have one value in the pod's environment."""
 
     def __init__(self, problem: str, key: str) -> None:
         super().__init__(problem)

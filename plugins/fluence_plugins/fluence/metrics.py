@@ -1,4 +1,4 @@
-"""What the plugin measures, as the hook `metrics` answers: matches by time, the graph's size, who holds what."""
+"""The plugin's metrics, for the hook `metrics`: matches by time, the size of the graph, and allocations."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class GraphMetrics:
-    """Counts of a live graph. Its vertices are counted again only after its hosts changed."""
+    """Metrics of a live graph. Vertices are recounted only after its hosts changed."""
 
     def __init__(self, live: LiveGraph) -> None:
         self._live = live
         self._vertices: tuple[int, Mapping[str, int]] = (-1, {})
 
     def families(self) -> Iterator[Metric]:
-        """Everything that the plugin measures."""
+        """All metrics of the live graph."""
         live = self._live
         held = [share for share in live.holdings.shares.values() if share]
         missing = sum(map(len, live.holdings.missing.values()))
@@ -29,10 +29,10 @@ class GraphMetrics:
         yield _gauges("graph_vertices", "Vertices of the graph, by type.", "type", self._by_type())
         yield _gauge("held_jobs", "Allocations that pods hold.", len({jobid for share in held for jobid in share}))
         yield _gauge("held_pods", "Pods that hold something in the graph.", len(held))
-        yield _gauge("missing_parts", "Parts that pods got and the graph does not have now.", missing)
+        yield _gauge("missing_parts", "Parts of allocations that the graph does not have now.", missing)
         yield _gauges(
             "foreign_load_hosts",
-            "Hosts with load that the graph holds for pods of others: all of it, or a part where a host has too much.",
+            "Hosts whose foreign load the graph holds: in full, or in part if the host has too much.",
             "held",
             {"whole": loads.count(True), "part": loads.count(False)},
         )
@@ -45,17 +45,17 @@ class GraphMetrics:
 
 
 def drift_metric(pods: Mapping[str, int]) -> Metric:
-    """About how many pods graph and cluster disagree, by how."""
+    """The number of pods about which graph and cluster disagree, by kind."""
     return _gauges("graph_drift_pods", "Pods about which graph and cluster disagree.", "kind", pods)
 
 
 def reload_metrics(reload: ResourcesReload) -> Iterator[Metric]:
-    """What became of the resources file."""
-    from prometheus_client.core import CounterMetricFamily  # only where it is asked for
+    """Metrics of the resources file."""
+    from prometheus_client.core import CounterMetricFamily  # imported only for metrics
 
-    text = "Whether the resources file, as it is now, could be used."
+    text = "Whether the resources file is valid in its present form."
     yield _gauge("resources_last_load_successful", text, reload.usable)
-    text = "Changes of the resources file that were taken over."
+    text = "Changes of the resources file that were applied."
     yield CounterMetricFamily("fluence_resources_changes", text, value=reload.changes)
 
 
@@ -64,7 +64,7 @@ def _gauge(name: str, text: str, count: int) -> Metric:
 
 
 def _gauges(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
-    from prometheus_client.core import GaugeMetricFamily  # only where it is asked for
+    from prometheus_client.core import GaugeMetricFamily  # imported only for metrics
 
     family = GaugeMetricFamily(f"fluence_{name}", text, labels=[label] if label else [])
     for value, count in counts.items():

@@ -1,6 +1,6 @@
-"""The plugin `fluence`: places groups and devices by matching jobspecs against a Fluxion resource graph.
+"""The plugin `fluence`: it places groups and devices by matching jobspecs in a Fluxion resource graph.
 
-The hooks, in the order of a pod's way; the work is done by the collaborators that the constructor makes.
+Its hooks are in the order in which a pod meets them. The objects that the constructor creates do the work.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class FluencePlugin:
     api_version = API_VERSION
     Arguments = FluenceArguments
     single = True
-    hook_seconds = None  # interrupted, it could lose track of the graph; its search is bounded by `matchBudget`
+    hook_seconds = None  # an interrupted hook could corrupt the graph; `matchBudget` limits its search
     prebind_waits = False
 
     def __init__(self, arguments: FluenceArguments) -> None:
@@ -85,7 +85,7 @@ class FluencePlugin:
         self._types = frozenset(resource_types(config))
         self._env = env_contract(config)
         self._admitted = False
-        """Whether pods come from an API server, which had them go through the webhook."""
+        """Whether pods come from an API server, which calls the webhook."""
         engine = arguments.matching()
         engine.check_resources(config)
         try:
@@ -95,7 +95,7 @@ class FluencePlugin:
             raise ResourcesError(f"matchPolicy (or {MATCH_POLICY_ENV}): {error}") from error
         self.live = live
         self.refused_actions = engine.refused_actions
-        """Actions that do not go with the engine, and why."""
+        """Actions that the engine does not support, and why."""
         self._direction = direction_of(arguments.policy)
         self._requests = pod_requests.RequestsByClass(live.accounting)
         self._ranks = RowRanks(live)
@@ -112,14 +112,14 @@ class FluencePlugin:
         self._metrics = GraphMetrics(live)
         self._waiting_logged = False
         self._lost: set[str] = set()
-        """Pods that were reported because what they have recorded is not held."""
+        """Pods (uids) that were reported because the graph does not hold what they recorded."""
         log.info("[fluence] known devices: %s", ", ".join(sorted(self._types)) or "none")
 
     # ------------------------------------------------------------------ classes and groups
 
     @hookimpl
     def class_key(self, pod: Pod) -> Hashable | None:
-        """What pods require, prefer and ask of levels tells them apart, and whether they lack the environment."""
+        """Distinguish pods by required and preferred attributes, topology constraint, and a missing environment."""
         bare = not_injected(pod) if self._arguments.require_injected_env else None
         required = pod_requests.class_key(pod)
         constraint = topology_constraint.class_key(pod)
@@ -129,14 +129,14 @@ class FluencePlugin:
 
     @hookimpl
     def group_of(self, pod: Pod) -> GroupRef | None:
-        """Pods that name no PodGroup may name a group by label."""
+        """Group pods by label if they name no PodGroup."""
         self._gates.observe(pod)
         return label_groups.group_of(pod, made=self._maker is not None)
 
     @hookimpl
     def prefilter(self, group: Group) -> Refusal | None:
-        """Refuse a group whose topology constraint cannot be met, and one by label of a wrong size, or that waits for
-        its PodGroup.
+        """Refuse a group with an invalid topology constraint, and one by label with a wrong size or without its
+        PodGroup.
         """
         pods = label_groups.members(group)
         reason = label_groups.wrong_size(pods) if pods else None
@@ -146,7 +146,7 @@ class FluencePlugin:
 
     @hookimpl
     def prepare(self, cls: TaskClass) -> Refusal | None:
-        """Refuse a type that no resource tree has, and amounts that no host can have."""
+        """Refuse a type that no resource tree has, amounts that no host can have, and pods without the environment."""
         reason = pod_requests.unsatisfiable(self._requests[cls], self.live, self._types)
         if reason is None and self._arguments.require_injected_env and self._admitted:
             bare = not_injected(cls.pod)
@@ -157,8 +157,9 @@ class FluencePlugin:
 
     @hookimpl
     def serve(self, runtime: Runtime) -> AbstractAsyncContextManager[None]:
-        """Follow the resources file and producers, and make PodGroups. From here on pods are judged as an API server
-        admitted them: manifests went through no webhook.
+        """Run the tasks: follow the resources file and producers, and create PodGroups.
+
+        From now on pods must have the webhook's environment; pods from manifests, in a simulation, need not.
         """
         self._admitted = True
         return self._tasks(runtime)
@@ -177,13 +178,13 @@ class FluencePlugin:
             await stack.enter_async_context(self._gates.serve(runtime))
             yield
 
-    # ------------------------------------------------------------------ the graph follows the cluster
+    # ------------------------------------------------------------------ changes of the cluster
 
     @hookimpl
     def on_nodes_changed(self, changes: Sequence[NodeChange]) -> None:
-        """Hosts grow, shrink, come and go; what others run there is foreign load."""
+        """Add, change and remove hosts, and count their foreign load."""
         if not self._loads.tasks_on:
-            self._reload.check()  # it may have stood by for long
+            self._reload.check()  # the file may have changed while the replica was in standby
         hosts = {change.name: None if change.node is None else self._host(change.node) for change in changes}
         self._loads.update(changes)
         before = set(self.live.holdings.missing)
@@ -195,9 +196,9 @@ class FluencePlugin:
         self.live.holdings.moved.clear()
 
     def set_resources(self, config: ResourcesConfig) -> None:
-        """Take over other virtual resources, between sessions: what pods hold stays theirs.
+        """Replace the virtual resources, between sessions. Pods keep what they hold.
 
-        Raises GraphError, and changes nothing, where they do not go together with the cluster's nodes.
+        Raises GraphError, and changes nothing, if a resource and a node would have the same path.
         """
         self.live.loaded.engine.check_resources(config)
         before = set(self.live.holdings.missing)
@@ -208,11 +209,11 @@ class FluencePlugin:
         self._env = env_contract(config)
         self._graph_changed(before, entered)
         self._log_waiting_trees()
-        log.info("[fluence] the resources have changed; known devices: %s", ", ".join(sorted(self._types)) or "none")
+        log.info("[fluence] the resources changed; known devices: %s", ", ".join(sorted(self._types)) or "none")
 
     def _graph_changed(self, missing_before: set[str], hosts: set[str]) -> None:
         for uid in sorted(self.live.holdings.missing.keys() - missing_before):
-            log.warning("[fluence] pod %s: the graph no longer has all that it holds", uid)
+            log.warning("[fluence] pod %s: the graph no longer has a part of what the pod holds", uid)
         self._loads.graph_changed(missing_before)
         self._loads.recount(hosts)
 
@@ -234,14 +235,14 @@ class FluencePlugin:
 
     @hookimpl
     def recover(self, holdings: Sequence[Holding]) -> dict[str, str]:
-        """Hold again what live pods have recorded; what cannot be held counts as foreign load."""
+        """Hold what live pods recorded. The rest counts as foreign load."""
         lost = recover_holdings(holdings, self.live, self._loads)
         self._lost |= lost.keys()
         return lost
 
     @hookimpl
     def events_to_register(self) -> list[ClusterEventWithHint]:
-        """The graph has more room where a pod ends or shrinks, or where a host comes or offers something else."""
+        """The graph has more room after a pod ended or shrank, and after a host was added or changed."""
         node = ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE
         if self._topology.levels:
             node |= ActionType.UPDATE_NODE_LABEL
@@ -257,12 +258,12 @@ class FluencePlugin:
 
     @hookimpl
     def offered(self) -> Mapping[str, int]:
-        """What the graph has of each type: nodes advertise a quota that says nothing of it."""
+        """How many devices of each type the graph has; the nodes' extended resources are a fixed quota."""
         return self.live.graph.offered(self._types)
 
     @hookimpl
     def on_session_open(self, session: Session) -> None:
-        """Follow the session's trials, order equal nodes, and divide nodes by levels."""
+        """Register for the session's trials, order equal nodes, and divide nodes by levels."""
         if self.live.allocations.can_shrink:
             self._nominated.release_all()
             self.live.allocations.shrink_places()
@@ -277,7 +278,7 @@ class FluencePlugin:
 
     @hookimpl
     def on_session_close(self) -> None:
-        """What classes request is worked out anew in each session, once a class."""
+        """Drop the requests of classes: a class exists in one session."""
         self._requests.clear()
 
     @hookimpl
@@ -289,7 +290,7 @@ class FluencePlugin:
         room: Mapping[TaskClass, IntColumn],
         scores: Mapping[TaskClass, IntColumn],
     ) -> GroupPlacement | Refusal:
-        """One match for each class and type; all of them, or none."""
+        """Match all classes and device types of a group, or return a refusal."""
         log.debug("[fluence] group %s: %d pods of %d classes", group.key, len(tasks), len(room))
         self._finder.note_capacity(tasks, room)
         self._removals.count_loads()
@@ -306,14 +307,14 @@ class FluencePlugin:
 
     @hookimpl
     def reservation(self, session: Session, trial: Trial) -> Reservation | None:
-        """When the graph can have what the gang requests, and where, once what ends by then has ended."""
+        """The earliest start of a gang and its nodes, after the expected ends of running pods."""
         self._removals.count_loads()
         self._nominated.hold_for_nominated(session, trial.tasks)
         return self._finder.find(session, trial)
 
     @hookimpl
     def reserve(self, session: Session, task: Task, node: str) -> GroupPlacement | Refusal | None:
-        """One match on that node; for pods without devices, where the policy orders nodes by themselves."""
+        """Match a pod without devices on a node, if the policy orders nodes only by their ranks."""
         rank = self.live.graph.host_ranks.get(node)
         if self._requests[task.cls].devices or rank is None or self._direction is None:
             return None
@@ -332,8 +333,10 @@ class FluencePlugin:
     def reservable(
         self, session: Session, task: Task, nodes: Sequence[str], gone: Container[Task]
     ) -> list[str | None] | None:
-        """Whether enough cores, MiB and gpus of a host would be free; for pods without devices, on shared hosts, while
-        no window is to come: what that closes depends on how long a pod takes, and pods of a class differ in that.
+        """Why a pod would not fit on each node without the tasks in `gone`, or None if it would.
+
+        It answers for pods without devices, on shared hosts. It does not while a maintenance window is ahead: whether
+        that closes a node depends on the pod's duration, in which pods of a class differ.
         """
         requests = self._requests[task.cls]
         if requests.devices or not self.live.shares_hosts or self._topology.constrains(task.group):
@@ -348,21 +351,21 @@ class FluencePlugin:
 
     @hookimpl
     def prebind_needed(self, binding: Binding) -> bool:
-        """Where the pod got something, or says what is not true any more."""
+        """Whether the pod holds something, or has outdated annotations."""
         held = self.live.holdings.shares.get(binding.task.uid)
         return bool(held) or any(map(names.is_answer, binding.pod.metadata.annotations))
 
     @hookimpl
     async def prebind(self, binding: Binding) -> None:
-        """Write what the workload got into annotations: backend, attributes, jobids."""
+        """Set the pod's annotations: backend, attributes, jobids."""
         written = binding.pod.metadata.annotations
         kept = partial(coordination.keeps, binding.pod)
         binding.annotations.update({name: "" for name in written if names.is_answer(name) and not kept(name)})
         share = self.live.holdings.shares.get(binding.task.uid)
         if not share:
             return
-        for jobid, part in share.items():  # here, not with the match: what is only tried is not worth a line
-            if part.devices:  # of a host alone its event says as much
+        for jobid, part in share.items():  # here, because most matches are trials
+            if part.devices:  # the event of the bind names the host
                 log.info("[fluence] placement %d: %s: %s", jobid, binding.task.key, part.summary)
             log.debug("[fluence] placement %d: %s: %s", jobid, binding.task.key, part)
         parts = iter(share.values())
@@ -371,26 +374,26 @@ class FluencePlugin:
 
     @hookimpl
     async def cancel(self, allocation: Allocation) -> None:
-        """The pod ended or was never bound: free its part."""
+        """Free what a pod holds: it ended, or was never bound."""
         self._lost.discard(allocation.uid)
         self.live.allocations.free(allocation.uid)
 
-    # ------------------------------------------------------------------ what people see
+    # ------------------------------------------------------------------ output
 
     @hookimpl
     def metrics(self) -> list[Metric]:
-        """Matches, the graph's size, who holds what, how far that is from what runs, and what became of the file."""
+        """Metrics of matches, the graph, its drift from the cluster, the resources file and consumers."""
         families = [*self._metrics.families(), drift_metric(self.drift), *reload_metrics(self._reload)]
         return [*families, self._gates.metric()]
 
     @property
     def drift(self) -> Mapping[str, int]:
-        """How many pods graph and cluster disagree about, by how: see `NodeLoads.drift`."""
+        """The number of pods about which graph and cluster disagree, by kind: see `NodeLoads.drift`."""
         return self._loads.drift(self._lost)
 
     @hookimpl
     def simulated_node(self, node: Node) -> Mapping[str, str] | None:
-        """What the device plugin would advertise: the configured capacity of each type."""
+        """The extended resources that the device plugin would advertise: the configured capacity of each type."""
         offered = [names.resource_name(kind) for kind in sorted(self._types)]
         if not offered or any(name in node.status.allocatable for name in offered):
             return None
@@ -398,7 +401,7 @@ class FluencePlugin:
 
     @hookimpl
     def shown_holding(self, pod: Pod) -> Mapping[str, Any]:
-        """The jobids, as its annotation has them where it has one, and the paths of its devices."""
+        """The jobids, from its annotation if there is one, and the paths of its devices."""
         share = self.live.holdings.shares.get(pod.metadata.uid, {})
         jobids = pod.metadata.annotations.get(names.JOBID_ANNOTATION) or ",".join(map(str, sorted(share)))
         devices = Placement().merged(*share.values()).devices
@@ -406,12 +409,12 @@ class FluencePlugin:
 
     @hookimpl
     def saved_arguments(self) -> Mapping[str, Any]:
-        """The resources themselves in place of their file, and the policy that holds."""
+        """The arguments with the resources in place of their file, and with the effective policy."""
         return self._arguments.saved()
 
     @hookimpl
     def report(self, pod: Pod) -> Mapping[str, Any]:
-        """Backend, attributes, and the environment that the webhook's variables would have."""
+        """Backend, attributes, and the values of the webhook's variables."""
         held = Placement().merged(*self.live.holdings.shares.get(pod.metadata.uid, {}).values())
         if not held.devices:
             return {"backend": None, "attributes": {}, "env": {}}

@@ -276,9 +276,9 @@ async def test_a_forged_record_neither_fails_the_start_nor_frees_resources(
 async def test_an_amount_that_no_host_can_have_is_refused_by_name(world: World) -> None:
     world.arguments = MILLICORES
     await world.place(node_manifest("n1"), pod_manifest("a", {"cpu": "5M"}), pod_manifest("b", {"memory": "5P"}))
-    assert all("it asks for more than 4294967295 millicores or MiB" in world.pod(name)["reason"] for name in "ab")
+    assert all("the pod requests more than 4294967295 millicores or MiB" in world.pod(name)["reason"] for name in "ab")
 
 
 def test_the_error_for_a_wrong_argument_has_its_path() -> None:
-    with pytest.raises(FluenceError, match=r"gpuResources\[1\]: 'cpu' is no extended resource"):  # codespell:ignore
+    with pytest.raises(FluenceError, match=r"gpuResources\[1\]: 'cpu' is not a device's extended resource"):
         FakeCluster().use(FluencePlugin, {"gpuResources": [NVIDIA, "cpu"]}).add(node("n1"), pod("p")).schedule()

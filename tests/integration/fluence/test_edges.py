@@ -78,7 +78,7 @@ async def test_a_tree_without_its_parent_node_waits_and_is_the_reason(
     (world._folder / "resources.yaml").write_text("resources: [{type: fpga, parent: nope}]")
     await world.place(node("n1"), pod("p"), pod("f", device("fpga")))
     assert world.pod("p")["node"] == "n1"
-    assert "hangs below node 'nope'" in world.pod("f")["reason"]
+    assert "its resource tree is below node 'nope'" in world.pod("f")["reason"]
     assert any("resource fpga: waits for its parent, node 'nope'" in record.getMessage() for record in caplog.records)
 
 
@@ -137,4 +137,4 @@ async def test_the_values_tried_for_one_pod_are_bounded(world: World, budget: in
     await world.place(node("n1"), pod("p", device("q") | device("l")))
     assert (world.pod("p")["node"] is not None) is fits
     if not fits:
-        assert "budget ended before every value was tried" in world.pod("p")["reason"]
+        assert "the match budget ran out before every value was tried" in world.pod("p")["reason"]

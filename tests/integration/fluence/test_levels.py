@@ -16,7 +16,6 @@ from .conftest import World, device, gang, node, pod
 
 WITHIN = "fluence.flux-framework.org/within"
 SPREAD = "fluence.flux-framework.org/spread-over"
-NO_LEVEL = "'row' is no level of the graph; known are: zone, rack"  # codespell:ignore
 LEVELS = [{"type": "zone", "label": "topology.kubernetes.io/zone"}, {"type": "rack", "label": "example.com/rack"}]
 
 
@@ -150,20 +149,24 @@ async def test_pods_without_a_pod_group_use_their_own_annotations(racks: World) 
     )  # fmt: skip
     assert where(racks, {"n1": "1", "n2": "2"}, "same") == {"2": 2}
     assert racks.pod("odd-0")["reason"] == (
-        f"pod default/odd-1: metadata.annotations[{WITHIN}] is 'zone' and that of pod default/odd-0 is 'rack', and "
-        "they are of one group: give all its pods the same"
+        f"pod default/odd-1: metadata.annotations[{WITHIN}] is 'zone', but that of pod default/odd-0 in the same "
+        "group is 'rack': give all pods of the group the same value"
     )
 
 
 @pytest.mark.parametrize(
     ("annotations", "says"),
     [
-        ({"within": "row"}, f"[{WITHIN}]: {NO_LEVEL}"),
-        ({"spread-over": "row=2"}, f"[{SPREAD}]: {NO_LEVEL}"),
-        ({"spread-over": "rack=0"}, f"[{SPREAD}]: 'rack=0' is neither a level nor a level and a number from 1 to"),
-        ({"spread-over": "rack=٣"}, "is neither a level"),
-        ({"spread-over": "rack,zone"}, "is neither a level"),
-        ({"within": "rack", "spread-over": "zone"}, "what stays within one rack cannot be spread over levels of type"),
+        ({"within": "row"}, f"[{WITHIN}]: unknown level 'row'; known levels: zone, rack"),
+        ({"spread-over": "row=2"}, f"[{SPREAD}]: unknown level 'row'; known levels: zone, rack"),
+        (
+            {"spread-over": "rack=0"},
+            f"[{SPREAD}]: expected a level, or a level and a number from 1 to 1000000, such as rack=3, got 'rack=0'; "
+            "correct or remove it",
+        ),
+        ({"spread-over": "rack=٣"}, "such as rack=3, got"),
+        ({"spread-over": "rack,zone"}, "such as rack=3, got 'rack,zone'"),
+        ({"within": "rack", "spread-over": "zone"}, "a group within one rack cannot be spread over level zone"),
     ],
 )
 async def test_an_impossible_constraint_is_refused_with_object_field_and_remedy(
@@ -178,9 +181,7 @@ async def test_an_impossible_constraint_is_refused_with_object_field_and_remedy(
 
 async def test_without_configured_levels_the_refusal_names_their_argument(world: World) -> None:
     await world.place(at("n1", "1"), asking("g", 2, within="rack"), *members("g", 2), pod("p"))
-    assert (
-        "known are: none (`topology` in the arguments of the plugin fluence names them)" in world.pod("g-0")["reason"]
-    )
+    assert "known levels: none (set `topology` in the arguments of the plugin fluence)" in world.pod("g-0")["reason"]
     assert world.pod("p")["node"] == "n1"
     assert "rack" not in nodes_of(world.plugin)
 
@@ -244,7 +245,7 @@ async def test_if_even_shares_do_not_fit_the_rest_is_placed_where_it_fits(racks:
 async def test_a_spread_is_refused_if_too_few_racks_fit(racks: World) -> None:
     await racks.place(at("n1", "1"), at("n2", "2"), at("n3", "3", cpu="0"), spread("g", 4, "rack=3"), *members("g", 4))
     assert where(racks, {}, "g") == {None: 4}
-    assert "the group is to be spread over 3 racks, and 2 of 3 have room" in racks.pod("g-0")["reason"]
+    assert "the group must be spread over 3 racks, but only 2 of 3 have room" in racks.pod("g-0")["reason"]
 
 
 async def test_a_spread_respects_the_graphs_smaller_capacity(racks: World) -> None:

@@ -158,7 +158,7 @@ async def test_without_a_resources_file_pods_are_placed_by_ordinary_resources(wo
     world.arguments["resources"] = None
     await world.place(node("n1"), pod("p"), pod("q", device("qpu")))
     assert world.pod("p")["node"] == "n1"
-    assert "modelled are: none" in world.pod("q")["reason"]
+    assert "known types: none" in world.pod("q")["reason"]
 
 
 PREFIX = "fluence.flux-framework.org/"

@@ -126,7 +126,7 @@ async def test_the_holder_of_a_device_keeps_it_when_a_missing_part_returns(world
 
 async def test_a_new_type_is_available_and_a_removed_one_unknown(world: World) -> None:
     await start(world, TWO, pod("p", device("fpga")))
-    assert "is in no resource tree" in world.pod("p")["reason"]
+    assert "no resource tree has type" in world.pod("p")["reason"]
     set_resources(world, "resources: [{type: fpga, name: f}]")
     world.scheduler.queue.plugin_changed("fluence")
     world.advance(60)
@@ -134,7 +134,7 @@ async def test_a_new_type_is_available_and_a_removed_one_unknown(world: World) -
     assert await placed(world, "p")
     await arrives(world, pod("q", device("qpu")))
     group = next(key for key in world.scheduler.outcomes if key.endswith("q"))
-    assert any("is in no resource tree" in reason for reason in world.scheduler.outcomes[group].reasons.values())
+    assert any("no resource tree has type" in reason for reason in world.scheduler.outcomes[group].reasons.values())
 
 
 async def test_a_tree_moves_below_a_node_and_back(world: World) -> None:

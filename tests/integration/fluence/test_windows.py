@@ -88,7 +88,7 @@ def test_a_pod_fits_before_a_window_only_if_it_ends_in_time(policy: str, tmp_pat
     assert world.node("short")
     assert not world.node("long")
     assert not world.node("endless")
-    assert f"node n1 is to be free for maintenance window from {at(HOUR)} to" in world.why("endless")
+    assert f"node n1 must be free for maintenance window from {at(HOUR)} to" in world.why("endless")
 
 
 def test_during_a_window_no_pod_starts_and_running_pods_stay(tmp_path: Path) -> None:

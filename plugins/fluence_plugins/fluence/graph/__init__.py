@@ -1,1 +1,1 @@
-"""The resource graph of the live cluster: what it holds, and the engine that matches jobspecs against it."""
+"""The resource graph of the live cluster, its allocations, and the engine that matches jobspecs against it."""

@@ -1,8 +1,8 @@
-"""How a graph counts: what hosts offer, what pods take of them and what is left, by type of vertex.
+"""The units of the graph: what hosts offer, what pods take and what is left, by type of vertex.
 
-Cpu is counted in whole cores, each a vertex, or in millicores as Kubernetes does, of one pool a host. There every pod
-takes one of the host's `pod` units, too: that alone places a pod that requests nothing. Each kind of gpu has a type of
-its own, so that none is taken for another.
+Cpu is counted in whole cores, each a vertex, or in millicores as in Kubernetes, of one pool for each host. With
+millicores every pod also takes one of the host's `pod` units, so that a pod without requests has a match. Each kind of
+gpu has its own type, so that a pod never gets another kind.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from fluence_plugins.fluence.graph.cluster_graph import CORE, GPU, GPU_OF, MEMOR
 from fluence_plugins.fluence.graph.placement import HostHolding
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
-"""The extended resources that are gpus unless others are named. The first of those named is of type `gpu`."""
+"""The default of `gpuResources`. The first resource has the type `gpu`."""
 MOST_PARTS = 8192
-"""The most cores, and the most gpus of a kind, that one host has in the graph."""
+"""The most cores, and the most gpus of a kind, of one host in the graph."""
 MOST_UNITS = (1 << 32) - 1
-"""The most millicores, MiB and pods that one host has in the graph: a jobspec can ask for no more."""
+"""The most millicores, MiB and pods of one host in the graph: a jobspec cannot request more."""
 _MIB = 1 << 20
 
 Amounts = tuple[int, ...]
-"""How much of each of `Accounting.types`, in that order."""
+"""An amount of each of `Accounting.types`, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodShape:
-    """What one pod takes of its host: cores, MiB, gpus, and further kinds of gpu (`others`, by type).
+    """What one pod takes of its host: cores, MiB, gpus, and other kinds of gpu (`others`, by type).
 
-    Every pod runs somewhere, so it takes at least one core; or, where `cores` are millicores, one of the host's `pods`.
+    A pod takes at least one core or, where `cores` are millicores, one of the host's `pods`.
     """
 
     cores: int = 1
@@ -45,15 +45,15 @@ class PodShape:
         amounts = (self.cores, self.memory_mib, self.gpus, self.pods, *(amount for _, amount in self.others))
         if min(amounts) < 0 or not (self.cores or self.pods):
             raise JobspecError(
-                f"{self}: a pod takes at least one core, or one of the host's pods, and nothing negative; round its "
+                f"{self}: a pod takes at least one core, or one of the host's pods, and no negative amount; round its "
                 "requests up"
             )
 
 
 @dataclass(frozen=True)
 class Accounting:
-    """What is counted, and in which units. `millicores`: cpu as Kubernetes counts it, else whole cores, rounded up,
-    and one at least for each pod. `chunk_mib`: memory is counted in so many MiB at once.
+    """The counted types and their units. `millicores`: cpu as in Kubernetes, else in whole cores, rounded up, at least
+    one for each pod. `chunk_mib`: the unit in MiB to which memory is rounded.
     """
 
     millicores: bool = False
@@ -69,12 +69,12 @@ class Accounting:
 
     @cached_property
     def types(self) -> tuple[str, ...]:
-        """What amounts are counted of: core, memory, gpu, the other kinds of gpu, and, with millicores, pod."""
+        """The types that are counted: core, memory, gpu, the other kinds of gpu and, with millicores, pod."""
         return (CORE, MEMORY, GPU, *self._others, *((POD,) if self.millicores else ()))
 
     @cached_property
     def nothing(self) -> Amounts:
-        """Nothing of any type."""
+        """An amount of 0 of each type."""
         return (0,) * len(self.types)
 
     @cached_property
@@ -86,19 +86,19 @@ class Accounting:
         return (0,) * len(self._others)
 
     def held(self, host: HostHolding) -> Amounts:
-        """What is held of a host."""
-        if not self.millicores and not host.others:  # as most often
+        """The amounts of a host that are held."""
+        if not self.millicores and not host.others:  # the common case
             return (len(host.cores), self._up(host.memory_mib), len(host.gpus), *self._no_others)
         others = {kind: len(indices) for kind, indices in host.others}
         cpu = host.millicores if self.millicores else len(host.cores)
         return self._of(cpu, self._up(host.memory_mib), len(host.gpus), others, host.pods)
 
     def requested(self, shape: PodShape) -> Amounts:
-        """What a pod takes."""
+        """The amounts that a pod takes."""
         return self._of(shape.cores, shape.memory_mib, shape.gpus, dict(shape.others), shape.pods)
 
     def offered(self, host: HostResources) -> Amounts:
-        """What a host has."""
+        """The amounts that a host has."""
         return self._of(host.cores, host.memory_mib, host.gpus, dict(host.others), host.pods)
 
     def _of(self, cpu: int, memory_mib: int, gpus: int, others: Mapping[str, int], pods: int) -> Amounts:
@@ -119,8 +119,9 @@ class Accounting:
         )
 
     def host_of(self, name: str, allocatable: Mapping[str, int]) -> HostResources:
-        """A node as the graph holds it; `allocatable` in millicores, bytes and counts. What is less than a unit is
-        lost, and of an absurd number no more than MOST_PARTS vertices or MOST_UNITS of a pool are modelled.
+        """The host of a node; `allocatable` in millicores, bytes and counts.
+
+        Amounts are rounded down to units, and limited to MOST_PARTS vertices and MOST_UNITS of a pool.
         """
         cpu, gpus = max(0, allocatable.get("cpu", 0)), self._gpus_of(allocatable)
         mib = min(MOST_UNITS, max(0, allocatable.get("memory", 0)) // _MIB)
@@ -135,9 +136,9 @@ class Accounting:
         )
 
     def load_of(self, foreign: Iterable[Mapping[str, int]], short: Iterable[Amounts] = ()) -> Amounts | None:
-        """What some pods take of a host together, by their requests: summed first, then rounded up once.
+        """The amounts that some pods take of a host together: their requests, summed and then rounded up once.
 
-        `short` is what pods of ours request beyond what they hold. None for nothing.
+        `short`: the amounts that our pods request beyond what they hold. None for no load.
         """
         cpu = memory = pods = 0
         gpus = [0] * max(1, len(self.gpu_resources))
@@ -155,21 +156,21 @@ class Accounting:
         return total if any(total) else None
 
     def _up(self, mib: int) -> int:
-        """Memory rounded up to what is counted at once."""
+        """Memory, rounded up to chunks."""
         return -(-mib // self.chunk_mib) * self.chunk_mib
 
     def _gpus_of(self, amounts: Mapping[str, int]) -> dict[str, int]:
-        """How many gpus of each type, of those of which there are any."""
+        """The number of gpus by type, for the types that have any."""
         return {kind: found for name, kind in self.gpu_types.items() if (found := amounts.get(name, 0)) > 0}
 
     def excess(self, shape: PodShape, devices: Iterable[int]) -> str | None:
-        """Why no host of any graph can hold a pod of this shape with so many devices of a type; None where one may."""
+        """Why no host of any graph fits a pod of this shape with these numbers of devices; None if one may."""
         parts, units = [shape.gpus, *(amount for _, amount in shape.others), *devices], [shape.memory_mib]
         (units if self.millicores else parts).append(shape.cores)
         if max(parts) > MOST_PARTS:
-            return f"it asks for more than {MOST_PARTS} cores, gpus or devices, which no host has"
+            return f"the pod requests more than {MOST_PARTS} cores, gpus or devices, which no host has"
         if max(units) > MOST_UNITS:
-            return f"it asks for more than {MOST_UNITS} millicores or MiB, which no host has"
+            return f"the pod requests more than {MOST_UNITS} millicores or MiB, which no host has"
         return None
 
 
@@ -184,5 +185,5 @@ def mib_of(amount: int) -> int:
 
 
 def minus(amounts: Amounts, other: Amounts) -> Amounts:
-    """What is left of some amounts without others; below 0 where there were fewer."""
+    """The difference of amounts, which may be negative."""
     return tuple(map(sub, amounts, other))

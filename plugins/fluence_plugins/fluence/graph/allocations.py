@@ -1,7 +1,7 @@
-"""The allocations of our pods: made by matches, taken again by name, given back pod by pod.
+"""The allocations of our pods: created by matches, replayed by name, freed pod by pod.
 
-What a pod got is its own until it ends. A part that the graph loses (a node that shrinks or goes) is *missing*: the
-other parts stay held, and the missing one is taken again as soon as the graph has it.
+A pod keeps its allocation until it ends. A part that the graph loses (a node that shrinks or is removed) is *missing*:
+the pod keeps the other parts, and gets the missing one back as soon as the graph has it.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ log = logging.getLogger("fluence")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """An allocation as the matcher made it."""
+    """An allocation of the matcher."""
 
     jobid: int
     placement: Placement
 
 
 class Allocations:
-    """Matches jobspecs, and keeps matcher and holdings in step with each other."""
+    """Matches jobspecs, and keeps matcher and holdings consistent."""
 
     def __init__(self, loaded: LoadedGraph, holdings: Holdings, foreign: ForeignLoad) -> None:
         self._loaded = loaded
         self._holdings = holdings
         self._foreign = foreign
         self.next_jobid = 1
-        """Counts pods' allocations, above the highest one replayed; what is undone gives its number back."""
+        """The jobid of the next allocation, above the highest one replayed. Undoing an allocation frees its number."""
         self.match_times = MatchTimes()
         self.can_shrink = False
-        """Whether a pod left while more pods held something than may share it: see `shrink_places`."""
+        """Whether a pod ended while more pods held a device than may share it: see `shrink_places`."""
 
     # ------------------------------------------------------------------ matches
 
@@ -73,7 +73,7 @@ class Allocations:
             seconds = perf_counter() - started
             self.match_times.add("busy" if matcher.satisfy(jobspec) else "unsatisfiable", seconds)
             raise
-        except InvalidJobspec as error:  # no host has a type that is asked for, and so no vertex has
+        except InvalidJobspec as error:  # no host, and so no vertex, has a requested type
             self.match_times.add("unsatisfiable", perf_counter() - started)
             raise Unsatisfiable(str(error)) from error
         self.match_times.add("matched", perf_counter() - started)
@@ -82,9 +82,9 @@ class Allocations:
         return Job(found.jobid, placement_from_allocation(found.R))
 
     def shortage(self, jobspec: str, candidates: IntColumn | BoolColumn | None, words: Words) -> Shortage | None:
-        """What `match` lacks for it now: one pass over the graph, or more where no type is short by itself.
+        """What a jobspec lacks now. It takes one pass over the graph, or more if no type is short by itself.
 
-        None where counting finds nothing: then `why` has the reason.
+        None if counting finds no shortage: `why` then has the reason.
         """
         try:
             return self._loaded.matcher.shortage(jobspec, candidates=candidates, words=words)
@@ -110,12 +110,12 @@ class Allocations:
     # ------------------------------------------------------------------ what pods hold
 
     def hold(self, uid: str, share: Share) -> None:
-        """Note what a pod holds of allocations that were just made."""
+        """Record what a pod holds of new allocations."""
         self._holdings.moved.add(uid)
         self._holdings.enter(uid, share)
 
     def retract(self, jobids: Iterable[int], uids: Iterable[str], first: int | None = None) -> None:
-        """Take allocations back as if they had never been; `first` is the jobid that comes next then."""
+        """Undo allocations without a trace; `first` is the next jobid then."""
         for uid in uids:
             self._holdings.leave(uid)
         for jobid in jobids:
@@ -125,7 +125,7 @@ class Allocations:
             self.next_jobid = first
 
     def free(self, uid: str) -> None:
-        """Give back what a pod holds, if anything: it ended, or its place was refused."""
+        """Free what a pod holds, if anything: it ended, or its bind was rejected."""
         self._holdings.moved.add(uid)
         self._holdings.missing.pop(uid, None)
         self.can_shrink = self.can_shrink or bool(self._loaded.graph.extra_places)
@@ -133,7 +133,7 @@ class Allocations:
             self._give_back(jobid, part)
 
     def _give_back(self, jobid: int, part: Placement) -> None:
-        """Free a part of an allocation; an allocation of which nothing is left is forgotten."""
+        """Free a part of an allocation, and erase the allocation if nothing is left."""
         matcher = self._loaded.matcher
         try:
             named = allocation_from_placement(self._loaded.graph, part)
@@ -146,10 +146,10 @@ class Allocations:
             matcher.retract(jobid)
 
     def replay(self, shares: Mapping[str, Share], *, exactly: bool = False) -> None:
-        """Hold what pods held, under the same jobids where they are free.
+        """Hold what pods held, under the same jobids if they are free.
 
-        The pods of one allocation are replayed together; where that fails each piece is tried on its own, and what the
-        graph does not have is missing. Of what is shared a pod may get another place, unless `exactly`.
+        The pods of one allocation are replayed together. If that fails, each piece is tried by itself, and pieces that
+        the graph does not have are missing. A pod may get another place of a shared device, unless `exactly`.
         """
         self._holdings.moved.update(shares)
         by_job: dict[int, dict[str, Placement]] = {}
@@ -161,7 +161,7 @@ class Allocations:
                 self._take_pieces(jobid, parts)
 
     def _take(self, jobid: int, parts: Mapping[str, Placement]) -> bool:
-        """Hold parts, by pod uid, as a new allocation; whether that can be."""
+        """Hold parts, by pod uid, as a new allocation. Returns whether that is possible."""
         whole = Placement().merged(*parts.values())
         try:
             self._loaded.allocate_exactly(jobid, whole)
@@ -174,14 +174,14 @@ class Allocations:
         return True
 
     def _take_pieces(self, jobid: int, parts: Mapping[str, Placement]) -> None:
-        """Hold each piece that can be held; the others are missing."""
+        """Hold each piece that is free; the others are missing."""
         for uid, part in sorted(parts.items()):
             left = self._lacking_pieces(jobid, uid, part)
             if left:
                 self._holdings.add_missing(uid, [(jobid, piece) for piece in left])
 
     def _lacking_pieces(self, jobid: int, uid: str, part: Placement) -> list[Placement]:
-        """Take a part piece by piece, each under its jobid or another; those that cannot be held."""
+        """Hold a part piece by piece, each under its jobid or another. Returns the pieces that are not free."""
         return [
             piece
             for piece in part.pieces()
@@ -191,7 +191,7 @@ class Allocations:
     # ------------------------------------------------------------------ simulated removals
 
     def set_aside(self, uid: str) -> Share:
-        """Let go of what a pod holds, which is returned, until `take_back`: its jobs go on without it."""
+        """Free what a pod holds until `take_back`. Returns it. The pod's jobs continue without it."""
         share = self._holdings.leave(uid)
         for jobid in share:
             self._hold_again(jobid, held=True)
@@ -200,7 +200,7 @@ class Allocations:
     def take_back(self, shares: Mapping[str, Share]) -> None:
         """Undo `set_aside` of these pods (uids).
 
-        What the graph does not have any more, or another one holds, is missing, and RuntimeError is raised then.
+        Parts that the graph no longer has, or that another job holds, are missing. Raises RuntimeError then.
         """
         lost = []
         for uid, share in shares.items():
@@ -208,10 +208,13 @@ class Allocations:
             self._holdings.enter(uid, share)
             lost += [why for jobid in share if (why := self._hold_again(jobid, held=jobid in held))]
         if lost:
-            raise RuntimeError(f"not all can be held again after a trial: {lost[0]}")
+            raise RuntimeError(f"the graph cannot hold all of it again after a trial: {lost[0]}")
 
     def _hold_again(self, jobid: int, *, held: bool) -> str:
-        """Make an allocation what its pods hold of it now; `held`: whether it is there. Why not all of it, if so."""
+        """Set an allocation to what its pods hold of it now, and return why a part does not fit.
+
+        `held`: whether the allocation exists.
+        """
         if held:
             self._loaded.matcher.retract(jobid)
         parts = self._holdings.of_job(jobid)
@@ -224,14 +227,14 @@ class Allocations:
                 left = self._holdings.leave(uid)
                 self._holdings.enter(uid, {number: part for number, part in left.items() if number != jobid})
             self._take_pieces(jobid, parts)
-            log.warning("[fluence] jobid %d: not all of it can be held again: %s", jobid, error)
+            log.warning("[fluence] jobid %d: the graph cannot hold all of it again: %s", jobid, error)
             return f"allocation {jobid}: {error}"
         return ""
 
     # ------------------------------------------------------------------ the graph changes
 
     def lose(self, *paths: str) -> None:
-        """Let go of what pods hold of hosts or trees, and of devices below them; all else stays theirs."""
+        """Free what pods hold of hosts or trees, and of devices below them. They keep all else."""
         lost_paths = frozenset(paths)
         if not lost_paths:
             return
@@ -250,28 +253,28 @@ class Allocations:
             self._holdings.enter(uid, kept)
 
     def replace_trees(self, roots: Sequence[str], extra_places: Mapping[str, int] = MappingProxyType({})) -> None:
-        """Remove trees, and add those that the configuration has and the graph does not; with so many places more.
+        """Remove trees, and add those of the configuration that the graph lacks, with these additional places.
 
-        What pods hold of those that go is missing then.
+        What pods hold of removed trees is missing then.
         """
         self.lose(*roots)
         if self._loaded.replace_trees(roots, extra_places):
             self._hold_all_again()
 
     def compact(self) -> None:
-        """Begin with a new matcher where most of what this one has is gone."""
+        """Replace the matcher if most of its vertices are gone."""
         if self._loaded.is_sparse:
             self._loaded.renew()
             self._hold_all_again()
 
     def _hold_all_again(self) -> None:
-        """Hold the same under the same jobids in a new matcher."""
+        """Hold all allocations in a new matcher, under the same jobids."""
         for jobid in sorted(self._holdings.pods_of):
             self._hold_again(jobid, held=False)
         self._foreign.hold_again()
 
     def recover_missing(self) -> None:
-        """Take what the graph has again, under the same jobid where it is free."""
+        """Hold missing parts that the graph has again, under the same jobid if it is free."""
         by_job: dict[int, dict[str, Placement]] = {}
         before, self._holdings.missing = self._holdings.missing, {}
         for uid, found in before.items():
@@ -289,14 +292,14 @@ class Allocations:
                         self._holdings.add_missing(uid, [(jobid, left[0].merged(*left[1:]))])
 
     def _is_gone(self, part: Placement) -> bool:
-        """Whether the graph has nothing at any path of the part: then nothing of it need be tried."""
+        """Whether the graph has no vertex at any path of the part, so that no piece of it needs a try."""
         graph = self._loaded.graph
         return not any(host.name in self._loaded.hosts for host in part.hosts) and not any(
             device.path in graph.virtual or graph.same_device(device.path) for device in part.devices
         )
 
     def _rejoin(self, jobid: int, parts: Mapping[str, Placement]) -> bool:
-        """Hold parts, by pod uid, under their jobid, together with what pods still hold of it; whether that can be."""
+        """Hold parts, by pod uid, under their jobid, beside what pods hold of it. Returns whether that is possible."""
         if jobid not in self._holdings.pods_of:
             return self._take(jobid, parts)
         graph, matcher = self._loaded.graph, self._loaded.matcher
@@ -316,10 +319,10 @@ class Allocations:
             self._holdings.enter(uid, {jobid: part})
         return True
 
-    # ------------------------------------------------------------------ places of what pods share
+    # ------------------------------------------------------------------ places of shared devices
 
     def _with_places(self, wanted: ByJob) -> ByJob:
-        """What pods are to hold, of places that are there; where these are too few, there are more from now on."""
+        """What pods are to hold, with existing places. It adds places if there are too few."""
         found, lacking = with_places(self._loaded.graph, wanted, self._is_unheld)
         if lacking:
             graph = self._loaded.graph
@@ -332,8 +335,8 @@ class Allocations:
         return self._holdings.is_unheld(path, self._loaded.graph.virtual[path].above)
 
     def shrink_places(self) -> None:
-        """Let what more pods hold than may share it have no more places than it needs, since some of them ended, and
-        open it where they are few enough. Nothing may be reserved.
+        """Remove the spare places of devices that more pods hold than may share them, after some of these ended. Open a
+        device once its holders are few enough. There must be no reservations.
         """
         self.can_shrink = False
         graph = self._loaded.graph
@@ -343,7 +346,7 @@ class Allocations:
             self._rebuild(roots, {})
 
     def _rebuild(self, roots: set[str], extra_places: Mapping[str, int]) -> None:
-        """Build trees again, with so many places more; pods hold the same as before, or the same of another place."""
+        """Rebuild trees with additional places. Pods keep what they hold, or the same of another place."""
         self._loaded.version += 1
         missing, self._holdings.missing = self._holdings.missing, {}
         self.replace_trees(sorted(roots), extra_places)

@@ -1,15 +1,15 @@
-"""The resource graph of a cluster: hosts as they are, and the virtual resources of the configuration.
+"""The resource graph of a cluster: its hosts, and the virtual resources of the configuration.
 
-Everything that is allocated or filtered on is a vertex of type `node`, because constraints only prune those. A host
-carries `virtual=false` and holds cores, gpus and one divisible pool of memory; or, where cpu is counted in millicores,
-one divisible pool of them for the cores, and one of the pods that it may run. A virtual resource, at every depth,
-carries `virtual=true`, `class=` its own and its descendants' types (so that a constraint that asks for a nested class
-does not prune the way to it; none where it is down, so that each does), `backend=` the name of its tree, and its
-attributes. Every such vertex has a rank of its own, from one counter.
+Hosts and virtual resources are vertices of type `node`, because constraints only prune those. A host has the property
+`virtual=false`, and contains cores, gpus and a divisible pool of memory; with millicores it contains a divisible pool
+of these in place of cores, and a pool of the pods that it may run. A virtual resource, at every depth, has the
+properties `virtual=true`, `class=` with its own and its descendants' types (so that a constraint on a nested class does
+not prune the path to it; none while it is down, so that every constraint does), `backend=` with the name of its tree,
+and its attributes. Every such vertex has its own rank, from one counter.
 
-Between the cluster and the hosts there may be levels (zones, racks), vertices without a rank that are there while a
-host is in them. Names and records leave them out: everywhere but in the graph itself the path of a host is
-`/cluster/<name>` and that of a device in it `/cluster/<name>/…`, wherever it is moved. `vertex_path` finds the vertex.
+Between the cluster and the hosts there may be levels (zones, racks): vertices without a rank, which exist while they
+contain a host. Names and records omit them: outside of the graph the path of a host is `/cluster/<name>`, and that of a
+device in it `/cluster/<name>/…`, in any rack. `vertex_path` finds the vertex.
 """
 
 from collections import Counter
@@ -28,19 +28,19 @@ from fluence_plugins.resources import names
 from fluence_plugins.resources.config import CLUSTER, ResourcesConfig, VirtualResource
 
 _PLACES, _OFFERED = "places", "offered"
-"""The keys of what was remembered of places, and of how many there are of each type."""
+"""The keys of `memo` for places, and for the number of devices by type."""
 NODE, CORE, GPU, MEMORY, POD = "node", "core", "gpu", "memory", "pod"
 GPU_OF = "gpu:"
-"""With the name of an extended resource the type of the gpus that are another kind than those of type `gpu`."""
+"""The prefix of the types of other kinds of gpu, before the name of their extended resource."""
 MEMORY_UNIT, CORE_UNIT = "MiB", "m"
 
 
 @dataclass(frozen=True, slots=True)
 class HostResources:
-    """What one physical node offers: cores, MiB of memory, gpus.
+    """The resources of one physical node: cores, MiB of memory, gpus.
 
-    `others` are further kinds of gpu, by type. With `core_pool`, `cores` are millicores, of one pool, and `pods` the
-    units of a pool of which each pod takes one.
+    `others` are other kinds of gpu, by type. With `core_pool`, `cores` are millicores of one pool, and `pods` are the
+    units of a pool from which each pod takes one.
     """
 
     name: str
@@ -55,19 +55,20 @@ class HostResources:
 
     def __post_init__(self) -> None:
         if min(self.cores, self.memory_mib, self.gpus, self.pods, *(amount for _, amount in self.others)) < 0:
-            raise GraphError(f"node {self.name}: offers less than nothing: {self}; check its allocatable resources")
+            raise GraphError(f"node {self.name}: has a negative amount: {self}; check its allocatable resources")
 
 
 @dataclass(frozen=True, slots=True)
 class VirtualNode:
     """One vertex of a virtual resource.
 
-    `backend` is the name of its tree's root. `entry` numbers the configuration's trees; the `count` equal roots of
-    one tree share it. `level` is the depth in the tree, 0 at its root. `above` are the paths of the `node` vertices
-    that hold it, outermost first: other virtual resources and, where the tree hangs below one, the physical host.
-    `down`: it is found by no request. `places`: how many pods share it, 0 where none do. Of what is shared pods get one
-    of the places below it, each of which (`is_place`) is a vertex like it, with all that is in it. `closed`: more pods
-    hold it, or what it lies in, than may share it now; it is found by no request until they are fewer.
+    `backend` is the name of its tree's root. `entry` is the number of its tree in the configuration; the `count` equal
+    roots of one tree share it. `level` is the depth in the tree, 0 at its root. `above` are the paths of the `node`
+    vertices that contain it, outermost first: other virtual resources and, for a tree below a host, that host.
+    `down`: no request matches it. `places`: how many pods share it, 0 if it is not shared. Pods get one of the places
+    below a shared device; each place (`is_place`) is a vertex like the device, with all that it contains.
+    `closed`: more pods hold it, or a device that contains it, than may share it now. No request matches it until there
+    are fewer.
     """
 
     path: str
@@ -87,10 +88,10 @@ class VirtualNode:
 
 
 class ClusterGraph:
-    """The graph with the tables that translate between names and ranks. It grows and shrinks host by host.
+    """The graph, with tables between names and ranks. It grows and shrinks host by host.
 
-    Names and paths survive a restart; ranks and ids do not: they are handed out in order of arrival, those of
-    hosts that are gone again.
+    Names and paths survive a restart. Ranks and ids do not: they are assigned in the order of arrival, and those of
+    removed hosts are reused.
     """
 
     def __init__(self, config: ResourcesConfig) -> None:
@@ -101,16 +102,16 @@ class ClusterGraph:
         self.host_names: dict[int, str] = {}
         self.virtual: dict[str, VirtualNode] = {}
         self.memo: dict[Hashable, Any] = {}
-        """What others derived from `virtual`; emptied when that changes."""
+        """Results that others derived from `virtual`; a change empties it."""
         self.extra_places: dict[str, int] = {}
-        """By path of something shared: how many places it has beyond what the configuration says, for those who hold
-        it. Set before its tree is added; forgotten when that is removed."""
+        """By path of a shared device: its places beyond those of the configuration, for present holders. Set before its
+        tree is added; removed with the tree."""
         self._virtual_ranks: dict[int, str] = {}
         self._next_rank = 0
         self._free_ranks: list[int] = []
         self._root_names = _root_names(config)
         self._below: dict[str, str] = {}
-        """Of each host below a level: the path of its vertex."""
+        """By host below a level: the path of its vertex."""
         self._levels: set[str] = set()
         """The paths of the levels' vertices."""
 
@@ -120,17 +121,17 @@ class ClusterGraph:
 
     @property
     def ranks(self) -> int:
-        """How many ranks were handed out so far: a column over ranks has this length."""
+        """The number of ranks so far: the length of a column over ranks."""
         return self._next_rank
 
     def host_path(self, name: str) -> str:
-        """Return a host's path, levels left out. Raises GraphError if there is no such host."""
+        """Return a host's path without levels. Raises GraphError if there is no such host."""
         if name not in self.host_ranks:
             raise GraphError(f"node {name}: is not in the graph; add it first")
         return f"{self.root.path}/{name}"
 
     def vertex_path(self, path: str) -> str:
-        """Return where the vertex is that has this path when the levels above its host are left out."""
+        """Return the path in the graph, with the levels above its host, of a path without them."""
         if not self._below:
             return path
         name, *rest = path.removeprefix(f"{self.root.path}/").split("/", 1)
@@ -147,25 +148,25 @@ class ClusterGraph:
         return self.root.path + path.removeprefix(levels)
 
     def vertex(self, path: str) -> Vertex:
-        """Return the vertex of a path, levels left out. Raises GraphError if it is unknown."""
+        """Return the vertex of a path without levels. Raises GraphError if it is unknown."""
         return self.builder[self.vertex_path(path)]
 
     def subgraph(self, path: str) -> dict[str, Any]:
-        """Return the JGF that grows a loaded graph by what is at a path, levels left out, and below it."""
+        """Return the JGF that adds to a loaded graph the vertex at a path without levels, and all below it."""
         return self.builder.subgraph(self.vertex_path(path))
 
     def at_rank(self, rank: int) -> str | VirtualNode:
-        """Return what has a rank: a host's name or a virtual vertex. Raises GraphError for a free rank."""
+        """Return the host's name or the virtual vertex of a rank. Raises GraphError for a free rank."""
         if rank in self.host_names:
             return self.host_names[rank]
         if rank in self._virtual_ranks:
             return self.virtual[self._virtual_ranks[rank]]
-        raise GraphError(f"rank {rank}: belongs to nothing in the graph")
+        raise GraphError(f"rank {rank}: no vertex of the graph has it")
 
     def add_host(self, host: HostResources) -> dict[str, Any]:
-        """Add a host, and the trees whose parent it is; return the JGF that grows a loaded graph by them.
+        """Add a host, and the trees below it. Return the JGF that adds them to a loaded graph.
 
-        That subgraph holds the path from the root. Raises GraphError if the name is taken.
+        The JGF has the path from the root. Raises GraphError if the name is taken.
         """
         return self.builder.subgraph(self.insert_host(host).path)
 
@@ -202,7 +203,7 @@ class ClusterGraph:
         return vertex
 
     def _above(self, host: HostResources) -> Vertex:
-        """The vertex that a host hangs below: that of its innermost level, made where it is not there."""
+        """The parent of a host: the vertex of its innermost level, which it adds if necessary."""
         vertex = self.root
         for kind, value in host.levels:
             name = vertex_name(kind, value)
@@ -214,8 +215,9 @@ class ClusterGraph:
         return vertex
 
     def remove_host(self, name: str) -> str:
-        """Remove a host, what lies below it, and the levels that hold nothing else; return the path of the vertex that
-        shrinks a loaded graph by all of it.
+        """Remove a host, all below it, and the levels that become empty.
+
+        Return the path of the vertex to remove from a loaded graph.
         """
         path, above = self.host_path(name), self.builder.ancestors(self.vertex_path(self.host_path(name)))
         gone = self.remove_tree(path)
@@ -230,8 +232,9 @@ class ClusterGraph:
         return gone
 
     def remove_tree(self, path: str) -> str:
-        """Remove what is at a path, levels left out, and below it; return that of the vertex, which shrinks a loaded
-        graph.
+        """Remove the vertex at a path without levels, and all below it.
+
+        Return the path of the vertex to remove from a loaded graph.
         """
         found = self.vertex_path(path)
         for vertex in self.builder.remove(found):
@@ -243,8 +246,9 @@ class ClusterGraph:
         return found
 
     def same_device(self, path: str) -> Sequence[str]:
-        """Return the paths of what is there of a device that a path names, which may be, or lie in, a place of
-        something shared: those of all places, in order, where it is shared now; none where there is no such device.
+        """Return the paths of a device: all its places in order if it is shared now; empty if there is no such device.
+
+        The given path may be that of a place, or of a device in one.
         """
         known: dict[str, list[str]] | None = self.memo.get(_PLACES)
         if known is None:
@@ -256,8 +260,9 @@ class ClusterGraph:
         return known.get(device) or ((device,) if device in self.virtual else ())
 
     def offered(self, types: Iterable[str]) -> Mapping[str, int]:
-        """Return how many pods can hold a resource of each of these types, by the name that they ask for: what is down
-        is not there.
+        """Return how many pods can hold a resource of each of these types, by its resource name.
+
+        Devices that are down do not count.
         """
         known: dict[str, int] | None = self.memo.get(_OFFERED)
         if known is None:
@@ -266,20 +271,20 @@ class ClusterGraph:
         return {name: known.get(name, 0) for name in map(names.resource_name, types)}
 
     def tree_of(self, path: str) -> str:
-        """Return the path of the root of the tree in which a virtual resource is."""
+        """Return the path of the root of a virtual resource's tree."""
         return next(one for one in (*self.virtual[path].above, path) if one in self.virtual)
 
     # ------------------------------------------------------------------ another configuration
 
     def outdated(self, config: ResourcesConfig) -> list[str]:
-        """Return the paths of the trees' roots that a configuration does not have, or has otherwise, sorted."""
+        """Return the paths of the roots of trees that a configuration lacks, or describes differently, sorted."""
         now, then = self._trees(self.config), self._trees(config)
         return sorted(path for path, tree in now.items() if then.get(path) != tree)
 
     def set_config(self, config: ResourcesConfig) -> list[str]:
-        """Make a configuration the graph's own once what is `outdated` was removed; return the paths of the new roots.
+        """Apply a configuration after the `outdated` trees were removed. Return the paths of the new roots.
 
-        Raises GraphError for two vertices of one path, when it is too late: build a graph of it before.
+        Raises GraphError for two vertices with one path, and leaves the graph half changed: build a trial graph before.
         """
         self.config = config
         self._root_names = _root_names(config)
@@ -295,17 +300,17 @@ class ClusterGraph:
         ]
 
     def _trees(self, config: ResourcesConfig) -> dict[str, VirtualResource]:
-        """The trees that a configuration makes here, by the path of each root: of equal roots each is its own."""
+        """The trees of a configuration in this cluster, by the path of each root; equal roots are separate entries."""
         parents = self._parents(config)
         return {
-            f"{self._path_of(tree.parent)}/{name}": replace(tree, count=min(tree.count, 2))  # as its name says: if many
+            f"{self._path_of(tree.parent)}/{name}": replace(tree, count=min(tree.count, 2))  # 2: its names are numbered
             for tree, found in zip(config.resources, _root_names(config), strict=True)
             for name in found
             if tree.parent in parents
         }
 
     def _parents(self, config: ResourcesConfig) -> dict[str, Vertex]:
-        """What is here of that below which trees hang: the cluster itself, and hosts."""
+        """The existing parents of trees: the cluster, and hosts."""
         wanted = dict.fromkeys(tree.parent for tree in config.resources)
         paths = {name: self.host_path(name) for name in wanted if name in self.host_ranks and name != CLUSTER}
         return {CLUSTER: self.root} | {name: self.vertex(path) for name, path in paths.items()}
@@ -315,7 +320,7 @@ class ClusterGraph:
         heappush(self._free_ranks, rank)
 
     def waiting_trees(self) -> list[VirtualResource]:
-        """Return the trees whose parent is a node that the cluster does not have (any more)."""
+        """Return the trees whose parent is a node that the cluster does not have."""
         return [tree for tree in self.config.resources if tree.parent != CLUSTER and tree.parent not in self.host_ranks]
 
     def _take_rank(self) -> int:
@@ -325,11 +330,11 @@ class ClusterGraph:
         return self._next_rank - 1
 
     def _path_of(self, parent: str) -> str:
-        """The path of what trees hang below, levels left out."""
+        """The path of a parent of trees, without levels."""
         return self.root.path if parent == CLUSTER else f"{self.root.path}/{parent}"
 
     def add_trees(self, parent: str, vertex: Vertex) -> None:
-        """Add the trees that hang below the cluster or a host, whose vertex this is."""
+        """Add the trees below the cluster or a host, which has this vertex."""
         path = self._path_of(parent)
         above = (path,) if parent != CLUSTER else ()
         for entry, tree in enumerate(self.config.resources):
@@ -337,7 +342,7 @@ class ClusterGraph:
                 shared = frozenset(resource.type for resource in tree.walk() if resource.sharing > 1)
                 for name in self._root_names[entry]:
                     if f"{path}/{name}" in self.virtual:
-                        continue  # it is there, and as it is to be
+                        continue  # the tree exists already
                     if parent == CLUSTER and name in self._below:
                         raise GraphError(f"{path}/{name}: two vertices have this path; give one another name")
                     self._add_resource(tree, vertex, _Position(entry, name, above, 0, shared), name)
@@ -409,10 +414,11 @@ class ClusterGraph:
 
 @dataclass(frozen=True, slots=True)
 class _Position:
-    """Where a virtual vertex goes: its tree's number and name, the `node` vertices above it, the types of which one in
-    the tree is shared, and whether it is closed.
+    """The position of a virtual vertex.
 
-    All of such a type have places there, if only one: else no jobspec could ask for several of them.
+    It has its tree's number and name, the `node` vertices above it, the types with a shared resource in the tree, and
+    whether it is closed. All devices of a shared type have at least one place in the tree, so that one jobspec can
+    request several of them.
     """
 
     entry: int
@@ -424,7 +430,7 @@ class _Position:
 
 
 def _properties(resource: VirtualResource, backend: str, *, closed: bool = False) -> list[str]:
-    """Every request asks for a class, so what is down or closed has none: the matcher does not go there, nor below."""
+    """Every request requires a class. A device that is down or closed has none: the matcher does not search there."""
     classes = () if resource.down or closed else sorted(resource.classes())
     return [
         names.VIRTUAL_TRUE,
@@ -436,14 +442,14 @@ def _properties(resource: VirtualResource, backend: str, *, closed: bool = False
 
 
 def _basename_of(kind: str) -> str:
-    """What the names of a type's vertices start with: without a slash, and no other type's with a number behind it."""
+    """The base of names of a type's vertices: without a slash, and not another type's base with a number."""
     return f"{kind.replace('/', ':')}-"
 
 
 def _root_names(config: ResourcesConfig) -> list[tuple[str, ...]]:
-    """Name the roots of each tree: as written, or numbered over the whole file, so that no two backends share one.
+    """The names of the roots of each tree: as given, or numbered over the whole file to be unique.
 
-    They depend on the configuration alone, never on which nodes the cluster has.
+    They depend on the configuration only, not on the cluster's nodes.
     """
     taken = {resource.name for resource in config.walk()}
     numbers: dict[str, Iterator[int]] = {}
@@ -462,10 +468,10 @@ def _root_names(config: ResourcesConfig) -> list[tuple[str, ...]]:
 def build_graph(
     nodes: Iterable[HostResources], config: ResourcesConfig, wait_for_parents: bool = False
 ) -> ClusterGraph:
-    """Build the graph: hosts first, in the order given, then the trees below the cluster.
+    """Build the graph: the hosts in the given order, then the trees below the cluster.
 
-    Raises GraphError for two hosts of one name, two vertices of one path and, unless `wait_for_parents`, a tree whose
-    parent is neither the cluster nor one of `nodes`. With it, such a tree appears when its node is added.
+    Raises GraphError for two hosts with one name, two vertices with one path and, unless `wait_for_parents`, a tree
+    whose parent is neither the cluster nor one of `nodes`. With it, such a tree is added with its node.
     """
     graph = ClusterGraph(config)
     for host in nodes:
@@ -474,7 +480,7 @@ def build_graph(
     waiting = graph.waiting_trees()
     if waiting and not wait_for_parents:
         raise GraphError(
-            f"resource {waiting[0].name or waiting[0].type}: parent {waiting[0].parent!r} is neither the cluster, a "
-            "node of it nor a named resource; correct `parent`"
+            f"resource {waiting[0].name or waiting[0].type}: parent {waiting[0].parent!r} must be the cluster, one of "
+            "its nodes or a named resource; correct `parent`"
         )
     return graph

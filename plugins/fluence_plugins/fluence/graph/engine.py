@@ -1,8 +1,7 @@
-"""Which engine answers the live graph's matches, and what is different with it.
+"""The engine of the live graph's matches: the embedded one, or Fluxion's own library.
 
-Everything else asks the `Matcher` that an engine makes. Fluxion's own library has no divisible pools, no scores, no
-clock that moves and no levels between: `LibraryMatcher` makes the first good; of the others what is configured is
-refused here at the start, by the name of its field.
+All other modules use the engine's `Matcher`. Fluxion's library has no divisible pools, no scores and no moving clock.
+`LibraryMatcher` adds the first; this module refuses configured fields that need the others, at the start.
 """
 
 from __future__ import annotations
@@ -32,8 +31,10 @@ _NOTHING: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """`library`: path of libreapi_cli.so, None where the environment or the loader knows it. `chunk_mib`: MiB of memory
-    that are given away at once.
+    """The chosen engine.
+
+    `library`: path of libreapi_cli.so, None for that of the environment or the loader. `chunk_mib`: how many MiB one
+    unit of allocated memory has.
     """
 
     name: EngineName = "embedded"
@@ -42,15 +43,16 @@ class Engine:
 
     @property
     def refused_actions(self) -> Mapping[str, str]:
-        """Why some of the scheduler's actions are not to be had."""
+        """Actions of the scheduler that this engine does not support, and why."""
         if self.name == "embedded":
             return {}
-        why = "reserves by durations, and the clock of plugin fluence's engine: reapi stands still"
+        why = "needs durations, and plugin fluence's engine: reapi does not support them"
         return {"backfill": f"backfill {why}: remove it, or choose engine: embedded"}
 
     def check(self, policy: str) -> None:
-        """Raise ResourcesError where the library cannot be used, naming the argument, or FluxionError where it lacks
-        the policy.
+        """Check the library.
+
+        Raises ResourcesError, which names the argument, if it is not usable, or FluxionError if it lacks the policy.
         """
         if self.name == "embedded":
             return
@@ -58,16 +60,15 @@ class Engine:
             library_matcher.open_library(_NOTHING, "first", self.library).close()
         except FluxionError as error:
             field = "library" if self.library is not None else "engine"
-            remedy = "here it is the argument `library`; or choose `engine: embedded`"
+            remedy = "pass the path as the argument `library`, or choose `engine: embedded`"
             raise ResourcesError(f"{field}: Fluxion's library cannot be used: {error}; {remedy}") from error
         library_matcher.open_library(_NOTHING, policy, self.library).close()
 
     def check_resources(self, config: ResourcesConfig) -> None:
-        """Raise ResourcesError for what only the embedded engine has, naming the field."""
+        """Raise ResourcesError, which names the field, for features of the embedded engine."""
         if self.name == "reapi" and config.windows:
             raise ResourcesError(
-                "windows: are not to be had with engine: reapi, whose clock stands still; remove them, or choose "
-                "engine: embedded"
+                "windows: are not supported with engine: reapi; remove them, or choose engine: embedded"
             )
 
     def matcher(self, graph: Mapping[str, Any], policy: str) -> Matcher:

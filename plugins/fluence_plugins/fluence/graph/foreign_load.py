@@ -1,4 +1,4 @@
-"""What the graph holds that is no pod's share: the load of pods that are not ours, and reservations."""
+"""The graph's allocations that no pod of ours holds: the load of foreign pods, and reservations."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from fluxion_cy import Busy, FluxionError, Unsatisfiable
 log = logging.getLogger("fluence")
 
 _FIRST_JOBID = 1 << 62
-"""Far from the jobids of pods, which count from 1."""
+"""Far above the jobids of pods, which start at 1."""
 _REMEMBERED = 1024
-"""For how many different foreign loads the jobspec is kept."""
+"""The number of cached jobspecs of foreign loads."""
 
 
 class ForeignLoad:
@@ -32,22 +32,22 @@ class ForeignLoad:
         self._accounting = accounting
         self._next_jobid = _FIRST_JOBID
         self._on: dict[str, tuple[int, Amounts, bool]] = {}
-        """Of each host with foreign load: the jobid that holds it, the load, and whether all of it is held."""
+        """By host with foreign load: its jobid, the load, and whether the graph holds all of it."""
 
     @property
     def held(self) -> Mapping[str, bool]:
-        """By host with foreign load that is held: whether all of it is."""
+        """By host whose foreign load the graph holds: whether it holds all of it."""
         return {name: whole for name, (_, _, whole) in self._on.items()}
 
     @property
     def jobs(self) -> Mapping[str, int]:
-        """By host with foreign load that is held: the jobid that holds it."""
+        """By host whose foreign load the graph holds: the jobid."""
         return {name: jobid for name, (jobid, _, _) in self._on.items()}
 
     def set(self, name: str, load: Amounts | None) -> None:
-        """Hold what foreign pods take of a host, or as much of it as is free: the host may be overcommitted."""
+        """Hold the load of a host's foreign pods, or as much of it as is free: the host may be overcommitted."""
         if self._loaded.whole_nodes:
-            return  # nothing would be left of a node on which the cluster's own pods run
+            return  # no node with pods of the cluster itself would be usable
         held = self._on.get(name)
         if held is not None and held[1] == load and held[2]:
             return
@@ -76,24 +76,24 @@ class ForeignLoad:
             self._loaded.matcher.retract(held[0])
 
     def drop_all(self) -> None:
-        """Note that the matcher is a new one, with other hosts."""
+        """Record that the matcher is a new one, with other hosts."""
         self._on.clear()
 
     def hold_again(self) -> None:
-        """Hold the same in a new matcher."""
+        """Hold the same loads in a new matcher."""
         loads = {name: load for name, (_, load, _) in self._on.items()}
         self._on.clear()
         for name, load in sorted(loads.items()):
             self.set(name, load)
 
     def reserve(self, part: Placement) -> int | None:
-        """Hold something that is no pod's share until `release`: the jobid; None where it is not free."""
+        """Hold a placement for no pod until `release`. Returns the jobid, or None if it is not free."""
         try:
             self._loaded.allocate_exactly(self._next_jobid, part)
         except (FluxionError, AllocationError):
             return None
         self._next_jobid += 1
-        self._holdings.count([Placement((), part.devices)], 1)  # of hosts it is counted what pods of ours hold
+        self._holdings.count([Placement((), part.devices)], 1)  # hosts are counted by the holdings of our pods
         return self._next_jobid - 1
 
     def release(self, jobid: int, part: Placement) -> None:
@@ -104,6 +104,6 @@ class ForeignLoad:
 
 @lru_cache(_REMEMBERED)
 def _jobspec_text(amounts: Amounts, types: tuple[str, ...]) -> str:
-    """One slot of whatever is not 0 of these, on a host, as JSON."""
+    """The jobspec of one slot with these amounts, on a host, as JSON."""
     parts = [Resource(kind, amount) for kind, amount in zip(types, amounts, strict=True) if amount]
     return Jobspec.of(slot(1, *parts), constraints={"properties": [names.VIRTUAL_FALSE]}).to_json()

@@ -1,4 +1,4 @@
-"""Who holds what of the graph, by pod: names (paths, indices, units) that outlive ranks and ids."""
+"""The holdings of our pods, by names (paths, indices, units), which outlive ranks and ids."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ Share = Mapping[int, Placement]
 
 
 class Holdings:
-    """What each of our pods holds, and the sums over hosts and devices; the matcher is not asked."""
+    """The holdings of each of our pods, and their sums over hosts and devices, independent of the matcher."""
 
     def __init__(self, accounting: Accounting) -> None:
         self._accounting = accounting
         self.shares: dict[str, Share] = {}
         """What each of our pods holds, by pod uid."""
         self.missing: dict[str, list[tuple[int, Placement]]] = {}
-        """What pods got and the graph does not have now, with the jobid that it had, by pod uid."""
+        """Parts that the graph does not have now, with their jobids, by pod uid."""
         self.moved: set[str] = set()
-        """Pods (uids) that began or ceased to hold something since this was last emptied."""
+        """Pods (uids) whose holdings changed since this was last emptied."""
         self.pods_of: dict[int, dict[str, None]] = {}
-        """By jobid: the pods (uids) that hold of it."""
+        """By jobid: the pods (uids) that hold a part of it."""
         self.whole_hosts = 0
-        """How often a pod holds a host as a whole."""
+        """The number of holdings of whole hosts."""
         self._used: dict[str, Amounts] = {}
-        """What our pods hold of each host."""
+        """The amounts of each host that our pods hold."""
         self._taken: Counter[str] = Counter()
         self._held: Counter[str] = Counter()
-        """Paths of the devices that pods hold, and the same with all that they lie in."""
+        """The paths of the devices that pods hold, and these with the paths of all that contain them."""
 
     def enter(self, uid: str, share: Share) -> None:
-        """Note what a pod holds, beside what it held before."""
+        """Add to a pod's holdings."""
         before = self.shares.get(uid)
         if before:
             more = {jobid: before[jobid].merged(part) if jobid in before else part for jobid, part in share.items()}
@@ -47,7 +47,7 @@ class Holdings:
         self.count(share.values(), 1)
 
     def leave(self, uid: str) -> Share:
-        """Note that a pod holds nothing; returns what it held."""
+        """Remove a pod's holdings, and return them."""
         share = self.shares.pop(uid, {})
         for jobid in share:
             pods = self.pods_of[jobid]
@@ -58,11 +58,11 @@ class Holdings:
         return share
 
     def add_missing(self, uid: str, parts: Iterable[tuple[int, Placement]]) -> None:
-        """Note that the graph does not have parts (jobid, placement) that a pod got."""
+        """Record parts (jobid, placement) of a pod that the graph does not have."""
         self.missing.setdefault(uid, []).extend(parts)
 
     def lose_all(self) -> None:
-        """Note that the graph is a new one: all that pods hold is missing."""
+        """Record that the graph is a new one: all holdings are missing."""
         for uid, share in self.shares.items():
             self.add_missing(uid, share.items())
         for account in (self.shares, self.pods_of, self._used, self._held, self._taken):
@@ -70,7 +70,7 @@ class Holdings:
         self.whole_hosts = 0
 
     def count(self, parts: Iterable[Placement], sign: int) -> None:
-        """Add parts to the sums (1), or take them off (-1)."""
+        """Add parts to the sums (1), or subtract them (-1)."""
         for part in parts:
             for host in part.hosts:
                 self.whole_hosts += sign * host.exclusive
@@ -88,7 +88,7 @@ class Holdings:
         return {uid: self.shares[uid][jobid] for uid in self.pods_of.get(jobid, ())}
 
     def of_pod(self, uid: str, host: str) -> Amounts | None:
-        """What a pod holds of a host; None where it holds nothing of it."""
+        """The amounts of a host that a pod holds; None if it holds nothing of it."""
         share = self.shares.get(uid)
         if not share:
             return None
@@ -98,11 +98,11 @@ class Holdings:
         return found[0] if len(found) == 1 else tuple(map(sum, zip(*found, strict=True)))
 
     def used_on(self, host: str) -> Amounts:
-        """What our pods hold of a host."""
+        """The amounts of a host that our pods hold."""
         return self._used.get(host, self._accounting.nothing)
 
     def hosts_of(self, uid: str) -> set[str]:
-        """The hosts of which a pod holds, or misses, something."""
+        """The hosts with holdings, or missing parts, of a pod."""
         parts = [*self.shares.get(uid, {}).values(), *(part for _, part in self.missing.get(uid, ()))]
         return {host.name for part in parts for host in part.hosts}
 
@@ -111,10 +111,10 @@ class Holdings:
         return frozenset(uid for uid, share in self.shares.items() if any(part.devices for part in share.values()))
 
     def touches(self, uid: str, path: str) -> bool:
-        """Whether a pod holds the device at this path, one in it, or one that it is in."""
+        """Whether a pod holds the device at this path, one in it, or one that contains it."""
         devices = (device for part in self.shares.get(uid, {}).values() for device in part.devices)
         return any(overlap(path, device.path) for device in devices)
 
     def is_unheld(self, path: str, above: Iterable[str]) -> bool:
-        """Whether nothing holds the device at this path, anything in it, or anything that it is in."""
+        """Whether no pod holds the device at this path, one in it, or one that contains it."""
         return not self._held[path] and not any(self._taken[one] for one in above)

@@ -1,6 +1,6 @@
 """The JSON Graph Format document that the matcher loads, as a typed value that is built vertex by vertex.
 
-The builder numbers vertices, forms their containment paths and adds the edges; callers say what a vertex is.
+Callers describe each vertex; the builder numbers vertices, forms their containment paths and adds the edges.
 """
 
 import json
@@ -20,13 +20,13 @@ _WRITTEN = {
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What a vertex is beyond its type.
+    """The fields of a vertex beyond its type.
 
-    size: how many units the vertex stands for; unit: what they are ("MiB"), empty for things that are counted.
-    rank: the execution rank; every `node` vertex needs one of its own, what lies in it shares it, -1 is none.
-    node_properties: RFC 31 properties, which constraints match against, by presence of the key alone.
-    properties: metadata that only describes; it may not use a field's name.
-    divisible: many allocations may share the vertex, each holding some of its units.
+    size: how many units the vertex stands for; unit: their name ("MiB"), empty for things that are counted.
+    rank: the execution rank. Every `node` vertex needs its own, and shares it with all that it contains; -1 is none.
+    node_properties: RFC 31 properties, by key; constraints only test whether the key exists.
+    properties: further metadata, which the matcher ignores; a key must not be the name of a field.
+    divisible: many allocations may share the vertex, and each holds some of its units.
     """
 
     name: str = ""
@@ -79,7 +79,7 @@ class Vertex(msgspec.Struct, frozen=True):
 
 
 class JGFBuilder:
-    """A graph under construction, and its reading from and writing to JGF. Equal graphs compare equal."""
+    """A graph that is built vertex by vertex, or read from JGF, and written as JGF. Equal graphs compare equal."""
 
     def __init__(self) -> None:
         self._vertices: dict[str, Vertex] = {}
@@ -103,31 +103,31 @@ class JGFBuilder:
         try:
             return self._vertices[path]
         except KeyError:
-            raise GraphError(f"{path}: is no vertex of the graph") from None
+            raise GraphError(f"{path}: not in the graph") from None
 
     def __contains__(self, path: str) -> bool:
         return path in self._vertices
 
     def add_root(self, vertex_type: str, basename: str = "", options: Options | None = None) -> Vertex:
-        """Add the graph's root. Raises GraphError if it has one."""
+        """Add the graph's root. Raises GraphError if there is one."""
         return self._add(None, vertex_type, basename or vertex_type, options or Options())
 
     def add_child(self, parent: Vertex, vertex_type: str, basename: str = "", options: Options | None = None) -> Vertex:
         """Add a vertex below `parent`, named `<basename><number>` (numbered under its parent) unless options name it.
 
-        Raises GraphError if the path is taken, the size negative, or a descriptive property uses a field's name.
+        Raises GraphError if the path is taken, the size is negative, or a property has the name of a field.
         """
         if self._vertices.get(parent.path) != parent:
-            raise GraphError(f"{parent.path}: is no vertex of this graph; add it first")
+            raise GraphError(f"{parent.path}: not in this graph; add it first")
         return self._add(parent.path, vertex_type, basename or vertex_type, options or Options())
 
     def _add(self, parent: str | None, vertex_type: str, basename: str, options: Options) -> Vertex:
         number = options.id if options.id >= 0 else self._numbers.get(parent or "", {}).get(basename, 0)
         name = options.name or f"{basename}{number}"
         if "/" in name:
-            raise GraphError(f"{parent or ''}/{name}: a vertex's name may not hold a slash; use another name")
+            raise GraphError(f"{parent or ''}/{name}: the name of a vertex must not contain a slash; use another name")
         path = f"{parent or ''}/{name}"
-        if options.name or options.id >= 0:  # the path and the vertex's id carry them from here on
+        if options.name or options.id >= 0:  # the vertex's path and id have them
             options = msgspec.structs.replace(options, name="", id=-1)
         vertex = Vertex(vertex_type, basename, number, self._next_uniq_id, path, parent, options)
         self._insert(vertex)
@@ -137,7 +137,7 @@ class JGFBuilder:
         options, path = vertex.options, vertex.path
         if vertex.parent is None:
             if self._root:
-                raise GraphError(f"{path}: a graph has one root, and it is {self._root}; hang this vertex below one")
+                raise GraphError(f"{path}: the graph has the root {self._root} already; add this vertex below it")
             self._root = path
         if path in self._vertices:
             raise GraphError(f"{path}: two vertices have this path; give one another name")
@@ -145,7 +145,7 @@ class JGFBuilder:
             raise GraphError(f"{path}: size {options.size} is negative; use 0 or more")
         clobbered = [key for key in options.properties if key in _WRITTEN]
         if clobbered:
-            raise GraphError(f"{path}: property {clobbered[0]!r} is a field of the vertex; use another name")
+            raise GraphError(f"{path}: property {clobbered[0]!r} has the name of a field; use another name")
         self._vertices[path] = vertex
         self._next_uniq_id = max(self._next_uniq_id, vertex.uniq_id + 1)
         numbers = self._numbers.setdefault(vertex.parent or "", {})
@@ -154,7 +154,7 @@ class JGFBuilder:
             self._children.setdefault(vertex.parent, []).append(path)
 
     def next_name(self, parent: Vertex, basename: str) -> str:
-        """Return the name that the next vertex below `parent` gets which has this basename, and no name of its own."""
+        """Return the name of the next unnamed vertex with this basename below `parent`."""
         return f"{basename}{self._numbers.get(parent.path, {}).get(basename, 0)}"
 
     def children(self, path: str) -> list[Vertex]:
@@ -162,7 +162,7 @@ class JGFBuilder:
         return [self._vertices[child] for child in self._children.get(path, ())]
 
     def subtree(self, path: str) -> Iterator[Vertex]:
-        """Yield the vertex of a path and everything below it, parents first."""
+        """Yield the vertex at a path and all vertices below it, parents first."""
         yield self[path]
         for child in self._children.get(path, ()):
             yield from self.subtree(child)
@@ -177,7 +177,7 @@ class JGFBuilder:
         return found[::-1]
 
     def remove(self, path: str) -> list[Vertex]:
-        """Remove a vertex and everything below it, and return what was removed. Raises GraphError if it is unknown."""
+        """Remove a vertex and all vertices below it. Returns them. Raises GraphError for an unknown path."""
         gone = list(self.subtree(path))
         for vertex in gone:
             del self._vertices[vertex.path]
@@ -194,7 +194,7 @@ class JGFBuilder:
         return jgf_mapping(self)
 
     def subgraph(self, path: str) -> dict[str, Any]:
-        """Return the JGF mapping of one subtree, with the path from the root, as growing a graph needs it."""
+        """Return the JGF mapping of one subtree with the path from the root, which adds it to a loaded graph."""
         return jgf_mapping([*self.ancestors(path), *self.subtree(path)])
 
     def to_json(self) -> str:
@@ -216,7 +216,7 @@ class JGFBuilder:
     def from_mapping(cls, data: Any, source: str = "graph") -> "JGFBuilder":
         """Read a JGF mapping with one containment tree, its vertices in any order.
 
-        Raises GraphError for a missing field, an unknown edge end, a second root or another subsystem.
+        Raises GraphError for a missing field, an edge to an unknown vertex, a second root or another subsystem.
         """
         try:
             document = msgspec.convert(data, _Document)
@@ -226,19 +226,20 @@ class JGFBuilder:
         fields = {node.id: _read(node.metadata, _Fields, node, source) for node in document.graph.nodes}
         paths = {key: found.paths.get(SUBSYSTEM, "") for key, found in fields.items()}
         if len(paths) < len(document.graph.nodes):
-            raise GraphError(f"{source}: two vertices have one id; give each its own")
+            raise GraphError(f"{source}: two vertices have the same id; give each another")
         parents: dict[str, str] = {}
         for edge in document.graph.edges:
             if edge.source not in paths or edge.target not in paths:
-                raise GraphError(f"{source}: edge {edge.source} to {edge.target} has an end that is no vertex; add it")
+                unknown = edge.target if edge.source in paths else edge.source
+                raise GraphError(f"{source}: edge {edge.source} to {edge.target}: unknown vertex {unknown}; add it")
             if edge.metadata.get("subsystem", SUBSYSTEM) != SUBSYSTEM:
-                raise GraphError(f"{source}: edge {edge.source} to {edge.target} is not of {SUBSYSTEM}; remove it")
+                raise GraphError(f"{source}: edge {edge.source} to {edge.target}: not of {SUBSYSTEM}; remove it")
             parents[edge.target] = edge.source
         for node in document.graph.nodes:
             parent = parents.get(node.id)
             builder._insert(_vertex(node, fields[node.id], None if parent is None else paths[parent], source))
         if len({vertex.uniq_id for vertex in builder}) < len(builder):
-            raise GraphError(f"{source}: two vertices have one uniq_id; give each its own")
+            raise GraphError(f"{source}: two vertices have the same uniq_id; give each another")
         return builder
 
 
@@ -292,7 +293,7 @@ def _vertex(node: _Node, fields: _Fields, parent: str | None, source: str) -> Ve
     if not name or path != f"{parent or ''}/{name}" or (fields.name or name) != name:
         raise GraphError(
             f"{source}: vertex {node.id} has path {path!r}, name {fields.name or name!r} and the parent's path "
-            f"{parent!r}; a path is the parent's, a slash and the name"
+            f"{parent!r}; its path must be the parent's path, a slash and its name"
         )
     uniq_id = number if fields.uniq_id is None else fields.uniq_id
     index = uniq_id if fields.id is None else fields.id
@@ -300,7 +301,7 @@ def _vertex(node: _Node, fields: _Fields, parent: str | None, source: str) -> Ve
 
 
 def jgf_mapping(vertices: Iterable[Vertex]) -> dict[str, Any]:
-    """Return the JGF mapping of some vertices of one graph; edges lead to those whose parent is among them."""
+    """Return the JGF mapping of some vertices of one graph, with the edges between them."""
     listed = list(vertices)
     ids = {vertex.path: str(vertex.uniq_id) for vertex in listed}
     nodes = [{"id": ids[vertex.path], "metadata": vertex.metadata()} for vertex in listed]

@@ -1,6 +1,6 @@
 """Jobspecs (RFC 14, as the matcher reads it) as typed values.
 
-A jobspec is submitted as JSON: the matcher's constraint parser wants quoted strings, and JSON always quotes.
+The matcher gets a jobspec as JSON, because its constraint parser needs quoted strings, and JSON always quotes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _LARGEST_COUNT = (1 << 32) - 1
 
 
 class Count(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A range of counts. All of max, operator and operand, or none of them; the matcher takes the most it can."""
+    """A range of counts, with all of max, operator and operand, or none. The matcher allocates the highest possible."""
 
     min: int
     max: int | None = None
@@ -34,9 +34,9 @@ class Count(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Resource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One resource request and what it must hold (`with_`, written `with`).
+    """One resource request, and the requests below it (`with_`, written `with`).
 
-    `exclusive` is only set where it is not implied: everything below a slot is exclusive. A slot needs a label.
+    `exclusive` is only set above a slot: all requests below a slot are exclusive. A slot needs a label.
     """
 
     type: str
@@ -49,20 +49,20 @@ class Resource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     def __post_init__(self) -> None:
         if not self.type:
-            raise JobspecError("a resource's type is empty; name it, for example core")
+            raise JobspecError("a resource has an empty type; give it one, for example core")
         if isinstance(self.count, int) and not 0 <= self.count <= _LARGEST_COUNT:
-            raise JobspecError(f"{self.type}: count {self.count} is not within 0 and {_LARGEST_COUNT}")
+            raise JobspecError(f"{self.type}: expected a count of 0 to {_LARGEST_COUNT}, got {self.count}")
         if self.type == SLOT and not self.label:
-            raise JobspecError("a slot has no label; add one, tasks refer to it")
+            raise JobspecError("a slot has no label; add one for tasks to refer to")
 
 
 def slot(count: int, *resources: Resource, label: str = "default") -> Resource:
-    """Return a request for `count` slots, each holding `resources` exclusively."""
+    """Return a request for `count` slots with exclusive `resources` each."""
     return Resource(SLOT, count, resources, label=label)
 
 
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What runs in a slot. The matcher demands the section and ignores it."""
+    """A program that runs in a slot. The matcher requires tasks, and ignores their content."""
 
     command: tuple[str, ...]
     slot: str
@@ -75,7 +75,7 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Jobspec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A whole jobspec. `attributes` stay plain values, so nothing is lost between reading and writing."""
+    """A whole jobspec. `attributes` are plain values, so that writing returns all that was read."""
 
     version: int = VERSION
     resources: tuple[Resource, ...]
@@ -84,9 +84,9 @@ class Jobspec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     def __post_init__(self) -> None:
         if not 1 <= self.version <= VERSION:
-            raise JobspecError(f"version {self.version} is not within 1 and {VERSION}")
+            raise JobspecError(f"expected version 1 to {VERSION}, got {self.version}")
         if not self.resources:
-            raise JobspecError("resources is empty; request something")
+            raise JobspecError("resources is empty; request at least one")
 
     @classmethod
     def of(
@@ -96,9 +96,9 @@ class Jobspec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         duration: float = 0,
         tasks: Sequence[Task] = (),
     ) -> "Jobspec":
-        """Return a jobspec with the system attributes that placing needs.
+        """Return a jobspec with the system attributes that a match needs.
 
-        duration is in seconds; 0 holds the allocation until it is cancelled. constraints is an RFC 31 expression.
+        duration is in seconds; 0 means until the allocation is cancelled. constraints is an RFC 31 expression.
         """
         system: dict[str, Any] = {"duration": duration}
         if constraints is not None:
@@ -107,7 +107,7 @@ class Jobspec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     @property
     def duration(self) -> float:
-        """The system duration in seconds; 0, also where none is written, holds until cancelled."""
+        """The system duration in seconds; 0, the default, means until the allocation is cancelled."""
         return float(self._system().get("duration", 0))
 
     @property
@@ -121,7 +121,7 @@ class Jobspec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return system if isinstance(system, dict) else {}
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return plain values, as the matcher takes them."""
+        """Return plain values, as the matcher reads them."""
         found: dict[str, Any] = msgspec.to_builtins(self)
         return found
 
@@ -130,7 +130,7 @@ class Jobspec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return msgspec.json.encode(self).decode()
 
     def to_yaml(self) -> str:
-        """Return the jobspec as YAML, for people."""
+        """Return the jobspec as YAML text."""
         return documents.dump_yaml(self.to_mapping())
 
     @classmethod

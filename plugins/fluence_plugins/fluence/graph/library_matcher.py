@@ -1,10 +1,12 @@
 """Fluxion's own library as the matcher of the live graph: it decides every match.
 
-Beside it stands the embedded engine as the ledger: what the library gave is entered there, and what is given back,
-taken again or asked about is read there. What the library does not have is added here: divisible pools are cut into
-chunks, a number of slots a host is kept by asking again for what is left, what a job gives back in part is freed as a
-whole and the rest held again, and after a change of the graph the library gets all of it again, with what is held,
-before the next match.
+The embedded engine is the ledger: it records all allocations, and answers all questions about them. This module adds
+what the library lacks:
+
+- It splits divisible pools into chunks.
+- To keep the number of slots a host within the candidates' limits, it matches again for the remaining slots.
+- To free a part of an allocation, it frees all of it and allocates the rest again.
+- After a change of the graph it loads the whole graph, with all allocations, before the next match.
 """
 
 from __future__ import annotations
@@ -25,18 +27,18 @@ from fluxion_cy.wording import in_mib
 
 log = logging.getLogger("fluence")
 
-_ASKED_FOR_MORE = (1 << 62) - 1
-"""The library's jobid of what a request got beyond its first answer: below those of foreign load, above all of pods."""
+_REPEATED = (1 << 62) - 1
+"""The library's jobid of a repeated match: below the jobids of foreign load, above those of pods."""
 _CACHED = 1024
 _Node = Mapping[str, Any]
 
 
 class LibraryMatcher(Matcher):
-    """`Matcher` over Fluxion's library; `chunks` are the units of one vertex of a pool, by type.
+    """`Matcher` over Fluxion's library; `chunks` is the number of units in one chunk of a pool, by type.
 
-    Time stands still here: durations and `now` are not passed on, and what would answer with a time is NotSupported.
-    `prefer` is not passed on either. The library is opened with the first match: check before whether it is there
-    and has the policy.
+    The library's clock does not move: it gets neither durations nor `now`, and methods that return a time raise
+    NotSupported. It does not get `prefer` either. The first match opens the library; `Engine.check` tests before
+    whether it exists and has the policy.
     """
 
     def __init__(self, graph: Mapping[str, Any], policy: str, library: str | None, chunks: Mapping[str, int]) -> None:
@@ -45,17 +47,17 @@ class LibraryMatcher(Matcher):
         self._library_path = library
         self._sizes = tuple(sorted(chunks.items()))
         self._library: Matcher | None = None
-        """None until it is asked, and where the graph is not any more as it has it."""
+        """None before the first match, and after each change of the graph."""
         self._chunks = PoolChunks({"graph": {"nodes": [], "edges": []}}, {})
         self._held = set[int]()
-        """The jobs that the library has."""
+        """The jobs that the library holds."""
 
     # ---- matching ----------------------------------------------------------------------------------------------------
 
     def allocate(
         self, jobspec: Any, jobid: int | None = None, *, now: int = 0, candidates: Any = None, prefer: Any = None
     ) -> Allocation:
-        """Holds what the library gives, or raises Busy."""
+        """Allocate what the library matches. Raises Busy or Unsatisfiable."""
         del now, prefer
         request = _read(jobspec if isinstance(jobspec, str) else json.dumps(jobspec), self._sizes)
         number = self.next_jobid if jobid is None else jobid
@@ -65,38 +67,36 @@ class LibraryMatcher(Matcher):
         try:
             found = super().update_allocate(number, _resource_set(held))
         except FluxionError as error:
-            log.warning("[fluence] the library gave %d what is held already: %s", number, error)
+            log.warning("[fluence] the library matched resources for job %d that another job holds: %s", number, error)
             library.retract(number)
             self._chunks.free(number)
-            raise Busy(f"jobspec: the library gives what is held already ({error})") from error
+            raise Busy(f"jobspec: the library matched resources that another job holds ({error})") from error
         self._held.add(number)
         return found
 
     def _library_match(self, library: Matcher, request: _Request, number: int, candidates: Any) -> Sequence[_Node]:
-        """What the library gives, and now holds as `number`."""
+        """Match in the library, as the job `number`. Returns the vertices."""
         if candidates is None or candidates.dtype == np.bool_:
             return _nodes(library.allocate(request.text, jobid=number, candidates=candidates))
         if request.each is None:
-            raise NotSupported("candidates: a number of slots needs a jobspec of one slot with plain resources")
+            raise NotSupported("candidates: a limit of slots a node needs a jobspec of one slot with plain resources")
         room = candidates.copy()
-        if room.max(initial=0) == 1:  # as many hosts as slots: one answer says it all
-            spread = request.on_hosts_of_their_own()
-            return _nodes(library.allocate(spread, jobid=number, candidates=room > 0))
+        if room.max(initial=0) == 1:  # one host a slot: no second match is necessary
+            return _nodes(library.allocate(request.spread(), jobid=number, candidates=room > 0))
         return self._match_rest(library, request, request.each, number, room)
 
     @staticmethod
     def _match_rest(
         library: Matcher, request: _Request, each: Mapping[str, int], number: int, room: Any
     ) -> Sequence[_Node]:
-        """Keep what each host may take of an answer, leave out the hosts that are full then, and ask for the rest.
+        """Match until all slots have a host: keep at most the allowed slots of each host, and match the rest again.
 
-        The slots are all alike, so that whoever has room still is found in the end. After every answer but the last a
-        host is full.
+        The slots are equal, so this finds every host with room. Each match but the last fills a host.
         """
         kept: list[_Node] = []
         left = request.slots
         while left > 0:
-            name = _ASKED_FOR_MORE if kept else number
+            name = _REPEATED if kept else number
             try:
                 found = _nodes(library.allocate(request.of(left), jobid=name, candidates=room > 0))
             except FluxionError:
@@ -120,21 +120,21 @@ class LibraryMatcher(Matcher):
     def without_allocating(
         self, jobspec: Any, jobid: int | None = None, *, now: int = 0, candidates: Any = None, prefer: Any = None
     ) -> Allocation:
-        """What `allocate` would give."""
+        """What `allocate` would return."""
         found = self.allocate(jobspec, jobid, now=now, candidates=candidates, prefer=prefer)
         self.retract(found.jobid)
         return found
 
     def allocate_orelse_reserve(self, *_: Any, **__: Any) -> Allocation:
-        """Not there: the library's clock stands still."""
+        """Not supported: the library's clock does not move."""
         raise _not_in_time("allocate_orelse_reserve")
 
     def without_allocating_future(self, *_: Any, **__: Any) -> Allocation:
-        """Not there: the library's clock stands still."""
+        """Not supported: the library's clock does not move."""
         raise _not_in_time("without_allocating_future")
 
     def why(self, jobspec: Any, *, now: int = 0, candidates: Any = None, prefer: Any = None) -> str:
-        """What the ledger lacks, or that the library allocates in chunks."""
+        """What the ledger lacks, or that chunks are the reason."""
         del prefer
         found = super().why(jobspec, now=now, candidates=candidates)
         if found != "fits now":
@@ -142,43 +142,43 @@ class LibraryMatcher(Matcher):
         chunks = " and ".join(f"{kind} in chunks of {in_mib(size)}" for kind, size in self._sizes)
         return f"Fluxion's library finds no match, although enough of each type is free: it allocates {chunks}"
 
-    # ---- held work ---------------------------------------------------------------------------------------------------
+    # ---- allocations -------------------------------------------------------------------------------------------------
 
     def cancel(self, jobid: int, missing_ok: bool = False, *, now: int | None = None) -> None:
-        """Frees what a job holds."""
+        """Free what a job holds."""
         super().cancel(jobid, missing_ok, now=now)
-        self._let_go(jobid)
+        self._drop(jobid)
 
     def retract(self, jobid: int) -> None:
-        """Takes a job back as if it had never been."""
+        """Remove a job without a trace."""
         super().retract(jobid)
-        self._let_go(jobid)
+        self._drop(jobid)
 
     def partial_cancel(
         self,
         jobid: int,
-        R: Any,  # noqa: N803 - R is the field's own name
+        R: Any,  # noqa: N803 - R is Flux's name
         missing_ok: bool = False,
         *,
         now: int | None = None,
     ) -> bool:
-        """Frees the part of an allocation that `R` names; answers whether nothing is left."""
+        """Free the part of an allocation that `R` names. Returns whether nothing is left."""
         if missing_ok and not self._holds(jobid):
             return False
         ended = super().partial_cancel(jobid, R, missing_ok, now=now)
-        self._let_go(jobid)
+        self._drop(jobid)
         if not ended:
             self._hold(jobid)
         return ended
 
-    def update_allocate(self, jobid: int, R: Any, *, now: int = 0) -> Allocation:  # noqa: N803 - R is the field's own name
-        """Holds exactly what `R` names."""
+    def update_allocate(self, jobid: int, R: Any, *, now: int = 0) -> Allocation:  # noqa: N803 - R is Flux's name
+        """Allocate exactly what `R` names."""
         found = super().update_allocate(jobid, R, now=now)
         self._hold(jobid)
         return found
 
-    def _let_go(self, jobid: int) -> None:
-        """Make the library hold nothing as `jobid`."""
+    def _drop(self, jobid: int) -> None:
+        """Remove a job from the library."""
         self._chunks.free(jobid)
         if jobid in self._held:
             self._held.discard(jobid)
@@ -186,12 +186,12 @@ class LibraryMatcher(Matcher):
                 self._library.retract(jobid)
 
     def _hold(self, jobid: int) -> None:
-        """Make the library hold what the book says of a job."""
+        """Allocate in the library what a job holds in the ledger."""
         if self._library is None:
-            return  # it gets all of it when it is opened
+            return  # `_open` does it
         nodes = self._chunks.assign(jobid, _nodes(super().allocation(jobid)))
         if not any(node["metadata"].get("exclusive") for node in nodes):
-            return  # what is left of it is less than the chunks that there are
+            return  # no chunk is free for it
         try:
             self._library.update_allocate(jobid, _resource_set(nodes))
             self._held.add(jobid)
@@ -201,49 +201,50 @@ class LibraryMatcher(Matcher):
     # ---- the graph ---------------------------------------------------------------------------------------------------
 
     def add_subgraph(self, graph: Any) -> None:
-        """Adds what a JGF has beyond the graph."""
+        """Add the vertices of a JGF that the graph lacks."""
         super().add_subgraph(graph)
         self.close()
 
     def remove_subgraph(self, path: str) -> None:
-        """Removes a vertex and all below it."""
+        """Remove a vertex and all below it."""
         super().remove_subgraph(path)
         self.close()
 
     def resize(self, path: str, size: int) -> None:
-        """Changes the units of a vertex."""
+        """Change the units of a vertex."""
         super().resize(path, size)
         self.close()
 
     def set_properties(self, path: str, properties: dict[str, str]) -> None:
-        """Replaces the properties of a vertex."""
+        """Replace the properties of a vertex."""
         super().set_properties(path, properties)
         self.close()
 
     def set_status(self, path: str, up: bool) -> None:
-        """Marks a vertex up or down."""
+        """Mark a vertex up or down."""
         super().set_status(path, up)
         self.close()
 
     def set_rank_status(self, ranks: Any, up: bool) -> None:
-        """Marks the topmost vertex of each rank."""
+        """Mark the topmost vertex of each rank up or down."""
         super().set_rank_status(ranks, up)
         self.close()
 
     def clone(self) -> LibraryMatcher:
-        """Not there: a copy of the library's graph shares the records of its jobs."""
-        raise NotSupported("clone: not with Fluxion's library")
+        """Not supported: a copy of the library's graph shares the records of its jobs."""
+        raise NotSupported("clone: not supported with Fluxion's library")
 
     def close(self) -> None:
-        """Gives the library's memory back; it is opened again with the next match."""
+        """Close the library. The next match opens it again."""
         if self._library is not None:
             self._library.close()
             self._library = None
 
     def _open(self) -> Matcher:
-        """Give the library the graph as it is now, and what is held of it.
+        """Load the current graph and its allocations into the library.
 
-        It could grow and shrink one, but neither lose an only child nor count the nodes that came (flux-sched 0.54).
+        The library can change a loaded graph, but it can neither remove an only child nor count added nodes (flux-sched
+        0.54).
         """
         started = perf_counter()
         self._chunks = PoolChunks(self.graph(), dict(self._sizes))
@@ -252,32 +253,32 @@ class LibraryMatcher(Matcher):
         for jobid, job in sorted(self._table.jobs.items()):
             if job.slot >= 0:
                 self._hold(jobid)
-        vertices = len(self._chunks.document["graph"]["nodes"])
-        log.info("[fluence] Fluxion's library has the graph: %d vertices in %.1f s", vertices, perf_counter() - started)
+        vertices, seconds = len(self._chunks.document["graph"]["nodes"]), perf_counter() - started
+        log.info("[fluence] Fluxion's library loaded the graph: %d vertices in %.1f s", vertices, seconds)
         return library
 
 
 def open_library(graph: Mapping[str, Any], policy: str, path: str | None) -> Matcher:
-    """The library with a graph without pools. Raises FluxionError."""
+    """Load a graph without pools into the library. Raises FluxionError."""
     return Matcher(graph, policy=policy, engine="reapi", library=path)
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What an answer holds of one rank."""
+    """The vertices of one rank in a match."""
 
     rank: int
     nodes: Sequence[_Node]
     each: Mapping[str, int]
-    """Vertices of each type that a slot has."""
+    """The number of vertices of each type in a slot."""
 
     @property
     def slots(self) -> int:
-        """How many slots there are in it."""
+        """The number of slots in it."""
         return min(len(self._of(kind)) // number for kind, number in self.each.items())
 
     def first(self, slots: int) -> Sequence[_Node]:
-        """What so many of its slots have: all of it where the host was taken whole."""
+        """The vertices of its first slots: all vertices if the match has the whole host."""
         if slots and any(node["metadata"]["type"] not in self.each for node in self.nodes):
             return self.nodes
         return [node for kind, number in self.each.items() for node in self._of(kind)[: slots * number]]
@@ -293,7 +294,7 @@ def _nodes(allocation: Allocation) -> Sequence[_Node]:
 
 
 def _by_rank(nodes: Sequence[_Node]) -> Mapping[int, Sequence[_Node]]:
-    """Of what is taken, that of each rank."""
+    """The matched vertices of each rank."""
     found: dict[int, list[_Node]] = {}
     for node in nodes:
         if node["metadata"].get("exclusive"):
@@ -303,7 +304,7 @@ def _by_rank(nodes: Sequence[_Node]) -> Mapping[int, Sequence[_Node]]:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A jobspec in the library's units. `each`: what the one slot at its top has; None for any other form."""
+    """A jobspec in the library's units. `each`: the amounts of its only slot; None for a jobspec of another form."""
 
     document: Mapping[str, Any]
     text: str
@@ -311,24 +312,24 @@ class _Request:
     each: Mapping[str, int] | None = None
 
     def of(self, slots: int) -> str:
-        """The same with another number of slots."""
+        """The same jobspec with another number of slots."""
         return json.dumps({**self.document, "resources": [{**self.document["resources"][0], "count": slots}]})
 
-    def on_hosts_of_their_own(self) -> str:
-        """The same with each slot on a host of its own."""
+    def spread(self) -> str:
+        """The same jobspec with one slot a host."""
         slot = {**self.document["resources"][0], "count": 1}
         return json.dumps({**self.document, "resources": [{"type": "node", "count": self.slots, "with": [slot]}]})
 
 
 @lru_cache(_CACHED)
 def _read(text: str, sizes: tuple[tuple[str, int], ...]) -> _Request:
-    """A jobspec without its duration, with amounts of what is held in chunks rounded up to them."""
+    """A jobspec without its duration, with amounts rounded up to chunks."""
     try:
         document = json.loads(text)
         resources = [_in_chunks(resource, dict(sizes)) for resource in document["resources"]]
         system = {**document["attributes"].get("system", {}), "duration": 0}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InvalidJobspec(f"jobspec: is not what this plugin writes: {error!r}") from None
+        raise InvalidJobspec(f"jobspec: not in the form that this plugin writes: {error!r}") from None
     document = {**document, "resources": resources, "attributes": {**document["attributes"], "system": system}}
     each = {below["type"]: below["count"] for below in resources[0].get("with", ()) if not below.get("with")}
     plain = len(resources) == 1 and resources[0]["type"] == "slot" and len(each) == len(resources[0]["with"])
@@ -353,4 +354,4 @@ def _resource_set(nodes: Sequence[_Node]) -> dict[str, Any]:
 
 
 def _not_in_time(name: str) -> NotSupported:
-    return NotSupported(f"{name}: not with Fluxion's library, whose clock stands still; choose engine: embedded")
+    return NotSupported(f"{name}: not supported with engine: reapi, which has no clock; choose engine: embedded")

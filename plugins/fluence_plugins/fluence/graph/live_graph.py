@@ -1,7 +1,7 @@
-"""The resource graph of the live cluster: hosts come and go by name, and the configuration of its resources changes.
+"""The resource graph of the live cluster: hosts are added and removed by name, and its configuration changes.
 
-Its parts, each with one task: the graph and its matcher (`LoadedGraph`), who holds what (`Holdings`), the allocations
-of our pods (`Allocations`), and what is held for others (`ForeignLoad`).
+Its parts are the graph and its matcher (`LoadedGraph`), what each pod holds (`Holdings`), the allocations of our pods
+(`Allocations`), and what the pods of other schedulers use (`ForeignLoad`).
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ log = logging.getLogger("fluence")
 
 
 class LiveGraph:
-    """Built on the first hosts, then grown and shrunk."""
+    """The graph, built from the first hosts, and then changed host by host."""
 
     def __init__(
         self, config: ResourcesConfig, policy: str, accounting: Accounting | None = None, engine: Engine = EMBEDDED
     ) -> None:
-        """`accounting`: how hosts given to `set_hosts` are counted."""
+        """`accounting`: how the amounts of hosts and pods are counted."""
         self.accounting = accounting or Accounting(chunk_mib=engine.chunk_mib)
         self.loaded = LoadedGraph(config, policy, engine)
         self.holdings = Holdings(self.accounting)
         self.foreign = ForeignLoad(self.loaded, self.holdings, self.accounting)
         self.allocations = Allocations(self.loaded, self.holdings, self.foreign)
         self._left_out: dict[str, HostResources] = {}
-        """Hosts that cannot be in the graph: something else has their path."""
+        """Hosts that the graph cannot have, because another vertex has their path."""
 
     @property
     def graph(self) -> ClusterGraph:
-        """The graph as it is now."""
+        """The current graph."""
         return self.loaded.graph
 
     @property
     def matcher(self) -> Matcher:
-        """The matcher that has the graph now."""
+        """The matcher that has loaded the current graph."""
         return self.loaded.matcher
 
     def set_hosts(self, hosts: Mapping[str, HostResources | None]) -> None:
-        """Make these hosts what is given (None: gone).
+        """Add, change or remove (None) hosts.
 
-        A host that cannot be in the graph (its name is a backend's) is left out with a warning; the first hosts of all
-        raise GraphError instead: then a start can be stopped.
+        A host whose path another vertex has, because a backend has its name, is left out of the graph with a warning.
+        Among the first hosts it raises GraphError, so that the scheduler does not start.
         """
         known = self.loaded.hosts
         changed = {name: host for name, host in hosts.items() if known.get(name) != host}
@@ -86,12 +86,11 @@ class LiveGraph:
             self._left_out[name] = host
 
     def set_config(self, config: ResourcesConfig) -> set[str]:
-        """Make the virtual resources those of another configuration; return the hosts that can be in the graph now, and
-        could not before.
+        """Replace the virtual resources by those of another configuration.
 
-        What pods hold of those that stay, stays theirs, under the same jobids; what they hold of others is missing
-        until it is there again. Trees that stay as they were are not touched. Raises GraphError, and changes nothing,
-        where two vertices would have one path. Nothing may be reserved.
+        Returns the hosts that were left out of the graph until now. Equal trees are not touched. Pods keep what they
+        hold of resources that remain, under the same jobids; what they hold of others is missing until it exists again.
+        Raises GraphError, and changes nothing, if two vertices would have one path. There must be no reservations.
         """
         self.loaded.check(config)
         self.loaded.version += 1
@@ -102,7 +101,7 @@ class LiveGraph:
         left_out = set(self._left_out)
         for name, host in list(self._left_out.items()):
             self._change_host(name, host)
-        self.allocations.recover_missing()  # first what was held until now: other pods may have got the rest
+        self.allocations.recover_missing()  # first what pods held until now: other pods may hold the rest
         for uid, parts in missing.items():
             self.holdings.add_missing(uid, parts)
         self.allocations.recover_missing()
@@ -113,14 +112,16 @@ class LiveGraph:
 
     @property
     def shares_hosts(self) -> bool:
-        """Whether a host has room for a pod without devices wherever enough of each amount is free: no host is, or is
-        to be, held as a whole.
+        """Whether a pod without devices fits on every host with enough of each amount free.
+
+        That is false while a pod holds a whole host, or the policy allocates whole hosts.
         """
         return not self.loaded.whole_nodes and not self.holdings.whole_hosts
 
     def free_on(self, host: str, given_back: Iterable[Amounts], load: Amounts | None) -> Amounts | None:
-        """What would be free of a host if its pods gave so much back and others took this load, as far as there is
-        room for it; None where it is not in the graph.
+        """What would be free on a host if its pods freed these amounts and others used this load.
+
+        Free amounts are at least 0. None if the graph does not have the host.
         """
         known = self.loaded.hosts.get(host)
         if known is None:
@@ -134,5 +135,5 @@ class LiveGraph:
         return tuple([max(0, amount) for amount in free])
 
     def is_free(self, device: VirtualNode) -> bool:
-        """Whether it is up and open, and nothing holds the device, anything in it, or anything that it is in."""
+        """Whether a device is up and open, and no pod holds it, a part of it, or a device that contains it."""
         return not device.down and not device.closed and self.holdings.is_unheld(device.path, device.above)

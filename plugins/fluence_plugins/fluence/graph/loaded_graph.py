@@ -1,4 +1,4 @@
-"""The graph of the cluster and the matcher that has loaded it: both grow, shrink and change together."""
+"""The graph of the cluster and the matcher that has loaded it: every change applies to both."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from fluxion_cy import Matcher
 from session_scheduler.model.columns import BoolColumn
 
 _MANY_TREES = 32
-"""From how many changed trees on the matcher is built anew: it works out its orders anew after each of them."""
+"""From this number of changed trees on, a new matcher is cheaper: it sorts its vertices after each change."""
 _MOST_DEAD = 10_000
-"""How many vertices that are gone a matcher may have beside twice those that are there: it keeps room for them all."""
+"""How many removed vertices a matcher may have beyond twice the present ones: it keeps memory for all of them."""
 
 
 class LoadedGraph:
-    """What is in the graph, not who holds it: what goes must have been given back before."""
+    """The graph without its holdings: callers free what pods hold of a vertex before they remove it."""
 
     graph: ClusterGraph
     matcher: Matcher
@@ -33,31 +33,31 @@ class LoadedGraph:
         self.engine = engine
         self._policy = policy
         self.whole_nodes = policy.endswith("nodex") or "node_exclusive=true" in policy
-        """Whether the policy gives whole nodes."""
+        """Whether the policy allocates whole nodes."""
         self.many_trees = _MANY_TREES
         self.version = 0
-        """Moves whenever ranks do."""
+        """A number that changes whenever ranks do."""
         self.build({})
 
     def build(self, hosts: Mapping[str, HostResources]) -> None:
-        """Begin with these hosts, and a new matcher. Raises GraphError where they cannot be in one graph."""
+        """Build a graph of these hosts, and a new matcher. Raises GraphError if two vertices have one path."""
         self.graph = build_graph(hosts.values(), self.config, wait_for_parents=True)
         self.hosts = dict(hosts)
         self.renew()
 
     def renew(self) -> None:
-        """Load the graph as it is now into a new matcher, in which nothing is held."""
+        """Load the current graph into a new matcher, without allocations."""
         self._dead = 0
-        """Vertices that are gone and of which the matcher still has something."""
+        """The number of removed vertices in the matcher's memory."""
         self.matcher = self.engine.matcher(self.graph.jgf(), self._policy)
 
     @property
     def is_sparse(self) -> bool:
-        """Whether most of what the matcher has is gone: nodes and trees came and went for long."""
+        """Whether most vertices in the matcher's memory are removed ones."""
         return self._dead > _MOST_DEAD + 2 * len(self.graph.builder)
 
     def add_host(self, host: HostResources) -> None:
-        """Add a host with the trees below it. Raises GraphError where its path is taken."""
+        """Add a host with the trees below it. Raises GraphError if another vertex has its path."""
         self.matcher.add_subgraph(self.graph.add_host(host))
         self.hosts[host.name] = host
 
@@ -69,7 +69,7 @@ class LoadedGraph:
         del self.hosts[name]
 
     def check(self, config: ResourcesConfig) -> None:
-        """Raise GraphError where a configuration cannot be in a graph of these hosts."""
+        """Raise GraphError if two vertices of a graph with this configuration and these hosts would have one path."""
         parents = {tree.parent for tree in config.resources}
         trial = build_graph((self.hosts[name] for name in sorted(parents & self.hosts.keys())), config, True)
         for name in self.hosts:
@@ -77,9 +77,9 @@ class LoadedGraph:
                 raise GraphError(f"resource {name}: has the name of a node of the cluster; give it another name")
 
     def replace_trees(self, roots: Sequence[str], extra_places: Mapping[str, int]) -> bool:
-        """Remove trees, and add those that the configuration has and the graph does not, with so many places more.
+        """Remove trees, and add those of the configuration that the graph lacks, with these additional places.
 
-        Whether the matcher is a new one, in which nothing is held.
+        Returns whether the matcher is a new one, without allocations.
         """
         before = len(self.graph.builder)
         gone = [self.graph.remove_tree(path) for path in roots]
@@ -96,19 +96,19 @@ class LoadedGraph:
         return False
 
     def allocate_exactly(self, jobid: int, part: Placement) -> None:
-        """Hold a placement as a job. Raises AllocationError or FluxionError where it is not there, or not free."""
+        """Hold a placement as a job. Raises AllocationError or FluxionError if a part is unknown or not free."""
         self.matcher.update_allocate(jobid, allocation_from_placement(self.graph, part))
 
     # ------------------------------------------------------------------ hosts
 
     def candidate(self, rank: int) -> BoolColumn:
-        """That rank alone as candidates."""
+        """Candidates with this rank only."""
         candidates = np.zeros(self.graph.ranks, np.bool_)
         candidates[rank] = True
         return candidates
 
     def whole_host(self, host: str) -> Placement | None:
-        """All of a host; None where it is not in the graph."""
+        """A whole host as a placement; None if the graph does not have it."""
         known = self.hosts.get(host)
         if known is None:
             return None

@@ -1,4 +1,4 @@
-"""How long matches in the graph took, as a histogram."""
+"""The histogram of the times of matches in the graph."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 Outcome = Literal["matched", "busy", "unsatisfiable"]
-"""unsatisfiable: an empty graph could not hold it either."""
+"""unsatisfiable: it does not fit in the empty graph either."""
 _OUTCOMES: Final[tuple[Outcome, ...]] = ("matched", "busy", "unsatisfiable")
 _BOUNDS: Final = (1e-05, 2.5e-05, 5e-05, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
 """Upper bounds of the histogram's buckets, in seconds: a match takes 0.04 ms to a few ms."""
 
 
 class MatchTimes:
-    """How long matches took, by outcome: plain counts, because a match may be asked for thousands of times a cycle."""
+    """The times of matches, by outcome, as plain counts: a cycle may need thousands of matches."""
 
     __slots__ = ("_counts", "_seconds")
 
@@ -26,13 +26,13 @@ class MatchTimes:
         self._seconds = dict.fromkeys(_OUTCOMES, 0.0)
 
     def add(self, outcome: Outcome, seconds: float) -> None:
-        """A match ended so, after so long."""
+        """Count one match."""
         self._counts[outcome][bisect_left(_BOUNDS, seconds)] += 1
         self._seconds[outcome] += seconds
 
     def family(self) -> Metric:
-        """The histogram."""
-        from prometheus_client.core import HistogramMetricFamily  # only where it is asked for
+        """The histogram as a metric family."""
+        from prometheus_client.core import HistogramMetricFamily  # slow to import, and only metrics need it
 
         family = HistogramMetricFamily(
             "fluence_match_seconds", "One match in the graph, by outcome.", labels=["outcome"]

@@ -1,6 +1,6 @@
-"""What an allocation (R) means: which hosts hold what, and which devices of which backend.
+"""The content of an allocation (R) by names: amounts of hosts, and devices with their backends.
 
-R lists every vertex on the way to what was taken. Only what was taken counts; the rest is the path to it.
+R also lists the vertices above each allocated one; a placement has the allocated ones only.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,16 +11,15 @@ from fluence_plugins.fluence.graph.cluster_graph import GPU_OF
 from fluence_plugins.resources import names
 
 _SUMMARIZED = 4
-"""How many hosts a line of the log names."""
+"""How many hosts a log line names."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostHolding:
-    """What is held of one host: indices of cores and gpus, MiB of its memory pool.
+    """The allocated part of one host: indices of cores and gpus, and MiB of its memory pool.
 
-    `exclusive` is set where the host itself was taken, as the policies that hand out whole nodes do. Where cpu is
-    counted in millicores, these and units of the host's `pods` are held, and no cores. `others` are the indices of
-    vertices of further types, by type in order: the other kinds of gpu.
+    `exclusive`: the host itself is allocated, as policies for whole nodes do. If cpu is counted in millicores, it has
+    `millicores` and `pods`, and no cores. `others` are indices of the other kinds of gpu, by type, in order.
     """
 
     name: str
@@ -44,7 +43,7 @@ class HostHolding:
 
 @dataclass(frozen=True, slots=True)
 class DeviceHolding:
-    """One virtual vertex that is held, with everything in it."""
+    """One allocated virtual vertex, with all vertices below it."""
 
     path: str
     backend: str
@@ -60,14 +59,12 @@ class Placement:
 
     @property
     def backend(self) -> str:
-        """The trees that devices come from as the annotation and `FLUXION_BACKEND` give them: their names, each once,
-        sorted, with commas between; empty for none.
-        """
+        """The value of the annotation and of `FLUXION_BACKEND`: the sorted names of the devices' trees, with commas."""
         return ",".join(sorted({device.backend for device in self.devices}))
 
     @property
     def summary(self) -> str:
-        """Where it is, in a bounded line: `2 cores, 512 MiB of n1`; `81 devices of aurora: /cluster/… and 80 more`."""
+        """One bounded line: `2 cores, 512 MiB of n1`; `81 devices of aurora: /cluster/… and 80 more`."""
         parts = [f"{host.summary} of {host.name}" for host in self.hosts[:_SUMMARIZED]]
         if self.devices:
             more = f" and {len(self.devices) - 1} more" if len(self.devices) > 1 else ""
@@ -76,7 +73,7 @@ class Placement:
 
     @property
     def attributes(self) -> dict[str, str]:
-        """The attributes of all devices. Raises AttributeConflictError where two of them disagree."""
+        """The attributes of all devices. Raises AttributeConflictError if two of them disagree."""
         merged: dict[str, tuple[str, str]] = {}
         for device in self.devices:
             for key, value in sorted(device.attributes.items()):
@@ -84,20 +81,20 @@ class Placement:
                 if known != value:
                     raise AttributeConflictError(
                         f"devices {path} ({key}={known}) and {device.path} ({key}={value}) disagree on {key!r}; "
-                        f"ask for one value with {names.REQUIRE_ANNOTATION_PREFIX}{key}",
+                        f"request one value with {names.REQUIRE_ANNOTATION_PREFIX}{key}",
                         key,
                     )
         return {key: value for key, (value, _) in sorted(merged.items())}
 
     def annotations(self) -> dict[str, str]:
-        """Return what a pod is told of its devices: `backend` and `attr-<key>`; nothing without devices."""
+        """Return the annotations that describe a pod's devices, `backend` and `attr-<key>`; empty without devices."""
         if not self.devices:
             return {}
         found = {names.attribute_annotation(key): value for key, value in self.attributes.items()}
         return {names.BACKEND_ANNOTATION: self.backend} | found
 
     def merged(self, *others: "Placement") -> "Placement":
-        """Return the placement of several allocations together, which must not share a vertex."""
+        """Return the placement of several allocations together. They must not share a vertex."""
         if not others:
             return self
         parts = (self, *others)
@@ -106,16 +103,14 @@ class Placement:
         return Placement(tuple(hosts), tuple(devices))
 
     def split(self, paths: frozenset[str]) -> tuple["Placement | None", "Placement | None"]:
-        """Return (what is held at any of these paths, of hosts or devices, and below them, what else is held); None for
-        nothing.
-        """
+        """Return the part at or below these paths of hosts and devices, and the rest; None for an empty one."""
         hosts = [[host for host in self.hosts if (host.path in paths) is here] for here in (True, False)]
         devices = [[d for d in self.devices if _is_within(d.path, paths) is here] for here in (True, False)]
         lost, rest = (Placement(tuple(h), tuple(d)) if h or d else None for h, d in zip(hosts, devices, strict=True))
         return lost, rest
 
     def pieces(self) -> Iterator["Placement"]:
-        """What is held of the hosts, and each of the devices, one by one."""
+        """Its parts: that of the hosts, and one for each device."""
         if self.hosts:
             yield Placement(self.hosts)
         for device in self.devices:
@@ -123,19 +118,19 @@ class Placement:
 
 
 def overlap(path: str, other: str) -> bool:
-    """Whether two vertices are one, or one lies in the other."""
+    """Whether two paths are equal, or one vertex contains the other."""
     return path == other or path.startswith(other + "/") or other.startswith(path + "/")
 
 
 def with_above(path: str) -> Iterator[str]:
-    """The path of a vertex, and of all that it lies in but the cluster."""
+    """The path of a vertex, and those of all vertices that contain it, without the cluster."""
     while path.count("/") > 1:
         yield path
         path = path.rpartition("/")[0]
 
 
 def _is_within(path: str, paths: frozenset[str]) -> bool:
-    """Whether a path is one of these, or below one."""
+    """Whether a path is one of these paths, or below one."""
     while path:
         if path in paths:
             return True

@@ -1,7 +1,7 @@
-"""Which place of something shared each holder has: places are equal, so a holder may be moved to another.
+"""The assignment of pods to the places of shared devices. Places are equal, so a pod may get another one.
 
-Records say only that a pod has a place. The pod keeps it while it is there and free. Where fewer pods may share
-something than hold it (its `sharing` was lowered), it gets as many places more as these need, and is closed to others.
+Records name the device, not the place. A pod keeps its place while it exists and is free. If fewer pods may share a
+device than hold it (its `sharing` was reduced), it gets the additional places that they need, and is closed to others.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from fluence_plugins.fluence.graph.placement import DeviceHolding, Placement
 from fluence_plugins.resources import names
 
 ByJob = Mapping[int, Mapping[str, Placement]]
-"""What pods (uids) are to hold, by jobid."""
+"""The parts that pods (uids) should hold, by jobid."""
 
 
 def with_places(graph: ClusterGraph, wanted: ByJob, is_free: Callable[[str], bool]) -> tuple[ByJob, dict[str, int]]:
-    """Return the same with the paths of devices that are there and free now, and how many places are lacking, by path
-    of what is shared.
+    """Return the parts with the paths of free devices, and how many places are lacking, by path of the shared device.
 
-    A pod whose path is free keeps it; then the others, in the order of jobids and uids, get the first place that is
-    free. What cannot be had stays as it is.
+    A pod whose path is free keeps it. Then the others, in the order of jobids and uids, get the first free place. A
+    part without a free place keeps its path.
     """
     free = _FreePlaces(is_free)
     open_ones = [(key, device) for key, device in _devices(wanted) if not free.take(device.path, graph)]
@@ -45,7 +44,7 @@ def with_places(graph: ClusterGraph, wanted: ByJob, is_free: Callable[[str], boo
 
 
 class _FreePlaces:
-    """What is free of a graph, and not taken yet."""
+    """The free places of a graph that no pod took yet."""
 
     def __init__(self, is_free: Callable[[str], bool]) -> None:
         self._is_free = is_free
@@ -53,7 +52,7 @@ class _FreePlaces:
         self._whole: set[str] = set()
 
     def take(self, path: str, graph: ClusterGraph) -> bool:
-        """Take a device that is there and free; whether it was."""
+        """Take a device if it exists and is free. Returns whether it did."""
         node = graph.virtual.get(path)
         if node is None or node.places or path in self._held or not self._is_free(path):
             return False

@@ -1,11 +1,11 @@
-"""The graph as Fluxion's library can hold it: one indivisible vertex for each chunk of a pool, and higher ids above.
+"""The graph for Fluxion's library: one indivisible vertex for each chunk of a pool, and higher ids for outer nodes.
 
-The library knows no divisible vertices. Which chunks a job has matters to this module alone: outside of it there are
-pools and amounts only. An amount is rounded up to chunks, a pool's size down.
+The library has no divisible vertices. Only this module knows which chunks a job has; all others know pools and amounts.
+An amount is rounded up to chunks, a pool's size is rounded down.
 
-Of nodes in nodes, the policies that go by node take the inner one's id off the sum of ids where they have added the
-outer one's (flux-sched 0.54). Where that comes out below 0 nothing is found; so whatever holds a node gets a higher id
-than it. Nodes of one depth keep their order.
+For a node in a node, the policies that order by node add the outer one's id to a sum, but subtract the inner one's
+(flux-sched 0.54). A negative sum matches nothing, so a node that contains nodes gets a higher id than these. Nodes of
+one depth keep their order.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ _Node = Mapping[str, Any]
 class _Pool:
     node: _Node
     chunk: int
-    """Units of one chunk."""
+    """The units of one chunk."""
     chunks: tuple[_Node, ...]
 
 
 class PoolChunks:
-    """The pools of one graph, cut up, and which chunks of them each job has.
+    """The chunks of the pools of one graph, and the chunks that each job has.
 
-    `sizes`: units of one chunk, by type of vertex; of other types a chunk is one unit. `document` is the graph as the
-    library loads it.
+    `sizes`: the units of one chunk by type of vertex, 1 for other types. `document` is the graph for the library.
     """
 
     def __init__(self, graph: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
@@ -69,7 +68,7 @@ class PoolChunks:
         return {"graph": {"nodes": nodes, "edges": edges}}
 
     def take(self, jobid: int, nodes: Iterable[_Node]) -> list[_Node]:
-        """Note which chunks a job got of the library; the same vertices with pools in place of their chunks."""
+        """Record the chunks that a job got. Returns the vertices with pools in place of chunks."""
         found: list[_Node] = []
         taken: dict[str, list[int]] = {}
         for node in nodes:
@@ -89,9 +88,9 @@ class PoolChunks:
         return found
 
     def assign(self, jobid: int, nodes: Iterable[_Node]) -> list[_Node]:
-        """Give a job chunks for the pools among what it holds, as far as there are any; the vertices for the library.
+        """Assign free chunks to a job for its amounts of pools. Returns the vertices for the library.
 
-        There are too few where amounts were not rounded up when they were given: the library then counts less.
+        The free chunks may not suffice for amounts that were not rounded up; the library then counts less.
         """
         found: list[_Node] = []
         self.free(jobid)
@@ -109,13 +108,13 @@ class PoolChunks:
         return found
 
     def free(self, jobid: int) -> None:
-        """A job's chunks are free again."""
+        """Free the chunks of a job."""
         for path, numbers in self._taken.pop(jobid, {}).items():
             self._free[path] = sorted([*self._free[path], *numbers], reverse=True)
 
 
 def _pool(node: _Node, chunk: int, first: int) -> _Pool:
-    """`first`: the number from which its chunks are numbered in the graph."""
+    """`first`: the `uniq_id` of the first chunk."""
     metadata = node["metadata"]
     chunks = tuple(
         {
@@ -136,7 +135,7 @@ def _pool(node: _Node, chunk: int, first: int) -> _Pool:
 
 
 def _raised(graph: Mapping[str, Any]) -> dict[str, int]:
-    """The id of each node, by the vertex: higher by as much the more nodes lie below it on some way down."""
+    """The id of each node, by vertex: raised by one step for each depth that the node is above the deepest one."""
     parents = {edge["target"]: edge["source"] for edge in graph["edges"]}
     ids = {node["id"]: node["metadata"]["id"] for node in graph["nodes"] if node["metadata"]["type"] == NODE}
     depths: dict[str, int] = {}

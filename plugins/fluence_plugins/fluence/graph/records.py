@@ -1,4 +1,4 @@
-"""What a pod records that it holds, as JSON and read back."""
+"""The record, on a pod, of what it holds: written as JSON, and read back."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fluence_plugins.fluence.graph.placement import DeviceHolding, HostHolding, 
 from fluence_plugins.resources import names
 
 _MOST_DIGITS = 15
-"""Of a jobid that is believed: far from where the jobids of foreign load start."""
+"""The length of the longest valid jobid: far below the jobids of foreign load."""
 
 
 def to_json(share: Share, accounting: Accounting) -> dict[str, Any]:
     """What a pod holds as JSON: {"jobs": {jobid: {"host", "cores", "gpus", "memory", "devices"}}}.
 
-    Where they are held, too: "gpuResource" (the kind that "gpus" are of), "otherGpus" (indices by kind), "millicores",
-    "pods" and "exclusive".
+    If it holds them, also "gpuResource" (the kind of "gpus"), "otherGpus" (indices by kind), "millicores", "pods" and
+    "exclusive".
     """
     return {"jobs": {str(jobid): _part_to_json(part, accounting) for jobid, part in sorted(share.items())}}
 
@@ -45,10 +45,10 @@ def _part_to_json(part: Placement, accounting: Accounting) -> dict[str, Any]:
 
 
 def from_json(held: Any, node: str, live: LiveGraph, requests: Mapping[str, int]) -> Share | None:
-    """Read what `to_json` wrote; None where it is no such thing, or does not belong to that node: forged or copied.
+    """Read a record of `to_json`; None if it is invalid, or of another node (forged or copied).
 
-    `requests` are the pod's: where the kind of its gpus was not written, they are of the only kind that it asks for.
-    What is held may be counted otherwise than here: see `as_counted`.
+    `requests` are the pod's: gpus without a recorded kind are of the only kind that the pod requests. The record may
+    count amounts in other units than this configuration: see `recovery`.
     """
     jobs = held.get("jobs") if isinstance(held, Mapping) else None
     if not isinstance(jobs, Mapping) or not jobs:
@@ -63,7 +63,7 @@ def from_json(held: Any, node: str, live: LiveGraph, requests: Mapping[str, int]
 
 
 def _part_from_json(written: Any, node: str, live: LiveGraph, requests: Mapping[str, int]) -> Placement | None:
-    """One allocation's part. A node or device that the graph does not have (now) is believed: it may come back."""
+    """The part of one allocation. It may name a node or device that the graph does not have: it may come back."""
     if not isinstance(written, Mapping):
         return None
     devices = tuple(_device(path, live) for path in _strings(written.get("devices", [])))
@@ -99,7 +99,7 @@ def _part_from_json(written: Any, node: str, live: LiveGraph, requests: Mapping[
 def _gpus_by_type(
     kind: Any, gpus: list[int], others: Mapping[str, list[int]], accounting: Accounting, requests: Mapping[str, int]
 ) -> dict[str, tuple[int, ...]]:
-    """The indices of gpus by the type that each kind has here; those of a kind that is none here are left out."""
+    """The indices of gpus by type of vertex, without the kinds that this configuration does not count."""
     if not isinstance(kind, str):
         asked = [name for name in accounting.gpu_resources if requests.get(name, 0)]
         kind = asked[0] if len(asked) == 1 else next(iter(accounting.gpu_resources), "")

@@ -1,7 +1,7 @@
-"""R, the resource set that Flux calls an allocation (RFC 20), read as a placement and formed anew from one.
+"""R, Flux's format of an allocation (RFC 20), read as a placement and written from one.
 
-R lists every vertex on the way to what was taken. Only what was taken counts; the rest is the path to it. What pods
-hold is recorded by names, because ranks and ids change when nodes do: a restarted scheduler forms R anew.
+R lists the allocated vertices and those above them. Pods record what they hold by names, because ranks and ids change
+with the nodes; a restarted scheduler writes R from the names.
 """
 
 import json
@@ -35,7 +35,7 @@ class _TakenVertex:
 
     @property
     def core_pool(self) -> bool:
-        """Whether it is the pool of a host's millicores, which bears no number; each single core bears one."""
+        """Whether it is the pool of a host's millicores, whose name has no number, unlike that of a core."""
         return self.type == CORE == self.name and self.id is not None
 
     @property
@@ -44,17 +44,16 @@ class _TakenVertex:
             return self.id
         digits = self.name[len(self.name.rstrip("0123456789")) :]
         if not digits:
-            raise AllocationError(f"{self.path}: has neither an id nor a number at its name's end; R needs one")
+            raise AllocationError(f"{self.path}: has neither an id nor a name that ends with a number; add an id")
         return int(digits)
 
 
 def placement_from_allocation(allocation: Mapping[str, Any] | str) -> Placement:
     """Read an allocation in the jgf, rv1 or rfc40 form, as a mapping or JSON text.
 
-    A `node` vertex with `virtual=true` is a device; any other `node` vertex is a host. Paths leave out the levels above
-    a host (see `cluster_graph`). The result has the hosts of
-    which something is held, and the outermost devices held (what is in them is held with them). Raises
-    AllocationError where R cannot be read.
+    A `node` vertex with `virtual=true` is a device; any other `node` vertex is a host. Paths omit the levels above a
+    host (see `cluster_graph`). The result has each host with an allocated vertex, and the outermost allocated devices,
+    which include all that they contain. Raises AllocationError if R is invalid.
     """
     vertices = {vertex.path: vertex for vertex in _vertices(allocation)}
     hosts: dict[str, list[_TakenVertex]] = {}
@@ -75,7 +74,7 @@ def placement_from_allocation(allocation: Mapping[str, Any] | str) -> Placement:
 
 
 def placement_on_host(allocation: Mapping[str, Any]) -> Placement:
-    """`placement_from_allocation` of what is held of one host, in jgf as the matcher writes it: far sooner."""
+    """`placement_from_allocation` for one host, in the matcher's jgf form: much faster."""
     path, exclusive = "", False
     cores: list[int] = []
     gpus: list[int] = []
@@ -85,7 +84,7 @@ def placement_on_host(allocation: Mapping[str, Any]) -> Placement:
         metadata = node["metadata"]
         kind = metadata["type"]
         if kind == CORE:
-            if metadata.get("name") == CORE:  # it is written where it is not the type and a number
+            if metadata.get("name") == CORE:  # of a pool; the name of a core is its type and number, and is omitted
                 millicores += metadata.get("size", 1)
             else:
                 cores.append(metadata["id"])
@@ -98,7 +97,7 @@ def placement_on_host(allocation: Mapping[str, Any]) -> Placement:
         elif kind.startswith(GPU_OF):
             others.setdefault(kind, []).append(metadata["id"])
         elif kind == NODE:
-            if path:  # the host has devices, which are held with it
+            if path:  # the host has devices, which are allocated with it
                 return placement_from_allocation(allocation)
             path, exclusive = metadata["paths"][SUBSYSTEM], metadata.get("exclusive", False)
     name = path.rpartition("/")[2]
@@ -130,11 +129,11 @@ def _vertices(allocation: Mapping[str, Any] | str) -> Iterable[_TakenVertex]:
     except json.JSONDecodeError as error:
         raise AllocationError(f"the allocation is not JSON: {error}") from None
     except (KeyError, TypeError, AttributeError) as error:
-        raise AllocationError(f"the allocation is not a graph of vertices with type and paths: {error!r}") from None
+        raise AllocationError(f"the allocation must be a graph of vertices with type and paths: {error!r}") from None
 
 
 def _above(path: str, vertices: Mapping[str, _TakenVertex]) -> list[_TakenVertex]:
-    """Return the listed vertices that hold a path, innermost first."""
+    """Return the listed vertices that contain a path, innermost first."""
     found = []
     while path := path.rpartition("/")[0]:
         if path in vertices:
@@ -146,7 +145,7 @@ def _host_of(vertex: _TakenVertex, above: list[_TakenVertex]) -> _TakenVertex:
     for candidate in above:
         if candidate.type == NODE:
             return candidate
-    raise AllocationError(f"{vertex.path}: is in no node of the allocation; R needs the whole path")
+    raise AllocationError(f"{vertex.path}: the allocation lacks its node; R needs the whole path")
 
 
 def _device(vertex: _TakenVertex, above: list[_TakenVertex]) -> DeviceHolding:
@@ -158,7 +157,7 @@ def _device(vertex: _TakenVertex, above: list[_TakenVertex]) -> DeviceHolding:
 
 
 def _path(vertex: _TakenVertex, above: list[_TakenVertex]) -> str:
-    """The path without levels: from below the cluster on, that of the outermost host or device."""
+    """The path without the levels between the cluster and the outermost host or device."""
     levels = [found for found in above[:-1] if found.type != NODE]
     if not levels:
         return vertex.path
@@ -184,10 +183,9 @@ def _host(host: _TakenVertex, taken: list[_TakenVertex], above: list[_TakenVerte
 
 
 def allocation_from_placement(graph: ClusterGraph, placement: Placement) -> dict[str, Any]:
-    """Return R, in the jgf form, that holds exactly what the placement says.
+    """Return R, in the jgf form, for a placement: the inverse of `placement_from_allocation`.
 
-    `placement_from_allocation` undoes it. Raises AllocationError, naming the vertex, where the graph no longer has it,
-    or has less of it than is held.
+    Raises AllocationError, which names the vertex, if the graph no longer has a part of the placement.
     """
     taken: dict[str, int] = {}
     for host in placement.hosts:
@@ -195,9 +193,11 @@ def allocation_from_placement(graph: ClusterGraph, placement: Placement) -> dict
             taken[path] = _sum_of(path, taken.get(path), amount, graph.builder)
     for device in placement.devices:
         if graph.vertex_path(device.path) in taken:
-            raise AllocationError(f"{device.path}: is held twice; end one of the pods that hold it")
+            raise AllocationError(f"{device.path}: two pods hold it; delete one of them")
         if device.path not in graph.virtual:
-            raise AllocationError(f"{device.path}: is held but no longer in the graph; restore it or end its pod")
+            raise AllocationError(
+                f"{device.path}: no longer in the graph, but pods hold it; restore it or delete the pods"
+            )
         taken[graph.vertex_path(device.path)] = 1
     listed = {above.path: above for path in taken for above in graph.builder.ancestors(path)}
     listed |= {path: graph.builder[path] for path in taken}
@@ -212,19 +212,19 @@ def allocation_from_placement(graph: ClusterGraph, placement: Placement) -> dict
 
 
 def _sum_of(path: str, held: int | None, more: int, builder: JGFBuilder) -> int:
-    """Add what another pod holds of a vertex: only a pool's units can be shared, up to its size."""
+    """Add another pod's amount of a vertex: pods can only share a pool, up to its size."""
     if held is None:
         return more
     options = builder[path].options
     if not options.divisible or held + more > options.size:
-        raise AllocationError(f"{path}: is held twice; end one of the pods that hold it")
+        raise AllocationError(f"{path}: two pods hold it; delete one of them")
     return held + more
 
 
 def _vertices_of_host(graph: ClusterGraph, host: HostHolding) -> dict[str, int]:
     builder, path = graph.builder, graph.vertex_path(host.path)
     if path not in builder or builder[path].type != NODE:
-        raise AllocationError(f"{host.path}: is held but no longer in the graph; restore the node or end its pods")
+        raise AllocationError(f"{host.path}: no longer in the graph, but pods hold it; restore it or delete the pods")
     here: dict[tuple[str, int], Vertex] = {}
     pools: dict[str, Vertex] = {}
     for child in builder.children(path):
@@ -235,14 +235,14 @@ def _vertices_of_host(graph: ClusterGraph, host: HostHolding) -> dict[str, int]:
     found = {here[key].path: 1 for key in _keys(host) if key in here}
     missing = [f"{kind}{index}" for kind, index in _keys(host) if (kind, index) not in here]
     if missing:
-        raise AllocationError(f"{host.path}: no longer has {', '.join(missing)}, which a pod holds; end that pod")
+        raise AllocationError(f"{host.path}: no longer has {', '.join(missing)}, which a pod holds; delete the pod")
     for kind, units, unit in ((MEMORY, host.memory_mib, "MiB"), (CORE, host.millicores, "millicores"),
                               (POD, host.pods, "pods")):  # fmt: skip
         if units:
             pool = pools.get(kind)
             if pool is None or pool.options.size < units:
                 size = pool.options.size if pool else 0
-                raise AllocationError(f"{host.path}: has {size} {unit}, fewer than the {units} that a pod holds")
+                raise AllocationError(f"{host.path}: has {size} {unit}, but a pod holds {units}; delete the pod")
             found[pool.path] = units
     if host.exclusive:
         found[path] = 1

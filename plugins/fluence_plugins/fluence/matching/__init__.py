@@ -1,1 +1,1 @@
-"""The answers of the plugin within a session: groups as jobspecs, matched against the graph."""
+"""The plugin in a session: it translates groups into jobspecs, and matches these in the graph."""

@@ -1,4 +1,4 @@
-"""A group matched against the graph: one compute match a class, one device match a class and type, all or none."""
+"""The match of a group in the graph, all-or-nothing: one match for hosts a class, one for devices a class and type."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from session_scheduler.model.groups import Task
 
 NO_MATCH = "the resource graph has no match"
 _MOST_ORDERS = 24
-"""In how many orders the classes of a group are tried."""
+"""The number of orders in which the matcher tries the classes of a group."""
 _DeviceShare = tuple[Task, int, tuple[DeviceHolding, ...]]
-"""A task, the jobid of the allocation, and the devices of it that are the task's."""
+"""A task, the jobid of an allocation, and the task's devices of it."""
 
 
 class NoMatchError(Exception):
-    """A class of the group has no match; the text says why. `fitting`: how many of its pods have one, if known."""
+    """A class of the group has no match; the text is the reason. `fitting`: how many of its pods have one, if known."""
 
     def __init__(self, reason: str, fitting: int | None = None) -> None:
         super().__init__(reason)
@@ -50,7 +50,7 @@ class NoMatchError(Exception):
 
 
 class GroupMatcher:
-    """Matches one group. `ranks[row]`: the rank of the host in that row of the session, -1 where it is in no graph."""
+    """Matches one group. `ranks[row]`: the rank of the host in that row of the session, -1 if the graph lacks it."""
 
     def __init__(
         self,
@@ -62,34 +62,36 @@ class GroupMatcher:
         open_devices: BoolColumn | None = None,
         narrowed: bool = False,
     ) -> None:
-        """`open_devices`: by rank, whether no maintenance window closes a device there; None for all. `narrowed`:
-        this plugin excludes nodes, too, not only other filters.
+        """Prepare a match.
+
+        `open_devices`: by rank, whether no maintenance window closes the device there; None if none does. `narrowed`:
+        whether this plugin excludes nodes, in addition to other filters.
         """
         self._narrowed = narrowed
         self._open_devices = open_devices
         self._live = live
         self._allocations = live.allocations
         self._reasons_wanted = False
-        """Whether the next refusal says what is short."""
+        """Whether the next refusal needs a reason."""
         self._ranks = ranks
         self._requests = requests
         self._budget = budget
         self._values_each = self._values_left = budget
-        """How many attribute values may be tried for one pod whose devices disagree, and how many still may."""
+        """How many attribute values the matcher may try for one pod whose devices disagree, and how many are left."""
         self._prefers = True
-        """Whether devices that pods prefer are tried first."""
+        """Whether preferred devices come first."""
         self._is_first_order = True
-        """Whether this is the first order: it is tried to its end."""
+        """Whether this is the first order, which does not count against the budget."""
         self._picked: dict[int, tuple[DeviceHolding, ...]] = {}
-        """The devices of the allocations made so far, by jobid."""
+        """The devices of the group's allocations, by jobid."""
 
     def place(
         self, tasks: Sequence[Task], room: Mapping[TaskClass, IntColumn], scores: Mapping[TaskClass, IntColumn]
     ) -> GroupPlacement | Refusal:
-        """All of the tasks, or a refusal. Classes are tried most constrained first, then in other orders.
+        """Place all tasks, or return a refusal. The most constrained class comes first; then it tries other orders.
 
-        What pods prefer never refuses: where all fail that way, they are tried again as if they preferred nothing. It
-        may be asked again, with other room: the budget is for all of it.
+        Preferences never refuse a group: if it does not fit with them, it is matched again without. All calls share one
+        budget.
         """
         self._prefers = True
         if any(self._prefers_of(cls) for cls in {task.cls for task in tasks}):
@@ -104,7 +106,7 @@ class GroupMatcher:
     def explain(
         self, tasks: Sequence[Task], room: Mapping[TaskClass, IntColumn], scores: Mapping[TaskClass, IntColumn]
     ) -> GroupPlacement | Refusal:
-        """`place`, and its refusal says what is short."""
+        """`place`, with a refusal that says what is short."""
         self._reasons_wanted = True
         return self.place(tasks, room, scores)
 
@@ -130,7 +132,7 @@ class GroupMatcher:
                 problem = problem or str(error)
                 self._reasons_wanted = False  # the refusal has the first reason
                 if self._budget <= 0:
-                    return Refusal(f"{problem}; the match budget ended before every order was tried")
+                    return Refusal(f"{problem}; the match budget ran out before every order was tried")
                 continue
             placement.hold()
             return placement
@@ -139,7 +141,7 @@ class GroupMatcher:
     def _same_but_for_preferences(
         self, classes: Iterable[TaskClass], room: Mapping[TaskClass, IntColumn], scores: Mapping[TaskClass, IntColumn]
     ) -> dict[TaskClass, TaskClass]:
-        """The first class of those that differ in preferences alone, of each: they are placed as if they had none."""
+        """By class: the first of the classes that differ from it by preferences only."""
         first: dict[Hashable, TaskClass] = {}
         found = {}
         for cls in sorted(classes, key=lambda cls: cls.index):
@@ -150,7 +152,7 @@ class GroupMatcher:
         return found
 
     def devices_of(self, task: Task) -> tuple[DeviceHolding, ...]:
-        """The devices that a pod would get, which stay free; nothing where there are none for it."""
+        """The devices that a pod would get, without an allocation; empty if there are none."""
         first, jobs = self._allocations.next_jobid, list[int]()
         found: list[_DeviceShare] = []
         for prefers in (True, False) if self._prefers_of(task.cls) else (False,):
@@ -166,14 +168,12 @@ class GroupMatcher:
         return bool(self._requests[cls].prefer and self._requests[cls].devices)
 
     def _order_key(self, cls: TaskClass, number: int, room: IntColumn) -> tuple[int, int, float, int]:
-        """The less there is to choose from the less it is: of hosts, then of devices."""
+        """The sort key: the class with the least choice of hosts comes first, then that with the least of devices."""
         shape = self._requests[cls].shape
         return (int(np.minimum(room, number).sum()) - number, -shape.cores, self._spare_devices(cls, number), cls.index)
 
     def _spare_devices(self, cls: TaskClass, number: int) -> float:
-        """How many more devices there are, held or not, than these ask for: of the type of which there are the fewest
-        more.
-        """
+        """How many more devices exist, held or not, than the pods request: the least over their types."""
         requests = self._requests[cls]
         spare = math.inf
         for kind, each in requests.devices.items():
@@ -247,8 +247,9 @@ class GroupMatcher:
     def _agreeing_devices(
         self, tasks: Sequence[Task], requests: PodRequests, agreed: Mapping[str, str], jobs: list[int]
     ) -> list[_DeviceShare]:
-        """Devices of every type for every task; where those of a pod disagree on an attribute, one value after the
-        other is required of all types that have the attribute.
+        """Match devices of every type for every task.
+
+        If the devices of a pod disagree on an attribute, each value in turn is required of all types that have it.
         """
         if not agreed:
             self._values_left = self._values_each
@@ -261,7 +262,7 @@ class GroupMatcher:
             return found
         self._retract(made)
         key, problem = conflict
-        if len(tasks) > 1:  # task by task: each may agree on values of its own
+        if len(tasks) > 1:  # each task may agree on other values
             made = []
             with self._retracted_on_error(made):
                 found = [share for one in self._each_agreeing(tasks, requests, made) for share in one]
@@ -269,7 +270,7 @@ class GroupMatcher:
             return found
         for value in self._values(requests, key) if key not in agreed else ():
             if self._values_left <= 0:
-                raise NoMatchError(f"{problem}; the match budget ended before every value was tried")
+                raise NoMatchError(f"{problem}; the match budget ran out before every value was tried")
             self._values_left -= 1
             try:
                 return self._agreeing_devices(tasks, requests, {**agreed, key: value}, jobs)
@@ -280,7 +281,7 @@ class GroupMatcher:
     def _each_agreeing(
         self, tasks: Sequence[Task], requests: PodRequests, jobs: list[int]
     ) -> Iterator[list[_DeviceShare]]:
-        """Devices for one task after the other."""
+        """Match devices for one task after the other."""
         for number, task in enumerate(tasks):
             try:
                 yield self._agreeing_devices([task], requests, {}, jobs)
@@ -288,7 +289,7 @@ class GroupMatcher:
                 raise NoMatchError(str(error), number) from error
 
     def _values(self, requests: PodRequests, key: str) -> list[str]:
-        """The values of an attribute that devices have: those of devices that satisfy more preferences first."""
+        """The values of an attribute, first those of the devices that satisfy the most preferences."""
         liked: dict[str, int] = {}
         prefer = requests.prefer if self._prefers else {}
         for kind in requests.devices:
@@ -303,7 +304,7 @@ class GroupMatcher:
     def _devices(
         self, tasks: Sequence[Task], requests: PodRequests, kind: str, agreed: Mapping[str, str], jobs: list[int]
     ) -> Iterator[_DeviceShare]:
-        """One match for all pods of the class where one tree has enough, else one match a pod."""
+        """One match for all pods of the class if a tree has enough, else one match a pod."""
         keys = {key for node in self._of_type(kind) for key in node.attributes} if agreed else set()
         require = {**requests.require, **{key: value for key, value in agreed.items() if key in keys}}
         others = {device.path for devices in self._picked.values() for device in devices}
@@ -373,8 +374,9 @@ class GroupMatcher:
         words: Words | None = None,
         pods: int = 1,
     ) -> Job:
-        """The first of the jobspecs that matches. `words`: the error says in these what the first of them lacks, and
-        how many of its pods fit.
+        """Allocate the first jobspec that matches.
+
+        `words`: the error says with these what the first jobspec lacks, and how many of its pods fit.
         """
         refused = ""
         for jobspec in jobspecs:
@@ -397,7 +399,7 @@ class GroupMatcher:
         raise NoMatchError(short.reason, short.fitting if short.wanted == pods else None)
 
     def _by_rank(self, column: IntColumn, dtype: type[np.int64] | type[np.float64]) -> NDArray[Any]:
-        """A column over the session's rows as one over the graph's ranks, as the matcher reads it in place."""
+        """Convert a column over the session's rows to one over the graph's ranks, for the matcher."""
         by_rank = np.zeros(self._live.graph.ranks, dtype)
         known = self._ranks >= 0
         by_rank[self._ranks[known]] = column[known]
@@ -405,7 +407,7 @@ class GroupMatcher:
 
 
 def place_on(live: LiveGraph, task: Task, shape: PodShape, rank: int) -> GroupPlacement:
-    """One pod without devices on the host of that rank. Raises NoMatchError."""
+    """Place one pod without devices on the host of a rank. Raises NoMatchError."""
     placement = GroupPlacement(live)
     try:
         job = live.allocations.match_on(rank, compute_jobspec_text(shape, 1))
@@ -417,9 +419,9 @@ def place_on(live: LiveGraph, task: Task, shape: PodShape, rank: int) -> GroupPl
 
 
 def direction_of(policy: str) -> int | None:
-    """How a policy orders hosts that are worth the same: by ranks ascending (1), descending (-1), or by what is free.
+    """How a policy orders equal hosts: by ascending (1) or descending (-1) ranks; None if by their free amounts.
 
-    A policy that stops at the first match says nothing of it: descending, as the matcher visits equal hosts.
+    It is descending for a policy that stops at the first match, because the matcher visits equal hosts in that order.
     """
     found = policy_of(policy)
     if found.ordering or not found.node_centric:
@@ -428,7 +430,7 @@ def direction_of(policy: str) -> int | None:
 
 
 def _conflict(shares: Iterable[_DeviceShare]) -> tuple[str, str] | None:
-    """The first attribute on which the devices of a pod disagree, and the words for it."""
+    """The first attribute on which the devices of a pod disagree, and the error's text."""
     by_task: dict[Task, list[DeviceHolding]] = {}
     for task, _, held in shares:
         by_task.setdefault(task, []).extend(held)

@@ -1,4 +1,4 @@
-"""One group's placement in the graph: the allocations made for it, divided among its tasks."""
+"""The placement of one group: its allocations in the graph, divided among its tasks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ from fluence_plugins.fluence.graph.records import to_json
 from fluence_plugins.fluence.matching.pod_requests import PodRequests
 from session_scheduler.model.groups import Task
 
-_MOST_DIGITS = 15
-"""Of a jobid that is believed: far from where the jobids of foreign load start."""
-
 
 class GroupPlacement:
-    """What `place_group` answers: see `session_scheduler.hookspecs.Placement`."""
+    """The result of the hook `place_group`: see `session_scheduler.hookspecs.Placement`."""
 
     def __init__(self, live: LiveGraph) -> None:
         self._live = live
@@ -25,15 +22,15 @@ class GroupPlacement:
         self._shares: dict[Task, dict[int, Placement]] = {}
 
     def add(self, task: Task, jobid: int, part: Placement) -> None:
-        """Give a task its part of an allocation that was just made."""
+        """Add a task's part of a new allocation."""
         self._shares.setdefault(task, {})[jobid] = part
 
     def join(self, other: GroupPlacement) -> None:
-        """Take over what was placed and held after this, for other tasks."""
+        """Add a later placement, of other tasks."""
         self._shares |= other._shares
 
     def hold(self) -> None:
-        """Note the tasks' shares as held, once all were added."""
+        """Record that the tasks hold their shares, after all were added."""
         for task, share in self._shares.items():
             self._live.allocations.hold(task.uid, share)
 
@@ -47,7 +44,7 @@ class GroupPlacement:
 
     @property
     def devices(self) -> Mapping[Task, tuple[DeviceHolding, ...]]:
-        """The devices of each task that got some."""
+        """The devices of each task that has some."""
         found = {
             task: tuple(d for part in share.values() for d in part.devices) for task, share in self._shares.items()
         }
@@ -55,35 +52,35 @@ class GroupPlacement:
 
     @property
     def holds(self) -> Mapping[Task, Mapping[str, Any]]:
-        """What each task holds, by names."""
+        """The record of what each task holds."""
         return {task: to_json(share, self._live.accounting) for task, share in self._shares.items()}
 
     def undo(self) -> None:
-        """Take every allocation back as if it had never been made."""
+        """Remove all allocations without a trace."""
         jobids = {jobid for share in self._shares.values() for jobid in share}
         self._live.allocations.retract(sorted(jobids, reverse=True), [task.uid for task in self._shares], self._first)
 
     def redo(self) -> None:
-        """Make the same allocations again, under the same jobids."""
+        """Allocate the same again, under the same jobids."""
         shares = {task.uid: share for task, share in self._shares.items()}
         self._live.allocations.replay(shares, exactly=True)
         if any(self._live.holdings.shares.get(uid) != share for uid, share in shares.items()):
             for uid in shares:
                 self._live.allocations.free(uid)
-            raise RuntimeError("what was undone cannot be taken again: the graph has changed meanwhile")
+            raise RuntimeError("the undone placement cannot be redone: the graph changed")
 
     def release(self, tasks: Sequence[Task]) -> None:
-        """Give some tasks' parts back."""
+        """Free the parts of some tasks."""
         for task in tasks:
             self._shares.pop(task, None)
             self._live.allocations.free(task.uid)
 
 
 def divide_hosts(placement: Placement, shape: PodShape, number: int) -> Iterator[HostHolding]:
-    """Cut what an allocation holds of each host into the slots that it is made of, one for each of `number` pods.
+    """Divide an allocation into its slots, one for each of `number` pods.
 
-    A policy that hands out whole nodes leaves more on a host than its slots take: the rest, and the host itself, go to
-    the first of them, and are free again when that pod ends.
+    With a policy that allocates whole nodes, a host has more than its slots need. The first slot gets the rest and the
+    host itself, so these are free when its pod ends.
     """
     slots = {host.path: 1 if host.exclusive else _slots(host, shape) for host in placement.hosts}
     spare = number - sum(slots.values())
@@ -98,7 +95,7 @@ def divide_hosts(placement: Placement, shape: PodShape, number: int) -> Iterator
 
 
 def _slots(host: HostHolding, shape: PodShape) -> int:
-    """How many slots of the shape there can be in what is held of a host."""
+    """How many slots of the shape the allocated part of a host has."""
     others = {kind: len(indices) for kind, indices in host.others}
     amounts = [
         (host.pods, shape.pods),
@@ -111,7 +108,7 @@ def _slots(host: HostHolding, shape: PodShape) -> int:
 
 
 def _cut(host: HostHolding, shape: PodShape, slots: int) -> Iterator[HostHolding]:
-    """The first gets all that the others, who get what the shape says, leave."""
+    """Every slot but the first gets the amounts of the shape; the first gets the rest."""
     rest = slots - 1
     if not rest:
         yield host
@@ -137,13 +134,13 @@ def _cut(host: HostHolding, shape: PodShape, slots: int) -> Iterator[HostHolding
 
 
 def _cuts(indices: tuple[int, ...], each: int, rest: int) -> list[tuple[int, ...]]:
-    """All but the last `rest` times `each` of these, and then `rest` times the next `each`."""
+    """Divide indices into `rest` parts of `each` indices, after a first part with those that remain."""
     split = len(indices) - rest * each
     return [indices[:split], *(indices[split + part * each : split + (part + 1) * each] for part in range(rest))]
 
 
 def divide_devices(placement: Placement, requests: PodRequests, kind: str) -> Iterator[tuple[DeviceHolding, ...]]:
-    """Cut the devices of one allocation into one pod's each; those of a pod come from one tree."""
+    """Divide the devices of one allocation among its pods; those of a pod come from one tree."""
     each = requests.devices[kind]
     by_tree: dict[str, list[DeviceHolding]] = {}
     for device in placement.devices:

@@ -1,4 +1,4 @@
-"""What the plugin does for groups with a topology constraint; for all others it has nothing to do."""
+"""The placement of groups with a topology constraint: within one vertex of a level, or spread over several."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from session_scheduler.model.groups import Group, Phase, Task
 
 
 class GroupTopology:
-    """Reads the constraints of groups, and says among which nodes they go."""
+    """Reads the constraints of groups, and selects the nodes for each."""
 
     def __init__(
         self,
@@ -37,8 +37,8 @@ class GroupTopology:
         removed: Collection[Task],
         budget: int,
     ) -> None:
-        """`removed`: tasks whose removal is being simulated. `budget`: in how many vertices a group is tried at most
-        that takes more than a check of room.
+        """`removed`: tasks whose removal is simulated. `budget`: in how many vertices the core tries a group at most
+        for which the room on each node does not decide.
         """
         self.levels = levels
         self._ranks = ranks
@@ -46,18 +46,16 @@ class GroupTopology:
         self._vertices = _Vertices(live, removed)
 
     def constrains(self, group: Group) -> bool:
-        """Whether the group has a constraint, or one that cannot be read."""
+        """Whether the group has a constraint, valid or not."""
         return bool(self.levels) and constraint_of(group, self.levels) is not None
 
     def spreads(self, group: Group) -> bool:
-        """Whether the group is to be spread, so that no node is good or bad by itself."""
+        """Whether the group has a spread constraint: then the best node depends on its other pods."""
         constraint = constraint_of(group, self.levels) if self.levels else None
         return isinstance(constraint, TopologyConstraint) and constraint.spread is not None
 
     def refusal(self, group: Group) -> Refusal | None:
-        """Why the group cannot be placed wherever there is room: its constraint cannot be met, or it is in several
-        vertices.
-        """
+        """Why the group fits nowhere: its constraint is invalid, or its pods are in several vertices already."""
         constraint = constraint_of(group, self.levels)
         if constraint is None or isinstance(constraint, Refusal):
             return constraint
@@ -65,7 +63,7 @@ class GroupTopology:
         return pinned if isinstance(pinned, Refusal) else None
 
     def placer(self, session: Session, group: Group, matcher: Matcher) -> LevelPlacer | Refusal | None:
-        """What places the group as its constraint says; None where it has none."""
+        """The placer for the group's constraint; None if it has none."""
         constraint = constraint_of(group, self.levels) if self.levels else None
         if constraint is None or isinstance(constraint, Refusal):
             return constraint
@@ -77,17 +75,17 @@ class GroupTopology:
             if isinstance(pinned, Refusal):
                 return pinned
             number = None if pinned is None else _number(level, pinned)
-            found.within = Within(level, number, each=number is None and _is_involved(session, group))
+            found.within = Within(level, number, each=number is None and _needs_trials(session, group))
         if constraint.spread is not None:
             level = self._vertices.level((*constraint.within, constraint.spread), ranks)
             found.spread = Spread(level, constraint.over, self._vertices.counts(group, level))
         return found
 
     def subsets(self, session: Session, group: Group, mask: BoolColumn) -> list[BoolColumn] | None:
-        """The nodes that a group that stays within one vertex may go to; None for all of them.
+        """The sets of nodes for a group that must stay within one vertex; None for all nodes.
 
-        Where it is not enough to check room, each vertex with room is a set of its own, the best first: the core tries
-        one after the other, with all that it can do for pods that stand in each other's way.
+        If the room on each node does not decide whether the group fits, each vertex with room is one set, the best
+        first. The core tries one set after the other, and applies the filters between pods of the group.
         """
         constraint = constraint_of(group, self.levels)
         if constraint is None or isinstance(constraint, Refusal) or not constraint.within:
@@ -99,7 +97,7 @@ class GroupTopology:
         if pinned is not None:
             return [mask & (level.of_row == _number(level, pinned))]
         inside = [mask & (level.of_row >= 0)]
-        if not _is_involved(session, group):
+        if not _needs_trials(session, group):
             return inside
         tasks = group.in_phase(Phase.PENDING)
         room, scores = _columns(session, tasks, mask)
@@ -109,18 +107,18 @@ class GroupTopology:
 
 
 class _Vertices:
-    """The configured levels, read off the hosts of a live graph."""
+    """The vertices of the configured levels, from the hosts of a live graph."""
 
     def __init__(self, live: LiveGraph, removed: Collection[Task]) -> None:
-        """`removed`: tasks whose removal is being simulated."""
+        """`removed`: tasks whose removal is simulated."""
         self._live = live
         self._removed = removed
         self._known: tuple[IntColumn | None, dict[tuple[str, ...], LevelVertices]] = (None, {})
 
     def level(self, kinds: tuple[str, ...], ranks: IntColumn) -> LevelVertices:
-        """The vertices of these types; `ranks[row]` is the rank of the host in that row, the same array until it moves.
+        """The vertices of these types. `ranks[row]`: the rank of the host in that row; a new array after each change.
 
-        Two racks of one name in two zones are two.
+        Racks with one name in different zones are different vertices.
         """
         if self._known[0] is not ranks:
             self._known = (ranks, {})
@@ -133,14 +131,14 @@ class _Vertices:
         inner = {name: self.vertex(name, kinds) for name in self._live.graph.host_ranks}
         vertices = sorted({vertex for vertex in inner.values() if vertex is not None}, key=_natural)
         numbers = {vertex: number for number, vertex in enumerate(vertices)}
-        by_rank = np.full(self._live.graph.ranks + 1, -1, np.int64)  # the last one is for rows without a rank
+        by_rank = np.full(self._live.graph.ranks + 1, -1, np.int64)  # the last entry is for rows without a rank
         for name, vertex in inner.items():
             if vertex is not None:
                 by_rank[self._live.graph.host_ranks[name]] = numbers[vertex]
         return LevelVertices(kinds, tuple(vertices), by_rank[ranks])
 
     def vertex(self, host: str, kinds: Sequence[str]) -> HostLevels | None:
-        """The vertex of the innermost of these types in which a host lies; None where it is not in all of them."""
+        """The vertex of the innermost of these types that contains a host; None if the host lacks one of them."""
         known = self._live.loaded.hosts.get(host)
         levels = known.levels if known is not None else ()
         types = [kind for kind, _ in levels]
@@ -149,26 +147,26 @@ class _Vertices:
         return levels[: max(types.index(kind) for kind in kinds) + 1]
 
     def pinned(self, group: Group, kinds: Sequence[str]) -> HostLevels | Refusal | None:
-        """The vertex in which the group's members are that have a node, those too that are ending; None without any.
+        """The vertex with the group's placed pods, those that are ending included; None if no pod is placed.
 
-        A refusal where they are in none, or in several.
+        A refusal if they are in no vertex, or in several.
         """
         found: dict[HostLevels, Task] = {}
         for task in sorted(self._placed(group), key=lambda task: task.key):
             vertex = self.vertex(task.node or "", kinds)
             if vertex is None:
                 return Refusal(
-                    f"it is to stay within one {kinds[-1]}, and its pod {task.key} is on node {task.node}, "
+                    f"the group must stay within one {kinds[-1]}, but its pod {task.key} is on node {task.node}, "
                     f"which is in no {kinds[-1]}"
                 )
             found.setdefault(vertex, task)
         if len(found) > 1:
             listed = " and ".join(f"{task.key} in {in_words(vertex)}" for vertex, task in [*found.items()][:2])
-            return Refusal(f"it is to stay within one {kinds[-1]}, and of its pods are {listed}")
+            return Refusal(f"the group must stay within one {kinds[-1]}, but its pods are in several: {listed}")
         return next(iter(found), None)
 
     def counts(self, group: Group, level: LevelVertices) -> IntColumn:
-        """By number of the vertex: how many of the group's pods are there, and not ending."""
+        """By number of the vertex: how many of the group's pods it has, without those that are ending."""
         numbers = {vertex: number for number, vertex in enumerate(level.vertices)}
         counts = np.zeros(len(level.vertices), np.int64)
         for task in self._placed(group):
@@ -178,18 +176,18 @@ class _Vertices:
         return counts
 
     def _placed(self, group: Group) -> Iterable[Task]:
-        """The group's tasks that have a node, but for those whose removal is being simulated."""
+        """The group's tasks with a node, without those whose removal is simulated."""
         return (task for task in group.tasks.values() if task.node is not None and task not in self._removed)
 
 
-def _is_involved(session: Session, group: Group) -> bool:
-    """Whether room on each node does not say what a vertex takes: pods of several classes, or that keep apart."""
+def _needs_trials(session: Session, group: Group) -> bool:
+    """Whether the room on each node does not decide: the pods have several classes, or filters between them."""
     classes = {task.cls for task in group.in_phase(Phase.PENDING)}
     return len(classes) > 1 or any(session.evaluation(cls).any_filters for cls in classes)
 
 
 def _columns(session: Session, tasks: Sequence[Task], mask: BoolColumn) -> tuple[Columns, Columns]:
-    """Room and scores of each class of some tasks on the nodes of the mask."""
+    """The room and the scores of each class of these tasks on the nodes of the mask."""
     room: dict[TaskClass, IntColumn] = {}
     scores: dict[TaskClass, IntColumn] = {}
     for cls, count in Counter(task.cls for task in tasks).items():

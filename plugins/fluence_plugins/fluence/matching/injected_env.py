@@ -1,9 +1,9 @@
-"""Whether a pod that asks for devices came through the webhook that lets its containers know what they got.
+"""The check that a pod with devices passed the webhook, which adds environment variables to its containers.
 
-A pod's environment cannot be changed once it is there: one that came without it would run and not know its backend.
-What is asked for is `FLUXION_BACKEND` in every container and init container, from the annotation or by a value of the
-user's own. The webhook adds all variables of a container or none; which attribute keys there were when the pod was
-admitted says nothing about that, and a key that came later must not shut out pods that are waiting.
+The environment of an existing pod cannot change: without the variables it would run and not know its backend. The check
+requires `FLUXION_BACKEND` in every container and init container, from the annotation or with the user's own value. The
+webhook adds all variables of a container or none, so one of them suffices; the attributes' variables may be newer than
+a pending pod.
 """
 
 from collections.abc import Iterator
@@ -15,18 +15,18 @@ WEBHOOK = "fluence-webhook"
 
 
 def not_injected(pod: Pod) -> str | None:
-    """The name of the first container without the variable; None where all have it, or the pod asks for no device."""
-    if not any(_asks_for_device(container) for container in _containers(pod)):
+    """The name of the first container without the variable; None if all have it, or the pod requests no device."""
+    if not any(_requests_device(container) for container in _containers(pod)):
         return None
     bare = (c for c in _containers(pod) if not any(variable.name == names.BACKEND_ENV for variable in c.env))
     return next((container.name for container in bare), None)
 
 
 def refusal_text(container: str) -> str:
-    """Why a pod with such a container is not placed, and what to do."""
+    """Why the scheduler refuses a pod with such a container, and the remedy."""
     return (
-        f"its container {container!r} has no environment variable {names.BACKEND_ENV} (requireInjectedEnv): create the "
-        f"pod again; the webhook {WEBHOOK} was not there when it was created, or its namespace is excluded"
+        f"container {container!r} lacks the environment variable {names.BACKEND_ENV} (requireInjectedEnv): create the "
+        f"pod again; the webhook {WEBHOOK} did not process it, or excludes its namespace"
     )
 
 
@@ -35,6 +35,6 @@ def _containers(pod: Pod) -> Iterator[Container]:
     yield from pod.spec.containers
 
 
-def _asks_for_device(container: Container) -> bool:
+def _requests_device(container: Container) -> bool:
     resources = container.resources
     return any(names.requested_type(name) is not None for name in (*resources.requests, *resources.limits))

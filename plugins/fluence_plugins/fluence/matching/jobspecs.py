@@ -1,7 +1,8 @@
-"""What pods ask for, as jobspecs.
+"""The translation of pods' requests into jobspecs.
 
-A jobspec carries one constraint, evaluated on every `node` vertex on the way down, so compute (`virtual=false`) and
-devices (`virtual=true`) never share one: a class of pods makes one compute jobspec, and one device match per type.
+A jobspec has one constraint, which the matcher evaluates on every `node` vertex on the way down. So hosts
+(`virtual=false`) and devices (`virtual=true`) need separate jobspecs: a class of pods has one compute jobspec, and one
+device match a type.
 """
 
 from collections import Counter
@@ -22,7 +23,7 @@ _Attributes = tuple[tuple[str, str], ...]
 _LISTED = 8
 """How many names a message lists."""
 _REMEMBERED = 1024
-"""How many different requests a graph keeps the answers to."""
+"""How many requests a graph caches."""
 
 
 @lru_cache(_REMEMBERED)
@@ -34,10 +35,10 @@ def compute_jobspec_text(shape: PodShape, count: int) -> str:
 def compute_jobspec(shape: PodShape, count: int) -> Jobspec:
     """Return the jobspec that places `count` pods of one shape.
 
-    One slot for each pod stands at the top level. The matcher lets the levels above a slot be left out and opens
-    slots only in a vertex whose own children have the slot's types: a host. So each slot lies within one host, one
-    host may carry many, and no host is exclusive. Units of memory, of millicores and of pods come out of the host's
-    pools. The allocation is held until it is cancelled (duration 0).
+    It has one slot a pod at the top level. A jobspec may omit the levels above a slot, and the matcher opens slots only
+    in a vertex whose children have the slot's types: a host. So each slot is within one host, a host may have many, and
+    no host is exclusive. Units of memory, millicores and pods come from the host's pools. The duration is 0: the
+    allocation lasts until it is cancelled.
     """
     _check_count(count)
     wanted = ((CORE, shape.cores), (GPU, shape.gpus), *shape.others, (MEMORY, shape.memory_mib), (POD, shape.pods))
@@ -57,39 +58,39 @@ def device_jobspecs(
     slots: int = 1,
     prefer: Mapping[str, str] | None = None,
 ) -> tuple[Jobspec, ...]:
-    """Return the jobspecs, to be tried in order, that each get `slots` times `count` devices of one type.
+    """Return the jobspecs, in the order to try them, that each request `slots` times `count` devices of one type.
 
-    They satisfy `require` (attribute to value) and belong to `backend`, if given. The devices of a slot come from one
-    resource tree; so do those of all slots, except where each slot is a single root.
+    The devices satisfy `require` (attribute to value) and belong to `backend`, if given. The devices of a slot come
+    from one resource tree, and so do those of all slots, unless each slot is a single root.
 
-    Those that satisfy more of `prefer` (attribute, or `backend`, to value) come first, the last are as without it. Of
-    several slots there are only the first: where too few of the devices that satisfy the most are free, each slot is
-    to be asked for by itself, that one may still get such a device. Raises UnknownDeviceTypeError for
-    a type in no tree, NoMatchingDeviceError where no tree could ever hold as many; both say what there is.
+    Jobspecs whose devices satisfy more of `prefer` (attribute, or `backend`, to value) come first, the last ones are
+    without preferences. For several slots there are only the first: if too few of the best devices are free, the caller
+    matches each slot by itself, so that some may still get one. Raises UnknownDeviceTypeError for a type that no tree
+    has, and NoMatchingDeviceError if no tree can ever have as many. Both name the existing ones.
 
-    Why the shape is what it is. Every level of a tree is a `node` vertex, and a request for a `node` takes the first
-    one on the way down that satisfies the constraint. Classes are propagated up, so with `slot{node}` alone a request
-    for a `qubit` would take the whole `qdevice` above it. Levels may be left out only above the first match, and the
-    first match is the tree's root. So each level is spelled out:
+    The shape of a jobspec: every level of a tree is a `node` vertex, and a request for a `node` matches the first one
+    on the way down that satisfies the constraint. A vertex has the classes of its descendants, so with `slot{node}`
+    alone a request for a `qubit` would match the whole `qdevice` above it. A jobspec may omit levels only above the
+    first match, which is the tree's root. So it has a request for each level:
 
     - root: `slot{node: count}`. The roots of one tree (its `count`) are siblings.
-    - one level down: `node: 1 {slot{node: count}}`. The outer node is outside the slot, hence shared, and one, which
-      is what holds the devices in one tree.
-    - n levels down: n outer nodes. Where one parent has too few, the innermost outer node asks for `p` parents with
+    - one level down: `node: 1 {slot{node: count}}`. The outer node is outside the slot, so it is shared; there is one,
+      so all devices come from one tree.
+    - n levels down: n outer nodes. If one parent has too few, the innermost outer node requests `p` parents with
       `count / p` devices each, for every p that divides the count.
 
-    Of something that pods share each place is such a vertex, one level below it, and a pod gets one place of each of
-    `count` different ones: `node: count {slot{node: 1}}`, for one pod at a time (with more slots it raises
-    NoMatchingDeviceError where all of the type is shared). What lies in a place comes from that place alone: each has
-    all that is inside.
+    Each place of a shared device is such a vertex one level below it, and a pod gets one place of each of `count`
+    devices: `node: count {slot{node: 1}}`, for one pod at a time (with more slots it raises NoMatchingDeviceError if
+    all devices of the type are shared). A device below a shared one comes from one place, because each place contains
+    all of them.
 
-    Below the slot all is exclusive: a device is free only while nothing in it is held, and holds everything in it.
-    One shape fits one depth, so a type that occurs at several depths gives several jobspecs, shallowest first.
+    All vertices below the slot are exclusive: a device is free only while all that it contains is free. A shape fits
+    one depth, so a type that occurs at several depths needs several jobspecs, the shallowest first.
 
-    The constraint is `virtual=true`, `class=<type>` and the required properties. Properties alone can be wrong in three
-    cases: another resource of the same depth merely *contains* the type; an ancestor lacks the required attribute
-    (its child overrides it); or the tree hangs below a physical host (`virtual=false`). There, and to keep one of
-    several trees of roots apart, the ranks of the right devices and of what is above them are named as well.
+    The constraint is `virtual=true`, `class=<type>` and the required properties. Properties are not enough in three
+    cases: another resource of the same depth only *contains* the type; an ancestor lacks the required attribute, which
+    its child overrides; or the tree is below a physical host (`virtual=false`). In these, and to select one of several
+    trees of roots, the constraint also has the ranks of the devices and of the vertices above them.
     """
     _check_count(count)
     _check_count(slots)
@@ -112,14 +113,14 @@ class _DeviceRequest:
     slots: int
     prefer: _Attributes = ()
     least: int = 0
-    """How many of `prefer` a device satisfies, at least."""
+    """The minimum number of `prefer` that a device satisfies."""
 
     def __str__(self) -> str:
         return in_words(dict(self.require), self.backend)
 
 
 def _by_preference(graph: ClusterGraph, asked: _DeviceRequest) -> tuple[Jobspec, ...]:
-    """The jobspecs of each number of satisfied preferences that devices have, the highest first."""
+    """The jobspecs for each number of satisfied preferences that occurs, the highest first."""
     first, *others = sorted({preferences_met(node, asked.prefer) for node in _matching(graph, asked)}, reverse=True)
     if not others:
         return _device_jobspecs(graph, asked)
@@ -127,7 +128,7 @@ def _by_preference(graph: ClusterGraph, asked: _DeviceRequest) -> tuple[Jobspec,
         return _device_jobspecs(graph, replace(asked, least=first))
     found: list[Jobspec] = []
     for least in (first, *others[:-1]):
-        with suppress(NoMatchingDeviceError):  # there are more that are liked less
+        with suppress(NoMatchingDeviceError):  # devices that satisfy fewer may suffice
             found.extend(_device_jobspecs(graph, replace(asked, least=least)))
     return (*found, *_device_jobspecs(graph, asked))
 
@@ -149,32 +150,31 @@ def _device_jobspecs(graph: ClusterGraph, asked: _DeviceRequest) -> tuple[Jobspe
     )
     if not jobspecs:
         if not matching:
-            raise NoMatchingDeviceError(f"every {asked.type}{asked} is held by more pods than may share it now")
+            raise NoMatchingDeviceError(f"more pods hold each {asked.type}{asked} than may share it now")
         number = asked.count * asked.slots
         devices = {names.without_places(node.path): node.backend for node in matching}
         most = max(Counter(devices.values()).values())
         if number <= most:
             raise NoMatchingDeviceError(
-                f"{number} {asked.type}{asked} cannot be taken in equal shares from the vertices of one tree that hold "
-                f"them, of which it has {most}; ask for another number"
+                f"{number} {asked.type}{asked} cannot be divided equally among the parents of the {most} in one "
+                "resource tree; request another number"
             )
-        raise NoMatchingDeviceError(f"no tree has {number} {asked.type}{asked}, at most {most}; ask for fewer")
+        raise NoMatchingDeviceError(f"no resource tree has {number} {asked.type}{asked}, at most {most}; request fewer")
     return jobspecs
 
 
 def _check_count(count: int) -> None:
     if count < 1:
-        raise JobspecError(f"count {count} asks for nothing; use at least 1")
+        raise JobspecError(f"expected a count of at least 1, got {count}")
 
 
 def matching_devices(
     graph: ClusterGraph, device_type: str, require: Mapping[str, str], backend: str | None = None
 ) -> list[VirtualNode]:
-    """Return the vertices of a type that satisfy `require` and belong to `backend`, held or not, but for those down.
+    """Return the vertices of a type that satisfy `require`, belong to `backend` and are not down, held or not.
 
-    Of what pods share these are its places.
-
-    Raises UnknownDeviceTypeError for a type in no tree, NoMatchingDeviceError where none is left.
+    For a shared device these are its places. Raises UnknownDeviceTypeError for a type that no tree has, and
+    NoMatchingDeviceError if no vertex is left.
     """
     return _matching(graph, _DeviceRequest(device_type, 1, _sorted(require), backend, 1))
 
@@ -190,7 +190,7 @@ def _matching(graph: ClusterGraph, asked: _DeviceRequest) -> list[VirtualNode]:
     of_type = [node for node in graph.virtual.values() if node.type == asked.type and not node.places]
     if not of_type:
         known = ", ".join(sorted({node.type for node in graph.virtual.values()})) or "none"
-        raise UnknownDeviceTypeError(f"resource type {asked.type!r} is in no tree of the graph; modelled are: {known}")
+        raise UnknownDeviceTypeError(f"no resource tree has type {asked.type!r}; known types: {known}")
     found = [
         node
         for node in of_type
@@ -201,7 +201,7 @@ def _matching(graph: ClusterGraph, asked: _DeviceRequest) -> list[VirtualNode]:
     if not found:
         offers = {node.backend: node.attributes for node in sorted(of_type, key=lambda node: (node.backend, node.path))}
         listed = "; ".join(f"{backend}{_in_brackets(attributes)}" for backend, attributes in offers.items())
-        raise NoMatchingDeviceError(f"no {asked.type}{asked} exists; offered are {listed}")
+        raise NoMatchingDeviceError(f"no {asked.type}{asked} exists; the graph has {listed}")
     up = [node for node in found if not node.down]
     if not up:
         down = sorted({node.name if not node.level else f"{node.name} of {node.backend}" for node in found})
@@ -228,7 +228,7 @@ def down_devices(
 
 
 def in_words(require: Mapping[str, str], backend: str | None) -> str:
-    """What follows a type where attributes or a backend are required: ` with region=east of backend aurora`."""
+    """The text after a type for required attributes and backend: ` with region=east of backend aurora`."""
     pairs = ", ".join(f"{key}={value}" for key, value in sorted(require.items()))
     return (f" with {pairs}" if pairs else "") + (f" of backend {backend}" if backend else "")
 
@@ -239,10 +239,10 @@ def _in_brackets(attributes: Mapping[str, str]) -> str:
 
 
 def _reachable_together(found: list[VirtualNode], single: bool) -> Iterator[list[VirtualNode]]:
-    """Group devices that one jobspec can reach: those of one depth.
+    """Group the devices that one jobspec can reach: those of one depth.
 
-    Several devices of one pod come from one tree, so roots of different trees are kept apart; and they agree on their
-    attributes, so where one tree holds devices of different attributes, each kind is a group.
+    Several devices of one pod must come from one tree, so roots of different trees are in different groups. They must
+    agree on their attributes, so if one tree has devices with different attributes, each kind is a group.
     """
     trees: dict[str, set[_Attributes]] = {}
     for node in found:
@@ -252,7 +252,7 @@ def _reachable_together(found: list[VirtualNode], single: bool) -> Iterator[list
     def key(node: VirtualNode) -> tuple[int, int, int, bool, bool, _Attributes]:
         entry = node.entry if node.level == 0 and not single else -1
         attributes = _sorted(node.attributes) if by_attributes else ()
-        return len(node.above), node.level, entry, node.is_place, _lies_in_place(node), attributes
+        return len(node.above), node.level, entry, node.is_place, _is_in_place(node), attributes
 
     for _, group in groupby(sorted(found, key=key), key=key):
         yield list(group)
@@ -262,13 +262,13 @@ def _sorted(attributes: Mapping[str, str] | None) -> _Attributes:
     return tuple(sorted((attributes or {}).items()))
 
 
-def _lies_in_place(node: VirtualNode) -> bool:
-    """Whether what it lies in is a place of something shared."""
+def _is_in_place(node: VirtualNode) -> bool:
+    """Whether its parent is a place of a shared device."""
     return bool(node.above) and not node.is_place and names.is_place(node.above[-1])
 
 
 def _shapes(graph: ClusterGraph, targets: list[VirtualNode], asked: _DeviceRequest) -> Iterator[Resource]:
-    """Yield the requests that can reach devices of one depth, to be tried in order."""
+    """Yield the requests that can reach devices of one depth, in the order to try them."""
     first, count = targets[0], asked.count
     if not first.is_place:
         for parents in _splits(targets, count, asked.slots):
@@ -284,9 +284,9 @@ def _shapes(graph: ClusterGraph, targets: list[VirtualNode], asked: _DeviceReque
 
 
 def _splits(targets: list[VirtualNode], count: int, slots: int) -> Iterator[int]:
-    """Yield over how many parents of one tree the devices can be spread evenly, fewest first."""
+    """Yield the numbers of parents in one tree that can have equal shares of the devices, the lowest first."""
     per_parent = Counter(node.above for node in targets)
-    if _lies_in_place(targets[0]):
+    if _is_in_place(targets[0]):
         per_parent = Counter({above: number for above, number in per_parent.items() if number >= count * slots})
         if per_parent:
             yield 1  # other places have the same devices
@@ -301,14 +301,14 @@ def _splits(targets: list[VirtualNode], count: int, slots: int) -> Iterator[int]
 
 
 def _wrapped(request: Resource, depth: int, parents: int) -> Resource:
-    """A request within so many levels, in so many vertices of the innermost."""
+    """A request below `depth` levels, in `parents` vertices of the innermost level."""
     for level in range(depth):
         request = Resource(NODE, parents if level == 0 else 1, (request,))
     return request
 
 
 def _constraints(graph: ClusterGraph, wanted: list[str], targets: list[VirtualNode]) -> dict[str, object]:
-    """Return the properties where they select exactly the targets at their depth, else properties and ranks."""
+    """Return the properties if they select exactly the targets at their depth, else properties and ranks."""
     target_paths = {node.path for node in targets}
     above = {path for node in targets for path in node.above}
     properties = frozenset(wanted)

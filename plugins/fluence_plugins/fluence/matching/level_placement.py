@@ -1,7 +1,7 @@
-"""A group placed as it asks of the levels: vertex by vertex, each with one match a class among the hosts in it.
+"""The placement of a group with a topology constraint: vertex by vertex, with one match a class among its hosts.
 
-A match among the hosts of one vertex looks at these alone, so it is quicker than one in which the graph looks for the
-vertex, too; and all classes and devices of a group are tried together in one vertex before the next.
+A match among the hosts of one vertex visits these only, so it is faster than a match that also searches the vertex. All
+classes and devices of a group are matched in one vertex before the next.
 """
 
 from __future__ import annotations
@@ -22,47 +22,48 @@ from session_scheduler.model.groups import Task
 
 Columns = Mapping[TaskClass, IntColumn]
 Place = Callable[[Sequence[Task], Columns, Columns], GroupPlacement | Refusal]
-"""Places tasks with this much room and these scores: all of them, or a refusal."""
+"""Places all tasks with this room and these scores, or returns a refusal."""
 
 
 class Matcher(Protocol):
-    """Places tasks without regard to levels."""
+    """Places tasks, and ignores levels."""
 
     @property
     def place(self) -> Place:
-        """All of the tasks, or a refusal."""
+        """Place all tasks, or return a refusal."""
 
     @property
     def explain(self) -> Place:
-        """The same, with a refusal that says what is short."""
+        """`place`, with a refusal that says what is short."""
 
 
 _PROBES = 64
-"""How many placements are tried to find how many of a group there would be room for."""
+"""How many placements it tries to find how many pods of a group fit."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelVertices:
-    """The vertices of one type, or of several types at once: vertices that all have in common."""
+    """The vertices of a type; for several types, those of the innermost one."""
 
     kinds: tuple[str, ...]
     vertices: tuple[HostLevels, ...]
     """In natural order."""
     of_row: IntColumn
-    """Over the session's rows: the number of the vertex, -1 where the host is in none."""
+    """By row of the session: the number of the vertex that contains the host, -1 for none."""
 
     def __str__(self) -> str:
         return self.kinds[-1]
 
     def name(self, number: int) -> str:
-        """A vertex in words."""
+        """The words for a vertex."""
         return in_words(self.vertices[number])
 
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """All in one vertex of a level. `number`: the one in which others of the group are already. `each`: the room that
-    is given may be that of one vertex only.
+    """All pods in one vertex of a level.
+
+    `number`: the vertex with placed pods of the group. `each`: the core passes the room of one vertex at a time.
     """
 
     level: LevelVertices
@@ -72,7 +73,7 @@ class Within:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Over several vertices of a level. `there`: how many of the group each has already."""
+    """Pods spread over several vertices of a level. `there`: how many placed pods of the group each vertex has."""
 
     level: LevelVertices
     over: int | None
@@ -81,7 +82,7 @@ class Spread:
 
 @dataclass(slots=True)
 class LevelPlacer:
-    """Places tasks of one group in what is left of room."""
+    """Places tasks of one group."""
 
     matcher: Matcher
     within: Within | None = None
@@ -91,13 +92,13 @@ class LevelPlacer:
     _probes: int = field(default=_PROBES, init=False)
 
     def place(self, tasks: Sequence[Task], room: Columns, scores: Columns) -> GroupPlacement | Refusal:
-        """All of the tasks, or a refusal."""
+        """Place all tasks, or return a refusal."""
         within = self.within
         if within is None:
             return self._inside(tasks, room, scores, explained=self.reasons_wanted)
         level, number = within.level, within.number
         if not level.vertices:
-            return Refusal(f"no node is in a {level}: none has its label")
+            return Refusal(f"no node has the label of level {level}")
         able = vertices_that_fit(tasks, room, scores, level, len(tasks))
         for vertex in able if number is None else [v for v in able if v == number]:
             found = self._inside(tasks, _only(room, level.of_row == vertex), scores)
@@ -113,7 +114,7 @@ class LevelPlacer:
         return (self.matcher.explain if explained else self.matcher.place)(tasks, room, scores)
 
     def _why_not(self, within: Within, tasks: Sequence[Task], room: Columns, scores: Columns) -> str:
-        """Which vertex fits the most of the tasks, and what is short there."""
+        """Name the vertex that fits the most tasks, and what is short in it."""
         level, number, count = within.level, within.number, _pods(len(tasks))
         where = self._with_most(within, tasks, room, scores)
         if number is not None:
@@ -131,7 +132,7 @@ class LevelPlacer:
         return f"{text}{there}{found.reason}"
 
     def _with_most(self, within: Within, tasks: Sequence[Task], room: Columns, scores: Columns) -> int:
-        """The vertex that fits the most of the tasks; -1 where none has room for one."""
+        """The vertex that fits the most tasks; -1 if none fits one."""
         level, capacity = within.level, _capacity(tasks, room, within.level)
         vertices = range(len(level.vertices)) if within.number is None else [within.number]
         most, where = -1, -1
@@ -143,7 +144,7 @@ class LevelPlacer:
         return where
 
     def _most(self, tasks: Sequence[Task], bound: int, room: Columns, scores: Columns, place: Place) -> int:
-        """How many of the first tasks there is room for, at most `bound`; nothing is held afterwards."""
+        """How many of the first tasks fit, at most `bound`. It undoes its placements."""
         low, high = 0, min(bound, len(tasks))
         while low < high and self._probes > 0:
             self._probes -= 1
@@ -162,13 +163,13 @@ class LevelPlacer:
     def _over(
         self, spread: Spread, tasks: Sequence[Task], room: Columns, scores: Columns, *, explained: bool = False
     ) -> GroupPlacement | Refusal:
-        """Deal the tasks out to vertices, and place each vertex's; where one fits fewer, deal again knowing that."""
+        """Deal the tasks to vertices, and place those of each. If a vertex fits fewer, deal again with that limit."""
         level = spread.level
         order = _best_first(tasks, room, scores, level)
         limit = _capacity(tasks, room, level)
         by_class = {cls: _sums(column, level) for cls, column in room.items()}
         refused: tuple[Sequence[Task], Columns] | None = None
-        text = "the match budget ended before every spread was tried"
+        text = "the match budget ran out before every spread was tried"
         for _ in range(self.budget + 1):
             shares = _Deal(spread, order, limit, by_class).dealt(tasks)
             if isinstance(shares, str):
@@ -197,7 +198,7 @@ class LevelPlacer:
         return Refusal(text)
 
     def _fewer(self, part: Sequence[Task], room: Columns, scores: Columns) -> int:
-        """How many of these tasks, not all, fit a vertex: of one class exactly, else one fewer."""
+        """How many of these tasks fit a vertex that does not fit all: exact for one class, else one fewer."""
         if len(room) > 1:
             return len(part) - 1
         self._probes = max(self._probes, _PROBES)
@@ -210,7 +211,7 @@ class LevelPlacer:
 
 @dataclass(slots=True)
 class _Deal:
-    """Deals tasks out to vertices: always to the one of those chosen that has the fewest of the group."""
+    """Deals tasks to vertices: each to the chosen vertex with the fewest pods of the group."""
 
     spread: Spread
     order: Sequence[int]
@@ -218,16 +219,16 @@ class _Deal:
     by_class: Mapping[TaskClass, IntColumn]
 
     def dealt(self, tasks: Sequence[Task]) -> dict[int, list[Task]] | str:
-        """The tasks of each vertex, or why they cannot be dealt out."""
+        """The tasks of each vertex, or why there is no such division."""
         there, level = self.spread.there, self.spread.level
         total = len(tasks) + int(there.sum())
         usable = [v for v in self.order if self.limit[v] > 0 or there[v]]
         wanted = min(total, self.spread.over if self.spread.over is not None else len(usable))
         if len(usable) < wanted:
-            have = f"{len(usable)} of {len(level.vertices)}"
-            return f"the group is to be spread over {wanted} {plural(str(level))}, and {have} have room"
+            have = f"only {len(usable)} of {len(level.vertices)} {'has' if len(usable) == 1 else 'have'} room"
+            return f"the group must be spread over {wanted} {plural(str(level))}, but {have}"
         even = -(-total // max(1, wanted))
-        usable.sort(key=lambda v: (not there[v], -min(int(self.limit[v]), even)))  # stable: else as in `order`
+        usable.sort(key=lambda v: (not there[v], -min(int(self.limit[v]), even)))  # stable: then as in `order`
         for count in range(wanted, len(usable) + 1):
             chosen = usable[:count]
             if sum(int(self.limit[v]) for v in chosen) < len(tasks) and count < len(usable):
@@ -261,7 +262,7 @@ class _Deal:
 def vertices_that_fit(
     tasks: Sequence[Task], room: Columns, scores: Columns, level: LevelVertices, needed: int
 ) -> list[int]:
-    """The vertices that may take as many of the tasks as are needed, the best first."""
+    """The vertices that may fit as many tasks as needed, the best first."""
     capacity = _capacity(tasks, room, level)
     return [vertex for vertex in _best_first(tasks, room, scores, level) if capacity[vertex] >= needed]
 
@@ -275,7 +276,7 @@ def _only(columns: Columns, mask: BoolColumn) -> dict[TaskClass, IntColumn]:
 
 
 def _sums(column: IntColumn, level: LevelVertices) -> IntColumn:
-    """By number of the vertex: the sum over its rows."""
+    """The sum over the rows of each vertex, by its number."""
     inside = level.of_row >= 0
     return np.bincount(level.of_row[inside], column[inside], len(level.vertices)).astype(np.int64)
 
@@ -286,7 +287,7 @@ def _of_class(tasks: Sequence[Task]) -> Iterator[tuple[TaskClass, int]]:
 
 
 def _capacity(tasks: Sequence[Task], room: Columns, level: LevelVertices) -> IntColumn:
-    """By number of the vertex: how many of the tasks it takes at most."""
+    """By number of the vertex: the upper bound of the tasks that fit."""
     capacity = np.zeros(len(level.vertices), np.int64)
     for cls, count in _of_class(tasks):
         capacity += np.minimum(_sums(np.minimum(room[cls], count), level), count)
@@ -294,7 +295,7 @@ def _capacity(tasks: Sequence[Task], room: Columns, level: LevelVertices) -> Int
 
 
 def _best_first(tasks: Sequence[Task], room: Columns, scores: Columns, level: LevelVertices) -> list[int]:
-    """The vertices, first those whose nodes are worth the most to the tasks, each class by itself."""
+    """The vertices in descending order of the scores of the nodes that the tasks of each class would get."""
     worth = np.zeros(len(level.vertices), np.float64)
     for cls, count in _of_class(tasks):
         rows = np.flatnonzero((level.of_row >= 0) & (room[cls] > 0))

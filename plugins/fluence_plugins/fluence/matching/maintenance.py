@@ -1,4 +1,4 @@
-"""What maintenance windows close for the tasks of a request: hosts out of their room, devices out of their matches."""
+"""Maintenance windows: they exclude closed hosts and devices from matches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from session_scheduler.model.groups import Task
 
 
 class Maintenance:
-    """The windows of the configuration, and what they close."""
+    """The configured windows, and the hosts and backends that they close."""
 
     def __init__(self, live: LiveGraph, windows: Sequence[Window]) -> None:
         self._live = live
@@ -29,27 +29,27 @@ class Maintenance:
         self._closed: dict[tuple[float, float], Closed] = {}
 
     def set_windows(self, windows: Sequence[Window]) -> None:
-        """Take over the windows of another configuration."""
+        """Replace the windows by those of another configuration."""
         self.windows = tuple(windows)
         self._closed.clear()
 
     def open_session(self, wall: float) -> None:
-        """From now on it is that time, in seconds since 1970."""
+        """Set the present time, in seconds since 1970."""
         self._wall = wall
         self._closed.clear()
 
     def ends(self, since: float) -> Iterator[float]:
-        """When windows end after a time."""
+        """The ends of windows after a time."""
         return (window.end for window in self.windows if window.end > since)
 
     @property
     def is_due(self) -> bool:
-        """Whether any window has not ended: what is closed depends on how long each task takes."""
+        """Whether a window has not ended: then the closed resources depend on the duration of each task."""
         return any(window.end > self._wall for window in self.windows)
 
     @contextmanager
     def at(self, start: float) -> Iterator[None]:
-        """Meanwhile what is asked for is to start at that time."""
+        """Evaluate windows for tasks that start at that time."""
         self._at = start
         try:
             yield
@@ -57,7 +57,7 @@ class Maintenance:
             self._at = None
 
     def closed(self, tasks: Iterable[Task]) -> Closed:
-        """What is closed for tasks that are placed together: for as long as the longest of them takes."""
+        """The closed resources for tasks that are placed together, during the longest of their durations."""
         if not self.windows:
             return NOTHING_CLOSED
         start = self._wall if self._at is None else self._at
@@ -73,7 +73,7 @@ class Maintenance:
     def without_closed(
         self, session: Session, room: Mapping[TaskClass, IntColumn], closed: Closed
     ) -> tuple[dict[TaskClass, IntColumn], list[str]]:
-        """The room without that of closed nodes, and the nodes that had some, in natural order."""
+        """The room without closed nodes, and the closed nodes that had room, in natural order."""
         row_of = session.table.row_of
         rows = np.array(sorted(row_of[name] for name in closed.nodes if name in row_of), np.int64)
         if not len(rows):
@@ -86,7 +86,7 @@ class Maintenance:
         return left, sorted((session.node_at(row) for row in rows[lost].tolist()), key=natural)
 
     def open_devices(self, closed: Closed) -> BoolColumn | None:
-        """By rank: whether a device there is open; None for all."""
+        """By rank: whether the device there is open; None if all are."""
         ranks = [node.rank for node in self._live.graph.virtual.values() if _closes(closed, node)]
         if not ranks:
             return None
@@ -97,9 +97,9 @@ class Maintenance:
     # ------------------------------------------------------------------ reasons
 
     def reason(self, closed: Closed, nodes: Sequence[str], kinds: Iterable[str]) -> tuple[str, float]:
-        """What windows take away from some tasks, and when the first of it is open again; nothing: ("", inf).
+        """The text about windows that exclude resources from tasks, and the end of the first one; ("", inf) for none.
 
-        `nodes` are the closed ones that the tasks could use else, `kinds` the types of their devices.
+        `nodes` are the closed nodes that had room, `kinds` the types of the tasks' devices.
         """
         wanted = set(kinds)
         virtual = self._live.graph.virtual.values()
@@ -116,14 +116,14 @@ class Maintenance:
         return "; ".join(texts), min(window.end for window in windows.values())
 
     def refusal(self, closed: Closed, node: str) -> str:
-        """Why nothing may be placed on a closed node."""
+        """The reason for a closed node."""
         return _text(f"node {node}", closed.nodes[node], self._wall)
 
 
 def _text(what: str, window: Window, wall: float) -> str:
-    return f"{what} {'is in' if window.start <= wall else 'is to be free for'} {window}"
+    return f"{what} {'is in' if window.start <= wall else 'must be free for'} {window}"
 
 
 def _closes(closed: Closed, node: VirtualNode) -> bool:
-    """Whether a device is closed: its backend is, or a node below which it hangs."""
+    """Whether a device is closed: its backend is, or a node above it."""
     return node.backend in closed.backends or any(path.rpartition("/")[2] in closed.nodes for path in node.above)

@@ -1,4 +1,4 @@
-"""What runs on each node and is not held in the graph: it counts as foreign load there."""
+"""The foreign load of each node: the requests of running pods that the graph holds no allocation for."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from session_scheduler.model.groups import NodeChange, Task
 
 
 class NodeLoads:
-    """Counts pods of others, what our own request beyond what they hold, and nominated pods."""
+    """Counts foreign pods, the requests of our pods beyond their allocations, and nominated pods."""
 
     def __init__(self, live: LiveGraph) -> None:
         self._live = live
         self.tasks_on: dict[str, tuple[Task, ...]] = {}
         self.removed: set[Task] = set()
-        """Tasks whose removal is being simulated."""
+        """Tasks whose removal is simulated."""
         self.nominated: dict[str, tuple[tuple[Task, ...], Amounts]] = {}
-        """By host: the nominated pods that count there, and what pods of ours held when they were last counted."""
+        """By host: its nominated pods, and the amounts that our pods held when they were last counted."""
         self._changed: set[str] = set()
-        """Pods of which the graph lost something, or got it back, at its last change."""
+        """Pods (uids) whose missing parts changed with the last change of the graph."""
 
     def update(self, changes: Sequence[NodeChange]) -> None:
-        """Take over which tasks are on nodes that changed."""
+        """Set the tasks on changed nodes."""
         for change in changes:
             self.tasks_on[change.name] = change.tasks
             if change.node is None:
                 del self.tasks_on[change.name]
 
     def graph_changed(self, missing_before: Iterable[str]) -> None:
-        """Note of which pods the graph lost something, or got it back: from those that missed something before."""
+        """Record a change of the graph; `missing_before`: the pods (uids) with missing parts before it."""
         self._changed = {*missing_before, *self._live.holdings.missing}
 
     def recount(self, hosts: set[str]) -> None:
-        """Count again on these hosts, and on those of pods whose holdings in the graph have changed."""
+        """Recount the load of these hosts, and of those with pods whose missing parts changed."""
         if self._changed:
             hosts |= {name for name, tasks in self.tasks_on.items() if any(t.uid in self._changed for t in tasks)}
         for name in sorted(hosts):
             self.count(name)
 
     def count(self, name: str) -> None:
-        """Let the graph hold the load of a host as it is now."""
+        """Set the load of a host in the graph to the present one."""
         nominated = self.nominated.get(name, ((),))[0]
         self._live.foreign.set(name, self.load_on(name, self.removed, nominated))
 
     def count_nominated(self, host: str, tasks: Sequence[Task]) -> bool:
-        """Count these nominated pods, and no others, on a host; whether anything has changed since the last time."""
+        """Set the nominated pods of a host. Returns whether its load changed."""
         now = tuple(tasks), self._live.holdings.used_on(host)
         if self.nominated.get(host, ((), now[1])) == now:
             return False
@@ -59,7 +59,7 @@ class NodeLoads:
         return True
 
     def load_on(self, name: str, gone: Container[Task], nominated: Iterable[Task]) -> Amounts | None:
-        """What runs on a host and is not held, if some tasks were gone and nominated ones there."""
+        """The load of a host without the tasks in `gone`, and with nominated pods."""
         accounting = self._live.accounting
         foreign, short = [], [*_amounts_of(nominated, accounting)]
         for task in self.tasks_on.get(name, ()):
@@ -75,7 +75,7 @@ class NodeLoads:
     def shortage(
         self, shape: PodShape, node: str, gone: Container[Task], nominated: Iterable[Task], words: PodWords
     ) -> str | None:
-        """Why a pod of this shape would not fit on a node with these tasks gone; None where it would."""
+        """Why a pod of this shape would not fit on a node without the tasks in `gone`; None if it would."""
         accounting = self._live.accounting
         held = (self._live.holdings.of_pod(task.uid, node) for task in self.tasks_on.get(node, ()) if task in gone)
         free = self._live.free_on(node, filter(None, held), self.load_on(node, gone, nominated))
@@ -90,11 +90,10 @@ class NodeLoads:
         return None
 
     def drift(self, lost: set[str]) -> Mapping[str, int]:
-        """How many pods graph and cluster disagree about, but for those on whose way something is just now.
+        """The number of pods about which graph and cluster disagree, without those that changed since the last event.
 
-        `unheld`: it runs, has a jobid in its annotations, neither holds nor misses anything, and is not among those
-        reported as `lost`. `ended`: something of a node is held for it, and it is not there. (What runs on a node that
-        is gone is not known.)
+        `unheld`: running pods with a jobid annotation that have neither holdings nor missing parts, and were not
+        reported as `lost`. `ended`: pods with holdings on a known node that do not run there.
         """
         holdings = self._live.holdings
         running = {task.uid: task.pod for tasks in self.tasks_on.values() for task in tasks}
@@ -109,7 +108,7 @@ class NodeLoads:
 
 
 def _amounts_of(tasks: Iterable[Task], accounting: Accounting) -> Iterator[Amounts]:
-    """What each of these is to take of its host, but for those that have a place by now."""
+    """The amounts of each of these tasks that has no node yet."""
     for task in tasks:
         if task.node is None:
             yield accounting.requested(accounting.shape_of(task.cls.requests))

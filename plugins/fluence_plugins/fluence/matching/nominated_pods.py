@@ -1,9 +1,9 @@
-"""What the graph holds for nominated pods: pods that must yield to them find in it what is left beside them.
+"""The reservations of nominated pods in the graph, so that pods that must yield to them match other resources.
 
-On its host a nominated pod is load like that of others, as much of it as is free: it grows as its victims end. Where
-the policy takes whole nodes, the host itself is held once nothing is on it. Which devices the pod is to have is worked
-out when the first pod asks for devices that yields to it, as if all that is ending had ended; each is held from when
-it is free. All of it is kept from one request to the next, and released for pods that need not yield.
+On its host a nominated pod counts as foreign load, as far as that is free: it grows while its victims end. If the
+policy allocates whole nodes, the host is reserved once it is empty. The pod's devices are chosen when the first pod
+with devices must yield to it, as if all ending pods had ended; each device is reserved as soon as it is free. All
+reservations are kept from one match to the next, and released for pods that need not yield.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ Devices = tuple[DeviceHolding, ...]
 
 @dataclass(slots=True)
 class _DeviceReservation:
-    """The devices that a pod is to have; none where there are none for it now."""
+    """The devices for a nominated pod; empty if there are none now."""
 
     devices: Devices
     holders: frozenset[str]
-    """The pods (uids) whose end it counts on."""
+    """The pods (uids) that must end before."""
     held: dict[str, int] = field(default_factory=dict)
-    """By path of a device: the jobid that holds it for the pod."""
+    """By path of a reserved device: its jobid."""
 
 
 class NominatedPods:
-    """Brought in line with the nominations whenever the graph is about to be asked.
+    """Updates the reservations before each match.
 
-    `devices_of` says what devices the graph would give a pod now, nothing where it has none for it.
+    `devices_of` returns the devices that a pod would get now, or none.
     """
 
     def __init__(
@@ -48,24 +48,22 @@ class NominatedPods:
         self._requests = requests
         self._devices_of = devices_of
         self._hosts: dict[str, tuple[int, Placement]] = {}
-        """The hosts that are held whole."""
+        """The reserved whole hosts."""
         self._reservations: dict[str, _DeviceReservation] = {}
         """By pod uid."""
 
     def __bool__(self) -> bool:
-        """Whether anything may be held."""
+        """Whether there may be a reservation."""
         return bool(self._loads.nominated or self._reservations)
 
     def keep_only(self, nominated: Mapping[str, str]) -> None:
-        """Drop the reservations of pods that are not among these (uids), and those without devices: they may get some
-        now.
-        """
+        """Drop the reservations of pods (uids) that are not nominated, and those without devices, to match again."""
         found = self._reservations.items()
         for uid in [uid for uid, reserved in found if uid not in nominated or not reserved.devices]:
             self._release(self._reservations.pop(uid))
 
     def release_all(self) -> None:
-        """Hold nothing until the graph is asked again: it is about to change. Load is for the caller to count."""
+        """Release all reservations before a change of the graph. The caller recounts the loads."""
         for held in self._hosts.values():
             self._live.foreign.release(*held)
         if self._hosts:
@@ -75,7 +73,7 @@ class NominatedPods:
             self._release(reserved)
 
     def make_way(self, share: Share) -> None:
-        """Hold nothing of what a pod held that is to hold it again: it was free for a while."""
+        """Release the reservations that overlap a share, so that its pod can hold it again."""
         for part in share.values():
             for host in part.hosts:
                 if host.name in self._hosts:
@@ -86,7 +84,7 @@ class NominatedPods:
                     self._release(reserved, [path for path in reserved.held if overlap(path, device.path)])
 
     def hold_for_nominated(self, session: Session, tasks: Sequence[Task]) -> None:
-        """Hold what these tasks must leave to nominated pods."""
+        """Reserve the resources of the nominated pods that these tasks must yield to."""
         wanted = session.yields_to(tasks)
         if not wanted and not self:
             return
@@ -102,8 +100,9 @@ class NominatedPods:
             )
 
     def reserve_before_removals(self, session: Session) -> None:
-        """Work out which devices nominated pods are to have, before the first removal of a trial is simulated: later
-        more seems to be free than will be, and what the ends of others were for would be reserved again.
+        """Choose the devices of nominated pods before the first simulated removal of a trial.
+
+        Afterwards more devices seem free than will be, and a nominated pod could get those that the trial frees.
         """
         waiting = self._with_devices(task for _, there in session.nominations.waiting() for task in there)
         if waiting:
@@ -113,9 +112,9 @@ class NominatedPods:
         return [task for task in tasks if self._requests[task.cls].devices]
 
     def _ending_with_devices(self, session: Session, nominated: Task) -> frozenset[str]:
-        """The pods with devices that are ending, or end before a nominated one is to start.
+        """The pods with devices that are ending, or will end before a nominated one starts.
 
-        Also the one that goes as the first of a trial: the core has it on no node any more when it reports that.
+        They include the first removed pod of a trial, which the core has already removed from its node.
         """
         holding = self._live.holdings.with_devices()
         holders = [task for tasks in self._loads.tasks_on.values() for task in tasks if task.uid in holding]
@@ -128,7 +127,7 @@ class NominatedPods:
     # ------------------------------------------------------------------ on hosts
 
     def count_on(self, host: str, tasks: Sequence[Task]) -> None:
-        """Count these, and no others, on one host."""
+        """Set the nominated pods of one host."""
         if not self._loads.count_nominated(host, tasks) or not self._live.loaded.whole_nodes:
             return
         if host in self._hosts:
@@ -141,7 +140,7 @@ class NominatedPods:
     # ------------------------------------------------------------------ devices
 
     def reserve(self, task: Task, devices: Devices, holders: frozenset[str]) -> None:
-        """A pod is to have these devices once their holders (uids) have ended."""
+        """Reserve devices for a pod, for when their holders (uids) have ended."""
         before = self._reservations.pop(task.uid, None)
         if before is not None:
             self._release(before)
@@ -150,11 +149,11 @@ class NominatedPods:
     def _hold_devices(
         self, wanted: Iterable[Task], asking: Iterable[Task], ending: Callable[[Task], frozenset[str]] | None
     ) -> None:
-        """Hold the devices of these, and of no others.
+        """Reserve the devices of these tasks, and release those of all others.
 
-        Each that has no reservation that can still come true gets one, the nominated among those that ask (`asking`),
-        too: what others are to have is not reserved for any other pod. `ending` says which pods (uids) with devices
-        will have ended when a task is to come; None: this is no time for new reservations.
+        Every task whose reservation is missing or has become impossible gets another one. So do the nominated tasks
+        among those to place (`asking`), so that no other pod gets their devices. `ending` returns the pods (uids) with
+        devices that will have ended when a task starts; with None there are no new reservations.
         """
         there = {task.uid: task for task in wanted}
         for uid, reserved in self._reservations.items():
@@ -167,7 +166,7 @@ class NominatedPods:
         concerned = there | {task.uid: task for task in asking}
         lacking: dict[frozenset[str], list[Task]] = {}
         for task in concerned.values():
-            if not self._may_come_true(task, ending):
+            if not self._is_possible(task, ending):
                 lacking.setdefault(ending(task), []).append(task)
         for away, tasks in lacking.items():
             self._reserve_as_if_ended(tasks, concerned, away)
@@ -175,9 +174,10 @@ class NominatedPods:
             for uid in concerned.keys() - there.keys():
                 self._release(self._reservations[uid])
 
-    def _may_come_true(self, task: Task, ending: Callable[[Task], frozenset[str]]) -> bool:
-        """Whether each reserved device is held for the pod, or free, or held by a pod whose end was counted on, or can
-        be by now: what is filled in beside a gang that starts later has its devices until then.
+    def _is_possible(self, task: Task, ending: Callable[[Task], frozenset[str]]) -> bool:
+        """Whether each reserved device is held for the pod, free, or held by a pod that ends before the pod starts.
+
+        That may be another pod than at first: a pod that backfills holds devices until the gang starts.
         """
         reserved = self._reservations.get(task.uid)
         if reserved is None:
@@ -199,7 +199,7 @@ class NominatedPods:
         return known is not None and self._live.is_free(known)
 
     def _reserve_as_if_ended(self, lacking: Iterable[Task], concerned: Iterable[str], ending: frozenset[str]) -> None:
-        """One after the other, none with what is another one's, as if what is ending had ended."""
+        """Reserve devices for one task after the other, as if all ending pods had ended."""
         away = {uid: self._live.allocations.set_aside(uid) for uid in sorted(ending)}
         try:
             for uid in concerned:
@@ -217,7 +217,7 @@ class NominatedPods:
             self._live.allocations.take_back(away)
 
     def _hold(self, reserved: _DeviceReservation) -> None:
-        """Hold what is free of it."""
+        """Hold the free devices of a reservation."""
         for device in reserved.devices:
             if device.path not in reserved.held and self._is_free(device):
                 jobid = self._live.foreign.reserve(Placement((), (device,)))

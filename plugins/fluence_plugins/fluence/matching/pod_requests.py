@@ -1,4 +1,4 @@
-"""What a pod requests of the graph: what it takes of a host, and devices by type with what is required of them."""
+"""The requests of a pod in the graph: amounts of a host, and devices by type with required attributes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class PodRequests:
     require: Mapping[str, str]
     backend: str | None
     prefer: Mapping[str, str]
-    """What is preferred, by key; `backend` names the backend. It refuses nothing."""
+    """Preferred attributes, and `backend`; they never refuse a pod."""
 
 
 class RequestsByClass(dict[TaskClass, PodRequests]):
-    """What each class requests, worked out when it is first asked for."""
+    """The requests of each class, computed at its first use."""
 
     def __init__(self, accounting: Accounting) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class RequestsByClass(dict[TaskClass, PodRequests]):
 
 
 def requests_of(pod: Pod, requests: Mapping[str, int], accounting: Accounting) -> PodRequests:
-    """What the pod requests; `requests` in millicores, bytes and counts."""
+    """The requests of a pod; `requests` in millicores, bytes and counts."""
     require, backend = names.requirements(pod.metadata.annotations)
     devices = {
         kind: amount
@@ -50,26 +50,23 @@ def requests_of(pod: Pod, requests: Mapping[str, int], accounting: Accounting) -
 
 
 def class_key(pod: Pod) -> str | None:
-    """The part of the class key that the pod's annotations make: what it requires and what it prefers."""
+    """The part of the class key for the pod's annotations: required and preferred attributes."""
     require, backend = names.requirements(pod.metadata.annotations)
     prefer = names.preferences(pod.metadata.annotations)
     return json.dumps([require, backend, prefer], sort_keys=True) if require or backend or prefer else None
 
 
 def unsatisfiable(requests: PodRequests, live: LiveGraph, types: Collection[str]) -> str | None:
-    """Why no graph of these types of devices can have what a pod requests; None where one may."""
+    """Why no graph with these types of devices can have what a pod requests; None if one may."""
     beyond = live.accounting.excess(requests.shape, requests.devices.values())
     if beyond is not None:
         return beyond
     wanted = set(requests.devices)
     waiting = {tree.parent for tree in live.graph.waiting_trees() if wanted & tree.classes()}
     if waiting and not wanted <= {node.type for node in live.graph.virtual.values()}:
-        return f"its resource tree hangs below node {min(waiting)!r}, which the cluster does not have"
+        return f"its resource tree is below node {min(waiting)!r}, which the cluster does not have"
     unknown = sorted(wanted.difference(types))
     if unknown:
         known = ", ".join(sorted(types)) or "none"
-        return (
-            f"resource type {unknown[0]!r} ({names.resource_name(unknown[0])}) is in no resource tree; "
-            f"modelled are: {known}"
-        )
+        return f"no resource tree has type {unknown[0]!r} ({names.resource_name(unknown[0])}); known types: {known}"
     return None

@@ -1,5 +1,6 @@
-"""What live pods have recorded is held again, at the start and when their nodes come back, as the graph counts now: cpu
-may have been counted otherwise when they recorded it.
+"""The recovery of what live pods recorded, at the start and when their nodes come back.
+
+It converts records that count cpu in another unit than the present configuration.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from session_scheduler.sdk.bindings import Holding
 
 
 def recover_holdings(holdings: Sequence[Holding], live: LiveGraph, loads: NodeLoads) -> dict[str, str]:
-    """Hold what these pods recorded; what cannot be held counts as foreign load. Returns why, by uid of the pod."""
+    """Hold what these pods recorded. The rest counts as foreign load; returns the reasons, by pod uid."""
     shares = {}
     lost: dict[str, str] = {}
     for holding in holdings:
@@ -30,9 +31,9 @@ def recover_holdings(holdings: Sequence[Holding], live: LiveGraph, loads: NodeLo
         asked = requests_of(holding.task.pod, requests, live.accounting).devices
         if asked and not any(part.devices for part in (share or {}).values()):
             wanted = ", ".join(f"{count} {kind}" for kind, count in sorted(asked.items()))
-            lost[holding.task.uid] = f"it asks for {wanted}, and no record says which: others may be given them, too"
+            lost[holding.task.uid] = f"the pod requests {wanted}, but no record names them; other pods may get them"
         elif share is None and holding.held is not None:
-            lost[holding.task.uid] = "its record of what it holds is not valid here"
+            lost[holding.task.uid] = "the record of what the pod holds is invalid"
     before = set(live.holdings.missing)
     concerned = {holding.node for holding in holdings} & loads.tasks_on.keys()
     for name in concerned:
@@ -42,19 +43,19 @@ def recover_holdings(holdings: Sequence[Holding], live: LiveGraph, loads: NodeLo
     live.allocations.replay(_as_counted(fresh, classes, live))
     loads.graph_changed(before)
     missing = live.holdings.missing
-    lost |= dict.fromkeys(missing.keys() & shares, "the graph does not have all of it, or another holds it")
+    lost |= dict.fromkeys(missing.keys() & shares, "the graph lacks a part that the pod holds, or another pod has it")
     for name in sorted(concerned):
         loads.count(name)
     return lost
 
 
 def _as_counted(shares: Mapping[str, Share], classes: Mapping[str, TaskClass], live: LiveGraph) -> dict[str, Share]:
-    """Convert the shares of pods (uids) that were written under the other accounting; the others stay as they are.
+    """Convert the shares of pods (uids) that were recorded under the other accounting.
 
-    Whole cores become the millicores that the pod requests, or those of the cores if that is less: it is held then what
-    it would take now. Millicores become whole cores, rounded up, one at least: the first ones of the host that no other
-    pod holds or has recorded. Where there are too few, cores are named that the host does not have: they are missing,
-    and the pod is load like that of others. A pod that has a host as a whole has what the others leave of it.
+    Whole cores become the millicores that the pod requests, but not more than those of the cores. Millicores become
+    whole cores, rounded up, at least one: the first ones of the host that no other pod holds or recorded. If there are
+    too few, the share names cores that the host does not have; they are missing, and the pod counts as foreign load. A
+    pod that holds a whole host gets what the others leave of it.
     """
     pooled = live.accounting.millicores
     outdated = {uid for uid, share in shares.items() if any(_is_outdated(host, pooled) for host in _hosts(share))}
@@ -98,7 +99,7 @@ def _as_counted(shares: Mapping[str, Share], classes: Mapping[str, TaskClass], l
 
 
 def _rest(whole: HostHolding, others: Iterable[HostHolding]) -> HostHolding:
-    """What others leave of a whole host."""
+    """The part of a whole host that no other pod holds."""
     gone = tuple(others)
     cores = {core for host in gone for core in host.cores}
     gpus = {gpu for host in gone for gpu in host.gpus}

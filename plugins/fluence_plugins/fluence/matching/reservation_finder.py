@@ -1,8 +1,8 @@
-"""When and where a gang that waits can start first, hosts and devices: the plugin's answer to `reservation`.
+"""The search for the earliest start of a waiting gang, with hosts and devices, for the hook `reservation`.
 
-The timeline says, by `allocate_orelse_reserve`, before which second the graph cannot have what the gang asks for,
-request by request. From there on a placement is tried with what ends by then removed, filters and all. The devices that
-the gang would get are reserved for its tasks: each is held as soon as it is free (see `nominated_pods`).
+The timeline returns a lower bound: the second before which the graph cannot have what the gang requests. From there on
+the search simulates placements, with all filters, without the pods that end by then. It reserves the devices of the
+placement for the gang's tasks; each is held as soon as it is free (see `nominated_pods`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Capacity = Mapping[TaskClass, IntColumn]
 
 
 class ReservationFinder:
-    """Answers one gang after the other."""
+    """Finds the start of one gang after the other."""
 
     def __init__(
         self,
@@ -52,14 +52,14 @@ class ReservationFinder:
         self._requests = requests
         self._ranks = ranks
         self.is_probing = False
-        """Whether placements are tried to find out when a gang can start."""
+        """Whether the present placements belong to a search."""
         self._asked: tuple[tuple[Task, ...], Capacity] | None = None
         self._devices: dict[Task, Devices] = {}
         self._holders: frozenset[str] = frozenset()
         """The pods (uids) that hold devices."""
 
     def note_capacity(self, tasks: Sequence[Task], room: Capacity) -> None:
-        """In what room the core has the gang placed; of several sets of nodes, in that of all."""
+        """Record the room in which the core places the gang; for several sets of nodes, that of all."""
         if not self.is_probing:
             return
         if self._asked is None:
@@ -69,11 +69,11 @@ class ReservationFinder:
             self._asked = self._asked[0], {cls: np.maximum(before[cls], column) for cls, column in room.items()}
 
     def note_devices(self, devices: Mapping[Task, Devices]) -> None:
-        """Which devices the gang would get, where it could be placed."""
+        """Record the devices that the gang would get."""
         self._devices.update(devices)
 
     def find(self, session: Session, trial: Trial) -> Reservation | None:
-        """The first time at which the gang can be placed, and where; None where that is not known: all is as it was."""
+        """The earliest start of the gang, and its nodes. None if there is no known start; then nothing changes."""
         search = _Search(session, trial, self._maintenance)
         if not search.ends and len(search.times) == 1:
             return None
@@ -92,7 +92,7 @@ class ReservationFinder:
         timeline = self._timeline(session, search)
         if self._place_at(search, last) is None or self._asked is None:
             return None
-        low, enough = self._first_that_may_do(session, trial, search, timeline), last
+        low, enough = self._first_possible(session, trial, search, timeline), last
         probe = low
         while low < enough:
             if self._place_at(search, probe) is not None:
@@ -103,7 +103,7 @@ class ReservationFinder:
         placed = self._place_at(search, enough)
         if placed is None:
             return None
-        holders = self._holders & {task.uid for task in search.away()}
+        holders = self._holders & {task.uid for task in search.removed()}
         for task in placed:
             devices = self._devices.get(task, ())
             if devices:
@@ -119,13 +119,13 @@ class ReservationFinder:
     # ------------------------------------------------------------------ by the graph
 
     def _timeline(self, session: Session, search: _Search) -> Timeline:
-        """Made while all pods are there: of those that are away it is not known what they hold."""
+        """Create the timeline before the first simulated removal: the graph does not have removed pods' holdings."""
         ends = {task.uid: end for task, end in search.ends.items()}
         foreign = {task.node or "" for task in search.ends if task.uid not in self._live.holdings.shares}
         return Timeline(self._live, session.wall, ends, self._maintenance.windows, foreign)
 
-    def _first_that_may_do(self, session: Session, trial: Trial, search: _Search, timeline: Timeline) -> int:
-        """The first of the times before which the graph has not what the gang requests."""
+    def _first_possible(self, session: Session, trial: Trial, search: _Search, timeline: Timeline) -> int:
+        """The index of the first time at which the graph may have what the gang requests."""
         tasks, room = self._asked or ((), {})
         seconds, ranks = known_seconds(trial.group), self._ranks.of(session)
         at = 0
@@ -138,7 +138,7 @@ class ReservationFinder:
     def _seconds(
         self, timeline: Timeline, requests: PodRequests, number: int, seconds: float | None, candidates: IntColumn
     ) -> list[int]:
-        """From which second each request of a class can be had, if ever."""
+        """The second from which the graph has each request of a class."""
         compute = with_duration(compute_jobspec_text(requests.shape, number), seconds)
         found = [timeline.earliest([compute], candidates)]
         for kind, each in requests.devices.items():
@@ -152,7 +152,7 @@ class ReservationFinder:
 
 
 class _Search:
-    """Lets pods be away by when they end."""
+    """Simulates the removal of the pods that end by a time."""
 
     def __init__(self, session: Session, trial: Trial, maintenance: Maintenance) -> None:
         self.trial = trial
@@ -168,23 +168,23 @@ class _Search:
         self._index = -1
 
     def move(self, index: int) -> None:
-        """Let those be away that end by times[index], and no others."""
+        """Simulate removing the pods that end by times[index], and no others."""
         for time in self.times[index + 1 : self._index + 1]:
             self.trial.put_back(self._by_time.get(time, ()))
         for time in self.times[self._index + 1 : index + 1]:
             self.trial.remove(self._by_time.get(time, ()))
         self._index = index
 
-    def away(self) -> list[Task]:
-        """The tasks that are away."""
+    def removed(self) -> list[Task]:
+        """The tasks whose removal is simulated."""
         return [task for time in self.times[: self._index + 1] for task in self._by_time.get(time, ())]
 
     def put_back(self) -> None:
-        """Let all be there again."""
+        """Undo all simulated removals."""
         self.move(-1)
 
 
 def _at_least(group: Group, tasks: Sequence[Task]) -> dict[TaskClass, int]:
-    """How many of each class must start, at least, for the gang to do so."""
+    """The minimum number of pods of each class with which the gang can start."""
     spare = max(0, len(tasks) - group.needed)
     return {cls: max(1, number - spare) for cls, number in Counter(task.cls for task in tasks).items()}

@@ -13,14 +13,14 @@ _NO_RANK = 1 << 40
 
 
 class RowRanks:
-    """Worked out again when the nodes of the session or of the graph are others."""
+    """The column is recomputed when the nodes of the session or the graph change."""
 
     def __init__(self, live: LiveGraph) -> None:
         self._live = live
         self._known: tuple[tuple[int, int], IntColumn] | None = None
 
     def of(self, session: Session) -> IntColumn:
-        """The rank of the host in each row, -1 where it is in no graph."""
+        """The rank of the host in each row, -1 if the graph lacks it."""
         version = (session.table.static_version, self._live.loaded.version)
         if self._known is None or self._known[0] != version:
             ranks = np.full(session.table.size, -1, np.int64)
@@ -30,6 +30,6 @@ class RowRanks:
         return self._known[1]
 
     def order(self, session: Session, direction: int) -> IntColumn:
-        """Equal nodes as the policy takes them; those that are in no graph come last."""
+        """The order in which the policy allocates equal nodes; nodes that the graph lacks come last."""
         ranks = self.of(session)
         return np.where(ranks >= 0, direction * ranks, _NO_RANK + np.arange(len(ranks)))

@@ -1,4 +1,4 @@
-"""Places the groups of a session: in the room that maintenance windows leave, within levels where a group asks it."""
+"""The match of a session's groups, with maintenance windows and topology constraints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from session_scheduler.model.groups import Group, Task
 
 @dataclass(frozen=True, slots=True)
 class SessionMatcher:
-    """Asks the graph. `budget`: how many further orders, attribute values and jobspecs are tried for a group."""
+    """Matches groups. `budget`: how many further orders, attribute values and jobspecs it tries for a group."""
 
     live: LiveGraph
     requests: RequestsByClass
@@ -35,7 +35,7 @@ class SessionMatcher:
     def place(
         self, session: Session, group: Group, tasks: Sequence[Task], room: Columns, scores: Columns
     ) -> GroupPlacement | Refusal:
-        """One match for each class and type; all of them, or none. A refusal says which windows are in the way."""
+        """Match all classes and device types, or return a refusal, which names the windows that exclude resources."""
         closed = self.maintenance.closed(tasks)
         if not closed:
             return self._place(self._matcher(session, group), session, group, tasks, room, scores)
@@ -75,14 +75,14 @@ class SessionMatcher:
         return (matcher.explain if session.reasons_wanted else matcher.place)(tasks, room, scores)
 
     def place_on(self, task: Task, rank: int) -> GroupPlacement | Refusal:
-        """One match on the host of that rank, for a pod without devices."""
+        """Match a pod without devices on the host of a rank."""
         try:
             return place_on(self.live, task, self.requests[task.cls].shape, rank)
         except NoMatchError as error:
             return Refusal(str(error))
 
     def devices_of(self, task: Task) -> tuple[DeviceHolding, ...]:
-        """The devices that a pod would get now, which stay free; nothing where there are none for it."""
+        """The devices that a pod would get now, without an allocation; empty if there are none."""
         closed = self.maintenance.closed((task,))
         devices = self.maintenance.open_devices(closed) if closed else None
         matcher = GroupMatcher(self.live, np.zeros(0, np.int64), self.requests, self.budget, open_devices=devices)

@@ -1,4 +1,4 @@
-"""What a refusal says: amounts in Kubernetes' units, and devices by type, attributes and resource tree."""
+"""The texts of refusals: amounts in Kubernetes' units, and devices by type, attributes and resource tree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MILLICORES = 1000
 
 
 class PodWords(Words):
-    """Words for one class of pods; `requests` are those of a pod, in millicores, bytes and counts."""
+    """The words for one class of pods, with the `requests` of a pod in millicores, bytes and counts."""
 
     slot = "pod"
     filters = "other filters"
@@ -35,7 +35,7 @@ class PodWords(Words):
         self._gpus = {kind: name for name, kind in accounting.gpu_types.items()}
 
     def name(self, kind: str, unit: str = "") -> str:  # noqa: ARG002 - the accounting knows the unit
-        """As users know it: `cores`, `cpu`, `memory`, `pod slots`, or the gpus' resource."""
+        """The users' name: `cores`, `cpu`, `memory`, `pod slots`, or the gpus' resource."""
         if kind == CORE:
             return "cpu" if self._in_millicores(self._shape.cores) else "cores"
         return {MEMORY: "memory", POD: "pod slots"}.get(kind) or self._gpus.get(kind, kind)
@@ -49,7 +49,7 @@ class PodWords(Words):
         return f"{text} {adjective}{name.removesuffix('s') if text == '1' and kind in (CORE, POD) else name}"
 
     def note(self, kind: str) -> str:
-        """What a request is rounded up to, where it is."""
+        """The text about a request that is rounded up; empty if it is not."""
         cores = self._shape.cores
         if kind == CORE and not self._accounting.millicores and self._cpu != cores * _MILLICORES:
             asks = f"a request of {self._cpu}m" if self._cpu else "a pod without a cpu request"
@@ -59,7 +59,7 @@ class PodWords(Words):
         return ""
 
     def number(self, kind: str, number: int, need: int, unit: str = "") -> str:  # noqa: ARG002 - as in `name`
-        """Cores where the request is of whole cores, else millicores."""
+        """The number with its unit: cores if the request is a multiple of a core, else millicores."""
         if kind == MEMORY:
             return in_mib(number)
         if kind != CORE or not self._accounting.millicores:
@@ -74,7 +74,7 @@ class PodWords(Words):
 
 @dataclass(frozen=True, slots=True)
 class DeviceShortage:
-    """What is short of one type of devices, for pods that each request `each` of them."""
+    """The shortage of one type of devices, for equal pods."""
 
     live: LiveGraph
     requests: PodRequests
@@ -84,8 +84,9 @@ class DeviceShortage:
     """Whether no maintenance window closes a device."""
 
     def reason(self, pods: int, before: Collection[str], taken: Collection[str]) -> str:
-        """In words; `before` are the devices (paths) that other pods of the group just got, `taken` those and what
-        some of these pods got.
+        """The text for a refusal.
+
+        `before`: the devices (paths) of the group's other pods. `taken`: these and those of the pods that fit.
         """
         try:
             devices = matching_devices(self.live.graph, self.kind, self.require, self.requests.backend)
@@ -94,8 +95,8 @@ class DeviceShortage:
         each = self.requests.devices[self.kind]
         free = [device for device in devices if device.path not in before and self._is_free(device)]
         if len(free) < each * pods:
-            who = "the pod requests" if pods == 1 else f"{pods} pods request"
-            return f"{who} {self._named(each * pods)}, and {self._count(len(free), devices)}"
+            subject = "the pod requests" if pods == 1 else f"{pods} pods request"
+            return f"{subject} {self._named(each * pods)}, and {self._count(len(free), devices)}"
         left = [device for device in free if device.path not in taken]
         total = _by_tree(devices)
         small = sum(number < each for number in total.values())
@@ -124,7 +125,7 @@ class DeviceShortage:
 
 
 def _by_tree(devices: Iterable[VirtualNode]) -> Counter[str]:
-    """How many devices each resource tree has from which one pod can get several; of a shared one, one place."""
+    """The number of devices in each resource tree, as one pod can get them: a shared device counts once."""
     return Counter(tree for tree, _ in {(_tree(device), names.without_places(device.path)) for device in devices})
 
 

@@ -1,7 +1,7 @@
-"""What the graph would hold if some running pods were gone: for as long as the core's trial lasts.
+"""Simulated removals: during a trial of the core, the graph does not hold what the removed pods hold.
 
-What others run on a host is counted anew only when the graph is asked, and when no removal is simulated any more:
-several pods of a host go and come between two requests.
+The foreign load of their hosts is recounted before the next match, and when the last removal is undone, because a trial
+may remove several pods of a host between two matches.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from session_scheduler import Event
 
 
 class SimulatedRemovals:
-    """Gives back what a task holds, and takes the same again."""
+    """Frees what tasks hold, and holds the same again."""
 
     def __init__(self, live: LiveGraph, loads: NodeLoads, nominated: NominatedPods) -> None:
         self._live = live
         self._loads = loads
         self._nominated = nominated
         self._shares: dict[str, Share] = {}
-        """What those that are removed hold, by pod uid."""
+        """What removed pods held, by pod uid."""
         self._uncounted: dict[str, None] = {}
-        """The hosts on which others' load is to be counted anew, in the order in which they came."""
+        """The hosts whose load must be recounted, in order."""
 
     def remove(self, event: Event) -> None:
         """Simulate removing a running task."""
@@ -34,14 +34,14 @@ class SimulatedRemovals:
             self._shares[uid] = self._live.allocations.set_aside(uid)
 
     def put_back(self, event: Event) -> None:
-        """Undo `remove`. Raises RuntimeError where the graph does not have all of it any more."""
+        """Undo `remove`. Raises RuntimeError if the graph no longer has a part of it."""
         uid = event.task.uid
         self._loads.removed.discard(event.task)
         self._uncounted[event.node] = None
         share = self._shares.pop(uid, None)
         try:
             if share is not None:
-                self._live.foreign.drop(event.node)  # it may have grown into what was given back
+                self._live.foreign.drop(event.node)  # it may use what the pod freed
                 self._nominated.make_way(share)
                 self._live.allocations.take_back({uid: share})
         finally:
@@ -49,7 +49,7 @@ class SimulatedRemovals:
                 self.count_loads()
 
     def count_loads(self) -> None:
-        """Let the graph hold what others run now: before it is asked."""
+        """Recount the loads of these hosts, before a match."""
         while self._uncounted:
             host = next(iter(self._uncounted))
             del self._uncounted[host]

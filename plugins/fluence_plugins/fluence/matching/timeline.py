@@ -1,8 +1,7 @@
-"""The graph as it will be: a copy of the matcher in which what runs ends when it is to, and windows are reservations.
+"""The future graph: a copy of the matcher in which allocations have an end, and maintenance windows are reservations.
 
-In the graph itself an allocation is held until its pod is gone, however long that takes: nothing that a live pod has is
-ever matched to another. When it is to end depends on the time of the request and is known of the pod;
-so allocations get their ends here, in whole seconds from that time on.
+In the live graph an allocation lasts until its pod is gone, so that no other pod gets what a live pod holds. Here it
+lasts until the pod's expected end, in whole seconds from the present time.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from fluence_plugins.resources.maintenance_windows import Window
 from fluxion_cy import FluxionError
 
 _JOBS: Final = 1 << 61
-"""Where the jobids of what is only here start."""
+"""The first jobid of allocations that only the copy has."""
 FOREVER: Final = 100 * 365 * 24 * 3600
-"""Seconds: as long as the matcher holds anything, about."""
+"""Seconds: about the longest duration of the matcher."""
 
 Span = tuple[int, int]
-"""From a second to a second, the latter not included."""
+"""The first second, and the one after the last."""
 
 
 class Timeline:
-    """Made at `wall` (seconds since 1970), which is second 0."""
+    """The graph from `wall` (seconds since 1970) on, which is second 0."""
 
     def __init__(
         self,
@@ -42,8 +41,10 @@ class Timeline:
         windows: Iterable[Window] = (),
         foreign: Iterable[str] = (),
     ) -> None:
-        """`ends`: when pods (by uid) end; the others never do. `foreign`: the hosts on which other pods end; nothing is
-        held for others there: how much they are at what time is for the core to count.
+        """Copy the graph, and set the ends of its allocations.
+
+        `ends`: when pods (by uid) end; the others never do. `foreign`: hosts on which foreign pods end. There the copy
+        holds no foreign load; the core counts it for each time.
         """
         self._live = live
         self._wall = wall
@@ -59,21 +60,21 @@ class Timeline:
                         table.setdefault(name, []).append(span)
         for name in {*foreign, *self._nodes} & live.foreign.jobs.keys():
             self._matcher.retract(live.foreign.jobs[name])
-        parts = self._let_go(ends)
+        parts = self._retract_ending(ends)
         self._hold_windows()
         for part, end in parts:
             self._hold_part(part, end)
 
     def second(self, time: float) -> int:
-        """The first whole second by which a time has come."""
+        """The first whole second that is not before a time."""
         return min(FOREVER, max(0, math.ceil(time - self._wall)))
 
     def earliest(
         self, jobspecs: Sequence[str], candidates: NDArray[np.int64] | None = None, *, times: int = 1
     ) -> int | None:
-        """The first second from which one of the jobspecs can be had, for as long as it lasts; None for never.
+        """The first second from which one of the jobspecs fits for its duration; None for never.
 
-        With `times` so often, one beside the other: when the last of them can be had.
+        With `times`, that many allocations must fit at once.
         """
         at, made = 0, list[int]()
         try:
@@ -97,10 +98,10 @@ class Timeline:
         except FluxionError:
             return None
 
-    # ------------------------------------------------------------------ what is held when
+    # ------------------------------------------------------------------ allocations in time
 
-    def _let_go(self, ends: Mapping[str, float]) -> list[tuple[Placement, int]]:
-        """Let go of what ends, or is closed once; what that is, and its last second."""
+    def _retract_ending(self, ends: Mapping[str, float]) -> list[tuple[Placement, int]]:
+        """Retract the allocations that end or that a window closes. Returns their parts, with the end of each."""
         by_job: dict[int, list[tuple[Placement, int]]] = {}
         concerned = set[int]()
         for uid, share in self._live.holdings.shares.items():
@@ -134,18 +135,18 @@ class Timeline:
                 self._hold(Placement((), (device,)), span)
 
     def _hold_part(self, part: Placement, end: int) -> None:
-        """Hold what a pod has until it ends, but for when a window has it."""
+        """Hold a part until its pod ends, without the windows that close it."""
         pieces = [(Placement((host,)), self._nodes.get(host.name, [])) for host in part.hosts]
         pieces += [(Placement((), (device,)), self._closings(device)) for device in part.devices]
         if not any(closed for _, closed in pieces):
             self._hold(part, (0, end))
             return
         for piece, closed in pieces:
-            for span in left_beside((0, end), union(closed)):
+            for span in without_holes((0, end), union(closed)):
                 self._hold(piece, span)
 
     def _hold(self, part: Placement | None, span: Span) -> None:
-        """Hold something, as far as it is there and free: where it is not, others have it anyway."""
+        """Hold a part if the graph has it and it is free. If not, another allocation holds it."""
         if part is None or span[0] >= span[1]:
             return
         try:
@@ -164,7 +165,7 @@ def _envelope(graph: Mapping[str, Any], span: Span) -> dict[str, Any]:
 
 
 def with_duration(jobspec: str, seconds: float | None) -> str:
-    """A jobspec (JSON) of so many seconds; None: for ever."""
+    """A jobspec (JSON) with a duration; None: without end."""
     if seconds is None:
         return jobspec
     plain = msgspec.json.decode(jobspec)
@@ -173,7 +174,7 @@ def with_duration(jobspec: str, seconds: float | None) -> str:
 
 
 def union(spans: Iterable[Span]) -> list[Span]:
-    """The same seconds in spans that do not touch, in order."""
+    """The union of spans, as spans that do not touch, in order."""
     found: list[Span] = []
     for start, end in sorted(spans):
         if found and start <= found[-1][1]:
@@ -183,8 +184,8 @@ def union(spans: Iterable[Span]) -> list[Span]:
     return found
 
 
-def left_beside(span: Span, holes: Iterable[Span]) -> list[Span]:
-    """What is left of a span beside holes, which are in order and do not touch."""
+def without_holes(span: Span, holes: Iterable[Span]) -> list[Span]:
+    """The parts of a span without holes; the holes are in order and do not touch."""
     found, (at, end) = [], span
     for first, last in holes:
         if at < min(first, end):

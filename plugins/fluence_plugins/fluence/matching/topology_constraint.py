@@ -1,4 +1,4 @@
-"""The topology constraint of a group: to stay within one vertex of a level, or to be spread over several."""
+"""The topology constraint of a group: all pods within one vertex of a level, or spread over several."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ _SPREAD: Final = re.compile(r"([A-Za-z0-9_-]+)(?:=([0-9]{1,7}))?")
 
 @dataclass(frozen=True, slots=True)
 class TopologyConstraint:
-    """What all pods of a group must keep to, beside each other."""
+    """The constraint between the pods of a group."""
 
     within: tuple[str, ...] = ()
-    """Of each of these levels all its pods lie in one vertex."""
+    """The levels of which one vertex contains all pods."""
     spread: str | None = None
-    """The level over which they are spread."""
+    """The level over whose vertices the pods are spread."""
     over: int | None = None
-    """Over how many vertices of it at least; None: over as many as can be."""
+    """The minimum number of its vertices; None: as many as possible."""
 
 
 def class_key(pod: Pod) -> tuple[str, str] | None:
-    """What a pod says itself; None for nothing. Pods that say different things are of different classes."""
+    """The constraint in a pod's annotations, as a part of its class key; None for none."""
     written = pod.metadata.annotations
     found = (written.get(WITHIN_ANNOTATION, ""), written.get(SPREAD_ANNOTATION, ""))
     return found if any(found) else None
 
 
 def constraint_of(group: Group, topology: Sequence[TopologyLevel]) -> TopologyConstraint | Refusal | None:
-    """The constraint of a group, by its PodGroup or, without one, by all its pods; None for nothing.
+    """The constraint of a group, from its PodGroup or, without one, from its pods; None for none.
 
-    A refusal where it cannot be read: a level that is not configured, or pods that disagree.
+    A refusal if it is invalid: a level that is not configured, or pods that disagree.
     """
     key = group.topology_key
-    if not _says_anything(group) and (key is None or not topology):
+    if not _has_constraint(group) and (key is None or not topology):
         return None
     where, written = _written(group)
     if isinstance(written, Refusal):
@@ -67,28 +67,28 @@ def constraint_of(group: Group, topology: Sequence[TopologyLevel]) -> TopologyCo
         number = int(found[2]) if found is not None and found[2] else None
         if found is None or (number is not None and not 1 <= number <= MOST_OVER):
             return Refusal(
-                f"{where}[{SPREAD_ANNOTATION}]: {shown(spread)} is neither a level nor a level and a number from 1 to "
-                f"{MOST_OVER}, as rack=3; correct or remove it"
+                f"{where}[{SPREAD_ANNOTATION}]: expected a level, or a level and a number from 1 to {MOST_OVER}, such "
+                f"as rack=3, got {shown(spread)}; correct or remove it"
             )
         if found[1] not in known:
             return Refusal(f"{where}[{SPREAD_ANNOTATION}]: {_unknown(found[1], known)}")
         inner = [kind for kind in kinds if known.index(kind) >= known.index(found[1])]
         if inner:
             return Refusal(
-                f"{where}[{SPREAD_ANNOTATION}]: what stays within one {inner[0]} cannot be spread over levels of type "
-                f"{found[1]}; name a level inside of it, or remove one of the two"
+                f"{where}[{SPREAD_ANNOTATION}]: a group within one {inner[0]} cannot be spread over level {found[1]}; "
+                f"choose a level below {inner[0]}, or remove one of the two"
             )
         spread_over = found[1], number
     return TopologyConstraint(tuple(sorted(kinds, key=known.index)), *spread_over)
 
 
 def _unknown(kind: str, known: Sequence[str]) -> str:
-    listed = ", ".join(known) or "none (`topology` in the arguments of the plugin fluence names them)"
-    return f"{shown(kind)} is no level of the graph; known are: {listed}"
+    listed = ", ".join(known) or "none (set `topology` in the arguments of the plugin fluence)"
+    return f"unknown level {shown(kind)}; known levels: {listed}"
 
 
-def _says_anything(group: Group) -> bool:
-    """Whether its PodGroup, or any of its pods, has one of the annotations: of nearly all groups none has."""
+def _has_constraint(group: Group) -> bool:
+    """Whether its PodGroup, or a pod of it, has one of the annotations: a fast check, since most groups have none."""
     pod_group = group.pod_group
     if pod_group is not None and group.ref.api_group:
         return _has_any(pod_group.metadata.annotations)
@@ -100,9 +100,9 @@ def _has_any(annotations: Mapping[str, str]) -> bool:
 
 
 def _written(group: Group) -> tuple[str, Mapping[str, str] | Refusal]:
-    """Where the group's annotations are, for messages, and what is written there."""
+    """The field with the group's annotations, for messages, and the annotations."""
     pod_group = group.pod_group
-    if pod_group is not None and group.ref.api_group:  # it is not one that was made for pods with a label
+    if pod_group is not None and group.ref.api_group:  # a real one, not that of a group by label
         return f"PodGroup {group.namespace}/{group.name}: metadata.annotations", pod_group.metadata.annotations
     pods: Iterable[Pod] = (task.pod for task in group.tasks.values())
     if not group.single:
@@ -121,8 +121,8 @@ def _written(group: Group) -> tuple[str, Mapping[str, str] | Refusal]:
 def _disagreement(first: Pod, other: Pod) -> str:
     ours, theirs = first.metadata.annotations, other.metadata.annotations
     name = next(name for name in ANNOTATIONS if ours.get(name, "") != theirs.get(name, ""))
-    said = [shown(written[name]) if written.get(name) else "nothing" for written in (theirs, ours)]
+    values = [shown(written[name]) if written.get(name) else "not set" for written in (theirs, ours)]
     return (
-        f"pod {other.key}: metadata.annotations[{name}] is {said[0]} and that of pod {first.key} is {said[1]}, and "
-        "they are of one group: give all its pods the same"
+        f"pod {other.key}: metadata.annotations[{name}] is {values[0]}, but that of pod {first.key} in the same group "
+        f"is {values[1]}: give all pods of the group the same value"
     )

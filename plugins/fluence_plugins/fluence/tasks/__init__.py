@@ -1,1 +1,1 @@
-"""What the plugin does beside sessions: tasks that follow the resources file and write to the API server."""
+"""The plugin's tasks outside of sessions: they follow the resources file, and write to the API server."""

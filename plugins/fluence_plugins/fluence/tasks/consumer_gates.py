@@ -1,7 +1,7 @@
-"""Opens the gates of consumers once their producer runs, and deletes those whose producer is not to come.
+"""The task that removes the gates of consumers when their producer runs, and deletes those whose producer never will.
 
-All that it knows is in the API server, so that another replica goes on where one ended. Pods are followed only while
-some consumer waits: sessions see those first, and cost one check of an annotation.
+All its state is in the API server, so another replica can continue. It watches pods only while a consumer waits;
+sessions detect these with one check of an annotation.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ if TYPE_CHECKING:
 log = logging.getLogger("fluence")
 
 GRACE_SECONDS: Final = 60.0
-"""How long consumers that no controller made are left waiting without a producer that may still run."""
+"""How long a consumer without a controller may wait without a producer that can still run."""
 AGAIN_SECONDS: Final = 5.0
-"""After which what failed is retried; each time after twice as long."""
+"""The delay of the first retry; it doubles with each further one."""
 _MOST_DOUBLINGS: Final = 4
 _CHECK_SECONDS: Final = 1.0
-"""Between two checks while something is to happen without an event."""
+"""The interval of checks while a time limit or an election matters, which cause no event."""
+_GUIDE: Final = "docs/how-to/quantum-gangs.md"
 _AT_ONCE: Final = 16
-"""Requests."""
+"""The number of requests in parallel."""
 _MOST_AT_A_TIME: Final = 256
-"""Pods that are written before it is decided again what there is to do."""
+"""The number of pods that it writes before it decides again."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """What failed, when that is to be tried again, and how often it has failed; the text is empty for a conflict."""
+    """A failure, the time of the retry, and the number of failures; the text is empty for a conflict."""
 
     text: str
     due: float
@@ -53,7 +54,7 @@ class _Problem:
 
 
 class ConsumerGates:
-    """Follows producers and consumers. `counts` are pods by what became of them."""
+    """Watches producers and consumers. `counts`: the numbers of consumers by result."""
 
     def __init__(
         self,
@@ -67,22 +68,22 @@ class ConsumerGates:
         self._recheck_seconds = min(_CHECK_SECONDS, again)
         self._now = now
         self._seen = False
-        """Whether a consumer was seen that waits, and none follows producers yet."""
+        """Whether a session saw a waiting consumer, and the task does not watch pods yet."""
         self._wanted: asyncio.Event | None = None
-        """The same, while tasks run."""
+        """The same as an event, while the task runs."""
         self._changed = asyncio.Event()
         self._names: set[str] = set()
-        """The schedulerNames of consumers that were seen: pods of other schedulers are theirs to let go."""
+        """The schedulerNames of our consumers: the task ignores those of other schedulers."""
         self._pods: CoordinatedPods | None = None
-        """None while it is not known which there are."""
+        """None before the first list of pods."""
         self._orphaned: dict[Group, float] = {}
-        """Since when consumers that people made are without a producer."""
+        """By group of consumers without a controller: since when they have no producer."""
         self._problems: dict[str, _Problem] = {}
-        """By uid of a consumer that is there."""
+        """By uid of an existing consumer."""
         self.counts = {"ungated": 0, "deleted": 0, "failed": 0}
 
     def observe(self, pod: Pod) -> None:
-        """A pod is there: where it is a consumer that waits, producers are followed from now on."""
+        """If a pod is a waiting consumer, let the task watch pods."""
         if not waits(pod):
             return
         self._seen = True
@@ -95,10 +96,10 @@ class ConsumerGates:
                 self._changed.set()
 
     def metric(self) -> Metric:
-        """The counts."""
-        from prometheus_client.core import CounterMetricFamily  # only where it is asked for
+        """The counts as a metric."""
+        from prometheus_client.core import CounterMetricFamily  # slow to import, and only metrics need it
 
-        text = "Consumers that waited for their producer, by what became of them; failed are attempts."
+        text = "Consumers that waited for their producer, by result; failed counts attempts."
         family = CounterMetricFamily("fluence_consumers", text, labels=["result"])
         for result, count in self.counts.items():
             family.add_metric([result], count)
@@ -106,7 +107,7 @@ class ConsumerGates:
 
     @asynccontextmanager
     async def serve(self, runtime: Runtime) -> AsyncGenerator[None]:
-        """Open gates for as long as this is entered."""
+        """Run the task while the context is entered."""
         if runtime.cluster is None:
             yield
             return
@@ -127,10 +128,10 @@ class ConsumerGates:
             async with alongside(self._follow(cluster)):
                 await self._serve_all(runtime, cluster)
 
-    # ------------------------------------------------------------------ what there is
+    # ------------------------------------------------------------------ pods
 
     async def _follow(self, cluster: Cluster) -> None:
-        failed = partial(log.warning, "[fluence] producers and consumers cannot be followed: %s")
+        failed = partial(log.warning, "[fluence] cannot watch producers and consumers: %s")
         await follow(cluster, Pod, self._begin, failed=failed, pause=self._recheck_seconds)
 
     def _begin(self, there: tuple[Pod, ...]) -> Callable[[Pod, bool], None]:
@@ -149,10 +150,10 @@ class ConsumerGates:
         if pods.changed:
             self._changed.set()
 
-    # ------------------------------------------------------------------ what is done
+    # ------------------------------------------------------------------ actions
 
     async def _serve_all(self, runtime: Runtime, cluster: Cluster) -> None:
-        """Until no consumer waits any more."""
+        """Act on events until no consumer waits."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(
@@ -166,7 +167,7 @@ class ConsumerGates:
                     return
 
     async def _act(self, runtime: Runtime, cluster: Cluster, pods: CoordinatedPods) -> None:
-        """Look at the groups of which something was heard, and at those whose time has come."""
+        """Decide on groups with events, retries that are due, and consumers that waited for too long."""
         now = self._now()
         late = [group for group, since in self._orphaned.items() if now - since >= self._grace]
         pods.recheck(uid for uid, problem in self._problems.items() if problem.due <= now)
@@ -193,7 +194,7 @@ class ConsumerGates:
             if runtime.elected:
                 await asyncio.gather(*(work() for _, work in due[start : start + _AT_ONCE]))
         left = due[_MOST_AT_A_TIME:]
-        if left:  # whether they are still to be let go is for the next turn to say
+        if left:  # the next turn decides on them again
             pods.recheck(pod.metadata.uid for pod, _ in left)
             self._changed.set()
 
@@ -206,7 +207,9 @@ class ConsumerGates:
         if await self._done(runtime, pod, opened()):
             backend = annotations.get(BACKEND_ANNOTATION)
             on = f" on {backend}" if backend else ""
-            self._report(runtime, pod, "ungated", "ProducerRuns", f"its producer runs{on}: the gate {GATE} is open")
+            self._report(
+                runtime, pod, "ungated", "ProducerRuns", f"its producer runs{on}: removed the scheduling gate {GATE}"
+            )
 
     async def _delete(self, runtime: Runtime, cluster: Cluster, pod: Pod) -> None:
         async def deleted() -> None:
@@ -215,7 +218,7 @@ class ConsumerGates:
                 self._pods.drop(pod.metadata.uid)
 
         if await self._done(runtime, pod, deleted()):
-            text = f"its producer has failed or is gone, and none came within {self._grace:g} s: it is deleted"
+            text = f"its producer failed or is gone, and no other appeared within {self._grace:g} s: deleted the pod"
             self._report(runtime, pod, "deleted", "ProducerGone", text)
 
     def _report(self, runtime: Runtime, pod: Pod, result: str, reason: str, text: str) -> None:
@@ -224,19 +227,17 @@ class ConsumerGates:
         runtime.tell(pod, reason, text)
 
     async def _done(self, runtime: Runtime, pod: Pod, work: Awaitable[None]) -> bool:
-        """Whether it was done; else it is retried: at the pod's next event, or some time later."""
+        """Do it, and return whether it succeeded. If not, it is retried later, or at the pod's next event."""
         uid = pod.metadata.uid
         try:
             await work
         except ChangedMeanwhileError as error:
-            log.debug("[fluence] consumer %s: has changed meanwhile: %s", pod.key, error)
+            log.debug("[fluence] consumer %s: changed meanwhile: %s", pod.key, error)
             self._retry_later(uid, "")
             return False
         except FluenceError as error:
             self.counts["failed"] += 1
-            text = (
-                f"its gate {GATE} cannot be opened, or it cannot be deleted: {error}: see docs/how-to/quantum-gangs.md"
-            )
+            text = f"cannot remove the scheduling gate {GATE}, or delete the pod: {error}: see {_GUIDE}"
             known = self._problems.get(uid)
             if known is None or known.text != text:
                 log.warning("[fluence] consumer %s: %s", pod.key, text)

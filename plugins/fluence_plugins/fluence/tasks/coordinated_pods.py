@@ -1,7 +1,7 @@
-"""Producers and consumers that there are, by group, and what there is to do for them.
+"""The existing producers and consumers, by group, and the decision what to do with the consumers.
 
-An event costs a check of its own group, not of all of them. What there is to do is decided from pods alone, without
-I/O, whatever was done before.
+An event costs a check of its group only. The decision depends on the pods alone, needs no I/O, and does not depend on
+earlier actions.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from session_scheduler.model.objects import Pod
 
 
 class CoordinatedPods:
-    """The pods as their last events said. `changed` are the groups that had events since."""
+    """The pods as of their last events. `changed`: the groups with events since."""
 
     def __init__(self, pods: Iterable[Pod] = ()) -> None:
         self.changed: dict[Group, None] = {}
         self._groups: dict[Group, dict[str, Pod]] = {}
-        """By uid."""
+        """The pods of each group, by uid."""
         self._group_by_uid: dict[str, Group] = {}
         self._waiting: dict[str, set[str]] = {}
-        """By schedulerName, the uids of consumers that wait."""
+        """By schedulerName: the uids of waiting consumers."""
         for pod in pods:
             self.put(pod)
 
@@ -40,7 +40,7 @@ class CoordinatedPods:
         return uid in self._group_by_uid
 
     def put(self, pod: Pod) -> None:
-        """A pod came or changed. One that is neither producer nor consumer, or is not any more, is left out."""
+        """Add or change a pod. One that is neither producer nor consumer (now) is left out."""
         self.drop(pod.metadata.uid)
         group = group_of(pod)
         if group is None:
@@ -53,7 +53,7 @@ class CoordinatedPods:
             self._waiting.setdefault(pod.spec.scheduler_name, set()).add(uid)
 
     def drop(self, uid: str) -> None:
-        """A pod is gone."""
+        """Remove a pod."""
         group = self._group_by_uid.pop(uid, None)
         if group is None:
             return
@@ -69,20 +69,20 @@ class CoordinatedPods:
                 del self._waiting[name]
 
     def is_now(self, pod: Pod) -> bool:
-        """Whether the pod has had no event since it was so."""
+        """Whether this is the pod as of its last event."""
         uid = pod.metadata.uid
         return uid in self and self._groups[self._group_by_uid[uid]][uid] is pod
 
     def recheck(self, uids: Iterable[str]) -> None:
-        """As if these pods, if they are there, had had an event."""
+        """Treat these pods, if they exist, as changed."""
         self.changed |= {self._group_by_uid[uid]: None for uid in uids if uid in self}
 
     def all_changed(self) -> None:
-        """As if every pod had had an event."""
+        """Treat all pods as changed."""
         self.changed |= dict.fromkeys(self._groups)
 
     def any_waits(self, names: Container[str]) -> bool:
-        """Whether a consumer waits that is for one of these schedulers."""
+        """Whether a consumer of one of these schedulers waits."""
         return any(name in names for name in self._waiting)
 
     def of(self, groups: Iterable[Group]) -> Mapping[str, Pod]:
@@ -92,21 +92,18 @@ class CoordinatedPods:
 
 @dataclass(slots=True)
 class GateActions:
-    """What is to be done now. Each pod is in one of the two, by name."""
+    """The actions to take. Each pod is in at most one of `open` and `delete`."""
 
     open: dict[str, tuple[Pod, Mapping[str, str | None]]] = field(default_factory=dict)
-    """By key: consumers to be ungated, with the annotations that they get (None: none)."""
+    """By key: consumers whose gate to remove, with the annotations to set (None: to remove)."""
     delete: dict[str, Pod] = field(default_factory=dict)
-    """By key: consumers whose producer is not to come any more."""
+    """By key: consumers whose producer can no longer run."""
     waiting: dict[Group, list[Pod]] = field(default_factory=dict)
-    """Consumers that no controller would delete, and that are without a producer; those to be deleted, too."""
+    """Consumers without a producer that no controller would delete, including those in `delete`."""
 
 
 def decide(pods: Iterable[Pod], overdue: Iterable[Group] = ()) -> GateActions:
-    """What there is to do of these pods, whatever was done before.
-
-    `overdue`: groups whose consumers were without a producer for too long.
-    """
+    """Decide what to do with these pods. `overdue`: groups whose consumers had no producer for too long."""
     late = set(overdue)
     producers: dict[Group, list[Pod]] = {}
     consumers: dict[Group, list[Pod]] = {}
@@ -137,17 +134,17 @@ def decide(pods: Iterable[Pod], overdue: Iterable[Group] = ()) -> GateActions:
 
 
 def annotations_from(producer: Pod, consumer: Pod) -> dict[str, str | None]:
-    """The annotations by which a consumer learns its producer's backend, attributes and job; None removes one."""
-    said = producer.metadata.annotations
+    """The annotations that pass a producer's backend, attributes and job to a consumer; None removes one."""
+    given = producer.metadata.annotations
     found: dict[str, str | None] = {name: None for name in consumer.metadata.annotations if is_answer(name)}
-    found |= {name: said[name] for name in sorted(said) if is_answer(name) and said[name]}
+    found |= {name: given[name] for name in sorted(given) if is_answer(name) and given[name]}
     return found
 
 
 def _is_ready(producer: Pod, submits: bool) -> bool:
     """Whether consumers may start; `submits`: those that wait for a submission.
 
-    What has ended well has run, and says no more than it has said by then.
+    A succeeded producer has run, and its annotations are final.
     """
     phase = producer.status.phase
     if phase == "Succeeded":

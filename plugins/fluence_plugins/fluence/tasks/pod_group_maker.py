@@ -1,7 +1,7 @@
-"""PodGroups for groups by label, made by a task of the plugin's own: with one, a start survives a crash.
+"""The task that creates PodGroups for groups by label: with a PodGroup, the start of a gang survives a crash.
 
-A made PodGroup is marked by a label and belongs to the controller of the pods, or to the pods themselves: the cluster's
-garbage collector removes it after the last of these. One made by anything else is never used, changed or removed.
+A created PodGroup has a label, and the controller of the pods, or each pod, as its owner, so the cluster's garbage
+collector deletes it after the last of these. The task never uses, changes or deletes a PodGroup of another creator.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ log = logging.getLogger("fluence")
 MADE_LABEL = "app.kubernetes.io/managed-by"
 MADE_BY = "fluence"
 AGAIN_SECONDS = 5.0
-"""After which the plugin retries a PodGroup that could not be made, if its group still waits for it."""
+"""The delay of the retry for a PodGroup, if its group still waits for it."""
 _MOST_OWNERS = 500
-"""References that an object of bounded size has room for."""
+"""The maximum number of owner references: the size of an object is limited."""
 _MOST_PROBLEMS = 1000
 
 
 class PodGroupMaker:
-    """What sessions ask for, made one after the other: sessions write nothing."""
+    """Creates the requested PodGroups one after the other; sessions only request them, because they write nothing."""
 
     def __init__(self) -> None:
         self._wanted: dict[str, PodGroup] = {}
         """By the group's key."""
         self._problems: dict[str, str] = {}
-        """Why what was wanted could not be made, by the group's key."""
+        """By the group's key: why its PodGroup could not be created."""
         self._requested: asyncio.Event | None = None
 
     def why_waiting(self, group: Group) -> str | None:
-        """Why the group must wait for its PodGroup, which is asked for by this; None where it need not, or has it."""
+        """Request the PodGroup of a group. Returns why the group must wait; None if it need not."""
         name = f"PodGroup {group.namespace}/{group.name}"
         made = group.pod_group
         if made is None:
@@ -51,17 +51,20 @@ class PodGroupMaker:
                 return None
             self._wanted[group.key] = pod_group_of(group)
             self._requested.set()
-            return self._problems.get(group.key) or f"{name} is being made for it"
+            return self._problems.get(group.key) or f"waiting for {name} to be created"
         if made.metadata.labels.get(MADE_LABEL) != MADE_BY:
-            return f"{name} was not made by {MADE_BY}: rename it, or the group that the pods' label names"
+            return f"{name} was not created by {MADE_BY}: rename it, or the group in the pods' label"
         size = group.ref.min_count
         if made.min_count != max(1, size):
-            return f"{name} was made for {made.min_count} pods, and its pods say {size}: delete it, and it is made anew"
+            return (
+                f"{name} was created for {made.min_count} pods, but the pods now ask for {size}: delete it to have it "
+                "created again"
+            )
         return None
 
     @asynccontextmanager
     async def serve(self, runtime: Runtime) -> AsyncGenerator[None]:
-        """Make what is asked for, for as long as this is entered."""
+        """Run the task while the context is entered."""
         self._requested = asyncio.Event()
         try:
             async with alongside(self._run(runtime, self._requested)):
@@ -84,26 +87,26 @@ class PodGroupMaker:
         known = self._problems.pop(key, None)
         try:
             await runtime.cluster.create(wanted)
-            log.info("[fluence] PodGroup %s: made for the pods that name it by label", wanted.key)
+            log.info("[fluence] PodGroup %s: created for the pods with its label", wanted.key)
         except ChangedMeanwhileError:
-            log.debug("[fluence] PodGroup %s: is there already", wanted.key)
+            log.debug("[fluence] PodGroup %s: exists already", wanted.key)
         except FluenceError as error:
-            if len(self._problems) >= _MOST_PROBLEMS:  # some of groups that are no more
+            if len(self._problems) >= _MOST_PROBLEMS:  # some are of deleted groups
                 self._problems.clear()
-            self._problems[key] = f"PodGroup {wanted.key} cannot be made for it (makePodGroups): {error}"
+            self._problems[key] = f"cannot create PodGroup {wanted.key} (makePodGroups): {error}"
             asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._again, runtime, key)
             if known != self._problems[key]:
                 log.warning("[fluence] %s", self._problems[key])
-                runtime.wake(key, "its PodGroup cannot be made")
+                runtime.wake(key, "its PodGroup cannot be created")
 
     def _again(self, runtime: Runtime, key: str) -> None:
-        """Let the group ask for it anew, if there still is one."""
+        """Requeue the group, which requests its PodGroup again if it still exists."""
         if self._requested is not None:
-            runtime.wake(key, "its PodGroup could not be made")
+            runtime.wake(key, "creation of its PodGroup is retried")
 
 
 def pod_group_of(group: Group) -> PodGroup:
-    """The PodGroup that says of a group by label what its pods do."""
+    """The PodGroup for a group by label."""
     owners = {owner.uid: owner for pod in members(group) for owner in (_owner_of(pod),)}
     metadata = ObjectMeta(
         name=group.name,
@@ -116,12 +119,12 @@ def pod_group_of(group: Group) -> PodGroup:
 
 
 def _produces(group: Group) -> bool:
-    """Whether it is a producer's group: that has a PodGroup though it is one pod, for people to see."""
+    """Whether it is the group of a producer, which gets a PodGroup even for one pod, to show its state."""
     return any(role_of(pod) == PRODUCER for pod in members(group))
 
 
 def _owner_of(pod: Pod) -> OwnerReference:
-    """The controller of the pod, else the pod."""
+    """The controller of the pod, or the pod itself without one."""
     for owner in pod.metadata.owner_references:
         if owner.controller:
             return OwnerReference(api_version=owner.api_version, kind=owner.kind, name=owner.name, uid=owner.uid)

@@ -1,4 +1,4 @@
-"""The scheduler follows its resources file while it runs: what the file says now is taken over between sessions."""
+"""The task that follows the resources file: it applies each change between two sessions."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ log = logging.getLogger("fluence")
 
 
 class ResourcesReload:
-    """Passes each configuration that the file (None: there is none to follow) comes to hold to `apply`.
+    """Passes each new configuration of the file (None: no file) to `apply`.
 
-    `apply` raises FluenceError where it cannot be used, and changes nothing then.
+    `apply` raises FluenceError for an invalid one, and changes nothing then.
     """
 
     def __init__(self, file: ResourcesFile | None, apply: Callable[[ResourcesConfig], None]) -> None:
         self._file = file
         self._apply = apply
         self.usable = True
-        """Whether what the file says now is what holds."""
+        """Whether the present content of the file is applied."""
         self.changes = 0
-        """How often another configuration was taken over."""
+        """The number of applied changes."""
 
     def load(self) -> ResourcesConfig | None:
-        """What the file says now; None without a file. Raises ResourcesError or DocumentError."""
+        """The configuration in the file; None without a file. Raises ResourcesError or DocumentError."""
         return self._file.load() if self._file is not None else None
 
     def check(self) -> None:
-        """Take over what the file says if it has changed, at once. What cannot be used is logged."""
+        """Apply the file now if it has changed. An invalid one is logged."""
         if self._file is None or not self._file.changed():
             return
         try:
@@ -48,12 +48,12 @@ class ResourcesReload:
             log.warning("the resources stay as they were: %s", error)
             self.usable = False
         else:
-            self._take_over(config)
+            self._apply_config(config)
 
     def serve(
         self, runtime: Runtime, plugin: str, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> AbstractAsyncContextManager[None] | None:
-        """A context in which the file is followed, for the plugin of that name; None without a file."""
+        """A context that follows the file for the plugin of that name; None without a file."""
         if self._file is None:
             return None
         return alongside(self._follow(partial(self._file.changes, self._failed, sleep=sleep), runtime, plugin))
@@ -64,21 +64,21 @@ class ResourcesReload:
         while True:
             try:
                 async for config in changes():
-                    runtime.change(plugin, partial(self._take_over, config))
-            except Exception:  # a bug, which is logged; the file is read again when it changes again
+                    runtime.change(plugin, partial(self._apply_config, config))
+            except Exception:  # a bug: the next change of the file is read again
                 self.usable = False
                 log.exception("the resources stay as they were: an unexpected error")
 
     def _failed(self, _: FluenceError) -> None:
         self.usable = False
 
-    def _take_over(self, config: ResourcesConfig) -> None:
+    def _apply_config(self, config: ResourcesConfig) -> None:
         try:
             self._apply(config)
         except FluenceError as error:
             log.warning("the resources stay as they were: %s", error)
             self.usable = False
-        except Exception:  # a bug, which the caller of the change logs
+        except Exception:  # a bug, which the caller logs
             self.usable = False
             raise
         else:

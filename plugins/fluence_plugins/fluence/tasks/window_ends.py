@@ -1,4 +1,4 @@
-"""Has groups that wait retried when a maintenance window has ended."""
+"""The task that retries unschedulable groups after the end of a maintenance window."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from fluence_plugins.fluence.matching.maintenance import Maintenance
 
 Change = Callable[[Callable[[], None]], None]
-"""Has some work change what sessions read, between two of them."""
+"""Runs a change between two sessions; the scheduler then retries unschedulable groups."""
 CHECK_SECONDS = 2.0
-"""How often it is checked whether a window has ended."""
+"""The interval of the checks."""
 
 
 async def retry_after_windows(
@@ -21,7 +21,7 @@ async def retry_after_windows(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     wall: Callable[[], float] = time.time,
 ) -> None:
-    """Whenever a window has ended, `change` has groups retried that wait for room; without end."""
+    """Call `change` after the end of each window, so that the scheduler retries unschedulable groups; runs for ever."""
     since = wall()
     while True:
         await sleep(CHECK_SECONDS)
@@ -32,4 +32,4 @@ async def retry_after_windows(
 
 
 def _nothing() -> None:
-    """Only the time has passed."""
+    """Change nothing: only time has passed."""

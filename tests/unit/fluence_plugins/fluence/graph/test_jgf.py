@@ -86,7 +86,7 @@ def test_removing_a_vertex_removes_what_it_holds(builder: JGFBuilder):
     gone = builder.remove("/cluster0/n1")
     assert len(gone) == 4
     assert [vertex.path for vertex in builder] == ["/cluster0", "/cluster0/qpu0"]
-    with pytest.raises(GraphError, match="/cluster0/n1: is no vertex"):
+    with pytest.raises(GraphError, match="/cluster0/n1: not in the graph"):
         builder.remove("/cluster0/n1")
 
 
@@ -94,15 +94,15 @@ def test_what_cannot_be_built_is_refused_by_path(builder: JGFBuilder):
     root = builder["/cluster0"]
     with pytest.raises(GraphError, match="/cluster0/n1: two vertices have this path"):
         builder.add_child(root, "node", options=Options(name="n1"))
-    with pytest.raises(GraphError, match="a graph has one root"):
+    with pytest.raises(GraphError, match="the graph has the root /cluster0 already; add this vertex below it"):
         builder.add_root("cluster", options=Options(name="other"))
     with pytest.raises(GraphError, match="size -1 is negative"):
         builder.add_child(root, "core", options=Options(size=-1))
-    with pytest.raises(GraphError, match="property 'rank' is a field"):
+    with pytest.raises(GraphError, match="property 'rank' has the name of a field"):
         builder.add_child(root, "core", options=Options(properties={"rank": 3}))
-    with pytest.raises(GraphError, match="may not hold a slash"):
+    with pytest.raises(GraphError, match="must not contain a slash"):
         builder.add_child(root, "core", options=Options(name="a/b"))
-    with pytest.raises(GraphError, match="is no vertex of this graph"):
+    with pytest.raises(GraphError, match="not in this graph; add it first"):
         JGFBuilder().add_child(root, "core")
 
 
@@ -117,20 +117,20 @@ ROOT = {"id": "0", "metadata": {"type": "cluster", "paths": {"containment": "/c"
         ({"nodes": [{"id": "0", "metadata": {"type": "cluster"}}]}, "g: vertex 0: .*`paths`"),
         ({"nodes": [{"id": "0", "metadata": {"type": "c", "paths": None}}]}, "g: vertex 0: Expected `object`"),
         ({"nodes": [{"id": 0, "metadata": {}}]}, r"g: Expected `str`.*nodes\[0\]\.id"),
-        ({"nodes": [ROOT, ROOT]}, "two vertices have one id"),
-        ({"nodes": [ROOT, ROOT | {"id": "1"}]}, "/c: a graph has one root"),
+        ({"nodes": [ROOT, ROOT]}, "two vertices have the same id"),
+        ({"nodes": [ROOT, ROOT | {"id": "1"}]}, "/c: the graph has the root /c already"),
         (
             {
                 "nodes": [ROOT, BAD | {"metadata": BAD["metadata"] | {"uniq_id": 0}}],
                 "edges": [{"source": "0", "target": "1"}],
             },
-            "two vertices have one uniq_id",
+            "two vertices have the same uniq_id",
         ),
         ({"nodes": [ROOT, BAD]}, "vertex 1 has path '/c/n'.*parent's path None"),
-        ({"nodes": [ROOT, BAD], "edges": [{"source": "0", "target": "9"}]}, "edge 0 to 9 has an end that is no vertex"),
+        ({"nodes": [ROOT, BAD], "edges": [{"source": "0", "target": "9"}]}, "edge 0 to 9: unknown vertex 9"),
         (
             {"nodes": [ROOT, BAD], "edges": [{"source": "0", "target": "1", "metadata": {"subsystem": "power"}}]},
-            "edge 0 to 1 is not of containment",
+            "edge 0 to 1: not of containment",
         ),
     ],
 )

@@ -48,12 +48,15 @@ BASE = {"version": 1, "resources": [{"type": "node", "count": 1}], "tasks": [], 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 0}, "version 0 is not within 1 and 9999"),
+        ({"version": 0}, "expected version 1 to 9999, got 0"),
         ({"resources": []}, "resources is empty"),
         ({"resources": [{"type": "node"}]}, r"missing required field `count` - at `\$\.resources\[0\]`"),
-        ({"resources": [{"type": "node", "count": -1}]}, r"node: count -1 .*resources\[0\]"),
+        (
+            {"resources": [{"type": "node", "count": -1}]},
+            r"node: expected a count of 0 to 4294967295, got -1.*resources\[0\]",
+        ),
         ({"resources": [{"type": "slot", "count": 1}]}, r"a slot has no label.*resources\[0\]"),
-        ({"resources": [{"type": "", "count": 1}]}, "type is empty"),
+        ({"resources": [{"type": "", "count": 1}]}, "a resource has an empty type"),
         ({"resources": [{"type": "node", "count": 1, "requires": "x"}]}, "unknown field `requires`"),
         ({"resources": [{"type": "node", "count": {"min": 1, "max": 2}}]}, "all of max, operator and operand"),
         ({"resources": [{"type": "n", "count": {"min": 1, "max": 2, "operator": "-", "operand": 1}}]}, "operator '-'"),

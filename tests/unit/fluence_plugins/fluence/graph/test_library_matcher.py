@@ -201,6 +201,9 @@ def test_what_the_library_gives_and_is_held_already_is_not_given(caplog: pytest.
     job = graph.allocations.match(compute_jobspec_text(PodShape(4), 1))
     assert matcher._library
     matcher._library.retract(job.jobid)  # as if it had forgotten it
-    with caplog.at_level(logging.WARNING), pytest.raises(Busy, match="held already"):
+    with (
+        caplog.at_level(logging.WARNING),
+        pytest.raises(Busy, match="jobspec: the library matched resources that another"),
+    ):
         graph.allocations.match(compute_jobspec_text(PodShape(1), 1))
-    assert "held already" in caplog.text
+    assert "the library matched resources for job 2 that another job holds" in caplog.text

@@ -114,10 +114,10 @@ def test_a_placement_without_devices_annotates_nothing():
     ("bad", "message"),
     [
         ("{", "is not JSON"),
-        ("[]", "not a graph of vertices"),
-        ("{}", "not a graph of vertices.*scheduling"),
-        ('{"graph": {"nodes": [{"metadata": {"type": "core"}}]}}', "not a graph of vertices.*paths"),
-        (json.dumps(allocation(vertex("core", "/c/core0"))), "/c/core0: is in no node"),
+        ("[]", "must be a graph of vertices"),
+        ("{}", "must be a graph of vertices.*scheduling"),
+        ('{"graph": {"nodes": [{"metadata": {"type": "core"}}]}}', "must be a graph of vertices.*paths"),
+        (json.dumps(allocation(vertex("core", "/c/core0"))), "/c/core0: the allocation lacks its node"),
         (json.dumps(allocation(vertex("node", "/c/n"), vertex("core", "/c/n/core"))), "/c/n/core: has neither an id"),
     ],
 )
@@ -148,10 +148,16 @@ def test_an_allocation_formed_from_names_reads_back_as_the_same_placement(graph:
 @pytest.mark.parametrize(
     ("placement", "message"),
     [
-        (Placement((HostHolding("n9", "/cluster/n9"),)), "/cluster/n9: is held but no longer in the graph"),
+        (Placement((HostHolding("n9", "/cluster/n9"),)), "/cluster/n9: no longer in the graph, but pods hold it"),
         (Placement((HostHolding("n1", "/cluster/n1", (3, 4), (2,)),)), "/cluster/n1: no longer has core4, gpu2"),
-        (Placement((HostHolding("n1", "/cluster/n1", memory_mib=2000),)), "has 1024 MiB, fewer than the 2000"),
-        (Placement(devices=(DeviceHolding("/cluster/d/qubit9", "d"),)), "/cluster/d/qubit9: is held but no longer"),
+        (
+            Placement((HostHolding("n1", "/cluster/n1", memory_mib=2000),)),
+            "has 1024 MiB, but a pod holds 2000; delete the pod",
+        ),
+        (
+            Placement(devices=(DeviceHolding("/cluster/d/qubit9", "d"),)),
+            "/cluster/d/qubit9: no longer in the graph, but pods hold it",
+        ),
     ],
 )
 def test_what_the_graph_lost_is_named(graph: ClusterGraph, placement, message):

@@ -31,12 +31,15 @@ def graph() -> ClusterGraph:
     ("levels", "says"),
     [
         ([{"type": "rack"}], "topology[0].label: is missing"),
-        ([{"type": "node", "label": "a"}], "topology[0].type: 'node' is a type of the graph's own: use another word"),
-        ([{"type": "a/b", "label": "a"}], "topology[0].type: 'a/b' is no type"),
-        ([{"type": "rack", "label": "a b"}], "topology[0].label: 'a b' is no name of a label"),
+        (
+            [{"type": "node", "label": "a"}],
+            "topology[0].type: 'node' is a built-in type of the graph: use another word",
+        ),
+        ([{"type": "a/b", "label": "a"}], "topology[0].type: 'a/b' is not a valid type"),
+        ([{"type": "rack", "label": "a b"}], "topology[0].label: 'a b' is not a valid label key"),
         ([{"type": "a", "label": "x"}, {"type": "a", "label": "y"}], "topology[1].type: 'a' is also the type of [0]"),
         ([{"type": "a", "label": "x"}, {"type": "b", "label": "x"}], "topology[1].label: 'x' is also the label of [0]"),
-        ([{"type": f"t{n}", "label": f"l{n}"} for n in range(9)], "topology: there are 9 levels: use at most 8"),
+        ([{"type": f"t{n}", "label": f"l{n}"} for n in range(9)], "topology: expected at most 8 levels, got 9"),
         ([{"type": "rack", "label": "a", "more": 1}], "topology[0].more"),
     ],
 )

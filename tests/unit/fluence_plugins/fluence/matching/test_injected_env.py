@@ -133,7 +133,7 @@ def test_what_no_tree_has_is_said_before_what_the_webhook_did_not_do(resources: 
     asking = Container(name="main", resources=ResourceRequirements(requests=amounts, limits=amounts))
     cluster = cluster_of(made_of("unknown", asking))
     cluster.run(plugin(resources, required=True))
-    cluster.assert_pending("unknown", "is in no resource tree")
+    cluster.assert_pending("unknown", "no resource tree has type")
 
 
 @pytest.mark.parametrize(("required", "live"), [(False, True), (True, False)], ids=["off", "offline"])

@@ -8,9 +8,9 @@ from fluence_plugins.fluence.graph.live_graph import LiveGraph
 from fluence_plugins.fluence.matching.jobspecs import compute_jobspec_text, device_jobspecs
 from fluence_plugins.fluence.matching.timeline import (
     Timeline,
-    left_beside,
     union,
     with_duration,
+    without_holes,
 )
 from fluence_plugins.resources.config import load_resources
 from fluence_plugins.resources.maintenance_windows import Window
@@ -85,6 +85,6 @@ def test_where_others_end_nothing_is_held_for_them() -> None:
 
 def test_spans_are_joined_and_cut() -> None:
     assert union([(5, 9), (0, 2), (2, 3), (6, 7)]) == [(0, 3), (5, 9)]
-    assert left_beside((0, 10), [(2, 3), (5, 20)]) == [(0, 2), (3, 5)]
-    assert left_beside((0, 10), []) == [(0, 10)]
-    assert left_beside((4, 5), [(0, 9)]) == []
+    assert without_holes((0, 10), [(2, 3), (5, 20)]) == [(0, 2), (3, 5)]
+    assert without_holes((0, 10), []) == [(0, 10)]
+    assert without_holes((4, 5), [(0, 9)]) == []

@@ -70,7 +70,7 @@ class Refusing:
 
 def test_a_group_waits_for_its_podgroup_which_is_marked_and_says_how_many_pods_start_together() -> None:
     world = World(labelled("b"), labelled("a"))
-    assert world.asked() == ["PodGroup default/fluence-g is being made for it"]
+    assert world.asked() == ["waiting for PodGroup default/fluence-g to be created"]
     made = world.made()
     assert made.metadata.labels == {MADE_LABEL: MADE_BY}
     assert made.min_count == 2
@@ -98,11 +98,10 @@ def test_a_podgroup_of_another_controller_is_neither_used_nor_changed() -> None:
     before = world.made()
     assert (
         world.asked(2)
-        == ["PodGroup default/fluence-g was not made by fluence: rename it, or the group that the pods' label names"]
-        * 2
+        == ["PodGroup default/fluence-g was not created by fluence: rename it, or the group in the pods' label"] * 2
     )
     world.cluster.nodes(2).run()
-    world.cluster.assert_pending("a", "was not made by fluence")
+    world.cluster.assert_pending("a", "was not created by fluence")
     assert world.made().metadata.labels == before.metadata.labels
     assert world.made().spec == before.spec
 
@@ -110,14 +109,14 @@ def test_a_podgroup_of_another_controller_is_neither_used_nor_changed() -> None:
 def test_a_podgroup_made_for_another_size_is_to_be_deleted() -> None:
     made = pod_group("fluence-g", 3, labels={MADE_LABEL: MADE_BY})
     assert World(made, labelled("a"), labelled("b")).asked() == [
-        "PodGroup default/fluence-g was made for 3 pods, and its pods say 2: "
-        "delete it, and it is made anew"  # codespell:ignore anew
+        "PodGroup default/fluence-g was created for 3 pods, but the pods now ask for 2: delete it to have it created "
+        "again"
     ]
 
 
 def test_a_podgroup_that_came_meanwhile_is_made_once() -> None:
     world = World(labelled("a"), labelled("b"))
-    assert world.asked(3) == ["PodGroup default/fluence-g is being made for it"] * 3  # no event has shown it yet
+    assert world.asked(3) == ["waiting for PodGroup default/fluence-g to be created"] * 3  # no event has shown it yet
     assert world.requeued == []
 
 
@@ -125,12 +124,11 @@ def test_why_no_podgroup_can_be_made_is_reported_once_and_retried_later(monkeypa
     monkeypatch.setattr(pod_group_maker, "AGAIN_SECONDS", 0)
     world = World(labelled("a"), labelled("b"))
     reasons = world.asked(2, cluster=Refusing())
-    assert reasons[0] == "PodGroup default/fluence-g is being made for it"
+    assert reasons[0] == "waiting for PodGroup default/fluence-g to be created"
     monkeypatch.setattr(pod_group_maker, "AGAIN_SECONDS", 3600)
     reasons = world.asked(2, cluster=Refusing())
     assert reasons[1] == (
-        "PodGroup default/fluence-g cannot be made for it (makePodGroups): PodGroup default/fluence-g: not allowed to "
-        "create it"
+        "cannot create PodGroup default/fluence-g (makePodGroups): PodGroup default/fluence-g: not allowed to create it"
     )
     assert set(world.requeued) == {KEY}
     assert world.asked(1) == [reasons[1]]
@@ -170,6 +168,6 @@ def test_the_pods_of_another_group_are_no_members() -> None:
 def test_a_producer_has_a_podgroup_though_it_is_one_pod() -> None:
     annotations = {GROUP_SIZE_ANNOTATION: "1", "fluence.flux-framework.org/coordination-role": "producer"}
     world = World(pod("p", labels={GROUP_LABEL: "g"}, annotations=annotations))
-    assert world.asked() == ["PodGroup default/fluence-g is being made for it"]
+    assert world.asked() == ["waiting for PodGroup default/fluence-g to be created"]
     assert world.made().min_count == 1
     assert World(labelled("a", "1")).asked() == [None], "others need none"
