@@ -305,7 +305,7 @@ def test_a_gang_has_a_reservation_at_nine_o_clock_and_windows_stay_free() -> Non
     assert {name for name, pod in pods.items() if pod["node"]} == {"short"}
     assert pods["short"]["backend"] == "aurora"
     for number in range(4):
-        assert pods[f"climate-{number}"]["reason"].endswith("where it can start at 2026-11-23T09:00:00Z")
+        assert pods[f"climate-{number}"]["reason"].endswith("and it can start at 2026-11-23T09:00:00Z")
     firmware = "node n5 must be free for maintenance window firmware from 2026-11-23T12:00:00Z to 2026-11-23T14:00:00Z"
     assert firmware in pods["archive"]["reason"]
     calibration = "backend borealis is in maintenance window calibration from 2026-11-23T07:00:00Z to 2026-11-23T10:00"

@@ -125,7 +125,10 @@ def test_a_branch_may_borrow_its_limit_from_each_pool(
     other = "masterqueue-interlink-slurm-cineca"
     for pool in (POOL, "slurm-cineca"):
         nats.publish(f"{SUBJECT}.{pool}", {"quotas": {"pods": 40}})
-    found = plane.until(CLUSTER_QUEUES, lambda queues: sorted(_flavors(queues, "group1")) == [FLAVOR, other])
+    names = ("group1", "masterqueue")
+    found = plane.until(
+        CLUSTER_QUEUES, lambda queues: all(sorted(_flavors(queues, name)) == [FLAVOR, other] for name in names)
+    )
     assert found["group1"]["spec"]["resourceGroups"] == group(
         {name: [quota("pods", "0", "30")] for name in (FLAVOR, other)}
     )

@@ -213,7 +213,7 @@ class FluencePlugin:
 
     def _graph_changed(self, missing_before: set[str], hosts: set[str]) -> None:
         for uid in sorted(self.live.holdings.missing.keys() - missing_before):
-            log.warning("[fluence] pod %s: the graph no longer has a part of what the pod holds", uid)
+            log.warning("[fluence] pod %s: the graph no longer has a part that the pod holds", uid)
         self._loads.graph_changed(missing_before)
         self._loads.recount(hosts)
 

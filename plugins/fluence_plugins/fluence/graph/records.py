@@ -1,4 +1,4 @@
-"""The record, on a pod, of what it holds: written as JSON, and read back."""
+"""The record of a pod's resources in its annotation: written as JSON, and read back."""
 
 from __future__ import annotations
 

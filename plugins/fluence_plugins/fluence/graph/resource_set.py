@@ -68,7 +68,7 @@ def placement_from_allocation(allocation: Mapping[str, Any] | str) -> Placement:
                 hosts.setdefault(vertex.path, [])
         elif vertex.type in (CORE, GPU, MEMORY, POD) or vertex.type.startswith(GPU_OF):
             hosts.setdefault(_host_of(vertex, above).path, []).append(vertex)
-    found = (_host(vertices[path], taken, _above(path, vertices)) for path, taken in hosts.items())
+    found = (_host(vertices[path], parts, _above(path, vertices)) for path, parts in hosts.items())
     held = sorted(found, key=lambda host: host.path)
     return Placement(tuple(held), tuple(sorted(devices, key=lambda device: device.path)))
 

@@ -52,7 +52,7 @@ class GroupPlacement:
 
     @property
     def holds(self) -> Mapping[Task, Mapping[str, Any]]:
-        """The record of what each task holds."""
+        """The record of each task's resources."""
         return {task: to_json(share, self._live.accounting) for task, share in self._shares.items()}
 
     def undo(self) -> None:

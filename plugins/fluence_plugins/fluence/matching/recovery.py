@@ -1,4 +1,4 @@
-"""The recovery of what live pods recorded, at the start and when their nodes come back.
+"""Recovers the resources that live pods recorded, at the start and when their nodes come back.
 
 It converts records that count cpu in another unit than the present configuration.
 """
@@ -33,7 +33,7 @@ def recover_holdings(holdings: Sequence[Holding], live: LiveGraph, loads: NodeLo
             wanted = ", ".join(f"{count} {kind}" for kind, count in sorted(asked.items()))
             lost[holding.task.uid] = f"the pod requests {wanted}, but no record names them; other pods may get them"
         elif share is None and holding.held is not None:
-            lost[holding.task.uid] = "the record of what the pod holds is invalid"
+            lost[holding.task.uid] = "the record of the pod's resources is invalid"
     before = set(live.holdings.missing)
     concerned = {holding.node for holding in holdings} & loads.tasks_on.keys()
     for name in concerned:

@@ -28,7 +28,7 @@ class TopologyConstraint:
     """The constraint between the pods of a group."""
 
     within: tuple[str, ...] = ()
-    """The levels of which one vertex contains all pods."""
+    """The levels where one vertex contains all pods."""
     spread: str | None = None
     """The level over whose vertices the pods are spread."""
     over: int | None = None

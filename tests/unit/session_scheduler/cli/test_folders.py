@@ -126,7 +126,7 @@ def test_two_directories_with_one_are_one_line_that_names_both_and_the_option(
 def test_objects_in_files_of_these_names_are_manifests(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written(folder, config_yaml=f"{CONFIG_MAP}---{NODE.replace('n1', 'n2')}", resources_yaml=CONFIG_MAP)
     assert main(["simulate", str(folder), "--add-nodes", "1xn2", "-o", "json"]) == 1
-    assert "is in no resource tree" in json.loads(capsys.readouterr().out)["pods"][0]["reason"]
+    assert "no resource tree has type 'qpu'" in json.loads(capsys.readouterr().out)["pods"][0]["reason"]
 
 
 @pytest.mark.parametrize("text", [

@@ -1,4 +1,4 @@
-"""The arguments that choose the engine: what is wrong is told at the start, by the name of its field."""
+"""The arguments that choose the engine: an error at the start names the field."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def arguments(**given: Any) -> FluenceArguments:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "error"),
     [
         ({"memoryChunk": "2Gi"}, "args.memoryChunk: has no effect with engine: embedded"),
         ({"library": "/lib/x.so"}, "args.library: has no effect with engine: embedded"),
@@ -49,8 +49,8 @@ def arguments(**given: Any) -> FluenceArguments:
         ({"engine": "fluxion"}, "args.engine: "),
     ],
 )
-def test_what_does_not_go_with_the_engine_is_named(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(InputError, match=told.replace(".", r"\.")):
+def test_what_does_not_go_with_the_engine_is_named(given: dict[str, Any], error: str) -> None:
+    with pytest.raises(InputError, match=error.replace(".", r"\.")):
         arguments(**given)
 
 
@@ -70,7 +70,7 @@ def test_memory_is_exact_with_the_embedded_engine_and_in_chunks_with_the_library
         assert load[1] == shape
 
 
-def test_a_library_that_is_not_there_is_told_by_its_field(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_error_for_a_missing_library_names_its_field(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = str(tmp_path / "libreapi_cli.so")
     with pytest.raises(ResourcesError, match=r"^library: .*cannot be opened.*choose `engine: embedded`") as found:
         FluencePlugin(arguments(engine="reapi", library=path))

@@ -57,7 +57,7 @@ def test_memory_is_given_in_whole_chunks() -> None:
     assert graph.allocations.match(compute_jobspec_text(PodShape(1), 4)).placement.hosts[0].memory_mib == 0
 
 
-def test_what_is_left_of_a_chunk_is_nobodys() -> None:
+def test_the_rest_of_a_chunk_is_free() -> None:
     graph = live(hosts(1, memory=2500))
     graph.allocations.match(compute_jobspec_text(PodShape(1, 1024), 2))
     with pytest.raises(Busy):
@@ -179,7 +179,7 @@ def test_a_refusal_says_what_is_short_or_that_chunks_are() -> None:
     found = graph.allocations.shortage(compute_jobspec_text(PodShape(8), 1), None, words)
     assert found is not None
     assert found.reason == "no node has 8 cores even when empty; the only node has 4"
-    graph.allocations.free("nobody")
+    graph.allocations.free("unknown")
     chunked = live(hosts(1, memory=1500)).allocations
     text = compute_jobspec_text(PodShape(1, 1200), 1)
     assert chunked.shortage(text, None, words) is None

@@ -34,7 +34,7 @@ def held(number: int) -> LiveGraph:
 
 
 def test_many_held_trees_do_not_change_one_by_one() -> None:
-    """The matcher works out its orders anew after each."""
+    """The matcher computes its orders again after each."""
     live = held(150)
     before = dict(live.holdings.shares)
     with patch.object(type(live.matcher), "remove_subgraph") as one:

@@ -171,11 +171,11 @@ def test_an_empty_placement_is_an_empty_allocation(graph: ClusterGraph):
     assert placement_from_allocation(formed) == Placement()
 
 
-def test_a_placement_is_told_in_one_bounded_line():
+def test_the_summary_of_a_placement_is_one_bounded_line():
     hosts = tuple(HostHolding(f"n{number}", f"/c/n{number}", (0, 1), (0,), 512) for number in range(100))
     devices = tuple(DeviceHolding(f"/c/aurora/qubit{number}", "aurora", {"region": "x"}) for number in range(8000))
     assert Placement(hosts[:1]).summary == "2 cores, 1 gpus, 512 MiB of n0"
     assert Placement((), devices[:1]).summary == "1 devices of aurora: /c/aurora/qubit0"
-    told = Placement(hosts, devices).summary
-    assert told.endswith("; 8000 devices of aurora: /c/aurora/qubit0 and 7999 more")
-    assert len(told) < 250
+    summary = Placement(hosts, devices).summary
+    assert summary.endswith("; 8000 devices of aurora: /c/aurora/qubit0 and 7999 more")
+    assert len(summary) < 250
