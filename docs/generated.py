@@ -24,6 +24,8 @@ from docs import public_names
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import BaseModel
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from fluence_plugins.device_advertisement.metrics import Metrics as DevicePluginMetrics
 from fluence_plugins.device_advertisement.metrics import TypeState
@@ -38,6 +40,7 @@ from fluence_plugins.master_queue.plugin import MasterQueuePlugin
 from fluence_plugins.slurm_bridge.arguments import SlurmBridgeArguments
 from fluence_plugins.slurm_bridge.plugin import SlurmBridgePlugin
 from session_scheduler import builtin
+from session_scheduler.cli.app import build
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
 from session_scheduler.model.groups import NodeChange
 from session_scheduler.model.objects import Node, NodeStatus, ObjectMeta
@@ -112,19 +115,23 @@ def _plain(sentence: str) -> str:
 
 def options() -> str:
     """Every command with its arguments and options, from the parsers."""
-    from typer.main import get_command
-
-    from session_scheduler.cli.app import build
-
-    root = get_command(build([]))
+    root = _group([])
     parts = [
         "# Commands and options\n\nThe arguments and options of every command, as the parsers define them. [The "
         "command](command.md) explains inputs, outputs and exit statuses.\n"
     ]
     parts += _command(root, "fluence")
-    for name in sorted(root.commands):  # type: ignore[attr-defined]
-        parts += _commands(get_command(build([name])).commands[name], f"fluence {name}")  # type: ignore[attr-defined]
+    for name in sorted(root.commands):
+        parts += _commands(_group([name]).commands[name], f"fluence {name}")
     return "\n".join([*parts, _resource_query()])
+
+
+def _group(words: list[str]) -> TyperGroup:
+    """The parser for a command line of these words."""
+    command = get_command(build(words))
+    if not isinstance(command, TyperGroup):
+        raise TypeError(f"fluence: expected a group of commands, got {type(command).__name__}")
+    return command
 
 
 def _commands(command: Any, name: str) -> Iterator[str]:
@@ -244,9 +251,9 @@ def _pairs(values: list[str]) -> Iterator[tuple[str, str]]:
 
 def _attributes(model: type) -> dict[str, str]:
     """The docstrings of a class's attributes."""
-    (body,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
-    assert isinstance(body, ast.ClassDef)  # noqa: S101
-    return {name: text for name, text in _documented_names(body.body) if text}
+    tree = ast.parse(textwrap.dedent(inspect.getsource(model)))
+    body = next(each.body for each in tree.body if isinstance(each, ast.ClassDef))
+    return {name: text for name, text in _documented_names(body) if text}
 
 
 def _type(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
@@ -321,7 +328,7 @@ def scheduler_metrics() -> list[Metric]:
     node = Node(metadata=ObjectMeta(name="n1"), status=NodeStatus(allocatable={"cpu": "2", "memory": "1Gi"}))
     plugin = FluencePlugin(FluenceArguments())
     plugin.on_nodes_changed([NodeChange("n1", node, ())])
-    bridge = SlurmBridgePlugin(SlurmBridgeArguments(url="http://slurm", token_file="token"))  # noqa: S106
+    bridge = SlurmBridgePlugin(SlurmBridgeArguments.model_validate({"url": "http://slurm", "tokenFile": "token"}))
     with bridge._bridge.metrics.request("jobs"):
         pass
     listed = [("fluence", plugin, None), ("slurm-bridge", bridge, None), ("Proportion", _with_a_queue(), None),

@@ -81,7 +81,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 # ------------------------------------------------------------------ links
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
+def on_page_markdown(markdown: str, page: Page, files: Files, **_: object) -> str:
     """Lead links to what the site does not have to GitHub, and public names to the API; insert plots."""
     path = page.file.src_uri
     if path == "index.md":
@@ -153,7 +153,7 @@ def _begin_to_draw(files: Files) -> None:
     pool.shutdown(wait=False)
 
 
-def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001
+def on_post_page(output: str, page: Page, **_: object) -> str:
     """Put the diagrams in. Here, so that the search index does not have their text."""
 
     def drawing(match: re.Match[str]) -> str:

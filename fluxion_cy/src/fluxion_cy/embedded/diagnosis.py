@@ -9,7 +9,8 @@ from typing import Any
 
 from fluxion_cy.base.arguments import buffer_of, slots_of
 from fluxion_cy.embedded.search import Compiled, Question
-from fluxion_cy.embedded.shortage import Shortages, TypeIndex
+from fluxion_cy.embedded.shortage import Shortages
+from fluxion_cy.embedded.type_index import TypeIndex
 from fluxion_cy.engine.engine import Engine
 from fluxion_cy.jobspec.reader import Resource
 from fluxion_cy.wording import Shortage, Words

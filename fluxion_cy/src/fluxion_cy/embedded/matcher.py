@@ -9,7 +9,7 @@ from fluxion_cy.embedded.diagnosis import explain, shortage
 from fluxion_cy.embedded.find import find
 from fluxion_cy.embedded.replan import Request, copied, replan
 from fluxion_cy.embedded.search import Compiler, Question
-from fluxion_cy.embedded.shortage import TypeIndex
+from fluxion_cy.embedded.type_index import TypeIndex
 from fluxion_cy.engine import fast_path
 from fluxion_cy.engine.base_matcher import BaseMatcher, Options, locked
 from fluxion_cy.engine.engine import Engine

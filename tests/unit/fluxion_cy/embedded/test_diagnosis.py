@@ -9,7 +9,8 @@ import pytest
 
 from fluxion_cy import InvalidJobspec, Matcher, Unsatisfiable
 from fluxion_cy.embedded.diagnosis import ENOUGH, shortage
-from fluxion_cy.embedded.shortage import Shortages, TypeIndex
+from fluxion_cy.embedded.shortage import Shortages
+from fluxion_cy.embedded.type_index import TypeIndex
 from fluxion_cy.jobspec.reader import read
 from fluxion_cy.wording import Words
 
