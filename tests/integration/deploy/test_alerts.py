@@ -22,11 +22,13 @@ pytestmark = pytest.mark.programs
 
 MONITORING = "options/monitoring.yaml"
 DOCS = DEPLOY.parent
+RUNBOOK = "https://converged-computing.github.io/fluence/latest/how-to/alerts.html#"
 WELL = {
     'fluence_leader{pod="a"}': "1x120",
     'fluence_leader{pod="b"}': "0x120",
     'fluence_pending_pods{state="due",pod="a"}': "3x120",
-    'fluence_pending_pods{state="backoff",pod="a"}': "5x120",
+    'fluence_pending_pods{state="backoff",pod="a"}': "0x120",
+    'fluence_pending_pods{state="unschedulable",pod="a"}': "5x120",
     'fluence_pods_total{result="scheduled",pod="a"}': "0+10x120",
     'fluence_cycles_total{result="ok",pod="a"}': "0+60x120",
     'fluence_cycles_total{result="error",pod="a"}': "4x120",
@@ -186,7 +188,7 @@ def test_an_alert_names_its_object_its_fault_and_its_runbook(tmp_path: Path) -> 
     annotations = {
         "summary": "qpu is not advertised on n.",
         "description": "The kubelet does not list the devices of this type; pods that request one do not fit there.",
-        "runbook": "docs/how-to/alerts.md#fluencedevicesnotadvertised",
+        "runbook_url": RUNBOOK + "fluencedevicesnotadvertised",
     }
     name = "FluenceDevicesNotAdvertised"
     tested = case(FAULTS[name], [name]) | {"alert_rule_test": [
@@ -200,11 +202,18 @@ def test_an_alert_names_its_object_its_fault_and_its_runbook(tmp_path: Path) -> 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: str(rule["alert"]))
 def test_each_alert_has_a_severity_texts_and_a_runbook_entry(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in ("critical", "warning", "info")
-    assert set(rule["annotations"]) == {"summary", "description", "runbook"}
-    path, _, anchor = rule["annotations"]["runbook"].partition("#")
-    headings = re.findall(r"^#+ (.*)$", (DOCS / path).read_text(), re.MULTILINE)
-    assert anchor == rule["alert"].lower()
-    assert rule["alert"] in headings
+    assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
+    assert rule["annotations"]["runbook_url"] == RUNBOOK + rule["alert"].lower()
+    headings = re.findall(r"^#+ (.*)$", (DOCS / "docs/how-to/alerts.md").read_text(), re.MULTILINE)
+    assert rule["alert"] in headings  # its anchor is the heading in lower case
+
+
+def test_the_runbook_is_a_page_of_the_site_of_the_last_release() -> None:
+    site = re.search(r"^site_url: (\S+)$", (DOCS / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert site is not None
+    assert f"{site[1]}latest/how-to/alerts.html#" == RUNBOOK
+    assert "use_directory_urls: false" in (DOCS / "mkdocs.yml").read_text()
+    assert 'mike deploy --update-aliases "$VERSION" latest' in (DOCS / ".github/workflows/release.yaml").read_text()
 
 
 def test_promtool_accepts_the_dashboards_expressions(tmp_path: Path) -> None:
