@@ -114,7 +114,8 @@ def pre_enqueue(pod: Pod, objects: Callable[[type[Any]], Mapping[str, Any]]) -> 
     The first answer wins. Called for the plugins of the pod's profile: when a pod without a node is added or changes,
     when the object that its gate waits for changes, and before each retry. `objects(ResourceClaim)` maps keys to
     objects other than nodes and pods, as `session.objects` does. Answer without delay. If the hook raises an exception,
-    the pod waits until it changes.
+    the pod waits until it changes. A pod that waits for more than a second gets the gate's reason as its condition
+    `PodScheduled`.
     """
 
 

@@ -119,6 +119,17 @@ def test_a_pod_waits_for_devices_until_the_pod_that_has_them_is_gone(scenario: S
     assert [users for name, users in used.items() if name.startswith("second")] == [["second"]]
 
 
+def test_a_pod_whose_claim_does_not_exist_has_that_as_its_condition_and_no_event(scenario: Scenario) -> None:
+    _publish(scenario, scenario.add_node(cpu=4, devices=0), 1)
+    scenario.run()
+    scenario.create_pod("early", resourceClaims=[{"name": "own", "resourceClaimName": "late"}])
+    text = f'could not find ResourceClaim "{scenario.namespace}/late"'
+    assert scenario.until("a condition", partial(_told, scenario, "early", text)) == ("Unschedulable", text)
+    assert scenario.events("early", "FailedScheduling") == []
+    _claim(scenario, "late")
+    scenario.wait_bound("early")
+
+
 def test_pods_share_a_claim_on_its_node_and_a_gang_does_too(scenario: Scenario) -> None:
     nodes = [scenario.add_node(cpu=8, devices=0) for _ in range(2)]
     _publish(scenario, nodes[1], 2)

@@ -197,6 +197,8 @@ class Scheduler:
         for key in self.cache.moves.drain_held_up(now):
             self.queue.activate(key, now)
         self.cache.rest(self.queue.is_unschedulable)
+        for task, gate in self.cache.gates.drain_new():
+            self.observer.gated(task, gate.reason)
         errors: list[BaseException] = []
         await kept(self.plan_recovery.review(failed), errors)
         for name in self.profiles if not self.plans.gated() else ():

@@ -26,6 +26,9 @@ class Observer:
     def decided(self, outcome: PlacementResult) -> None:
         """A session tried a group."""
 
+    def gated(self, task: Task, reason: str) -> None:
+        """A plugin keeps a pod out of the queue (`pre_enqueue`). Repeated when the plugin was asked again."""
+
     def requeued(self, event: str, plugin: str, groups: int) -> None:
         """An event requeued groups that this plugin (or none) had rejected."""
 

@@ -25,7 +25,7 @@ from session_scheduler.reporting.recorder import Recorder
 
 _log = structlog.get_logger(__name__)
 _PATIENCE = 1.0
-"""Seconds for which a group may lack pods that are being created, before it is reported."""
+"""Seconds for which a group may lack pods, or a gated pod an object, that is being created, before it is reported."""
 _NAMED = 10
 """The number of pods that one log line names."""
 _REMEMBERED = 100_000
@@ -45,6 +45,8 @@ class LiveObserver(Observer):
         self._clock = clock
         self._incomplete: dict[str, tuple[float, PlacementResult]] = {}
         """By group: since when it lacks pods, and its last outcome."""
+        self._gated: dict[str, tuple[float, Task, str]] = {}
+        """By pod uid: since when a plugin keeps it out of the queue, and why; until that is reported."""
         self._bound_at: dict[str, float] = {}
         """By pod uid: the time of the response to its bind, until the event."""
         self._profiles = profiles or {}
@@ -76,6 +78,11 @@ class LiveObserver(Observer):
             return
         self._incomplete.pop(group.key, None)
         self._report(outcome)
+
+    def gated(self, task: Task, reason: str) -> None:
+        """See `Observer`. The pod is reported later, by `report_incomplete`."""
+        since = self._gated[task.uid][0] if task.uid in self._gated else self._clock.now()
+        self._gated[task.uid] = (since, task, reason)
 
     def requeued(self, event: str, plugin: str, groups: int) -> None:
         """See `Observer`."""
@@ -182,6 +189,7 @@ class LiveObserver(Observer):
         uid = obj.metadata.uid
         if change is Change.DELETED:
             self._recorder.forget(uid)
+            self._gated.pop(uid, None)
             self._bound_at.pop(uid, None)
             return
         if not isinstance(obj, Pod):
@@ -192,15 +200,22 @@ class LiveObserver(Observer):
             self._metrics.watch_lag.observe(self._clock.now() - since)
 
     def report_incomplete(self, now: float) -> None:
-        """Report the groups that have lacked pods for long enough."""
+        """Report the groups that have lacked pods, and the pods that were gated, for long enough."""
         for key, (since, outcome) in list(self._incomplete.items()):
             if now - since >= _PATIENCE:
                 del self._incomplete[key]
                 self._report(outcome)
+        for uid, (since, task, reason) in list(self._gated.items()):
+            if now - since >= _PATIENCE:
+                del self._gated[uid]
+                if task.phase is Phase.GATED and task.pod.metadata.deletion_timestamp is None:
+                    self._recorder.gated(task.pod, reason)
 
     def next_time(self) -> float | None:
         """When to call `report_incomplete`."""
-        return min((since + _PATIENCE for since, _ in self._incomplete.values()), default=None)
+        since = [since for since, _ in self._incomplete.values()]
+        since += [since for since, *_ in self._gated.values()]
+        return min(since) + _PATIENCE if since else None
 
     def _report(self, outcome: PlacementResult) -> None:
         failed = _is_error(outcome)

@@ -131,6 +131,10 @@ class Recorder:
         self.condition(pod, POD_SCHEDULED, "False", messages.UNSCHEDULABLE, reason_text)
         self.record(pod, messages.failed_scheduling(reason_text))
 
+    def gated(self, pod: Pod, reason_text: str) -> None:
+        """A plugin keeps the pod out of the queue: a condition only, since this was not an attempt."""
+        self.condition(pod, POD_SCHEDULED, "False", messages.UNSCHEDULABLE, reason_text)
+
     def nominated(self, pod: Pod, reason_text: str) -> None:
         """As `unschedulable`; the condition is written with `nominatedNodeName`."""
         self._withdraw(pod)

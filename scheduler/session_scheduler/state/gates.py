@@ -12,12 +12,15 @@ class Gates:
 
     def __init__(self) -> None:
         self.by_task: dict[Task, Gate] = {}
+        self._new: dict[Task, None] = {}
+        """The tasks whose gates `drain_new` has not returned; some of them are open again."""
         self._awaiting: dict[tuple[type[KubeObject], str], dict[Task, None]] = {}
         """By kind and key of an object: the tasks whose gates it may open."""
 
     def put(self, task: Task, gate: Gate) -> None:
         """Add the gate of a task."""
         self.by_task[task] = gate
+        self._new[task] = None
         if gate.awaits is not None:
             self._awaiting.setdefault(gate.awaits, {})[task] = None
 
@@ -33,6 +36,11 @@ class Gates:
     def of(self, task: Task) -> Gate | None:
         """The gate of a task; None if it has none."""
         return self.by_task.get(task)
+
+    def drain_new(self) -> list[tuple[Task, Gate]]:
+        """The gates that were added since the last call and still exist."""
+        tasks, self._new = self._new, {}
+        return [(task, self.by_task[task]) for task in tasks if task in self.by_task]
 
     def awaiting(self, obj: KubeObject) -> list[Task]:
         """The tasks whose gates a change of this object may open."""

@@ -32,6 +32,9 @@ class Reports(Recorder):
     def unschedulable(self, one, reason):
         self.reported.append(("unschedulable", one.metadata.name, reason))
 
+    def gated(self, one, reason):
+        self.reported.append(("gated", one.metadata.name, reason))
+
     def nominated(self, one, reason):
         self.reported.append(("nominated", one.metadata.name, reason))
 
@@ -164,6 +167,35 @@ def test_pods_bound_meanwhile_are_not_reported_as_waiting(world: World):
     group.tasks["u0"].phase = Phase.BOUND
     world.observer.decided(outcome)
     assert [line[1] for line in world.reported if line[0] == "unschedulable"] == ["g-1"]
+
+
+def test_a_pod_that_a_plugin_keeps_out_is_reported_once_if_it_stays_out(world: World):
+    task = next(iter(a_group(phase=Phase.GATED).tasks.values()))
+    world.observer.gated(task, "no claim yet")
+    assert world.observer.next_time() == 1.0
+    world.clock.advance(0.5)
+    world.observer.gated(task, "no claim")
+    world.observer.report_incomplete(world.clock.now())
+    assert world.reported == []
+    world.clock.advance(0.5)
+    world.observer.report_incomplete(world.clock.now())
+    assert world.reported == [("gated", "g-0", "no claim")]
+    assert world.observer.next_time() is None
+
+
+@pytest.mark.parametrize("end", ["opened", "deleted", "being deleted"])
+def test_a_pod_whose_gate_opens_or_that_is_deleted_is_not_reported_as_kept_out(world: World, end):
+    task = next(iter(a_group(phase=Phase.GATED).tasks.values()))
+    world.observer.gated(task, "no claim")
+    if end == "opened":
+        task.phase = Phase.PENDING
+    elif end == "deleted":
+        world.observer.seen(Change.DELETED, task.pod)
+    else:
+        task.pod = replace(task.pod, metadata=replace(task.pod.metadata, deletion_timestamp="2000-01-01T00:00:00Z"))
+    world.clock.advance(2.0)
+    world.observer.report_incomplete(world.clock.now())
+    assert [entry for entry in world.reported if entry[0] == "gated"] == []
 
 
 def test_a_running_gang_is_not_reported_as_unschedulable_for_an_additional_pod(world: World):

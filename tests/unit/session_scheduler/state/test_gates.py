@@ -11,6 +11,7 @@ import pytest
 
 from session_scheduler import Gate, hookimpl
 from session_scheduler.engine.explain import explain_pending
+from session_scheduler.framework.observer import Observer
 from session_scheduler.model.devices import DeviceClass, ResourceClaim
 from session_scheduler.model.groups import Phase, Task
 from session_scheduler.model.objects import Pod, PodStatus
@@ -69,6 +70,27 @@ def test_a_pod_whose_claim_does_not_exist_is_not_attempted_and_gets_no_event(clu
     assert cluster.scheduler.queue.is_active(task_of(cluster, "p").group.key, 0.0)  # no backoff once the gate opens
     assert cluster.scheduler.outcomes == {}
     cluster.assert_pending("p", NOT_FOUND)
+
+
+class Gated(Observer):
+    """Records the gated pods."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
+
+    def gated(self, task: Task, reason: str) -> None:
+        self.seen.append((task.name, reason))
+
+
+def test_the_observer_sees_each_gate_that_a_cycle_finds_closed(cluster: FakeCluster) -> None:
+    cluster.nodes(1)
+    cluster.add(pod("p"), gpu_claim("other"))
+    observer = cluster.start(KeepsOut()).observer = Gated()
+    cluster.run(cycles=2)
+    assert observer.seen == [("p", "no key")]
+    cluster.add(pod("q"), gpu_claim("key"))
+    cluster.run(cycles=2)
+    assert observer.seen == [("p", "no key")]  # opened before the cycle
 
 
 def test_explain_shows_what_keeps_a_pod_out(cluster: FakeCluster) -> None:
