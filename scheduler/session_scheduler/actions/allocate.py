@@ -62,13 +62,17 @@ def ordered(session: Session, groups: Iterable[Group] | None = None) -> Iterator
         if first not in queues or seen != len(session.ledger.touched):
             first, seen = _first_queue(session, queues), len(session.ledger.touched)
         if first is not None:
-            yield queues[first].pop()[1]
+            group = queues[first].pop()[1]
+            yield group
             if not queues[first]:
                 del queues[first]
+            elif not _asks_alike(group, queues[first][-1][1]):
+                seen = -1
 
 
 def _first_queue(session: Session, queues: dict[str, _Pending]) -> str | None:
     """The first queue in order. Fails and removes each queue whose key raises; None if no queue is left."""
+    session.next_groups = {queue: pending[-1][1] for queue, pending in queues.items()}
     if len(queues) == 1:
         return next(iter(queues))
     keys: dict[str, tuple[Any, ...]] = {}
@@ -83,6 +87,14 @@ def _first_queue(session: Session, queues: dict[str, _Pending]) -> str | None:
         _fail(session, [group for pending in queues.values() for _, group in pending], error)
         queues.clear()
         return None
+
+
+def _asks_alike(group: Group, other: Group) -> bool:
+    """Whether both are single pods with the same requests: then the order of queues need not be read again."""
+    if not (group.single and other.single):
+        return False
+    (task,), (next_task,) = group.tasks.values(), other.tasks.values()
+    return task.cls.usage == next_task.cls.usage
 
 
 def _fail(session: Session, groups: Iterable[Group], error: PluginError) -> None:

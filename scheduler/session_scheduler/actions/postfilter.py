@@ -48,9 +48,13 @@ def preempt(session: Session, group: Group, result: PlacementResult) -> list[Pre
     together = group.topology_key is not None or (not group.single and not group.whole)
     if together:
         give_up_nominations(session, result, result.barred)
-        answer, _ = _run_plugins(session, group, refused, alone=False) if refused else (None, ())
-        return _apply(session, result, refused, answer)
+        tasks = refused or _outranking(session, group, result.over_capacity_together)
+        answer, _ = _run_plugins(session, group, tasks, alone=False) if tasks else (None, ())
+        return _apply(session, result, tasks, answer) if refused or isinstance(answer, Preemption) else []
     found: list[Preemption] = []
+    for task in _outranking(session, group, result.over_capacity):
+        answer = _run_plugins_once(session, group, task, alone=False)
+        found += _apply(session, result, [task], answer) if isinstance(answer, Preemption) else []
     for task in result.barred if session.table.row_of else ():
         found += _apply(session, result, [task], _run_plugins_once(session, group, task, alone=True))
     for task in refused:
@@ -174,6 +178,15 @@ def _apply(
 def _has_victims(session: Session, task: Task) -> bool:
     """Whether a task over its queue's limit fits the limit once the victims chosen for it have terminated."""
     return session.nominations.node_of(task) is not None and session.queues.holds_as_decided(task.group)
+
+
+def _outranking(session: Session, group: Group, tasks: Sequence[Task]) -> list[Task]:
+    """The tasks over their queue's limit that outrank pods of their queue: evicting these may keep the limit."""
+    return [
+        task
+        for task in tasks
+        if session.nominations.node_of(task) is None and session.queues.outranks_any(group, task.preemptor_priority)
+    ]
 
 
 def _joined(reason: str, what: str, why: str) -> str:

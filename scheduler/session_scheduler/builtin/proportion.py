@@ -7,9 +7,10 @@ session's placements and their undo, so that a queue never exceeds its limit, no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
-from session_scheduler.builtin.reclaiming import Reclaiming
+from session_scheduler.builtin.reclaiming import Reclaiming, amounts_of, required_tasks
 from session_scheduler.builtin.without_arguments import WithoutArguments
 from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import hookimpl
@@ -51,7 +52,7 @@ class Proportion(WithoutArguments):
         if use.active:
             session.add_over_capacity(self._over_capacity)
             shares = self._shares = use.shares(session.table)
-            session.add_queue_order(shares.order)
+            session.add_queue_order(QueueOrder(session, shares).key)
             session.add_queue_allocated(lambda queue: use.counts(queue).held)
             session.add_queue_deserved(lambda queue: use.tree.specs[queue].deserved if use.tree.usable(queue) else None)
             session.add_queue_fair_share(shares.fair.get)
@@ -158,12 +159,42 @@ class Proportion(WithoutArguments):
         )
 
 
+class QueueOrder:
+    """The sort keys of queues in one session, by their shares with their next groups."""
+
+    def __init__(self, session: Session, shares: QueueShares) -> None:
+        self._session = session
+        self._shares = shares
+        self._next: Mapping[str, Group] | None = None
+        """The next groups of the queues for which the keys were computed."""
+        self._keys: dict[str, tuple[object, ...]] = {}
+        self._needs: dict[Group, Amounts] = {}
+
+    def key(self, queue: str) -> tuple[object, ...]:
+        """The sort key of a queue: empty, so first, if the queue is not usable."""
+        groups, shares = self._session.next_groups, self._shares
+        if not shares.tree.usable(queue):
+            return ()
+        if self._next is not groups:
+            self._next, self._keys = groups, {}
+        if queue not in self._keys:
+            asking = {name: self._needed(group) for name, group in groups.items() if shares.tree.usable(name)}
+            self._keys |= shares.order({queue: {}, **asking})
+        return self._keys[queue]
+
+    def _needed(self, group: Group) -> Amounts:
+        if group not in self._needs:
+            self._needs[group] = amounts_of(required_tasks(group, attrgetter("key")))
+        return self._needs[group]
+
+
 def _may_preempt(group: Group, victim: Group) -> bool:
-    """Within a queue priorities decide, between queues shares. System-critical pods may preempt in every queue.
+    """Within a queue priorities decide over preemptible pods, between queues shares. System-critical pods may preempt
+    any pod of lower priority.
 
     Otherwise a queue could reclaim its share and lose it to another queue's priority, again and again.
     """
-    return group.queue == victim.queue or group.priority >= SYSTEM_CRITICAL
+    return (group.queue == victim.queue and victim.preemptible) or group.priority >= SYSTEM_CRITICAL
 
 
 _BY_NOMINATIONS = -2

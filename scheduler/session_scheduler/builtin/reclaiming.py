@@ -6,7 +6,8 @@ already. So decisions together, also those of earlier sessions whose victims sti
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any
 
 from session_scheduler.framework.callbacks import Scenario
 from session_scheduler.framework.session import Session
@@ -81,7 +82,7 @@ class Reclaiming:
         for task in scenario.victims:
             if not self._session.leaves(task):
                 victims.setdefault(task.group.queue, []).append(_amounts(task))
-        shares, needs, preemptible = self._as_decided, _total(scenario.nominated), group.preemptible
+        shares, needs, preemptible = self._as_decided, amounts_of(scenario.nominated), group.preemptible
         why = shares.tree.why_not(group.queue)
         if why is None and not all(map(shares.tree.usable, victims)):
             why = "pods outside of the queues are not reclaimed"
@@ -100,7 +101,7 @@ class Reclaiming:
         victims = [task for task in scenario.victims if not session.leaves(task) and session.queues.concerns(task)]
         counted = filter(session.nominations.comes_next, scenario.nominated)
         shares = self._after([_change(task, -1) for task in (*victims, *counted)], self._as_decided)
-        needs = _total(scenario.nominated)
+        needs = amounts_of(scenario.nominated)
         for name in shares.tree.path(group.queue):
             if _over_limit(shares, name, needs) or (not group.preemptible and _over_deserved(shares, name, needs)):
                 return f"queue {name!r} reserves the rest of its quota for nominated pods"
@@ -145,8 +146,8 @@ class Reclaiming:
             return
         self._key = key
         self._as_decided = self._after(self._simulated(), self._shares.as_decided())
-        tasks = self._required_tasks(group) if asked is None else [asked]
-        self._needs = _total(tasks)
+        tasks = required_tasks(group, session.runner.task_key) if asked is None else [asked]
+        self._needs = amounts_of(tasks)
         self._taker = group.queue
         self._refusal = self._check(group)
         if not self._kinds:
@@ -157,13 +158,6 @@ class Reclaiming:
         self._capped.clear()
         if (len(tasks) > 1 or self._limiting) and self._refusal is None:
             self._cap(group)
-
-    def _required_tasks(self, group: Group) -> list[Task]:
-        """The tasks that must be placed together."""
-        lacks = group.lacks
-        pending = sorted(group.in_phase(Phase.PENDING), key=self._session.runner.task_key)
-        pending.sort(key=lambda task: task.sub_group not in lacks)
-        return pending[: group.needed]
 
     def _check(self, group: Group) -> str | None:
         """Why the group may reclaim nothing; else sets which queues it may reclaim from."""
@@ -231,6 +225,17 @@ class Reclaiming:
         return self._others
 
 
+def required_tasks(group: Group, order: Callable[[Task], Any]) -> list[Task]:
+    """The group's next tasks that must be placed together, the first in this order. Raises what `order` raises."""
+    pending = group.in_phase(Phase.PENDING)
+    if len(pending) == 1:
+        return pending
+    lacks = group.lacks
+    pending.sort(key=order)
+    pending.sort(key=lambda task: task.sub_group not in lacks)
+    return pending[: group.needed]
+
+
 def _over_limit(shares: QueueShares, queue: str, needs: Mapping[str, int]) -> bool:
     return _is_beyond(shares.tree.specs[queue].limit, shares.has[queue].allocated, needs)
 
@@ -262,7 +267,8 @@ def _gpus(tasks: Iterable[Task]) -> Amounts:
     return {name: min(one.get(name, 0) for one in amounts) for name in amounts[0]} if amounts else {}
 
 
-def _total(tasks: Iterable[Task]) -> Amounts:
+def amounts_of(tasks: Iterable[Task]) -> Amounts:
+    """The requests of tasks, and their number as `pods`."""
     total: Amounts = {}
     for task in tasks:
         for name, amount in _amounts(task).items():

@@ -121,8 +121,9 @@ class Callbacks:
     def add_queue_order(self, key: Callable[[str], Key]) -> None:
         """`key(queue)` returns a sort key for queues; smaller first. The queue's name breaks ties.
 
-        The scheduler calls it again for all queues with remaining groups after each placement or removal, because that
-        may change the order. If it fails, the groups of that queue fail.
+        The scheduler calls it again for all queues with remaining groups after each placement or removal, and when the
+        next group of a queue requests something else, because that may change the order. `session.next_groups` has
+        the next group of each queue. If it fails, the groups of that queue fail.
         """
         self.registered.queue_orders.append(self._callback("queue order", key))
 
@@ -199,8 +200,8 @@ class Callbacks:
 
         The scheduler calls it directly before it places tasks: with a single pod, or with all tasks of a gang that it
         could place together, in order. A task that is not rejected counts for those after it. Count placements of this
-        session, and subtract those that are undone: see `add_event_handler`. The scheduler does not preempt by priority
-        for rejected tasks. If queues reclaim their shares, it calls it again with some pods removed.
+        session, and subtract those that are undone: see `add_event_handler`. If preemption in the group's queue or
+        reclaim may help, the scheduler calls it again with some pods removed.
         """
         self.registered.over_capacity.append(self._callback("over capacity", check))
 

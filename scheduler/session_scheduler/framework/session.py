@@ -87,6 +87,8 @@ class Session(Callbacks):
         """Whether reasons are reported. False in trials, which only need to know whether a task is rejected."""
         self.asked_for: Task | None = None
         """The task for which plugins are asked about victims, if it does not wait for the rest of its group."""
+        self.next_groups: Mapping[str, Group] = {}
+        """By queue: the group to attempt next, for the callbacks that order queues. A new mapping for each order."""
         self.outcomes: dict[Group, PlacementResult] = {}
         self.errors: list[BaseException] = []
         """Unexpected errors, each of one group: raised when everything is complete."""

@@ -16,8 +16,14 @@ from copy import copy
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import inf
+from types import MappingProxyType
+from typing import Final
 
 from session_scheduler.model.queues import Amounts, QueueTree
+
+_NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
+_Step = tuple[bool, bool, int, float, float, str]
+"""The sort key of a queue among those with the same parent."""
 
 
 @dataclass(slots=True)
@@ -115,12 +121,17 @@ def fair_shares(
     tree: QueueTree, total: Mapping[str, int], requested: Mapping[str, Mapping[str, int]]
 ) -> dict[str, Amounts]:
     """By queue: its fair share of each resource. `requested` is what a queue and its descendants have and wait for."""
+    shares: dict[str, Amounts] = {}
+    _divide(tree, "", total, demands(tree, requested), shares)
+    return shares
+
+
+def demands(tree: QueueTree, requested: Mapping[str, Mapping[str, int]]) -> dict[str, Amounts]:
+    """By queue: what it requests within its limit and those of its descendants."""
     wants: dict[str, Amounts] = {}
     for name in tree.children.get("", ()):
         _collect(tree, name, requested, wants)
-    shares: dict[str, Amounts] = {}
-    _divide(tree, "", total, wants, shares)
-    return shares
+    return wants
 
 
 def _collect(tree: QueueTree, name: str, requested: Mapping[str, Mapping[str, int]], wants: dict[str, Amounts]) -> None:
@@ -162,8 +173,12 @@ class QueueShares:
         self.tree = tree
         self.total = total
         self.has: Mapping[str, Counts] = has
-        self.fair = fair_shares(tree, total, {name: _sum(one.allocated, one.pending) for name, one in has.items()})
-        self._steps: dict[str, tuple[int, tuple[object, ...]]] = {}
+        requested = {name: _sum(one.allocated, one.pending) for name, one in has.items()}
+        self._wants = demands(tree, requested)
+        self.fair: dict[str, Amounts] = {}
+        _divide(tree, "", total, self._wants, self.fair)
+        self._claimable: dict[tuple[str, str], int] = {}
+        self._steps: dict[str, tuple[int, Mapping[str, int], _Step]] = {}
 
     def as_decided(self) -> QueueShares:
         """The same fair shares, with a fixed copy of the decided amounts in place of the current counts."""
@@ -187,37 +202,76 @@ class QueueShares:
         found._steps = {}
         return found
 
-    def dominant(self, queue: str) -> float:
-        """The highest ratio of allocated amount to fair share of any resource; infinite if that fair share is 0."""
+    def dominant(self, queue: str, needs: Mapping[str, int] = _NOTHING) -> float:
+        """The highest ratio of allocated amount and `needs` to fair share of any resource; infinite if a share is 0."""
         allocated, fair = self.has[queue].allocated, self.fair[queue]
-        return max((amount / fair[name] if fair.get(name) else inf for name, amount in allocated.items()), default=0.0)
+        used = _sum(allocated, needs) if needs else allocated
+        return max((amount / fair[name] if fair.get(name) else inf for name, amount in used.items()), default=0.0)
 
     def over_fair_share(self, queue: str) -> bool:
         """Whether a queue exceeds its fair share of any resource."""
         return not _within(self.has[queue].allocated, self.fair[queue])
 
-    def over_deserved(self, queue: str) -> bool:
-        """Whether a queue exceeds any of its deserved amounts, or has none."""
-        deserved, allocated = self.tree.specs[queue].deserved, self.has[queue].allocated
-        return not deserved or any(allocated.get(name, 0) > amount for name, amount in deserved.items())
+    def claimable(self, queue: str, resource: str) -> int:
+        """What the other queues that request their deserved amounts leave of a resource, whatever the weights."""
+        known = self._claimable.get((queue, resource))
+        if known is None:
+            parent = self.tree.specs[queue].parent
+            known = self.claimable(parent, resource) if parent else self.total.get(resource, 0)
+            for other in self.tree.children[parent]:
+                if other != queue:
+                    deserved = self.tree.specs[other].deserved.get(resource, 0)
+                    known -= min(deserved, self._wants[other].get(resource, 0))
+            known = self._claimable[queue, resource] = max(known, self.fair[queue].get(resource, 0))
+        return known
 
-    def order(self, queue: str) -> tuple[object, ...]:
-        """The sort key of a queue. It compares the ancestors first, from the top.
+    def deserves(self, queue: str, needs: Mapping[str, int], has: Mapping[str, int] | None = None) -> bool:
+        """Whether a queue deserves `needs` in addition to what it has.
 
-        At each level, a queue within its fair share goes first; then one within its deserved amounts, the higher
-        priority, the smaller dominant share, the name.
+        It must stay within its deserved amounts. Resources without a deserved amount must be claimable; with only such
+        resources it deserves nothing. Without needs: whether it has deserved amounts, and is within all of them.
         """
-        path = self.tree.path(queue)
-        return tuple(self._step(name) for name in reversed(path)) if self.tree.usable(queue) else ()
+        deserved, had = self.tree.specs[queue].deserved, self.has[queue].allocated if has is None else has
+        asked = needs or dict.fromkeys(deserved, 0)
+        if deserved.keys().isdisjoint(asked):
+            return False
+        for resource, need in asked.items():
+            most = deserved[resource] if resource in deserved else self.claimable(queue, resource)
+            if had.get(resource, 0) + need > most:
+                return False
+        return True
 
-    def _step(self, name: str) -> tuple[object, ...]:
+    def order(self, needs: Mapping[str, Mapping[str, int]]) -> dict[str, tuple[_Step, ...]]:
+        """The sort keys of queues without children; `needs` has the needs of the next group of each.
+
+        Keys compare the ancestors first, from the top. At each level, a queue within its fair share goes first; then
+        one that deserves what its next group needs, the higher priority, the smaller dominant share
+        with that group and without it, the name. The next group of a parent is that of the child that goes first.
+        """
+        steps: dict[str, _Step] = {}
+        next_needs = dict(needs)
+        levels: dict[int, set[str]] = {}
+        for name in needs:
+            for depth, above in enumerate(reversed(self.tree.path(name))):
+                levels.setdefault(depth, set()).add(above)
+        for depth in sorted(levels, reverse=True):
+            firsts: dict[str, str] = {}
+            for name in levels[depth]:
+                steps[name] = self._step(name, next_needs[name])
+                parent = self.tree.specs[name].parent
+                if parent and (parent not in firsts or steps[name] < steps[firsts[parent]]):
+                    firsts[parent] = name
+            next_needs.update((parent, next_needs[child]) for parent, child in firsts.items())
+        return {name: tuple(steps[above] for above in reversed(self.tree.path(name))) for name in needs}
+
+    def _step(self, name: str, needs: Mapping[str, int]) -> _Step:
         changed = self.has[name].changed
         known = self._steps.get(name)
-        if known is not None and known[0] == changed:
-            return known[1]
-        step = (self.over_fair_share(name), self.over_deserved(name), -self.tree.specs[name].priority,
-                self.dominant(name), name)  # fmt: skip
-        self._steps[name] = changed, step
+        if known is not None and known[0] == changed and known[1] == needs:
+            return known[2]
+        step = (self.over_fair_share(name), not self.deserves(name, needs), -self.tree.specs[name].priority,
+                self.dominant(name, needs), self.dominant(name), name)  # fmt: skip
+        self._steps[name] = changed, needs, step
         return step
 
 

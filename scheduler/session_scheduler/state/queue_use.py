@@ -27,12 +27,14 @@ class _Counted:
     cls: TaskClass
     kept: bool
     """Whether it is not preemptible."""
+    standing: int
+    """Its priority as a possible victim."""
     decided: bool
     """Whether it is allocated once all decisions are carried out."""
 
     def without_decided(self) -> tuple[object, ...]:
         """All fields except `decided`."""
-        return self.queue, self.allocated, self.cls, self.kept
+        return self.queue, self.allocated, self.cls, self.kept, self.standing
 
 
 class QueueUse:
@@ -69,6 +71,8 @@ class QueueUse:
         self._counted: dict[Task, _Counted] = {}
         self.kinds: Counter[tuple[str, TaskClass]] = Counter()
         """By queue and class: the number of preemptible pods on nodes."""
+        self._standings: dict[str, Counter[int]] = {}
+        """By queue and priority: the number of preemptible pods on nodes that nothing evicts yet."""
         self._kept: set[Group] = set()
         """The groups whose pods are not preemptible, as of the last `reconcile`."""
         self._dirty: dict[Group, None] = {}
@@ -118,6 +122,10 @@ class QueueUse:
             if any(had.get(resource, 0) > most[resource] for most, had in bounds for resource in most):
                 return False
         return True
+
+    def outranks_any(self, group: Group, priority: int) -> bool:
+        """Whether a preemptible pod of lower priority runs in the group's queue, and is not evicted yet."""
+        return any(standing < priority for standing in self._standings.get(group.queue, ()))
 
     def concerns(self, task: Task) -> bool:
         """Whether a task counts: pods of other schedulers do not."""
@@ -204,6 +212,7 @@ class QueueUse:
         self.version += 1
         self._ours = {}
         self.kinds.clear()
+        self._standings.clear()
         self._counts = {
             name: Counts(freed=old.freed + 1, changed=old.changed + 1)
             for name, old in self._counts.items()
@@ -218,9 +227,9 @@ class QueueUse:
         group = task.group
         kept = group in self._kept
         if task.node is not None:
-            return _Counted(group.queue, True, task.cls, kept, task.uid not in self._evicted)
+            return _Counted(group.queue, True, task.cls, kept, task.standing, task.uid not in self._evicted)
         if task.phase is Phase.PENDING:
-            return _Counted(group.queue, False, task.cls, kept, self._comes_next(task))
+            return _Counted(group.queue, False, task.cls, kept, task.standing, self._comes_next(task))
         return None
 
     def _add(self, counted: _Counted, sign: int) -> None:
@@ -257,6 +266,11 @@ class QueueUse:
             _add(counts.decided, counted.cls.requests, sign)
             if counted.kept:
                 _add(counts.decided_kept, counted.cls.requests, sign)
+        if counted.allocated and not counted.kept:
+            standings = self._standings.setdefault(counted.queue, Counter())
+            standings[counted.standing] += sign
+            if not standings[counted.standing]:
+                del standings[counted.standing]
 
 
 def _add(total: Amounts, amounts: Mapping[str, int], sign: int) -> None:

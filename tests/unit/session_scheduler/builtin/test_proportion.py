@@ -139,9 +139,9 @@ def test_non_preemptible_pods_stay_within_the_deserved_amount_and_others_may_exc
     cluster.assert_pending(waits, "its deserved cpu for non-preemptible pods: deserved 1, allocated 1, requested 1")
 
 
-def test_a_pod_above_its_queues_limit_preempts_no_pods() -> None:
+def test_a_pod_above_its_queues_limit_preempts_no_pods_of_other_queues() -> None:
     cluster = configured({"name": "a", "limit": {"cpu": 1}}, nodes=1, cpu="2")
-    cluster.add(of("p1", "a"), pod("low", cpu="1", priority=-5))
+    cluster.add(of("p1", "a", priority=50), pod("low", cpu="1", priority=-5))
     cluster.run()
     cluster.add(of("p2", "a", priority=50))
     cluster.run(cycles=2)
@@ -258,3 +258,36 @@ def test_the_total_to_share_excludes_pods_of_other_schedulers_and_survives_new_q
     assert use.tree.usable("b")
     assert use.shares(table).total["cpu"] == 3000
     assert use.shares(table).fair["a"]["cpu"] == 3000
+
+
+@pytest.mark.parametrize(("size", "first"), [(1, "a"), (2, "b")])
+def test_a_queues_turn_counts_what_its_next_job_requests(size: int, first: str) -> None:
+    """Only one of the next jobs fits. That of `a` is next if `a` deserves it, although `b` uses less."""
+    cluster = configured({"name": "a", "deserved": {"cpu": 3}}, {"name": "b", "deserved": {"cpu": 3}}, nodes=1, cpu="6")
+    cluster.add(of("a0", "a", cpu="2"), of("b0", "b", cpu="1"))
+    cluster.run()
+    cluster.add(of("a1", "a", cpu=str(size)), of("b1", "b", cpu="3"))
+    cluster.run()
+    assert f"{first}1" in bound(cluster)
+
+
+def test_the_order_of_queues_is_read_again_when_the_next_job_requests_something_else() -> None:
+    """The first job of `a` fits no node; its second exceeds what `a` deserves, so the one of `b` comes first."""
+    queues = {"name": "a", "deserved": {"cpu": 4}}, {"name": "b", "deserved": {"cpu": 4}, "priority": 1}
+    cluster = configured(*queues, nodes=2, cpu="4")
+    cluster.add(of("a0", "a", cpu="1"), of("b0", "b", cpu="1"))
+    cluster.run()
+    tried: list[str] = []
+
+    class Notes:
+        name = "notes"
+
+        @hookimpl
+        def on_session_open(self, session: Any) -> None:
+            session.add_pre_allocation(lambda group: tried.append(group.name))
+
+    cluster.start(Notes())
+    cluster.add(pod("a1", cpu="3", queue="a", priority=9, node_selector={"no": "where"}), of("a2", "a", cpu="4"),
+                of("b1", "b", cpu="4"))  # fmt: skip
+    cluster.run()
+    assert tried[:3] == ["a1", "b1", "a2"]
