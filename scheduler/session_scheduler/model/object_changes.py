@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from session_scheduler.model.events import ActionType
-from session_scheduler.model.objects import KubeObject, Node, Pod
+from session_scheduler.model.objects import KubeObject, Node, Pod, PodSpec
+from session_scheduler.model.requests import effective_spec, is_infeasible
 
 if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
@@ -104,18 +105,37 @@ def scheduling_fields(node: Node) -> tuple[object, ...]:
 def same_needs(before: Pod, pod: Pod) -> bool:
     """Whether a pod on a node has the same scheduling needs as before.
 
-    A bind changes none of them: neither the node's name nor the annotations that a Binding adds.
+    A bind changes none of them: neither the node's name nor the annotations that a Binding adds. A resize changes them
+    when the effective requests change.
     """
-    old, new, spec = before.metadata, pod.metadata, pod.spec
-    is_bound_now = spec.node_name != before.spec.node_name
-    if is_bound_now:
-        spec = replace(spec, node_name=before.spec.node_name)
+    old, new = before.metadata, pod.metadata
+    is_bound_now = pod.spec.node_name != before.spec.node_name
     return (
         old.labels == new.labels
         and (
             old.annotations == new.annotations or (is_bound_now and old.annotations.items() <= new.annotations.items())
         )
-        and before.spec == spec
+        and _same_spec(before, pod)
         and before.status.resource_claim_statuses == pod.status.resource_claim_statuses
         and before.unreadable == pod.unreadable
     )
+
+
+def _same_spec(before: Pod, pod: Pod) -> bool:
+    """Whether the effective specs are equal except for the node."""
+    old, new = before.status, pod.status
+    if (
+        old.container_statuses == new.container_statuses
+        and old.init_container_statuses == new.init_container_statuses
+        and old.resources == new.resources
+        and old.allocated_resources == new.allocated_resources
+        and (old.conditions == new.conditions or is_infeasible(old) == is_infeasible(new))
+        and _on_node_of(before, pod.spec) == before.spec
+    ):
+        return True  # the common case, without the effective specs
+    return _on_node_of(before, effective_spec(pod)) == effective_spec(before)
+
+
+def _on_node_of(before: Pod, spec: PodSpec) -> PodSpec:
+    node = before.spec.node_name
+    return spec if spec.node_name == node else replace(spec, node_name=node)

@@ -154,6 +154,14 @@ class PodCondition(Condition, frozen=True):
     """status.conditions[]."""
 
 
+class ContainerStatus(ApiStruct, frozen=True):
+    """status.containerStatuses[] and initContainerStatuses[]: what the kubelet allocated, and what the runtime has."""
+
+    name: str = ""
+    allocated_resources: dict[str, Quantity] = field(default_factory=dict)
+    resources: ResourceRequirements | None = None
+
+
 class ClaimStatus(ApiStruct, frozen=True):
     """status.resourceClaimStatuses[]: the claim created for an entry of spec.resourceClaims; None if none is needed."""
 
@@ -186,6 +194,11 @@ class PodStatus(ApiStruct, frozen=True):
     """RFC 3339 text, which sorts by time; None before the kubelet starts the pod."""
     resource_claim_statuses: tuple[ClaimStatus, ...] = ()
     extended_resource_claim_status: ExtendedClaimStatus | None = None
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    allocated_resources: dict[str, Quantity] = field(default_factory=dict)
+    resources: ResourceRequirements | None = None
+    """With `allocated_resources`, as in ContainerStatus, for the pod-level resources."""
 
 
 class Pod(Namespaced, frozen=True, tag_field="kind", tag="Pod"):

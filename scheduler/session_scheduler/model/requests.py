@@ -4,19 +4,30 @@ The requests of containers and sidecars are added up. If an init container, toge
 it, needs more, that counts instead. Pod-level requests replace the result for cpu, memory and huge pages. The overhead
 is added last. The API server's defaults are applied here too, so that manifests count as they would in a cluster.
 Amounts are added up in thousandths and rounded up once, at the end.
+
+While a pod is resized in place, its status counts, too (`effective_spec`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from operator import is_
 
 from msgspec.structs import replace
 
-from session_scheduler.model.objects import Container, Pod, Quantity, ResourceRequirements
+from session_scheduler.model.objects import (
+    Container,
+    ContainerStatus,
+    Pod,
+    PodSpec,
+    PodStatus,
+    Quantity,
+    ResourceRequirements,
+)
 from session_scheduler.model.quantity import LARGEST, QuantityError, thousandths, whole
 
-__all__ = ["pod_requests", "without_wrong_amounts"]
+__all__ = ["effective_spec", "pod_requests", "without_wrong_amounts"]
 
 Amounts = dict[str, int]
 DEFAULT_CPU_MILLIS = 100
@@ -32,9 +43,9 @@ def pod_requests(pod: Pod) -> tuple[Amounts, Amounts]:
     """(requests, cpu and memory for scores); in the second, containers without a request count with defaults.
 
     cpu is in millicores, the rest in base units. The requests omit zero amounts, and resources that kube-scheduler
-    ignores. Raises QuantityError, which names the field.
+    ignores. Of a pod on a node the effective requests count. Raises QuantityError, which names the field.
     """
-    needs = _Needs(pod)
+    needs = _Needs(effective_spec(pod))
     total = needs.total({})
     missing = {name: amount for name, amount in _SCORED.items() if name not in total} if needs.whole else _SCORED
     scored = needs.total(missing) if missing else total
@@ -49,7 +60,7 @@ def containers_requests(pod: Pod) -> Amounts:
 
     kube-scheduler's NodeResourcesFit scores the pod to place by these amounts. Raises QuantityError.
     """
-    total = _Needs(pod, with_whole=False).total(_SCORED)
+    total = _Needs(pod.spec, with_whole=False).total(_SCORED)
     return {name: _rounded(name, total.get(name, 0)) for name in _SCORED}
 
 
@@ -93,11 +104,87 @@ def _rounded(name: str, amount: int) -> int:
     return min(LARGEST, amount if name == "cpu" else whole(amount))
 
 
+# ------------------------------------------------------------------ in-place resize
+
+
+def effective_spec(pod: Pod) -> PodSpec:
+    """The pod's spec with the requests that count: itself, unless the pod is on a node and a resize is not complete.
+
+    A resize changes the spec at once. The kubelet then allocates the new amounts, applies them, and reports both in the
+    status. Until they agree, a container counts with the greatest of the three amounts of each resource. While the
+    kubelet reports the resize as infeasible, the spec does not count. A reported amount that is not a valid quantity
+    does not count either.
+    """
+    spec, status = pod.spec, pod.status
+    if not spec.node_name or not (status.container_statuses or status.init_container_statuses or status.resources):
+        return spec
+    statuses = {one.name: one for one in (*status.container_statuses, *status.init_container_statuses)}
+    infeasible = is_infeasible(status)
+    containers = [_effective_container(one, statuses.get(one.name), infeasible) for one in spec.containers]
+    init = [
+        _effective_container(one, statuses.get(one.name), infeasible) if one.restart_policy == "Always" else one
+        for one in spec.init_containers
+    ]
+    whole_pod = _effective_pod_level(spec.resources, status, infeasible)
+    if (
+        all(map(is_, containers, spec.containers))
+        and all(map(is_, init, spec.init_containers))
+        and whole_pod is spec.resources
+    ):
+        return spec
+    return replace(spec, containers=tuple(containers), init_containers=tuple(init), resources=whole_pod)
+
+
+def is_infeasible(status: PodStatus) -> bool:
+    """Whether the kubelet reports that the node cannot have the pod's new requests."""
+    return any((one.type, one.reason) == ("PodResizePending", "Infeasible") for one in status.conditions)
+
+
+def _effective_container(container: Container, status: ContainerStatus | None, infeasible: bool) -> Container:
+    if status is None or status.resources is None:
+        return container
+    resources = container.resources
+    spec = {**resources.limits, **resources.requests} if resources.limits else resources.requests
+    requests = _effective(spec, status.resources, status.allocated_resources, infeasible)
+    return container if requests == spec else replace(container, resources=ResourceRequirements(requests=requests))
+
+
+def _effective_pod_level(
+    resources: ResourceRequirements | None, status: PodStatus, infeasible: bool
+) -> ResourceRequirements | None:
+    """The status counts for the resources that the spec requests."""
+    if resources is None or status.resources is None:
+        return resources
+    found = _effective(resources.requests, status.resources, status.allocated_resources, infeasible)
+    requests = {name: found.get(name, "0") for name in resources.requests}
+    return resources if requests == resources.requests else replace(resources, requests=requests)
+
+
+def _effective(
+    spec: Mapping[str, Quantity], actual: ResourceRequirements, allocated: Mapping[str, Quantity], infeasible: bool
+) -> dict[str, Quantity]:
+    found = {} if infeasible else dict(spec)
+    for amounts in (actual.requests, allocated):
+        for name, amount in amounts.items():
+            if amount != found.get(name) and _exceeds(amount, found.get(name, -1)):
+                found[name] = amount
+    return found
+
+
+def _exceeds(amount: Quantity, other: Quantity) -> bool:
+    try:
+        return thousandths(amount) > thousandths(other)
+    except QuantityError:
+        return False
+
+
+# ------------------------------------------------------------------ sums
+
+
 class _Needs:
     """A pod's parsed quantities: containers, init containers (and whether each is a sidecar), pod level, overhead."""
 
-    def __init__(self, pod: Pod, *, with_whole: bool = True) -> None:
-        spec = pod.spec
+    def __init__(self, spec: PodSpec, *, with_whole: bool = True) -> None:
         self._main = [_requests(c.resources, f"spec.containers[{i}].resources") for i, c in enumerate(spec.containers)]
         self._init = [
             (c.restart_policy == "Always", _requests(c.resources, f"spec.initContainers[{i}].resources"))

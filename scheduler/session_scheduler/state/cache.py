@@ -23,6 +23,7 @@ from session_scheduler.model.quantity import QuantityError
 from session_scheduler.model.queues import QUEUE_LABEL
 from session_scheduler.model.refusals import Gate
 from session_scheduler.model.related import RelatedObject
+from session_scheduler.model.requests import effective_spec
 from session_scheduler.model.sub_groups import minima_of_group, sub_group_of
 from session_scheduler.state.budgets import KnownBudgets
 from session_scheduler.state.gates import Gates
@@ -266,11 +267,11 @@ class Cache:
         return known.cls if known is not None and known.node is not None else cls
 
     def _class_of(self, pod: Pod) -> TaskClass:
-        """The class of a pod's needs, to which its node does not belong."""
+        """The class of a pod's needs, its effective requests included, its node not."""
         if len(self.classes) > _SPARE_CLASSES + 2 * len(self.tasks):
             self.classes.forget_unused({task.cls for task in self.tasks.values()})
         if pod.spec.node_name:
-            pod = replace(pod, spec=replace(pod.spec, node_name=""))
+            pod = replace(pod, spec=replace(effective_spec(pod), node_name=""))
         cls = self.classes.of(pod)
         new = self.classes.drain_newly_read()
         if new:

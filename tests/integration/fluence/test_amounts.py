@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.tools.real_engine import embedded_only
 
 from fluence_plugins.fluence.plugin import FluencePlugin
 from session_scheduler.errors import FluenceError
-from session_scheduler.model.objects import Pod
+from session_scheduler.model.objects import ContainerStatus, Pod, ResourceRequirements
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
 from .conftest import World
@@ -81,15 +82,78 @@ def test_the_load_of_foreign_pods_is_exact() -> None:
     cluster.assert_bound("one")
 
 
+def resize(cluster: FakeCluster, name: str, actual: str = "", **requests: Any) -> None:
+    """Resize a bound pod; with `actual`, the kubelet still reports this amount of cpu."""
+    found = cluster.find(Pod, name)
+    statuses: tuple[ContainerStatus, ...] = ()
+    if actual:
+        container = ResourceRequirements(requests={"cpu": actual})
+        statuses = (ContainerStatus(name=found.spec.containers[0].name, resources=container),)
+    spec = pod(name, bound_to=found.spec.node_name, **requests).spec
+    cluster.add(replace(found, spec=spec, status=replace(found.status, container_statuses=statuses)))
+
+
 def test_the_additional_amount_of_a_resized_pod_counts_as_load() -> None:
     cluster = cluster_of().node("n1", cpu="1")
     cluster.pod("grows", cpu="200m").schedule()
-    found = cluster.find(Pod, "grows")
-    bigger = pod("grows", cpu="700m", bound_to="n1")
-    cluster.add(bigger.__class__(metadata=found.metadata, spec=bigger.spec, status=found.status))
+    resize(cluster, "grows", cpu="700m")
     cluster.pod("late", cpu="400m").schedule()
     assert cluster.node_of("late") is None
     cluster.pod("fits", cpu="300m").schedule().assert_bound("fits")
+
+
+@pytest.mark.parametrize("accounting", ["cores", "millicores"])
+@pytest.mark.parametrize("foreign", [False, True])
+def test_a_pod_that_shrinks_frees_its_part_of_the_graph_once_its_status_says_so(accounting: str, foreign: bool) -> None:
+    cluster = cluster_of(cpuAccounting=accounting).node("n1", cpu="4", memory="4Gi")
+    if foreign:
+        cluster.pod("shrinks", cpu="3", memory="3Gi", scheduler="x", bound_to="n1")
+    else:
+        cluster.pod("shrinks", cpu="3", memory="3Gi")
+    cluster.schedule().pod("late", cpu="3", memory="3Gi").schedule()
+    resize(cluster, "shrinks", actual="3", cpu="1", memory="1Gi")
+    cluster.advance(60).schedule()
+    assert cluster.node_of("late") is None
+    resize(cluster, "shrinks", cpu="1", memory="1Gi")
+    cluster.advance(60).schedule().assert_bound("late", "n1")
+
+
+@pytest.mark.parametrize("accounting", ["cores", "millicores"])
+def test_a_restart_recovers_what_a_resized_pod_kept(accounting: str) -> None:
+    cluster = cluster_of(cpuAccounting=accounting).node("n1", cpu="4", memory="4Gi")
+    cluster.pod("shrinks", cpu="3", memory="3Gi").schedule()
+    resize(cluster, "shrinks", cpu="1", memory="1Gi")
+    cluster.pod("late", cpu="3", memory="3Gi").schedule().assert_bound("late", "n1")
+    before = [held_by(cluster, name) for name in ("shrinks", "late")]
+    assert before[0] is not None
+    assert before[0][:2] == ((1 if accounting == "cores" else 1000), 1024)
+    cluster.restart().schedule()
+    assert [held_by(cluster, name) for name in ("shrinks", "late")] == before
+    assert cluster.plugin("fluence").live.holdings.missing == {}
+    cluster.end("shrinks").pod("more", cpu="1", memory="1Gi").advance(60).schedule().assert_bound("more", "n1")
+
+
+@pytest.mark.parametrize("accounting", ["cores", "millicores"])
+def test_a_member_of_a_gang_that_shrinks_leaves_the_other_members_what_they_hold(accounting: str) -> None:
+    cluster = cluster_of(cpuAccounting=accounting).node("n1", cpu="4", memory="4Gi", offers={AMD: 2})
+    cluster.add(gang("g", 2, cpu="2", memory="2Gi", requests={AMD: 1})).schedule().assert_all_bound()
+    other = held_by(cluster, "g-1")
+    resize(cluster, "g-0", cpu="1", memory="1Gi", requests={AMD: 1})
+    cluster.pod("late", cpu="1", memory="1Gi").schedule().assert_bound("late", "n1")
+    assert held_by(cluster, "g-1") == other
+    assert cluster.plugin("fluence").drift == {"unheld": 0, "ended": 0}
+    cluster.end("g-0").end("g-1").pod("more", cpu="3", memory="3Gi", requests={AMD: 2}).advance(60).schedule()
+    cluster.assert_bound("more", "n1")
+
+
+def test_a_pod_that_holds_a_whole_node_keeps_it_when_it_shrinks() -> None:
+    cluster = cluster_of(matchPolicy="lonodex").node("n1", cpu="2", memory="1Gi")
+    cluster.pod("shrinks", cpu="2").schedule()
+    before = held_by(cluster, "shrinks")
+    resize(cluster, "shrinks", cpu="1")
+    cluster.pod("late", cpu="1").schedule()
+    assert held_by(cluster, "shrinks") == before
+    assert cluster.node_of("late") is None
 
 
 def test_preemption_matches_amounts_in_the_graph() -> None:

@@ -8,7 +8,7 @@ gpu has its own type, so that a pod never gets another kind.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import sub
 
@@ -100,6 +100,20 @@ class Accounting:
     def offered(self, host: HostResources) -> Amounts:
         """The amounts that a host has."""
         return self._of(host.cores, host.memory_mib, host.gpus, dict(host.others), host.pods)
+
+    def within(self, host: HostHolding, shape: PodShape) -> HostHolding:
+        """What a pod of this shape keeps of a holding after an in-place resize: the first cores, and its amounts.
+
+        A resize changes neither gpus nor the holding of a whole host.
+        """
+        if host.exclusive:
+            return host
+        return replace(
+            host,
+            cores=host.cores[: shape.cores],
+            millicores=min(host.millicores, shape.cores),
+            memory_mib=min(host.memory_mib, shape.memory_mib),
+        )
 
     def _of(self, cpu: int, memory_mib: int, gpus: int, others: Mapping[str, int], pods: int) -> Amounts:
         more = [others.get(kind, 0) for kind in self._others] if others else self._no_others

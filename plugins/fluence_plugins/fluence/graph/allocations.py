@@ -20,7 +20,7 @@ from fluence_plugins.fluence.graph.foreign_load import ForeignLoad
 from fluence_plugins.fluence.graph.holdings import Holdings, Share
 from fluence_plugins.fluence.graph.loaded_graph import LoadedGraph
 from fluence_plugins.fluence.graph.match_times import MatchTimes
-from fluence_plugins.fluence.graph.placement import Placement
+from fluence_plugins.fluence.graph.placement import HostHolding, Placement
 from fluence_plugins.fluence.graph.places import ByJob, with_places
 from fluence_plugins.fluence.graph.resource_set import (
     allocation_from_placement,
@@ -131,6 +131,14 @@ class Allocations:
         self.can_shrink = self.can_shrink or bool(self._loaded.graph.extra_places)
         for jobid, part in self._holdings.leave(uid).items():
             self._give_back(jobid, part)
+
+    def shrink(self, uid: str, kept: Share) -> None:
+        """Free the amounts of hosts that a pod holds beyond `kept`, after an in-place resize."""
+        for jobid, part in self._holdings.leave(uid).items():
+            freed = tuple(filter(None, map(_beyond, part.hosts, kept[jobid].hosts)))
+            if freed:
+                self._give_back(jobid, Placement(freed))
+        self._holdings.enter(uid, kept)
 
     def _give_back(self, jobid: int, part: Placement) -> None:
         """Free a part of an allocation, and erase the allocation if nothing is left."""
@@ -353,3 +361,16 @@ class Allocations:
         self.recover_missing()
         for uid, parts in missing.items():
             self._holdings.add_missing(uid, parts)
+
+
+def _beyond(held: HostHolding, kept: HostHolding) -> HostHolding | None:
+    """The part of a holding that the pod does not keep; None if it keeps all of it."""
+    if held == kept:
+        return None
+    return HostHolding(
+        held.name,
+        held.path,
+        cores=held.cores[len(kept.cores) :],
+        memory_mib=held.memory_mib - kept.memory_mib,
+        millicores=held.millicores - kept.millicores,
+    )

@@ -6,11 +6,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from operator import add, sub
 
-from fluence_plugins.fluence.graph.accounting import Accounting, Amounts
+from fluence_plugins.fluence.graph.accounting import Accounting, Amounts, PodShape
 from fluence_plugins.fluence.graph.placement import Placement, overlap, with_above
 
 Share = Mapping[int, Placement]
 """What one pod holds, by jobid."""
+
+
+def within(share: Share, shape: PodShape, accounting: Accounting) -> Share:
+    """What a pod of this shape keeps of its holdings after an in-place resize."""
+    return {
+        jobid: Placement(tuple(accounting.within(host, shape) for host in part.hosts), part.devices)
+        for jobid, part in share.items()
+    }
 
 
 class Holdings:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from operator import gt
 
 from fluence_plugins.fluence.graph.accounting import Accounting, Amounts, PodShape, minus
+from fluence_plugins.fluence.graph.holdings import within
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
 from fluence_plugins.fluence.matching.shortages import PodWords
 from fluence_plugins.resources import names
@@ -40,7 +42,22 @@ class NodeLoads:
         if self._changed:
             hosts |= {name for name, tasks in self.tasks_on.items() if any(t.uid in self._changed for t in tasks)}
         for name in sorted(hosts):
+            self._free_excess(name)
             self.count(name)
+
+    def _free_excess(self, name: str) -> None:
+        """Free what our pods hold of a host beyond their requests: they were resized in place."""
+        accounting, holdings = self._live.accounting, self._live.holdings
+        for task in self.tasks_on.get(name, ()):
+            held = holdings.of_pod(task.uid, name)
+            if held is None:
+                continue
+            shape = accounting.shape_of(task.cls.requests)
+            if any(map(gt, held, accounting.requested(shape))):
+                share = holdings.shares[task.uid]
+                kept = within(share, shape, accounting)
+                if kept != share:
+                    self._live.allocations.shrink(task.uid, kept)
 
     def count(self, name: str) -> None:
         """Set the load of a host in the graph to the present one."""

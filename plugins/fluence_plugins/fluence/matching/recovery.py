@@ -1,6 +1,7 @@
 """Recovers the resources that live pods recorded, at the start and when their nodes come back.
 
-It converts records that count cpu in another unit than the present configuration.
+It converts records that count cpu in another unit than the present configuration, and leaves out what a pod no longer
+requests after an in-place resize.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fluence_plugins.fluence.graph.accounting import MOST_PARTS, cores_of
-from fluence_plugins.fluence.graph.holdings import Share
+from fluence_plugins.fluence.graph.holdings import Share, within
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
 from fluence_plugins.fluence.graph.placement import HostHolding, Placement
 from fluence_plugins.fluence.graph.records import from_json
@@ -40,7 +41,9 @@ def recover_holdings(holdings: Sequence[Holding], live: LiveGraph, loads: NodeLo
         live.foreign.drop(name)
     fresh = {uid: share for uid, share in shares.items() if uid not in live.holdings.shares}
     classes = {holding.task.uid: holding.task.cls for holding in holdings}
-    live.allocations.replay(_as_counted(fresh, classes, live))
+    counted = _as_counted(fresh, classes, live)
+    shapes = {uid: live.accounting.shape_of(classes[uid].requests) for uid in counted}
+    live.allocations.replay({uid: within(share, shapes[uid], live.accounting) for uid, share in counted.items()})
     loads.graph_changed(before)
     missing = live.holdings.missing
     lost |= dict.fromkeys(missing.keys() & shares, "the graph lacks a part that the pod holds, or another pod has it")

@@ -16,6 +16,7 @@ from session_scheduler.model.objects import (
     Affinity,
     Container,
     ContainerPort,
+    ContainerStatus,
     KubeObject,
     Node,
     Pod,
@@ -71,6 +72,16 @@ class Case:
 
 def running(name: str, on: str = "n1", **options: Any) -> Pod:
     return pod(name, bound_to=on, **options)
+
+
+def resizing(one: Pod, **actual: Any) -> Pod:
+    """The pod with the status of a kubelet that has not applied the spec yet: the container has these amounts."""
+    (container,) = one.spec.containers
+    requests = {**container.resources.requests, **actual}
+    status = ContainerStatus(
+        name=container.name, allocated_resources=requests, resources=ResourceRequirements(requests=requests)
+    )
+    return msgspec.structs.replace(one, status=msgspec.structs.replace(one.status, container_statuses=(status,)))
 
 
 def tainted(name: str, *taints: Taint, **options: Any) -> Node:

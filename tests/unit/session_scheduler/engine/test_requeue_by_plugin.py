@@ -41,6 +41,7 @@ from .requeue_world import (
     evenly,
     features,
     observed,
+    resizing,
     restarting,
     running,
     tainted,
@@ -92,6 +93,9 @@ CASES: dict[str, Case] = NEAR | CLAIMS | {
         {
             "a pod ends": [ENDS],
             "a pod shrinks": [running("runs", cpu=2, requests={"x.org/gpu": 1})],
+            "the kubelet has shrunk a pod": [
+                resizing(running("runs", cpu=2, requests={"x.org/gpu": 1}), cpu=3),
+                resizing(running("runs", cpu=2, requests={"x.org/gpu": 1}))],
             "a node comes": [node("n2")],
             "a node offers more": [node("n1", cpu=8, offers={"x.org/gpu": 2})],
             "the pod itself shrinks": [pod("waits", cpu=1)],
@@ -100,6 +104,8 @@ CASES: dict[str, Case] = NEAR | CLAIMS | {
             "a node comes that is too small": [node("n2", cpu=1)],
             "a node offers more of something else": [node("n1", offers={"x.org/gpu": 4})],
             "a pod shrinks by something else": [running("runs", cpu=3)],
+            "the kubelet has not shrunk a pod yet": [
+                resizing(running("runs", cpu=2, requests={"x.org/gpu": 1}), cpu=3)],
             "a pod's labels change": [running("runs", cpu=3, requests={"x.org/gpu": 1}, labels=LABELS)],
             "a node's labels change": [node("n1", offers={"x.org/gpu": 2}, labels=LABELS)],
             "a pod is bound": [running("more")],

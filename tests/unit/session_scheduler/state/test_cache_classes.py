@@ -39,11 +39,13 @@ class Classes:
         return dict(self.cache.tasks["p"].cls.requests)
 
 
-def a_pod(node: str = "", *, cpu: str = "1", claims: Any = (), **meta: Any) -> Pod:
+def a_pod(node: str = "", *, cpu: str = "1", claims: Any = (), actual: str = "", **meta: Any) -> Pod:
+    requests = {"cpu": actual}
+    statuses = [{"name": "c", "allocatedResources": requests, "resources": {"requests": requests}}] if actual else []
     return msgspec.convert({
         "metadata": {"name": "p", "namespace": "ns", "uid": "p", **meta},
         "spec": {"nodeName": node, "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]},
-        "status": {"resourceClaimStatuses": claims},
+        "status": {"resourceClaimStatuses": claims, "containerStatuses": statuses},
     }, Pod)  # fmt: skip
 
 
@@ -71,6 +73,30 @@ def test_changed_needs_of_a_running_pod_compute_its_class(changed: Pod) -> None:
     placed(classes)
     assert classes.put(changed) == ["p"]
     assert classes.requests()["cpu"] == (2000 if changed.spec.containers[0].resources.requests["cpu"] == "2" else 1000)
+
+
+def test_a_status_that_agrees_with_the_spec_does_not_compute_the_class() -> None:
+    classes = Classes()
+    placed(classes)
+    assert classes.put(a_pod("n", actual="1")) == []
+    assert classes.put(a_pod("n", actual="1000m")) == []
+
+
+def test_a_status_alone_computes_the_class_of_a_resized_pod() -> None:
+    classes = Classes()
+    placed(classes)
+    assert classes.put(a_pod("n", cpu="250m", actual="1")) == []
+    assert classes.requests()["cpu"] == 1000
+    assert classes.put(a_pod("n", cpu="250m", actual="250m")) == ["p"]
+    assert classes.requests()["cpu"] == 250
+
+
+def test_the_status_of_a_pod_that_lost_its_node_does_not_count() -> None:
+    classes = Classes()
+    classes.put(a_pod("n", cpu="1", actual="3"))
+    assert classes.requests()["cpu"] == 3000
+    classes.put(a_pod(cpu="1", actual="3"))
+    assert classes.requests()["cpu"] == 1000
 
 
 def test_a_new_annotation_of_a_running_pod_computes_its_class() -> None:
