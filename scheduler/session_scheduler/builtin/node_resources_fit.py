@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import AfterValidator
+from pydantic import AfterValidator, model_validator
 
 from session_scheduler.builtin.devices.extended import ExtendedResources
 from session_scheduler.builtin.scored_resources import (
@@ -17,6 +17,7 @@ from session_scheduler.builtin.scored_resources import (
     on_every_node,
     scored_resources,
 )
+from session_scheduler.builtin.utilization_shape import FULL, RequestedToCapacityRatio, scores_of
 from session_scheduler.config.parsing import wrong_value
 from session_scheduler.config.settings import PluginArguments
 from session_scheduler.framework.session import Session
@@ -42,12 +43,24 @@ def _without_slash(group: str) -> str:
 class ScoringStrategy(PluginArguments):
     """How resource usage becomes a score."""
 
-    type: Literal["LeastAllocated", "MostAllocated"] = "LeastAllocated"
+    type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"] = "LeastAllocated"
     resources: ScoredResources = DEFAULT_RESOURCES
+    requested_to_capacity_ratio: RequestedToCapacityRatio | None = None
+
+    @model_validator(mode="after")
+    def _check_ratio(self) -> ScoringStrategy:
+        field = ("requestedToCapacityRatio",)
+        if self.type == "RequestedToCapacityRatio":
+            if self.requested_to_capacity_ratio is None:
+                raise wrong_value("is missing: add it with its shape, or choose another type", field)
+        elif self.requested_to_capacity_ratio is not None:
+            text = f"the type {self.type} does not read it: remove it, or choose the type RequestedToCapacityRatio"
+            raise wrong_value(text, field)
+        return self
 
 
 class NodeResourcesFitArguments(PluginArguments):
-    """kube-scheduler's NodeResourcesFitArgs, without RequestedToCapacityRatio."""
+    """kube-scheduler's NodeResourcesFitArgs."""
 
     ignored_resources: tuple[str, ...] = ()
     """Extended resources that the filter ignores."""
@@ -74,7 +87,7 @@ class FitState:
 
 
 class NodeResourcesFit:
-    """Rejects nodes without enough free resources; scores by LeastAllocated (default) or MostAllocated."""
+    """Rejects nodes without enough free resources; scores by the configured strategy."""
 
     Arguments = NodeResourcesFitArguments
     name = "NodeResourcesFit"
@@ -86,7 +99,10 @@ class NodeResourcesFit:
     def __init__(self, arguments: NodeResourcesFitArguments | None = None) -> None:
         self._arguments = arguments or NodeResourcesFitArguments()
         self._extended = ExtendedResources()
-        self._most = self._arguments.scoring_strategy.type == "MostAllocated"
+        strategy = self._arguments.scoring_strategy
+        self._most = strategy.type == "MostAllocated"
+        ratio = strategy.requested_to_capacity_ratio
+        self._shape = scores_of(ratio.shape) if ratio is not None else None
 
     @hookimpl
     def events_to_register(self) -> Iterable[ClusterEventWithHint]:
@@ -173,9 +189,13 @@ class NodeResourcesFit:
 
     @hookimpl
     def score(self, nodes: NodeView, state: FitState) -> IntColumn | None:
-        """The weighted mean, over the node's resources, of the free or used share (0 to 100)."""
+        """The weighted mean, over the node's resources, of the free or used share, or of the shape's score at the used
+        share (0 to 100).
+        """
         if not state.scored:
             return None
+        if self._shape is not None:
+            return _by_shape(nodes, state.scored, self._shape)
         total = np.zeros(len(nodes), np.int64)
         weights: int | IntColumn = 0
         for resource in state.scored:
@@ -222,6 +242,20 @@ class NodeResourcesFit:
             return np.minimum(counted, capacity, out=counted)
         np.subtract(capacity, counted, out=counted)
         return np.maximum(counted, 0, out=counted)
+
+
+def _by_shape(nodes: NodeView, scored: Sequence[ScoredResource], shape: IntColumn) -> IntColumn:
+    """The weighted mean of the shape's scores, rounded to the nearest; resources with score 0 do not count."""
+    total = np.zeros(len(nodes), np.int64)
+    weights = np.zeros(len(nodes), np.int64)
+    for resource in scored:
+        capacity = nodes.allocatable(resource.name)
+        used = np.minimum(used_with_defaults(nodes, resource.name) + resource.request, capacity)
+        score = shape.take(used * FULL // np.maximum(capacity, 1)) * (capacity != 0)
+        total += resource.weight * score
+        weights += resource.weight * (score > 0)
+    rounded: IntColumn = (2 * total + weights) // np.maximum(2 * weights, 1)
+    return rounded
 
 
 def _maps_requested_now(cls: TaskClass, event: ClusterEvent) -> bool:

@@ -3,8 +3,8 @@
 `cases/` holds kube-scheduler's answers for each pending pod, evaluated alone: the nodes that fit, the plugin that
 refused every other node first, and the total scores. `case-*` are 12 clusters of 50 usual pods (oracle/make_cases.py),
 `edge-*` are at the edges of the formats (make_edge_cases.py), `near-*` are full of constraints between pods
-(make_near_cases.py), `resize-*` have pods that are being resized (make_resize_cases.py). The built-in plugins evaluate
-one pod after the other in a session that places none.
+(make_near_cases.py), `resize-*` have pods that are being resized (make_resize_cases.py), `ratio-*` score by a shape
+(make_ratio_cases.py). The built-in plugins evaluate one pod after the other in a session that places none.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ CASES = sorted((Path(__file__).parent / "cases").glob("case-*.json.gz"))
 EDGES = sorted((Path(__file__).parent / "cases").glob("edge-*.json.gz"))
 NEAR = sorted((Path(__file__).parent / "cases").glob("near-*.json.gz"))
 RESIZES = sorted((Path(__file__).parent / "cases").glob("resize-*.json.gz"))
+RATIOS = sorted((Path(__file__).parent / "cases").glob("ratio-*.json.gz"))
 EXCLUDED_FIRST = "PreFilterResult"
 """The cases' name for a node that was excluded before any filter ran, because NodeAffinity named other nodes."""
 RELATED = {
@@ -111,7 +112,7 @@ def _same_plugin(expected: str | None, ours: str | None) -> bool:
     return ours is not None if expected == EXCLUDED_FIRST else ours == expected
 
 
-@_by(CASES + EDGES + NEAR + RESIZES)
+@_by(CASES + EDGES + NEAR + RESIZES + RATIOS)
 def test_the_first_refusing_plugin_of_every_node_is_kube_schedulers(path: Path) -> None:
     wrong = []
     for name, expected in _cluster(path).expected.items():
@@ -122,7 +123,7 @@ def test_the_first_refusing_plugin_of_every_node_is_kube_schedulers(path: Path) 
     assert wrong == []
 
 
-@_by(CASES + EDGES + NEAR + RESIZES)
+@_by(CASES + EDGES + NEAR + RESIZES + RATIOS)
 def test_every_pod_fits_the_same_nodes_with_the_same_total_scores_or_is_refused_as_a_whole(path: Path) -> None:
     expected = {name: (e.get("scores") or {}, e.get("error")) for name, e in _cluster(path).expected.items()}
     assert {name: (answer.scores, answer.error) for name, answer in _answers(path).items()} == expected

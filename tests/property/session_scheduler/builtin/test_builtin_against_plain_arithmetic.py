@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -123,6 +125,46 @@ def test_allocation_scores_equal_a_computation_node_by_node(
             points += its * ((min(used, has) if most else max(has - used, 0)) * 100 // has)
             weight += its
         plainly.append(points // weight if weight else 0)
+    scores = plugin.score(views.view, plugin.prepare(views.cls))
+    assert scores is not None
+    assert scores.tolist() == plainly
+
+
+shapes = st.dictionaries(st.integers(0, 100), st.integers(0, 10), min_size=1, max_size=4)
+
+
+@given(clusters, pods, shapes, st.lists(st.integers(1, 5), min_size=3, max_size=3))
+def test_scores_by_a_shape_equal_a_computation_node_by_node(
+    cluster: Any, wanted: Any, shape: dict[int, int], weights: list[int]
+) -> None:
+    views = Views(cluster, wanted)
+    points = sorted(shape.items())
+    strategy = {
+        "type": "RequestedToCapacityRatio",
+        "resources": [{"name": name, "weight": weight} for name, weight in zip(NAMES, weights, strict=True)],
+        "requestedToCapacityRatio": {"shape": [{"utilization": at, "score": score} for at, score in points]},
+    }
+    plugin = Fit(validated(Fit.Arguments, {"scoringStrategy": strategy}, "f"))
+
+    def at(utilization: int) -> int:
+        if utilization <= points[0][0]:
+            return 10 * points[0][1]
+        for (start, first), (end, last) in pairwise(points):
+            if utilization <= end:
+                return 10 * first + math.trunc(Fraction(10 * (last - first) * (utilization - start), end - start))
+        return 10 * points[-1][1]
+
+    plainly = []
+    for capacity, running in views.plain:
+        total = weight = 0
+        for name, its in zip(NAMES, weights, strict=True):
+            has = capacity[name]
+            if has and (name != "example/gpu" or wanted[0].get(name)):
+                used = scored([*running, wanted], name)
+                score = at(100 if used > has else used * 100 // has)
+                total += its * score
+                weight += its * (score > 0)
+        plainly.append(math.floor(Fraction(total, weight) + Fraction(1, 2)) if weight else 0)
     scores = plugin.score(views.view, plugin.prepare(views.cls))
     assert scores is not None
     assert scores.tolist() == plainly

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from session_scheduler.builtin.node_resources_fit import NodeResourcesFit as Fit
+from session_scheduler.builtin.utilization_shape import UtilizationShapePoint, scores_of
 from session_scheduler.config.parsing import validated
 from session_scheduler.errors import InputError
 
@@ -101,6 +102,107 @@ def test_extended_resources_count_by_weight_if_the_pod_requests_them(world: Any)
     plugin = fit(scoringStrategy={"type": "MostAllocated", "resources": resources})
     assert world.scores(plugin, world.pod({"cpu": "1", "example/gpu": "2"})) == {"n": (25 + 3 * 50) // 4}
     assert world.scores(plugin, world.pod({"cpu": "1"})) == {"n": 25}
+
+
+def ratio(*points: tuple[int, int], **more: Any) -> Any:
+    shape = [{"utilization": utilization, "score": score} for utilization, score in points]
+    strategy = {"type": "RequestedToCapacityRatio", "requestedToCapacityRatio": {"shape": shape}, **more}
+    return fit(scoringStrategy=strategy)
+
+
+EMPTIEST = ((0, 10), (100, 0))
+BOTH = {"cpu": "3", "memory": "5000"}
+
+
+# the tables of TestRequestedToCapacityRatioScoringStrategy and TestResourceBinPackingMultipleExtended, Kubernetes 1.36
+@pytest.mark.parametrize(
+    ("running", "requests", "scores"),
+    [
+        ((), {"cpu": "0", "memory": "0"}, {"small": 100, "large": 100}),
+        ((), BOTH, {"small": 38, "large": 50}),
+        (("small", "large"), {"cpu": "0", "memory": "0"}, {"small": 38, "large": 50}),
+    ],
+)
+def test_a_shape_scores_nodes_as_in_kube_schedulers_table(
+    world: Any, running: tuple[str, ...], requests: dict[str, str], scores: dict[str, int]
+) -> None:
+    world.node("small", cpu="4", memory="10000")
+    world.node("large", cpu="6", memory="10000")
+    for node in running:
+        world.run(PLUGIN, node, world.pod(BOTH))
+    assert world.scores(ratio(*EMPTIEST), world.pod(requests)) == scores
+
+
+@pytest.mark.parametrize(
+    ("running", "requests", "scores"),
+    [
+        ({}, {"intel.com/foo": "2", "intel.com/bar": "2"}, {"n1": 4, "n2": 3}),
+        (
+            {"intel.com/foo": "4", "intel.com/bar": "2"},
+            {"intel.com/foo": "2", "intel.com/bar": "2"},
+            {"n1": 4, "n2": 7},
+        ),
+        ({}, {"intel.com/foo": "4", "intel.com/bar": "2"}, {"n1": 5, "n2": 5}),
+    ],
+)
+def test_weights_of_extended_resources_count_as_in_kube_schedulers_table(
+    world: Any, running: dict[str, str], requests: dict[str, str], scores: dict[str, int]
+) -> None:
+    world.node("n1", **{"intel.com/foo": "8", "intel.com/bar": "4"})
+    world.node("n2", **{"intel.com/foo": "4", "intel.com/bar": "8"})
+    world.run(PLUGIN, "n2", world.pod(running))
+    resources = [{"name": "intel.com/foo", "weight": 3}, {"name": "intel.com/bar", "weight": 5}]
+    plugin = ratio((0, 0), (100, 1), resources=resources)
+    assert world.scores(plugin, world.pod(requests)) == scores
+
+
+# the tables of TestBrokenLinearFunction
+@pytest.mark.parametrize(
+    ("points", "scores"),
+    [
+        (((10, 1), (90, 9)), {0: 10, 9: 10, 10: 10, 15: 15, 20: 20, 89: 89, 90: 90, 100: 90}),
+        (((0, 2), (40, 10), (100, 0)), {0: 20, 20: 60, 30: 80, 40: 100, 70: 50, 100: 0}),
+        (((0, 2), (40, 2), (100, 2)), {0: 20, 20: 20, 100: 20}),
+        (((50, 7),), {0: 70, 50: 70, 100: 70}),
+        (((0, 10), (3, 0)), {0: 100, 1: 67, 2: 34, 3: 0}),
+    ],
+)
+def test_a_shape_is_linear_between_its_points_and_constant_outside(
+    points: tuple[tuple[int, int], ...], scores: dict[int, int]
+) -> None:
+    shape = [UtilizationShapePoint(utilization=utilization, score=score) for utilization, score in points]
+    assert {utilization: int(scores_of(shape)[utilization]) for utilization in scores} == scores
+
+
+def test_a_resource_with_score_0_does_not_count(world: Any) -> None:
+    world.node("n", cpu="4", memory="10000")
+    assert world.scores(ratio((0, 0), (50, 0), (100, 10)), world.pod({"cpu": "1", "memory": "7500"})) == {"n": 50}
+
+
+SHAPE = "args.scoringStrategy.requestedToCapacityRatio"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "line"),
+    [
+        ({"type": "RequestedToCapacityRatio"},
+         f"conf.yaml: {SHAPE}: is missing: add it with its shape, or choose another type"),
+        ({"requestedToCapacityRatio": {"shape": [{"utilization": 0, "score": 1}]}},
+         f"conf.yaml: {SHAPE}: the type LeastAllocated does not read it: remove it, or choose the type "
+         "RequestedToCapacityRatio"),
+        ([], f"conf.yaml: {SHAPE}.shape: is []: list 1 or more"),
+        ([(0, 11)], f"conf.yaml: {SHAPE}.shape[0].score: is 11: use 10 or less"),
+        ([(-1, 0)], f"conf.yaml: {SHAPE}.shape[0].utilization: is -1: use 0 or more"),
+        ([(0, 0), (101, 0)], f"conf.yaml: {SHAPE}.shape[1].utilization: is 101: use 100 or less"),
+        ([(0, 0), (50, 5), (50, 9)],
+         f"conf.yaml: {SHAPE}.shape[2].utilization: is 50: list the points in increasing order of utilization, each "
+         "once"),
+    ],
+)  # fmt: skip
+def test_an_invalid_shape_is_rejected_with_its_field_and_the_remedy(strategy: Any, line: str) -> None:
+    with pytest.raises(InputError) as caught:
+        ratio(*strategy) if isinstance(strategy, list) else fit(scoringStrategy=strategy)
+    assert str(caught.value) == line
 
 
 @pytest.mark.parametrize(
