@@ -12,6 +12,7 @@ from session_scheduler.config.settings import LeaderElection, Profile, Scheduler
 from session_scheduler.framework.bindings import HELD_ANNOTATION
 from session_scheduler.model.gang_plan import ATTEMPT_ANNOTATION, PLAN_ANNOTATION
 from session_scheduler.model.gpu_shares import GPU, GPU_COUNT, GPU_FRACTION, GPU_MEMORY
+from session_scheduler.model.group_api import GROUP_VERSIONS
 
 from ..tools.deploying import NAMESPACE, Manifest, manifests, the
 
@@ -197,9 +198,9 @@ def test_the_policy_about_pods_names_what_is_written_there_and_of_users_what_is_
 def test_the_policies_about_plans_name_where_a_plan_lies() -> None:
     groups = policy("fluence-writes-podgroups")
     assert set(re.findall(r"'([^' ]+/[^' ]*)'", expressions(groups))) == {PLAN_ANNOTATION}
-    apis = ("scheduling.k8s.io/v1alpha2", "scheduling.x-k8s.io/v1alpha1")
     operations = ("CREATE", "UPDATE")
-    assert matched(groups) == {(api, "podgroups", each, "Fail") for api in apis for each in operations}
+    assert matched(groups) == {(version.api_version, "podgroups", each, "Fail") for version in GROUP_VERSIONS
+                               for each in operations}  # fmt: skip
     large = policy("fluence-writes-plans")
     assert matched(large) == {("/v1", "configmaps", each, "Fail") for each in operations}
     assert large["matchConditions"][1]["expression"] == "object.metadata.name.startsWith('fluence-plan-')"

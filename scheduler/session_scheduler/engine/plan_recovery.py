@@ -172,15 +172,22 @@ class PlanRecovery:
     def _evaluated(
         self, group: Group, parts: Mapping[Task, PlannedPod], calls: HookCalls, *, whole: bool
     ) -> Decision | None:
-        """The pods that fit their planned nodes; None if there are none, or if `whole` and not all fit.
+        """The pods that fit their planned nodes and queue; None if there are none, or if `whole` and not all fit.
 
-        It runs the filters, since nodes may have changed, and a plan may be forged. Raises PluginError.
+        It runs the filters and limits, since nodes and queues may have changed, and a plan may be forged. Raises
+        PluginError.
         """
         session = self.sessions.open(calls, (group,))
         try:
+            over = session.runner.over_capacity(group, list(parts))
+            if over and group.pod_group is not None:
+                reason, _ = next(iter(over.values()))
+                share = f"{len(over)} of {len(parts)} pods of its plan"
+                text = f"PodGroup {group.pod_group.key}: {share} are not placed: {reason}"
+                self.observer.problem(group.pod_group, text)
             with session.ledger.statement(group) as statement:
                 for task, part in parts.items():
-                    row = session.table.row_of.get(part.node)
+                    row = None if task in over else session.table.row_of.get(part.node)
                     if row is None or session.evaluator.evaluation(task.cls).refusal is not None:
                         continue
                     if session.evaluator.board(task).fits(row, task):

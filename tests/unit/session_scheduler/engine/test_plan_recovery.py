@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from session_scheduler.cluster.errors import Conflict, Forbidden
 from session_scheduler.engine.plan_recovery import PlanRecovery
 from session_scheduler.model.objects import Pod, PodCondition, PodGroup
-from session_scheduler.testing import pod, pod_group
+from session_scheduler.testing import pod, pod_group, queue
 
 from .gangs_world import World
 
@@ -142,3 +142,35 @@ def test_a_bug_with_a_plan_is_raised_and_does_not_block_others(monkeypatch: pyte
     assert placed == {"g-0": "", "g-1": ""}
     monkeypatch.undo()
     world.run().assert_whole()
+
+
+def test_a_plan_above_its_queues_limit_is_aborted_and_the_reason_reported():
+    world = World(queue="team", cpu="1")
+    world.cluster.add(queue("team", limit={"cpu": 1}))
+    world.plan(g_0="n1", g_1="n2")
+    world.start().run()
+    assert world.places() == {"g-0": "", "g-1": ""}
+    assert world.heard.recoveries == [("aborted", 0)]
+    assert world.heard.problems == [
+        "PodGroup default/g: 1 of 2 pods of its plan are not placed: "
+        "queue 'team' has reached its limit of cpu: limit 1, allocated 1, requested 1"
+    ]
+
+
+def test_a_started_plan_places_only_the_pods_within_its_queues_limit():
+    world = World(3, queue="team", cpu="1")
+    world.cluster.add(queue("team", limit={"cpu": 2}))
+    world.plan(g_0="n1", g_1="n2", g_2="n3")
+    world.bind("g-0", "n1")
+    world.start().run()
+    assert sorted(world.places().values()) == ["", "n1", "n2"]
+    (problem,) = world.heard.problems
+    assert problem.startswith("PodGroup default/g: 1 of 2 pods of its plan are not placed: queue 'team' has reached")
+
+
+def test_a_plan_within_its_queues_limit_is_carried_out():
+    world = World(queue="team", cpu="1")
+    world.cluster.add(queue("team", limit={"cpu": 2}))
+    world.plan(g_0="n4", g_1="n3")
+    world.start().run()
+    assert (world.places(), world.heard.problems) == ({"g-0": "n4", "g-1": "n3"}, [])
