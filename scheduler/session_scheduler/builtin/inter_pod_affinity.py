@@ -259,22 +259,22 @@ def query_of(term: Term, view: ClusterView) -> PodQuery:
     return PodQuery(_namespaces(term, view), term.selector)
 
 
-def _namespaces(term: Term, view: ClusterView) -> tuple[str, ...] | None:
+def _namespaces(term: Term, view: ClusterView) -> frozenset[str] | None:
     # like kube-scheduler 1.36: a selector that matches the empty label set matches every namespace
     if term.namespace_selector.matches({}):
         return None
-    return tuple(sorted({*term.namespaces, *view.namespaces(term.namespace_selector)}))
+    return term.namespaces.union(view.namespaces(term.namespace_selector))
 
 
 def _together(terms: Sequence[Term], view: ClusterView) -> PodQuery:
     """The pods that match all of the terms; none without terms."""
     if not terms:
-        return PodQuery((), Selector(None))
-    namespaces: tuple[str, ...] | None = None
+        return PodQuery(frozenset(), Selector(None))
+    namespaces: frozenset[str] | None = None
     selector = terms[0].selector
     for term in terms:
         own = _namespaces(term, view)
         if own is not None:
-            namespaces = own if namespaces is None else tuple(name for name in namespaces if name in own)
+            namespaces = own if namespaces is None else namespaces & own
         selector = Selector(None) if term.selector.requirements is None else selector.also(term.selector.requirements)
     return PodQuery(namespaces, selector)

@@ -37,7 +37,7 @@ def _any_value_matches(requirements: list[Requirement]) -> bool:
 
 def can_match(query: PodQuery) -> bool:
     """Whether any pod can match the query."""
-    return query.namespaces != () and is_satisfiable(query.selector)
+    return query.namespaces != frozenset() and is_satisfiable(query.selector)
 
 
 def pods_text(query: PodQuery, namespace: str, noun: str = "pod") -> str:
@@ -45,9 +45,9 @@ def pods_text(query: PodQuery, namespace: str, noun: str = "pod") -> str:
     matching = f" matching {_selector_text(query.selector)}" if query.selector.requirements else ""
     if query.namespaces is None:
         return f"{noun}{matching} in any namespace"
-    if query.namespaces == (namespace,):
+    if query.namespaces == {namespace}:
         return f"{noun}{matching}"
-    return f"{noun}{matching} in namespace {' or '.join(query.namespaces)}"
+    return f"{noun}{matching} in namespace {' or '.join(sorted(query.namespaces))}"
 
 
 def _selector_text(selector: Selector) -> str:

@@ -97,7 +97,7 @@ class Constraint:
 
     def query(self, namespace: str) -> PodQuery:
         """The pods that count. An empty selector counts none, although it matches every pod."""
-        return PodQuery((namespace,), NOTHING if self.selector.empty else self.selector, ending=False)
+        return PodQuery(frozenset((namespace,)), NOTHING if self.selector.empty else self.selector, ending=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,14 @@ applies and undoes them with everything else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from session_scheduler.model.label_selectors import Requirement, Selector
+from session_scheduler.model.label_selectors import Requirement, Selector, SelectorIndex
 from session_scheduler.model.objects import Pod
 
 _Entry = TypeVar("_Entry", bound=np.generic)
@@ -28,10 +28,15 @@ _MAX_COLUMNS = 1000
 class PodQuery:
     """The pods to count: those in these namespaces (None: all) that the selector matches."""
 
-    namespaces: tuple[str, ...] | None
+    namespaces: frozenset[str] | None
     selector: Selector
     ending: bool = True
     """Whether to count pods that are being deleted."""
+
+    @property
+    def only_namespace(self) -> str | None:
+        """The namespace of all pods to count; None if there may be others."""
+        return next(iter(self.namespaces)) if self.namespaces is not None and len(self.namespaces) == 1 else None
 
     def picks(self, namespace: str, labels: Mapping[str, str], ending: bool = False) -> bool:
         """Whether a pod with this namespace and these labels counts."""
@@ -81,7 +86,7 @@ class PodCounts:
         self._namespace: NDArray[np.int32] = np.full(64, _ABSENT, np.int32)
         self._ending: NDArray[np.bool_] = np.zeros(64, np.bool_)
         self._labels: dict[str, NDArray[np.int32]] = {}
-        """By label key that some query reads: the value id of each kind."""
+        """By label key that some query reads: the value id of each kind, absent for numbers without one."""
         self._place_of: dict[tuple[int, int], int] = {}
         self._free_places: list[int] = []
         self._place_row: NDArray[np.int64] = np.zeros(64, np.int64)
@@ -89,9 +94,7 @@ class PodCounts:
         self._place_count: NDArray[np.int64] = np.zeros(64, np.int64)
         self._columns: dict[PodQuery, PodColumn] = {}
         """The least recently used first."""
-        self._by_pair: dict[tuple[str, str], list[PodColumn]] = {}
-        """By (label key, value): the columns whose query requires it."""
-        self._others: list[PodColumn] = []
+        self._index: SelectorIndex[PodColumn] = SelectorIndex()
 
     # ------------------------------------------------------------------ kinds
 
@@ -115,6 +118,8 @@ class PodCounts:
         kind.users -= 1
         if not kind.users:
             self._kinds[number] = None
+            for key in kind.labels.keys() & self._labels.keys():
+                self._labels[key][number] = _ABSENT
             del self._number_of[kind.key]
             self._free_kinds.append(number)
 
@@ -129,27 +134,21 @@ class PodCounts:
         self._number_of[kind.key] = number
         self._namespace[number] = self._namespace_ids.setdefault(kind.namespace, len(self._namespace_ids))
         self._ending[number] = kind.ending
-        for key, column in self._labels.items():
-            column[number] = self._value_id(kind, key)
-        kind.columns = [
-            column for column in self._likely(kind) if column.query.picks(kind.namespace, kind.labels, kind.ending)
-        ]
+        for key, value in kind.labels.items():
+            if key in self._labels:
+                self._labels[key][number] = self._value_id(value)
+        likely = self._index.likely(kind.namespace, kind.labels)
+        kind.columns = [column for column in likely if column.query.picks(kind.namespace, kind.labels, kind.ending)]
         return number
 
-    def _likely(self, kind: _Kind) -> Iterator[PodColumn]:
-        for pair in kind.labels.items():
-            yield from self._by_pair.get(pair, ())
-        yield from self._others
-
-    def _value_id(self, kind: _Kind, key: str) -> int:
-        value = kind.labels.get(key)
-        return _ABSENT if value is None else self._value_ids.setdefault(value, len(self._value_ids))
+    def _value_id(self, value: str) -> int:
+        return self._value_ids.setdefault(value, len(self._value_ids))
 
     def _grow_kinds(self) -> None:
         if len(self._kinds) > len(self._namespace):
             self._namespace = _doubled(self._namespace)
             self._ending = _doubled(self._ending)
-            self._labels = {key: _doubled(column) for key, column in self._labels.items()}
+            self._labels = {key: _doubled(column, _ABSENT) for key, column in self._labels.items()}
 
     # ------------------------------------------------------------------ pods on nodes
 
@@ -218,14 +217,16 @@ class PodCounts:
         if len(self._columns) <= most:
             return
         kept = dict(list(self._columns.items())[-(most // 2) or len(self._columns) :])
+        read = {key for query in kept for key, _, _ in query.selector.requirements or ()}
+        self._labels = {key: column for key, column in self._labels.items() if key in read}
         self._columns = {}
-        self._by_pair, self._others = {}, []
+        self._index = SelectorIndex()
         for kind in self._kinds:
             if kind is not None:
                 kind.columns = [column for column in kind.columns if column.query in kept]
         for query, column in kept.items():
             self._columns[query] = column
-            self._index(column)
+            self._index.add(query.only_namespace, query.selector, column)
 
     def _counted(self, query: PodQuery) -> PodColumn:
         kinds = self._picked(query)
@@ -234,19 +235,12 @@ class PodCounts:
         weights = self._place_count[counted]
         counts = np.bincount(self._place_row[counted], weights=weights, minlength=self._rows).astype(np.int64)
         column = PodColumn(query, counts)
-        self._index(column)
+        self._index.add(query.only_namespace, query.selector, column)
         for number in np.flatnonzero(kinds).tolist():
             kind = self._kinds[number]
             if kind is not None:
                 kind.columns.append(column)
         return column
-
-    def _index(self, column: PodColumn) -> None:
-        pair = column.query.selector.pair
-        if pair is None:
-            self._others.append(column)
-        else:
-            self._by_pair.setdefault(pair, []).append(column)
 
     def _picked(self, query: PodQuery) -> NDArray[np.bool_]:
         """A mask, by number, of the kinds that the query counts."""
@@ -276,8 +270,8 @@ class PodCounts:
         if column is None:
             column = self._labels[key] = np.full(len(self._namespace), _ABSENT, np.int32)
             for number, kind in enumerate(self._kinds):
-                if kind is not None:
-                    column[number] = self._value_id(kind, key)
+                if kind is not None and key in kind.labels:
+                    column[number] = self._value_id(kind.labels[key])
         return column
 
 
@@ -287,7 +281,7 @@ def _among(column: NDArray[np.int32], ids: list[int]) -> NDArray[np.bool_]:
     return np.isin(column, ids)
 
 
-def _doubled(array: NDArray[_Entry]) -> NDArray[_Entry]:
-    grown = np.zeros(2 * len(array), array.dtype)
+def _doubled(array: NDArray[_Entry], fill: int = 0) -> NDArray[_Entry]:
+    grown = np.full(2 * len(array), fill, array.dtype)
     grown[: len(array)] = array
     return grown

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from session_scheduler.model.expressions import is_int32
-from session_scheduler.model.label_selectors import Selector, SelectorError, selector_of
+from session_scheduler.model.label_selectors import NOTHING, Selector, SelectorError, SelectorIndex, selector_of
 from session_scheduler.model.meta import PREFERRED_TERMS, REQUIRED_TERMS
 from session_scheduler.model.objects import LabelSelector, Pod
 
@@ -44,10 +44,17 @@ class _Weighted(_Part, frozen=True):
 class Term:
     """The pods that a term selects, and the node label whose values are the domains."""
 
-    namespaces: tuple[str, ...]
+    namespaces: frozenset[str]
     namespace_selector: Selector
     selector: Selector
     topology_key: str
+
+    @property
+    def only_namespace(self) -> str | None:
+        """The namespace of all pods that the term can select; None if there may be others."""
+        if len(self.namespaces) == 1 and self.namespace_selector == NOTHING:
+            return next(iter(self.namespaces))
+        return None
 
     def picks(self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]) -> bool:
         """Whether the term selects a pod with these labels, in a namespace with those labels."""
@@ -102,9 +109,7 @@ class TermTable:
 
     def __init__(self) -> None:
         self._held: dict[tuple[TermKind, Term, int], HeldTerm] = {}
-        self._by_pair: dict[tuple[str, str], list[HeldTerm]] = {}
-        """By (label key, value): the terms whose selector requires it."""
-        self._others: list[HeldTerm] = []
+        self._index: SelectorIndex[HeldTerm] = SelectorIndex()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -113,7 +118,7 @@ class TermTable:
         self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]
     ) -> list[HeldTerm]:
         """The terms that select a pod with these labels, in a namespace with those labels."""
-        likely = [*self._others, *(held for pair in labels.items() for held in self._by_pair.get(pair, ()))]
+        likely = self._index.likely(namespace, labels)
         return [held for held in likely if held.term.picks(namespace, labels, namespace_labels)]
 
     def terms_of(self, pod: Pod) -> PodTerms:
@@ -146,9 +151,10 @@ class TermTable:
             read(affinity.pod_anti_affinity, PREFERRED_TERMS, TermKind.ANTI_AFFINITY, weighted),
             "; ".join(problems) or None,
         )
-        return self._with_held(terms)
+        return self.with_held(terms)
 
-    def _with_held(self, terms: PodTerms) -> PodTerms:
+    def with_held(self, terms: PodTerms) -> PodTerms:
+        """Add terms to the table. Returns them with their counters' keys."""
         worth: Counter[tuple[TermKind, Term]] = Counter()
         for kind, weight, term in _listed(terms):
             worth[kind, term] += weight
@@ -157,23 +163,16 @@ class TermTable:
             key = (kind, term, weight)
             if key not in self._held:
                 self._held[key] = HeldTerm(kind, term, weight)
-                self._index(self._held[key])
+                self._index.add(term.only_namespace, term.selector, self._held[key])
             held.append(self._held[key])
         return replace(terms, held=tuple(held))
 
     def keep(self, held: Iterable[HeldTerm]) -> None:
         """Drop all terms except these."""
         self._held = {(one.kind, one.term, one.weight): one for one in held}
-        self._by_pair, self._others = {}, []
+        self._index = SelectorIndex()
         for one in self._held.values():
-            self._index(one)
-
-    def _index(self, held: HeldTerm) -> None:
-        pair = held.term.selector.pair
-        if pair is None:
-            self._others.append(held)
-        else:
-            self._by_pair.setdefault(pair, []).append(held)
+            self._index.add(one.term.only_namespace, one.term.selector, one)
 
 
 def _listed(terms: PodTerms) -> Iterator[tuple[TermKind, int, Term]]:
@@ -185,7 +184,7 @@ def _listed(terms: PodTerms) -> Iterator[tuple[TermKind, int, Term]]:
 
 def _term(written: _Term, pod: Pod) -> Term:
     own = not written.namespaces and written.namespace_selector is None
-    namespaces = (pod.metadata.namespace,) if own else tuple(sorted(set(written.namespaces)))
+    namespaces = frozenset((pod.metadata.namespace,) if own else written.namespaces)
     return Term(
         namespaces, selector_of(written.namespace_selector), selector_of(written.label_selector), written.topology_key
     )

@@ -10,15 +10,15 @@ from session_scheduler.model.pod_counts import PodCounts, PodQuery
 
 IN_A = Selector((("app", "In", ("a",)),))
 QUERIES = [
-    PodQuery(("x",), IN_A),
+    PodQuery(frozenset(("x",)), IN_A),
     PodQuery(None, IN_A),
-    PodQuery(("x", "y", "nowhere"), Selector((("app", "In", ("a", "b")),)), ending=False),
+    PodQuery(frozenset(("x", "y", "nowhere")), Selector((("app", "In", ("a", "b")),)), ending=False),
     PodQuery(None, Selector((("app", "NotIn", ("a",)),))),
-    PodQuery(("y",), Selector((("app", "In", ("b",)), ("index", "Exists", ())))),
+    PodQuery(frozenset(("y",)), Selector((("app", "In", ("b",)), ("index", "Exists", ())))),
     PodQuery(None, Selector((("index", "DoesNotExist", ()),))),
     PodQuery(None, EVERYTHING),
     PodQuery(None, NOTHING),
-    PodQuery((), EVERYTHING),
+    PodQuery(frozenset(), EVERYTHING),
 ]
 
 
@@ -29,7 +29,7 @@ def pod(namespace: str, labels: dict[str, str], ending: bool = False) -> Pod:
 
 def test_a_column_stays_current() -> None:
     counts = PodCounts(2)
-    column = counts.column(PodQuery(("x",), IN_A))
+    column = counts.column(PodQuery(frozenset(("x",)), IN_A))
     kind = counts.acquire(pod("x", {"app": "a", "index": "7"}))
     counts.add(1, kind, 1)
     counts.add(1, kind, 1)

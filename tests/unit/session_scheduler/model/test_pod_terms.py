@@ -1,0 +1,87 @@
+"""What the affinity terms of one namespace cost the pods of another, counted in operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from session_scheduler.model.objects import Pod
+from session_scheduler.model.pod_counts import PodCounts, PodQuery
+from session_scheduler.model.pod_terms import Term, TermTable
+
+MANY = 500
+Expressions = list[dict[str, Any]]
+
+
+class Labels(Mapping[str, str]):
+    """A victim's labels, which count each look at them."""
+
+    def __init__(self, **labels: str) -> None:
+        self._labels, self.looks = labels, 0
+
+    def __getitem__(self, key: str) -> str:
+        self.looks += 1
+        return self._labels[key]
+
+    def __iter__(self) -> Iterator[str]:
+        for key in self._labels:
+            self.looks += 1
+            yield key
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+
+def one(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"key": key, "operator": operator, "values": values}
+
+
+def tenant(expressions: Expressions, **scope: Any) -> Pod:
+    """A pod of the tenant `other` with anti-affinity by these expressions."""
+    term = {"topologyKey": "zone", "labelSelector": {"matchExpressions": expressions}, **scope}
+    spec = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    return msgspec.convert({"metadata": {"name": "p", "namespace": "other"}, "spec": spec}, Pod)
+
+
+def looks(monkeypatch: pytest.MonkeyPatch, pods: list[Pod], **labels: str) -> int:
+    """How often the table looks at a victim's labels, or at a term, for the terms of these pods."""
+    table, victim, tried = TermTable(), Labels(**labels), []
+    for pod in pods:
+        assert table.terms_of(pod).problem is None
+    picks = Term.picks
+    monkeypatch.setattr(Term, "picks", lambda *of: tried.append(of) or picks(*of))
+    table.concerning("victims", victim, {})
+    return victim.looks + len(tried)
+
+
+EVERYWHERE: dict[str, Any] = {"namespaceSelector": {}}
+CASES: dict[str, list[Pod]] = {
+    "values": [tenant([one("app", "In", *(f"v{n}-{i}" for i in range(MANY)))], **EVERYWHERE) for n in range(20)],
+    "pairs": [tenant([one("app", "In", f"v{n}", f"w{n}")], **EVERYWHERE) for n in range(MANY)],
+    "keys": [tenant([one(f"key-{n}", "Exists")], **EVERYWHERE) for n in range(MANY)],
+    "absence": [tenant([one("app", "DoesNotExist"), one("x", "NotIn", str(n))], **EVERYWHERE) for n in range(MANY)],
+    "own namespace": [tenant([one("x", "NotIn", str(n))]) for n in range(MANY)],
+    "other namespace": [tenant([one("x", "NotIn", str(n))], namespaces=["third"]) for n in range(MANY)],
+    "a large match": [tenant([one(f"key-{n}", "NotIn", "v") for n in range(MANY)], **EVERYWHERE)],
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_tenants_terms_that_do_not_select_a_pod_cost_it_nothing(monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    assert looks(monkeypatch, CASES[case], app="web", tier="front") <= 12
+
+
+def test_a_new_kind_of_pod_costs_nothing_for_the_queries_of_others() -> None:
+    counts = PodCounts(1)
+    table = TermTable()
+    for pods in CASES.values():
+        for pod in pods:
+            for term in table.terms_of(pod).anti_affinity:
+                counts.column(PodQuery(term.namespaces or None, term.selector))
+    victim = msgspec.convert({"metadata": {"name": "v", "namespace": "victims"}}, Pod)
+    labels = Labels(app="web", tier="front")
+    counts.acquire(msgspec.structs.replace(victim, metadata=msgspec.structs.replace(victim.metadata, labels=labels)))
+    assert labels.looks <= 30
