@@ -50,6 +50,8 @@ _KEY = "YQ=="
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 """Kinds of objects with an account's rights."""
+OWN_PLANS = "fluence-own-plans"
+"""The policy that restricts the scheduler's right on ConfigMaps."""
 
 
 class ControlPlane(Served):
@@ -125,10 +127,10 @@ class ControlPlane(Served):
                       "--leader-elect=false", "--secure-port=0", *self._features)  # fmt: skip
 
     def _prepare(self) -> None:
-        """Create the initial objects: the scheduler's rights from deploy/."""
+        """Create the initial objects: the scheduler's rights from deploy/, and the policy beside them."""
         for manifest in yaml.safe_load_all((DEPLOY / "fluence.yaml").read_text()):
-            if manifest["kind"] in RIGHTS:  # the tests run the scheduler themselves
-                self.create(manifest)
+            if manifest["kind"] in RIGHTS or manifest["metadata"]["name"] == OWN_PLANS:
+                self.create(manifest)  # the tests run the scheduler themselves
 
     def start_etcd(self) -> None:
         """Start etcd with the existing data."""

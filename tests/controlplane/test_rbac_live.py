@@ -6,12 +6,13 @@ The rights come from the manifest. A right without a test fails, so that no righ
 from __future__ import annotations
 
 from collections.abc import Iterator
+from http import HTTPStatus
 
 import pytest
 
 from ..tools.real_programs import report_on_failure
 from .conftest import new_control_plane
-from .harness import ControlPlane
+from .harness import OWN_PLANS, SCHEDULER, ControlPlane
 from .queues_world import install_queues
 from .rbac_work import NEEDS
 from .rbac_world import RbacWorld, Right, Roles, refusals, rights_of
@@ -62,6 +63,17 @@ def test_without_it_something_fails_that_says_so_and_works_again_with_it(
         work.fails(world, given)
         roles.give_back()
         work.works(world)
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "default"])
+def test_it_replaces_no_config_map_of_others(plane: ControlPlane, namespace: str) -> None:
+    """Its right covers all ConfigMaps; the policy beside it leaves only those of its plans."""
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "others"}, "data": {"a": "b"}}
+    assert plane.request("POST", path, made)[0] == HTTPStatus.CREATED
+    for method, at, body in (("DELETE", f"{path}/others", None), ("POST", path, {**made, "metadata": {"name": "new"}})):
+        status, answer = plane.request(method, at, body, user=SCHEDULER)
+        assert (status, OWN_PLANS in answer["message"]) == (HTTPStatus.FORBIDDEN, True), answer
 
 
 def test_with_all_of_its_rights_nothing_that_it_does_is_refused(world: RbacWorld) -> None:
