@@ -11,6 +11,7 @@ from pathlib import Path
 
 DEPLOY = Path(__file__).resolve().parent
 SOURCES = {
+    "queues.yaml": "base/queues",
     "fluence.yaml": "fluence",
     "fluence-resources.yaml": "base/resources",
     "device-plugin.yaml": "base/device-plugin",

@@ -11,7 +11,6 @@ QUEUES = "fluence.flux-framework.org/v1alpha1"
 
 def install_queues(plane: ControlPlane) -> None:
     """Create the CustomResourceDefinition, and wait until it is served."""
-    for manifest in yaml.safe_load_all((DEPLOY / "fluence.yaml").read_text()):
-        if manifest and manifest["kind"] == "CustomResourceDefinition":
-            plane.create(manifest)
+    for manifest in yaml.safe_load_all((DEPLOY / "queues.yaml").read_text()):
+        plane.create(manifest)
     plane.wait_for(f"/apis/{QUEUES}/queues", lambda answer: "items" in answer)

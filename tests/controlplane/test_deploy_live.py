@@ -17,7 +17,7 @@ import yaml
 from ..tools.deploying import CHART, DEPLOY, NAMESPACE, RESOURCES, Manifest, chart, hooks, key, manifests, program, the
 from .harness import ADMIN, ControlPlane
 
-FLAT = ("fluence.yaml", "fluence-resources.yaml", "device-plugin.yaml", "options/annotations.yaml",
+FLAT = ("queues.yaml", "fluence.yaml", "fluence-resources.yaml", "device-plugin.yaml", "options/annotations.yaml",
         "options/coordination.yaml", "options/fencing.yaml", "options/master-queue.yaml", "options/monitoring.yaml",
         "options/slurm-bridge.yaml")  # fmt: skip
 EVERYTHING = (
@@ -120,7 +120,7 @@ def test_what_the_chart_makes_is_applied_on_the_server_too(shell: Shell, values:
 
 def test_the_commands_of_the_document_end_well_as_often_as_they_are_given(shell: Shell) -> None:
     for _ in range(2):
-        for name in ("fluence.yaml", "fluence-resources.yaml", "device-plugin.yaml"):
+        for name in ("queues.yaml", "fluence.yaml", "fluence-resources.yaml", "device-plugin.yaml"):
             shell.kubectl("apply", "-f", DEPLOY / name)
     for name in ("fluence", "fluence-webhook"):
         shell.kubectl("rollout", "restart", f"deployment/{name}", "-n", "kube-system")
@@ -163,6 +163,21 @@ def test_the_records_are_protected_by_what_everybody_applies(shell: Shell) -> No
 def wait_post(plane: ControlPlane, path: str, body: Manifest, accepted: Any) -> None:
     """Retry a request until its response has this status: the API server knows its policies a moment later."""
     plane.wait_for("/version", lambda _: accepted(plane.request("POST", path, body)[1]))
+
+
+def test_the_commands_that_uninstall_keep_all_queues(shell: Shell) -> None:
+    page = (DEPLOY.parent / "docs/how-to/deploy.md").read_text().partition("\n## Uninstall\n")[2]
+    commands = re.findall(r"^\$ kubectl (.*?)(?: +#.*)?$", page.partition("\n## ")[0], re.MULTILINE)
+    assert "delete -f deploy/fluence.yaml" in commands
+    for name in ("queues.yaml", "fluence.yaml", "fluence-resources.yaml", "device-plugin.yaml"):
+        shell.kubectl("apply", "--server-side", "--force-conflicts", "-f", DEPLOY / name)
+    queue = {"apiVersion": "fluence.flux-framework.org/v1alpha1", "kind": "Queue", "metadata": {"name": "kept"}}
+    shell.kubectl("apply", "-f", "-", text=yaml.safe_dump(queue))
+    for command in commands:
+        shell.kubectl(*(str(DEPLOY.parent / word) if word.startswith("deploy/") else word for word in command.split()))
+    assert shell.kubectl("get", "deployment/fluence", "-n", NAMESPACE, "--ignore-not-found") == ""
+    assert shell.kubectl("get", "queues", "-o", "name").split() == ["queue.fluence.flux-framework.org/kept"]
+    shell.kubectl("delete", "-f", DEPLOY / "queues.yaml")
 
 
 # ---------------------------------------------------------------------- pod security

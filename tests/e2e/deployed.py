@@ -21,7 +21,7 @@ from .cluster import RealCluster, is_ready
 EXAMPLES = DEPLOY.parent / "examples"
 SYSTEM = "kube-system"
 SCHEDULER, WEBHOOK, DEVICE_PLUGIN = "fluence", "fluence-webhook", "fluence-device-plugin"
-_FILES = ("fluence-resources.yaml", "device-plugin.yaml", "fluence.yaml")
+_FILES = ("queues.yaml", "fluence-resources.yaml", "device-plugin.yaml", "fluence.yaml")
 QPU = DEVICE_PREFIX + "qpu"
 ALL = {"qdevice": 1000, "qpu": 1000, "qubit": 1000}
 """What the node offers of the types of deploy/fluence-resources.yaml."""
@@ -39,7 +39,7 @@ class Deployed:
         self.cluster = cluster
 
     def apply_all(self) -> None:
-        """Apply the three files that the README names; returns once all that they make is ready."""
+        """Apply the files that the README names; returns once all that they make is ready."""
         self.cluster.until(lambda: self.cluster.get("serviceaccounts", "-A")["items"],
                            lambda found: any(each["metadata"]["name"] == "default" for each in found))  # fmt: skip
         for name in _FILES:

@@ -42,7 +42,6 @@ def test_every_object_is_in_kube_system_or_of_the_whole_cluster() -> None:
     assert cluster_wide == {
         "ClusterRole",
         "ClusterRoleBinding",
-        "CustomResourceDefinition",
         "MutatingWebhookConfiguration",
         "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicyBinding",

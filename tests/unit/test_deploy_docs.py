@@ -17,7 +17,7 @@ PAGES = ("docs/how-to/deploy.md", "docs/how-to/deploy-a-plugin.md", "docs/how-to
          "docs/how-to/place-pods-by-slurm.md", "docs/how-to/queue-remote-pools.md", "docs/reference/master-queue.md",
          "deploy/README.md", "SECURITY.md")  # fmt: skip
 EVERY = pytest.mark.parametrize("page", PAGES)
-FILES = ("fluence.yaml", "fluence-resources.yaml", "device-plugin.yaml", "options/coordination.yaml",
+FILES = ("queues.yaml", "fluence.yaml", "fluence-resources.yaml", "device-plugin.yaml", "options/coordination.yaml",
          "options/fencing.yaml", "options/master-queue.yaml", "options/monitoring.yaml",
          "options/slurm-bridge.yaml")  # fmt: skip
 

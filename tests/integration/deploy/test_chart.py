@@ -32,6 +32,7 @@ ALL = (
     "coordination.enabled=true,fencing.enabled=true,masterQueue.enabled=true,monitoring.enabled=true",
 )
 SLURM = ("--set", "slurmBridge.enabled=true")
+PLAIN = ("queues.yaml", "fluence.yaml", "device-plugin.yaml")
 
 
 def same(left: list[Manifest], right: list[Manifest]) -> None:
@@ -60,12 +61,12 @@ def refusal(*arguments: str) -> str:
 
 
 def test_by_default_the_chart_renders_the_flat_files() -> None:
-    same(chart(), manifests("fluence.yaml") + manifests("device-plugin.yaml"))
+    same(chart(), [each for name in PLAIN for each in manifests(name)])
 
 
 def test_with_every_option_the_chart_renders_all_flat_files() -> None:
-    names = ["fluence.yaml", "device-plugin.yaml", "fluence-resources.yaml", "options/coordination.yaml",
-             "options/fencing.yaml", "options/master-queue.yaml", "options/monitoring.yaml"]  # fmt: skip
+    names = [*PLAIN, "fluence-resources.yaml", "options/coordination.yaml", "options/fencing.yaml",
+             "options/master-queue.yaml", "options/monitoring.yaml"]  # fmt: skip
     same(chart(*ALL), [each for name in names for each in manifests(name)])
 
 
@@ -76,7 +77,8 @@ def test_queues_outlive_the_release() -> None:
 
 
 def test_with_slurm_the_chart_renders_the_file_of_that_option() -> None:
-    same(chart(*SLURM), manifests("options/slurm-bridge.yaml") + manifests("device-plugin.yaml"))
+    names = ["queues.yaml", "options/slurm-bridge.yaml", "device-plugin.yaml"]
+    same(chart(*SLURM), [each for name in names for each in manifests(name)])
 
 
 @pytest.mark.parametrize("values", [[], list(ALL), list(SLURM)], ids=["defaults", "everything", "slurm"])

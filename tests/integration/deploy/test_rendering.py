@@ -27,7 +27,7 @@ def test_the_committed_files_equal_the_rendered_sources(tmp_path: Path) -> None:
     ]
     subprocess.run(command, check=True, timeout=120)
     rendered = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.rglob("*.yaml")}
-    assert len(rendered) == 14
+    assert len(rendered) == 15
     for name, text in rendered.items():
         assert (DEPLOY / name).read_text() == text, f"deploy/{name}: run `make manifests`"
 
@@ -72,7 +72,7 @@ def test_the_kustomization_of_the_how_to_page_replaces_every_image(tmp_path: Pat
     (tmp_path / "kustomization.yaml").write_text(text)
     (tmp_path / "resources.yaml").write_text("resources: [{type: fpga}]\n")
     made = by_name(objects(said("kustomize", "build", tmp_path)))
-    names = ["fluence.yaml", "device-plugin.yaml", "options/fencing.yaml"]
+    names = ["queues.yaml", "fluence.yaml", "device-plugin.yaml", "options/fencing.yaml"]
     assert made.keys() == by_name([each for name in names for each in manifests(name)]).keys() | {
         ("ConfigMap", "fluence-resources")
     }
