@@ -328,7 +328,7 @@ def scheduler_metrics() -> list[Metric]:
     node = Node(metadata=ObjectMeta(name="n1"), status=NodeStatus(allocatable={"cpu": "2", "memory": "1Gi"}))
     plugin = FluencePlugin(FluenceArguments())
     plugin.on_nodes_changed([NodeChange("n1", node, ())])
-    bridge = SlurmBridgePlugin(SlurmBridgeArguments.model_validate({"url": "http://slurm", "tokenFile": "token"}))
+    bridge = SlurmBridgePlugin(SlurmBridgeArguments.model_validate({"url": "https://slurm", "tokenFile": "token"}))
     with bridge._bridge.metrics.request("jobs"):
         pass
     listed = [("fluence", plugin, None), ("slurm-bridge", bridge, None), ("Proportion", _with_a_queue(), None),

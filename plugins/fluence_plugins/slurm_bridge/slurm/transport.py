@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import ssl
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 from yarl import URL
 
 from fluence_plugins.slurm_bridge.slurm.errors import TokenError, UnavailableError
@@ -46,6 +47,13 @@ def _base(url: str) -> str:
     return url.rstrip("/")
 
 
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def _header(text: str) -> str:
     if not text.isprintable() or not text.isascii():
         raise wrong_value(f"{shown(text)} is not a valid user name in Slurm: use printable ASCII")
@@ -58,7 +66,8 @@ class Connection(Strict):
     url: of slurmrestd, without /slurm/…. tokenFile: a file with a JWT; the client reads it for every request.
     apiVersion: of the REST API. timeoutSeconds: for a call, including its retries. user: sent as X-SLURM-USER-NAME, for
     a token that may act for other users. caFile: the trusted certificates (default: the system's); with https, the
-    client always verifies certificate and host name. retries: how often a call is retried.
+    client always verifies certificate and host name. retries: how often a call is retried. allowHttp: whether the token
+    may leave the machine unencrypted, by http. Loopback addresses never need it.
     """
 
     url: Annotated[str, AfterValidator(_base)]
@@ -68,6 +77,14 @@ class Connection(Strict):
     user: Annotated[str, Field(min_length=1), AfterValidator(_header)] | None = None
     ca_file: Annotated[str, Field(min_length=1)] | None = None
     retries: Annotated[int, Field(ge=0, le=20)] = 4
+    allow_http: bool = False
+
+    @model_validator(mode="after")
+    def _encrypts(self) -> Self:
+        url = URL(self.url)
+        if url.scheme == "http" and not self.allow_http and not _is_loopback(url.host or ""):
+            raise wrong_value("http sends the token unencrypted: use https, or set allowHttp: true", ("url",))
+        return self
 
 
 @dataclass(frozen=True, slots=True)

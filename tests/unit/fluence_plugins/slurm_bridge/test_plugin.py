@@ -36,7 +36,7 @@ class World(FakeCluster):
 
     def __init__(self, *, served: bool = True, names: dict[str, str] | None = None) -> None:
         super().__init__()
-        said = {"url": "http://slurm", "tokenFile": "/token", "schedulerName": DEFAULT_SCHEDULER_NAME, "cluster": "c"}
+        said = {"url": "https://slurm", "tokenFile": "/token", "schedulerName": DEFAULT_SCHEDULER_NAME, "cluster": "c"}
         self.bridging = SlurmBridgePlugin(SlurmBridgePlugin.Arguments.model_validate(said))
         self.wants: list[JobRequest] = []
         self.known = Facts()

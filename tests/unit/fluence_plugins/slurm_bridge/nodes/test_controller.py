@@ -660,7 +660,7 @@ def test_the_plugin_synchronizes_nodes_unless_it_is_configured_otherwise(
     monkeypatch.setattr("fluence_plugins.slurm_bridge.plugin.SlurmClient", lambda _: slurm)
     cluster = MemoryCluster([kube()])
     values: dict[str, Any] = {
-        "url": "http://none",
+        "url": "https://none",
         "token_file": "none",
         "cluster": "here",
         "nodes": kept,

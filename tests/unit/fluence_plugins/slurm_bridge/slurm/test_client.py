@@ -341,9 +341,9 @@ async def test_a_nodes_name_is_one_part_of_the_path(tmp_path: Path, name: str) -
     [
         {"url": "slurm:6820"},
         {"url": "ftp://slurm"},
-        {"url": "http://"},
-        {"url": "http://user:secret@slurm"},
-        {"url": "http://slurm?x=1"},
+        {"url": "https://"},
+        {"url": "https://user:secret@slurm"},
+        {"url": "https://slurm?x=1"},
         {"user": "a\r\nb"},
         {"timeout_seconds": 0.0},
         {"api_version": "v0.0.41"},
@@ -352,7 +352,7 @@ async def test_a_nodes_name_is_one_part_of_the_path(tmp_path: Path, name: str) -
 )
 def test_invalid_connection_settings_are_rejected(settings: dict[str, Any]) -> None:
     with pytest.raises(ValidationError) as refused:
-        Connection.model_validate({"url": "http://slurm:6820", "token_file": "t", **settings})
+        Connection.model_validate({"url": "https://slurm:6820", "token_file": "t", **settings})
     assert "secret" not in str(refused.value.errors(include_input=False))
 
 
