@@ -51,7 +51,7 @@ def test_the_document_lists_each_right_and_no_other() -> None:
     base = given("fluence.yaml")
     wanted = set(base)
     for file in OPTIONS:
-        wanted |= {(f"{account}, with {file}", *right) for account, *right in given(file) - base}
+        wanted |= {(f"{account}, with {file}", resource, verb) for account, resource, verb in given(file) - base}
     assert listed() == wanted
 
 
