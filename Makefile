@@ -55,7 +55,7 @@ help:
 	@echo 'make soak-sim     simulate an hour of random events in memory: all invariants hold, and memory does not grow'
 	@echo 'make dist         build the sdist of fluxion-cy, and a wheel from it, into dist/'
 	@echo 'make release-check  build the parts of a release that this machine can build, and list the others'
-	@echo 'make constraints  write constraints.txt from the packages in $(VENV)'
+	@echo 'make constraints  write constraints.txt from the packages in $(VENV), and the hashes of those in the image; needs uv'
 	@echo 'make clean        remove $(VENV), caches and build results'
 
 setup: $(STAMP)
@@ -258,6 +258,7 @@ constraints: $(DOCS)
 	@mkdir -p .cache
 	$(BIN)/python -m pip --disable-pip-version-check list --format=freeze --exclude-editable > .cache/constraints.txt
 	mv .cache/constraints.txt constraints.txt
+	$(BIN)/python deploy/lock.py
 
 clean:
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist

@@ -44,7 +44,9 @@ def test_the_installed_packages_have_the_tested_versions() -> None:
     parts = [part for text in arguments("RUN", instructions()) for part in text.split("&&")]
     installs = [part for part in parts if re.search(r"/pip( --python \S+)? install", part)]
     assert len(installs) == 2
-    assert all("--no-cache-dir -c constraints.txt" in part for part in installs)
+    build, image = installs
+    assert "--no-cache-dir --require-hashes -r build-requirements.lock" in build
+    assert "--no-cache-dir --require-hashes -c requirements.lock -r wheels.txt" in image
 
 
 def test_both_stages_use_one_base_version_and_name_it() -> None:
