@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from session_scheduler.cli.folders import CONFIG, CONFIG_FLAG
+from session_scheduler.cluster.field_validation import FieldValidation
 from session_scheduler.errors import InputError
 from session_scheduler.sdk.command_options import Context, Kubeconfig, LogFormatOption, LogLevelOption
 from session_scheduler.sdk.commands import LogFormat, LogLevel, Output, PluginOption
@@ -54,6 +55,14 @@ ConfigOrFolder = Annotated[
         help=f"The scheduler's configuration. In a directory among the FILEs: {CONFIG}.",
     ),
 ]
+Validate = Annotated[
+    FieldValidation,
+    typer.Option(
+        "--validate",
+        help="What unknown fields and wrong types in manifests are, as for kubectl: errors (strict), warnings, or not "
+        "reported (ignore). Objects that an API server wrote are not validated.",
+    ),
+]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="The output format.")]
 PluginOptions = Sequence[tuple[PluginOption, str | None]]
 """The options that plugins add, each with its value, if it has one."""
@@ -83,6 +92,7 @@ def simulate(
         typer.Option("--without-plugin", metavar="NAME", help="Simulate without this plugin in any profile."),
     ] = None,
     config: ConfigOrFolder = None,
+    validate: Validate = FieldValidation.STRICT,
     output: Annotated[
         SimulationOutput,
         typer.Option(
@@ -105,10 +115,10 @@ def simulate(
     from session_scheduler.offline.simulate import simulate_state
     from session_scheduler.offline.what_if import WhatIf, simulate_what_if
 
-    what_if = WhatIf(add_nodes or (), without_plugin or ())
+    what_if = WhatIf(add_nodes or (), without_plugin or (), validate)
     if output is SimulationOutput.DIFF and not what_if:
         raise InputError("-o diff: needs --add-nodes or --without-plugin: add one of them")
-    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, live=reads_cluster)
+    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, validate, live=reads_cluster)
     if what_if:
         compared = output is not SimulationOutput.TABLE
         result = _run_async(simulate_what_if(state, settings, what_if, compared=compared))
@@ -132,6 +142,7 @@ def explain(
         bool, typer.Option("--all-nodes", help="Show every node in tables, instead of a summary.")
     ] = False,
     config: ConfigOrFolder = None,
+    validate: Validate = FieldValidation.STRICT,
     output: OutputOption = Output.TABLE,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
@@ -150,7 +161,7 @@ def explain(
 
     objects, files = _split(files)
     live = reads_cluster or bool(objects)
-    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, live=live)
+    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, validate, live=live)
     chosen = _selectors(objects, namespace, files, kubeconfig, context)
     if pod is not None:
         chosen.append(option(pod))
@@ -163,6 +174,7 @@ def snapshot(
     kubeconfig: LiveCluster = None,
     context: Context = None,
     config: ConfigOrFolder = None,
+    validate: Validate = FieldValidation.STRICT,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -187,7 +199,7 @@ def snapshot(
     from session_scheduler.offline.snapshot import snapshot as snapshot_of
     from session_scheduler.offline.snapshot import write_snapshot
 
-    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, live=reads_cluster)
+    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, validate, live=reads_cluster)
     if output is None or str(output) == "-":
         typer.echo(snapshot_of(state, settings), nl=False)
     else:
@@ -201,6 +213,7 @@ def status(
     context: Context = None,
     namespace: Namespace = None,
     config: ConfigOrFolder = None,
+    validate: Validate = FieldValidation.STRICT,
     output: OutputOption = Output.TABLE,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
@@ -219,7 +232,7 @@ def status(
 
     objects, files = _split(files)
     live = reads_cluster or bool(objects)
-    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, live=live)
+    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, validate, live=live)
     chosen = _selectors(objects, namespace, files, kubeconfig, context)
     result = _run_async(_report(state, settings, lambda scheduler: status_of(scheduler, chosen)))
     _write(result, output, now=datetime.now(UTC) if kubeconfig is not None or (live and not files) else state.latest())
@@ -231,6 +244,7 @@ def queues(
     kubeconfig: LiveCluster = None,
     context: Context = None,
     config: ConfigOrFolder = None,
+    validate: Validate = FieldValidation.STRICT,
     output: OutputOption = Output.TABLE,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
@@ -246,7 +260,7 @@ def queues(
     """
     from session_scheduler.offline.queue_report import queue_report
 
-    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, live=reads_cluster)
+    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, validate, live=reads_cluster)
     _write(_run_async(_report(state, settings, queue_report)), output)
 
 
@@ -300,6 +314,7 @@ def _read(
     config: Path | None,
     options: PluginOptions,
     log_level: LogLevel,
+    validate: FieldValidation,
     *,
     live: bool,
 ) -> tuple[ClusterState, SchedulerConfig]:
@@ -322,7 +337,7 @@ def _read(
     config = config or read.file(CONFIG)
     defaults = [(option, read.option(option)) for option, value in options if value is None]
     given = _configuration(config, options, defaults) if config is not None else None
-    state = _run_async(read_state(read.manifests, kubeconfig, context, live=live))
+    state = _run_async(read_state(read.manifests, kubeconfig, context, validate, live=live))
     return state, given or _configuration(None, options, defaults, state)
 
 

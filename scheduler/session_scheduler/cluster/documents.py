@@ -34,11 +34,25 @@ _HARMLESS_NULL = re.compile(rb'"(?:lastProbeTime|creationTimestamp)":\s*null')
 _Typed = TypeVar("_Typed")
 
 
+class _Metadata(msgspec.Struct, rename="camel", frozen=True):
+    """The metadata that an API server sets."""
+
+    uid: str | None = None
+    resource_version: str | None = None
+    creation_timestamp: str | None = None
+    managed_fields: tuple[msgspec.Raw, ...] | None = None
+
+    @property
+    def from_server(self) -> bool:
+        return bool(self.uid or self.resource_version or self.creation_timestamp or self.managed_fields)
+
+
 class _Head(msgspec.Struct, rename="camel"):
     """The kind of an object; with `items` it is a list of objects."""
 
     kind: str = ""
     api_version: str = ""
+    metadata: _Metadata = _Metadata()
     items: list[msgspec.Raw] | msgspec.UnsetType = msgspec.UNSET
     configuration: msgspec.Raw = msgspec.Raw(b"{}")
     """Only in a snapshot."""
@@ -82,6 +96,8 @@ class Document:
     content: bytes | dict[str, Any]
     saved: bool = False
     """Whether it is an item of a snapshot. Such an item is used unchanged, with its nulls."""
+    from_server: bool = False
+    """Whether an API server wrote it: perhaps one of another version, which has other fields."""
 
     @property
     def group(self) -> str:
@@ -238,7 +254,7 @@ def _item(file: str, place: str, parent: _Head, text: bytes) -> Iterator[Documen
     if _has_nulls(text) or not head.kind or not head.api_version or head.items is not msgspec.UNSET:
         yield from _tree_documents(file, place, _plain(text), parent)
     else:
-        yield Document(file, place, head.api_version, head.kind, text)
+        yield Document(file, place, head.api_version, head.kind, text, from_server=head.metadata.from_server)
 
 
 def _saved(file: str, place: str, _: _Head, text: bytes) -> Iterator[Document]:
@@ -299,7 +315,14 @@ def _tree_documents(file: str, place: str, value: Any, parent: _Head | None = No
         for number, item in enumerate(tree["items"]):
             yield from _tree_documents(file, f"{place}, items[{number}]", item, head)
         return
-    yield Document(file, place, tree["apiVersion"], tree["kind"], tree)
+    yield Document(file, place, tree["apiVersion"], tree["kind"], tree, from_server=_is_from_server(tree))
+
+
+def _is_from_server(tree: dict[str, Any]) -> bool:
+    try:
+        return msgspec.convert(tree.get("metadata", {}), _Metadata).from_server
+    except msgspec.ValidationError:
+        return False
 
 
 def _what(tree: dict[str, Any], place: str) -> str:

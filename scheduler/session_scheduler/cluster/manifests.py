@@ -18,9 +18,11 @@ import structlog
 
 from session_scheduler.cluster import workload_types as workloads_
 from session_scheduler.cluster.admission import Admission, Stamps, with_defaults
+from session_scheduler.cluster.api_fields import api_fields
 from session_scheduler.cluster.claim_controller import ClaimMaker
 from session_scheduler.cluster.documents import SNAPSHOT, Document, read_documents
-from session_scheduler.cluster.errors import one_line
+from session_scheduler.cluster.errors import ManifestError, one_line
+from session_scheduler.cluster.field_validation import FieldValidation
 from session_scheduler.cluster.group_templates import GroupWorkload, check_group_workload, check_template
 from session_scheduler.cluster.object_checks import check_node, check_pod_group, check_pod_spec
 from session_scheduler.cluster.saved_state import saved_object
@@ -28,13 +30,14 @@ from session_scheduler.cluster.workload_checks import check_workload
 from session_scheduler.cluster.workload_types import Workload
 from session_scheduler.cluster.workloads import Expansion, as_owner
 from session_scheduler.config.settings import CONFIG_API_VERSION
+from session_scheduler.errors import InputError
 from session_scheduler.model.devices import DEVICE_KINDS, DeviceObject, ResourceClaim, ResourceClaimTemplate
 from session_scheduler.model.field_checks import FieldError, check_labels, check_metadata, check_name
 from session_scheduler.model.group_api import V1BETA1, GroupVersion, WirePodGroup
 from session_scheduler.model.meta import ClusterScoped
 from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup, PortObject, PriorityClass
 from session_scheduler.model.policy import PodDisruptionBudget
-from session_scheduler.model.queue_objects import Queue, QueueObjectSpec
+from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.related import Namespace, Service
 from session_scheduler.model.storage import STORAGE_KINDS, PersistentVolumeClaim, StorageClass, StorageObject
 from session_scheduler.model.volumes import made_claims
@@ -84,10 +87,13 @@ class LoadedManifests:
 
 
 def load_manifests(
-    paths: Sequence[str], stdin: BinaryIO | None = None, there: Sequence[PortObject] = ()
+    paths: Sequence[str],
+    stdin: BinaryIO | None = None,
+    there: Sequence[PortObject] = (),
+    validate: FieldValidation = FieldValidation.STRICT,
 ) -> LoadedManifests:
     """Like `read_manifests`; log a warning for ignored kinds that may create pods."""
-    loaded = read_manifests(paths, stdin, there)
+    loaded = read_manifests(paths, stdin, there, validate=validate)
     if loaded.left_out:
         kinds = ", ".join(f"{count} {kind}" for kind, count in loaded.left_out.items())
         _log.warning(f"ignoring {one_line(kinds)}: the scheduler does not read these kinds")
@@ -99,20 +105,32 @@ def read_manifests(
     stdin: BinaryIO | None = None,
     there: Sequence[PortObject] = (),
     refused: Mapping[str, str] = MappingProxyType({}),
+    validate: FieldValidation = FieldValidation.STRICT,
 ) -> LoadedManifests:
     """Read the objects in files, directories and `-` (see `documents.read_documents`), and create pods for workloads.
 
     `stdin` is read for `-`; it defaults to the process's standard input. `there` are the objects of an existing
     cluster, and so are those of a snapshot among the files: their names are taken, and new pods can use their nodes and
-    priority classes. `refused` maps each kind that is not allowed here to an error message.
+    priority classes. `refused` maps each kind that is not allowed here to an error message. `validate` applies to
+    objects that a person wrote: not to those of a snapshot or of an API server.
 
-    Raises ManifestError, one line with file, object, field and remedy.
+    Raises ManifestError: one line with file, object, field and remedy. With several invalid fields it raises
+    InputError, with a line for each.
     """
-    loader = _Loader(there)
-    for document in read_documents(paths, stdin or _standard_input()):
-        if document.kind in refused and not document.saved:
-            raise document.error("", refused[document.kind])
-        loader.add(document)
+    loader = _Loader(there, refused)
+    errors: list[ManifestError] = []
+    complete = True  # after another error, the rest is only validated
+    try:
+        for document in read_documents(paths, stdin or _standard_input()):
+            found = _invalid_fields(document, validate)
+            if not found and complete:
+                found = loader.errors_of(document)
+                complete = not found
+            errors += found
+    except ManifestError as error:  # the rest of the files cannot be read
+        errors.append(error)
+    if errors:
+        raise errors[0] if len(errors) == 1 else InputError(*map(str, errors))
     return loader.finish()
 
 
@@ -165,15 +183,6 @@ def _check_service(service: Service) -> None:
     check_labels(service.spec.selector or {}, "spec.selector")
 
 
-def _check_fields(document: Document) -> None:
-    """Reject unknown fields in a Queue's spec: a real API server would drop them."""
-    spec = document.tree().get("spec")
-    known = sorted(QueueObjectSpec.__struct_encode_fields__)
-    for name in spec if isinstance(spec, dict) else ():
-        if name not in known:
-            raise document.error(f"spec.{name}", f"unknown field: use one of {', '.join(known)}")
-
-
 def _check_metadata(obj: _Any) -> None:
     check_metadata(obj.metadata)
 
@@ -218,6 +227,10 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     kind: tuple(f"{group}/{entry.version}".lstrip("/") for (group, k), entry in _KINDS.items() if k == kind)
     for _, kind in _KINDS
 }
+READ_KINDS: frozenset[tuple[str, str]] = frozenset(
+    (f"{group}/{entry.version}".lstrip("/"), kind) for (group, kind), entry in _KINDS.items()
+)
+"""The (apiVersion, kind) of the objects that commands read."""
 
 
 _WITHOUT_PODS_NAMES = """
@@ -252,13 +265,31 @@ def _kind_of(document: Document) -> _Kind | None:
     return None
 
 
+def _invalid_fields(document: Document, validate: FieldValidation) -> list[ManifestError]:
+    """Return the errors of a document's fields (see `api_fields`); only log them if they are to be warnings."""
+    if validate is FieldValidation.IGNORE or document.saved or document.from_server:
+        return []
+    near = api_fields().nearest_kind(document.api_version, document.kind)
+    if near:
+        found = [document.error("kind", f"{document.api_version} has no {document.kind}: did you mean {near}?")]
+    else:
+        problems = api_fields().problems(document.api_version, document.kind, document.tree())
+        found = [document.error(field, problem) for field, problem in problems]
+    if validate is FieldValidation.STRICT:
+        return found
+    for error in found:
+        _log.warning(str(error))
+    return []
+
+
 # ------------------------------------------------------------------ loading
 
 
 class _Loader:
     """Collects the objects of the documents."""
 
-    def __init__(self, there: Sequence[PortObject] = ()) -> None:
+    def __init__(self, there: Sequence[PortObject], refused: Mapping[str, str]) -> None:
+        self._refused = refused
         self._there = list(there)
         self._saved: list[PortObject] = []
         self._configuration: SavedConfiguration | None = None
@@ -271,8 +302,18 @@ class _Loader:
         for obj in there:
             self._register(obj, None)
 
-    def add(self, document: Document) -> None:
-        """Add one document: decode it, check it, and reserve its name."""
+    def errors_of(self, document: Document) -> list[ManifestError]:
+        """Add a document, or return its first error."""
+        try:
+            if document.kind in self._refused and not document.saved:
+                raise document.error("", self._refused[document.kind])
+            self._add(document)
+        except ManifestError as error:
+            return [error]
+        return []
+
+    def _add(self, document: Document) -> None:
+        """Decode the document, check it, and reserve its name."""
         if document.saved:
             saved = saved_object(document)
             self._register(saved, document)
@@ -291,8 +332,6 @@ class _Loader:
         metadata = value.metadata
         if not metadata.name and not (isinstance(value, Pod) and metadata.generate_name):
             raise document.error("metadata.name", "is missing: name the object")
-        if isinstance(value, Queue):
-            _check_fields(document)
         try:
             kind.check(value)
         except FieldError as error:

@@ -9,12 +9,20 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from session_scheduler.errors import shown as shown_value
+
 _AT = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
 _EXPECTED = re.compile(r"Expected `(?P<expected>.+?)`, got `(?P<got>\w+)`")
 _MISSING = re.compile(r"Object missing required field `(?P<field>.+)`")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_LONG = re.compile(r"-?[0-9]{20,}…?")
+"""A whole number that the readers of YAML and JSON left as text."""
 _WORDS = {"str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "object": "a mapping",
-          "array": "a list", "null": "null"}  # fmt: skip
+          "array": "a list", "null": "null", "quantity": "a quantity such as 500m or 1Gi",
+          "int-or-string": "a whole number or text", "time": "a time such as 2030-01-31T12:00:00Z",
+          "number": "a number", "[]string": "a list of strings", "[]object": "a list of mappings"}  # fmt: skip
+_OF_OPENAPI = {"string": "str", "int32": "int", "int64": "int", "boolean": "bool"}
 _TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool, "object": dict, "array": list,
                            "null": type(None)}  # fmt: skip
 
@@ -33,18 +41,31 @@ def explain_type_error(message: str, tree: object) -> tuple[str, str]:
     return field, _mismatch(expected["expected"], expected["got"], value)
 
 
+def mismatch(expected: str, value: object) -> str:
+    """Error and remedy of a value that is not of a type of OpenAPI: a scalar, "object" or a list ("[]string")."""
+    got = next(name for name, type_ in _TYPES.items() if type(value) is type_)
+    if expected in ("int32", "int64") and (got == "int" or (isinstance(value, str) and _LONG.fullmatch(value))):
+        return f"is a number with more than {expected[3:]} bits: write a smaller one"
+    return _mismatch(_OF_OPENAPI.get(expected, expected), got, value)
+
+
 def _mismatch(expected: str, got: str, value: object) -> str:
     wanted = " or ".join(_WORDS.get(word, word) for word in expected.split(" | ") if word != "null")
-    shown = _WORDS.get(got, got) if got in ("object", "array", "null") else repr(_as_written(value))
+    shown = _WORDS.get(got, got) if got in ("object", "array", "null") else _as_written(value)
     if expected.startswith("str") and got in ("int", "float", "bool"):
-        return f'{shown} is not text: quote it, as "{_as_written(value)}"'
-    if expected == "int" and got == "str":
+        return f'{shown} is not text: quote it, as "{shown}"'
+    if expected == "int" and isinstance(value, str) and _INTEGER.fullmatch(value):
         return f"{shown} is text, not a whole number: write it without quotes"
     return f"must be {wanted}, not {shown}"
 
 
-def _as_written(value: object) -> object:
-    return str(value).lower() if isinstance(value, bool) else value
+def child(path: str, key: str) -> str:
+    """The path of a mapping's entry, such as spec.replicas or labels[app.kubernetes.io/name]."""
+    return f"{path}[{key}]" if "." in key or "/" in key else f"{path}.{key}".lstrip(".")
+
+
+def _as_written(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else shown_value(value)
 
 
 def _locate(tree: object, path: str, type_: type | None) -> tuple[str, object]:
@@ -60,10 +81,10 @@ def _walk(value: Any, steps: list[tuple[str | None, str | None]], field: str) ->
         return
     (name, index), rest = steps[0], steps[1:]
     if name is not None and isinstance(value, dict) and name in value:
-        yield from _walk(value[name], rest, f"{field}.{name}".lstrip("."))
+        yield from _walk(value[name], rest, child(field, name))
     elif index == "..." and isinstance(value, dict):
         for key, inner in value.items():
-            yield from _walk(inner, rest, f"{field}[{key}]" if "." in key or "/" in key else f"{field}.{key}")
+            yield from _walk(inner, rest, child(field, key))
     elif index is not None and isinstance(value, list):
         numbers = range(len(value)) if index == "..." else (int(index),)
         for number in numbers:

@@ -17,6 +17,7 @@ from msgspec import structs
 
 from session_scheduler.base.clock import StoppedClock
 from session_scheduler.builtin import BUILTIN
+from session_scheduler.cluster.field_validation import FieldValidation
 from session_scheduler.cluster.manifests import SavedConfiguration, load_manifests
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.cluster.saved_state import place_of
@@ -75,7 +76,12 @@ class ClusterState:
 
 
 async def read_state(
-    files: Sequence[str], kubeconfig: str | None = None, context: str | None = None, *, live: bool = False
+    files: Sequence[str],
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    validate: FieldValidation = FieldValidation.STRICT,
+    *,
+    live: bool = False,
 ) -> ClusterState:
     """The state in files (manifests, a snapshot), or of a kubeconfig's cluster with the files added.
 
@@ -92,7 +98,7 @@ async def read_state(
         )
 
         there = await read_cluster(kubeconfig, context)
-    loaded = load_manifests(files, there=there)
+    loaded = load_manifests(files, there=there, validate=validate)
     return ClusterState((*there, *loaded.saved), loaded.objects, loaded.configuration)
 
 

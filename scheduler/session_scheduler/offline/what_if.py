@@ -18,6 +18,7 @@ from msgspec.structs import replace as changed
 
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster.documents import SNAPSHOT
+from session_scheduler.cluster.field_validation import FieldValidation
 from session_scheduler.cluster.manifests import read_manifests
 from session_scheduler.cluster.workloads import made_up_uid
 from session_scheduler.config.settings import Profile, SchedulerConfig
@@ -44,6 +45,8 @@ class WhatIf:
     add_nodes: Sequence[str] = ()
     """Each N, NxNODE, NxFILE or FILE."""
     without_plugins: Sequence[str] = ()
+    validate: FieldValidation = FieldValidation.STRICT
+    """For files with nodes."""
 
     def __bool__(self) -> bool:
         return bool(self.add_nodes or self.without_plugins)
@@ -51,7 +54,7 @@ class WhatIf:
     def state(self, state: ClusterState) -> ClusterState:
         """The state with the added nodes. Raises InputError."""
         for text in self.add_nodes:
-            state = _with_nodes(state, text)
+            state = _with_nodes(state, text, self.validate)
         return state
 
     def config(self, config: SchedulerConfig) -> SchedulerConfig:
@@ -105,11 +108,11 @@ def _disabled(profile: Profile, name: str, defaults: Sequence[str]) -> Profile:
 # ------------------------------------------------------------------ nodes
 
 
-def _with_nodes(state: ClusterState, text: str) -> ClusterState:
+def _with_nodes(state: ClusterState, text: str, validate: FieldValidation) -> ClusterState:
     where = f"--add-nodes {text}"
     match = _COPIES.fullmatch(text)
     if match is None:
-        return replace(state, brought=(*state.brought, *_nodes_in(text, state, where)))
+        return replace(state, brought=(*state.brought, *_nodes_in(text, state, where, validate)))
     count = int(match["count"]) if len(match["count"]) <= len(str(_MOST)) else _MOST + 1
     if not 1 <= count <= _MOST:
         raise InputError(f"{where}: {match['count']} nodes: add 1 to {_MOST}")
@@ -123,7 +126,7 @@ def _with_nodes(state: ClusterState, text: str) -> ClusterState:
         near = get_close_matches(template, nodes, 1, 0.6)
         remedy = f"did you mean {near[0]}?" if near else "name a node of the cluster, or a file with one"
         raise InputError(f"{where}: no node or file is named {template!r}: {remedy}")
-    found = _nodes_in(template, state, where)
+    found = _nodes_in(template, state, where, validate)
     if len(found) != 1:
         raise InputError(f"{where}: {template} contains {len(found)} nodes: name a file with one")
     return _with_copies(state, found[0], count, brought=True)
@@ -133,11 +136,10 @@ def _nodes(state: ClusterState) -> list[Node]:
     return [obj for obj in (*state.objects, *state.brought) if isinstance(obj, Node)]
 
 
-def _nodes_in(file: str, state: ClusterState, where: str) -> tuple[Node, ...]:
+def _nodes_in(file: str, state: ClusterState, where: str, validate: FieldValidation) -> tuple[Node, ...]:
     there = (*state.objects, *state.brought)
-    loaded = read_manifests(
-        [file], there=there, refused={SNAPSHOT: "contains a whole cluster: name a file with nodes only"}
-    )
+    refused = {SNAPSHOT: "contains a whole cluster: name a file with nodes only"}
+    loaded = read_manifests([file], there=there, refused=refused, validate=validate)
     others = [obj for obj in (*loaded.objects, *loaded.saved) if not isinstance(obj, Node)]
     if others or not loaded.nodes:
         found = f"a {type(others[0]).__name__}" if others else "no Node"

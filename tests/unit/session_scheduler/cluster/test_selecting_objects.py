@@ -16,7 +16,7 @@ TEMPLATE = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"na
 def workload(kind: str, version: str = "apps/v1", **spec: Any) -> dict[str, Any]:
     spec.setdefault("selector", {"matchLabels": {"app": "web"}})
     return {"apiVersion": version, "kind": kind, "metadata": {"name": f"a-{kind.lower()}"},
-            "spec": {"replicas": 1, "template": TEMPLATE, **spec}}  # fmt: skip
+            "spec": {"template": TEMPLATE, **spec}}  # fmt: skip
 
 
 def test_namespaces_services_and_controllers_are_objects_of_the_cluster() -> None:
