@@ -105,7 +105,8 @@ def simulate(
 ) -> int:
     """Schedule the pods of manifests, a snapshot or a live cluster in memory.
 
-    Writes nothing to the cluster. The exit status is 1 if a pod is unschedulable.
+    Writes nothing to the cluster. The exit status is 1 if a pod is unschedulable, and 2 if no profile serves any pod of
+    the manifests.
 
     Examples:
       fluence simulate cluster.yaml workloads.yaml --resources resources.yaml
@@ -128,6 +129,8 @@ def simulate(
         _write({"diff": result["diff"]}, Output.TABLE)
     else:
         _write(result, Output(output.value))
+    if state.serves_none(settings):
+        raise InputError("no profile serves any of these pods: correct their schedulerName, or add a profile")
     return 1 if result["summary"]["unschedulable"] else 0
 
 
@@ -176,12 +179,12 @@ def snapshot(
     config: ConfigOrFolder = None,
     validate: Validate = FieldValidation.STRICT,
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "-o",
             "--output",
-            metavar="FILE",
-            help="The file to write, YAML or JSON by its name; default: standard output.",
+            metavar="yaml|json|FILE",
+            help="Write to standard output in this format, or to a file, YAML or JSON by its name; default: json.",
         ),
     ] = None,
     log_level: LogLevelOption = LogLevel.WARNING,
@@ -194,16 +197,16 @@ def snapshot(
 
     Examples:
       fluence snapshot --kubeconfig ~/.kube/config -o now.json
-      fluence snapshot cluster.yaml --config scheduler.yaml -o now.yaml
+      fluence snapshot cluster.yaml --config scheduler.yaml -o yaml
     """
     from session_scheduler.offline.snapshot import snapshot as snapshot_of
     from session_scheduler.offline.snapshot import write_snapshot
 
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, validate, live=reads_cluster)
-    if output is None or str(output) == "-":
-        typer.echo(snapshot_of(state, settings), nl=False)
+    if output is None or output in ("-", "json", "yaml"):
+        typer.echo(snapshot_of(state, settings, yaml=output == "yaml"), nl=False)
     else:
-        write_snapshot(state, settings, output)
+        write_snapshot(state, settings, Path(output))
 
 
 def status(

@@ -93,6 +93,8 @@ def _simulated(result: _Thing, width: int) -> Iterable[RenderableType]:
     yield from _section(("POD", "GROUP", "NODE", "BACKEND", "REASON"), pods, width)
     yield from _section(("PREEMPTED", "NODE"), _rows(preempted, "node"), width)
     yield from _section(("MOVED", "FROM", "TO"), _rows(moved, "node", "to"), width)
+    left_out = _pod_rows(result.get("leftOut", ()), ("reason",), one_row=lambda _: True)
+    yield from _section(("LEFT OUT", "REASON"), left_out, width)
     yield from _summary(result["summary"])
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from session_scheduler.config.settings import SchedulerConfig
@@ -14,7 +13,7 @@ from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.errors import InputError
 from session_scheduler.model.columns import natural
 from session_scheduler.model.groups import Task
-from session_scheduler.offline.pod_selector import PodSelector, selected
+from session_scheduler.offline.pod_selector import POD_OPTION, PodSelector, selected
 from session_scheduler.offline.state import ClusterState, open_state, read_state
 
 
@@ -32,7 +31,7 @@ def explain(files: Sequence[str], *, config: SchedulerConfig, pod: str | None = 
 
 def option(pod: str) -> PodSelector:
     """The selector of `--pod NAMESPACE/NAME`."""
-    return PodSelector("Pod", pod, f"--pod {pod}")
+    return PodSelector("Pod", pod, f"{POD_OPTION} {pod}")
 
 
 async def explain_state(
@@ -46,18 +45,20 @@ async def explain_state(
         one.key: one.spec.scheduler_name for one in state.waiting() if not config.profile(one.spec.scheduler_name)
     }
     pods = {each.key for each in chosen} if all(each.kind == "Pod" for each in chosen) else set()
-    answers, found = [], list[Task]()
+    answers, found, known = [], list[Task](), list[Task]()
     if not pods or not pods <= others.keys():
         scheduler = await open_state(state, config)
-        found = [task for task in waiting_tasks(scheduler) if selected(chosen, task)]
+        known = waiting_tasks(scheduler)
+        found = [task for task in known if selected(chosen, task)]
         for each in chosen:
             if each.key not in others and not any(each.has(task) for task in found) and each.kind == "Pod":
-                raise InputError(_not_waiting(scheduler, each))
+                raise InputError(_not_waiting(scheduler, each, [*each.objects(known), *others]))
         if found or not chosen:
             answers.append(explain_tasks(scheduler, found))
     if others and (not pods or pods & others.keys()):
         scheduler = await open_state(state.served(others, config.profiles[0].scheduler_name), config)
-        apart = [task for task in waiting_tasks(scheduler) if task.key in others and selected(chosen, task)]
+        known = waiting_tasks(scheduler)
+        apart = [task for task in known if task.key in others and selected(chosen, task)]
         if apart:
             answer = explain_tasks(scheduler, apart)
             for one in answer["pods"]:
@@ -66,20 +67,17 @@ async def explain_state(
         found += apart
     for each in chosen:
         if not any(each.has(task) for task in found):
-            raise InputError(f"{each.written}: no pending pods in namespace {each.key.partition('/')[0]}: "
-                             "name another object, or another namespace with -n")  # fmt: skip
+            remedy = each.remedy(each.objects(known))
+            raise InputError(f"{each.written}: no pending pods in namespace {each.key.partition('/')[0]}: {remedy}")
     return _merged(answers)
 
 
-def _not_waiting(scheduler: Scheduler, pod: PodSelector) -> str:
-    """The error for a pod that is not pending, with its remedy."""
+def _not_waiting(scheduler: Scheduler, pod: PodSelector, known: Sequence[str]) -> str:
+    """The error for a pod that is not among the pending ones, with its remedy."""
     placed = next((task.node for task in scheduler.cache.tasks.values() if task.key == pod.key), None)
     if placed is not None:
         return f"{pod.written}: already on node {placed}: name a pending pod"
-    waiting = [task.key for task in waiting_tasks(scheduler)]
-    near = [key for key in waiting if key.partition("/")[2] == pod.key] or get_close_matches(pod.key, waiting, 1, 0.6)
-    remedy = f"did you mean {near[0]}?" if near else "write NAMESPACE/NAME"
-    return f"{pod.written}: no pending pod with this namespace and name: {remedy}"
+    return f"{pod.written}: no pending pod with this namespace and name: {pod.remedy(known)}"
 
 
 def _merged(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:

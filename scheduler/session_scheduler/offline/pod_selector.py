@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,8 @@ _WORDS: Final = {
 }
 KINDS: Final = {word: kind for kind, words in _WORDS.items() for word in words.split()}
 """The kind by TYPE."""
+POD_OPTION: Final = "--pod"
+"""The option for a pod, as NAMESPACE/NAME."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +36,37 @@ class PodSelector:
 
     def has(self, task: Task) -> bool:
         """Whether the task is the pod, or one of the object's pods."""
+        return self.key in self.objects([task])
+
+    def objects(self, tasks: Iterable[Task]) -> list[str]:
+        """NAMESPACE/NAME of the objects of this kind that the tasks are or belong to."""
         if self.kind == "Pod":
-            return task.key == self.key
+            return [task.key for task in tasks]
         if self.kind == "PodGroup":
-            return not task.group.single and f"{task.namespace}/{task.group.name}" == self.key
-        owners = (owner.name for owner in task.pod.metadata.owner_references if owner.kind == self.kind)
-        return any(f"{task.namespace}/{name}" == self.key for name in owners)
+            return [f"{task.namespace}/{task.group.name}" for task in tasks if not task.group.single]
+        owners = [(task, owner) for task in tasks for owner in task.pod.metadata.owner_references]
+        return [f"{task.namespace}/{owner.name}" for task, owner in owners if owner.kind == self.kind]
+
+    def remedy(self, known: Sequence[str]) -> str:
+        """What to write if no pod is selected: the nearest of these names, first of those in the same namespace."""
+        namespace, _, name = self.key.rpartition("/")
+        for keys in ([key for key in known if key.startswith(f"{namespace}/")], known):
+            names = {key.partition("/")[2]: key for key in keys}
+            if near := get_close_matches(name, names, 1, 0.6):
+                return f"did you mean {self._argument(names[near[0]])}?"
+        return "write NAMESPACE/NAME" if self._is_option else "name another object, or another namespace with -n"
+
+    @property
+    def _is_option(self) -> bool:
+        return self.written.startswith(POD_OPTION)
+
+    def _argument(self, key: str) -> str:
+        """How to name an object of this kind, in place of this one."""
+        if self._is_option:
+            return key
+        namespace, _, name = key.partition("/")
+        elsewhere = "" if self.key.startswith(f"{namespace}/") else f" -n {namespace}"
+        return f"{self.written.partition('/')[0]}/{name}{elsewhere}"
 
 
 def names_object(word: str) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from session_scheduler.cluster.errors import NotFound
 from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.engine.explain import reason_of
 from session_scheduler.engine.scheduler import Scheduler
+from session_scheduler.errors import plain
 from session_scheduler.framework.hooks import HookCall, HookCalls, PluginError
 from session_scheduler.model.columns import natural
 from session_scheduler.model.durations import wrong_durations
@@ -33,7 +35,8 @@ def simulate(files: Sequence[str], *, config: SchedulerConfig) -> dict[str, Any]
     """Schedule the pending pods of manifests (paths, directories, "-"), or of a snapshot.
 
     Returns the JSON of the command: {"pods", "groups", "summary"}, with "preempted" for running pods that were
-    preempted, and "moved" for those that the action `consolidate` moved. Raises InputError.
+    preempted, "moved" for those that the action `consolidate` moved, and "leftOut" for pending pods that no profile
+    serves. Raises InputError.
     """
 
     async def read_and_simulate() -> dict[str, Any]:
@@ -44,7 +47,18 @@ def simulate(files: Sequence[str], *, config: SchedulerConfig) -> dict[str, Any]
 
 async def simulate_state(state: ClusterState, config: SchedulerConfig) -> dict[str, Any]:
     """As `simulate`, for a state."""
-    return await place_all(await open_state(state, config))
+    result = await place_all(await open_state(state, config))
+    left_out = [_left_out(pod, config) for pod in state.waiting() if config.profile(pod.spec.scheduler_name) is None]
+    left_out.sort(key=lambda pod: natural(f"{pod['namespace']}/{pod['name']}"))
+    return {**result, "leftOut": left_out} if left_out else result
+
+
+def _left_out(pod: Pod, config: SchedulerConfig) -> dict[str, Any]:
+    written, names = pod.spec.scheduler_name, [profile.scheduler_name for profile in config.profiles]
+    near = get_close_matches(written, names, 1, 0.6)
+    remedy = f"did you mean {near[0]}?" if near else f"set spec.schedulerName to {' or '.join(names)}, or add a profile"
+    return {"namespace": pod.metadata.namespace, "name": pod.metadata.name, "schedulerName": written,
+            "reason": f"no profile has schedulerName {plain(written)}: {remedy}"}  # fmt: skip
 
 
 async def place_all(scheduler: Scheduler) -> dict[str, Any]:

@@ -6,7 +6,7 @@ memory.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, TypeVar
@@ -48,8 +48,12 @@ class ClusterState:
 
     def waiting(self) -> list[Pod]:
         """The pending pods of every scheduler."""
-        pods = [obj for obj in (*self.objects, *self.brought) if isinstance(obj, Pod)]
-        return [pod for pod in pods if not pod.spec.node_name and not pod.terminal]
+        return _waiting((*self.objects, *self.brought))
+
+    def serves_none(self, config: SchedulerConfig) -> bool:
+        """Whether manifests have pending pods, and no profile serves any of them."""
+        names = {pod.spec.scheduler_name for pod in _waiting(self.brought)}
+        return bool(names) and not any(map(config.profile, names))
 
     def served(self, keys: Collection[str], scheduler_name: str) -> ClusterState:
         """The state with these pods served by another schedulerName."""
@@ -70,6 +74,11 @@ class ClusterState:
         """The state's configuration, else the default one. Raises InputError."""
         saved = self.configuration
         return config_from(dict(saved.values), f"{saved.file}: configuration") if saved else SchedulerConfig()
+
+
+def _waiting(objects: Iterable[PortObject]) -> list[Pod]:
+    pods = [obj for obj in objects if isinstance(obj, Pod)]
+    return [pod for pod in pods if not pod.spec.node_name and not pod.terminal]
 
 
 # ------------------------------------------------------------------ read

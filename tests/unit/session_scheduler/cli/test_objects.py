@@ -32,6 +32,16 @@ items:
     metadata: {name: train}
     spec: {parallelism: 2, completions: 2, template: {spec: {restartPolicy: Never, schedulerName: fluence, containers: [{name: c, image: i}]}}}
 """  # noqa: E501
+GANG = """
+apiVersion: v1
+kind: List
+items:
+  - {apiVersion: scheduling.x-k8s.io/v1alpha1, kind: PodGroup, metadata: {name: training}, spec: {minMember: 1}}
+  - apiVersion: v1
+    kind: Pod
+    metadata: {name: t, labels: {scheduling.x-k8s.io/pod-group: training}}
+    spec: {schedulerName: fluence, containers: [{name: c, image: i}]}
+"""
 CONFIG = """
 apiVersion: fluence.flux-framework.org/v1alpha1
 kind: SchedulerConfiguration
@@ -103,6 +113,33 @@ def test_an_object_without_a_waiting_pod_is_refused(
     words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert f"fluence: {message}" in refusal(f"explain {words} cluster.yaml", capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ("explain job/trian", "did you mean job/train?"),
+        ("explain jobs/train -n science", "did you mean jobs/train -n default?"),
+        ("explain pod/b", "did you mean pod/b -n science?"),
+        ("explain po/d -n science", "name another object, or another namespace with -n"),
+        ("explain --pod science/othre", "did you mean default/other?"),
+        ("explain --pod default/othre", "did you mean default/other?"),
+        ("explain --pod default/b", "did you mean science/b?"),
+        ("explain podgroup/train", "name another object, or another namespace with -n"),
+        ("status job/tarin", "did you mean job/train?"),
+        ("status pod/placd", "did you mean pod/placed?"),
+        ("status podgroup/train", "name another object, or another namespace with -n"),
+    ],
+)
+def test_a_miss_suggests_the_nearest_name_of_the_same_kind(
+    words: str, remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refusal(f"{words} cluster.yaml", capsys).endswith(f": {remedy}\n")
+
+
+def test_a_miss_suggests_a_pod_group(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "gang.yaml").write_text(GANG)
+    assert refusal("explain podgroup/trainig gang.yaml", capsys).endswith(": did you mean podgroup/training?\n")
 
 
 def test_a_file_of_that_path_is_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
 from session_scheduler import Refusal, hookimpl
+from session_scheduler.cli import main
 from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.engine.explain import explain_pending
 from session_scheduler.offline.simulate import place_all
@@ -193,3 +195,58 @@ def test_pods_that_are_moved_are_told_with_where_they_go():
 
 def test_where_nobody_ends_nothing_is_said_of_it():
     assert "preempted" not in simulated(node("n1"), pod("p"))
+
+
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec: {{{scheduler}containers: [{{name: c, image: i}}]}}
+"""
+
+
+def pods_of_schedulers(folder: Path, **names: str) -> str:
+    """A file of pods, each with its schedulerName; an empty one is the API server's default."""
+    texts = [POD.format(name=name, scheduler=f"schedulerName: {one}, " if one else "") for name, one in names.items()]
+    (folder / "pods.yaml").write_text("---\n".join(texts))
+    return str(folder / "pods.yaml")
+
+
+def test_pods_that_no_profile_serves_are_listed_with_the_nearest_scheduler_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = pods_of_schedulers(tmp_path, a="fluense", b="", c="fluence")
+    assert main(["simulate", file, "-o", "json"]) == 1
+    result = json.loads(capsys.readouterr().out)
+    assert [pod["name"] for pod in result["pods"]] == ["c"]
+    assert result["leftOut"] == [
+        {"namespace": "default", "name": "a", "schedulerName": "fluense",
+         "reason": "no profile has schedulerName fluense: did you mean fluence?"},
+        {"namespace": "default", "name": "b", "schedulerName": "default-scheduler",
+         "reason": "no profile has schedulerName default-scheduler: set spec.schedulerName to fluence, or add a "
+         "profile"},
+    ]  # fmt: skip
+    assert result["summary"]["leftOut"] == 2
+    assert main(["simulate", file]) == 1
+    assert "default    a         no profile has schedulerName fluense: did you mean" in capsys.readouterr().out
+    assert main(["simulate", pods_of_schedulers(tmp_path, c="fluence"), "-o", "json"]) == 1
+    assert "leftOut" not in json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("options", [[], ["-o", "json"], ["--without-plugin", "NodeName", "-o", "diff"]])
+def test_the_exit_status_is_2_if_no_profile_serves_any_pod_of_the_files(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", pods_of_schedulers(tmp_path, a="fluense", b=""), *options]) == 2
+    captured = capsys.readouterr()
+    assert captured.err == (
+        "fluence: no profile serves any of these pods: correct their schedulerName, or add a profile\n"
+    )
+    assert captured.out
+
+
+def test_a_state_without_pods_is_no_mistake(tmp_path: Path) -> None:
+    (tmp_path / "n.yaml").write_text("apiVersion: v1\nkind: Node\nmetadata: {name: n}\n")
+    assert main(["simulate", str(tmp_path)]) == 0
+    assert main(["snapshot", pods_of_schedulers(tmp_path, a="other"), "-o", str(tmp_path / "s.json")]) == 0
+    assert main(["simulate", str(tmp_path / "s.json")]) == 0, "the pods were in the cluster"

@@ -163,6 +163,24 @@ def test_an_argument_whose_name_tells_of_a_secret_is_left_out_and_that_is_said(
     assert "the argument apiToken of plugin secretive" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("output", "same"), [("json", []), ("-", []), ("yaml", ["-o", "./yaml"])])
+def test_a_format_writes_to_standard_output_and_any_other_value_is_a_file(
+    output: str,
+    same: list[str],
+    cluster: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["snapshot", str(cluster), "-o", output]) == 0
+    shown = capsys.readouterr().out
+    assert yaml.safe_load(shown)["kind"] == "Snapshot"
+    assert shown.startswith("apiVersion: " if output == "yaml" else "{")
+    assert main(["snapshot", str(cluster), *same]) == 0
+    assert (Path("yaml").read_text() if same else capsys.readouterr().out).startswith("{")
+
+
 # ------------------------------------------------------------------ files beside a snapshot
 
 
