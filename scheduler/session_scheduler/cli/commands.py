@@ -63,6 +63,7 @@ Validate = Annotated[
         "reported (ignore). Objects that an API server wrote are not validated.",
     ),
 ]
+AllNodes = Annotated[bool, typer.Option("--all-nodes", help="Show every node in tables, instead of a summary.")]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="The output format.")]
 PluginOptions = Sequence[tuple[PluginOption, str | None]]
 """The options that plugins add, each with its value, if it has one."""
@@ -91,6 +92,11 @@ def simulate(
         list[str] | None,
         typer.Option("--without-plugin", metavar="NAME", help="Simulate without this plugin in any profile."),
     ] = None,
+    explain: Annotated[
+        str | None,
+        typer.Option("--explain", metavar="NS/NAME", help="Explain also this pod, at the moment of its decision."),
+    ] = None,
+    all_nodes: AllNodes = False,
     config: ConfigOrFolder = None,
     validate: Validate = FieldValidation.STRICT,
     output: Annotated[
@@ -112,23 +118,25 @@ def simulate(
       fluence simulate cluster.yaml workloads.yaml --resources resources.yaml
       fluence simulate --kubeconfig ~/.kube/config new-job.yaml
       fluence simulate cluster.yaml --add-nodes 3xn1 -o diff
+      fluence simulate cluster.yaml workloads.yaml --explain default/sampler
     """
-    from session_scheduler.offline.simulate import simulate_state
+    from session_scheduler.offline.pod_selector import pod_option
     from session_scheduler.offline.what_if import WhatIf, simulate_what_if
 
     what_if = WhatIf(add_nodes or (), without_plugin or (), validate)
-    if output is SimulationOutput.DIFF and not what_if:
+    is_diff = output is SimulationOutput.DIFF
+    if is_diff and not what_if:
         raise InputError("-o diff: needs --add-nodes or --without-plugin: add one of them")
+    if is_diff and explain is not None:
+        raise InputError("-o diff: shows no explanation: remove --explain, or choose another format")
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, validate, live=reads_cluster)
-    if what_if:
-        compared = output is not SimulationOutput.TABLE
-        result = _run_async(simulate_what_if(state, settings, what_if, compared=compared))
-    else:
-        result = _run_async(simulate_state(state, settings))
-    if output is SimulationOutput.DIFF:
+    explained = pod_option(explain, "--explain") if explain is not None else None
+    compared = bool(what_if) and output is not SimulationOutput.TABLE
+    result = _run_async(simulate_what_if(state, settings, what_if, compared=compared, explained=explained))
+    if is_diff:
         _write({"diff": result["diff"]}, Output.TABLE)
     else:
-        _write(result, Output(output.value))
+        _write(result, Output(output.value), all_nodes=all_nodes)
     if state.serves_none(settings):
         raise InputError("no profile serves any of these pods: correct their schedulerName, or add a profile")
     return 1 if result["summary"]["unschedulable"] else 0
@@ -141,9 +149,7 @@ def explain(
     context: Context = None,
     namespace: Namespace = None,
     pod: Annotated[str | None, typer.Option("--pod", metavar="NS/NAME", help="Explain only this pod.")] = None,
-    all_nodes: Annotated[
-        bool, typer.Option("--all-nodes", help="Show every node in tables, instead of a summary.")
-    ] = False,
+    all_nodes: AllNodes = False,
     config: ConfigOrFolder = None,
     validate: Validate = FieldValidation.STRICT,
     output: OutputOption = Output.TABLE,
@@ -160,14 +166,15 @@ def explain(
       fluence explain pod/sampler -n science
       fluence explain podgroup/training --kubeconfig ~/.kube/config -o json
     """
-    from session_scheduler.offline.explain import explain_state, option
+    from session_scheduler.offline.explain import explain_state
+    from session_scheduler.offline.pod_selector import pod_option
 
     objects, files = _split(files)
     live = reads_cluster or bool(objects)
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, validate, live=live)
     chosen = _selectors(objects, namespace, files, kubeconfig, context)
     if pod is not None:
-        chosen.append(option(pod))
+        chosen.append(pod_option(pod))
     _write(_run_async(explain_state(state, settings, chosen)), output, all_nodes=all_nodes)
 
 

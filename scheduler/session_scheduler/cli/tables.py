@@ -76,6 +76,10 @@ def tables(
         yield from _different(result["diff"], width)
     elif "summary" in result:
         yield from _simulated(result, width)
+        if explained := result.get("explain"):
+            yield ""
+            yield from _explained(explained["pods"], width, all_nodes)
+            yield from _gangs(explained["groups"], width)
     else:
         yield from _explained(result["pods"], width, all_nodes)
         yield from _gangs(result.get("groups", ()), width)
@@ -207,7 +211,8 @@ def _explained(pods: Sequence[_Thing], width: int, all_nodes: bool) -> Iterable[
         if index:
             yield ""
         helps = f"; fits if {', and '.join(pod['fitsIf'])}" if pod.get("fitsIf") else ""
-        reason = pod["reason"] or "no plugin rejects the pod as a whole"
+        placed = f"placed on {pod['node']}" if pod.get("node") else "no plugin rejects the pod as a whole"
+        reason = pod["reason"] or placed
         other = f" (schedulerName {pod['schedulerName']})" if "schedulerName" in pod else ""
         yield Text(f"{pod['namespace']}/{names([one['name'] for one in some])}{other}: {reason}{helps}")
         rows = [_node_row(name, verdict) for name, verdict in pod["nodes"].items()]

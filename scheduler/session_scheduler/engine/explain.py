@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 
 from session_scheduler.actions.best_part import MOST_WAYS, best_part, is_gang
-from session_scheduler.actions.placing import UNSCHEDULABLE, can_start, required_first, too_few, wrong_sub_groups
+from session_scheduler.actions.placing import (
+    GANG_WAITS,
+    UNSCHEDULABLE,
+    can_start,
+    required_first,
+    too_few,
+    wrong_sub_groups,
+)
 from session_scheduler.actions.plugin_placement import ask_plugins
 from session_scheduler.actions.request import PlacementRequest
 from session_scheduler.actions.reserving import first_start
@@ -74,7 +81,8 @@ def explain_pending(scheduler: Scheduler) -> dict[str, Any]:
 
     `nodes` names every node with {"fits": true, "score": N, "scores": [...]} or {"fits": false, "plugin", "reason",
     "fitsIf": [...]}, and `summary` counts them in kube-scheduler's sentence. `reason` is why the pod is rejected on
-    every node (a gate, a missing group, the matcher), else None; `fitsIf`, if a plugin knows it, is what must change.
+    every node (a gate, a queue's limit, a gang that does not fit, the matcher), else None; `fitsIf`, if a plugin knows
+    it, is what must change.
     `groups` reports how much of each gang could be placed; `seconds` the time of each plugin.
     """
     return explain_tasks(scheduler, waiting_tasks(scheduler))
@@ -90,11 +98,15 @@ def explain_tasks(scheduler: Scheduler, waiting: Sequence[Task]) -> dict[str, An
     """As `explain_pending`, for these tasks."""
     before = _seconds(scheduler)
     callbacks: Counter[str] = Counter()
-    gangs = dict.fromkeys(task.group for task in waiting if is_gang(task.group))
-    answer = {
-        "pods": [explain_task(scheduler, task, spent=callbacks) for task in waiting],
-        "groups": [explain_gang(scheduler, group, spent=callbacks, asks=True) for group in gangs],
+    gangs = {
+        group: explain_gang(scheduler, group, spent=callbacks, asks=True)
+        for group in dict.fromkeys(task.group for task in waiting if is_gang(task.group))
     }
+    pods = [explain_task(scheduler, task, spent=callbacks) for task in waiting]
+    for task, pod in zip(waiting, pods, strict=True):
+        if pod["reason"] is None and task.group in gangs:
+            pod["reason"] = gang_reason(gangs[task.group])
+    answer = {"pods": pods, "groups": list(gangs.values())}
     callbacks.update(_seconds(scheduler))
     callbacks.subtract(before)
     return {**answer, "seconds": {name: round(seconds, 6) for name, seconds in callbacks.items() if seconds > 0}}
@@ -162,6 +174,18 @@ def explain_gang(
         "reason": reason,
         **reservation,
     }
+
+
+def gang_reason(gang: Mapping[str, Any]) -> str | None:
+    """Why the pods of a gang wait although each fits a node, from its `explain_gang`; None if the gang can start."""
+    parts = [gang, *gang.get("subGroups", {}).values()]
+    least = [part["minCount" if part is gang else "minimum"] for part in parts]
+    if all(part["started"] + part["placeable"] >= count for part, count in zip(parts, least, strict=True)):
+        return None
+    if gang["reason"] is not None:
+        return str(gang["reason"])
+    why = next(iter(gang["refused"].values()), "")
+    return f"{GANG_WAITS}: {why}" if why else GANG_WAITS
 
 
 def _reservation(session: Session, group: Group, *, asks: bool) -> dict[str, Any]:

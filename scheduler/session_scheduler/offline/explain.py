@@ -9,11 +9,10 @@ from typing import Any
 
 from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.engine.explain import explain_tasks, waiting_tasks
-from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.errors import InputError
 from session_scheduler.model.columns import natural
 from session_scheduler.model.groups import Task
-from session_scheduler.offline.pod_selector import POD_OPTION, PodSelector, selected
+from session_scheduler.offline.pod_selector import PodSelector, pod_option, selected
 from session_scheduler.offline.state import ClusterState, open_state, read_state
 
 
@@ -24,14 +23,9 @@ def explain(files: Sequence[str], *, config: SchedulerConfig, pod: str | None = 
     """
 
     async def read_and_explain() -> dict[str, Any]:
-        return await explain_state(await read_state(files), config, [] if pod is None else [option(pod)])
+        return await explain_state(await read_state(files), config, [] if pod is None else [pod_option(pod)])
 
     return asyncio.run(read_and_explain())
-
-
-def option(pod: str) -> PodSelector:
-    """The selector of `--pod NAMESPACE/NAME`."""
-    return PodSelector("Pod", pod, f"{POD_OPTION} {pod}")
 
 
 async def explain_state(
@@ -52,7 +46,7 @@ async def explain_state(
         found = [task for task in known if selected(chosen, task)]
         for each in chosen:
             if each.key not in others and not any(each.has(task) for task in found) and each.kind == "Pod":
-                raise InputError(_not_waiting(scheduler, each, [*each.objects(known), *others]))
+                raise InputError(each.not_waiting(scheduler.cache.tasks.values(), [*each.objects(known), *others]))
         if found or not chosen:
             answers.append(explain_tasks(scheduler, found))
     if others and (not pods or pods & others.keys()):
@@ -70,14 +64,6 @@ async def explain_state(
             remedy = each.remedy(each.objects(known))
             raise InputError(f"{each.written}: no pending pods in namespace {each.key.partition('/')[0]}: {remedy}")
     return _merged(answers)
-
-
-def _not_waiting(scheduler: Scheduler, pod: PodSelector, known: Sequence[str]) -> str:
-    """The error for a pod that is not among the pending ones, with its remedy."""
-    placed = next((task.node for task in scheduler.cache.tasks.values() if task.key == pod.key), None)
-    if placed is not None:
-        return f"{pod.written}: already on node {placed}: name a pending pod"
-    return f"{pod.written}: no pending pod with this namespace and name: {pod.remedy(known)}"
 
 
 def _merged(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -20,8 +20,6 @@ _WORDS: Final = {
 }
 KINDS: Final = {word: kind for kind, words in _WORDS.items() for word in words.split()}
 """The kind by TYPE."""
-POD_OPTION: Final = "--pod"
-"""The option for a pod, as NAMESPACE/NAME."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +45,13 @@ class PodSelector:
         owners = [(task, owner) for task in tasks for owner in task.pod.metadata.owner_references]
         return [f"{task.namespace}/{owner.name}" for task, owner in owners if owner.kind == self.kind]
 
+    def not_waiting(self, tasks: Iterable[Task], known: Sequence[str]) -> str:
+        """The error for a pod that is not pending; `known` has the pending pods."""
+        placed = next((task.node for task in tasks if task.key == self.key), None)
+        if placed is not None:
+            return f"{self.written}: already on node {placed}: name a pending pod"
+        return f"{self.written}: no pending pod with this namespace and name: {self.remedy(known)}"
+
     def remedy(self, known: Sequence[str]) -> str:
         """What to write if no pod is selected: the nearest of these names, first of those in the same namespace."""
         namespace, _, name = self.key.rpartition("/")
@@ -58,7 +63,7 @@ class PodSelector:
 
     @property
     def _is_option(self) -> bool:
-        return self.written.startswith(POD_OPTION)
+        return self.written.startswith("--")
 
     def _argument(self, key: str) -> str:
         """How to name an object of this kind, in place of this one."""
@@ -67,6 +72,11 @@ class PodSelector:
         namespace, _, name = key.partition("/")
         elsewhere = "" if self.key.startswith(f"{namespace}/") else f" -n {namespace}"
         return f"{self.written.partition('/')[0]}/{name}{elsewhere}"
+
+
+def pod_option(pod: str, option: str = "--pod") -> PodSelector:
+    """The selector of an option NAMESPACE/NAME."""
+    return PodSelector("Pod", pod, f"{option} {pod}")
 
 
 def names_object(word: str) -> bool:

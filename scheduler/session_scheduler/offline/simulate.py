@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -47,22 +47,30 @@ def simulate(files: Sequence[str], *, config: SchedulerConfig) -> dict[str, Any]
 
 async def simulate_state(state: ClusterState, config: SchedulerConfig) -> dict[str, Any]:
     """As `simulate`, for a state."""
-    result = await place_all(await open_state(state, config))
-    left_out = [_left_out(pod, config) for pod in state.waiting() if config.profile(pod.spec.scheduler_name) is None]
-    left_out.sort(key=lambda pod: natural(f"{pod['namespace']}/{pod['name']}"))
-    return {**result, "leftOut": left_out} if left_out else result
+    return {**await place_all(await open_state(state, config)), **left_out(state, config)}
 
 
-def _left_out(pod: Pod, config: SchedulerConfig) -> dict[str, Any]:
-    written, names = pod.spec.scheduler_name, [profile.scheduler_name for profile in config.profiles]
-    near = get_close_matches(written, names, 1, 0.6)
+def left_out(state: ClusterState, config: SchedulerConfig) -> dict[str, Any]:
+    """The pending pods that no profile serves, as {"leftOut": [...]}; empty without any."""
+    pods = [
+        {"namespace": pod.metadata.namespace, "name": pod.metadata.name, "schedulerName": pod.spec.scheduler_name,
+         "reason": unserved(pod.spec.scheduler_name, config)}
+        for pod in sorted(state.waiting(), key=lambda pod: natural(pod.key))
+        if config.profile(pod.spec.scheduler_name) is None
+    ]  # fmt: skip
+    return {"leftOut": pods} if pods else {}
+
+
+def unserved(scheduler_name: str, config: SchedulerConfig) -> str:
+    """Why no profile serves the pods of a schedulerName, with a remedy."""
+    names = [profile.scheduler_name for profile in config.profiles]
+    near = get_close_matches(scheduler_name, names, 1, 0.6)
     remedy = f"did you mean {near[0]}?" if near else f"set spec.schedulerName to {' or '.join(names)}, or add a profile"
-    return {"namespace": pod.metadata.namespace, "name": pod.metadata.name, "schedulerName": written,
-            "reason": f"no profile has schedulerName {plain(written)}: {remedy}"}  # fmt: skip
+    return f"no profile has schedulerName {plain(scheduler_name)}: {remedy}"
 
 
-async def place_all(scheduler: Scheduler) -> dict[str, Any]:
-    """Run cycles until no more pods can be placed. The scheduler is started; its cluster changes.
+async def place_all(scheduler: Scheduler, until: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+    """Run cycles until no more pods can be placed, or `until` holds. The scheduler is started; its cluster changes.
 
     Returns the JSON of `simulate`, without pods that were bound before.
     """
@@ -71,6 +79,8 @@ async def place_all(scheduler: Scheduler) -> dict[str, Any]:
     all_evicted: list[_Evicted] = []
     while True:
         done = await scheduler.cycle()
+        if until():
+            break
         evicted = await _evict(scheduler)
         all_evicted += evicted
         if not evicted and not any(bound.bound for bound in done):

@@ -114,8 +114,13 @@ async def read_state(
 # ------------------------------------------------------------------ open
 
 
-async def open_state(state: ClusterState, config: SchedulerConfig, *, evaluation: str = "heap") -> Scheduler:
-    """A scheduler started over the state in memory, with a stopped clock. Raises PluginLoadError."""
+async def open_state(
+    state: ClusterState, config: SchedulerConfig, *, evaluation: str = "heap", warns: bool = True
+) -> Scheduler:
+    """A scheduler started over the state in memory, with a stopped clock. Raises PluginLoadError.
+
+    If it `warns`, it logs the fields of pods that no plugin evaluates.
+    """
     profiles = Registry(BUILTIN).load_calls(config)
     objects = complete(state, profiles)
     now = state.latest() or _EPOCH  # equal states give equal decisions
@@ -123,7 +128,7 @@ async def open_state(state: ClusterState, config: SchedulerConfig, *, evaluation
     scheduler = Scheduler(cluster, config, profiles, StoppedClock(wall=now.timestamp()), evaluation=evaluation)
     await scheduler.start()
     pods = [obj for obj in objects if isinstance(obj, Pod) and not obj.spec.node_name]
-    for name, calls in profiles.items():
+    for name, calls in profiles.items() if warns else ():
         for line in unevaluated([pod for pod in pods if pod.spec.scheduler_name == name], calls.instances):
             _log.warning(line, profile=name)
     return scheduler

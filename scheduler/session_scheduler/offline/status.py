@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from session_scheduler.engine.explain import explain_task, gate_reason, head_of
+from session_scheduler.actions.best_part import is_gang
+from session_scheduler.engine.explain import explain_gang, explain_task, gang_reason, gate_reason, head_of
 from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.errors import InputError
 from session_scheduler.framework.hooks import HookCall, PluginError
 from session_scheduler.model.columns import natural
 from session_scheduler.model.durations import known_end, placed_at, wrong_durations
-from session_scheduler.model.groups import Task
+from session_scheduler.model.groups import Group, Task
 from session_scheduler.model.times import time_text
 from session_scheduler.offline.pod_selector import PodSelector, selected
 from session_scheduler.offline.queue_report import queue_report
@@ -100,6 +101,7 @@ class _Reasons:
         self._scheduler = scheduler
         self._of_class: dict[Any, str] = {}
         """Caches by class, queue and priority, for pods without a group."""
+        self._of_gang: dict[Group, str | None] = {}
 
     def of(self, task: Task) -> str:
         gated = gate_reason(self._scheduler, task)
@@ -117,10 +119,16 @@ class _Reasons:
 
     def _evaluated(self, task: Task) -> str:
         answer = explain_task(self._scheduler, task)
-        if answer["reason"] is not None:
-            return str(answer["reason"])
+        reason = answer["reason"] or self._gang_reason(task.group)
+        if reason is not None:
+            return str(reason)
         verdicts = answer["nodes"].values()
         fits = sum(verdict["fits"] for verdict in verdicts)
         if fits:
             return f"not tried yet: the pod fits {fits} of {len(verdicts)} nodes"
         return str(answer["summary"])
+
+    def _gang_reason(self, group: Group) -> str | None:
+        if group not in self._of_gang:
+            self._of_gang[group] = gang_reason(explain_gang(self._scheduler, group)) if is_gang(group) else None
+        return self._of_gang[group]

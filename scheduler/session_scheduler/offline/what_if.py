@@ -26,6 +26,8 @@ from session_scheduler.errors import InputError
 from session_scheduler.model.devices import ResourceSlice
 from session_scheduler.model.objects import Node, ObjectMeta, PortObject
 from session_scheduler.model.storage import CSINode
+from session_scheduler.offline.decision import simulate_explained
+from session_scheduler.offline.pod_selector import PodSelector
 from session_scheduler.offline.simulate import simulate_state
 from session_scheduler.offline.state import ClusterState
 from session_scheduler.registry.registry import Registry
@@ -67,11 +69,22 @@ class WhatIf:
 
 
 async def simulate_what_if(
-    state: ClusterState, config: SchedulerConfig, what_if: WhatIf, *, compared: bool
+    state: ClusterState,
+    config: SchedulerConfig,
+    what_if: WhatIf,
+    *,
+    compared: bool,
+    explained: PodSelector | None = None,
 ) -> dict[str, Any]:
-    """As `simulate_state` with the changes; `compared` adds "diff", what they change. Raises InputError."""
+    """As `simulate_state` with the changes. `compared` adds "diff", what they change; `explained` adds "explain".
+
+    Raises InputError.
+    """
     other_state, other_config = what_if.state(state), what_if.config(config)
-    result = await simulate_state(other_state, other_config)
+    if explained is not None:
+        result = await simulate_explained(other_state, other_config, explained)
+    else:
+        result = await simulate_state(other_state, other_config)
     if compared:
         result["diff"] = difference(await simulate_state(state, config), result)
     return result

@@ -26,7 +26,7 @@ from session_scheduler.reporting.live_observer import LiveObserver
 from session_scheduler.reporting.metrics import Metrics
 from session_scheduler.reporting.recorder import Recorder
 from session_scheduler.server.explain_endpoint import Explanations
-from session_scheduler.testing import node, pod
+from session_scheduler.testing import gang, node, pod
 
 PATIENCE = 10.0
 
@@ -441,6 +441,16 @@ async def test_a_waiting_pod_is_explained_between_two_turns_with_the_last_cycles
         assert (reported["refusals"], reported["leftOut"], reported["gang"]) == ({"NodeResourcesFit": 1}, 0, None)
         assert world.scheduler.cache.table.digest() == before
         json.dumps(reported)
+
+
+async def test_a_pod_that_fits_has_the_reason_of_a_gang_that_does_not():
+    async with World().running() as world:
+        for obj in gang("g", 2, cpu="3"):
+            world.deliver(obj)
+        await world.until(lambda: world.engine.pending().pods["unschedulable"] == 2)
+        _, reported = await world.explanations.ask("default", "g-0")
+        assert reported["nodes"]["n1"]["fits"]
+        assert reported["reason"].startswith("pod group is unschedulable, waiting for minCount pods from a gang to be ")
 
 
 async def test_the_explanation_of_a_bound_pod_has_its_node_and_an_unknown_pod_is_an_error():
