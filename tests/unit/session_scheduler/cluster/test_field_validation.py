@@ -161,11 +161,11 @@ def test_files_of_added_nodes_are_validated_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("a.json").write_text(json.dumps(pod()))
+    Path("a.json").write_text(json.dumps(pod(schedulerName="fluence")))
     Path("n.json").write_text(json.dumps(manifest("Node", status={"alocatable": {}})))
     assert main(["simulate", "a.json", "--add-nodes", "n.json"]) == 2
     assert "n.json: Node a: status.alocatable: unknown field: did you mean allocatable?" in capsys.readouterr().err
-    assert main(["simulate", "a.json", "--add-nodes", "n.json", "--validate", "ignore"]) == 0
+    assert main(["simulate", "a.json", "--add-nodes", "n.json", "--validate", "ignore"]) == 1
 
 
 @pytest.mark.parametrize("suffix", ["json", "yaml"])
