@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from session_scheduler.builtin.assumed_volumes import AssumedVolumes
 from session_scheduler.builtin.csi_migration import driver_of
-from session_scheduler.builtin.volume_matching import Matcher, Matching, Offers, Reach, size_of
+from session_scheduler.builtin.volume_matching import Matcher, Matching, Reach
 from session_scheduler.model.columns import BoolColumn, NodeView
 from session_scheduler.model.quantity import quantity_text
 from session_scheduler.model.selectors import terms_text
 from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
+from session_scheduler.model.volume_offers import Offers, size_of
 from session_scheduler.model.volumes import READ_ONLY, READ_WRITE, VolumeKey
 
 Change = tuple[BoolColumn, str | None]

@@ -6,9 +6,8 @@ volume to every node that reaches it; the first pod placed assumes the volume.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 
@@ -16,12 +15,12 @@ from session_scheduler.builtin.assumed_volumes import AssumedVolumes
 from session_scheduler.builtin.csi_migration import driver_of, migrated_affinity
 from session_scheduler.framework.session import Session
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView, RowIndex
-from session_scheduler.model.label_selectors import selector_of
 from session_scheduler.model.meta import LabelSelector, LabelSelectorRequirement, NodeSelector, NodeSelectorTerm
 from session_scheduler.model.quantity import QuantityError, parse_quantity
 from session_scheduler.model.selectors import selected_nodes
 from session_scheduler.model.storage import (
     MIGRATED_PLUGINS,
+    NO_PROVISIONER,
     SELECTED_NODE,
     CSIDriver,
     CSINode,
@@ -30,8 +29,8 @@ from session_scheduler.model.storage import (
     PersistentVolumeClaim,
     StorageClass,
 )
+from session_scheduler.model.volume_offers import Offers, offers, size_of
 
-NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 _NONE = -1
 
 
@@ -109,68 +108,11 @@ def _by_labels(selector: NodeSelector | None) -> NodeSelector | None:
 # ------------------------------------------------------------------ candidates
 
 
-def size_of(amounts: Mapping[str, str | int | float]) -> int:
-    """The storage in bytes; 0 if it is absent. Raises QuantityError."""
-    return parse_quantity(amounts.get("storage", 0))
-
-
 def as_terms(selector: LabelSelector) -> NodeSelector | None:
     """A label selector as a node selector; None for an empty one, which selects all nodes."""
     labels = [LabelSelectorRequirement(key=k, operator="In", values=(v,)) for k, v in selector.match_labels.items()]
     expressions = (*labels, *selector.match_expressions)
     return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=expressions),)) if expressions else None
-
-
-@dataclass(frozen=True, slots=True)
-class Offers:
-    """The volumes that match a claim, by size and name: those reserved for it, and the free ones."""
-
-    claim: PersistentVolumeClaim
-    reserved: tuple[PersistentVolume, ...]
-    free: tuple[PersistentVolume, ...]
-
-
-def offers(claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> Offers:
-    """The volumes of a claim's class that match it, on any node. Raises QuantityError, SelectorError."""
-    wanted = size_of(claim.spec.resources.requests)
-    reserved, free = [], []
-    for volume in volumes:
-        size = _size(volume)
-        if size is None or size < wanted or not _is_compatible(claim, volume):
-            continue
-        if volume.spec.claim_ref is not None:
-            if volume.is_for(claim):
-                reserved.append((0, volume.key, volume))
-        elif _is_available(claim, volume):
-            free.append((size, volume.key, volume))
-    return Offers(claim, _in_order(reserved), _in_order(free))
-
-
-def _in_order(found: list[tuple[int, str, PersistentVolume]]) -> tuple[PersistentVolume, ...]:
-    return tuple(volume for _, _, volume in sorted(found, key=lambda entry: entry[:2]))
-
-
-def _size(volume: PersistentVolume) -> int | None:
-    try:
-        return size_of(volume.spec.capacity)
-    except QuantityError:
-        return None
-
-
-def _is_compatible(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
-    """Whether volume mode and attributes class match, and the volume is not being deleted."""
-    modes = (claim.spec.volume_mode or "Filesystem", volume.spec.volume_mode or "Filesystem")
-    attributes = (claim.spec.volume_attributes_class_name or "", volume.spec.volume_attributes_class_name or "")
-    return modes[0] == modes[1] and attributes[0] == attributes[1] and volume.metadata.deletion_timestamp is None
-
-
-def _is_available(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
-    selector = claim.spec.selector
-    return (
-        volume.status.phase == "Available"
-        and (selector is None or selector_of(selector).matches(volume.metadata.labels))
-        and set(claim.spec.access_modes) <= set(volume.spec.access_modes)
-    )
 
 
 # ------------------------------------------------------------------ all nodes at once

@@ -26,6 +26,7 @@ from session_scheduler.cluster.field_validation import FieldValidation
 from session_scheduler.cluster.group_templates import GroupWorkload, check_group_workload, check_template
 from session_scheduler.cluster.object_checks import check_node, check_pod_group, check_pod_spec
 from session_scheduler.cluster.saved_state import saved_object
+from session_scheduler.cluster.volume_reconciler import reconciled
 from session_scheduler.cluster.workload_checks import check_workload
 from session_scheduler.cluster.workload_types import Workload
 from session_scheduler.cluster.workloads import Expansion, as_owner
@@ -385,18 +386,19 @@ class _Loader:
         related = [v for v in values if isinstance(v, Namespace | Service)] + [
             owner for v in values if isinstance(v, Workload) and (owner := as_owner(v)) is not None
         ]
-        admitted, groups = self._admitted(Admission(known_classes), self._named_pods(), nodes, there)
+        admitted, groups, set_claims = self._admitted(Admission(known_classes), self._named_pods(), nodes, there)
         templates = {v.key: v for v in values if isinstance(v, ResourceClaimTemplate)}
         devices: list[DeviceObject] = [v for v in values if isinstance(v, DEVICE_KINDS)]
         claims = ClaimMaker(templates, [v for v in (*devices, *there) if isinstance(v, ResourceClaim)])
         pods = tuple(claims.with_claims(stamps.on(pod)) for pod in admitted)
         storage = [_with_mode(v) for v in values if isinstance(v, STORAGE_KINDS)]
         known = {v.key for v in (*storage, *there) if isinstance(v, PersistentVolumeClaim)}
-        made = [claim for pod in pods for claim in made_claims(pod) if claim.key not in known]
+        made = {claim.key: claim for claim in (*set_claims, *(claim for pod in pods for claim in made_claims(pod)))}
+        new = [claim for key, claim in made.items() if key not in known]
         return LoadedManifests(
             nodes=nodes,
             pods=pods,
-            storage=tuple(stamps.on(v) for v in (*storage, *made)),
+            storage=tuple(reconciled([*storage, *new], (v for v in there if isinstance(v, StorageClass)), stamps)),
             devices=tuple(stamps.on(v) for v in (*devices, *claims.made)),
             budgets=tuple(stamps.on(v) for v in values if isinstance(v, PodDisruptionBudget)),
             queues=tuple(stamps.on(v) for v in values if isinstance(v, Queue)),
@@ -440,8 +442,8 @@ class _Loader:
         read: Iterable[tuple[Document, _Any]],
         nodes: Sequence[Node],
         there: Sequence[PortObject],
-    ) -> tuple[list[Pod], list[PodGroup]]:
-        """Return the pods (with those of workloads) and groups in order, with their priorities."""
+    ) -> tuple[list[Pod], list[PodGroup], list[PersistentVolumeClaim]]:
+        """Return the pods (with those of workloads) and groups in order, with their priorities; and created claims."""
         read = list(read)
         workloads = [v for _, v in read if isinstance(v, Workload)]
         pod_groups = [v for _, v in read if isinstance(v, PodGroup)]
@@ -463,7 +465,7 @@ class _Loader:
                     pods.extend(self._made(document, map(admission.pod, expansion.pods_of(value))))
             except FieldError as error:
                 raise document.error(error.field, error.problem) from None
-        return pods, groups
+        return pods, groups, expansion.claims
 
     def _made(self, document: Document, pods: Iterable[Pod]) -> Iterable[Pod]:
         for pod in pods:

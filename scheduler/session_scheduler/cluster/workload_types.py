@@ -12,6 +12,7 @@ from msgspec import field
 
 from session_scheduler.model.meta import ApiStruct
 from session_scheduler.model.objects import LabelSelector, ObjectMeta, PodCondition, PodSpec
+from session_scheduler.model.storage import PersistentVolumeClaimSpec
 
 
 class PodTemplate(ApiStruct, frozen=True, kw_only=True):
@@ -48,10 +49,18 @@ class Ordinals(ApiStruct, frozen=True, kw_only=True):
     start: int = 0
 
 
+class VolumeClaimTemplate(ApiStruct, frozen=True, kw_only=True):
+    """spec.volumeClaimTemplates[] of a StatefulSet."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+
+
 class StatefulSetSpec(ReplicasSpec, frozen=True, kw_only=True):
     """spec of a StatefulSet."""
 
     ordinals: Ordinals = Ordinals()
+    volume_claim_templates: tuple[VolumeClaimTemplate, ...] = ()
 
 
 class DaemonSetSpec(_ControllerSpec, frozen=True, kw_only=True):

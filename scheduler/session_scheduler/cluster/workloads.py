@@ -34,6 +34,7 @@ from session_scheduler.cluster.workload_types import (
 from session_scheduler.model import related
 from session_scheduler.model.field_checks import FieldError, selects
 from session_scheduler.model.objects import Node, ObjectMeta, OwnerReference, Pod, PodGroup, PodSpec, SchedulingGroup
+from session_scheduler.model.storage import PersistentVolumeClaim
 
 _Owned = TypeVar("_Owned", Pod, PodGroup, Workload)
 _IDENTITY = uuid.UUID("6f2f6c1e-57a9-5a3e-9d7b-3a6c1f0e8b42")
@@ -74,6 +75,8 @@ class Expansion:
         groups: Iterable[PodGroup] = (),
     ) -> None:
         pods = list(pods)
+        self.claims: list[PersistentVolumeClaim] = []
+        """The claims of the pods of StatefulSets."""
         self._nodes = nodes
         self._names = {pod.key for pod in pods}
         self._made = 0
@@ -179,7 +182,19 @@ class Expansion:
             name = f"{workload.metadata.name}-{ordinal}"
             if name not in owned:
                 labels = {"statefulset.kubernetes.io/pod-name": name, "apps.kubernetes.io/pod-index": str(ordinal)}
-                yield _pod(workload, workload.spec.template, name, labels)
+                yield self._with_claims(workload, _pod(workload, workload.spec.template, name, labels))
+
+    def _with_claims(self, workload: StatefulSet, pod: Pod) -> Pod:
+        """Return the pod with a volume for each claim template, which replaces one of its name."""
+        volumes = {str(volume.get("name")): volume for volume in pod.spec.volumes}
+        for template in workload.spec.volume_claim_templates:
+            name = f"{template.metadata.name}-{pod.metadata.name}"
+            metadata = replace(template.metadata, name=name, namespace=pod.metadata.namespace)
+            self.claims.append(PersistentVolumeClaim(metadata=metadata, spec=template.spec))
+            volumes[template.metadata.name] = {
+                "name": template.metadata.name, "persistentVolumeClaim": {"claimName": name}
+            }  # fmt: skip
+        return replace(pod, spec=replace(pod.spec, volumes=tuple(volumes.values())))
 
     def _daemons(self, workload: DaemonSet) -> Iterator[Pod]:
         template = workload.spec.template

@@ -18,6 +18,8 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
 """On a CSINode: the in-tree plugins whose volumes a CSI driver serves on the node, comma-separated."""
 WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+"""The provisioner of classes whose volumes an administrator creates."""
 READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 
 
