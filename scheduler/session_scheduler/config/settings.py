@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
 
+from session_scheduler.config.extenders import ExtenderConfig, check_together
 from session_scheduler.config.parsing import read_values, validated, without_users, wrong_value
+from session_scheduler.config.strict import Strict
 from session_scheduler.errors import InputError
 
 __all__ = [
@@ -31,20 +32,6 @@ ACTIONS: Final = ("allocate", "preempt", "backfill", "reclaim", "consolidate", "
 
 
 _SECRET: Final = re.compile("token|secret|password|credential|key", re.IGNORECASE)
-
-
-class Strict(BaseModel):
-    """Base of all models of a configuration: frozen, camelCase in the file, without unknown fields."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        alias_generator=to_camel,
-        validate_by_name=True,
-        validate_by_alias=True,
-        allow_inf_nan=False,
-    )
 
 
 class PluginArguments(Strict):
@@ -218,7 +205,7 @@ class SchedulerConfig(Strict):
     stale_gang_seconds: the action stale-gang-eviction evicts a gang that runs below its minimum for this long.
     reconcile_seconds: the interval between full lists of the cluster. events: whether the scheduler records events.
     consolidation: limits of the action `consolidate`. queues: queues beside the Queue objects; of two with the same
-    name the configuration's counts.
+    name the configuration's counts. extenders: HTTP extenders, which are called for the pods of all profiles.
     """
 
     api_version: Literal["fluence.flux-framework.org/v1alpha1"] = CONFIG_API_VERSION
@@ -238,6 +225,7 @@ class SchedulerConfig(Strict):
     events: bool = True
     consolidation: ConsolidationConfig = ConsolidationConfig()
     queues: tuple[QueueConfig, ...] = ()
+    extenders: tuple[ExtenderConfig, ...] = ()
     leader_election: LeaderElection = LeaderElection()
     serving: Serving = Serving()
 
@@ -253,6 +241,7 @@ class SchedulerConfig(Strict):
             problem = f"is {self.actions[0]!r}: start with allocate, the other actions place what it could not"
             raise wrong_value(problem, at=("actions", 0))
         _check_distinct("queues", "name", [queue.name for queue in self.queues])
+        check_together(self.extenders)
         _check_distinct("profiles", "schedulerName", [profile.scheduler_name for profile in self.profiles])
         return self
 
@@ -277,6 +266,7 @@ def shown(config: SchedulerConfig) -> dict[str, Any]:
     for profile in values["profiles"]:
         for plugin in profile["plugins"]:
             plugin["args"] = without_secrets(plugin["args"])
+    values["extenders"] = without_secrets(values["extenders"])
     return values
 
 

@@ -5,6 +5,7 @@ import pytest
 from pydantic import BaseModel
 
 from session_scheduler.builtin import BUILTIN
+from session_scheduler.config.extenders import ExtenderConfig
 from session_scheduler.config.settings import (
     Backoff,
     ConsolidationConfig,
@@ -35,6 +36,7 @@ def _fields(model: type[BaseModel], prefix: str = "") -> set[str]:
         (ConsolidationConfig, "consolidation."),
         (LeaderElection, "leaderElection."),
         (Serving, "serving."),
+        (ExtenderConfig, ""),
     ],
 )
 def test_the_reference_has_a_row_for_every_field(model, prefix):
