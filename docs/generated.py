@@ -343,6 +343,7 @@ def scheduler_metrics() -> list[Metric]:
     metrics.watches.missed("Pod", 1)
     metrics.reports.dropped("event", "Full")
     metrics.requeued.add("NodeAdd", "NodeResourcesFit")
+    metrics.extender_called("http://extender", "filter", "200", 0.1)
     return list(text_string_to_metric_families(metrics.exposition()[0].decode()))
 
 

@@ -32,6 +32,7 @@ from session_scheduler.cluster.errors import (
     NotLeading,
     TooManyRequests,
 )
+from session_scheduler.cluster.extender_client import ExtenderClient, ExtenderError
 from session_scheduler.cluster.port import Cluster
 from session_scheduler.errors import AttemptError
 from session_scheduler.framework.bindings import HELD_ANNOTATION, Allocation, Binding, Failure, Objects
@@ -112,10 +113,12 @@ class Binder:
         objects: Objects = lambda kind: {},  # noqa: ARG005 (no objects)
         record_event: Callable[[Pod, str, str], None] = lambda *_: None,
         nominated: Callable[[Task, str], None] = lambda *_: None,
+        extender: Callable[[Pod], ExtenderClient | None] | None = None,
     ) -> None:
         """`objects` returns the known objects of a kind; `record_event` records events of plugins.
 
-        `nominated` is called with the node before it is written to a pod's `nominatedNodeName`.
+        `nominated` is called with the node before it is written to a pod's `nominatedNodeName`. `extender` returns the
+        extender that binds a pod.
         """
         self._cluster = cluster
         self._slots = asyncio.Semaphore(in_flight)
@@ -123,6 +126,7 @@ class Binder:
         self._objects = objects
         self._record_event = record_event
         self._nominated = nominated
+        self._extender = extender
         self._asked: dict[str, set[asyncio.Timeout]] = {}
         """By pod uid, while a plugin's `prebind` runs for it: the time-outs to cut short."""
         self.plans = PlanStore(cluster, holder, self._slots)
@@ -299,6 +303,12 @@ class Binder:
     async def bind(self, request: Request) -> Failure | None:
         """Bind a pod; retry while it is unbound and unchanged. Returns None if it is bound, else the failure."""
         async with self._slots:
+            client = self._extender(request.pod) if self._extender is not None else None
+            if client is not None:
+                answer = await self._bind_by(client, request)
+                if not isinstance(answer, Request):
+                    return answer
+                request = answer
             for left in reversed(range(_BIND_TRIES)):
                 try:
                     error = await self._send(request)
@@ -336,6 +346,59 @@ class Binder:
         except ClusterError as error:
             return error
         return None
+
+    async def _bind_by(self, client: ExtenderClient, request: Request) -> Request | Failure | None:
+        """Let an extender bind the pod. Returns the request to send if that failed and the extender is ignorable.
+
+        An extender adds no annotations, so they are written before. Its Binding has no resourceVersion: it may bind
+        the pod later, which then looks like the bind of another scheduler.
+        """
+        written = await self._write_annotations(request)
+        if not isinstance(written, Request):
+            return written
+        problem: ExtenderError | None = None
+        try:
+            await client.bind(written.pod, request.node)
+        except ExtenderError as error:
+            if client.config.ignorable:
+                _log.info(
+                    "skipping an ignorable extender", extender=client.name, pod=request.task.key, error=str(error)
+                )
+                return written
+            problem = error
+        failure = sent(written, problem or ExtenderError(f"extender {client.name} has not bound the pod"))
+        try:
+            pod = await self._read(request.pod)
+        except NotFound:
+            return failure
+        except ClusterError as unanswered:
+            return replace(failure, unknown=True, why_unknown=str(unanswered))
+        if failure.landed(pod):
+            return None
+        return failure if problem is not None else replace(failure, unknown=True, why_unknown="it may bind it yet")
+
+    async def _write_annotations(self, request: Request) -> Request | Failure | None:
+        """Write the annotations of a bind. Returns the request with the new pod, a failure, or None if it is bound."""
+        for left in reversed(range(_BIND_TRIES)):
+            try:
+                version = request.pod.metadata.resource_version
+                pod = await self._cluster.patch_metadata(
+                    request.pod, annotations=dict(request.annotations), resource_version=version
+                )
+            except ClusterError as error:
+                failure = sent(request, error)
+                try:
+                    pod = await self._read(request.pod)
+                except ClusterError:
+                    return failure
+                if failure.landed(pod):
+                    return None
+                if not left or not as_free(pod, request.pod) or not await self._is_planned(request):
+                    return failure
+                request = replace(request, pod=pod)
+            else:
+                return replace(request, pod=pod)
+        raise AssertionError("unreachable: the last attempt returns")
 
     async def _read(self, pod: Pod) -> Pod:
         return await self._cluster.get(Pod, pod.metadata.namespace, pod.metadata.name)

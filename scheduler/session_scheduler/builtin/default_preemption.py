@@ -12,10 +12,11 @@ from typing import Annotated, Final
 
 from pydantic import Field, model_validator
 
+from session_scheduler.cluster.extender_client import MetaVictims
 from session_scheduler.config.parsing import wrong_value
 from session_scheduler.config.settings import PluginArguments
 from session_scheduler.errors import FluenceError
-from session_scheduler.framework.session import Session
+from session_scheduler.framework.session import Narrow, Session
 from session_scheduler.framework.victims import Candidate, Unit, best, importance, importance_to_groups, units_of
 from session_scheduler.hookspecs import NoPreemption, Preemption, Trial, hookimpl
 from session_scheduler.model.columns import tie_break
@@ -27,6 +28,7 @@ NEVER: Final = "not eligible due to preemptionPolicy=Never."
 VICTIMS_TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 NO_VICTIMS_ANYWHERE: Final = "No preemption victims found for incoming preemptor"
+NO_CANDIDATE: Final = "no candidate node for preemption"
 NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 _Found = Candidate | list[str] | FluenceError
 """The node's candidate, the reasons why it has none, or the plugin's failure that ended its dry run."""
@@ -77,10 +79,12 @@ class DefaultPreemption:
         budgets = session.snapshot.cache.budgets.now()
         if trial.alone:
             offset = tie_break(session.table.seed, trial.tasks[0].key) % max(1, len(helpable))
-            return self._on_one_node(trial, budgets, [*helpable[offset:], *helpable[:offset]])
+            return self._on_one_node(session, trial, budgets, [*helpable[offset:], *helpable[:offset]])
         return _in_cluster(trial, budgets)
 
-    def _on_one_node(self, trial: Trial, budgets: Budgets, nodes: Sequence[str]) -> Preemption | NoPreemption:
+    def _on_one_node(
+        self, session: Session, trial: Trial, budgets: Budgets, nodes: Sequence[str]
+    ) -> Preemption | NoPreemption:
         """Find candidates among the nodes, in this order, until there are enough, and choose the best."""
         candidates: list[Candidate] = []
         refused: list[list[str]] = []
@@ -110,6 +114,11 @@ class DefaultPreemption:
                 raise failure
             others = trial.node_count - len(refused)
             return NoPreemption(trial.summary([*refused, *[[NOT_HELPFUL]] * others]))
+        if session.narrow_preemption is not None:
+            narrowed = _narrowed(session, session.narrow_preemption, trial, candidates)
+            if isinstance(narrowed, NoPreemption):
+                return narrowed
+            candidates = narrowed
         # as in kube-scheduler, candidates without violations come first among equal ones
         chosen = best(sorted(candidates, key=lambda candidate: candidate.violations > 0))
         return Preemption({trial.tasks[0]: chosen.node}, chosen.tasks, chosen.node)
@@ -118,6 +127,27 @@ class DefaultPreemption:
         arguments = self._arguments
         share = nodes * arguments.min_candidate_nodes_percentage // 100
         return min(nodes, max(share, arguments.min_candidate_nodes_absolute))
+
+
+def _narrowed(
+    session: Session, narrow: Narrow, trial: Trial, candidates: Sequence[Candidate]
+) -> list[Candidate] | NoPreemption:
+    """The candidates that extenders leave, with their victims; or why there are none."""
+    cache, task = session.snapshot.cache, trial.tasks[0]
+    there = {one.uid: one for candidate in candidates for one in cache.tasks_on(candidate.node)}
+    asked = {one.node: MetaVictims(tuple(task.uid for task in one.tasks), one.violations) for one in candidates}
+    answer = narrow(task, asked, there)
+    if isinstance(answer, str):
+        return NoPreemption(answer, keep=True)
+    found = []
+    for one in candidates:
+        victims = answer.get(one.node)
+        if victims is not None and victims.uids == asked[one.node].uids:
+            found.append(one)
+        elif victims is not None:
+            units = [Unit((there[uid],), there[uid].standing) for uid in victims.uids if uid in there]
+            found.append(Candidate(one.node, sorted(units, key=importance), victims.violations))
+    return found or NoPreemption(NO_CANDIDATE)
 
 
 def _victims_are_terminating(trial: Trial, helpable: Sequence[str]) -> bool:

@@ -124,7 +124,8 @@ class SchedulerLoop:
 
     async def stop(self, seconds: float) -> bool:
         """Stop deciding, and wait up to `seconds` for the work in flight. Returns whether it ended."""
-        self._stopping = self._scheduler.stopping = True
+        self._stopping = True
+        self._scheduler.stop()
         self._due.set()
         try:
             async with asyncio.timeout(seconds):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from itertools import pairwise
 from time import perf_counter
 
@@ -19,6 +20,7 @@ from session_scheduler.cluster.port import Cluster
 from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.engine.completion import BindCompletion, Bound
 from session_scheduler.engine.event_handlers import EventHandlers, Requeuer, gates_of, registered_hints
+from session_scheduler.engine.extender_calls import ExtenderCalls, ExtenderTurns
 from session_scheduler.engine.gang_starts import GangStarts
 from session_scheduler.engine.in_flight import InFlight, kept, raise_first
 from session_scheduler.engine.plan_cache import PlanCache
@@ -69,8 +71,12 @@ class Scheduler:
     def __init__(
         self, cluster: Cluster, config: SchedulerConfig, profiles: Mapping[str, HookCalls], clock: Clock, *,
         evaluation: str = "heap", observer: Observer | None = None, holder: str = "", token: Callable[[], str] = str,
+        extenders: ExtenderCalls | None = None,
     ) -> None:  # fmt: skip
-        """`holder` and `token` identify this replica in plans and in Bindings."""
+        """`holder` and `token` identify this replica in plans and in Bindings.
+
+        The last plugin of each profile must then read the answers of `extenders`.
+        """
         self.cluster = cluster
         self.config = config
         self.profiles = profiles
@@ -92,7 +98,8 @@ class Scheduler:
         self.cache = self._new_cache()
         self.binder = Binder(cluster, config.bindings_in_flight, holder=holder, token=token,
                              objects=self.cache.objects.of, record_event=observer.says,
-                             nominated=self.cache.nominations.put)  # fmt: skip
+                             nominated=self.cache.nominations.put,
+                             extender=extenders.binder_of if extenders is not None else None)  # fmt: skip
         requeuer = Requeuer(self.cache, self.queue, clock)
         self._release_nominations = requeuer.release_nominations
         in_flight: InFlight[Bound] = InFlight(observer.finished)
@@ -113,6 +120,13 @@ class Scheduler:
             self.plugin_sync, requeuer.back_off, requeuer.freed,
         )  # fmt: skip
         self.outcomes = self.completion.outcomes
+        self._extenders = (
+            ExtenderTurns(
+                extenders, self.cache, in_flight, self.completion, lambda key: self.queue.activate(key, clock.now())
+            )
+            if extenders is not None
+            else None
+        )
         self.in_flight, self.unknown_binds, self.preemption = in_flight, unknown, preemption
         self.plans, self.gang_starts = plans, gang_starts
         self.sessions = Sessions(self.cache, clock, _session_options(config, evaluation))
@@ -188,6 +202,12 @@ class Scheduler:
         raise_first(errors)
         return done
 
+    def stop(self) -> None:
+        """Start no further group, and end the calls of extenders in flight."""
+        self.stopping = True
+        if self._extenders is not None:
+            self._extenders.stop()
+
     async def decide(self) -> None:
         """Run a session for each profile over the due groups, and start their binds."""
         self.left_over = False
@@ -223,7 +243,8 @@ class Scheduler:
             return
         self.in_session, started = True, perf_counter()
         try:
-            await self._run_actions(session, calls)
+            with self._extenders.asking(session) if self._extenders is not None else nullcontext():
+                await self._run_actions(session, calls)
         finally:
             self.in_session = False
             self.left_over |= len(session.outcomes) < len(due) and session.expired()

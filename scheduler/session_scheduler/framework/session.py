@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from session_scheduler.cluster.extender_client import MetaVictims
 from session_scheduler.framework.board import Board, Evaluator
 from session_scheduler.framework.callback_runner import CallbackRunner, first_share, notify
 from session_scheduler.framework.callbacks import Callbacks, Scenario, Share
@@ -31,6 +32,10 @@ from session_scheduler.state.snapshot import Snapshot
 from session_scheduler.state.volume_use import VolumeUse
 
 Kube = TypeVar("Kube", bound=KubeObject)
+Narrowed = Mapping[str, MetaVictims] | str
+"""By node the victims that may be evicted, or why none may be yet."""
+Narrow = Callable[[Task, Mapping[str, MetaVictims], Mapping[str, Task]], Narrowed]
+"""Called with a task, its victims by node, and all tasks on these nodes by uid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,8 @@ class Session(Callbacks):
         """The task for which plugins are asked about victims, if it does not wait for the rest of its group."""
         self.next_groups: Mapping[str, Group] = {}
         """By queue: the group to attempt next, for the callbacks that order queues. A new mapping for each order."""
+        self.narrow_preemption: Narrow | None = None
+        """The core's: extenders choose among the nodes where victims were found for a single task."""
         self.outcomes: dict[Group, PlacementResult] = {}
         self.errors: list[BaseException] = []
         """Unexpected errors, each of one group: raised when everything is complete."""

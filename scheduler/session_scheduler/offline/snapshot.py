@@ -14,6 +14,7 @@ import structlog
 
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster.saved_state import snapshot_text
+from session_scheduler.config.parsing import without_users
 from session_scheduler.config.settings import Profile, SchedulerConfig, is_secret, written
 from session_scheduler.errors import InputError
 from session_scheduler.framework.hooks import HookCalls
@@ -48,6 +49,8 @@ def _configuration(config: SchedulerConfig, profiles: Mapping[str, HookCalls]) -
             for name in [name for name in plugin["args"] if is_secret(name)]:
                 del plugin["args"][name]
                 _log.warning(f"left out the argument {name} of plugin {plugin['name']}: its name suggests a secret")
+    for extender in values["extenders"]:  # offline commands do not call them
+        extender |= {"tlsConfig": None, "urlPrefix": without_users(extender["urlPrefix"])}
     return values
 
 

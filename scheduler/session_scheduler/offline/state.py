@@ -127,6 +127,8 @@ async def open_state(
     cluster = MemoryCluster(objects, binds_volumes=True, now=lambda: now)
     scheduler = Scheduler(cluster, config, profiles, StoppedClock(wall=now.timestamp()), evaluation=evaluation)
     await scheduler.start()
+    if config.extenders:
+        _log.warning("the extenders of the configuration are not called: they may reject nodes that fit here")
     pods = [obj for obj in objects if isinstance(obj, Pod) and not obj.spec.node_name]
     for name, calls in profiles.items() if warns else ():
         for line in unevaluated([pod for pod in pods if pod.spec.scheduler_name == name], calls.instances):

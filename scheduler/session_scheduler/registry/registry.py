@@ -35,6 +35,9 @@ CORE: Final = "fluence-scheduler"
 PRODUCT: Final = "fluence"
 """The default plugin beside the built-in ones."""
 
+_COUNTS: Final = "NodeResourcesFit"
+"""The plugin that counts extended resources."""
+
 Builder = Callable[[Any], object]
 _builders: dict[str, Builder] = {}
 
@@ -131,10 +134,16 @@ class Registry:
     def __init__(self, builtin: Mapping[str, Builder]) -> None:
         self._builtin = builtin
 
-    def load_calls(self, config: SchedulerConfig) -> dict[str, HookCalls]:
-        """Each profile's hooks by schedulerName, ready to be called. Raises PluginLoadError."""
+    def load_calls(self, config: SchedulerConfig, *last: tuple[str, object]) -> dict[str, HookCalls]:
+        """Each profile's hooks by schedulerName, ready to be called. Raises PluginLoadError.
+
+        `last` are plugins (name, instance) that the scheduler itself adds to the end of each profile.
+        """
+        added = [(name, instance, None) for name, instance in last]
         return {
-            name: hook_calls(((plugin.name, plugin.instance, plugin.weight) for plugin in plugins), config.hook_seconds)
+            name: hook_calls(
+                [*((plugin.name, plugin.instance, plugin.weight) for plugin in plugins), *added], config.hook_seconds
+            )
             for name, plugins in self.load_profiles(config).items()
         }
 
@@ -145,6 +154,10 @@ class Registry:
         queues in the configuration.
         """
         check_configured(config.queues, config.source)
+        ignored = [one.name for extender in config.extenders for one in extender.managed_resources
+                   if one.ignored_by_scheduler]  # fmt: skip
+        if ignored and self.enables(config, _COUNTS):  # as in kube-scheduler, this replaces what its arguments name
+            config = self.with_arguments(config, _COUNTS, {"ignoredResources": ignored})
         shared: dict[tuple[str, str], LoadedPlugin] = {}
         loaded = {profile.scheduler_name: self.load_plugins(profile, shared) for profile in config.profiles}
         _check_actions(config, shared.values())

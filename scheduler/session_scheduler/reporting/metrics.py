@@ -199,6 +199,12 @@ class Metrics:
         self.watches = WatchMetrics(registry)
         self.reports = ReportMetrics(registry)
         """The counts of a `Recorder`."""
+        self._extender_requests = _Counts(
+            registry, "extender_requests", "Requests to HTTP extenders.", ("extender", "verb", "code")
+        )
+        self._extender_seconds = _histogram(
+            registry, "extender_request_seconds", "Duration of a request to an HTTP extender.", ("extender", "verb")
+        )
         self._leader = Gauge(PREFIX + "leader", "1 if this replica leads.", registry=registry)
         self.renewal_failures = _Counts(registry, "lease_renewal_failures", "Failed renewals of the lease.")
         self._plugin_families = _PluginFamilies(registry)
@@ -249,6 +255,11 @@ class Metrics:
         """A plan was "rolled forward", with this many unbound pods, or "aborted"."""
         self._recoveries.add(what.replace(" ", "_"))
         self._recovered_pods.add(count=pods)
+
+    def extender_called(self, extender: str, verb: str, code: str, seconds: float) -> None:
+        """A request to an HTTP extender ended with this HTTP status, `timeout` or `error`."""
+        self._extender_requests.add(extender, verb, code)
+        self._extender_seconds.labels(extender, verb).observe(seconds)
 
     # ------------------------------------------------------------------ read at a scrape
 

@@ -15,13 +15,19 @@ import structlog
 from session_scheduler.base.clock import Clock, SystemClock
 from session_scheduler.base.signals import background, first_of, stop_on_signals
 from session_scheduler.builtin import BUILTIN
+from session_scheduler.builtin.extenders import Extenders
 from session_scheduler.cluster.dynamic_client import KubeApi
+from session_scheduler.cluster.extender_client import ExtenderClient
+from session_scheduler.cluster.full_objects import ApiObjects
 from session_scheduler.cluster.kubernetes import KubernetesCluster
 from session_scheduler.cluster.mirror import Mirror
 from session_scheduler.config.settings import SchedulerConfig, shown
+from session_scheduler.engine.extender_calls import ExtenderCalls
 from session_scheduler.engine.loop import SchedulerLoop
 from session_scheduler.engine.scheduler import KINDS, OPTIONAL_KINDS, Scheduler
 from session_scheduler.framework.bindings import Runtime
+from session_scheduler.framework.extender_answers import NAME as EXTENDERS
+from session_scheduler.framework.extender_answers import ExtenderAnswers
 from session_scheduler.framework.hooks import HookCall, HookCalls
 from session_scheduler.registry.registry import Registry
 from session_scheduler.reporting.live_observer import LiveObserver
@@ -49,7 +55,9 @@ _OTHER_CONNECTIONS = 64
 
 async def run(config: SchedulerConfig, *, kubeconfig: str | None = None, context: str | None = None) -> int:
     """Schedule a live cluster until SIGTERM or SIGINT. Returns the exit status. Raises InputError."""
-    replica = Replica(config, Registry(BUILTIN).load_calls(config), SystemClock())
+    answers = ExtenderAnswers(config.extenders) if config.extenders else None
+    last = [(EXTENDERS, Extenders(answers))] if answers is not None else []
+    replica = Replica(config, Registry(BUILTIN).load_calls(config, *last), SystemClock(), answers)
     gc.freeze()  # modules and plugins are permanent
     gc.set_threshold(*_COLLECT_AFTER)
     connections = config.bindings_in_flight + _OTHER_CONNECTIONS
@@ -63,12 +71,22 @@ async def run(config: SchedulerConfig, *, kubeconfig: str | None = None, context
 class Replica:
     """One process's scheduler, from standby to shutdown."""
 
-    def __init__(self, config: SchedulerConfig, profiles: Mapping[str, HookCalls], clock: Clock) -> None:
+    def __init__(
+        self, config: SchedulerConfig, profiles: Mapping[str, HookCalls], clock: Clock,
+        answers: ExtenderAnswers | None = None,
+    ) -> None:  # fmt: skip
+        """`answers` are those that the plugin `Extenders` reads, if the configuration has extenders.
+
+        Raises InputError for certificates that cannot be used.
+        """
         self._config = config
         self._profiles = profiles
         self._clock = clock
         self.metrics = metrics = Metrics(metadata.version("fluence-scheduler"))
         self._leadership = Leadership(config.leader_election, clock=clock, renewal_failed=metrics.renewal_failures.add)
+        self._answers = answers
+        self._extenders = [ExtenderClient(extender, f"{config.source}: extenders[{index}]", metrics.extender_called)
+                           for index, extender in enumerate(config.extenders)]  # fmt: skip
         self._mirror: Mirror | None = None
         self._loop: SchedulerLoop | None = None
         self._explanations: Explanations | None = None
@@ -96,8 +114,12 @@ class Replica:
                             busy=lambda: len(scheduler.in_flight) > 0 and not stop.is_set())  # fmt: skip
         due = asyncio.Event()
         observer = LiveObserver(recorder, metrics, self._clock, self._profiles, finished=due.set)
+        extenders = None
+        if self._answers is not None:
+            extenders = ExtenderCalls(self._extenders, ApiObjects(KubeApi(cluster.client)), self._answers)
         scheduler = Scheduler(cluster, config, self._profiles, self._clock, observer=observer,
-                              holder=self._leadership.identity, token=lambda: self._leadership.token)  # fmt: skip
+                              holder=self._leadership.identity, token=lambda: self._leadership.token,
+                              extenders=extenders)  # fmt: skip
         loop = self._loop = SchedulerLoop(scheduler, observer, metrics, self._clock, due)
         self._explanations = Explanations(scheduler, self._clock, due.set)
         loop.add_idle_task(self._explanations)
@@ -108,6 +130,8 @@ class Replica:
                                        optional=OPTIONAL_KINDS)  # fmt: skip
         queues = QueueStatusWriter(cluster, scheduler.cache, clock=self._clock, in_session=lambda: scheduler.in_session)
         async with background(recorder.run(), queues.run()) as reporting, AsyncExitStack() as ends:
+            if extenders is not None:
+                ends.push_async_callback(extenders.close)
             ends.push_async_callback(scheduler.in_flight.abandon)  # cancel all binds, on any exit
             beside = [*keeping, *reporting]
             await first_of(self._recover(mirror, scheduler), stop.wait(), beside=beside)

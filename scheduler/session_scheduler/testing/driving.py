@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Hashable
+from collections.abc import Coroutine, Hashable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -11,6 +11,7 @@ from session_scheduler.config.settings import DEFAULT_SCHEDULER_NAME, SchedulerC
 from session_scheduler.engine.completion import Bound
 from session_scheduler.engine.in_flight import raise_first
 from session_scheduler.engine.scheduler import KINDS, Scheduler
+from session_scheduler.framework.hooks import HookCalls
 from session_scheduler.model.objects import KubeObject
 from session_scheduler.testing.chosen import Chosen, name_of
 from session_scheduler.testing.clock import FakeClock
@@ -58,11 +59,14 @@ class DrivenCluster:
         for plugin in plugins:
             self._chosen.add(name_of(plugin), plugin)
         profiles = {DEFAULT_SCHEDULER_NAME: self._chosen.calls(self.config.hook_seconds)}
-        scheduler = Scheduler(self.memory, self.config, profiles, self.clock, evaluation=self._evaluation)
+        scheduler = self._new_scheduler(profiles)
         self._known = self._objects()  # later writes reach it as watch events
         finished(_started(scheduler))
         self._scheduler = scheduler
         return scheduler
+
+    def _new_scheduler(self, profiles: Mapping[str, HookCalls]) -> Scheduler:
+        return Scheduler(self.memory, self.config, profiles, self.clock, evaluation=self._evaluation)
 
     @property
     def scheduler(self) -> Scheduler:

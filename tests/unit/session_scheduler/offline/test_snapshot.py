@@ -181,6 +181,19 @@ def test_a_format_writes_to_standard_output_and_any_other_value_is_a_file(
     assert (Path("yaml").read_text() if same else capsys.readouterr().out).startswith("{")
 
 
+def test_keys_and_users_of_extenders_are_left_out(tmp_path: Path, cluster: Path) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text(
+        "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfiguration\n"
+        "extenders: [{urlPrefix: 'https://me:hunter2@a', tlsConfig: {caFile: my-ca.crt}}]\n"
+    )
+    assert main(["snapshot", str(cluster), "--config", str(config), "-o", str(tmp_path / "s.json")]) == 0
+    text = (tmp_path / "s.json").read_text()
+    assert "hunter2" not in text
+    assert "my-ca.crt" not in text
+    assert len(state_of(tmp_path / "s.json").config().extenders) == 1
+
+
 # ------------------------------------------------------------------ files beside a snapshot
 
 

@@ -1,0 +1,157 @@
+"""The answers of HTTP extenders for pending pods, which a session reads, and the questions that it asks.
+
+No hook of a session waits. A session that reaches a group without answers notes what to ask and passes the group by.
+The engine calls the extenders, stores the answers, and the next session places the group. An answer serves one attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from session_scheduler.cluster.extender_client import MetaVictims, manages
+from session_scheduler.config.extenders import ExtenderConfig
+from session_scheduler.model.groups import Group, Task
+from session_scheduler.model.object_changes import scheduling_fields
+from session_scheduler.model.objects import Node, Pod
+
+NAME = "Extenders"
+"""The plugin's name, in reasons and metrics."""
+_SPARE = 1000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Question:
+    """A pod, and the nodes (by name) that pass the filters."""
+
+    task: Task
+    pod: Pod
+    nodes: Mapping[str, Node]
+    nominated: str = ""
+    """The node among these for which the pod is nominated: the extenders evaluate it first."""
+
+
+@dataclass(slots=True, eq=False)
+class Answer:
+    """What the extenders say about a pod."""
+
+    pod: Pod
+    offered: Mapping[str, Node]
+    """The nodes for which they were asked."""
+    scores: Mapping[str, int]
+    """The nodes that passed, each with the sum of its weighted scores."""
+    failed: Mapping[str, str]
+    """The texts for nodes that did not pass; some may have none."""
+    unresolvable: Container[str] = ()
+    """The nodes in `failed` that removing pods does not help."""
+    used: bool = False
+    """Whether an attempt has used it: the next one asks again."""
+
+    def is_for(self, pod: Pod) -> bool:
+        """Whether the pod is unchanged, apart from its status."""
+        now, then = pod.metadata, self.pod.metadata
+        return pod.spec == self.pod.spec and now.labels == then.labels and now.annotations == then.annotations
+
+    def covers(self, node: Node) -> bool:
+        """Whether the extenders were asked about this node as it is now."""
+        known = self.offered.get(node.metadata.name)
+        return known is not None and (known is node or scheduling_fields(known) == scheduling_fields(node))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VictimQuestion:
+    """A pod, and by node the victims whose eviction makes room for it."""
+
+    task: Task
+    pod: Pod
+    victims: Mapping[str, MetaVictims]
+    pods: Mapping[str, Pod]
+    """The victims by uid."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VictimAnswer:
+    """What the extenders say about victims: those by node that may be evicted, or an error."""
+
+    asked: Mapping[str, MetaVictims]
+    allowed: Mapping[str, MetaVictims] | str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """The questions of a session."""
+
+    nodes: dict[Group, list[Question]]
+    """A group in it was passed by."""
+    victims: dict[Group, list[VictimQuestion]]
+    """A group in it was rejected, and needs answers to preempt pods."""
+
+
+class ExtenderAnswers:
+    """Questions and answers of one scheduler."""
+
+    def __init__(self, extenders: Iterable[ExtenderConfig]) -> None:
+        extenders = tuple(extenders)
+        self._managed = [extender.managed for extender in extenders]
+        self._preempting = [extender.managed for extender in extenders if extender.preempt_verb]
+        self.asked: Asked | None = None
+        """The questions of the open session; None if it must not ask, for example to explain a pod."""
+        self._answers: dict[str, Answer] = {}
+        self._errors: dict[str, str] = {}
+        """Both by pod uid; a pod has an answer or an error."""
+        self._victims: dict[str, VictimAnswer] = {}
+
+    def is_interested(self, pod: Pod) -> bool:
+        """Whether any extender wants to see a pod."""
+        return any(manages(resources, pod) for resources in self._managed)
+
+    def is_interested_in_victims(self, pod: Pod) -> bool:
+        """Whether any extender decides about the pods that are evicted for a pod."""
+        return any(manages(resources, pod) for resources in self._preempting)
+
+    @contextmanager
+    def asking(self) -> Iterator[Asked]:
+        """In this context sessions may ask; yields the questions."""
+        self.asked = asked = Asked({}, {})
+        try:
+            yield asked
+        finally:
+            self.asked = None
+
+    def latest(self, uid: str) -> Answer | None:
+        """The last answer for a pod."""
+        return self._answers.get(uid)
+
+    def use(self, uids: Iterable[str]) -> None:
+        """An attempt has used the answers for these pods."""
+        for uid in uids if self._answers else ():
+            self._victims.pop(uid, None)
+            answer = self._answers.get(uid)
+            if answer is not None:
+                answer.used = True
+
+    def error(self, uid: str) -> str | None:
+        """Why the last call for a pod failed; None if it did not."""
+        return self._errors.get(uid)
+
+    def put(self, uid: str, answer: Answer | str, pending: Collection[str] = ()) -> None:
+        """Store an answer or an error for a pod. Sometimes drops those of pods (uids) that are not `pending`."""
+        if len(self._answers) + len(self._errors) > _SPARE + 2 * len(pending):
+            for kept in (self._answers, self._errors, self._victims):
+                for gone in [uid for uid in kept if uid not in pending]:
+                    del kept[gone]
+        self._errors.pop(uid, None)
+        self._answers.pop(uid, None)
+        if isinstance(answer, str):
+            self._errors[uid] = answer
+        else:
+            self._answers[uid] = answer
+
+    def victims(self, uid: str) -> VictimAnswer | None:
+        """The answer about victims for this attempt of a pod."""
+        return self._victims.get(uid)
+
+    def put_victims(self, uid: str, answer: VictimAnswer) -> None:
+        """Store the answer about victims for a pod."""
+        self._victims[uid] = answer
