@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from session_scheduler.framework.callbacks import Scenario
 from session_scheduler.framework.session import Session
+from session_scheduler.framework.victims import evicted_whole
 from session_scheduler.model.disruption import PREEMPTED, is_disrupted
 from session_scheduler.model.groups import Group, Phase, Task
 
@@ -63,7 +64,8 @@ class EligibleVictims:
         elif self._objections is None:
             refusal = self._runner.reclaim_refusal(scenario)
         else:
-            kind = tuple([(task.group.queue, task.cls, self._leaves(task)) for task in victims])
+            kind = tuple([(task.group.queue, task.cls, self._leaves(task), evicted_whole(task.group) and task.group)
+                          for task in victims])  # fmt: skip
             if kind not in self._objections:
                 refusal = self._runner.reclaim_refusal(scenario, spared=False)
                 self._objections[kind] = refusal.reason if refusal is not None else None

@@ -15,6 +15,7 @@ from session_scheduler.framework.session import Session
 from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.framework.trial_cache import KnownNoPreemption
 from session_scheduler.model.groups import Group, Phase, Task
+from session_scheduler.model.reclaim_rules import DAMAGES
 from session_scheduler.model.refusals import Refusal
 from session_scheduler.state.scheduling_queue import GANG_SCHEDULING
 
@@ -71,34 +72,39 @@ def reclaim_share(session: Session, group: Group, result: PlacementResult) -> li
     """
     refused = [task for task in result.tried if task.phase is Phase.PENDING and task in result.reasons]
     if group.topology_key is not None or (group.is_gang and not group.whole):
-        if session.runner.can_reclaim(group) is not None:
-            return []
-        result.preempts = True
         together = refused or result.over_capacity_together
-        answer, _ = _run_plugins(session, group, together, alone=False, reclaims=True) if together else (None, ())
-        return _apply_reclaim(session, result, together, answer)
+        return _reclaim(session, result, together[: group.needed], alone=False) if together else []
     found: list[Preemption] = []
     for task in (*refused, *result.over_capacity):
         session.asked_for = task
         try:
-            if session.runner.can_reclaim(group) is None:
-                result.preempts = True
-                # the victims for a task that exceeds a limit can be on any node
-                placed = session.calls.places_groups and session.evaluator.board(task).mask.any()
-                alone = task not in result.over_capacity and (not placed or answers_by_node(session, task))
-                answer = _run_plugins_once(session, group, task, alone=alone, reclaims=True)
-                found += _apply_reclaim(session, result, [task], answer)
+            # the victims for a task that exceeds a limit can be on any node
+            placed = session.calls.places_groups and session.evaluator.board(task).mask.any()
+            alone = task not in result.over_capacity and (not placed or answers_by_node(session, task))
+            found += _reclaim(session, result, [task], alone=alone)
         finally:
             session.asked_for = None
     return found
 
 
-def _apply_reclaim(
-    session: Session, result: PlacementResult, tasks: Sequence[Task], answer: Preemption | NoPreemption | None
-) -> list[Preemption]:
-    if isinstance(answer, Preemption):
-        return _apply(session, result, tasks, answer)
-    session.runner.note_unreclaimed(tasks)
+def _reclaim(session: Session, result: PlacementResult, tasks: Sequence[Task], *, alone: bool) -> list[Preemption]:
+    """Find victims that do the least damage."""
+    group = result.group
+    try:
+        for damage in DAMAGES if session.registered.reclaims_together else (0,):
+            session.reclaim_damage = damage
+            if session.runner.can_reclaim(group) is not None:
+                continue
+            result.preempts = True
+            if session.asked_for is not None:
+                answer = _run_plugins_once(session, group, tasks[0], alone=alone, reclaims=True)
+            else:
+                answer, _ = _run_plugins(session, group, tasks, alone=alone, reclaims=True)
+            if isinstance(answer, Preemption):
+                return _apply(session, result, tasks, answer)
+            session.runner.note_unreclaimed(tasks)
+    finally:
+        session.reclaim_damage = 0
     return []
 
 
@@ -108,7 +114,7 @@ def _run_plugins_once(
     """As `_run_plugins`, but reuses a NoPreemption for a task of the same class until something changes."""
     limited: object = None
     if reclaims:
-        limited = "reclaim", group.queue, group.preemptible
+        limited = "reclaim", session.reclaim_damage, group.queue, group.preemptible
     elif session.runner.limits_preemption:
         limited = group.queue if session.registered.preempts_alike else group
     # plugins can offer different nodes to each group

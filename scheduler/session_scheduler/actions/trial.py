@@ -42,6 +42,7 @@ class Trial:
         self.group = group
         self.tasks = tuple(tasks)
         self.alone = alone
+        self._reclaims = reclaims
         self.priority = ABOVE_ALL if reclaims else max(task.preemptor_priority for task in tasks)
         runner, registered = session.runner, session.registered
         self._evaluation = session.evaluator.evaluation_for(tasks[0])
@@ -127,6 +128,12 @@ class Trial:
     def objection(self, nominated: Mapping[Task, str], victims: Sequence[Task]) -> str | None:
         """Why callbacks object to evicting these victims for these nominations; None if not. Raises PluginError."""
         return self._victims.objection(nominated, victims)
+
+    def damages(self, units: Sequence[Sequence[Task]]) -> list[int | None] | None:
+        """For units of victims, the first to evict first: the damage of each beside the others, None if it may not be
+        evicted. None for all if no callback chooses among victims. Raises PluginError.
+        """
+        return self._session.runner.reclaim_damages(self.group, units) if self._reclaims else None
 
     @property
     def awaits_binds(self) -> bool:

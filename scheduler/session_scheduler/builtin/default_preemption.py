@@ -6,7 +6,7 @@ nodes, as with its preemption for pod groups. Source: Kubernetes 1.36, pkg/sched
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Final
 
@@ -21,6 +21,7 @@ from session_scheduler.framework.victims import Candidate, Unit, best, importanc
 from session_scheduler.hookspecs import NoPreemption, Preemption, Trial, hookimpl
 from session_scheduler.model.columns import tie_break
 from session_scheduler.model.events import ActionType, ClusterEventWithHint
+from session_scheduler.model.groups import Task
 from session_scheduler.model.objects import Pod
 from session_scheduler.state.budgets import Budgets
 
@@ -103,10 +104,13 @@ class DefaultPreemption:
                 refused.append(found)
                 continue
             objection = trial.objection({trial.tasks[0]: found.node}, found.tasks)
-            if objection is not None:
-                refused.append([objection])
+            other = (
+                trial.attempt(partial(_chosen_on_node, trial, budgets, found.node)) if objection is not None else found
+            )
+            if not isinstance(other, Candidate):
+                refused.append([objection or ""])
                 continue
-            candidates.append(found)
+            candidates.append(other)
             if len(candidates) >= enough and any(not candidate.violations for candidate in candidates):
                 break
         if not candidates:
@@ -249,6 +253,41 @@ def _on_nodes(trial: Trial, budgets: Budgets, units: Mapping[str, Sequence[Unit]
     return results
 
 
+def _chosen_on_node(trial: Trial, budgets: Budgets, node: str) -> Candidate | None:
+    """The fewest victims on a node among those that callbacks choose, if they reject the cheapest ones."""
+    units = _chosen(trial, sorted(units_of(trial.running(node), trial.priority), key=importance))
+    if not units:
+        return None
+    task = trial.tasks[0]
+    order = _Order(trial, budgets, units)
+
+    def fits(removed: Sequence[Unit]) -> bool:
+        return trial.fits(node) and trial.objection({task: node}, _tasks_of(removed)) is None
+
+    potential = order.staying if trial.beyond_nodes else order.units
+    for unit in potential:
+        trial.remove(unit.tasks)
+    victims = _reprieve(trial, potential, fits) if fits(potential) else []
+    trial.put_back(task for unit in (victims or potential) for task in unit.tasks)
+    found = order.candidate(node, victims if potential is order.units else [*victims, *order.terminating])
+    return found if isinstance(found, Candidate) else None
+
+
+def _chosen(trial: Trial, units: Sequence[Unit]) -> list[Unit] | None:
+    """Those of these units, the most important first, that callbacks choose, in the order in which to put them back:
+    the most damage first. None if no callback chooses.
+    """
+    damages = trial.damages([unit.tasks for unit in reversed(units)])
+    if damages is None:
+        return None
+    known = [(damage, unit) for damage, unit in zip(reversed(damages), units, strict=True) if damage is not None]
+    return [unit for _, unit in sorted(known, key=lambda entry: -entry[0])]
+
+
+def _tasks_of(units: Iterable[Unit]) -> tuple[Task, ...]:
+    return tuple(task for unit in units for task in unit.tasks)
+
+
 def _is_ending(trial: Trial, unit: Unit) -> bool:
     return all(map(trial.is_ending, unit.tasks))
 
@@ -277,19 +316,35 @@ def _in_cluster(trial: Trial, budgets: Budgets) -> Preemption | NoPreemption:
     """The fewest victims in the cluster that make the whole gang fit."""
     running = [task for node in trial.nodes for task in trial.running(node)]
     units = sorted(units_of(running, trial.priority), key=importance_to_groups)
-    if not units:
+    chosen = _chosen(trial, units)
+    order = _Order(trial, budgets, units if chosen is None else chosen, sparing=True)
+    if not order.units:
         return NoPreemption(NO_VICTIMS_ANYWHERE)
-    order = _Order(trial, budgets, units, sparing=True)
     removed = _remove_enough(trial, order.units, len(order.terminating) + len(trial.tasks))
-    thorough = len(removed) == len(units) and trial.place() is None
+    thorough = len(removed) == len(order.units) and trial.place() is None
     if thorough and trial.place(thorough=True) is None:
         return NoPreemption(trial.reason)
-    victims = _reprieve(trial, removed, thorough=thorough)
+    victims = _reprieve(trial, removed, lambda _: trial.is_placeable(thorough=thorough))
+    found = _preemption(trial, victims, thorough=thorough)
+    if chosen is None or isinstance(found, Preemption):
+        return found
+    # the callbacks need other victims, or more of them
+    for unit in order.units:
+        if unit not in victims:
+            trial.remove(unit.tasks)
+
+    def fits(left: Sequence[Unit]) -> bool:
+        return isinstance(_preemption(trial, left, thorough=thorough), Preemption)
+
+    return _preemption(trial, _reprieve(trial, order.units, fits), thorough=thorough) if fits(order.units) else found
+
+
+def _preemption(trial: Trial, victims: Sequence[Unit], *, thorough: bool) -> Preemption | NoPreemption:
+    """The preemption of these victims, which are removed now; or why it does not help or is not allowed."""
     placed = trial.place(thorough=thorough)
-    if placed is None:  # a filter or plugin answers differently after pods were put back and removed again
+    if placed is None:  # also if a filter or plugin answers differently after pods were put back and removed again
         return NoPreemption(trial.reason)
-    victims.sort(key=importance_to_groups)
-    tasks = tuple(task for unit in victims for task in unit.tasks)
+    tasks = _tasks_of(sorted(victims, key=importance_to_groups))
     objection = trial.objection(placed, tasks)
     return Preemption(placed, tasks, ANYWHERE) if objection is None else NoPreemption(objection)
 
@@ -311,8 +366,8 @@ def _remove_enough(trial: Trial, units: Sequence[Unit], least: int) -> Sequence[
     return units[start:]
 
 
-def _reprieve(trial: Trial, units: Sequence[Unit], *, thorough: bool) -> list[Unit]:
-    """Put units back in this order while the gang still fits. Returns the units that must stay removed.
+def _reprieve(trial: Trial, units: Sequence[Unit], fits: Callable[[Sequence[Unit]], bool]) -> list[Unit]:
+    """Put units back in this order while the rest `fits`. Returns the units that must stay removed.
 
     It puts back twice as many at once after each success, because usually only few of many units are victims.
     """
@@ -322,7 +377,7 @@ def _reprieve(trial: Trial, units: Sequence[Unit], *, thorough: bool) -> list[Un
         several = units[start : start + step]
         for unit in several:
             trial.put_back(unit.tasks)
-        if trial.is_placeable(thorough=thorough):
+        if fits([*victims, *units[start + len(several) :]]):
             start, step = start + len(several), 2 * step
             continue
         for unit in several:

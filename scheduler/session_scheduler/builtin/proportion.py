@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from session_scheduler.builtin.reclaiming import Reclaiming, amounts_of, required_tasks
-from session_scheduler.builtin.without_arguments import WithoutArguments
+from session_scheduler.config.settings import PluginArguments
 from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.classes import TaskClass
@@ -29,13 +29,24 @@ _REMEMBERED = 10_000
 """How many classes, and queues for each, keep a reason for their rejection. Any deleted pod requeues the others."""
 
 
-class Proportion(WithoutArguments):
+class ProportionArguments(PluginArguments):
+    """Arguments of Proportion."""
+
+    larger_victims: bool = True
+    """Whether a queue that deserves what it requests may evict a pod or gang that is larger than what its queue has
+    beyond its share, if no smaller ones help.
+    """
+
+
+class Proportion:
     """Orders queues by their shares. Rejects pods above a limit, and non-preemptible pods above the deserved amount."""
 
+    Arguments = ProportionArguments
     name = "Proportion"
+    weight = 1
 
-    def __init__(self, arguments: None = None) -> None:
-        super().__init__(arguments)
+    def __init__(self, arguments: ProportionArguments | None = None) -> None:
+        self._arguments = arguments or ProportionArguments()
         self._use: QueueUse | None = None
         self._session: Session | None = None
         self._shares: QueueShares | None = None
@@ -56,11 +67,11 @@ class Proportion(WithoutArguments):
             session.add_queue_allocated(lambda queue: use.counts(queue).held)
             session.add_queue_deserved(lambda queue: use.tree.specs[queue].deserved if use.tree.usable(queue) else None)
             session.add_queue_fair_share(shares.fair.get)
-            reclaiming = Reclaiming(session, shares)
+            reclaiming = Reclaiming(session, shares, larger_victims=self._arguments.larger_victims)
             session.add_preemptable(_may_preempt, alike=True)
             session.add_preempt_validator(reclaiming.exceeded_bound, alike=True)
             session.add_can_reclaim(reclaiming.refusal)
-            session.add_reclaimable(reclaiming.is_reclaimable, alike=reclaiming.alike)
+            session.add_reclaimable(reclaiming.is_reclaimable, alike=reclaiming.alike, together=reclaiming.together)
             session.add_reclaim_validator(reclaiming.objection, alike=True)
 
     @hookimpl

@@ -6,49 +6,49 @@ already. So decisions together, also those of earlier sessions whose victims sti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from session_scheduler.framework.callbacks import Scenario
 from session_scheduler.framework.session import Session
+from session_scheduler.framework.victims import evicted_whole, units_of
 from session_scheduler.model.groups import Group, Phase, Task
-from session_scheduler.model.queue_shares import Change, Giving, QueueShares, beyond, may_reclaim, reclaimable
+from session_scheduler.model.queue_shares import Change, QueueShares
 from session_scheduler.model.queues import PODS, Amounts
+from session_scheduler.model.reclaim_rules import BELOW_FAIR_SHARE, BELOW_SHARE, Reclaim, UnitAmounts
 
 _Usage = tuple[tuple[int, int], ...]
 """A task's amounts by number of the resource."""
 _Kind = tuple[str, _Usage]
 """The queue and the amounts of a running task."""
+_ABOVE_ALL = 2**31
 
 
 class Reclaiming:
     """The reclaim callbacks of one session."""
 
-    def __init__(self, session: Session, shares: QueueShares) -> None:
-        """`shares`: as of the session's opening. Placements change what queues have, not their fair shares."""
+    def __init__(self, session: Session, shares: QueueShares, *, larger_victims: bool = True) -> None:
+        """`shares`: as of the session's opening. Placements change what queues have, not their fair shares.
+
+        `larger_victims`: whether a queue that deserves its needs may evict more than others have beyond their shares.
+        """
         self._session = session
         self._shares = self._as_decided = shares
+        self._larger_victims = larger_victims
         self._key: tuple[object, ...] = ()
         """What the attributes below were computed for."""
         self._needs: Amounts = {}
+        self._rules: Reclaim
         self._refusal: str | None = None
         """Why the group may reclaim nothing."""
         self._limiting = ""
         """The lowest queue on the group's path whose limit the group exceeds: only victims in that queue help."""
-        self._beyond: dict[str, bool] = {}
-        """By queue on the group's path: whether the group would put it above its share if no pod were evicted."""
-        self._taker = ""
-        """The group's queue."""
-        self._open: dict[str, bool] = {}
-        """By queue: whether evicting its pods helps the group."""
+        self._anywhere = False
+        """Whether victims may be on all nodes, also those that are evicted already."""
         self._kinds: dict[_Kind, Amounts] = {}
         """The amounts of the running pods when the session began; only these pods are reclaimable."""
         self._answers: dict[_Kind, bool] = {}
         """By kind: whether the group may evict such pods."""
-        self._others: list[Group] | None = None
-        """The running preemptible groups, the least important first."""
-        self._capped: dict[Group, bool] = {}
-        """If victims may be on all nodes, as for a gang: whether all pods of a group may be evicted together."""
 
     def refusal(self, group: Group) -> str | None:
         """Why a group may reclaim nothing, whatever the victims; None if it may."""
@@ -58,36 +58,44 @@ class Reclaiming:
     def alike(self, group: Group) -> Hashable:
         """What the answers of `is_reclaimable` depend on besides the victims' queues and classes."""
         self._update(group)
-        if self._capped or len(self._answers) > len(self._kinds):
+        if self._anywhere or len(self._answers) > len(self._kinds):
             return self._key
         return frozenset(kind for kind, answer in self._answers.items() if answer)
 
     def is_reclaimable(self, group: Group, victim: Group) -> bool:
         """Whether the group may evict tasks of the victim."""
         self._update(group)
-        if victim in self._capped:
-            return self._capped[victim]
         if self._refusal is not None or group.queue == victim.queue or not victim.preemptible:
             return False
-        return all(self._session.queues.concerns(task) and self._answer(task) for task in _running(victim))
+        running = _running(victim)
+        if not all(map(self._session.queues.concerns, running)):
+            return False
+        if self._anywhere and all(map(self._session.leaves, running)):
+            return True
+        return (any if evicted_whole(victim) else all)(map(self._answer, running))
+
+    def together(self, group: Group, units: Sequence[Sequence[Task]]) -> list[int | None]:
+        """For each unit of victims its damage beside the others, or None if it may not be one of them."""
+        self._update(group)
+        return self._rules.choose([self._unit_amounts(unit) for unit in units])
 
     def objection(self, scenario: Scenario) -> str | None:
         """Why the scenario would give queues the wrong shares; None if it would not.
 
         It evaluates the scenario from a state with the victims running and the tasks pending, whatever the trial does.
         """
-        group = scenario.group
+        group, session = scenario.group, self._session
         self._update(group)
-        victims: dict[str, list[Amounts]] = {}
-        for task in scenario.victims:
-            if not self._session.leaves(task):
-                victims.setdefault(task.group.queue, []).append(_amounts(task))
-        shares, needs, preemptible = self._as_decided, amounts_of(scenario.nominated), group.preemptible
+        shares = self._as_decided
+        units = [self._unit_amounts(unit.tasks) for unit in units_of(scenario.victims, _ABOVE_ALL)
+                 if not all(map(session.leaves, unit.tasks))]  # fmt: skip
         why = shares.tree.why_not(group.queue)
-        if why is None and not all(map(shares.tree.usable, victims)):
+        if why is None and not all(shares.tree.usable(queue) for queue, _ in units):
             why = "pods outside of the queues are not reclaimed"
-        why = why or may_reclaim(shares, group.queue, needs, preemptible=preemptible)
-        return why or reclaimable(shares, group.queue, needs, victims, preemptible=preemptible)
+        if why is not None:
+            return why
+        needs = amounts_of(scenario.nominated)
+        return self._rules_for(group, needs).objection(units)
 
     def exceeded_bound(self, scenario: Scenario) -> str | None:
         """Why the tasks would exceed a bound of their queue after all evictions and nominations are complete.
@@ -116,64 +124,58 @@ class Reclaiming:
         return self._answers[kind]
 
     def _may_evict_one(self, queue: str, amounts: Amounts) -> bool:
-        """Whether the group may evict one pod with these amounts."""
-        if self._refusal is not None or not self._is_open(queue):
+        """Whether the group may evict a pod with these amounts."""
+        if self._refusal is not None or (self._limiting and self._limiting not in self._as_decided.tree.path(queue)):
             return False
-        return self._giving(queue).why_not([amounts]) is None
+        return self._rules.may_evict(queue, amounts)
 
-    def _is_open(self, queue: str) -> bool:
-        """Whether evicting a queue's pods helps the queues on the group's path to stay within limits and shares.
+    def _unit_amounts(self, unit: Iterable[Task]) -> UnitAmounts:
+        """The queue and the amounts of a unit, without tasks that are evicted already."""
+        tasks = list(unit)
+        return tasks[0].group.queue, amounts_of(task for task in tasks if not self._session.leaves(task))
 
-        `objection` decides how much must be evicted if a common parent is at its share.
-        """
-        if queue not in self._open:
-            tree = self._as_decided.tree
-            path = tree.path(queue)
-            within = not self._limiting or self._limiting in path
-            beyond = any(self._beyond[above] for above in tree.path(self._taker) if above not in path)
-            self._open[queue] = tree.usable(queue) and within and not beyond
-        return self._open[queue]
-
-    def _giving(self, queue: str, left: dict[str, Amounts] | None = None) -> Giving:
-        return Giving(self._as_decided, self._taker, queue, self._needs, left)
+    def _rules_for(self, group: Group, needs: Amounts) -> Reclaim:
+        if needs == self._needs:
+            return self._rules
+        return Reclaim(self._as_decided, group.queue, needs, preemptible=group.preemptible,
+                       damage=self._session.reclaim_damage)  # fmt: skip
 
     def _update(self, group: Group) -> None:
         """Compute the attributes for a group. The trial's own changes do not affect them."""
         session, asked = self._session, self._session.asked_for
         cls = asked.cls if asked is not None else None
-        key = group, cls, session.ledger.committed, session.nominations.version, len(session.ledger.to_end)
+        key = (group, cls, session.reclaim_damage, session.ledger.committed, session.nominations.version,
+               len(session.ledger.to_end))  # fmt: skip
         if self._key == key:
             return
         self._key = key
         self._as_decided = self._after(self._simulated(), self._shares.as_decided())
         tasks = required_tasks(group, session.runner.task_key) if asked is None else [asked]
         self._needs = amounts_of(tasks)
-        self._taker = group.queue
         self._refusal = self._check(group)
         if not self._kinds:
             self._kinds = {(queue, cls.usage): {**cls.requests, PODS: 1} for queue, cls in session.queues.kinds}
         may = self._refusal is None
         self._answers = {kind: kind[0] != group.queue and self._may_evict_one(kind[0], amounts)
                          for kind, amounts in self._kinds.items()} if may else {}  # fmt: skip
-        self._capped.clear()
-        if (len(tasks) > 1 or self._limiting) and self._refusal is None:
-            self._cap(group)
 
     def _check(self, group: Group) -> str | None:
         """Why the group may reclaim nothing; else sets which queues it may reclaim from."""
-        shares, needs, preemptible = self._as_decided, self._needs, group.preemptible
-        self._open.clear()
-        why = shares.tree.why_not(group.queue) or may_reclaim(shares, group.queue, needs, preemptible=preemptible)
-        if why is None and not preemptible:
-            why = next(
-                filter(None, (_over_deserved(shares, name, needs) for name in shares.tree.path(group.queue))), None
-            )
-        if why is None:
-            why = self._over_gpus(group)
+        shares, needs = self._as_decided, self._needs
+        why = shares.tree.why_not(group.queue)
+        if why is not None:
+            return why
+        damage = self._session.reclaim_damage
+        self._rules = Reclaim(shares, group.queue, needs, preemptible=group.preemptible, damage=damage)
+        why = self._rules.refusal or self._over_gpus(group)
+        if why is None and damage == BELOW_FAIR_SHARE and len(shares.tree.children) == 1:
+            why = "the queues have no child queues"
+        if why is None and damage == BELOW_SHARE and not (self._larger_victims and self._rules.deserves):
+            why = f"queue {group.queue!r} does not deserve what the group requests"
         if why is None:
             path = shares.tree.path(group.queue)
             self._limiting = next((name for name in path if _over_limit(shares, name, needs)), "")
-            self._beyond = {name: beyond(shares, name, needs, preemptible=preemptible) is not None for name in path}
+            self._anywhere = bool(self._limiting) or needs[PODS] > 1
         return why
 
     def _over_gpus(self, group: Group) -> str | None:
@@ -196,33 +198,6 @@ class Reclaiming:
 
     def _after(self, changes: Iterable[Change], shares: QueueShares) -> QueueShares:
         return shares.with_more(one for one in changes if shares.tree.usable(one.queue))
-
-    def _cap(self, group: Group) -> None:
-        """Choose the groups that may be evicted, so few that each queue keeps its share even if all of them are."""
-        givings: dict[str, Giving] = {}
-        left: dict[str, Amounts] = {}
-        for one in self._candidates():
-            if one.queue == group.queue:
-                continue
-            if not self._is_open(one.queue):
-                self._capped[one] = False
-                continue
-            giving = givings.get(one.queue) or givings.setdefault(one.queue, self._giving(one.queue, left))
-            more = [_amounts(task) for task in _running(one) if not self._session.leaves(task)]
-            fits = giving.why_not(more) is None
-            if fits or len(more) == 1:
-                self._capped[one] = fits
-            if fits:
-                giving.reclaim(more)
-
-    def _candidates(self) -> list[Group]:
-        if self._others is None:
-            counts = self._session.queues.concerns
-            running = {task.group: None for task in self._session.running() if counts(task)}
-            self._others = [one for one in running if one.preemptible and _running(one)]
-            self._others.sort(key=lambda one: (one.creation, one.key), reverse=True)
-            self._others.sort(key=lambda one: one.priority)
-        return self._others
 
 
 def required_tasks(group: Group, order: Callable[[Task], Any]) -> list[Task]:

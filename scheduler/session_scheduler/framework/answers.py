@@ -166,6 +166,12 @@ class Trial(Protocol):
     def objection(self, nominated: Mapping[Task, str], victims: Sequence[Task]) -> str | None:
         """Return why callbacks do not allow this preemption; None if they allow it. Raises PluginError."""
 
+    def damages(self, units: Sequence[Sequence[Task]]) -> list[int | None] | None:
+        """Return for units of victims, the first to evict first, the damage of each beside the others: 0 for none.
+
+        A unit that may not be evicted has None. None for all if no callback chooses among victims. Raises PluginError.
+        """
+
     @property
     def awaits_binds(self) -> bool:
         """Whether `running` omitted tasks of lower priority, which may become victims once they are bound."""

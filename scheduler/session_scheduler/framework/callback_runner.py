@@ -135,6 +135,23 @@ class CallbackRunner:
             return None
         return tuple(call(group) for call in calls)
 
+    def reclaim_damages(self, group: Group, units: Sequence[Sequence[Task]]) -> list[int | None] | None:
+        """Return for units of victims, the least important first, the damage of each beside the others, or None if it
+        may not be evicted. None if no callback chooses among victims.
+        """
+        calls = self.registered.reclaims_together
+        if not calls:
+            return None
+        damages: list[int | None] = [0] * len(units)
+        for call in calls:
+            answer = call(group, units)
+            if not isinstance(answer, list | tuple) or len(answer) != len(units) or not all(map(_is_damage, answer)):
+                wanted = f"a number of 0 or more, or None, for each of {len(units)} units"
+                raise call.wrong(f"expected {wanted}, got {answer!r}")
+            damages = [None if own is None or one is None else max(own, one)
+                       for own, one in zip(damages, answer, strict=True)]  # fmt: skip
+        return damages
+
     def can_reclaim(self, group: Group) -> Refusal | None:
         """Return why a group may not reclaim at all, whatever the victims."""
         refusal = _first_refusal(self.registered.can_reclaim, group)
@@ -298,6 +315,10 @@ def _reason(call: HookCall, answer: object) -> str | None:
     if answer is not None and not isinstance(answer, str):
         raise call.wrong(f"expected a text or None as the reason, got {answer!r}")
     return answer
+
+
+def _is_damage(value: object) -> bool:
+    return value is None or (type(value) is int and value >= 0)
 
 
 def _is_number(value: object) -> TypeGuard[float]:

@@ -78,6 +78,7 @@ class Registered:
     can_reclaim: list[HookCall] = field(default_factory=list)
     reclaimable: list[HookCall] = field(default_factory=list)
     reclaims_alike: list[HookCall | None] = field(default_factory=list)
+    reclaims_together: list[HookCall] = field(default_factory=list)
     reclaim_validators: list[HookCall] = field(default_factory=list)
     validates_alike: bool = True
     """Whether reclaim validators depend only on the victims' queues and classes."""
@@ -247,14 +248,22 @@ class Callbacks:
         self.registered.can_reclaim.append(self._callback("can reclaim", check))
 
     def add_reclaimable(
-        self, may_end: Callable[[Group, Group], bool], *, alike: Callable[[Group], Hashable] | None = None
+        self,
+        may_end: Callable[[Group, Group], bool],
+        *,
+        alike: Callable[[Group], Hashable] | None = None,
+        together: Callable[[Group, Sequence[Sequence[Task]]], Sequence[int | None]] | None = None,
     ) -> None:
         """Like `add_preemptable`, for a queue below its share that reclaims from others.
 
         `alike(group)` is a promise: for groups with equal values, `may_end` answers the same for victims of the same
-        queue and classes.
+        queue and classes. If the cheapest victims are rejected, `together(group, units)` chooses others: of tuples of
+        tasks that are evicted together, the least important first, it returns for each its damage (0 for none), or None
+        if it may not be evicted beside the others. The scheduler evicts units of less damage first.
         """
         self.registered.reclaimable.append(self._callback("reclaimable", may_end))
+        if together is not None:
+            self.registered.reclaims_together.append(self._callback("reclaimable together", together))
         self.registered.reclaims_alike.append(None if alike is None else self._callback("reclaimable alike", alike))
 
     def add_reclaim_validator(self, check: Callable[[Scenario], str | None], *, alike: bool = False) -> None:

@@ -92,6 +92,8 @@ class Session(Callbacks):
         """Whether reasons are reported. False in trials, which only need to know whether a task is rejected."""
         self.asked_for: Task | None = None
         """The task for which plugins are asked about victims, if it does not wait for the rest of its group."""
+        self.reclaim_damage = 0
+        """The most damage that a victim of reclaim may do: see `add_reclaimable`. The search begins without damage."""
         self.next_groups: Mapping[str, Group] = {}
         """By queue: the group to attempt next, for the callbacks that order queues. A new mapping for each order."""
         self.narrow_preemption: Narrow | None = None

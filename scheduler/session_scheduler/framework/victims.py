@@ -48,7 +48,7 @@ def units_of(tasks: Iterable[Task], priority: int) -> list[Unit]:
     for task in tasks:
         group = task.group
         if group not in whole:
-            whole[group] = group.starting or (group.pod_group is not None and group.pod_group.disrupted_whole)
+            whole[group] = evicted_whole(group)
         if not whole[group]:
             if task.standing < priority:
                 found.append(Unit((task,), task.standing))
@@ -58,6 +58,11 @@ def units_of(tasks: Iterable[Task], priority: int) -> list[Unit]:
                 members = sorted(group.in_phase(Phase.BOUND, Phase.RELEASING), key=lambda member: member.key)
                 found.append(Unit(tuple(members), group.priority, whole=True))
     return found
+
+
+def evicted_whole(group: Group) -> bool:
+    """Whether a group's running tasks are evicted only together."""
+    return group.starting or (group.pod_group is not None and group.pod_group.disrupted_whole)
 
 
 def importance(unit: Unit) -> tuple[int, bool, int, str, str]:

@@ -1,4 +1,4 @@
-"""Fair shares of queues, and the rules of reclaim between queues. Pure: amounts in, amounts out, in integers.
+"""Fair shares of queues, and their order by shares. Pure: amounts in, amounts out, in integers.
 
 Each queue first gets its deserved amounts, as far as it requests them. The rest of its parent's share goes to the
 queues that request more: the highest priority first, and by weight within a priority, until each has what it requests
@@ -11,7 +11,7 @@ et al., NSDI 2011 (dominant resources).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -121,17 +121,12 @@ def fair_shares(
     tree: QueueTree, total: Mapping[str, int], requested: Mapping[str, Mapping[str, int]]
 ) -> dict[str, Amounts]:
     """By queue: its fair share of each resource. `requested` is what a queue and its descendants have and wait for."""
-    shares: dict[str, Amounts] = {}
-    _divide(tree, "", total, demands(tree, requested), shares)
-    return shares
-
-
-def demands(tree: QueueTree, requested: Mapping[str, Mapping[str, int]]) -> dict[str, Amounts]:
-    """By queue: what it requests within its limit and those of its descendants."""
     wants: dict[str, Amounts] = {}
     for name in tree.children.get("", ()):
         _collect(tree, name, requested, wants)
-    return wants
+    shares: dict[str, Amounts] = {}
+    _divide(tree, "", total, wants, shares)
+    return shares
 
 
 def _collect(tree: QueueTree, name: str, requested: Mapping[str, Mapping[str, int]], wants: dict[str, Amounts]) -> None:
@@ -151,8 +146,9 @@ def _divide(
     children = tree.children.get(parent, ())
     for name in children:
         shares[name] = {}
+    deserved = {resource for name in children for resource in tree.specs[name].deserved}
     for resource in sorted({resource for name in children for resource in wants[name]}):
-        claims = [_claim(tree, name, resource, wants) for name in children]
+        claims = [_claim(tree, name, resource, wants, deserved) for name in children]
         for name, amount in divided(total.get(resource, 0), claims).items():
             if amount:
                 shares[name][resource] = amount
@@ -160,9 +156,14 @@ def _divide(
         _divide(tree, name, shares[name], wants, shares)
 
 
-def _claim(tree: QueueTree, name: str, resource: str, wants: Mapping[str, Amounts]) -> Claim:
+def _claim(tree: QueueTree, name: str, resource: str, wants: Mapping[str, Amounts], deserved: Container[str]) -> Claim:
+    """The claim of a queue. `deserved`: the resources that it or a sibling deserves.
+
+    Of other resources a queue without weight also gets a share if it deserves any: its pods need them, too.
+    """
     spec = tree.specs[name]
-    return Claim(name, wants[name].get(resource, 0), spec.deserved.get(resource, 0), spec.priority, spec.weight)
+    weight = spec.weight or int(bool(spec.deserved) and resource not in deserved)
+    return Claim(name, wants[name].get(resource, 0), spec.deserved.get(resource, 0), spec.priority, weight)
 
 
 class QueueShares:
@@ -174,10 +175,7 @@ class QueueShares:
         self.total = total
         self.has: Mapping[str, Counts] = has
         requested = {name: _sum(one.allocated, one.pending) for name, one in has.items()}
-        self._wants = demands(tree, requested)
-        self.fair: dict[str, Amounts] = {}
-        _divide(tree, "", total, self._wants, self.fair)
-        self._claimable: dict[tuple[str, str], int] = {}
+        self.fair = fair_shares(tree, total, requested)
         self._steps: dict[str, tuple[int, Mapping[str, int], _Step]] = {}
 
     def as_decided(self) -> QueueShares:
@@ -212,34 +210,18 @@ class QueueShares:
         """Whether a queue exceeds its fair share of any resource."""
         return not _within(self.has[queue].allocated, self.fair[queue])
 
-    def claimable(self, queue: str, resource: str) -> int:
-        """What the other queues that request their deserved amounts leave of a resource, whatever the weights."""
-        known = self._claimable.get((queue, resource))
-        if known is None:
-            parent = self.tree.specs[queue].parent
-            known = self.claimable(parent, resource) if parent else self.total.get(resource, 0)
-            for other in self.tree.children[parent]:
-                if other != queue:
-                    deserved = self.tree.specs[other].deserved.get(resource, 0)
-                    known -= min(deserved, self._wants[other].get(resource, 0))
-            known = self._claimable[queue, resource] = max(known, self.fair[queue].get(resource, 0))
-        return known
-
     def deserves(self, queue: str, needs: Mapping[str, int], has: Mapping[str, int] | None = None) -> bool:
         """Whether a queue deserves `needs` in addition to what it has.
 
-        It must stay within its deserved amounts. Resources without a deserved amount must be claimable; with only such
-        resources it deserves nothing. Without needs: whether it has deserved amounts, and is within all of them.
+        It must stay within its deserved amounts, and within its fair share of the other resources; with only others
+        it deserves nothing. Without needs: whether it has deserved amounts, and is within all of them.
         """
-        deserved, had = self.tree.specs[queue].deserved, self.has[queue].allocated if has is None else has
+        deserved, fair = self.tree.specs[queue].deserved, self.fair[queue]
+        had = self.has[queue].allocated if has is None else has
         asked = needs or dict.fromkeys(deserved, 0)
         if deserved.keys().isdisjoint(asked):
             return False
-        for resource, need in asked.items():
-            most = deserved[resource] if resource in deserved else self.claimable(queue, resource)
-            if had.get(resource, 0) + need > most:
-                return False
-        return True
+        return all(had.get(one, 0) + need <= deserved.get(one, fair.get(one, 0)) for one, need in asked.items())
 
     def order(self, needs: Mapping[str, Mapping[str, int]]) -> dict[str, tuple[_Step, ...]]:
         """The sort keys of queues without children; `needs` has the needs of the next group of each.
@@ -273,151 +255,6 @@ class QueueShares:
                 self.dominant(name, needs), self.dominant(name), name)  # fmt: skip
         self._steps[name] = changed, needs, step
         return step
-
-
-# ------------------------------------------------------------------ reclaim between queues
-
-
-def may_reclaim(shares: QueueShares, queue: str, needs: Mapping[str, int], *, preemptible: bool) -> str | None:
-    """Why a queue may not reclaim `needs` from other queues; None if it may.
-
-    It must stay within its fair share, and its non-preemptible pods within its deserved amounts.
-    """
-    return _not_within(shares, queue, needs, shares.has[queue].allocated, preemptible=preemptible)
-
-
-def reclaimable(
-    shares: QueueShares,
-    queue: str,
-    needs: Mapping[str, int],
-    victims: Mapping[str, Sequence[Mapping[str, int]]],
-    *,
-    preemptible: bool,
-) -> str | None:
-    """Why `queue` may not reclaim `needs` from these victims (by queue: the amounts of each pod); None if it may.
-
-    Two queues are compared at the first level where their ancestors differ. There, the victims' queue must exceed its
-    fair share of a needed resource, and must keep that share. While the reclaiming queue stays within its deserved
-    amounts, the victims' queue keeps only its own deserved amounts. The reclaiming queue and all of its ancestors must
-    stay within their fair shares.
-    """
-    left: dict[str, Amounts] = {}
-    for name in sorted(victims):
-        if _first_difference(shares.tree, queue, name) is None:
-            return f"queue {queue!r} cannot reclaim from itself"
-        why = Giving(shares, queue, name, needs, left).reclaim(victims[name])
-        if why is not None:
-            return why
-    for above in shares.tree.path(queue):
-        why = beyond(shares, above, needs, left.get(above), preemptible=preemptible)
-        if why is not None:
-            return why
-    return None
-
-
-class Giving:
-    """The victims that a queue gives up for `needs` of another queue, pod after pod."""
-
-    def __init__(
-        self,
-        shares: QueueShares,
-        reclaimer: str,
-        name: str,
-        needs: Mapping[str, int],
-        left: dict[str, Amounts] | None = None,
-    ) -> None:
-        """`name`: the victims' queue. `left`: by queue, what remains after earlier victims; `reclaim` updates it.
-
-        Raises LookupError if both are the same queue.
-        """
-        pair = _first_difference(shares.tree, reclaimer, name)
-        if pair is None:
-            raise LookupError(f"queue {name!r} cannot reclaim from itself")
-        self._shares = shares
-        self._path = shares.tree.path(name)
-        self._compared = pair[1]
-        self._left = {} if left is None else left
-        self._floor = _floor(shares, *pair, needs)
-        before = self._has(self._compared)
-        self._over = [resource for resource in needs if before.get(resource, 0) > self._floor.get(resource, 0)]
-
-    def _has(self, queue: str) -> Amounts:
-        return self._left.get(queue, self._shares.has[queue].allocated)
-
-    def why_not(self, pods: Sequence[Mapping[str, int]]) -> str | None:
-        """Why these pods may not be further victims; None if they may."""
-        has = {resource: self._has(self._compared).get(resource, 0) for resource in self._over}
-        for amounts in pods:
-            if not any(amounts.get(resource) for resource in has):
-                return f"queue {self._compared!r} does not exceed its share of the needed resources"
-            for resource in has:
-                has[resource] -= amounts.get(resource, 0)
-                if has[resource] < self._floor.get(resource, 0):
-                    return f"queue {self._compared!r} would have less than its share"
-        return None
-
-    def reclaim(self, pods: Sequence[Mapping[str, int]]) -> str | None:
-        """Count these pods as victims. Returns why they may not be, or None."""
-        why = self.why_not(pods)
-        for above in self._path if why is None else ():
-            total = self._left[above] = dict(self._has(above))
-            for amounts in pods:
-                for resource in total:
-                    total[resource] -= amounts.get(resource, 0)
-        return why
-
-
-def beyond(
-    shares: QueueShares,
-    queue: str,
-    needs: Mapping[str, int],
-    has: Mapping[str, int] | None = None,
-    *,
-    preemptible: bool,
-) -> str | None:
-    """Why a queue may not have `needs` in addition; None if it may.
-
-    It must stay within its fair share, and its non-preemptible pods within its deserved amounts. A top-level queue
-    without siblings may have the whole cluster.
-    """
-    tree = shares.tree
-    if not tree.specs[queue].parent and len(tree.children.get("", ())) <= 1:
-        return None
-    had = shares.has[queue].allocated if has is None else has
-    return _not_within(shares, queue, needs, had, preemptible=preemptible)
-
-
-def _not_within(
-    shares: QueueShares, queue: str, needs: Mapping[str, int], has: Mapping[str, int], *, preemptible: bool
-) -> str | None:
-    fair, deserved, kept = shares.fair[queue], shares.tree.specs[queue].deserved, shares.has[queue].kept
-    for resource, need in needs.items():
-        if has.get(resource, 0) + need > fair.get(resource, 0):
-            return f"queue {queue!r} would exceed its fair share of {resource}"
-        if not preemptible and resource in deserved and kept.get(resource, 0) + need > deserved[resource]:
-            return f"queue {queue!r} would exceed its deserved {resource} with non-preemptible pods"
-    return None
-
-
-def _first_difference(tree: QueueTree, one: str, other: str) -> tuple[str, str] | None:
-    """The first pair of ancestors, from the top, that differ; None if the queues are the same."""
-    for left, right in zip(reversed(tree.path(one)), reversed(tree.path(other)), strict=False):
-        if left != right:
-            return left, right
-    return None
-
-
-def _floor(shares: QueueShares, reclaimer: str, victim: str, needs: Mapping[str, int]) -> Mapping[str, int]:
-    """What the victims' queue must keep: its fair share.
-
-    While the reclaimer stays within its deserved amounts, the victims' queue keeps only its own deserved amounts of
-    those resources.
-    """
-    deserved, has = shares.tree.specs[reclaimer].deserved, shares.has[reclaimer].allocated
-    named = [resource for resource in needs if resource in deserved]
-    if named and all(has.get(resource, 0) + needs[resource] <= deserved[resource] for resource in named):
-        return {**shares.fair[victim], **dict.fromkeys(named, 0), **shares.tree.specs[victim].deserved}
-    return shares.fair[victim]
 
 
 def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> Amounts:

@@ -47,11 +47,13 @@ def by_rounds(tree: QueueTree, total: Mapping[str, int], requested: Mapping[str,
         names = sorted(name for name, spec in tree.specs.items() if spec.parent == parent)
         has = {name: Fraction(min(asks(name), tree.specs[name].deserved.get(resource, 0))) for name in names}
         left = Fraction(amount) - sum(has.values())
+        named = any(resource in tree.specs[name].deserved for name in names)
+        weight = {name: tree.specs[name].weight or int(bool(tree.specs[name].deserved) and not named) for name in names}
         for priority in sorted({tree.specs[name].priority for name in names}, reverse=True):
-            level = [name for name in names if tree.specs[name].priority == priority and tree.specs[name].weight]
+            level = [name for name in names if tree.specs[name].priority == priority and weight[name]]
             while left > 0 and (hungry := [name for name in level if has[name] < asks(name)]):
-                weights = sum(tree.specs[name].weight for name in hungry)
-                parts = {name: min(asks(name) - has[name], left * tree.specs[name].weight / weights)
+                weights = sum(weight[name] for name in hungry)
+                parts = {name: min(asks(name) - has[name], left * weight[name] / weights)
                          for name in hungry}  # fmt: skip
                 for name, part in parts.items():
                     has[name] += part

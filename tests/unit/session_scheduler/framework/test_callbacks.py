@@ -230,6 +230,29 @@ def test_reclaimable_returns_the_victims_that_all_plugins_allow() -> None:
     assert (refusal.plugin, "Pod default/x" in refusal.reason) == ("a", True)
 
 
+def damages(*answers: Any) -> list[int | None] | None:
+    """The damages of two units of victims, as plugins with these answers see them."""
+
+    def register(answer: Any) -> Register:
+        return lambda session: session.add_reclaimable(lambda *_: True, together=lambda group, units: answer)
+
+    session = opened(*map(register, answers))
+    (group,) = session.groups()
+    return session.runner.reclaim_damages(group, [(), ()])
+
+
+def test_the_damage_of_victims_is_the_most_that_any_plugin_sees() -> None:
+    assert damages() is None
+    assert damages([0, 2], (1, 1)) == [1, 2]
+    assert damages([0, None], (None, 1)) == [None, None]
+
+
+@pytest.mark.parametrize("answer", [None, [0], [0, -1], [0, True], [0, "1"]])
+def test_an_invalid_damage_is_an_error(answer: Any) -> None:
+    with pytest.raises(PluginError, match=r"expected a number of 0 or more, or None, for each of 2 units, got "):
+        damages(answer)
+
+
 def test_a_reclaim_validator_refuses_the_scenario_by_name() -> None:
     session = opened(
         lambda session: session.add_reclaim_validator(lambda scenario: None),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from session_scheduler.model.queue_shares import Counts, QueueShares, may_reclaim, reclaimable
+from session_scheduler.model.queue_shares import Counts, QueueShares
 from session_scheduler.model.queues import QueueSpec, QueueTree
 
 
@@ -35,55 +35,6 @@ def test_the_rest_goes_to_the_higher_priority_then_by_weight_and_a_weight_of_0_g
     found = shares(10, QueueSpec("vip", priority=1, limit=cpu(3)), QueueSpec("a", weight=2), QueueSpec("b"),
                    QueueSpec("z", weight=0), has=dict.fromkeys(("vip", "a", "b", "z"), (0, 20))).fair  # fmt: skip
     assert (found["vip"], found["a"], found["b"], found["z"]) == (cpu(3), cpu(5), cpu(2), {})
-
-
-def test_a_queue_below_its_share_reclaims_from_one_above_its_share() -> None:
-    found = shares(10, QueueSpec("a"), QueueSpec("b"), has={"a": (10, 0), "b": (0, 10)})
-    assert may_reclaim(found, "b", cpu(5), preemptible=True) is None
-    assert reclaimable(found, "b", cpu(5), {"a": [cpu(2), cpu(3)]}, preemptible=True) is None
-    assert (
-        reclaimable(found, "b", cpu(5), {"a": [cpu(6)]}, preemptible=True) == "queue 'a' would have less than its share"
-    )
-    assert "would exceed its fair share of cpu" in str(may_reclaim(found, "b", cpu(6), preemptible=True))
-
-
-def test_reclaimed_resources_cannot_be_reclaimed_back() -> None:
-    found = shares(10, QueueSpec("a"), QueueSpec("b"), has={"a": (5, 5), "b": (5, 5)})
-    for reclaimer, victim in (("a", "b"), ("b", "a")):
-        assert may_reclaim(found, reclaimer, cpu(1), preemptible=True) is not None
-        assert reclaimable(found, reclaimer, cpu(1), {victim: [cpu(1)]}, preemptible=True) is not None
-
-
-def test_within_its_deserved_amount_a_queue_reclaims_all_but_the_others_deserved_amount() -> None:
-    queues = QueueSpec("a", deserved=cpu(2), priority=1), QueueSpec("b", deserved=cpu(8))
-    found = shares(10, *queues, has={"a": (10, 0), "b": (0, 8)})
-    assert reclaimable(found, "b", cpu(8), {"a": [cpu(8)]}, preemptible=False) is None
-    assert reclaimable(found, "b", cpu(8), {"a": [cpu(9)]}, preemptible=False) is not None
-
-
-def test_non_preemptible_pods_stay_within_the_deserved_amount() -> None:
-    found = shares(10, QueueSpec("a"), QueueSpec("b", deserved=cpu(2)), has={"a": (10, 0), "b": (0, 10)}, kept=1)
-    assert may_reclaim(found, "b", cpu(2), preemptible=True) is None
-    why = may_reclaim(found, "b", cpu(2), preemptible=False)
-    assert why == "queue 'b' would exceed its deserved cpu with non-preemptible pods"
-
-
-def test_queues_are_compared_where_their_ancestors_differ() -> None:
-    queues = QueueSpec("x"), QueueSpec("y"), QueueSpec("x1", "x"), QueueSpec("x2", "x"), QueueSpec("y1", "y")
-    found = shares(12, *queues, has={"x1": (8, 0), "x2": (4, 4), "y1": (0, 6)})
-    assert reclaimable(found, "y1", cpu(4), {"x2": [cpu(4)]}, preemptible=True) is None, "x has more than its half"
-    assert reclaimable(found, "x2", cpu(1), {"x1": [cpu(1)]}, preemptible=True) is not None, "x has too much already"
-    assert "cannot reclaim from itself" in str(reclaimable(found, "x1", cpu(1), {"x1": [cpu(1)]}, preemptible=True))
-
-
-def test_a_victim_must_exceed_the_share_of_only_one_needed_resource() -> None:
-    tree = QueueTree([QueueSpec("a"), QueueSpec("b")])
-    has = {"default": Counts(), "a": Counts(allocated={"cpu": 10, "memory": 10}),
-           "b": Counts(pending={"cpu": 5, "memory": 5})}  # fmt: skip
-    found = QueueShares(tree, {"cpu": 10, "memory": 1000}, has)
-    one = {"cpu": 1, "memory": 1}
-    assert reclaimable(found, "b", one, {"a": [one]}, preemptible=True) is None
-    assert reclaimable(found, "b", {"memory": 1}, {"a": [one]}, preemptible=True) is not None
 
 
 @pytest.mark.parametrize(("first", "has"), [
@@ -117,7 +68,7 @@ def test_the_dominant_share_includes_the_next_group() -> None:
 def test_the_queue_that_deserves_the_resource_goes_first() -> None:
     """Each next group needs both resources. Only a deserves the GPU, only b the CPUs."""
     queues = QueueSpec("a", deserved={"gpu": 1}), QueueSpec("b", deserved={"cpu": 8}, priority=1), QueueSpec("c")
-    counts = {name: Counts(pending={"cpu": 4, "gpu": 1}) for name in ("default", "a", "b", "c")}
+    counts = {name: Counts(pending={"cpu": 4, "gpu": 1, "memory": 1}) for name in ("default", "a", "b", "c")}
     found = QueueShares(QueueTree(queues), {"cpu": 100, "gpu": 1, "memory": 10}, counts)
     assert not found.deserves("b", {"cpu": 1, "gpu": 1}), "b deserves no GPU"
     assert found.deserves("a", {"memory": 1, "gpu": 1}), "no other queue deserves memory"
@@ -135,3 +86,11 @@ def test_a_parent_is_ordered_by_the_next_group_of_its_first_child() -> None:
     assert sorted(keys, key=keys.__getitem__) == ["x1", "x2", "y1"]
     keys = found.order({"x2": cpu(9), "y1": cpu(1)})
     assert sorted(keys, key=keys.__getitem__) == ["y1", "x2"]
+
+
+def test_a_queue_without_weight_has_a_share_of_what_no_sibling_deserves_if_it_deserves_anything() -> None:
+    queues = QueueSpec("a", deserved={"gpu": 1}, weight=0), QueueSpec("b"), QueueSpec("c", weight=0)
+    counts = {name: Counts(pending={"cpu": 10, "gpu": 4}) for name in ("default", "a", "b", "c")}
+    found = QueueShares(QueueTree(queues), {"cpu": 9, "gpu": 4}, counts).fair
+    assert [found[name].get("cpu", 0) for name in "abc"] == [3, 3, 0]
+    assert [found[name].get("gpu", 0) for name in "abc"] == [1, 2, 0]
