@@ -344,6 +344,9 @@ def scheduler_metrics() -> list[Metric]:
     metrics.reports.dropped("event", "Full")
     metrics.requeued.add("NodeAdd", "NodeResourcesFit")
     metrics.extender_called("http://extender", "filter", "200", 0.1)
+    metrics.pod_scheduled("a", 1, 1.0)
+    metrics.queue_waited("a", 1.0)
+    metrics.gang_started("a", 1.0)
     return list(text_string_to_metric_families(metrics.exposition()[0].decode()))
 
 

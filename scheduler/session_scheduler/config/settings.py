@@ -204,6 +204,7 @@ class SchedulerConfig(Strict):
     partly bound for this long is evicted. reservations: how many gangs the action backfill reserves nodes for.
     stale_gang_seconds: the action stale-gang-eviction evicts a gang that runs below its minimum for this long.
     reconcile_seconds: the interval between full lists of the cluster. events: whether the scheduler records events.
+    kube_scheduler_metrics: whether /metrics also shows kube-scheduler's names for what this scheduler measures.
     consolidation: limits of the action `consolidate`. queues: queues beside the Queue objects; of two with the same
     name the configuration's counts. extenders: HTTP extenders, which are called for the pods of all profiles.
     """
@@ -223,6 +224,7 @@ class SchedulerConfig(Strict):
     stale_gang_seconds: Seconds = 60.0
     reconcile_seconds: Seconds = 60.0
     events: bool = True
+    kube_scheduler_metrics: bool = False
     consolidation: ConsolidationConfig = ConsolidationConfig()
     queues: tuple[QueueConfig, ...] = ()
     extenders: tuple[ExtenderConfig, ...] = ()

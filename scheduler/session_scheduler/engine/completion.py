@@ -79,14 +79,15 @@ class BindCompletion:
         now = self.clock.now()
         for group, outcome in outcomes.items():
             self.outcomes[group.key] = outcome
+            self.observer.decided(outcome)
             if not outcome.scheduled:
                 wanted = wants(outcome)
                 self.queue.failed(group.key, now, wanted)
                 if not wanted or not lacks_pods(wanted):
                     group.queued = now
+                    group.failed_attempts += 1
             elif not outcome.placed:  # else its failures are forgotten after its binds
-                self.queue.placed(group.key)
-            self.observer.decided(outcome)
+                self._placed(group)
 
     def plugin_failed(self, groups: Iterable[Group], error: PluginError) -> None:
         """A plugin failed while these groups were being placed: back them off."""
@@ -162,7 +163,11 @@ class BindCompletion:
     def _started(self, group: Group) -> None:
         outcome = self.outcomes.get(group.key)
         if outcome is None or outcome.scheduled:
-            self.queue.placed(group.key)
+            self._placed(group)
+
+    def _placed(self, group: Group) -> None:
+        group.failed_attempts = 0
+        self.queue.placed(group.key)
 
     async def _undo(self, failure: Failure, calls: HookCalls, *, keeps: bool) -> bool:
         """Undo a failed bind: the task is pending again and its allocation is free. Returns whether it was undone.

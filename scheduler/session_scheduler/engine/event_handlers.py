@@ -142,6 +142,7 @@ class Requeuer:
         group = self.cache.groups.get(key)
         if group is not None:
             group.queued = self.clock.now()
+            group.failed_attempts += 1
             self.queue.failed(key, group.queued)
 
     def ingest_written(self, pod_group: PodGroup) -> None:
@@ -274,6 +275,8 @@ class Requeuer:
     def _pod_added(self, task: Task) -> None:
         """The group has a new pod. A bound one matters to gangs and topology constraints only."""
         group = task.group
+        if all(other is task or other.phase in (Phase.BOUND, Phase.RELEASING) for other in group.tasks.values()):
+            group.entered = self.clock.now()
         if len(group.tasks) == 1:
             group.queued = self.clock.now()
         if task.phase is Phase.PENDING or _together(group):

@@ -113,6 +113,8 @@ class GangStarts:
         elif group.missing:
             return
         elif group.suffice(group.in_phase(Phase.BOUND)):
+            if group.is_gang and group.key in self._starting:
+                self.observer.gang_started(group)
             self.forget_start(group.key)
             self.acknowledge(group)
         else:

@@ -93,7 +93,10 @@ class Scheduler:
         backoff = config.backoff
         self.queue = SchedulingQueue(
             backoff.initial_seconds, backoff.max_seconds, backoff.max_unschedulable_seconds, registered_hints(profiles),
-            on_requeued=lambda key: self.cache.requeued(key), on_event=observer.requeued,
+            on_requeued=lambda key: self.cache.requeued(key),
+            on_event=lambda event, plugin, keys: observer.requeued(
+                event, plugin, list(filter(None, map(self.cache.groups.get, keys)))
+            ),
         )  # fmt: skip
         self.cache = self._new_cache()
         self.binder = Binder(cluster, config.bindings_in_flight, holder=holder, token=token,
@@ -236,6 +239,9 @@ class Scheduler:
     async def _run_session(self, calls: HookCalls, due: tuple[Group, ...], stale: tuple[Group, ...]) -> None:
         """Open a session, run the actions, carry out their decisions, close it."""
         self.queue.begin(group.key for group in due)
+        now = self.clock.now()
+        for group in due:
+            group.attempted = now
         try:
             session = self.sessions.open(calls, due, stale, self._is_cycle_over)
         except PluginError as error:

@@ -24,12 +24,12 @@ class Observer:
         """A stage ended."""
 
     def decided(self, outcome: PlacementResult) -> None:
-        """A session tried a group."""
+        """A session tried a group. `queued` and `failed_attempts` of the group are those before the attempt."""
 
     def gated(self, task: Task, reason: str) -> None:
         """A plugin keeps a pod out of the queue (`pre_enqueue`). Repeated when the plugin was asked again."""
 
-    def requeued(self, event: str, plugin: str, groups: int) -> None:
+    def requeued(self, event: str, plugin: str, groups: Sequence[Group]) -> None:
         """An event requeued groups that this plugin (or none) had rejected."""
 
     def bound(self, task: Task, node: str) -> None:
@@ -40,6 +40,9 @@ class Observer:
 
     def bind_failed(self, failure: Failure) -> None:
         """A binding failed or has an unknown outcome: log and count it. `failed` records the event."""
+
+    def gang_started(self, group: Group) -> None:
+        """The last bind of a gang's start completed. Called once for each start."""
 
     def group_scheduled(self, pod_group: PodGroup, message: str) -> None:
         """A group has started. Repeated for the same group until its condition is written."""

@@ -131,6 +131,13 @@ class Group:
     queue: str = DEFAULT_QUEUE
     queued: float = 0.0
     """When the queue received it, or its last attempt failed, in seconds of the scheduler's clock."""
+    entered: float | None = None
+    """When the queue received the first of its pods that are not bound; None if that was before the scheduler started.
+    Also in seconds of the scheduler's clock, like `attempted`."""
+    attempted: float | None = None
+    """When the session of its last attempt opened."""
+    failed_attempts: int = 0
+    """The number of failed attempts since it was last placed."""
     own_priority: int | None = None
     """The PodGroup's priority, from its spec or its PriorityClass; None if it has neither."""
 

@@ -18,7 +18,9 @@ from session_scheduler.framework.observer import Observer, Stage
 from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import KubeObject, Pod, PodGroup
+from session_scheduler.model.times import parsed_time
 from session_scheduler.reporting import messages
+from session_scheduler.reporting.kube_scheduler_metrics import AttemptResult
 from session_scheduler.reporting.messages import SCHEDULED, SCHEDULER_ERROR, UNSCHEDULABLE
 from session_scheduler.reporting.metrics import GroupResult, Metrics
 from session_scheduler.reporting.recorder import Recorder
@@ -53,6 +55,8 @@ class LiveObserver(Observer):
         self._absent: set[str] = set()
         """Missing plugins that were logged."""
         self._finished = finished
+        self._started_at = clock.now()
+        self._kube_scheduler = metrics.kube_scheduler
 
     # ------------------------------------------------------------------ called by the scheduler
 
@@ -69,6 +73,7 @@ class LiveObserver(Observer):
         group = outcome.group
         result: GroupResult = "scheduled" if outcome.scheduled else "error" if _is_error(outcome) else "unschedulable"
         self._metrics.groups(result)
+        self._measure_attempt(outcome, "error" if result == "error" else "unschedulable")
         if outcome.filled_in:
             self._metrics.filled_in.add(count=len(outcome.placed))
         self._metrics.pods("error" if result == "error" else "unschedulable", len(outcome.reasons))
@@ -84,13 +89,17 @@ class LiveObserver(Observer):
         since = self._gated[task.uid][0] if task.uid in self._gated else self._clock.now()
         self._gated[task.uid] = (since, task, reason)
 
-    def requeued(self, event: str, plugin: str, groups: int) -> None:
+    def requeued(self, event: str, plugin: str, groups: Sequence[Group]) -> None:
         """See `Observer`."""
-        self._metrics.requeued.add(event, plugin, count=groups)
+        self._metrics.requeued.add(event, plugin, count=len(groups))
+        if self._kube_scheduler is not None:
+            pods = sum(len(group.in_phase(Phase.PENDING)) for group in groups)
+            self._kube_scheduler.incoming("active", event, pods)
 
     def bound(self, task: Task, node: str) -> None:
         """See `Observer`."""
         self._metrics.pods("scheduled")
+        self._measure_bind(task)
         self._recorder.scheduled(task.pod, node)
         self._report_unevaluated(task.pod)
         if task.pod.spec.node_name:  # its event arrived before the response
@@ -110,6 +119,7 @@ class LiveObserver(Observer):
     def failed(self, task: Task, reason: str) -> None:
         """See `Observer`."""
         self._metrics.pods("error")
+        self._count_failure(task, "error")
         self._recorder.failed(task.pod, reason)
 
     def bind_failed(self, failure: Failure) -> None:
@@ -125,6 +135,13 @@ class LiveObserver(Observer):
     def group_scheduled(self, pod_group: PodGroup, message: str) -> None:
         """See `Observer`."""
         self._recorder.group(pod_group, "True", SCHEDULED, message)
+
+    def gang_started(self, group: Group) -> None:
+        """See `Observer`."""
+        created = min((task.pod.metadata.creation_timestamp or "" for task in group.tasks.values()), default="")
+        age = self._age(created)
+        if age is not None:
+            self._metrics.gang_started(group.queue, age)
 
     def group_failed(self, pod_group: PodGroup, reason: str) -> None:
         """See `Observer`."""
@@ -149,6 +166,8 @@ class LiveObserver(Observer):
     def preempts(self, group: Group, victims: Sequence[Task]) -> None:
         """See `Observer`."""
         self._metrics.preempted(len(victims))
+        if self._kube_scheduler is not None and victims:
+            self._kube_scheduler.preempted(len(victims))
         _log.info("preempting pods", by=group.key, number=len(victims), pods=_names(victims))
 
     def preempted(self, task: Task, text: str) -> None:
@@ -195,6 +214,8 @@ class LiveObserver(Observer):
         if not isinstance(obj, Pod):
             return
         self._recorder.seen(obj)
+        if change is Change.ADDED:
+            self._count_arrival(obj)
         since = self._bound_at.pop(uid, None) if obj.spec.node_name else None
         if since is not None:
             self._metrics.watch_lag.observe(self._clock.now() - since)
@@ -216,6 +237,49 @@ class LiveObserver(Observer):
         since = [since for since, _ in self._incomplete.values()]
         since += [since for since, *_ in self._gated.values()]
         return min(since) + _PATIENCE if since else None
+
+    # ------------------------------------------------------------------ durations and attempts
+
+    def _count_arrival(self, pod: Pod) -> None:
+        ours = not pod.spec.node_name and pod.spec.scheduler_name in self._profiles
+        if ours and self._kube_scheduler is not None:
+            self._kube_scheduler.incoming("gated" if pod.spec.scheduling_gates else "active", "PodAdd")
+
+    def _measure_attempt(self, outcome: PlacementResult, result: AttemptResult) -> None:
+        """The end of a session's attempt; placed pods are counted when they are bound."""
+        group = outcome.group
+        if outcome.placed and group.attempted is not None:
+            entered = self._started_at if group.entered is None else group.entered
+            self._metrics.queue_waited(group.queue, max(0.0, group.attempted - max(group.queued, entered)))
+        for task in outcome.reasons:
+            self._count_failure(task, result)
+        if outcome.preempts and self._kube_scheduler is not None:
+            self._kube_scheduler.preemption_attempted()
+
+    def _count_failure(self, task: Task, result: AttemptResult) -> None:
+        if self._kube_scheduler is not None:
+            self._kube_scheduler.attempt(result, task.pod.spec.scheduler_name, self._since(task.group.attempted))
+            self._kube_scheduler.incoming("backoff" if result == "error" else result, "ScheduleAttemptFailure")
+
+    def _measure_bind(self, task: Task) -> None:
+        group, attempts = task.group, task.group.failed_attempts + 1
+        age = self._age(task.pod.metadata.creation_timestamp or "")
+        if age is not None:
+            self._metrics.pod_scheduled(group.queue, attempts, age)
+        if self._kube_scheduler is not None:
+            self._kube_scheduler.attempt("scheduled", task.pod.spec.scheduler_name, self._since(group.attempted))
+            entered = self._started_at if group.entered is None else group.entered
+            self._kube_scheduler.scheduled(attempts, self._clock.now() - entered)
+
+    def _since(self, time: float | None) -> float | None:
+        return None if time is None else self._clock.now() - time
+
+    def _age(self, created: str) -> float | None:
+        """Seconds since a creationTimestamp, to the second; None if there is none."""
+        time = parsed_time(created)
+        return None if time is None else max(0.0, self._clock.wall() - time.timestamp())
+
+    # ------------------------------------------------------------------ reports
 
     def _report(self, outcome: PlacementResult) -> None:
         failed = _is_error(outcome)

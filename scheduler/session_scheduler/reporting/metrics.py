@@ -32,6 +32,7 @@ from session_scheduler.cluster.group_discovery import GroupDiscovery
 from session_scheduler.cluster.mirror import MirrorMeter
 from session_scheduler.framework.hooks import HookCall, HookCalls
 from session_scheduler.framework.observer import Stage
+from session_scheduler.reporting.kube_scheduler_metrics import KubeSchedulerMetrics
 
 _log = structlog.get_logger(__name__)
 
@@ -57,7 +58,14 @@ PENDING_STATES: Final = ("due", "backoff", "unschedulable", "gated", "in_flight"
 """States that are always shown, with 0 for none."""
 
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Bucket bounds of all histograms."""
+"""Bucket bounds of the histograms of the scheduler's own work."""
+WAITS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 14400.0, 86400.0)
+"""Bucket bounds of the histograms of waiting times."""
+ATTEMPTS: Final = ((1, "1"), (4, "2-4"), (14, "5-14"))
+"""The values of the label `attempts`, each with its largest number; a larger number is `15+`."""
+_MOST_QUEUES: Final = 100
+OTHER: Final = "other"
+"""The label `queue` of all queues after the first hundred that had pods."""
 _SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {
     "counter": ("_total", "_created"),
     "summary": ("", "_sum", "_count", "_created"),
@@ -166,8 +174,8 @@ class Metrics:
     All methods run on the scheduler's thread.
     """
 
-    def __init__(self, version: str = "") -> None:
-        """`version` is the product's, for `fluence_build_info`."""
+    def __init__(self, version: str = "", *, kube_scheduler: bool = False) -> None:
+        """`version` is the product's, for `fluence_build_info`. `kube_scheduler`: also show kube-scheduler's names."""
         disable_created_metrics()
         registry = self._registry = CollectorRegistry()
         ProcessCollector(namespace=PREFIX.rstrip("_"), registry=registry)
@@ -205,6 +213,19 @@ class Metrics:
         self._extender_seconds = _histogram(
             registry, "extender_request_seconds", "Duration of a request to an HTTP extender.", ("extender", "verb")
         )
+        self._latency = _histogram(
+            registry, "pod_scheduling_seconds", "From the creation of a pod to its bind.", ("queue", "attempts"), WAITS
+        )
+        self._queue_wait = _histogram(
+            registry, "queue_wait_seconds", "From when a group enters the queue, or its last attempt failed, to the "
+            "attempt that places it.", ("queue",), WAITS,
+        )  # fmt: skip
+        self._gang_start = _histogram(
+            registry, "gang_start_seconds", "From the creation of a gang's first pod to the last bind of its start.",
+            ("queue",), WAITS,
+        )  # fmt: skip
+        self._queues: set[str] = set()
+        self.kube_scheduler = KubeSchedulerMetrics(registry) if kube_scheduler else None
         self._leader = Gauge(PREFIX + "leader", "1 if this replica leads.", registry=registry)
         self.renewal_failures = _Counts(registry, "lease_renewal_failures", "Failed renewals of the lease.")
         self._plugin_families = _PluginFamilies(registry)
@@ -251,6 +272,26 @@ class Metrics:
         self._consolidations.add()
         self._moved.add(count=victims)
 
+    def pod_scheduled(self, queue: str, attempts: int, seconds: float) -> None:
+        """A pod was bound in this attempt, so many seconds after its creation."""
+        label = next((label for most, label in ATTEMPTS if attempts <= most), "15+")
+        self._latency.labels(self._queue(queue), label).observe(seconds)
+
+    def queue_waited(self, queue: str, seconds: float) -> None:
+        """A group waited for the attempt that placed it."""
+        self._queue_wait.labels(self._queue(queue)).observe(seconds)
+
+    def gang_started(self, queue: str, seconds: float) -> None:
+        """A gang has started, so many seconds after the creation of its first pod."""
+        self._gang_start.labels(self._queue(queue)).observe(seconds)
+
+    def _queue(self, name: str) -> str:
+        """The label of a queue: users create queues, and each one costs series for ever."""
+        if name not in self._queues and len(self._queues) >= _MOST_QUEUES:
+            return OTHER
+        self._queues.add(name)
+        return name
+
     def recovered(self, what: str, pods: int) -> None:
         """A plan was "rolled forward", with this many unbound pods, or "aborted"."""
         self._recoveries.add(what.replace(" ", "_"))
@@ -270,6 +311,8 @@ class Metrics:
     def follow_pending(self, pending: Callable[[], Pending]) -> None:
         """Call `pending` at each scrape."""
         self._registry.register(_Collector(lambda: _of_pending(pending())))
+        if self.kube_scheduler is not None:
+            self.kube_scheduler.follow_pending(lambda: pending().pods)
 
     def follow_pod_groups(self, apis: GroupDiscovery) -> None:
         """Show the PodGroup APIs and feature gates of the API server."""
@@ -294,8 +337,10 @@ class Metrics:
         return write(_Collector(lambda: families)), OPENMETRICS if wants_openmetrics else TEXT
 
 
-def _histogram(registry: CollectorRegistry, name: str, text: str, labels: Sequence[str] = ()) -> Histogram:
-    return Histogram(PREFIX + name, text, labels, buckets=SECONDS, registry=registry)
+def _histogram(
+    registry: CollectorRegistry, name: str, text: str, labels: Sequence[str] = (), buckets: Sequence[float] = SECONDS
+) -> Histogram:
+    return Histogram(PREFIX + name, text, labels, buckets=buckets, registry=registry)
 
 
 def _of_pending(pending: Pending) -> Iterable[Metric]:

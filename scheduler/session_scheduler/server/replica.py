@@ -82,7 +82,9 @@ class Replica:
         self._config = config
         self._profiles = profiles
         self._clock = clock
-        self.metrics = metrics = Metrics(metadata.version("fluence-scheduler"))
+        self.metrics = metrics = Metrics(
+            metadata.version("fluence-scheduler"), kube_scheduler=config.kube_scheduler_metrics
+        )
         self._leadership = Leadership(config.leader_election, clock=clock, renewal_failed=metrics.renewal_failures.add)
         self._answers = answers
         self._extenders = [ExtenderClient(extender, f"{config.source}: extenders[{index}]", metrics.extender_called)

@@ -81,12 +81,12 @@ class SchedulingQueue:
     def __init__(
         self, initial: float = 1.0, maximum: float = 10.0, timeout: float = 300.0, hints: Hints | None = None, *,
         on_requeued: Callable[[str], None] = lambda _: None,
-        on_event: Callable[[str, str, int], None] = lambda *_: None,
+        on_event: Callable[[str, str, Sequence[str]], None] = lambda *_: None,
     ) -> None:  # fmt: skip
         """Times are in seconds. `hints` returns the events for which plugins wait; without it, every event helps.
 
         It calls `on_requeued` with each group that is no longer unschedulable, and `on_event` with the name of an
-        event, the plugin that it can help (or ""), and the number of groups that it has requeued.
+        event, the plugin that it can help (or ""), and the groups (keys) that it has requeued.
         """
         self._initial = initial
         self._maximum = maximum
@@ -216,7 +216,7 @@ class SchedulingQueue:
             for key in keys:
                 self._requeue(key)
             if keys:
-                self._on_event(label, plugin, len(keys))
+                self._on_event(label, plugin, keys)
 
     def happened_to(self, key: str, event: ClusterEvent) -> None:
         """As `happened`, for an event of one of the group's own pods: it concerns no other group."""
@@ -225,7 +225,7 @@ class SchedulingQueue:
             return
         for label, plugin in self._rejections.helps(waiting.unschedulable, event):
             self._requeue(key)
-            self._on_event(label, plugin, 1)
+            self._on_event(label, plugin, [key])
             return
 
     def plugin_changed(self, plugin: str) -> None:
@@ -234,13 +234,13 @@ class SchedulingQueue:
             keys = list(groups.keys)
             for key in keys:
                 self._requeue(key)
-            self._on_event(PLUGIN_CHANGED, plugin, len(keys))
+            self._on_event(PLUGIN_CHANGED, plugin, keys)
 
     def requeue(self, key: str, label: str) -> None:
         """Requeue the group, as it has changed itself. Its backoff continues."""
         if key in self._unschedulable:
             self._requeue(key)
-            self._on_event(label, "", 1)
+            self._on_event(label, "", [key])
 
     def requeue_now(self, key: str, now: float, label: str = FORCE_ACTIVATE) -> None:
         """Requeue the group and end its backoff. Its former attempts still count."""
@@ -264,7 +264,7 @@ class SchedulingQueue:
         for key, _ in late:
             self._requeue(key)
         if late:
-            self._on_event(UNSCHEDULABLE_TIMEOUT, "", len(late))
+            self._on_event(UNSCHEDULABLE_TIMEOUT, "", [key for key, _ in late])
         self._flush_at = now + self._flush_every if self._unschedulable else None
 
     def changed_class(self, key: str, before: TaskClass, after: TaskClass, *, alone: bool) -> None:

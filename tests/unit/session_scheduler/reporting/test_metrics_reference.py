@@ -5,6 +5,8 @@ from pathlib import Path
 
 from docs.generated import metric_rows, scheduler_metrics
 
+from .test_latencies import UPSTREAM
+
 PAGE = (Path(__file__).parents[4] / "docs/reference/metrics.md").read_text()
 Row = tuple[str, str, frozenset[str]]
 """The name, type and labels of a metric."""
@@ -19,6 +21,12 @@ def test_every_metric_of_a_scrape_is_on_the_page_with_its_type_and_labels_and_no
     page = rows_of_the_page()
     assert len(page) > 30
     assert {(name, kind, frozenset(labels)) for name, kind, labels, _ in metric_rows(scheduler_metrics())} == page
+
+
+def test_the_page_lists_kube_scheduler_s_metrics_with_type_and_labels() -> None:
+    found = re.findall(r"^\| `(scheduler_\w+)` \| (\w+) \| ([^|]*)\|", PAGE, re.MULTILINE)
+    page = {name.removesuffix("_total"): (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in found}
+    assert page == {name: (kind, set(labels)) for name, (kind, labels, _) in UPSTREAM.items()}
 
 
 def test_the_page_lists_every_value_of_the_initial_labels() -> None:

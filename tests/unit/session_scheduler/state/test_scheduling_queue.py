@@ -99,7 +99,7 @@ def test_an_activation_during_an_attempt_is_kept_and_an_earlier_one_is_not():
 
 
 def test_the_queue_checks_the_unschedulable_timeout_every_thirty_seconds():
-    events: list[tuple[str, str, int]] = []
+    events: list[tuple[str, str, list[str]]] = []
     queue = SchedulingQueue(1.0, 10.0, 300.0, on_event=lambda *what: events.append(what))
     cls = rejected_class()
     queue.failed("old", 0.0, wants(cls))
@@ -113,7 +113,7 @@ def test_the_queue_checks_the_unschedulable_timeout_every_thirty_seconds():
     queue.flush(339.0)
     queue.flush(401.0)
     assert queue.is_active("new", 401.0)
-    assert events == [("UnschedulableTimeout", "", 1)] * 2
+    assert events == [("UnschedulableTimeout", "", ["old"]), ("UnschedulableTimeout", "", ["new"])]
 
 
 def test_the_queue_checks_a_shorter_timeout_as_often_as_its_length():
@@ -163,7 +163,7 @@ def test_a_changed_class_keeps_its_rejections():
 
 def test_a_changed_plugin_requeues_only_the_groups_that_it_rejected():
     cls = rejected_class()
-    events: list[tuple[str, str, int]] = []
+    events: list[tuple[str, str, list[str]]] = []
     queue = SchedulingQueue(1.0, 10.0, hints=lambda *_: (), on_event=lambda *what: events.append(what))
     for key, plugins in (("a", {"mine"}), ("b", {"other"}), ("c", {"other", "mine"})):
         queue.failed(key, 0.0, frozenset({(cls, frozenset(plugins))}))
@@ -171,4 +171,4 @@ def test_a_changed_plugin_requeues_only_the_groups_that_it_rejected():
     assert [key for key in "abc" if queue.is_unschedulable(key)] == ["b"]
     assert not queue.is_active("a", 0.5)  # its backoff continues
     assert queue.is_active("a", 1.0)
-    assert events == [("PluginChanged", "mine", 1)] * 2
+    assert events == [("PluginChanged", "mine", ["a"]), ("PluginChanged", "mine", ["c"])]
