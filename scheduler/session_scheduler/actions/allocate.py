@@ -7,6 +7,7 @@ groups, such as preempt and reclaim, use the same order and statements.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -32,8 +33,9 @@ def allocate(session: Session) -> Iterator[Decision | None]:
 
     As with all actions, the engine stops after a group when the cycle's time is over.
     """
+    competing = Counter((group.queue, group.priority) for group in session.snapshot.due)
     for group in ordered(session):
-        yield None if group is None else try_group(session, group)
+        yield None if group is None else try_group(session, group, least=competing[group.queue, group.priority] > 1)
 
 
 def ordered(session: Session, groups: Iterable[Group] | None = None) -> Iterator[Group | None]:
@@ -103,14 +105,14 @@ def _fail(session: Session, groups: Iterable[Group], error: PluginError) -> None
         session.outcomes[group] = PlacementResult(group, refusal=Refusal(str(error), error.plugin, failed=True))
 
 
-def try_group(session: Session, group: Group) -> Decision | None:
-    """Place as much of a group as possible. A plugin's error or an unexpected error fails this group only.
+def try_group(session: Session, group: Group, *, least: bool = False) -> Decision | None:
+    """Place as much of a group as possible; with `least` a gang's minimum, so that other groups get theirs, too.
 
-    Unexpected errors are also added to `session.errors`.
+    A plugin's error or an unexpected error fails this group only; unexpected ones are also added to `session.errors`.
     """
     result = session.outcomes[group] = PlacementResult(group)
     with attempt_statement(session, result) as statement:
-        place_group(session, statement, group, result)
+        place_group(session, statement, group, result, least=least)
         preemptions = [] if result.scheduled else _preempt_or_reserve(session, group, result)
         nominated = _new_nominations(result) if result.nominated else {}
         if result.placed or preemptions or nominated:

@@ -125,7 +125,7 @@ class _Consolidation:
             moves = {task: session.ledger.node_at(row) for task, row in moving.moves.items()}
         if self._budgets.split(_units(moves))[0]:
             return None
-        if session.runner.preempt_refusal(Scenario(group, seats, tuple(moves))) is not None:
+        if session.runner.preempt_refusal(Scenario(group, seats, tuple(moves), moves=True)) is not None:
             return None
         self._budgets.use(moves)
         return Preemption(seats, tuple(moves), ELSEWHERE, moves)

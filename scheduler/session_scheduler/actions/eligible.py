@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 
 from session_scheduler.framework.callbacks import Scenario
 from session_scheduler.framework.session import Session
-from session_scheduler.framework.victims import evicted_whole
 from session_scheduler.model.disruption import PREEMPTED, is_disrupted
 from session_scheduler.model.groups import Group, Phase, Task
 
@@ -64,7 +63,7 @@ class EligibleVictims:
         elif self._objections is None:
             refusal = self._runner.reclaim_refusal(scenario)
         else:
-            kind = tuple([(task.group.queue, task.cls, self._leaves(task), evicted_whole(task.group) and task.group)
+            kind = tuple([(task.group.queue, task.cls, self._leaves(task), task.group.has_minimum and task.group)
                           for task in victims])  # fmt: skip
             if kind not in self._objections:
                 refusal = self._runner.reclaim_refusal(scenario, spared=False)

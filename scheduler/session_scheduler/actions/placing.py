@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -34,13 +34,23 @@ UNSCHEDULABLE = "pod group is unschedulable"
 GANG_WAITS = f"{UNSCHEDULABLE}, waiting for minCount pods from a gang to be scheduled"
 
 
-def place_group(session: Session, statement: Statement, group: Group, result: PlacementResult) -> None:
-    """Place a group: the statement records the placements, the result the outcome. Raises PluginError."""
+def place_group(
+    session: Session, statement: Statement, group: Group, result: PlacementResult, *, least: bool = False
+) -> None:
+    """Place a group: the statement records the placements, the result the outcome. Raises PluginError.
+
+    With `least` a gang starts with the tasks that it needs, unless one topology domain must fit all of them.
+    """
     result.refusal = _group_refusal(session, group)
     if result.refusal is not None:
         return
     tasks = result.tried = required_first(session, group, _ready_tasks(session, group, result))
-    place_ready(PlacementRequest(session, statement, group, tasks, group.needed), result)
+    needed = group.needed
+    later = tasks[needed:] if least and group.has_minimum and not group.whole and group.topology_key is None else []
+    place_ready(PlacementRequest(session, statement, group, tasks[: len(tasks) - len(later)], needed), result)
+    if result.placed:
+        result.placed_in_part |= bool(later)
+        _note_retried(session, result, later)
 
 
 def place_ready(request: PlacementRequest, result: PlacementResult) -> None:
@@ -164,15 +174,18 @@ def _place_together(request: PlacementRequest, result: PlacementResult) -> None:
         result.reasons.pop(task, None)
     if placed:
         result.placed_in_part = len(placed) < len(tasks)
-        for task in tasks:
-            if task.phase is Phase.PENDING:
-                result.reasons.setdefault(task, "the gang started without this pod; the scheduler retries it alone")
-                request.session.runner.forget_rejections(task)  # they were beside other tasks, which may be gone
+        _note_retried(request.session, result, [task for task in tasks if task.phase is Phase.PENDING])
         return
     waits = _waiting_reason(attempt, together=needed > 1 or bool(group.lacks))
     result.refusal = _refusal(attempt, waits)
     for task in tasks:
         result.reasons.setdefault(task, result.refusal.reason if attempt.nowhere else waits)
+
+
+def _note_retried(session: Session, result: PlacementResult, tasks: Iterable[Task]) -> None:
+    for task in tasks:
+        result.reasons.setdefault(task, "the gang started without this pod; the scheduler retries it alone")
+        session.runner.forget_rejections(task)  # they were beside other tasks, which may be gone
 
 
 def _waiting_reason(attempt: PlacementResult, *, together: bool) -> str:

@@ -17,7 +17,15 @@ from session_scheduler.config.parsing import wrong_value
 from session_scheduler.config.settings import PluginArguments
 from session_scheduler.errors import FluenceError
 from session_scheduler.framework.session import Narrow, Session
-from session_scheduler.framework.victims import Candidate, Unit, best, importance, importance_to_groups, units_of
+from session_scheduler.framework.victims import (
+    Candidate,
+    Unit,
+    best,
+    importance,
+    importance_to_groups,
+    units_of,
+    with_surplus,
+)
 from session_scheduler.hookspecs import NoPreemption, Preemption, Trial, hookimpl
 from session_scheduler.model.columns import tie_break
 from session_scheduler.model.events import ActionType, ClusterEventWithHint
@@ -93,7 +101,7 @@ class DefaultPreemption:
         enough = self._enough(len(nodes))
         of_node: dict[str, list[Unit]] = {}
         if trial.beyond_nodes:
-            of_node = {node: units_of(trial.running(node), trial.priority) for node in trial.nodes}
+            of_node = {node: _units_on(trial, node) for node in trial.nodes}
             trial.remove({task: None for units in of_node.values() for unit in units if _is_ending(trial, unit)
                           for task in unit.tasks})  # fmt: skip
         for found in _results(trial, budgets, nodes, enough, of_node):
@@ -104,13 +112,13 @@ class DefaultPreemption:
                 refused.append(found)
                 continue
             objection = trial.objection({trial.tasks[0]: found.node}, found.tasks)
-            other = (
-                trial.attempt(partial(_chosen_on_node, trial, budgets, found.node)) if objection is not None else found
-            )
-            if not isinstance(other, Candidate):
-                refused.append([objection or ""])
-                continue
-            candidates.append(other)
+            if objection is not None:
+                other = trial.attempt(partial(_chosen_on_node, trial, budgets, found.node))
+                if not isinstance(other, Candidate):
+                    refused.append([objection])
+                    continue
+                found = other
+            candidates.append(found)
             if len(candidates) >= enough and any(not candidate.violations for candidate in candidates):
                 break
         if not candidates:
@@ -172,12 +180,12 @@ def _results(
     for start in range(0, len(nodes), step):
         part = nodes[start : start + step]
         found: dict[str, _Found | None] = trial.recall(part, budgets.uses)
-        units = {node: of_node[node] if node in of_node else units_of(trial.running(node), trial.priority)
+        units = {node: of_node[node] if node in of_node else _units_on(trial, node)
                  for node in part if found[node] is None}  # fmt: skip
         together = {}
         for node, some in units.items():
             some.sort(key=importance)
-            if trial.by_node and not any(unit.whole for unit in some):
+            if trial.by_node and not any(unit.whole or unit.surplus for unit in some):
                 together[node] = some
         for node, result in _on_each(trial, budgets, together).items():
             found[node] = result
@@ -186,6 +194,10 @@ def _results(
         for node in part:
             known = found[node]
             yield trial.attempt(partial(_on_node, trial, budgets, node, units[node])) if known is None else known
+
+
+def _units_on(trial: Trial, node: str) -> list[Unit]:
+    return units_of(trial.running(node), trial.priority, trial.is_ending)
 
 
 def _on_each(trial: Trial, budgets: Budgets, units: Mapping[str, Sequence[Unit]]) -> Mapping[str, _Found]:
@@ -217,6 +229,7 @@ def _on_node(trial: Trial, budgets: Budgets, node: str, units: Sequence[Unit]) -
             trial.remove(unit.tasks)
             victims.append(unit)
     trial.put_back(task for unit in victims for task in unit.tasks)
+    victims = with_surplus(victims, potential)
     return order.candidate(node, victims if potential is order.units else [*victims, *order.terminating])
 
 
@@ -255,20 +268,21 @@ def _on_nodes(trial: Trial, budgets: Budgets, units: Mapping[str, Sequence[Unit]
 
 def _chosen_on_node(trial: Trial, budgets: Budgets, node: str) -> Candidate | None:
     """The fewest victims on a node among those that callbacks choose, if they reject the cheapest ones."""
-    units = _chosen(trial, sorted(units_of(trial.running(node), trial.priority), key=importance))
+    units = _chosen(trial, sorted(_units_on(trial, node), key=importance))
     if not units:
         return None
     task = trial.tasks[0]
     order = _Order(trial, budgets, units)
 
     def fits(removed: Sequence[Unit]) -> bool:
-        return trial.fits(node) and trial.objection({task: node}, _tasks_of(removed)) is None
+        return trial.fits(node) and trial.objection({task: node}, _tasks_of(with_surplus(removed, units))) is None
 
     potential = order.staying if trial.beyond_nodes else order.units
     for unit in potential:
         trial.remove(unit.tasks)
     victims = _reprieve(trial, potential, fits) if fits(potential) else []
     trial.put_back(task for unit in (victims or potential) for task in unit.tasks)
+    victims = with_surplus(victims, potential)
     found = order.candidate(node, victims if potential is order.units else [*victims, *order.terminating])
     return found if isinstance(found, Candidate) else None
 
@@ -315,7 +329,7 @@ class _Order:
 def _in_cluster(trial: Trial, budgets: Budgets) -> Preemption | NoPreemption:
     """The fewest victims in the cluster that make the whole gang fit."""
     running = [task for node in trial.nodes for task in trial.running(node)]
-    units = sorted(units_of(running, trial.priority), key=importance_to_groups)
+    units = sorted(units_of(running, trial.priority, trial.is_ending), key=importance_to_groups)
     chosen = _chosen(trial, units)
     order = _Order(trial, budgets, units if chosen is None else chosen, sparing=True)
     if not order.units:
@@ -325,7 +339,7 @@ def _in_cluster(trial: Trial, budgets: Budgets) -> Preemption | NoPreemption:
     if thorough and trial.place(thorough=True) is None:
         return NoPreemption(trial.reason)
     victims = _reprieve(trial, removed, lambda _: trial.is_placeable(thorough=thorough))
-    found = _preemption(trial, victims, thorough=thorough)
+    found = _preemption(trial, with_surplus(victims, order.units), thorough=thorough)
     if chosen is None or isinstance(found, Preemption):
         return found
     # the callbacks need other victims, or more of them
@@ -333,10 +347,13 @@ def _in_cluster(trial: Trial, budgets: Budgets) -> Preemption | NoPreemption:
         if unit not in victims:
             trial.remove(unit.tasks)
 
-    def fits(left: Sequence[Unit]) -> bool:
-        return isinstance(_preemption(trial, left, thorough=thorough), Preemption)
+    def attempt(left: Sequence[Unit]) -> Preemption | NoPreemption:
+        return _preemption(trial, with_surplus(left, order.units), thorough=thorough)
 
-    return _preemption(trial, _reprieve(trial, order.units, fits), thorough=thorough) if fits(order.units) else found
+    def fits(left: Sequence[Unit]) -> bool:
+        return isinstance(attempt(left), Preemption)
+
+    return attempt(_reprieve(trial, order.units, fits)) if fits(order.units) else found
 
 
 def _preemption(trial: Trial, victims: Sequence[Unit], *, thorough: bool) -> Preemption | NoPreemption:

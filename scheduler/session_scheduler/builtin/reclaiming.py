@@ -11,7 +11,7 @@ from typing import Any
 
 from session_scheduler.framework.callbacks import Scenario
 from session_scheduler.framework.session import Session
-from session_scheduler.framework.victims import evicted_whole, units_of
+from session_scheduler.framework.victims import keeps_minimum, units_among
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.queue_shares import Change, QueueShares
 from session_scheduler.model.queues import PODS, Amounts
@@ -21,7 +21,6 @@ _Usage = tuple[tuple[int, int], ...]
 """A task's amounts by number of the resource."""
 _Kind = tuple[str, _Usage]
 """The queue and the amounts of a running task."""
-_ABOVE_ALL = 2**31
 
 
 class Reclaiming:
@@ -72,7 +71,7 @@ class Reclaiming:
             return False
         if self._anywhere and all(map(self._session.leaves, running)):
             return True
-        return (any if evicted_whole(victim) else all)(map(self._answer, running))
+        return (any if keeps_minimum(victim) else all)(map(self._answer, running))
 
     def together(self, group: Group, units: Sequence[Sequence[Task]]) -> list[int | None]:
         """For each unit of victims its damage beside the others, or None if it may not be one of them."""
@@ -87,8 +86,8 @@ class Reclaiming:
         group, session = scenario.group, self._session
         self._update(group)
         shares = self._as_decided
-        units = [self._unit_amounts(unit.tasks) for unit in units_of(scenario.victims, _ABOVE_ALL)
-                 if not all(map(session.leaves, unit.tasks))]  # fmt: skip
+        staying = [task for task in scenario.victims if not session.leaves(task)]
+        units = [self._unit_amounts(unit) for unit in units_among(staying)]
         why = shares.tree.why_not(group.queue)
         if why is None and not all(shares.tree.usable(queue) for queue, _ in units):
             why = "pods outside of the queues are not reclaimed"
@@ -100,20 +99,25 @@ class Reclaiming:
     def exceeded_bound(self, scenario: Scenario) -> str | None:
         """Why the tasks would exceed a bound of their queue after all evictions and nominations are complete.
 
-        Without this check several preemptors of one session would each stay within the bound on their own.
+        Without this check several preemptors of one session would each stay within the bound on their own. Preemptible
+        tasks that add to what their queue has must leave it within its share: else reclaim could evict them again.
         """
         group, session = scenario.group, self._session
         if not self._shares.tree.usable(group.queue):
             return None
         self._update(group)
-        victims = [task for task in scenario.victims if not session.leaves(task) and session.queues.concerns(task)]
+        gone = () if scenario.moves else scenario.victims
+        victims = [task for task in gone if not session.leaves(task) and session.queues.concerns(task)]
         counted = filter(session.nominations.comes_next, scenario.nominated)
         shares = self._after([_change(task, -1) for task in (*victims, *counted)], self._as_decided)
         needs = amounts_of(scenario.nominated)
         for name in shares.tree.path(group.queue):
             if _over_limit(shares, name, needs) or (not group.preemptible and _over_deserved(shares, name, needs)):
                 return f"queue {name!r} reserves the rest of its quota for nominated pods"
-        return None
+        freed = amounts_of(victims)
+        if not group.preemptible or all(freed.get(resource, 0) >= amount for resource, amount in needs.items()):
+            return None
+        return Reclaim(shares, group.queue, needs, preemptible=True).excess
 
     # ------------------------------------------------------------------ inside
 

@@ -58,9 +58,10 @@ class CallbackRunner:
         return (*(OrderKey(call, call(queue)) for call in self.registered.queue_orders), queue)
 
     def group_key(self, group: Group) -> tuple[Key, ...]:
-        """Return the sort key of a group within its queue."""
+        """Return the sort key of a group within its queue: of one priority, gangs that have their minimum come last."""
         own = (OrderKey(call, call(group)) for call in self.registered.job_orders)
-        return (*own, -group.priority, group.queued, group.creation, group.uid, group.key)
+        surplus = group.has_minimum and group.whole
+        return (*own, -group.priority, surplus, group.queued, group.creation, group.uid, group.key)
 
     def task_key(self, task: Task) -> tuple[Key, ...]:
         """Return the sort key of a task within its group."""

@@ -54,6 +54,8 @@ class Scenario:
     """The node of each of its tasks after the evictions."""
     victims: Sequence[Task]
     """The running tasks to evict, including those that are already terminating."""
+    moves: bool = False
+    """Whether the victims move to other nodes, so that their queues still have them."""
 
 
 @dataclass

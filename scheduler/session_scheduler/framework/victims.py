@@ -5,7 +5,8 @@ Source: kube-scheduler 1.36, pkg/scheduler/framework/preemption and plugins/defa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from session_scheduler.model.groups import Group, Phase, Task
@@ -16,14 +17,23 @@ _ABOVE_ZERO = 2**31
 """Added to priorities before they are summed up: so also with negative priorities fewer victims cost less."""
 
 
+def _runs_on(_: Task) -> bool:
+    """In place of `is_ending`: no task is ending."""
+    return False
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
-    """Running tasks that are preempted together: a single one, or a whole group if its disruptionMode says so."""
+    """Running tasks that are preempted together: a single one, a whole group if its disruptionMode says so, or the
+    members that a gang needs to run.
+    """
 
     tasks: tuple[Task, ...]
     priority: int
     whole: bool = False
-    """Whether it is such a group."""
+    """Whether it is such a group, or such members: then all members of the group are preempted."""
+    surplus: int = 0
+    """Of a member that its gang does not need: its turn among these, 1 for the first to preempt."""
 
     @property
     def started(self) -> str:
@@ -36,45 +46,108 @@ def started(task: Task) -> str:
     return task.pod.status.start_time or _NOT_STARTED
 
 
-def units_of(tasks: Iterable[Task], priority: int) -> list[Unit]:
+def units_of(tasks: Iterable[Task], priority: int, is_ending: Callable[[Task], bool] = _runs_on) -> list[Unit]:
     """Return the units among running tasks that a task of this priority may preempt: those of lower priority.
 
     A group that is preempted as a whole is one unit with all its running tasks on all nodes, and none while one of them
-    is being bound. The same holds for a gang that has not started yet, because a part of it is useless.
+    is being bound. The same holds for a gang that has not started yet, because a part of it is useless. Another gang
+    keeps its minimum: of these tasks, those above it are units of their own; all others of the gang are one unit.
     """
-    found: list[Unit] = []
-    seen = set()
-    whole: dict[Group, bool] = {}
+    members: dict[Group, list[Task]] = {}
     for task in tasks:
-        group = task.group
-        if group not in whole:
-            whole[group] = evicted_whole(group)
-        if not whole[group]:
-            if task.standing < priority:
-                found.append(Unit((task,), task.standing))
-        elif group.key not in seen and group.priority < priority:
-            seen.add(group.key)
-            if not group.in_phase(Phase.ASSUMED):
-                members = sorted(group.in_phase(Phase.BOUND, Phase.RELEASING), key=lambda member: member.key)
-                found.append(Unit(tuple(members), group.priority, whole=True))
+        members.setdefault(task.group, []).append(task)
+    found: list[Unit] = []
+    for group, there in members.items():
+        if _is_whole(group):
+            if group.priority < priority and not group.in_phase(Phase.ASSUMED):
+                found.append(Unit(_sorted(_running(group)), group.priority, whole=True))
+        elif keeps_minimum(group):
+            found += _units_of_gang(group, there, priority, is_ending)
+        else:
+            found += [Unit((task,), task.standing) for task in there if task.standing < priority]
     return found
 
 
-def evicted_whole(group: Group) -> bool:
-    """Whether a group's running tasks are evicted only together."""
+def units_among(victims: Iterable[Task]) -> list[tuple[Task, ...]]:
+    """Return the victims in parts: together those of a group that is preempted whole or falls below its minimum."""
+    members: dict[Group, list[Task]] = {}
+    for task in victims:
+        members.setdefault(task.group, []).append(task)
+    found: list[tuple[Task, ...]] = []
+    for group, there in members.items():
+        left = [task for task in group.in_phase(Phase.BOUND) if task not in there]
+        together = _is_whole(group) or (keeps_minimum(group) and not group.suffice(left))
+        found += [tuple(there)] if together else [(task,) for task in there]
+    return found
+
+
+def keeps_minimum(group: Group) -> bool:
+    """Whether a group is a gang that must not run with fewer tasks than its minimum."""
+    return group.has_minimum and (group.pod_group is None or not group.pod_group.disrupted_singly)
+
+
+def with_surplus(victims: Sequence[Unit], units: Iterable[Unit]) -> list[Unit]:
+    """Return the victims, and of the units those whose gang cannot run without the victims."""
+    groups = {unit.tasks[0].group for unit in victims if unit.whole}
+    more = [unit for unit in units if unit.surplus and unit.tasks[0].group in groups and unit not in victims]
+    return [*victims, *more]
+
+
+def _units_of_gang(
+    group: Group, tasks: Sequence[Task], priority: int, is_ending: Callable[[Task], bool]
+) -> Iterator[Unit]:
+    """The units of a gang that keeps its minimum: those of these tasks above it, each on its own, and the others."""
+    staying = [task for task in _running(group) if not is_ending(task)]
+    spare = len(staying) - group.min_count
+    there = Counter(task.sub_group for task in staying)
+    spare_of = {name: there[name] - least for name, least in group.minima.items()}
+    surplus: set[Task] = set()
+    for task in sorted(tasks, key=lambda task: (-task.standing, started(task), task.key), reverse=True):
+        name = task.sub_group
+        if is_ending(task):
+            yield Unit((task,), task.standing)
+        elif task.standing < priority and len(surplus) < spare and spare_of.get(name, 1) > 0:
+            if name in spare_of:
+                spare_of[name] -= 1
+            surplus.add(task)
+            yield Unit((task,), task.standing, surplus=len(surplus))
+    core = [task for task in staying if task not in surplus]
+    outranked = all(task.standing < priority for task in core) and not group.in_phase(Phase.ASSUMED)
+    if outranked and not set(core).isdisjoint(tasks):
+        yield Unit(_sorted(core), group.priority, whole=True)
+
+
+def _is_whole(group: Group) -> bool:
+    """Whether a group's running tasks are preempted only together."""
     return group.starting or (group.pod_group is not None and group.pod_group.disrupted_whole)
 
 
-def importance(unit: Unit) -> tuple[int, bool, int, str, str]:
-    """Return a sort key of units on a node, most important first: priority, whole groups, running time."""
+def _running(group: Group) -> list[Task]:
+    return group.in_phase(Phase.BOUND, Phase.RELEASING)
+
+
+def _sorted(tasks: Iterable[Task]) -> tuple[Task, ...]:
+    return tuple(sorted(tasks, key=lambda task: task.key))
+
+
+def importance(unit: Unit) -> tuple[int, int, bool, int, str, str]:
+    """Return a sort key of units on a node, most important first: priority, whole groups, running time.
+
+    Members that gangs do not need come last, the first one of each gang at the end.
+    """
     size = -len(unit.tasks) if unit.whole else 0
-    return -unit.priority, not unit.whole, size, unit.started, unit.tasks[0].key
+    return -unit.priority, _turn(unit), not unit.whole, size, unit.started, unit.tasks[0].key
 
 
-def importance_to_groups(unit: Unit) -> tuple[int, bool, int, str, str]:
+def importance_to_groups(unit: Unit) -> tuple[int, int, bool, int, str, str]:
     """Like `importance`, if the preemptor is a gang: a member of any group comes before a single pod."""
     grouped = not unit.tasks[0].group.single
-    return -unit.priority, not grouped, -len(unit.tasks) if grouped else 0, unit.started, unit.tasks[0].key
+    size = -len(unit.tasks) if grouped else 0
+    return -unit.priority, _turn(unit), not grouped, size, unit.started, unit.tasks[0].key
+
+
+def _turn(unit: Unit) -> int:
+    return _ABOVE_ZERO - unit.surplus if unit.surplus else 0
 
 
 # ------------------------------------------------------------------ choosing a node

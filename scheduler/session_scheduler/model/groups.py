@@ -196,6 +196,11 @@ class Group:
             return self.ref.min_count > 1
         return self.min_count > 1 or any(self.minima.values())
 
+    @property
+    def has_minimum(self) -> bool:
+        """Whether it is a gang, also one with a minimum of one."""
+        return self.is_gang or (self.pod_group is not None and self.pod_group.is_gang)
+
     def short_of(self, tasks: Iterable[Task]) -> Mapping[str, int]:
         """By sub-group: how many tasks are missing besides these; only the sub-groups that miss some."""
         minima = self.minima

@@ -318,7 +318,7 @@ class PodGroupSpec(ApiStruct, frozen=True):
     pod_group_template_ref: PodGroupTemplateReference | None = None
     min_member: int | None = None
     disruption_mode: str | None = None
-    """"PodGroup": its pods are disrupted only together; "Pod", the default: each on its own."""
+    """"PodGroup": its pods are disrupted only together; "Pod": each on its own; None: not below the gang's minimum."""
     priority: int | None = None
     priority_class_name: str = ""
 
@@ -345,6 +345,17 @@ class PodGroup(Namespaced, frozen=True, tag_field="kind", tag="PodGroup"):
     def disrupted_whole(self) -> bool:
         """Whether its pods may be disrupted only together."""
         return self.spec.disruption_mode == "PodGroup"
+
+    @property
+    def disrupted_singly(self) -> bool:
+        """Whether each of its pods may be disrupted on its own, also if that leaves fewer than its minimum."""
+        return self.spec.disruption_mode == "Pod"
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether its policy is a gang, with any minimum."""
+        policy = self.spec.scheduling_policy
+        return self.spec.min_member is not None or (policy is not None and policy.gang is not None)
 
     @property
     def min_count(self) -> int:

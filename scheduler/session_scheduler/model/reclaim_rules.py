@@ -63,9 +63,9 @@ class Reclaim:
         self._givers: dict[str, _Giver | None] = {}
         """By victims' queue; None if it cannot have victims."""
         found = self._rights({})
-        self._relieved = isinstance(found, str)
-        """Whether an ancestor needs victims below itself to stay within its share."""
-        self._open = self._rights(self._relief()) if self._relieved else found
+        self.excess = found if isinstance(found, str) else None
+        """Why the queue or an ancestor exceeds its share with the needs if no pods are evicted; None if none does."""
+        self._open = found if self.excess is None else self._rights(self._relief())
 
     @property
     def refusal(self) -> str | None:

@@ -361,3 +361,16 @@ def test_a_plugin_that_fails_during_the_simulation_fails_the_group_and_changes_n
     assert not ending(cluster)
     assert "fails" in cluster.reasons("big")
     assert {task.name: task.node for task in cluster.scheduler.cache.bound_tasks()} == {"a": "n1", "b": "n2"}
+
+
+@pytest.mark.parametrize(("others", "moves"), [("", True), ("b", False)])
+def test_no_pods_move_for_a_pod_that_reclaim_could_evict_again(others: str, moves: bool) -> None:
+    """Queue a would have eight CPUs. Its share is four as long as b requests what it deserves."""
+    queues = tuple(QueueConfig(name=name, deserved={"cpu": 4}) for name in "ab")
+    cluster = cluster_of("4", "4", actions=("allocate", "preempt", "reclaim", "consolidate"), queues=queues)
+    cluster.add(on("a0", "n1", "2", queue="a"), on("a1", "n2", "2", queue="a"))
+    cluster.add(pod("nowhere", cpu="4", queue=others, node_selector={"no": "where"}) if others else ())
+    cluster.run()
+    cluster.add(pod("new", cpu="4", queue="a"))
+    cluster.run()
+    assert bool(ending(cluster)) is moves

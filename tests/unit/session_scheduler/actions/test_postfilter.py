@@ -254,13 +254,13 @@ def test_a_gang_preempts_all_or_nothing(cluster: FakeCluster) -> None:
 
 
 @pytest.mark.parametrize("mode", ["Pod", "PodGroup", None])
-def test_a_gang_with_disruption_mode_pod_group_is_preempted_as_a_whole(cluster: FakeCluster, mode: str | None) -> None:
+def test_only_with_disruption_mode_pod_a_gang_is_preempted_pod_by_pod(cluster: FakeCluster, mode: str | None) -> None:
     cluster.add(node("n1", cpu="1"), node("n2", cpu="1"))
     cluster.add(pod_group("old", 2, disruption_mode=mode))
     cluster.add(*(pod(f"old-{n}", group="old", cpu="1", priority=1, bound_to=f"n{n}") for n in (1, 2)))
     cluster.add(pod("high", cpu="1", priority=10))
     cluster.run()
-    assert len(ended(cluster)) == (2 if mode == "PodGroup" else 1)
+    assert len(ended(cluster)) == (1 if mode == "Pod" else 2)
 
 
 def test_without_the_plugin_no_pods_are_preempted() -> None:

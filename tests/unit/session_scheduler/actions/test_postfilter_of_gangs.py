@@ -31,13 +31,17 @@ def test_a_gang_that_never_ran_is_preempted_as_a_whole_whatever_its_mode(cluster
     assert ended(cluster) == ["g-1", "g-2"]
 
 
-def test_a_gang_that_ran_and_lost_a_member_is_preempted_pod_by_pod(cluster: FakeCluster) -> None:
+@pytest.mark.parametrize(("mode", "count"), [("Pod", 1), (None, 2)])
+def test_a_gang_that_ran_and_lost_a_member_is_preempted_pod_by_pod_only_with_that_mode(
+    cluster: FakeCluster, mode: str | None, count: int
+) -> None:
     bound_in_part(cluster)
     group = cluster.find(PodGroup, "g")
     ran = PodGroupStatus(conditions=(PodCondition("PodGroupScheduled", "True", "Scheduled", ""),))
-    cluster.add(replace(group, status=ran), pod("high", cpu="1", priority=10))
+    spec = replace(group.spec, disruption_mode=mode)
+    cluster.add(replace(group, spec=spec, status=ran), pod("high", cpu="1", priority=10))
     cluster.run()
-    assert len(ended(cluster)) == 1
+    assert len(ended(cluster)) == count
 
 
 class Forgetful:

@@ -101,3 +101,17 @@ def test_several_pods_at_their_queues_limit_preempt_one_pod_each() -> None:
     cluster.run(cycles=2)
     for name in ("high0", "high1", "low2"):
         cluster.assert_bound(name)
+
+
+@pytest.mark.parametrize(("cpu", "others", "ends"), [("2", "", {"low"}), ("2", "b", set()), ("1", "b", {"low"})])
+def test_no_pod_is_preempted_for_one_that_reclaim_could_evict_again(cpu: str, others: str, ends: set[str]) -> None:
+    """Queue a has three of four CPUs. Its share is two as long as b requests what it deserves."""
+    cluster = cluster_of({"name": "a", "deserved": {"cpu": 2}}, {"name": "b", "deserved": {"cpu": 2}})
+    cluster.add(pod("low", cpu="1", priority=1, queue="a"), pod("own", cpu="2", priority=9, queue="a"))
+    cluster.run()
+    cluster.add(pod("nowhere", cpu="2", queue=others, node_selector={"no": "where"}) if others else ())
+    cluster.add(pod("free", cpu="1", bound_to="n1") if cpu == "1" else ())
+    cluster.run()
+    cluster.add(pod("high", cpu=cpu, priority=9, queue="a"))
+    cluster.run()
+    assert ending(cluster) == ends

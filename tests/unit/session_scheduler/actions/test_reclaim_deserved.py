@@ -17,7 +17,7 @@ GPU = "nvidia.com/gpu"
 
 def queue(name: str, gpus: int | None = None, **options: Any) -> QueueConfig:
     """A queue that deserves this number of GPUs."""
-    return QueueConfig(name=name, **({} if gpus is None else {"deserved": {GPU: gpus}}), **options)
+    return QueueConfig(name=name, deserved={} if gpus is None else {GPU: gpus}, **options)
 
 
 def cluster_of(*queues: QueueConfig, nodes: int = 1, gpus: int = 2, cpu: str = "16", args: Any = None) -> FakeCluster:
