@@ -200,8 +200,12 @@ def _places(state: State) -> Iterator[str]:
 
 
 def _holdings(state: State) -> Iterator[str]:
-    """No core, gpu or device belongs to two live pods; each pod has them on its own node, and at most as requested."""
+    """No core, gpu or device belongs to two live pods; each pod has them on its own node, and at most as requested.
+
+    Live pods hold no more millicores of a node than it has.
+    """
     owners: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    millicores = Counter[str]()
     for pod in state.live:
         try:
             jobs = held_jobs(pod)
@@ -218,6 +222,7 @@ def _holdings(state: State) -> Iterator[str]:
                 continue
             if part["host"] != pod["spec"]["nodeName"]:
                 yield f"pod {key_of(pod)}: holds {part['host']} and is bound to {pod['spec']['nodeName']}"
+            millicores[part["host"]] += part.get("millicores", 0)
             for kind in ("cores", "gpus"):
                 for index in part[kind]:
                     owners[kind, part["host"], str(index)].append(f"{key_of(pod)} (job {jobid})")
@@ -228,6 +233,10 @@ def _holdings(state: State) -> Iterator[str]:
     for what, pods in sorted(owners.items()):
         if len(pods) > 1:
             yield f"{' '.join(what)}: is held by {' and '.join(sorted(pods))}"
+    for node in state.nodes:
+        name, offered = node["metadata"]["name"], node["status"].get("allocatable", {}).get("cpu", "0")
+        if millicores[name] > 1000 * amount(offered):
+            yield f"node {name}: {millicores[name]}m are held of {offered}"
 
 
 def _devices_as_asked(pod: Manifest, jobs: Mapping[str, Manifest]) -> Iterator[str]:

@@ -41,6 +41,43 @@ def drift(scheduler: SchedulerProcess) -> float:
     return sum(count for name, count in scheduler.metrics().items() if name.startswith("fluence_graph_drift_pods"))
 
 
+def test_small_pods_fit_beside_those_of_the_former_default_after_the_upgrade(scenario: Scenario) -> None:
+    """`cores` was the default: the records of that scheduler are converted, and nothing is evicted or bound again."""
+    scenario.add_node(cpu=4, devices=2)
+    scheduler = scenario.run(counting(scenario, "cores"))
+    scenario.create_group("gang", 2)
+    ours = ["single", "gang-0", "gang-1", "device"]
+    scenario.create_pod("single", cpu="100m")
+    for name in ours[1:3]:
+        scenario.create_pod(name, "gang", cpu="100m")
+    scenario.create_pod("device", device=True, cpu="100m")
+    scenario.wait_bound(*ours)
+    records = {name: scenario.pod(name)["metadata"]["annotations"][HELD] for name in ours}
+    scenario.create_pod("small", cpu="100m")
+    scenario.wait_refused("small", "(a request of 100m counts as 1 whole core with cpuAccounting: cores)")
+
+    started_anew(scheduler, scenario.settings)
+    scenario.wait_bound("small")
+    assert held_of(scenario.pod("small")) == {"millicores": 100, "memory": 64, "pods": 1}
+    scenario.create_pod("idle", cpu="800m")
+    scenario.wait_bound("idle")
+    scenario.create_group("late", 1)
+    scenario.create_pod("late-0", "late", cpu="0")
+    scenario.wait_refused(
+        "late-0",
+        "no node has 1 free core (a pod without a cpu request counts as 1 whole core with cpuAccounting: auto); the "
+        "only candidate node has 0",
+    )
+    scenario.end("device")
+    scenario.wait_bound("late-0")
+    assert held_of(scenario.pod("late-0")) == {"millicores": 1000, "memory": 64, "pods": 1}
+
+    started_anew(scheduler, scenario.settings)
+    assert drift(scheduler) == 0
+    assert all(scenario.pod(name)["metadata"]["annotations"][HELD] == records[name] for name in ours[:3])
+    scenario.check()
+
+
 def test_the_example_of_small_pods_runs_whole_and_each_pod_holds_what_it_requests(scenario: Scenario) -> None:
     folder = EXAMPLES / "06-small-pods"
     nodes = yaml.safe_load((folder / "cluster.yaml").read_text())["items"]
@@ -94,7 +131,9 @@ def test_what_pods_hold_is_theirs_over_restarts_in_whichever_way_it_is_counted(s
     scenario.create_pod("tenth", cpu="100m")
     scenario.end("small-1")
     scenario.wait_refused(
-        "tenth", "no node has 1 free core (a request of 100m takes 1 whole core); the only candidate node has 0"
+        "tenth",
+        "no node has 1 free core (a request of 100m counts as 1 whole core with cpuAccounting: cores); the only "
+        "candidate node has 0",
     )
     assert drift(scheduler) == 0
     for name in (*names[2:], "ninth"):  # whichever of them has a core

@@ -90,6 +90,7 @@ def test_a_gang_without_the_minimum_of_a_sub_group_is_found_and_one_with_it_is_r
     ("state", "said"),
     [
         (whole(a_pod("p", cores=[0]), a_pod("q", cores=[0])), "cores a 0: is held by"),
+        (whole(a_pod("p", millicores=1500), a_pod("q", millicores=900)), "a: 2400m are held of 2"),
         (whole(a_pod("p", gpus=[0]), a_pod("q", gpus=[0])), "gpus a 0: is held by"),
         (whole(a_pod("p", devices=[PATH]), a_pod("q", devices=[PATH])), f"device {PATH}: is held by"),
         (whole(a_pod("p", uid="other"), a_pod("q")), "holds by a record of uid other"),

@@ -170,7 +170,7 @@ class Workload:
     """The pods that run from the start."""
     bound_a_node: float = 0.0
     most_a_node: float = 2.0
-    """Maximum number of measured pods per node; fluence gives each of them a whole core."""
+    """Maximum number of measured pods per node; fluence gives each pod of a group a whole core."""
     pending: Kind = _too_large
     """The pods that must stay pending."""
     pending_a_pod: float = 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
+from operator import gt
 from typing import Final
 
 from fluence_plugins.fluence.graph.placement import overlap
@@ -53,7 +54,9 @@ class Rules:
     # ------------------------------------------------------------------ the graph
 
     def _held_once(self) -> Iterator[str]:
-        """At most one pod holds a core or a device, and what contains it or is contained in it."""
+        """At most one pod holds a core or a device, and what contains it or is contained in it; pods hold no more of a
+        host than it has.
+        """
         held: Counter[str] = Counter()
         devices: list[str] = []
         for share in self._world.plugin.live.holdings.shares.values():
@@ -61,6 +64,11 @@ class Rules:
                 held.update(f"{host.path}/core{core}" for host in part.hosts for core in host.cores)
                 devices += [device.path for device in part.devices]
         yield from (f"{path} is held {times} times" for path, times in held.items() if times > 1)
+        live = self._world.plugin.live
+        for name, host in live.loaded.hosts.items():
+            used, has = live.holdings.used_on(name), live.accounting.offered(host)
+            if any(map(gt, used, has)):
+                yield f"of {name} pods hold {used}, and it has {has}"
         devices.sort(key=lambda path: path.split("/"))
         for one, other in pairwise(devices):  # in this order a nested device directly follows its outer device
             if overlap(one, other):

@@ -83,5 +83,9 @@ def engine(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def _has(arguments: FluenceArguments) -> bool:
-    """Whether the library supports the requested features."""
-    return arguments.cpu_accounting == "cores" and arguments.policy != "pack"
+    """Whether the library supports the requested features.
+
+    With the library `auto` means `cores`, so a test that names `auto` needs the embedded engine.
+    """
+    whole = arguments.cpu_accounting == "cores" or "cpu_accounting" not in arguments.model_fields_set
+    return whole and arguments.policy != "pack"

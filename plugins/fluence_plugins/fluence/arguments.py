@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from fluence_plugins.fluence.graph.accounting import GPU_RESOURCES, Accounting
+from fluence_plugins.fluence.graph.accounting import GPU_RESOURCES, Accounting, CpuAccounting
 from fluence_plugins.fluence.graph.engine import DEFAULT_CHUNK_MIB, Engine, EngineName
 from fluence_plugins.fluence.graph.topology import TopologyLevel, distinct
 from fluence_plugins.resources import names
@@ -52,7 +52,8 @@ class FluenceArguments(PluginArguments):
     for a group beyond the first order of its classes, which is always tried to its end, and the most attribute values
     for a pod whose devices disagree. requireInjectedEnv: whether a live cluster's pod that requests devices without the
     webhook's environment is refused. makePodGroups: whether a live cluster's groups by label get PodGroups.
-    cpuAccounting: whether cpu is counted in whole cores, at least one a pod, or in millicores as in Kubernetes.
+    cpuAccounting: whether pods take whole cores, at least one, or the millicores that they request as in Kubernetes;
+    with `auto` pods of groups and pods that request gpus or devices take whole cores.
     gpuResources: the extended resources that are gpus; the first has the type `gpu`, each other one its own type.
     engine: the engine of the matches, the embedded one or Fluxion's own library. library: the path of that library
     (default: FLUXION_REAPI_LIB, else the loader's search). memoryChunk: with the library, the unit in which memory is
@@ -65,7 +66,7 @@ class FluenceArguments(PluginArguments):
     match_budget: Annotated[int, Field(ge=1)] = 64
     require_injected_env: bool = False
     make_pod_groups: bool = False
-    cpu_accounting: Literal["cores", "millicores"] = "cores"
+    cpu_accounting: CpuAccounting = "auto"
     gpu_resources: GpuResources = GPU_RESOURCES
     topology: Annotated[tuple[TopologyLevel, ...], AfterValidator(distinct)] = ()
     engine: EngineName = "embedded"
@@ -130,7 +131,13 @@ class FluenceArguments(PluginArguments):
     @property
     def accounting(self) -> Accounting:
         """The accounting of hosts and pods."""
-        return Accounting(self.cpu_accounting == "millicores", self.gpu_resources, self.matching().chunk_mib)
+        cpu = "cores" if self.auto_is_cores else self.cpu_accounting
+        return Accounting(cpu, self.gpu_resources, self.matching().chunk_mib)
+
+    @property
+    def auto_is_cores(self) -> bool:
+        """Whether `cpuAccounting: auto` means `cores`: the library has no divisible vertices."""
+        return self.cpu_accounting == "auto" and self.matching().name == "reapi"
 
     @property
     def policy(self) -> str:

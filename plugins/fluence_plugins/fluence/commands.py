@@ -104,8 +104,9 @@ def graph(
         ),
     ] = None,
     cpu_accounting: Annotated[
-        Literal["cores", "millicores"], typer.Option("--cpu-accounting", help="The unit in which cpu is counted.")
-    ] = "cores",
+        Literal["auto", "cores", "millicores"],
+        typer.Option("--cpu-accounting", help="How cpu is counted; with auto the graph has millicores."),
+    ] = "auto",
     output: Annotated[Output, typer.Option("-o", "--output", help="json or yaml.")] = Output.JSON,
 ) -> None:
     """Print the resource graph as JGF.
@@ -126,7 +127,7 @@ def graph(
         raise InputError("graph has no table: use -o json or -o yaml")
     host: Host = context.obj
     levels = levels_from(topology or ())
-    accounting = Accounting(millicores=cpu_accounting == "millicores")
+    accounting = Accounting(cpu_accounting)
     hosts = [
         replace(
             accounting.host_of(node.metadata.name, _allocatable(node)),

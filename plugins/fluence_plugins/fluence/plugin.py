@@ -113,19 +113,19 @@ class FluencePlugin:
         self._waiting_logged = False
         self._lost: set[str] = set()
         """Pods (uids) that were reported because the graph does not hold what they recorded."""
+        if arguments.auto_is_cores:
+            log.info("[fluence] cpuAccounting: auto means cores with engine: reapi, which has no divisible vertices")
         log.info("[fluence] known devices: %s", ", ".join(sorted(self._types)) or "none")
 
     # ------------------------------------------------------------------ classes and groups
 
     @hookimpl
     def class_key(self, pod: Pod) -> Hashable | None:
-        """Distinguish pods by required and preferred attributes, topology constraint, and a missing environment."""
+        """Distinguish pods by attributes, topology constraint, a missing environment, and whether they have a group."""
         bare = not_injected(pod) if self._arguments.require_injected_env else None
-        required = pod_requests.class_key(pod)
-        constraint = topology_constraint.class_key(pod)
-        if constraint is not None:
-            return required, bare, constraint
-        return required if bare is None else (required, bare)
+        in_group = self.live.accounting.cpu == "auto" and label_groups.in_group(pod)
+        key = pod_requests.class_key(pod), bare, topology_constraint.class_key(pod), in_group
+        return key if any(key) else None
 
     @hookimpl
     def group_of(self, pod: Pod) -> GroupRef | None:
@@ -344,7 +344,7 @@ class FluencePlugin:
         if self._maintenance.is_due:
             return None
         wanted = session.yields_to((task,), nodes)
-        words = PodWords(self.live.accounting, task.cls.requests)
+        words = PodWords(self.live.accounting, requests.shape, task.cls.requests)
         return [self._loads.shortage(requests.shape, node, gone, wanted.get(node, ()), words) for node in nodes]
 
     # ------------------------------------------------------------------ after the commit

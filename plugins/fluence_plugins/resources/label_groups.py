@@ -18,6 +18,8 @@ KIND = "Group"
 """The kind of groups for which no PodGroups are created. A PodGroup with the same name is another group."""
 MADE_PREFIX = "fluence-"
 """Prepended to the group's name to form the name of a created PodGroup."""
+_LABELS = ("scheduling.k8s.io/pod-group", "scheduling.x-k8s.io/pod-group", GROUP_LABEL)
+"""The labels that name a pod's PodGroup or group."""
 
 
 def group_of(pod: Pod, *, made: bool) -> GroupRef | None:
@@ -33,6 +35,12 @@ def group_of(pod: Pod, *, made: bool) -> GroupRef | None:
     if made:
         return GroupRef(namespace, MADE_PREFIX + name, size, api_group="")
     return GroupRef(namespace, name, size, kind=KIND, api_group="")
+
+
+def in_group(pod: Pod) -> bool:
+    """Whether the pod names a PodGroup, or a group by label."""
+    group = pod.spec.scheduling_group
+    return bool(group is not None and group.pod_group_name) or any(pod.metadata.labels.get(name) for name in _LABELS)
 
 
 def members(group: Group) -> Sequence[Pod]:

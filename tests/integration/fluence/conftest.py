@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,10 @@ from typing import Any
 import pytest
 from tests.tools.real_engine import engine as engine
 
+from fluence_plugins.fluence.graph.accounting import CORE_MILLICORES, MOST_PARTS
+from fluence_plugins.fluence.matching.jobspecs import compute_jobspec_text
 from fluence_plugins.fluence.plugin import FluencePlugin
+from fluxion_cy import Busy, Unsatisfiable
 from session_scheduler.base.clock import StoppedClock
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster.memory import MemoryCluster
@@ -125,10 +129,19 @@ class World:
         return await self.scheduler.cluster.get(Pod, "default", name)
 
     def free_cores(self) -> int:
-        """The unallocated cores of the graph."""
-        found = self.plugin.live.matcher.find("sched-now=free")
-        vertices = found["graph"]["nodes"] if found else []
-        return sum(vertex["metadata"]["type"] == "core" for vertex in vertices)
+        """For how many pods of one core the graph has a match."""
+        live = self.plugin.live
+        shape = live.accounting.shape_of({"cpu": CORE_MILLICORES})
+
+        def is_too_much(pods: int) -> bool:
+            try:
+                job = live.allocations.match(compute_jobspec_text(shape, pods))
+            except (Busy, Unsatisfiable):
+                return True
+            live.allocations.retract([job.jobid], (), job.jobid)
+            return False
+
+        return bisect_left(range(1, 1 + MOST_PARTS), True, key=is_too_much)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.tools.real_engine import embedded_only
 
 from fluence_plugins.fluence.plugin import FluencePlugin
 from session_scheduler.errors import FluenceError
-from session_scheduler.model.objects import ContainerStatus, Pod, ResourceRequirements
+from session_scheduler.model.objects import ContainerStatus, Pod, PodStatus, ResourceRequirements
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
 from .conftest import World
@@ -24,7 +24,7 @@ from .conftest import pod as pod_manifest
 
 HELD = "fluence.flux-framework.org/held"
 NVIDIA, AMD = "nvidia.com/gpu", "amd.com/gpu"
-MILLICORES = {"cpuAccounting": "millicores"}
+AUTO, CORES, MILLICORES = ({"cpuAccounting": way} for way in ("auto", "cores", "millicores"))
 
 
 def cluster_of(**arguments: Any) -> FakeCluster:
@@ -199,11 +199,13 @@ def test_the_printed_graph_has_the_counted_amounts(tmp_path: Path) -> None:
     file.write_text(json.dumps(node_manifest("n1", "1500m", **{AMD: "1"})))
     counted = {
         kind: [vertex["metadata"] for vertex in printed_graph(file, "--cpu-accounting", kind)]
-        for kind in ("cores", "millicores")
+        for kind in ("auto", "cores", "millicores")
     }
+    assert printed_graph(file) == printed_graph(file, "--cpu-accounting", "auto")
     sizes = {kind: {found["name"]: found["size"] for found in vertices} for kind, vertices in counted.items()}
     common = {"cluster": 1, "n1": 1, "gpu:amd.com:gpu-0": 1, "memory": 8192}
-    assert sizes == {"cores": {**common, "core0": 1}, "millicores": {**common, "core": 1500, "pod": 110}}
+    pooled = {**common, "core": 1500, "pod": 110}
+    assert sizes == {"auto": pooled, "cores": {**common, "core0": 1}, "millicores": pooled}
 
 
 def printed_graph(*words: str | Path) -> list[dict[str, Any]]:
@@ -211,6 +213,56 @@ def printed_graph(*words: str | Path) -> list[dict[str, Any]]:
     answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     nodes: list[dict[str, Any]] = json.loads(answer.stdout)["graph"]["nodes"]
     return nodes
+
+
+# ------------------------------------------------------------------ auto, the default
+
+QPU = "fluxion.flux-framework.org/qpu"
+QPUS = {"resourcesText": "resources: [{type: qpu, name: q, count: 4}]"}
+
+
+@embedded_only
+def test_by_default_gangs_and_pods_with_devices_hold_whole_cores_and_others_what_they_request() -> None:
+    cluster = FakeCluster().use(FluencePlugin, QPUS).node("n1", cpu="9", offers={AMD: 1, QPU: 8})
+    cluster.add(gang("g", 2, cpu="100m")).pod("single", cpu="100m").pod("idle", cpu="0")
+    cluster.pod("gpu", cpu="1100m", requests={AMD: 1}).pod("qpu", cpu="0", requests={QPU: 1})
+    cluster.schedule().assert_all_bound()
+    found = {name: (held_by(cluster, name) or ())[0] for name in ("g-0", "g-1", "single", "idle", "gpu", "qpu")}
+    assert found == {"g-0": 1000, "g-1": 1000, "single": 100, "idle": 0, "gpu": 2000, "qpu": 1000}
+
+
+@embedded_only
+def test_by_default_pods_alike_in_and_out_of_groups_differ() -> None:
+    labels = ("scheduling.k8s.io/pod-group", "scheduling.x-k8s.io/pod-group", "fluence.flux-framework.org/group")
+    cluster = FakeCluster().use(FluencePlugin).node("n1", cpu="8").pods(2, prefix="single", cpu="100m")
+    cluster.add(*gang("native", 1, cpu="100m"), *gang("labelled", 1, cpu="100m")[:1])
+    for number, label in enumerate(labels):
+        cluster.pod(f"of-{number}", cpu="100m", labels={label: "labelled"})
+    cluster.schedule().assert_all_bound()
+    ours = {task.name: (held_by(cluster, task.name) or ())[0] for task in cluster.scheduler.cache.tasks.values()}
+    assert ours == {
+        "single-0": 100, "single-1": 100, "native-0": 1000, "of-0": 1000, "of-1": 1000, "of-2": 1000
+    }  # fmt: skip
+
+
+@embedded_only
+def test_by_default_small_pods_share_cores_beside_a_gang() -> None:
+    cluster = FakeCluster().use(FluencePlugin).node("n1", cpu="8")
+    cluster.pods(12, prefix="small", cpu="100m").add(gang("g", 6, cpu="100m")).schedule().assert_all_bound()
+    cluster.add(gang("late", 1, cpu="100m")).schedule()
+    reason = "no node has 1 free core (a request of 100m counts as 1 whole core with cpuAccounting: auto)"
+    cluster.assert_pending("late-0", f"{reason}; the only candidate node has 0.8")
+    cluster.pods(8, prefix="more", cpu="100m").schedule().assert_bound("more-7", "n1")
+
+
+@embedded_only
+def test_a_nominated_pod_of_a_group_counts_whole_cores() -> None:
+    cluster = FakeCluster(checked=False).use(FluencePlugin).node("n1", cpu="2")
+    (group, waits) = gang("waits", 1, cpu="1100m", gates=["later"], priority=10)
+    cluster.add(group, replace(waits, status=PodStatus(nominated_node_name="n1")))
+    cluster.pod("small", cpu="100m", priority=9, preemption_policy="Never").schedule()
+    assert cluster.node_of("small") is None
+    cluster.pod("urgent", cpu="100m", priority=11).schedule().assert_bound("urgent", "n1")
 
 
 # ------------------------------------------------------------------ another accounting after a restart
@@ -231,17 +283,55 @@ def held(plugin: FluencePlugin, world: World, host: str = "n1") -> dict[str, tup
 
 async def test_whole_cores_become_the_pods_requests(world: World) -> None:
     pods = [pod_manifest("a", {"cpu": "1500m"}), pod_manifest("b", {"cpu": "1"}), pod_manifest("c", {"cpu": "10m"})]
-    plugin = await moved(world, {}, MILLICORES, node_manifest("n1"), *pods)
+    plugin = await moved(world, CORES, MILLICORES, node_manifest("n1"), *pods)
     assert held(plugin, world) == {
         "default/a": (1500, 0, 0, 0, 1), "default/b": (1000, 0, 0, 0, 1), "default/c": (10, 0, 0, 0, 1)
     }  # fmt: skip
     assert not plugin.live.holdings.missing
 
 
+@embedded_only
+@pytest.mark.parametrize(
+    ("before", "after", "alone", "of_gang"),
+    [
+        (CORES, AUTO, 100, 1000), (MILLICORES, AUTO, 100, 100), (AUTO, MILLICORES, 100, 100), (AUTO, CORES, 1, 1),
+        (CORES, {}, 100, 1000),
+    ],
+)  # fmt: skip
+async def test_pods_hold_what_they_take_now_but_no_more_than_they_recorded(
+    world: World, before: dict[str, Any], after: dict[str, Any], alone: int, of_gang: int
+) -> None:
+    pods = [pod_manifest("a", {"cpu": "100m"}), *(pod_manifest(f"g-{i}", {"cpu": "100m"}, group="g") for i in range(2))]
+    plugin = await moved(world, before, after, node_manifest("n1"), gang_manifest("g", 2), *pods)
+    found = {name: (amounts or ())[0] for name, amounts in held(plugin, world).items()}
+    assert found == {"default/a": alone, "default/g-0": of_gang, "default/g-1": of_gang}
+    assert (plugin.live.holdings.missing, sum(plugin.drift.values())) == ({}, 0)
+    whole = 3 if after is CORES else 2100 if after is not MILLICORES else 300
+    assert plugin.live.free_on("n1", (), plugin._loads.load_on("n1", (), ())) == tuple(
+        have - used for have, used in zip(offered(plugin), (whole, 0, 0, 0, 3), strict=False)
+    )
+
+
+def offered(plugin: FluencePlugin) -> tuple[int, ...]:
+    return plugin.live.accounting.offered(plugin.live.loaded.hosts["n1"])
+
+
+@embedded_only
+async def test_a_node_with_more_pods_of_gangs_than_cores_keeps_them(world: World) -> None:
+    pods = [pod_manifest(f"g-{i}", {"cpu": "500m"}, group="g") for i in range(4)]
+    plugin = await moved(world, MILLICORES, AUTO, node_manifest("n1", "2"), gang_manifest("g", 4), *pods)
+    assert held(plugin, world) == {f"default/g-{i}": (500, 0, 0, 0, 1) for i in range(4)}
+    assert (plugin.live.holdings.missing, world.free_cores()) == ({}, 0)
+    for index, free in enumerate((0, 0, 1, 2)):
+        await world.scheduler.event_handlers.apply("DELETED", await world.live_pod(f"g-{index}"))
+        await world.scheduler.cycle()
+        assert world.free_cores() == free
+
+
 @embedded_only  # memory is exact
 async def test_millicores_become_whole_cores_that_are_allocated_once(world: World) -> None:
     pods = [pod_manifest("a", {"cpu": "1500m"}), pod_manifest("b", {"cpu": "10m", "memory": "5Mi"})]
-    plugin = await moved(world, MILLICORES, {}, node_manifest("n1"), *pods)
+    plugin = await moved(world, MILLICORES, CORES, node_manifest("n1"), *pods)
     assert held(plugin, world) == {"default/a": (2, 0, 0, 0), "default/b": (1, 5, 0, 0)}
     indices = [
         core
@@ -254,7 +344,7 @@ async def test_millicores_become_whole_cores_that_are_allocated_once(world: Worl
 
 async def test_pods_without_enough_cores_count_as_load_until_they_end(world: World) -> None:
     pods = [pod_manifest(f"p{index}", {"cpu": "500m"}) for index in range(8)]
-    plugin = await moved(world, MILLICORES, {}, node_manifest("n1"), *pods)
+    plugin = await moved(world, MILLICORES, CORES, node_manifest("n1"), *pods)
     assert len(plugin.live.holdings.shares) == 4
     assert len(plugin.live.holdings.missing) == 4
     assert plugin.live.foreign.held == {}
@@ -265,16 +355,16 @@ async def test_pods_without_enough_cores_count_as_load_until_they_end(world: Wor
     assert world.free_cores() == 4
 
 
-@pytest.mark.parametrize(("before", "after"), [({}, MILLICORES), (MILLICORES, {})])
+@pytest.mark.parametrize(("before", "after"), [(CORES, MILLICORES), (MILLICORES, CORES)])
 async def test_a_whole_node_stays_whole(world: World, before: dict[str, Any], after: dict[str, Any]) -> None:
     whole = {"matchPolicy": "lonodex"}
     plugin = await moved(world, before | whole, after | whole, node_manifest("n1"), pod_manifest("a"))
-    assert held(plugin, world) == {"default/a": (4000, 8192, 0, 0, 110) if after else (4, 8192, 0, 0)}
+    assert held(plugin, world) == {"default/a": (4000, 8192, 0, 0, 110) if after is MILLICORES else (4, 8192, 0, 0)}
     assert not plugin.live.holdings.missing
 
 
 @embedded_only  # memory is exact
-@pytest.mark.parametrize(("before", "after"), [({}, MILLICORES), (MILLICORES, {})])
+@pytest.mark.parametrize(("before", "after"), [(CORES, MILLICORES), (MILLICORES, CORES)])
 async def test_pods_that_share_a_whole_node_keep_their_shares_of_it(
     world: World, before: dict[str, Any], after: dict[str, Any]
 ) -> None:
@@ -282,7 +372,9 @@ async def test_pods_that_share_a_whole_node_keep_their_shares_of_it(
     pods = [pod_manifest(f"g-{i}", {"cpu": "1500m", "memory": "1Gi", AMD: "1"}, group="g") for i in range(2)]
     host = node_manifest("n1", "8", **{AMD: "3", NVIDIA: "1"})
     plugin = await moved(world, before | whole, after | whole, host, gang_manifest("g", 2), *pods)
-    first, second = ((6500, 7168, 1, 2, 109), (1500, 1024, 0, 1, 1)) if after else ((6, 7168, 1, 2), (2, 1024, 0, 1))
+    first, second = (
+        ((6500, 7168, 1, 2, 109), (1500, 1024, 0, 1, 1)) if after is MILLICORES else ((6, 7168, 1, 2), (2, 1024, 0, 1))
+    )
     assert held(plugin, world) == {"default/g-0": first, "default/g-1": second}
     assert not plugin.live.holdings.missing
 
@@ -290,11 +382,11 @@ async def test_pods_that_share_a_whole_node_keep_their_shares_of_it(
 async def test_pods_keep_their_gpus_when_the_kinds_are_reordered(world: World) -> None:
     pods = [pod_manifest("a", {NVIDIA: "2"}), pod_manifest("b", {AMD: "1"}), pod_manifest("c", {"cpu": "1"})]
     host = node_manifest("n1", **{NVIDIA: "2", AMD: "3"})
-    plugin = await moved(world, {}, {"gpuResources": [AMD, "example.com/x", NVIDIA]}, host, *pods)
+    plugin = await moved(world, CORES, CORES | {"gpuResources": [AMD, "example.com/x", NVIDIA]}, host, *pods)
     assert held(plugin, world) == {
         "default/a": (1, 0, 0, 0, 2), "default/b": (1, 0, 1, 0, 0), "default/c": (1, 0, 0, 0, 0)
     }  # fmt: skip
-    world.arguments = {"gpuResources": [NVIDIA]}
+    world.arguments = CORES | {"gpuResources": [NVIDIA]}
     await world.restarted()
     assert held(world.plugin, world) == {"default/a": (1, 0, 2), "default/b": (1, 0, 0), "default/c": (1, 0, 0)}
     assert not world.plugin.live.holdings.missing
@@ -302,6 +394,7 @@ async def test_pods_keep_their_gpus_when_the_kinds_are_reordered(world: World) -
 
 async def test_a_record_without_a_kind_means_the_only_requested_one(world: World) -> None:
     host = node_manifest("n1", **{NVIDIA: "1", AMD: "3"})
+    world.arguments = CORES
     await world.place(host, pod_manifest("b", {AMD: "2"}))
     live = await world.live_pod("b")
     record = json.loads(live.metadata.annotations[HELD])
@@ -321,7 +414,7 @@ async def test_a_record_without_a_kind_means_the_only_requested_one(world: World
         {"otherGpus": {"core": [0], "gpu": [0]}},
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("arguments", [{}, MILLICORES])
+@pytest.mark.parametrize("arguments", [AUTO, CORES, MILLICORES])
 async def test_a_forged_record_neither_fails_the_start_nor_frees_resources(
     world: World, forged: dict[str, Any], arguments: dict[str, Any]
 ) -> None:

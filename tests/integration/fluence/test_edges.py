@@ -90,11 +90,13 @@ async def test_memory_below_one_mib_is_refused_with_a_reason(world: World) -> No
 
 
 async def test_an_absurd_request_is_refused_with_a_reason(world: World) -> None:
+    world.arguments["cpuAccounting"] = "cores"
     await world.place(node("n1", cpu="9e99"), pod("p", {"cpu": "9e99"}))
     assert "more than 8192 cores" in world.pod("p")["reason"]
 
 
 async def test_an_absurd_node_is_modelled_partly(world: World) -> None:
+    world.arguments["cpuAccounting"] = "cores"
     await world.place(node("n1", cpu="10000000000", **{"nvidia.com/gpu": "9223372036854775807"}), pod("p"))
     assert world.pod("p")["node"] == "n1"
     assert world.free_cores() == 8191

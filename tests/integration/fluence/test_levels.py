@@ -94,10 +94,11 @@ async def test_if_no_rack_fits_the_reason_names_the_one_that_lacks_the_least(rac
 
 async def test_the_reason_counts_whole_cores_as_the_graph_does(racks: World) -> None:
     """Each pod uses a whole core of the graph, even if it requests less."""
+    racks.arguments["cpuAccounting"] = "cores"
     await racks.place(at("n1", "r1", cpu="3"), asking("g", 4, within="rack"), *members("g", 4, cpu="100m"))
     assert racks.pod("g-0")["reason"].startswith(
         "no rack has room for 4 pods; in rack r1 of zone a, 3 of 4 pods fit: 4 pods request 4 cores (a request of 100m "
-        "takes 1 whole core), and the only candidate node has 3 even when empty."
+        "counts as 1 whole core with cpuAccounting: cores), and the only candidate node has 3 even when empty."
     )
     assert racks.plugin.live.holdings.shares == {}
 

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from fluence_plugins.fluence.arguments import FluenceArguments
+from fluence_plugins.fluence.graph.accounting import CpuAccounting
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
 from fluence_plugins.fluence.matching.nominated_pods import NominatedPods
 from fluence_plugins.fluence.plugin import FluencePlugin
@@ -25,7 +26,7 @@ resources:
   - {type: qpu, name: other, count: 1, attributes: {vendor: b}}
 """
 HALF, TWO_CORES = {"cpu": "500m"}, {"cpu": "1500m"}
-"""Filters count millicores, so both fit on a node of two cores; the graph counts whole cores."""
+"""Filters count millicores, so both fit on a node of two cores; with `cores` the graph counts whole ones."""
 
 
 class Cluster(FakeCluster):
@@ -36,10 +37,10 @@ class Cluster(FakeCluster):
         self.fluence = plugin
 
 
-def made(folder: Path, policy: str = "first") -> Cluster:
+def made(folder: Path, policy: str = "first", cpu: CpuAccounting = "auto") -> Cluster:
     file = folder / "resources.yaml"
     file.write_text(RESOURCES)
-    return Cluster(FluencePlugin(FluenceArguments(resources=str(file), match_policy=policy)))
+    return Cluster(FluencePlugin(FluenceArguments(resources=str(file), match_policy=policy, cpu_accounting=cpu)))
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def together(priority: int, options: dict[str, Any]) -> list[KubeObject]:
 def test_only_a_higher_priority_may_use_the_resources_of_a_nominated_pod(
     policy: str, waits: Any, others: Any, of_others: Any, priority: int, bound: bool, tmp_path: Path
 ) -> None:
-    cluster = made(tmp_path, policy)
+    cluster = made(tmp_path, policy, "cores")
     cluster.add(node("n1", cpu="2", offers={QPU: "8"}), nominated("waits", priority=10, **waits))
     cluster.add(*others(priority, of_others))
     run(cluster)

@@ -37,7 +37,8 @@ async def test_members_of_different_shapes_are_matched_class_by_class(world: Wor
     assert nodes["large"] not in {nodes[f"s{i}"] for i in range(4)}
 
 
-async def test_a_pod_uses_whole_cores_and_at_least_one(world: World) -> None:
+async def test_with_cores_a_pod_uses_whole_ones_and_at_least_one(world: World) -> None:
+    world.arguments["cpuAccounting"] = "cores"
     result = await world.place(node("n1", cpu="4"), *(pod(f"p{i}", {"cpu": "10m"}) for i in range(5)))
     assert result["summary"]["scheduled"] == 4
     refused = next(entry for entry in result["pods"] if entry["node"] is None)

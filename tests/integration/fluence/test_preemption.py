@@ -143,6 +143,7 @@ def test_if_only_the_graph_refuses_a_pod_its_victims_are_on_one_node_without_a_d
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Filters count millicores, the graph whole cores."""
+    cluster.fluence = FluencePlugin(FluenceArguments(cpu_accounting="cores"))
     for name, priority in (("n1", 2), ("n2", 1)):
         cluster.add(
             *(pod(f"{name}-{n}", cpu="900m", priority=priority, bound_to=name, scheduler="x") for n in range(4))

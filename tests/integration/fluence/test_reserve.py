@@ -45,6 +45,7 @@ async def test_with_the_policy_first_a_pod_is_placed_on_one_of_the_best_nodes(wo
 
 async def test_if_the_best_node_has_no_whole_core_left_the_graph_chooses(world: World) -> None:
     """Filters count millicores, the graph whole cores: by the filters alone, all pods would fit on the larger node."""
+    world.arguments["cpuAccounting"] = "cores"
     many = [pod(f"p{index}", {"cpu": "10m"}) for index in range(9)]
     result = await world.place(node("large", cpu="8"), node("small", cpu="1"), *many)
     assert result["summary"]["scheduled"] == 9

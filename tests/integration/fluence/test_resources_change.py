@@ -152,7 +152,7 @@ async def test_a_tree_moves_below_a_node_and_back(world: World) -> None:
 async def test_a_tree_with_the_name_of_a_node_changes_nothing(world: World) -> None:
     await start(world, TWO, pod("p", device("qpu")))
     before = shares(world), set(world.plugin.live.graph.virtual)
-    for text in ("resources: [{type: qpu, name: n2}]", "resources: [{type: qpu, name: core0, parent: n1}]"):
+    for text in ("resources: [{type: qpu, name: n2}]", "resources: [{type: qpu, name: memory, parent: n1}]"):
         with pytest.raises(GraphError):
             set_resources(world, text)
         assert (shares(world), set(world.plugin.live.graph.virtual)) == before

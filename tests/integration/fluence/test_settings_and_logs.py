@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+from tests.tools.real_engine import use
 
 from session_scheduler.errors import InputError
 
@@ -26,6 +27,27 @@ async def test_the_logs_show_devices_graph_jobspec_allocation_placement_and_canc
     assert "[fluence] known devices: licence, qdevice, qpu, qubit" in found
     for start in ("graph {", "jobspec {", "allocation 1: {", "placement 1: ", "Cancel jobid: 1", "Cancel jobid: 2"):
         assert any(line.startswith(f"[fluence] {start}") for line in found), start
+
+
+@pytest.mark.parametrize(("counted", "lines_found"), [({}, 1), ({"cpuAccounting": "cores"}, 0)])
+async def test_with_the_library_the_log_says_that_auto_means_cores(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    counted: dict[str, str],
+    lines_found: int,
+) -> None:
+    use("stand-in", monkeypatch)
+    caplog.set_level(logging.INFO, "fluence")
+    world.arguments |= {"engine": "reapi", "cpuAccounting": "auto"} | counted
+    await world.place(node("n1", "1"), *(pod(name, {"cpu": "100m"}) for name in "ab"))
+    assert world.result["summary"]["scheduled"] == 1
+    text = "[fluence] cpuAccounting: auto means cores with engine: reapi, which has no divisible vertices"
+    assert lines(caplog).count(text) == lines_found
+    caplog.clear()
+    del world.arguments["engine"]
+    await world.place(node("n1"))
+    assert text not in lines(caplog)
 
 
 async def test_at_level_info_the_graph_is_not_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -52,7 +74,7 @@ async def test_the_argument_sets_the_match_policy_before_the_environment(
     monkeypatch.setenv("FLUENCE_MATCH_POLICY", "bogus")
     with pytest.raises(InputError, match=r"FLUENCE_MATCH_POLICY.*bogus"):
         await world.place(node("n1"))
-    world.arguments["matchPolicy"] = "low"
+    world.arguments |= {"matchPolicy": "low", "cpuAccounting": "cores"}
     await world.place(node("n1"), pod("p"))
     held = next(iter(world.plugin.live.holdings.shares.values()))
     assert held[1].hosts[0].cores == (0,)

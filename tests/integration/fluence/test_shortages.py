@@ -46,28 +46,31 @@ async def why(world: World, *objects: dict[str, Any]) -> str:
     [
         ([node("n1", "4"), node("n2", "4"), foreign("a", "n1", "1100m"), foreign("b", "n2", "1100m"),
           pod("p", {"cpu": "2900m"})],
-         "no node has 3 free cores (a request of 2900m takes 3 whole cores); the most any of 2 candidate nodes has is "
-         "2"),
+         "no node has 3 free cores (a request of 2900m counts as 3 whole cores with cpuAccounting: cores); the most "
+         "any of 2 candidate nodes has is 2"),
         ([*(node(f"n{i}", "3500m") for i in range(6)), node("n6", "5"), node("n7", "5"), foreign("a", "n6", "1500m"),
           foreign("b", "n7", "1500m"), pod("p", {"cpu": "3500m"})],
-         "no node has 4 free cores (a request of 3500m takes 4 whole cores); the most any of 8 candidate nodes has is "
-         "3 (6 nodes are too small even when empty)"),
+         "no node has 4 free cores (a request of 3500m counts as 4 whole cores with cpuAccounting: cores); the most "
+         "any of 8 candidate nodes has is 3 (6 nodes are too small even when empty)"),
         ([node("n1", "3500m"), node("n2", "3500m"), pod("p", {"cpu": "3500m"})],
-         "no node has 4 cores even when empty (a request of 3500m takes 4 whole cores); the most any of 2 candidate "
-         "nodes has is 3"),
+         "no node has 4 cores even when empty (a request of 3500m counts as 4 whole cores with cpuAccounting: cores); "
+         "the most any of 2 candidate nodes has is 3"),
         ([node("n1", "1"), *(pod(f"p{i}", {"cpu": "100m"}) for i in range(2))],
-         "no node has 1 free core (a request of 100m takes 1 whole core); the only candidate node has 0"),
+         "no node has 1 free core (a request of 100m counts as 1 whole core with cpuAccounting: cores); the only "
+         "candidate node has 0"),
         ([node("n1", "1"), *(pod(f"p{i}", {"cpu": "0"}) for i in range(2))],
-         "no node has 1 free core (a pod without a cpu request takes 1 whole core); the only candidate node has 0"),
+         "no node has 1 free core (a pod without a cpu request counts as 1 whole core with cpuAccounting: cores); the "
+         "only candidate node has 0"),
         ([node("n1", "3"), *(pod(f"p{i}", {"cpu": "500m"}) for i in range(2)), pod("q", {"cpu": "2"})],
          "no node has 2 free cores; the only candidate node has 1"),
         ([node("n1", "4"), tainted("n2", "8"), tainted("n3", "8"), tainted("n4", "2"), foreign("a", "n1", "1001m"),
           pod("p", {"cpu": "2900m"})],
-         "no candidate node has 3 free cores (a request of 2900m takes 3 whole cores); the only candidate node has 2; "
-         "2 other nodes have enough, but other filters exclude them"),
+         "no candidate node has 3 free cores (a request of 2900m counts as 3 whole cores with cpuAccounting: cores); "
+         "the only candidate node has 2; 2 other nodes have enough, but other filters exclude them"),
     ],
 )  # fmt: skip
-async def test_a_pod_that_no_node_has_enough_for(world: World, objects: list[dict[str, Any]], text: str) -> None:
+async def test_a_pod_that_no_node_has_enough_cores_for(world: World, objects: list[dict[str, Any]], text: str) -> None:
+    world.arguments["cpuAccounting"] = "cores"
     assert await why(world, *objects) == text
 
 
@@ -82,14 +85,15 @@ async def test_a_pod_that_no_node_has_enough_for(world: World, objects: list[dic
          "no node has 2 GiB of free memory; the most any of 2 candidate nodes has is 2047 MiB (1 node is too small "
          "even when empty)"),
         ([node("n1", "3500m"), node("n2", "8", "1000900Ki"), pod("p", {"cpu": "3500m", "memory": "1000700Ki"})],
-         "no node has 4 cores and 978 MiB of memory at once even when empty (a request of 3500m takes 4 whole cores); "
-         "of 2 candidate nodes, 1 has enough cores and 1 has enough memory"),
+         "no node has 4 cores and 978 MiB of memory at once even when empty (a request of 3500m counts as 4 whole "
+         "cores with cpuAccounting: cores); of 2 candidate nodes, 1 has enough cores and 1 has enough memory"),
         ([node("n1", "3500m", "1000900Ki"), pod("p", {"cpu": "3500m", "memory": "1000700Ki"})],
-         "no node has 4 cores or 978 MiB of memory even when empty (a request of 3500m takes 4 whole cores); the only "
-         "candidate node has 3 cores and 977 MiB of memory"),
+         "no node has 4 cores or 978 MiB of memory even when empty (a request of 3500m counts as 4 whole cores with "
+         "cpuAccounting: cores); the only candidate node has 3 cores and 977 MiB of memory"),
     ],
 )  # fmt: skip
 async def test_memory_is_counted_in_whole_mib(world: World, objects: list[dict[str, Any]], text: str) -> None:
+    world.arguments["cpuAccounting"] = "cores"
     assert await why(world, *objects) == text
 
 
@@ -112,15 +116,15 @@ async def test_with_fluxions_library_memory_is_counted_in_chunks(world: World, m
         ([node("n1", "4"), node("n2", "3"), *members(8)],
          "7 of 8 pods fit: 8 pods request 8 cores, and 2 candidate nodes have 7 even when empty"),
         ([node("n1", "8"), foreign("a", "n1", "100m"), *members(8, "500m")],
-         "7 of 8 pods fit: 8 pods request 8 cores (a request of 500m takes 1 whole core), and the only candidate node "
-         "has 7 of 8 free"),
+         "7 of 8 pods fit: 8 pods request 8 cores (a request of 500m counts as 1 whole core with cpuAccounting: "
+         "cores), and the only candidate node has 7 of 8 free"),
         ([node("n1", "3900m"), node("n2", "3900m"), *members(3, "1900m")],
-         "2 of 3 pods fit: no node has 2 cores for the next even when empty (a request of 1900m takes 2 whole cores); "
-         "the most any of 2 candidate nodes has left is 1"),
+         "2 of 3 pods fit: no node has 2 cores for the next even when empty (a request of 1900m counts as 2 whole "
+         "cores with cpuAccounting: cores); the most any of 2 candidate nodes has left is 1"),
         ([node("n1", "4900m"), node("n2", "4900m"), foreign("a", "n1", "1"), foreign("b", "n2", "1"),
           *members(3, "1900m")],
-         "2 of 3 pods fit: no node has 2 free cores for the next (a request of 1900m takes 2 whole cores); the most "
-         "any of 2 candidate nodes has left is 1"),
+         "2 of 3 pods fit: no node has 2 free cores for the next (a request of 1900m counts as 2 whole cores with "
+         "cpuAccounting: cores); the most any of 2 candidate nodes has left is 1"),
         ([node("n1", "8", **{NVIDIA: "1"}), node("n2", "8", **{NVIDIA: "1"}), *members(3, **{NVIDIA: "1"})],
          f"2 of 3 pods fit: 3 pods request 3 {NVIDIA}, and 2 candidate nodes have 2 even when empty"),
         ([node("n1", "8", "4Gi"), node("n2", "8", "3Gi"), *members(4, memory="2Gi")],
@@ -129,14 +133,49 @@ async def test_with_fluxions_library_memory_is_counted_in_chunks(world: World, m
          "2 of 3 pods fit: other filters allow no more pods on 2 candidate nodes"),
         ([node("n1", "6"), gang("g", 5), *(pod(f"a{i}", {"cpu": "2"}, group="g") for i in range(2)),
           *(pod(f"b{i}", {"cpu": "600m"}, group="g") for i in range(3))],
-         "4 of 5 pods fit: 3 pods request 3 cores (a request of 600m takes 1 whole core), and the only candidate node "
-         "has 2 of 6 free"),
+         "4 of 5 pods fit: 3 pods request 3 cores (a request of 600m counts as 1 whole core with cpuAccounting: "
+         "cores), and the only candidate node has 2 of 6 free"),
     ],
 )  # fmt: skip
 async def test_a_gang_that_the_nodes_have_too_little_for(
     world: World, objects: list[dict[str, Any]], text: str
 ) -> None:
+    world.arguments["cpuAccounting"] = "cores"
     assert await why(world, *objects) == text
+
+
+@embedded_only  # with the library, auto means cores
+@pytest.mark.parametrize(
+    ("objects", "text"),
+    [
+        ([node("n1", "8"), foreign("a", "n1", "100m"), *members(8, "500m")],
+         "7 of 8 pods fit: 8 pods request 8 cores (a request of 500m counts as 1 whole core with cpuAccounting: auto), "
+         "and the only candidate node has 7.9 of 8 free"),
+        ([node("n1", "3900m"), node("n2", "3900m"), *members(3, "1900m")],
+         "2 of 3 pods fit: no node has 2 cores for the next even when empty (a request of 1900m counts as 2 whole "
+         "cores with cpuAccounting: auto); the most any of 2 candidate nodes has left is 1.9"),
+        ([node("n1", "900m"), pod("p", {"cpu": "0", **device("qpu")})],
+         "no node has 1 core even when empty (a pod without a cpu request counts as 1 whole core with cpuAccounting: "
+         "auto); the only candidate node has 0.9"),
+        ([node("n1", "2", **{NVIDIA: "1"}), foreign("a", "n1", "300m"), pod("p", {"cpu": "1100m", NVIDIA: "1"})],
+         "no node has 2 free cores (a request of 1100m counts as 2 whole cores with cpuAccounting: auto); the only "
+         "candidate node has 1.7"),
+    ],
+)  # fmt: skip
+async def test_gangs_and_pods_with_devices_get_whole_cores(
+    world: World, objects: list[dict[str, Any]], text: str
+) -> None:
+    assert await why(world, *objects) == text
+
+
+@embedded_only
+async def test_other_pods_are_exact(world: World) -> None:
+    small = [pod(f"p{i:02}", {"cpu": "100m"}) for i in range(11)]
+    reason = "Insufficient cpu"
+    result = await world.place(node("n1", "1"), *small, pod("idle", {"cpu": "0"}))
+    assert [entry["name"] for entry in result["pods"] if not entry["node"]] == ["p10"]
+    assert reason in world.pod("p10")["reason"]
+    assert "whole core" not in world.pod("p10")["reason"]
 
 
 @pytest.mark.parametrize(
@@ -170,8 +209,8 @@ async def test_nodes_closed_by_a_window_are_named_first(world: World) -> None:
     closed = "node n1 is in maintenance window from 1970-01-01T00:00:00Z to 2099-01-01T00:00:00Z"
     assert await why(world, node("n1"), pod("p")) == closed
     assert await why(world, node("n1"), node("n2", "1"), *members(2, "900m")) == (
-        f"{closed}. 1 of 2 pods fit: 2 pods request 2 cores (a request of 900m takes 1 whole core), and the only "
-        "candidate node has 1 even when empty"
+        f"{closed}. 1 of 2 pods fit: 2 pods request 2 cores (a request of 900m counts as 1 whole core with "
+        "cpuAccounting: auto), and the only candidate node has 1 even when empty"
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tools.real_engine import embedded_only
 
 from fluence_plugins.fluence.arguments import FluenceArguments
 from fluence_plugins.fluence.graph.allocations import Allocations
@@ -88,13 +89,14 @@ def test_a_few_dry_runs_show_that_preemption_cannot_help(counted: Counter[str], 
     assert counted == {"is_placeable": 3, "place": 5, "set_aside": 64, "shortage": 1}
 
 
+@embedded_only  # with the library, a victim frees a whole core
 def test_a_dry_run_of_a_gang_does_not_ask_the_graph_for_a_reason(counted: Counter[str], tmp_path: Path) -> None:
     cluster = full(tmp_path, 16)
     counted.clear()
     cluster.add(gang("high", 3, cpu="2", requests={QPU: "1"}, priority=100))
     cluster.run()
     assert ending(cluster)
-    assert counted == {"is_placeable": 43, "place": 44, "set_aside": 178}
+    assert counted == {"is_placeable": 45, "place": 46, "set_aside": 180}
 
 
 def test_each_preemptor_of_a_device_evicts_one_pod(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""With millicores, a pod fits the graph exactly if it fits Kubernetes' own sums, whatever runs on the node."""
+"""With a pool of millicores, a pod fits the graph exactly if it fits the sums of amounts, whatever runs on the node."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fluence_plugins.fluence.matching.jobspecs import compute_jobspec_text
 from fluence_plugins.fluence.plugin import FluencePlugin
+from fluence_plugins.resources.label_groups import in_group
 from fluxion_cy import Busy, Unsatisfiable
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.quantity import parse_quantity
@@ -26,6 +27,7 @@ hosts = st.tuples(
     st.sampled_from(["0", "900m", "1", "2500m"]), st.sampled_from([0, 64, 1000]), gpus, st.sampled_from([0, 1, 3, 9])
 )
 shapes = st.tuples(cpus, mibs, gpus)
+pooled = st.sampled_from(["auto", "millicores"])
 worlds = st.tuples(
     st.lists(hosts, min_size=1, max_size=3),
     st.lists(st.tuples(shapes, st.integers(1, 3)), max_size=6),
@@ -43,21 +45,33 @@ def asked(shape: Any) -> dict[str, Any]:
     return {"cpu": cpu, "memory": f"{mib}Mi", "requests": {name: str(amount) for name, amount in kinds.items()}}
 
 
-def amounts_of(found: Pod) -> Counter[str]:
-    """The amounts of a pod on its node: cpu in millicores, and the pod itself."""
+def amounts_of(found: Pod, cpu_accounting: str = "millicores") -> Counter[str]:
+    """The amounts of a pod on its node: cpu in millicores, and the pod itself.
+
+    With `auto`, our pods that have a group or a gpu take whole cores; all others exactly what they request.
+    """
     (container,) = found.spec.containers
     requests = {name: parse_quantity(q, milli=name == "cpu") for name, q in container.resources.requests.items()}
+    ours = found.spec.scheduler_name == "fluence"
+    if cpu_accounting == "auto" and ours and (found.spec.scheduling_group or set(KINDS) & set(requests)):
+        requests["cpu"] = max(1000, -(-requests.get("cpu", 0) // 1000) * 1000)
     return Counter({"pods": 1, **requests})
+
+
+def new_pods(world: Any) -> list[Pod]:
+    """The shapes to match, each as a single pod and as one of a gang."""
+    return [pod("new", group=group, **asked(shape)) for shape in world[-1] for group in ("", "g")]
 
 
 def live_pods(cluster: FakeCluster) -> list[Pod]:
     return [one for one in cluster.memory.objects(Pod) if one.status.phase != "Succeeded"]
 
 
-def free_of(cluster: FakeCluster, name: str) -> dict[str, int]:
-    """The free amounts of a node, by the sum of the requests of all its pods."""
+def free_of(cluster: FakeCluster, name: str, cpu_accounting: str = "millicores") -> dict[str, int]:
+    """The free amounts of a node, by the sum of the amounts of all its pods."""
     found = cluster.find(Node, name).status.allocatable
-    used: Counter[str] = sum((amounts_of(one) for one in live_pods(cluster) if one.spec.node_name == name), Counter())
+    there = [one for one in live_pods(cluster) if one.spec.node_name == name]
+    used: Counter[str] = sum((amounts_of(one, cpu_accounting) for one in there), Counter())
     return {kind: parse_quantity(amount, milli=kind == "cpu") - used[kind] for kind, amount in found.items()}
 
 
@@ -85,10 +99,10 @@ def cluster_of(world: Any, policy: str, cpu_accounting: str = "millicores") -> F
     return cluster.schedule()
 
 
-def fits_in_graph(plugin: FluencePlugin, shape: Any, host: str) -> bool:
-    """Match the shape and undo the match."""
+def fits_in_graph(plugin: FluencePlugin, new: Pod, host: str) -> bool:
+    """Match the pod and undo the match."""
     live, first = plugin.live, plugin.live.allocations.next_jobid
-    jobspec = compute_jobspec_text(live.accounting.shape_of(amounts_of(pod("new", **asked(shape)))), 1)
+    jobspec = compute_jobspec_text(live.accounting.shape_of(amounts_of(new), in_group=in_group(new)), 1)
     try:
         job = live.allocations.match_on(live.graph.host_ranks[host], jobspec)
     except (Busy, Unsatisfiable):
@@ -98,36 +112,40 @@ def fits_in_graph(plugin: FluencePlugin, shape: Any, host: str) -> bool:
 
 
 @settings(max_examples=examples(150), deadline=None)
-@given(worlds, st.sampled_from(["first", "lonode", "locality"]))
-def test_a_pod_fits_the_graph_if_cpu_memory_gpus_and_pods_fit_the_node(world: Any, policy: str) -> None:
-    cluster = cluster_of(world, policy)
+@given(worlds, st.sampled_from(["first", "lonode", "locality"]), pooled)
+def test_a_pod_fits_the_graph_if_cpu_memory_gpus_and_pods_fit_the_node(world: Any, policy: str, counted: str) -> None:
+    cluster = cluster_of(world, policy, counted)
     for index in range(len(world[0])):
-        free = free_of(cluster, f"n{index}")
+        free = free_of(cluster, f"n{index}", counted)
         assert min(free.values()) >= 0 or world[2]
-        for shape in world[-1]:
-            wanted = amounts_of(pod("new", **asked(shape)))
-            assert fits_in_graph(cluster.plugin("fluence"), shape, f"n{index}") == fits(wanted, free), (shape, free)
+        for new in new_pods(world):
+            found = fits_in_graph(cluster.plugin("fluence"), new, f"n{index}")
+            assert found == fits(amounts_of(new, counted), free), (new, free)
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(worlds)
-def test_a_single_pod_waits_only_if_it_fits_no_node(world: Any) -> None:
+@given(worlds, pooled)
+def test_a_single_pod_waits_only_if_it_fits_no_node(world: Any, counted: str) -> None:
     nodes, groups, *rest = world
-    cluster = cluster_of((nodes, [(shape, 1) for shape, _ in groups], *rest), "first")
+    cluster = cluster_of((nodes, [(shape, 1) for shape, _ in groups], *rest), "first", counted)
     for waiting in (one for one in live_pods(cluster) if not one.spec.node_name):
-        assert not any(fits(amounts_of(waiting), free_of(cluster, f"n{index}")) for index in range(len(nodes)))
+        wanted = amounts_of(waiting, counted)
+        assert not any(fits(wanted, free_of(cluster, f"n{index}", counted)) for index in range(len(nodes)))
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(worlds, st.sampled_from(["cores", "millicores"]), st.permutations(KINDS))
-def test_pods_keep_their_resources_under_another_accounting_after_a_restart(world: Any, now: str, kinds: Any) -> None:
-    """With millicores the graph counts like Kubernetes; with cores it allocates nothing twice. Pods keep their gpus."""
-    cluster = cluster_of(world, "first", "cores" if now == "millicores" else "millicores")
+@given(worlds, st.permutations(["auto", "cores", "millicores"]), st.permutations(KINDS))
+def test_pods_keep_their_resources_under_another_accounting_after_a_restart(
+    world: Any, counted: list[str], kinds: Any
+) -> None:
+    """In a pool the graph has the sums of amounts; with cores it allocates nothing twice. Pods keep their gpus."""
+    before, now, _ = counted
+    cluster = cluster_of(world, "first", before)
     again = FakeCluster().use(FluencePlugin, {"cpuAccounting": now, "gpuResources": kinds})
     again.add(*cluster.memory.objects(Node), *cluster.memory.objects(Pod)).start()
     for index in range(len(world[0])):
-        free = free_of(cluster, f"n{index}")
-        for shape in world[-1]:
-            wanted = amounts_of(pod("new", **asked(shape)))
-            found = fits_in_graph(again.plugin("fluence"), shape, f"n{index}")
-            assert found == fits(wanted, free) if now == "millicores" else found <= fits(wanted, {**free, "pods": 1})
+        free = free_of(cluster, f"n{index}", now)
+        for new in new_pods(world):
+            wanted = amounts_of(new, now)
+            found = fits_in_graph(again.plugin("fluence"), new, f"n{index}")
+            assert found <= fits(wanted, {**free, "pods": 1}) if now == "cores" else found == fits(wanted, free)

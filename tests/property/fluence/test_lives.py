@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from itertools import cycle
+from itertools import cycle, permutations
 from typing import Any
 
 import msgspec
@@ -49,7 +49,9 @@ class Life:
         """`counting`: the cpu accounting of the first scheduler, of the second, and so on."""
         self.chance = random.Random(seed)
         self.arguments = {"resources": file, "matchPolicy": policy}
-        self.counting = cycle(counting or ["cores"])
+        counting = counting or ("cores",)
+        self.counting = cycle(counting)
+        self.cpus = ("0", "100m", "1", "1500m") if "auto" in counting else ("1", "2")
         self.cluster = MemoryCluster([self._node("n0", 4)])
         self.clock = StoppedClock()
         self.count = 0
@@ -106,7 +108,7 @@ class Life:
                 "spec": {"schedulingPolicy": policy},
             }
             await self.cluster.create(msgspec.convert(group, PodGroup))
-        asked = {"cpu": str(self.chance.randint(1, 2)), "memory": self.chance.choice(["0", "1Gi", "1000Mi"])}
+        asked = {"cpu": self.chance.choice(self.cpus), "memory": self.chance.choice(["0", "1Gi", "1000Mi"])}
         if self.chance.random() < 0.6:
             asked[f"fluxion.flux-framework.org/{self.chance.choice(KINDS)}"] = str(self.chance.randint(1, 2))
         for index in range(size):
@@ -225,7 +227,7 @@ class Life:
         table = self.scheduler.cache.table
         for name, rank in live.graph.host_ranks.items():
             total = table.all_rows().allocatable("cpu")[table.row_of[name]]
-            used = sum(task.cls.requests.get("cpu", 0) for task in tasks.values() if task.node == name)
+            used = sum(self._millicores_of(task, name) for task in tasks.values() if task.node == name)
             left = max(0, int(total) - used)
             live.allocations.retract(
                 [live.allocations.match_on(rank, compute_jobspec_text(PodShape(left, pods=1), 1)).jobid], (), first
@@ -233,6 +235,15 @@ class Life:
             with pytest.raises((Busy, Unsatisfiable)):
                 live.allocations.match_on(rank, compute_jobspec_text(PodShape(left + 1, pods=1), 1))
             assert live.allocations.next_jobid == first, after
+
+    def _millicores_of(self, task: Any, host: str) -> int:
+        """What a pod uses of its node: with `auto`, whole cores if it holds any and is of a gang or has devices."""
+        cpu: int = task.cls.requests.get("cpu", 0)
+        live = self.plugin.live
+        is_whole = not task.group.single or any(name.startswith("fluxion.") for name in task.cls.requests)
+        if live.accounting.cpu == "auto" and is_whole and live.holdings.of_pod(task.uid, host) is not None:
+            return max(1000, -(-cpu // 1000) * 1000)
+        return cpu
 
 
 def lived(life: Life) -> None:
@@ -257,9 +268,12 @@ def test_random_events_allocate_nothing_twice_and_lose_nothing(seed: int, policy
     lived(Life(seed, file, policy))
 
 
-@pytest.mark.parametrize("counting", [("millicores",), ("millicores", "cores"), ("cores", "millicores")])
+@pytest.mark.parametrize(
+    "counting",
+    [("auto",), ("millicores",), *permutations(("auto", "cores", "millicores"), 2)],
+)
 @pytest.mark.parametrize("seed", first(range(6)))
-def test_the_same_holds_in_millicores_and_with_changing_accounting(
+def test_the_same_holds_in_the_other_ways_of_accounting_and_with_changing_ones(
     seed: int, counting: tuple[str, ...], file: str
 ) -> None:
     lived(Life(seed, file, "first", *counting))

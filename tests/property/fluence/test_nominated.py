@@ -32,7 +32,7 @@ worlds = st.tuples(
     st.lists(st.tuples(wants, st.integers(0, 1)), max_size=4),
     st.tuples(wants, st.integers(1, 3)),
     st.lists(st.tuples(wants, st.integers(1, 3), st.integers(1, 10)), min_size=1, max_size=4),
-    st.tuples(st.sampled_from(["first", "lonodex", "locality"]), st.sampled_from(["cores", "millicores"])),
+    st.tuples(st.sampled_from(["first", "lonodex", "locality"]), st.sampled_from(["auto", "cores", "millicores"])),
 )
 """Nodes; the running pods, and whether each terminates; the nominated pod and its node; the new pods."""
 

@@ -28,7 +28,7 @@ ours = st.lists(st.tuples(cpus, memories, gpus, st.integers(0, 3)), max_size=8)
 theirs = st.lists(st.tuples(st.integers(0, 2), cpus, memories, st.integers(0, 3)), max_size=8)
 """The node, cpu, memory and priority of foreign bound pods, even beyond a node's capacity."""
 wanted = st.tuples(st.sampled_from(["300m", "1", "1500m", "2500m", "3", "4"]), memories, gpus)
-counted = st.sampled_from(["cores", "millicores"])
+counted = st.sampled_from(["auto", "cores", "millicores"])
 
 
 class MatchesToo(FluencePlugin):
@@ -59,7 +59,7 @@ class MatchesToo(FluencePlugin):
         try:
             if rank is None:
                 return "no rank"
-            place_on(self.live, task, self.live.accounting.shape_of(task.cls.requests), rank).undo()
+            place_on(self.live, task, self._requests[task.cls].shape, rank).undo()
         except NoMatchError as error:
             return str(error)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import gt
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -75,7 +76,10 @@ class _World:
                 held.update(device.path for device in part.devices)
                 held.update(f"{host.path}/core{core}" for host in part.hosts for core in host.cores)
         assert max(held.values(), default=0) <= 1, held
-        assert not self.plugin.live.holdings.missing
+        graph = self.plugin.live
+        for name, host in graph.loaded.hosts.items():
+            assert not any(map(gt, graph.holdings.used_on(name), graph.accounting.offered(host))), name
+        assert not graph.holdings.missing
         for task in self.cluster.scheduler.cache.bound_tasks():
             assert task.uid in self.plugin.live.holdings.shares, task
 

@@ -33,7 +33,7 @@ worlds = st.tuples(
     st.integers(1, 4),
     running,
     st.tuples(cpus, qpus, st.integers(1, 3)),
-    st.tuples(st.sampled_from(["first", "lonodex", "locality"]), st.sampled_from(["cores", "millicores"])),
+    st.tuples(st.sampled_from(["first", "lonodex", "locality"]), st.sampled_from(["auto", "cores", "millicores"])),
 )
 """Nodes, the running pods, the preemptors and their number, and the match policy."""
 

@@ -1,8 +1,8 @@
 """The units of the graph: what hosts offer, what pods take and what is left, by type of vertex.
 
-Cpu is counted in whole cores, each a vertex, or in millicores as in Kubernetes, of one pool for each host. With
-millicores every pod also takes one of the host's `pod` units, so that a pod without requests has a match. Each kind of
-gpu has its own type, so that a pod never gets another kind.
+The graph has cpu in whole cores, each a vertex, or in millicores, in one pool for each host. With millicores every pod
+also takes one of the host's `pod` units, so that a pod without requests has a match. Each kind of gpu has its own type,
+so that a pod never gets another kind.
 """
 
 from __future__ import annotations
@@ -11,17 +11,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import sub
+from typing import Literal
 
 from fluence_plugins.fluence.errors import JobspecError
 from fluence_plugins.fluence.graph.cluster_graph import CORE, GPU, GPU_OF, MEMORY, POD, HostResources
 from fluence_plugins.fluence.graph.placement import HostHolding
+from fluence_plugins.resources import names
 
+CpuAccounting = Literal["auto", "cores", "millicores"]
+"""See `Accounting`."""
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 """The default of `gpuResources`. The first resource has the type `gpu`."""
 MOST_PARTS = 8192
 """The most cores, and the most gpus of a kind, of one host in the graph."""
 MOST_UNITS = (1 << 32) - 1
 """The most millicores, MiB and pods of one host in the graph: a jobspec cannot request more."""
+CORE_MILLICORES = 1000
 _MIB = 1 << 20
 
 Amounts = tuple[int, ...]
@@ -52,13 +57,20 @@ class PodShape:
 
 @dataclass(frozen=True)
 class Accounting:
-    """The counted types and their units. `millicores`: cpu as in Kubernetes, else in whole cores, rounded up, at least
-    one for each pod. `chunk_mib`: the unit in MiB to which memory is rounded.
+    """The counted types and their units. `chunk_mib`: the unit in MiB to which memory is rounded.
+
+    `cpu`: which pods take whole cores, at least one, in place of the millicores that they request: all with `cores`,
+    none with `millicores`; with `auto` those of a group, and those that request gpus or devices.
     """
 
-    millicores: bool = False
+    cpu: CpuAccounting = "cores"
     gpu_resources: tuple[str, ...] = GPU_RESOURCES
     chunk_mib: int = 1
+
+    @cached_property
+    def millicores(self) -> bool:
+        """Whether the graph has millicores, not cores."""
+        return self.cpu != "cores"
 
     # ------------------------------------------------------------------ the order of amounts
 
@@ -121,11 +133,16 @@ class Accounting:
 
     # ------------------------------------------------------------------ from Kubernetes' units
 
-    def shape_of(self, requests: Mapping[str, int]) -> PodShape:
-        """What a pod takes of its host; `requests` in millicores, bytes and counts."""
+    def shape_of(self, requests: Mapping[str, int], *, in_group: bool = False) -> PodShape:
+        """What a pod takes of its host; `requests` in millicores, bytes and counts.
+
+        `in_group`: whether it belongs to a group.
+        """
         cpu, gpus = requests.get("cpu", 0), self._gpus_of(requests)
+        if self.cpu != "millicores" and (self.cpu == "cores" or in_group or gpus or _has_devices(requests)):
+            cpu = max(1, cores_of(cpu)) * (CORE_MILLICORES if self.millicores else 1)
         return PodShape(
-            cores=cpu if self.millicores else max(1, cores_of(cpu)),
+            cores=cpu,
             memory_mib=self._up(mib_of(requests.get("memory", 0))),
             gpus=gpus.pop(GPU, 0),
             others=tuple(gpus.items()),
@@ -141,7 +158,7 @@ class Accounting:
         mib = min(MOST_UNITS, max(0, allocatable.get("memory", 0)) // _MIB)
         return HostResources(
             name=name,
-            cores=min(MOST_UNITS, cpu) if self.millicores else min(MOST_PARTS, cpu // 1000),
+            cores=min(MOST_UNITS, cpu) if self.millicores else min(MOST_PARTS, cpu // CORE_MILLICORES),
             memory_mib=mib - mib % self.chunk_mib,
             gpus=min(MOST_PARTS, gpus.pop(GPU, 0)),
             others=tuple((kind, min(MOST_PARTS, amount)) for kind, amount in gpus.items()),
@@ -188,9 +205,14 @@ class Accounting:
         return None
 
 
+def _has_devices(requests: Mapping[str, int]) -> bool:
+    """Whether a pod requests virtual devices."""
+    return any(names.requested_type(name) is not None and amount > 0 for name, amount in requests.items())
+
+
 def cores_of(millicores: int) -> int:
     """Whole cores for an amount of cpu, rounded up."""
-    return -(-millicores // 1000)
+    return -(-millicores // CORE_MILLICORES)
 
 
 def mib_of(amount: int) -> int:

@@ -242,7 +242,8 @@ class GroupMatcher:
             placement.add(task, jobid, Placement((), held))
 
     def _words(self, cls: TaskClass) -> PodWords:
-        return PodWords(self._live.accounting, cls.requests, names_excluded=not self._narrowed)
+        shape = self._requests[cls].shape
+        return PodWords(self._live.accounting, shape, cls.requests, names_excluded=not self._narrowed)
 
     def _agreeing_devices(
         self, tasks: Sequence[Task], requests: PodRequests, agreed: Mapping[str, str], jobs: list[int]

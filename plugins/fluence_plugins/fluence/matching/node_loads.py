@@ -8,6 +8,7 @@ from operator import gt
 from fluence_plugins.fluence.graph.accounting import Accounting, Amounts, PodShape, minus
 from fluence_plugins.fluence.graph.holdings import within
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
+from fluence_plugins.fluence.matching.pod_requests import shape_of
 from fluence_plugins.fluence.matching.shortages import PodWords
 from fluence_plugins.resources import names
 from session_scheduler.model.groups import NodeChange, Task
@@ -52,7 +53,7 @@ class NodeLoads:
             held = holdings.of_pod(task.uid, name)
             if held is None:
                 continue
-            shape = accounting.shape_of(task.cls.requests)
+            shape = shape_of(task.cls, accounting)
             if any(map(gt, held, accounting.requested(shape))):
                 share = holdings.shares[task.uid]
                 kept = within(share, shape, accounting)
@@ -86,7 +87,7 @@ class NodeLoads:
             if held is None:
                 foreign.append(task.cls.requests)
             else:
-                short.append(minus(accounting.requested(accounting.shape_of(task.cls.requests)), held))
+                short.append(minus(accounting.requested(shape_of(task.cls, accounting)), held))
         return accounting.load_of(foreign, short)
 
     def shortage(
@@ -128,4 +129,4 @@ def _amounts_of(tasks: Iterable[Task], accounting: Accounting) -> Iterator[Amoun
     """The amounts of each of these tasks that has no node yet."""
     for task in tasks:
         if task.node is None:
-            yield accounting.requested(accounting.shape_of(task.cls.requests))
+            yield accounting.requested(shape_of(task.cls, accounting))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fluence_plugins.fluence.graph.accounting import Accounting, PodShape
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
-from fluence_plugins.resources import names
+from fluence_plugins.resources import label_groups, names
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.objects import Pod
 
@@ -33,12 +33,18 @@ class RequestsByClass(dict[TaskClass, PodRequests]):
         self._accounting = accounting
 
     def __missing__(self, cls: TaskClass) -> PodRequests:
-        found = self[cls] = requests_of(cls.pod, cls.requests, self._accounting)
+        found = self[cls] = requests_of(cls, self._accounting)
         return found
 
 
-def requests_of(pod: Pod, requests: Mapping[str, int], accounting: Accounting) -> PodRequests:
-    """The requests of a pod; `requests` in millicores, bytes and counts."""
+def shape_of(cls: TaskClass, accounting: Accounting) -> PodShape:
+    """What each pod of a class takes of its host."""
+    return accounting.shape_of(cls.requests, in_group=label_groups.in_group(cls.pod))
+
+
+def requests_of(cls: TaskClass, accounting: Accounting) -> PodRequests:
+    """The requests of a class."""
+    pod, requests = cls.pod, cls.requests
     require, backend = names.requirements(pod.metadata.annotations)
     devices = {
         kind: amount
@@ -46,7 +52,7 @@ def requests_of(pod: Pod, requests: Mapping[str, int], accounting: Accounting) -
         if (kind := names.requested_type(name)) is not None and amount > 0
     }
     prefer = names.preferences(pod.metadata.annotations)
-    return PodRequests(accounting.shape_of(requests), devices, require, backend, prefer)
+    return PodRequests(shape_of(cls, accounting), devices, require, backend, prefer)
 
 
 def class_key(pod: Pod) -> str | None:

@@ -1,6 +1,6 @@
 """Recovers the resources that live pods recorded, at the start and when their nodes come back.
 
-It converts records that count cpu in another unit than the present configuration, and leaves out what a pod no longer
+It converts records that count cpu in another way than the present configuration, and leaves out what a pod no longer
 requests after an in-place resize.
 """
 
@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from fluence_plugins.fluence.graph.accounting import MOST_PARTS, cores_of
+from fluence_plugins.fluence.graph.accounting import CORE_MILLICORES, MOST_PARTS, PodShape, cores_of
 from fluence_plugins.fluence.graph.holdings import Share, within
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
 from fluence_plugins.fluence.graph.placement import HostHolding, Placement
 from fluence_plugins.fluence.graph.records import from_json
 from fluence_plugins.fluence.matching.node_loads import NodeLoads
-from fluence_plugins.fluence.matching.pod_requests import requests_of
-from session_scheduler.model.classes import TaskClass
+from fluence_plugins.fluence.matching.pod_requests import requests_of, shape_of
 from session_scheduler.sdk.bindings import Holding
 
 
@@ -29,7 +28,7 @@ def recover_holdings(holdings: Sequence[Holding], live: LiveGraph, loads: NodeLo
         share = from_json(holding.held, holding.node, live, requests) if holding.held is not None else None
         if share is not None:
             shares[holding.task.uid] = share
-        asked = requests_of(holding.task.pod, requests, live.accounting).devices
+        asked = requests_of(holding.task.cls, live.accounting).devices
         if asked and not any(part.devices for part in (share or {}).values()):
             wanted = ", ".join(f"{count} {kind}" for kind, count in sorted(asked.items()))
             lost[holding.task.uid] = f"the pod requests {wanted}, but no record names them; other pods may get them"
@@ -40,9 +39,8 @@ def recover_holdings(holdings: Sequence[Holding], live: LiveGraph, loads: NodeLo
     for name in concerned:
         live.foreign.drop(name)
     fresh = {uid: share for uid, share in shares.items() if uid not in live.holdings.shares}
-    classes = {holding.task.uid: holding.task.cls for holding in holdings}
-    counted = _as_counted(fresh, classes, live)
-    shapes = {uid: live.accounting.shape_of(classes[uid].requests) for uid in counted}
+    shapes = {holding.task.uid: shape_of(holding.task.cls, live.accounting) for holding in holdings}
+    counted = _as_counted(fresh, shapes, live)
     live.allocations.replay({uid: within(share, shapes[uid], live.accounting) for uid, share in counted.items()})
     loads.graph_changed(before)
     missing = live.holdings.missing
@@ -52,10 +50,10 @@ def recover_holdings(holdings: Sequence[Holding], live: LiveGraph, loads: NodeLo
     return lost
 
 
-def _as_counted(shares: Mapping[str, Share], classes: Mapping[str, TaskClass], live: LiveGraph) -> dict[str, Share]:
-    """Convert the shares of pods (uids) that were recorded under the other accounting.
+def _as_counted(shares: Mapping[str, Share], shapes: Mapping[str, PodShape], live: LiveGraph) -> dict[str, Share]:
+    """Convert the shares of pods (uids) that were recorded in the other form of the graph.
 
-    Whole cores become the millicores that the pod requests, but not more than those of the cores. Millicores become
+    Whole cores become the millicores that the pod takes now, but not more than those of the cores. Millicores become
     whole cores, rounded up, at least one: the first ones of the host that no other pod holds or recorded. If there are
     too few, the share names cores that the host does not have; they are missing, and the pod counts as foreign load. A
     pod that holds a whole host gets what the others leave of it.
@@ -73,8 +71,8 @@ def _as_counted(shares: Mapping[str, Share], classes: Mapping[str, TaskClass], l
         if not _is_outdated(host, pooled):
             return host
         if pooled:
-            recorded, asked = 1000 * len(host.cores), live.accounting.shape_of(classes[uid].requests).cores
-            return replace(host, cores=(), millicores=min(recorded, asked), pods=1)
+            millicores = min(CORE_MILLICORES * len(host.cores), shapes[uid].cores)
+            return replace(host, cores=(), millicores=millicores, pods=1)
         there = taken.setdefault(host.name, set())
         cores = _lowest_free(there, min(MOST_PARTS, max(1, cores_of(host.millicores))))
         there.update(cores)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from fluence_plugins.fluence.errors import DeviceError
-from fluence_plugins.fluence.graph.accounting import Accounting, mib_of
+from fluence_plugins.fluence.graph.accounting import CORE_MILLICORES, Accounting, PodShape, mib_of
 from fluence_plugins.fluence.graph.cluster_graph import CORE, MEMORY, POD, VirtualNode
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
 from fluence_plugins.fluence.matching.jobspecs import down_devices, in_words, matching_devices
@@ -15,21 +15,21 @@ from fluence_plugins.fluence.matching.pod_requests import PodRequests
 from fluence_plugins.resources import names
 from fluxion_cy.wording import Words, in_mib, plural
 
-_MILLICORES = 1000
-
 
 class PodWords(Words):
-    """The words for one class of pods, with the `requests` of a pod in millicores, bytes and counts."""
+    """The words for one class of pods: the shape of a pod, and its `requests` in millicores, bytes and counts."""
 
     slot = "pod"
     filters = "other filters"
     graph = "the cluster"
     whole_nodes = "matchPolicy allocates whole nodes"
 
-    def __init__(self, accounting: Accounting, requests: Mapping[str, int], *, names_excluded: bool = True) -> None:
+    def __init__(
+        self, accounting: Accounting, shape: PodShape, requests: Mapping[str, int], *, names_excluded: bool = True
+    ) -> None:
         self.names_excluded = names_excluded
         self._accounting = accounting
-        self._shape = accounting.shape_of(requests)
+        self._shape = shape
         self._cpu = requests.get("cpu", 0)
         self._memory = mib_of(requests.get("memory", 0))
         self._gpus = {kind: name for name, kind in accounting.gpu_types.items()}
@@ -51,9 +51,12 @@ class PodWords(Words):
     def note(self, kind: str) -> str:
         """The text about a request that is rounded up; empty if it is not."""
         cores = self._shape.cores
-        if kind == CORE and not self._accounting.millicores and self._cpu != cores * _MILLICORES:
+        if self._accounting.millicores:
+            cores //= CORE_MILLICORES
+        if kind == CORE and self._cpu < cores * CORE_MILLICORES:
             asks = f"a request of {self._cpu}m" if self._cpu else "a pod without a cpu request"
-            return f" ({asks} takes {cores} whole core{'s' * (cores > 1)})"
+            accounting = f"cpuAccounting: {self._accounting.cpu}"
+            return f" ({asks} counts as {cores} whole core{'s' * (cores > 1)} with {accounting})"
         if kind == MEMORY and self._memory != self._shape.memory_mib:
             return f" (a request of {in_mib(self._memory)} takes {in_mib(self._shape.memory_mib)})"
         return ""
@@ -66,10 +69,10 @@ class PodWords(Words):
             return str(number)
         if self._in_millicores(self._shape.cores):
             return f"{number}m"
-        return f"{number // _MILLICORES}.{number % _MILLICORES:03}".rstrip("0").rstrip(".")
+        return f"{number // CORE_MILLICORES}.{number % CORE_MILLICORES:03}".rstrip("0").rstrip(".")
 
     def _in_millicores(self, cores: int) -> bool:
-        return self._accounting.millicores and cores % _MILLICORES > 0
+        return self._accounting.millicores and cores % CORE_MILLICORES > 0
 
 
 @dataclass(frozen=True, slots=True)

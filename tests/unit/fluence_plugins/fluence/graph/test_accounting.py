@@ -27,7 +27,7 @@ from fluxion_cy import Busy, Matcher, Unsatisfiable
 NVIDIA, AMD = "nvidia.com/gpu", "amd.com/gpu"
 OF_AMD = "gpu:amd.com/gpu"
 MIB = 1 << 20
-WHOLE, MILLI = Accounting(), Accounting(millicores=True)
+WHOLE, MILLI, AUTO = Accounting("cores"), Accounting("millicores"), Accounting("auto")
 CONFIG = load_resources("", "none")
 HOST = HostResources("n1", 2500, 1000, 2, ((OF_AMD, 3),), pods=5, core_pool=True)
 
@@ -44,6 +44,25 @@ def test_millicores_are_exact_and_every_pod_is_one_of_the_nodes_pods() -> None:
     assert MILLI.shape_of({"cpu": 1001}) == PodShape(cores=1001, pods=1)
     assert MILLI.shape_of({}) == PodShape(cores=0, pods=1)
     assert MILLI.host_of("n", {"cpu": 3900, "pods": 7}) == HostResources("n", 3900, 0, pods=7, core_pool=True)
+
+
+@pytest.mark.parametrize(
+    ("requests", "in_group", "millicores"),
+    [
+        ({"cpu": 1001}, False, 1001), ({}, False, 0), ({"fluxion.flux-framework.org/qpu": 0}, False, 0),
+        ({"cpu": 1001}, True, 2000), ({}, True, 1000), ({"cpu": 3000}, True, 3000),
+        ({"cpu": 100, AMD: 1}, False, 1000), ({NVIDIA: 1}, False, 1000), ({"example.com/gpu": 1}, False, 0),
+        ({"cpu": 2001, "fluxion.flux-framework.org/qpu": 1}, False, 3000),
+    ],
+)  # fmt: skip
+def test_with_auto_pods_of_groups_and_with_devices_take_whole_cores(
+    requests: dict[str, int], in_group: bool, millicores: int
+) -> None:
+    shape = AUTO.shape_of(requests, in_group=in_group)
+    assert (shape.cores, shape.pods) == (millicores, 1)
+    assert MILLI.shape_of(requests, in_group=in_group).cores == requests.get("cpu", 0)
+    assert WHOLE.shape_of(requests, in_group=in_group).cores == max(1, -(-requests.get("cpu", 0) // 1000))
+    assert AUTO.host_of("n", {"cpu": 3900, "pods": 7}) == MILLI.host_of("n", {"cpu": 3900, "pods": 7})
 
 
 @pytest.mark.parametrize("accounting", [WHOLE, MILLI])
@@ -235,9 +254,12 @@ def arguments(**given: Any) -> FluenceArguments:
 
 
 def test_arguments_say_how_it_is_counted() -> None:
-    assert arguments().accounting == WHOLE
+    assert arguments().accounting == AUTO
+    assert arguments(engine="reapi").accounting == Accounting("cores", chunk_mib=1024)
+    assert [arguments(engine=engine).auto_is_cores for engine in ("embedded", "reapi")] == [False, True]
+    assert not arguments(engine="reapi", cpuAccounting="cores").auto_is_cores
     chosen: dict[str, Any] = {"cpuAccounting": "millicores", "gpuResources": ["example.com/Chip.v2", NVIDIA]}
-    assert arguments(**chosen).accounting == Accounting(True, ("example.com/Chip.v2", NVIDIA))
+    assert arguments(**chosen).accounting == Accounting("millicores", ("example.com/Chip.v2", NVIDIA))
     assert arguments(gpuResources=[]).accounting.gpu_resources == ()
 
 

@@ -175,7 +175,7 @@ def test_what_answers_with_a_time_is_refused_by_name() -> None:
 def test_a_refusal_says_what_is_short_or_that_chunks_are() -> None:
     graph = live(hosts(1, memory=2048))
     graph.allocations.match(compute_jobspec_text(PodShape(1, 1500), 1))
-    words = PodWords(graph.accounting, {"cpu": 8000})
+    words = PodWords(graph.accounting, PodShape(8), {"cpu": 8000})
     found = graph.allocations.shortage(compute_jobspec_text(PodShape(8), 1), None, words)
     assert found is not None
     assert found.reason == "no node has 8 cores even when empty; the only node has 4"
