@@ -221,7 +221,10 @@ def filter(session: Session, cls: TaskClass, nodes: NodeView, mask: BoolColumn, 
 
 @hookspec
 def score(session: Session, cls: TaskClass, nodes: NodeView, mask: BoolColumn, state: Any) -> IntColumn | None:
-    """A raw integer for each row, higher is better; rows with a cleared mask do not count."""
+    """A raw integer for each row, higher is better; rows with a cleared mask do not count.
+
+    Without `normalise`, scores are 0 to 100. As in kube-scheduler, a score outside of this range is an error.
+    """
 
 
 @hookspec

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import uvloop
+from structlog.testing import capture_logs
 
 from session_scheduler import Session, hookimpl
 from session_scheduler.config.settings import SchedulerConfig
@@ -360,3 +361,12 @@ def test_a_hook_that_hangs_outside_a_session_is_called_only_once(hook: str) -> N
             call(number)
         assert refused.value.late
     assert asked == [0]
+
+
+def test_the_log_has_the_line_at_which_a_plugin_was_interrupted() -> None:
+    with capture_logs() as logs, pytest.raises(PluginError, match="no answer within"):
+        late("slow", function=loops)()
+    (entry,) = logs
+    assert (entry["plugin"], entry["hook"], entry["error"]) == ("slow", "filter", "no answer within 0.5 s")
+    assert entry["file"] == __file__
+    assert entry["line"] in range(loops.__code__.co_firstlineno, loops.__code__.co_firstlineno + 4)

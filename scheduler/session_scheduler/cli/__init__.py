@@ -10,6 +10,7 @@ import errno
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
@@ -50,6 +51,8 @@ def main(arguments: Sequence[str] | None = None, *, plugin: bool = False) -> int
     except FluenceError as error:
         for message in error.messages:
             _print_error(message)
+        if "--debug" in words and error.__cause__ is not None:
+            traceback.print_exception(error.__cause__)
         return BAD_INPUT
     except KeyboardInterrupt:
         return INTERRUPTED

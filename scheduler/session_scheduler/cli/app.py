@@ -76,7 +76,9 @@ def _show_version(wanted: bool) -> None:
 
 
 def _root(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an internal error.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the tracebacks of plugins' exceptions and internal errors.")
+    ] = False,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
     ] = False,
@@ -89,7 +91,11 @@ def _root(
       fluence run --config scheduler.yaml
       fluence --install-completion
     """
-    # main reads --debug before anything can fail; --version has a callback
+    del version  # it has a callback
+    if debug:  # main reads it too, before anything can fail
+        from session_scheduler.framework.failures import failure_log
+
+        failure_log.tracebacks = True
 
 
 def _loaded(group: str) -> dict[str, Any]:

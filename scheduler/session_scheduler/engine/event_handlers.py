@@ -389,16 +389,11 @@ def _guarded(hints: HookCall, event: ClusterEventWithHint) -> ClusterEventWithHi
     hint = event.hint
     if hint is None:
         return event
-    logged = False
 
     def ask(cls: TaskClass, change: ClusterEvent) -> bool:
-        nonlocal logged
         try:
             return bool(hints(hint, cls, change))
-        except PluginError as error:
-            if not logged:
-                logged = True
-                _log.error("a queueing hint failed", plugin=error.plugin, error=str(error))
+        except PluginError:
             return True
 
     return ClusterEventWithHint(event.resource, event.action, ask)

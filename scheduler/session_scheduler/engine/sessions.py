@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-
-import structlog
 
 from session_scheduler.base.clock import Clock
 from session_scheduler.framework.hooks import HookCalls, PluginError
@@ -13,8 +12,6 @@ from session_scheduler.framework.session import Session, SessionOptions
 from session_scheduler.model.groups import Group
 from session_scheduler.state.cache import Cache
 from session_scheduler.state.snapshot import Snapshot
-
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(eq=False, repr=False)
@@ -54,8 +51,6 @@ class Sessions:
             self.cache.queues.offered[call.plugin] = answer
 
     def close(self, session: Session) -> None:
-        """Close a session; an error of a plugin is only logged."""
-        try:
+        """Close a session; a failure of a plugin changes nothing."""
+        with suppress(PluginError):
             session.close()
-        except PluginError as error:
-            _log.error("session close failed", plugin=error.plugin, error=str(error))

@@ -30,9 +30,9 @@ class Normalise(Enum):
     NONE = "none"
     """Raw scores are 0 to 100 already."""
     MAX = "max"
-    """100·raw÷m, or 0 if m is 0 (kube-scheduler's DefaultNormalizeScore)."""
+    """100·raw÷m, or 0 if m is 0 (kube-scheduler's DefaultNormalizeScore). Raw scores are 0 or more."""
     MAX_REVERSED = "max-reversed"
-    """100 − 100·raw÷m, or 100 if m is 0."""
+    """100 − 100·raw÷m, or 100 if m is 0. Raw scores are 0 or more."""
     SPREAD = "spread"
     """100·(raw − min)÷(m − min), or 0 if they are equal."""
 

@@ -31,7 +31,7 @@ from session_scheduler.framework.evaluation import (
     normalised,
     summarise,
 )
-from session_scheduler.framework.hooks import HookCalls
+from session_scheduler.framework.hooks import HookCalls, PluginError
 from session_scheduler.framework.nominated_pods import Key, NominatedPods
 from session_scheduler.framework.statement import Ledger, PlacementResult
 from session_scheduler.model.classes import TaskClass
@@ -276,9 +276,15 @@ class Board:
         if self._run == 1:  # if classes take turns, an evaluation ahead would be wasted
             self._unread = 1
             return
+        try:
+            fits, moving = self._next_head(row)
+        except PluginError as error:
+            if error.late:
+                raise
+            self._unread = 1  # it may fail for a virtual row only: the next `sync` evaluates the row as it is
+            return
         self._cursor += 1
         self._reason, self._is_evaluated = None, False
-        fits, moving = self._next_head(row)
         self._heads_at[row] = self._heads_at.get(row, 0) + 1
         if not fits:
             self.mask[row] = self._node_mask[row] = False

@@ -20,8 +20,13 @@ from session_scheduler.model.gpu_shares import EVERY, MEMORY_SUFFIX, WHOLE, GpuU
 from session_scheduler.model.groups import Task
 from session_scheduler.model.refusals import Refusal
 
-_LARGEST_SCORES = {Normalise.NONE: 2**40, Normalise.MAX: 2**56, Normalise.MAX_REVERSED: 2**56, Normalise.SPREAD: 2**55}
-"""These limits keep raw scores times 100, their differences and the weighted sum within 64 bits."""
+_RAW_SCORES = {
+    Normalise.NONE: (0, 100),
+    Normalise.MAX: (0, 2**56),
+    Normalise.MAX_REVERSED: (0, 2**56),
+    Normalise.SPREAD: (-(2**55), 2**55),
+}
+"""The limits of raw scores. Normalised scores are then 0 to 100, as in kube-scheduler, and all sums fit in 64 bits."""
 _LARGEST_NODE_ORDER = 2**56
 _Call = TypeVar("_Call", ScopedCall, ScoreCall)
 
@@ -209,7 +214,7 @@ def _clauses(call: HookCall, answer: Any, nodes: int) -> list[list[str] | None]:
 
 def _hook_scoring(session: object, cls: TaskClass, scoring: ScoreCall, state: Any) -> Scoring:
     call = scoring.call
-    largest = _LARGEST_SCORES[scoring.normalise]
+    low, high = _RAW_SCORES[scoring.normalise]
 
     def run(view: NodeView, mask: BoolColumn, _: Task | None) -> IntColumn:
         raw = call(session, cls, view, mask, state)
@@ -217,8 +222,8 @@ def _hook_scoring(session: object, cls: TaskClass, scoring: ScoreCall, state: An
             return np.zeros(len(view), np.int64)
         if not isinstance(raw, np.ndarray) or raw.shape != (len(view),) or raw.dtype.kind not in "iu":
             raise call.wrong(f"expected an integer for each of {len(view)} rows, got {_kind(raw)}")
-        if len(raw) and (raw.max() > largest or raw.min() < -largest):
-            _check_size(call, raw[mask], largest)
+        if len(raw) and (raw.max() > high or raw.min() < low):
+            _check_range(call, raw[mask], scoring.normalise)
         return raw.astype(np.int64, copy=False)
 
     return Scoring(call.plugin, scoring.scope, scoring.weight, scoring.normalise, run)
@@ -242,9 +247,12 @@ def _texts(why: HookCall, answer: Any, nodes: int) -> list[list[str]]:
     return texts
 
 
-def _check_size(call: HookCall, scored: np.ndarray[Any, np.dtype[Any]], largest: int) -> None:
-    if len(scored) and (scored.max() > largest or scored.min() < -largest):
-        raise call.wrong(f"a score is beyond ±{largest}: scale the scores down")
+def _check_range(call: HookCall, scored: np.ndarray[Any, np.dtype[Any]], how: Normalise) -> None:
+    """Reject scores outside of the limits, in kube-scheduler's words where they are not normalised."""
+    low, high = _RAW_SCORES[how]
+    for score in scored[(scored > high) | (scored < low)].tolist():
+        when = "after normalizing: scale it, or declare `normalise`" if how is Normalise.NONE else "before normalizing"
+        raise call.wrong(f"it returns an invalid score {score}, it should in the range of [{low}, {high}] {when}")
 
 
 def _predicate_filtering(predicate: ScopedCall) -> Filtering:

@@ -19,6 +19,7 @@ import msgspec
 
 from session_scheduler.errors import AttemptError, FluenceError
 from session_scheduler.framework.answers import Normalise, Scope
+from session_scheduler.framework.failures import failure_log, place_of
 from session_scheduler.framework.watchdog import Overdue, guards, running, watch
 from session_scheduler.model.refusals import Refusal
 
@@ -101,8 +102,8 @@ class HookCall:
         except (Exception, SystemExit) as error:
             running.call = outer  # str(error) may run the plugin's code, and nothing here would catch Overdue
             raise self._raised(error) from error
-        except Overdue:
-            raise self._late() from None
+        except Overdue as overdue:
+            raise self._interrupted(overdue) from None
         finally:
             running.call = outer
             self.calls += 1
@@ -125,10 +126,22 @@ class HookCall:
             self.shut = max(self.shut, self.since + 2 * self.budget)
         return error
 
+    def _interrupted(self, overdue: Overdue) -> PluginError:
+        """Return the error for a plugin that the watchdog interrupted."""
+        late = self._late()
+        failure_log.write(self.plugin, self.hook, late.problem, overdue, place_of(overdue))
+        return late
+
     def _raised(self, error: BaseException) -> PluginError:
         """Return the error for a plugin's exception."""
-        own = isinstance(error, AttemptError)
-        return PluginError(self.plugin, self.hook, f"{'' if own else f'{type(error).__name__}: '}{error}", error)
+        if isinstance(error, AttemptError):
+            return PluginError(self.plugin, self.hook, str(error), error)
+        problem = f"{type(error).__name__}: {error}"
+        if not isinstance(error, PluginError):  # of another plugin, which this one called: it has its place
+            place = place_of(error)
+            failure_log.write(self.plugin, self.hook, problem, error, place)
+            problem = problem if place is None else f"{problem} at {place}"
+        return PluginError(self.plugin, self.hook, problem, error)
 
     async def wait(self, *args: Any, patience: float = PATIENCE, limits: set[asyncio.Timeout] | None = None) -> Any:
         """Await an asynchronous hook and return its answer. Raises PluginError if it raises or times out.
@@ -150,9 +163,9 @@ class HookCall:
                     limits.add(limit)
                 return await _rest(self._step, work, first)
         except TimeoutError as error:
-            late = limit is not None and limit.expired()
-            problem = f"no answer within {patience:g} s" if late else f"{type(error).__name__}: {error}"
-            raise PluginError(self.plugin, self.hook, problem) from error
+            if limit is not None and limit.expired():
+                raise self.wrong(f"no answer within {patience:g} s") from error
+            raise self._raised(error) from error
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -160,8 +173,8 @@ class HookCall:
             raise PluginError(self.plugin, self.hook, "the operation that it awaited was cancelled") from error
         except (Exception, SystemExit) as error:
             raise self._raised(error) from error
-        except Overdue:
-            raise self._late() from None
+        except Overdue as overdue:
+            raise self._interrupted(overdue) from None
         finally:
             if limits is not None and limit is not None:
                 limits.discard(limit)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import Enum
 from importlib import metadata
+from types import FunctionType, MethodType
 from typing import Any, Final
 
 import pluggy
@@ -23,6 +24,7 @@ from session_scheduler import hookspecs
 from session_scheduler.config.parsing import validated
 from session_scheduler.config.settings import PluginConfig, Profile, SchedulerConfig
 from session_scheduler.errors import FluenceError, InputError
+from session_scheduler.framework.failures import place_of
 from session_scheduler.framework.hooks import HookCalls
 from session_scheduler.registry.moved import moved
 from session_scheduler.registry.validation import hook_calls, implementations
@@ -79,7 +81,7 @@ class PluginConstructionError(PluginLoadError):
 
 
 class PluginHooksError(PluginLoadError):
-    """A hook of the plugin does not match its specification: unknown, a wrong argument, or not asynchronous."""
+    """A hook does not match its specification: it is unknown, unmarked, not asynchronous, or has a wrong argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +356,7 @@ def _imported(source: PluginSource) -> Builder:
     except FluenceError as error:  # its text has a remedy
         raise PluginImportError(f"{source} cannot be imported: {error}") from error
     except Exception as error:  # any exception of the import is the plugin's error
-        problem = moved(error) or f"{type(error).__name__}: {error}: fix or reinstall it"
+        problem = moved(error) or f"{_problem(error)}: fix or reinstall it"
         raise PluginImportError(f"{source} cannot be imported: {problem}") from error
 
 
@@ -378,8 +380,13 @@ def _built(source: PluginSource, builder: Builder, args: Mapping[str, Any], plac
     except FluenceError as error:
         raise PluginConstructionError(*(f"{message} [{source}]" for message in error.messages)) from error
     except Exception as error:  # any exception of the constructor is the plugin's error
-        problem = f"{type(error).__name__}: {error}"
-        raise PluginConstructionError(f"{source} cannot be built: {problem}: check its arguments") from error
+        raise PluginConstructionError(f"{source} cannot be built: {_problem(error)}: check its arguments") from error
+
+
+def _problem(error: Exception) -> str:
+    """A plugin's exception, and the place in the plugin that raised it."""
+    place = place_of(error)
+    return " ".join(f"{type(error).__name__}: {error}{'' if place is None else f' at {place}'}".split())
 
 
 def _arguments(source: PluginSource, builder: Builder, args: Mapping[str, Any], place: tuple[str, str]) -> Any:
@@ -410,3 +417,15 @@ def _check_hooks(source: PluginSource, instance: object) -> None:
         if _is_marked(given) and inspect.iscoroutinefunction(specified) != inspect.iscoroutinefunction(given):
             wanted = "async def" if inspect.iscoroutinefunction(specified) else "def"
             raise PluginHooksError(f"{source} has a hook {hook} that must be declared with `{wanted}`: fix the plugin")
+        if _is_method(instance, hook) and not _is_marked(given):
+            cls = instance if isinstance(instance, type) else type(instance)
+            raise PluginHooksError(
+                f"{source} has a method {cls.__name__}.{hook}, which the scheduler does not call, because it lacks the "
+                "mark of a hook: put @hookimpl above it, or rename it"
+            )
+
+
+def _is_method(plugin: object, name: str) -> bool:
+    """Whether a plugin has a function of this name. Evaluates no attribute."""
+    found = inspect.getattr_static(plugin, name, None)
+    return isinstance(found, FunctionType | MethodType | staticmethod | classmethod)

@@ -26,7 +26,7 @@ _LIBRARIES: Final = ("asyncio", "aiohttp", "kubernetes", "urllib3")
 
 
 def log_to_stderr(level: LogLevel = LogLevel.WARNING, format: _LogFormat = "console") -> None:  # noqa: A002
-    """Log `level` and above to standard error, one line for each event."""
+    """Log `level` and above to standard error, one line for each event. On a console, a traceback follows its line."""
     number = logging.getLevelNamesMapping()[level.name]
     as_json = format == "json"
     handler = logging.StreamHandler(sys.stderr)
@@ -84,10 +84,11 @@ def _plain(value: object) -> Any:
 
 
 def _as_line(_logger: object, _method: str, entry: EventDict) -> str:
-    """The event, then its fields as key=value; an ambiguous value is quoted."""
+    """The event, then its fields as key=value; an ambiguous value is quoted. The lines of a traceback follow."""
+    traceback = str(entry.pop("exception", "")).splitlines()
     words = [_shown(entry.pop("event", ""), quoted=False)]
     words += [f"{key}={_shown(value, quoted=True)}" for key, value in entry.items()]
-    return " ".join(word for word in words if word)
+    return "\n".join([" ".join(word for word in words if word), *(_shown(line, quoted=False) for line in traceback)])
 
 
 def _shown(value: object, *, quoted: bool) -> str:

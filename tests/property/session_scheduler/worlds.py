@@ -16,8 +16,15 @@ from session_scheduler.testing import node, pod, pod_group
 LABELS = ("a", "b", "c")
 
 
+def allowed(how, raw):
+    """The scores within the limits of a normaliser: only SPREAD accepts negative ones."""
+    if how is Normalise.SPREAD:
+        return raw
+    return np.clip(raw + 50, 0, 100 if how is Normalise.NONE else None)
+
+
 class LabelScore:
-    """Static: a number, maybe negative, by the node's label and the pod's label."""
+    """Static: a number, negative where that is allowed, by the node's label and the pod's label."""
 
     name = "label-score"
     score_scope = Scope.STATIC
@@ -35,7 +42,7 @@ class LabelScore:
         for index in np.flatnonzero(mask):  # rows with a cleared mask do not count
             label = nodes.node(int(index)).metadata.labels.get("kind", "a")
             raw[index] = self._worth[(LABELS.index(label) + len(cls.pod.metadata.labels.get("taste", ""))) % 3]
-        return raw
+        return allowed(self.normalise, raw)
 
 
 class FullScore:
@@ -49,7 +56,7 @@ class FullScore:
 
     @hookimpl
     def score(self, nodes):
-        return nodes.used("cpu") // 100 - 3 * nodes.used("pods")
+        return allowed(self.normalise, nodes.used("cpu") // 100 - 3 * nodes.used("pods"))
 
 
 class AtMost:

@@ -82,7 +82,9 @@ def test_no_member_is_bound_where_one_prebind_fails_and_all_are_cancelled():
     (bound,) = cluster.run()
     assert bound.bound == []
     assert set(bound.failed.values()) == {
-        "plugin holding failed in prebind: OSError: no device (pod default/g-1 of group PodGroup default/g)"
+        "plugin holding failed in prebind: OSError: no device "
+        f"at tests/unit/session_scheduler/binding/test_binder.py:{fails_for.__code__.co_firstlineno + 3} "
+        "(pod default/g-1 of group PodGroup default/g)"
     }
     assert sorted(plugin.cancelled) == ["g-0", "g-1", "g-2"]
     assert set(cluster.placements().values()) == {None}

@@ -158,7 +158,11 @@ def raising(error):
     [
         (lambda: "no", "plugin answering failed in prebind_needed: expected True or False, got 'no'"),
         (lambda: 1, "plugin answering failed in prebind_needed: expected True or False, got 1"),
-        (raising(KeyError("x")), "plugin answering failed in prebind_needed: KeyError: 'x'"),
+        (
+            raising(KeyError("x")),
+            "plugin answering failed in prebind_needed: KeyError: 'x' "
+            f"at tests/unit/session_scheduler/binding/test_prebind_needed.py:{raising.__code__.co_firstlineno + 2}",
+        ),
     ],
 )
 def test_an_answer_that_is_none_and_a_failure_fail_the_group_by_the_plugins_and_the_pods_name(answer, reason) -> None:

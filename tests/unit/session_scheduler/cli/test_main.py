@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from session_scheduler import cli
+from session_scheduler import cli, hookimpl
 from session_scheduler.cli import commands, main
 from session_scheduler.errors import InputError
+from session_scheduler.framework.failures import failure_log
+from session_scheduler.registry import registry
 
 MANIFESTS = """
 apiVersion: v1
@@ -140,6 +142,42 @@ def test_a_fault_of_fluence_is_one_line_and_its_traceback_is_shown_on_demand(
     assert line == "fluence: internal error: KeyError: 'x': please report it with the output of --debug"
     with pytest.raises(KeyError):
         main(["--debug", "simulate", "f"])
+
+
+def test_the_traceback_of_a_plugin_that_cannot_be_loaded_is_shown_on_demand(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    error = InputError("plugin p cannot be imported")
+    error.__cause__ = OSError("no disk")
+    monkeypatch.setattr(cli, "_run", _raising(error))
+    assert main(["plugins"]) == 2
+    assert capsys.readouterr().err == "fluence: plugin p cannot be imported\n"
+    assert main(["--debug", "plugins"]) == 2
+    assert capsys.readouterr().err == "fluence: plugin p cannot be imported\nOSError: no disk\n"
+
+
+def test_plugins_exceptions_are_logged_and_their_tracebacks_only_on_demand(
+    files, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    class Broken:
+        def __init__(self, arguments: object) -> None: ...
+
+        @hookimpl
+        def prefilter(self) -> None:
+            raise KeyError("rack")
+
+    monkeypatch.setattr(registry, "_builders", {"broken": Broken})
+    monkeypatch.setattr(failure_log, "tracebacks", False)
+    (files / "config.yaml").write_text(CONFIG.replace("plugins: [", "plugins: [{name: broken}, "))
+    place = f"test_main.py:{Broken.prefilter.__code__.co_firstlineno + 2}"
+    assert _run(files, "simulate", "fits.yaml") == 1
+    out, err = capsys.readouterr()
+    reason = f"plugin broken failed in prefilter: KeyError: 'rack' at tests/unit/session_scheduler/cli/{place}"
+    assert reason in " ".join(out.split())
+    (line,) = err.splitlines()
+    assert line.startswith("ERROR a plugin failed plugin=broken hook=prefilter error=")
+    assert main(["--debug", "simulate", str(files / "fits.yaml"), "--config", str(files / "config.yaml")]) == 1
+    assert 'raise KeyError("rack")' in capsys.readouterr().err
 
 
 def test_ctrl_c_ends_quietly(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

@@ -53,6 +53,14 @@ def test_seed_and_name_not_the_row_break_ties_between_nodes():
     assert len(by_seed) > 1
 
 
+LIMITS = {
+    Normalise.NONE: (0, 100),
+    Normalise.MAX: (0, 2**56),
+    Normalise.MAX_REVERSED: (0, 2**56),
+    Normalise.SPREAD: (-(2**55), 2**55),
+}
+
+
 def scoring(answer, how=Normalise.NONE, scope=Scope.STATIC):
     class Scoring:
         name = "scoring"
@@ -68,18 +76,56 @@ def scoring(answer, how=Normalise.NONE, scope=Scope.STATIC):
 
 @pytest.mark.parametrize("how", list(Normalise))
 @pytest.mark.parametrize("scope", list(Scope))
-def test_negative_scores_and_large_ones_are_ranked_alike_in_all_modes(how, scope):
-    large = 2**39 if how is Normalise.NONE else 2**54
+def test_the_lowest_and_the_highest_scores_are_ranked_alike_in_all_modes(how, scope):
+    low, high = LIMITS[how]
 
     def answer(nodes):
         rows = nodes.row_numbers
-        return np.where(
-            rows % 3 == 0, -large, np.where(rows % 3 == 1, large, -(nodes.used("cpu") if scope is Scope.NODE else rows))
-        )
+        some = nodes.used("cpu") // 10 if scope is Scope.NODE else rows
+        return np.where(rows % 3 == 0, low, np.where(rows % 3 == 1, high, -some if low < 0 else some))
 
     objects = [node(f"n{index}", cpu="1") for index in range(7)] + [pod(f"p{index}", cpu="300m") for index in range(25)]
     placed = same_in_all_modes(objects, scoring(answer, how, scope))
     assert sum(name is not None for name in placed.values()) == 21
+
+
+@pytest.mark.parametrize("scope", list(Scope))
+@pytest.mark.parametrize("how", list(Normalise))
+@pytest.mark.parametrize("below", [True, False])
+def test_a_score_outside_of_the_limits_fails_the_pod(how, scope, below):
+    score = LIMITS[how][0] - 1 if below else LIMITS[how][1] + 1
+    cluster = FakeCluster()
+    cluster.nodes(2)
+    cluster.node("full", cpu="0")
+    cluster.pod("p")
+
+    def answer(nodes):
+        names = [nodes.node(index).metadata.name for index in range(len(nodes))]
+        return np.array([1 if name == "n1" else score for name in names], np.int64)
+
+    cluster.run(scoring(answer, how, scope)())
+    low, high = LIMITS[how]
+    when = "after normalizing: scale it, or declare `normalise`" if how is Normalise.NONE else "before normalizing"
+    cluster.assert_pending(
+        "p",
+        "plugin scoring failed in score: "
+        f"it returns an invalid score {score}, it should in the range of [{low}, {high}] {when}",
+    )
+
+
+def test_the_score_of_a_node_that_does_not_fit_is_not_checked():
+    def answer(nodes):
+        return np.where(nodes.allocatable("cpu") == 0, 101, 1)
+
+    placed = same_in_all_modes([node("n1"), node("full", cpu="0"), pod("p")], scoring(answer, scope=Scope.ANY))
+    assert placed == {"default/p": "n1"}
+
+
+def test_a_score_is_checked_when_a_pod_needs_it_in_all_modes():
+    """The heap evaluates rows with more pods than there are: the plugin fails only for a pod that needs that score."""
+    objects = [node("n1"), *(pod(f"p{index}") for index in range(6))]
+    placed = same_in_all_modes(objects, scoring(lambda nodes: 30 * nodes.used("pods"), scope=Scope.NODE))
+    assert [placed[f"default/p{index}"] for index in range(6)] == ["n1"] * 4 + [None] * 2
 
 
 def test_a_row_that_no_longer_fits_does_not_count_for_normalisation():

@@ -70,7 +70,11 @@ def test_a_failure_is_one_line_with_plugin_and_hook():
     (call,) = hook_calls([("f", Failing(), None)]).functions("facts")
     with pytest.raises(PluginError) as caught:
         call()
-    assert str(caught.value) == "plugin f failed in facts: ValueError: two lines"
+    line = Failing.facts.__code__.co_firstlineno + 2
+    assert str(caught.value) == (
+        "plugin f failed in facts: ValueError: two lines "
+        f"at tests/unit/session_scheduler/framework/test_hooks.py:{line}"
+    )
     assert (caught.value.plugin, caught.value.hook) == ("f", "facts")
 
 

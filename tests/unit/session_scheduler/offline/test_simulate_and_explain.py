@@ -17,6 +17,7 @@ from session_scheduler.testing import FakeCluster, gang, node, pod, pod_group
 
 from ....tools.replacing import of_controller
 
+HERE = "tests/unit/session_scheduler/offline/test_simulate_and_explain.py"
 CONSOLIDATING = ("allocate", "consolidate")
 
 
@@ -96,10 +97,11 @@ def test_explain_says_what_refuses_a_pod_as_a_whole_and_closes_its_sessions():
     opinions = Opinions()
     pods = [pod(name) for name in ("fits", "refused", "raises", "unmatched")] + [pod("gated", gates=["x"])]
     reported = explained(node("n1"), *pods, plugins=[opinions])
+    line = Opinions.prefilter.__code__.co_firstlineno
     assert {name: one["reason"] for name, one in reported.items()} == {
         "fits": None,
         "refused": "not today",
-        "raises": "plugin opinions failed in prefilter: ValueError: boom",
+        "raises": f"plugin opinions failed in prefilter: ValueError: boom at {HERE}:{line + 3}",
         "unmatched": "no vertex",
         "gated": reported["gated"]["reason"],
     }
@@ -127,7 +129,7 @@ def test_simulate_goes_on_when_a_plugin_fails(name):
 
     plugin = type("Plugin", (), {"name": "p", name: hookimpl(fails)})()
     result = simulated(node("n1"), pod("a"), plugins=[plugin])
-    text = f"plugin p failed in {name}: ValueError: boom"
+    text = f"plugin p failed in {name}: ValueError: boom at {HERE}:{fails.__code__.co_firstlineno + 1}"
     if name == "prefilter":
         assert result["pods"][0]["reason"] == text
     else:

@@ -8,7 +8,7 @@ import pytest
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.config.settings import PluginArguments, PluginConfig, Profile, SchedulerConfig, parse_config
 from session_scheduler.errors import InputError
-from session_scheduler.hookspecs import HOOKS, hookimpl
+from session_scheduler.hookspecs import HOOKS
 from session_scheduler.registry import registry
 from session_scheduler.registry.moved import MOVED
 from session_scheduler.registry.registry import (
@@ -240,15 +240,27 @@ def test_a_failing_import_of_anything_else_is_told_as_it_is(distribution):
 @pytest.mark.parametrize(
     ("broken", "error", "problem"),
     [
-        ({"text": "import nothing_of_that_name"}, PluginImportError, "cannot be imported: ModuleNotFoundError"),
+        (
+            {"text": "import nothing_of_that_name"},
+            PluginImportError,
+            r"imported: ModuleNotFoundError: .* at acme_spot\.py:1: fix",
+        ),
         ({"text": "x = 1"}, PluginImportError, "cannot be imported: AttributeError"),
-        ({"text": "raise OSError('no disk')"}, PluginImportError, "cannot be imported: OSError: no disk"),
+        (
+            {"text": "raise OSError('no disk')"},
+            PluginImportError,
+            r"imported: OSError: no disk at acme_spot\.py:1: fix",
+        ),
         (
             {"extra": "api_version = '0'"},
             PluginVersionError,
             "is built for version 0 of the hooks, this scheduler has 2",
         ),
-        ({"init": "raise KeyError('x')"}, PluginConstructionError, "cannot be built: KeyError: 'x'"),
+        (
+            {"init": "raise KeyError('x')"},
+            PluginConstructionError,
+            r"cannot be built: KeyError: 'x' at acme_spot\.py:18: check its arguments",
+        ),
         (
             {"extra": "@hookimpl\n    def prefiltre(self, group): ..."},
             PluginHooksError,
@@ -269,6 +281,13 @@ def test_a_failing_import_of_anything_else_is_told_as_it_is(distribution):
             PluginHooksError,
             "has a hook why that must be declared with `def`",
         ),
+        (
+            {"extra": "def filter(self, mask): ..."},
+            PluginHooksError,
+            r"has a method Plugin\.filter, which .* @hookimpl",
+        ),
+        ({"extra": "@staticmethod\n    def why(nodes): ..."}, PluginHooksError, r"has a method Plugin\.why, which"),
+        ({"init": "self.facts = lambda: 1"}, PluginHooksError, r"has a method Plugin\.facts, which"),
     ],
 )
 def test_every_failure_names_plugin_distribution_and_version(distribution, broken, error, problem):
@@ -278,6 +297,24 @@ def test_every_failure_names_plugin_distribution_and_version(distribution, broke
     (line,) = refused.value.messages
     assert line.startswith("plugin spot (acme-spot 1.2) ")
     assert "\n" not in line
+
+
+def test_a_method_with_a_hooks_name_needs_the_mark(distribution):
+    text = MODULE + "\nclass Overrides(Plugin):\n    def prefilter(self, group): ...\n\nPlugin = Overrides\n"
+    distribution(text=text)
+    with pytest.raises(PluginHooksError) as refused:
+        _load("spot")
+    assert str(refused.value) == (
+        "plugin spot (acme-spot 1.2) has a method Overrides.prefilter, which the scheduler does not call, because it "
+        "lacks the mark of a hook: put @hookimpl above it, or rename it"
+    )
+    assert _problem_of("spot") == str(refused.value)
+
+
+def test_an_attribute_with_a_hooks_name_that_is_no_method_needs_no_mark(distribution):
+    extra = "facts = {}\n    score = dict\n    @property\n    def why(self): raise AttributeError('not evaluated')"
+    distribution(extra=extra, init="self.metrics = object()")
+    assert _load("spot")
 
 
 def test_an_input_error_of_a_constructor_keeps_its_message(distribution):
@@ -332,17 +369,6 @@ def test_a_name_that_is_offered_twice_is_listed_twice_with_both_distributions(di
     assert {plugin.problem for plugin in listed} == {
         "plugin 'spot' is offered by acme-other 3 and acme-spot 1.2: uninstall one of them"
     }
-
-
-def test_a_hook_is_known_by_its_mark_not_by_its_name():
-    class Unmarked:
-        def filter(self, anything): ...
-
-        @hookimpl
-        def prefilter(self, group): ...
-
-    register_plugin_builder("unmarked", lambda _: Unmarked())
-    assert isinstance(_load("unmarked").instance, Unmarked)
 
 
 def test_every_failure_is_an_input_error():

@@ -42,6 +42,14 @@ def test_a_record_is_one_line_without_control_characters(capsys: pytest.CaptureF
     assert logged(capsys, "a\nb\x1b[1m", pod="c\nd") == "WARNING a b [1m pod='c\\nd'\n"
 
 
+def test_a_traceback_follows_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="x") as caught:
+        int("x\x1b[1m")
+    line, first, *_, last = logged(capsys, "failed", exc_info=caught.value, plugin="p").splitlines()
+    assert (line, first) == ("WARNING failed plugin=p", "Traceback (most recent call last):")
+    assert last == "ValueError: invalid literal for int() with base 10: 'x\\x1b[1m'"
+
+
 def test_what_lies_below_the_level_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     log_to_stderr(LogLevel.ERROR)
     structlog.get_logger().warning("quiet")
