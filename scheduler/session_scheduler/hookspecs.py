@@ -9,7 +9,8 @@ Contracts for all hooks:
 * During a session (from `on_session_open` to `on_session_close`) a hook does no I/O and does not wait.
 * If a hook raises an exception, or returns a value that its contract does not allow, the attempt of the group that is
   being scheduled fails. The reason names the plugin and the hook. The cycle continues with the next group.
-* A class (`TaskClass`) represents all pods with equal needs. Read `cls.pod.spec`, never the pod's identity.
+* A class (`TaskClass`) represents all pods with equal needs. The scheduler notes what a hook reads of `cls.pod`, and
+  splits the class by the fields in which its pods may differ. Avoid the pod's name and uid: each pod would be a class.
 * Read other kinds than nodes and pods with `session.objects(PersistentVolume)`. It maps keys (namespace/name, or the
   name) to objects as they are in this session. While `session.objects_version(kind)` stays equal, what you computed
   from them stays valid. The mapping is empty for a kind that the API server does not let the scheduler list.
@@ -31,6 +32,8 @@ Attributes that a plugin may declare beside its hooks (defaults in brackets):
 * `prebind_seconds` (30): time limit of `prebind` for one task.
 * `prebind_waits` (True): whether `prebind`, where it is needed, may have to wait. If so, the scheduler sets the pod's
   `status.nominatedNodeName` first, so that node autoscalers and other schedulers see where the pod will run.
+* `class_key_complete` (False): a promise that `class_key` returns all that the plugin reads of `cls.pod` beyond the
+  fields that classes cover. The scheduler then does not note what it reads.
 * `single` (False): the plugin keeps its own state of the cluster, so all profiles that use it must give it equal
   arguments.
 * `refused_actions` ({}): actions that the plugin does not support, each with the reason and the remedy. The scheduler
@@ -86,6 +89,10 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 @hookspec
 def class_key(pod: Pod, view: ClusterView) -> Hashable | None:
     """What this plugin's filters, scores and placement read of a pod beyond its spec's own fields, as JSON values.
+
+    Optional: without it, the scheduler splits classes by the fields that the plugin reads. It saves the evaluation in
+    which the scheduler notices, and it makes fewer classes if the plugin reads much of the pod for a short answer and
+    declares `class_key_complete`.
 
     Pods with different answers are in different classes. Called once for each new or changed pod, except if the pod was
     bound and only its annotations changed. Called again after a change of a service or controller that selects the pod.

@@ -77,6 +77,7 @@ class FluencePlugin:
     single = True
     hook_seconds = None  # an interrupted hook could corrupt the graph; `matchBudget` limits its search
     prebind_waits = False
+    class_key_complete = True
 
     def __init__(self, arguments: FluenceArguments) -> None:
         self._arguments = arguments

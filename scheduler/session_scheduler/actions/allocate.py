@@ -16,7 +16,7 @@ from session_scheduler.actions.placing import place_group
 from session_scheduler.actions.postfilter import preempt
 from session_scheduler.actions.reserving import reserve
 from session_scheduler.framework.answers import Preemption
-from session_scheduler.framework.hooks import PluginError
+from session_scheduler.framework.hooks import ClassSplitError, PluginError
 from session_scheduler.framework.session import Session
 from session_scheduler.framework.statement import Decision, PlacementResult, Statement
 from session_scheduler.model.groups import Group, Phase, Task
@@ -150,6 +150,8 @@ def attempt_statement(session: Session, result: PlacementResult) -> Iterator[Sta
     except PluginError as error:
         session.held_up += error.late
         _fail_attempt(session, result, Refusal(str(error), error.plugin, failed=True))
+        if isinstance(error, ClassSplitError):  # the engine attempts the group again
+            session.outcomes.pop(result.group, None)
     except Exception as error:  # noqa: BLE001 (report a bug that one group triggers, and attempt the others)
         session.errors.append(error)
         _fail_attempt(session, result, Refusal(f"the scheduler failed: {type(error).__name__}: {error}", failed=True))

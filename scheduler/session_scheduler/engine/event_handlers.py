@@ -369,7 +369,7 @@ def registered_hints(profiles: Mapping[str, HookCalls]) -> Hints:
     for profile, calls in profiles.items():
         asked = calls.hooks["queueing_hint"] = []  # shows its times with the other hooks
         for call in calls.functions("events_to_register"):
-            hints = HookCall(call.plugin, "queueing_hint", call_with, call.budget)
+            hints = calls.class_call(call.plugin)(call.plugin, "queueing_hint", call_with, call.budget)
             asked.append(hints)
             found[profile, call.plugin] = tuple(_guarded(hints, event) for event in _asked(call))
     return found.get

@@ -24,7 +24,7 @@ from session_scheduler.engine.plan_cache import PlanCache, acknowledged
 from session_scheduler.engine.sessions import Sessions
 from session_scheduler.engine.unknown_binds import UnknownBinds
 from session_scheduler.framework.bindings import Holding
-from session_scheduler.framework.hooks import HookCalls, PluginError
+from session_scheduler.framework.hooks import ClassSplitError, HookCalls, PluginError
 from session_scheduler.framework.observer import Observer
 from session_scheduler.framework.statement import Decision
 from session_scheduler.model.gang_plan import PLAN_ANNOTATION, GangPlan, PlannedPod, attempt_of
@@ -177,6 +177,7 @@ class PlanRecovery:
         It runs the filters and limits, since nodes and queues may have changed, and a plan may be forged. Raises
         PluginError.
         """
+        self.cache.split_classes()
         session = self.sessions.open(calls, (group,))
         try:
             over = session.runner.over_capacity(group, list(parts))
@@ -196,9 +197,12 @@ class PlanRecovery:
                 if not placed or (whole and len(placed) < len(parts)):
                     return None
                 return statement.commit(session.runner.bind_annotations(placed))
+        except ClassSplitError:  # evaluate again below, by the classes' new keys
+            pass
         finally:
             self.sessions.close(session)
             session.forget()
+        return self._evaluated(group, parts, calls, whole=whole)
 
     def _hold(self, decision: Decision, parts: Mapping[Task, PlannedPod], calls: HookCalls) -> set[str]:
         """Let the plugins recover the planned allocations. Returns the uids of the pods that a plugin rejects.

@@ -214,6 +214,7 @@ class Scheduler:
     async def decide(self) -> None:
         """Run a session for each profile over the due groups, and start their binds."""
         self.left_over = False
+        self.cache.split_classes()
         failed = self.plugin_sync.sync()
         now = self.clock.now()
         self.queue.flush(now)
@@ -233,11 +234,20 @@ class Scheduler:
                 if name in failed and (groups or short):
                     self.completion.plugin_failed(groups, failed[name])
                 elif groups or short:
-                    await kept(self._run_session(self.profiles[name], groups, short), errors)
+                    await kept(self._run_sessions(self.profiles[name], groups, short), errors)
         raise_first(errors)
 
-    async def _run_session(self, calls: HookCalls, due: tuple[Group, ...], stale: tuple[Group, ...]) -> None:
-        """Open a session, run the actions, carry out their decisions, close it."""
+    async def _run_sessions(self, calls: HookCalls, due: tuple[Group, ...], stale: tuple[Group, ...]) -> None:
+        """Run a session, and another one over the remaining groups whenever a class was split: see `ObservedCall`."""
+        while due or stale:
+            session = await self._run_session(calls, due, stale)
+            if not self.cache.split_classes() or session is None or self._is_cycle_over():
+                return
+            due = tuple(group for group in due if group not in session.outcomes)
+            stale = tuple(group for group in stale if group not in session.outcomes)
+
+    async def _run_session(self, calls: HookCalls, due: tuple[Group, ...], stale: tuple[Group, ...]) -> Session | None:
+        """Open a session, run the actions, carry out their decisions, close it. Returns it; None if it did not open."""
         self.queue.begin(group.key for group in due)
         now = self.clock.now()
         for group in due:
@@ -246,7 +256,7 @@ class Scheduler:
             session = self.sessions.open(calls, due, stale, self._is_cycle_over)
         except PluginError as error:
             self.completion.plugin_failed(due, error)
-            return
+            return None
         self.in_session, started = True, perf_counter()
         try:
             with self._extenders.asking(session) if self._extenders is not None else nullcontext():
@@ -261,6 +271,7 @@ class Scheduler:
             self._release_nominations()
             self.observer.stage("session", perf_counter() - started)
         raise_first(session.errors)
+        return session
 
     async def _run_actions(self, session: Session, calls: HookCalls) -> None:
         """Run the actions, and carry out each decision. Starts no new group after the cycle's deadline."""
@@ -281,7 +292,7 @@ class Scheduler:
                     return
 
     def _is_cycle_over(self) -> bool:
-        return self.stopping or self.clock.now() > self._cycle_ends
+        return self.stopping or self.clock.now() > self._cycle_ends or self.cache.classes.reads.any_new
 
     def _carry_out(self, decision: Decision, session: Session, calls: HookCalls) -> None:
         """Start the binds, evictions and nominations of a decision."""

@@ -21,7 +21,7 @@ import numpy as np
 
 from session_scheduler.framework.answers import Scope
 from session_scheduler.framework.evaluation import NodeInfo
-from session_scheduler.framework.hooks import HookCall, HookCalls, ScopedCall, seconds_by_plugin
+from session_scheduler.framework.hooks import HookCall, HookCalls, ObservedCall, ScopedCall, seconds_by_plugin
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable
 from session_scheduler.model.groups import Group, Task
 
@@ -156,7 +156,7 @@ class Callbacks:
 
         `scope` is a promise. STATIC and NODE also promise that tasks of one class, queue and priority score alike.
         """
-        self.registered.node_orders.append(ScopedCall(self._callback("node order", score), scope))
+        self.registered.node_orders.append(self._scoped("node order", score, scope))
 
     def add_gpu_order(self, score: Callable[[Task, NodeInfo, str], float]) -> None:
         """`score(task, node, gpu)` returns the score of one of the node's GPUs for a task; higher is better.
@@ -196,7 +196,7 @@ class Callbacks:
         `scope` is as for `add_node_order`. It runs once per node; a `filter` hook with a mask is a thousand times
         faster.
         """
-        self.registered.predicates.append(ScopedCall(self._callback("predicate", check), scope))
+        self.registered.predicates.append(self._scoped("predicate", check, scope))
 
     def add_over_capacity(self, check: Callable[[Group, Sequence[Task]], Sequence[str | None]]) -> None:
         """`check(group, tasks)` returns for each task None, or the reason why it may not use its requests on any node.
@@ -344,5 +344,28 @@ class Callbacks:
 
     # ------------------------------------------------------------------ helpers
 
+    def _scoped(self, kind: str, function: Callable[..., Any], scope: Scope) -> ScopedCall:
+        """A callback about one task. Unless its scope is ANY, all tasks of a class share the answer."""
+        plugin = self._registering
+        if scope is Scope.ANY or plugin not in self.calls.observed:
+            return ScopedCall(self._callback(kind, function), scope)
+        call = ObservedCall(plugin, kind, _with_observed_pod(function), self.calls.budgets.get(plugin))
+        return ScopedCall(call, scope)
+
     def _callback(self, kind: str, function: Callable[..., Any]) -> HookCall:
         return HookCall(self._registering, kind, function, self.calls.budgets.get(self._registering))
+
+
+def _with_observed_pod(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a callback about a task, so that it sees the task's observed pod."""
+
+    def call(task: Task | None, *args: Any) -> Any:
+        if task is None:
+            return function(task, *args)
+        pod, task.pod = task.pod, task.cls.observed(task.pod)
+        try:
+            return function(task, *args)
+        finally:
+            task.pod = pod
+
+    return call

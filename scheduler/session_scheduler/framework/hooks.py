@@ -21,6 +21,7 @@ from session_scheduler.errors import AttemptError, FluenceError
 from session_scheduler.framework.answers import Normalise, Scope
 from session_scheduler.framework.failures import failure_log, place_of
 from session_scheduler.framework.watchdog import Overdue, guards, running, watch
+from session_scheduler.model.pod_reads import reading
 from session_scheduler.model.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ _EVERYTHING = 12
 """Factor by which their time-out is longer."""
 _BESIDE_SESSIONS = frozenset({"prebind", "prebind_needed"})
 """Hooks that are called for many pods in a row. After one has timed out, further calls fail without waiting."""
+_OF_CLASSES = frozenset(
+    {"footprint", "prepare", "filter", "score", "why", "unresolvable", "fits_if", "domain_quota", "reservable"}
+)
+"""Hooks whose answers all pods of a class share."""
 _CORE = "session_scheduler."
 _LARGEST_WEIGHT = 2**16
 """With this limit weights times scores times plugins stay well within 64 bits."""
@@ -190,7 +195,7 @@ class HookCall:
 
         Raises PluginError.
         """
-        answer: _T = HookCall(self.plugin, self.hook, function, self.budget)(*args)
+        answer: _T = type(self)(self.plugin, self.hook, function, self.budget)(*args)
         return answer
 
     def refusal(self, answer: Refusal) -> Refusal:
@@ -204,6 +209,36 @@ class HookCall:
         if until is not None and (not isinstance(until, int | float) or not math.isfinite(until)):
             raise self.wrong(f"expected seconds since 1970 or None as until of the Refusal, got {until!r}")
         return Refusal(answer.reason, self.plugin, fits_if=fits_if, until=until)
+
+
+class ClassSplitError(PluginError):
+    """A plugin read a field in which pods of the class may differ. Its answer is discarded.
+
+    `Cache.split_classes` then makes the field a part of the class key, and the scheduler evaluates the pods again.
+    """
+
+
+class ObservedCall(HookCall):
+    """A call whose answer all pods of a class share: `cls.pod` notes what the plugin reads of it."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the hook and return its answer. Raises ClassSplitError, PluginError."""
+        outer, reading.beyond = reading.beyond, {}
+        try:
+            answer = super().__call__(*args)
+        except PluginError:
+            if not reading.beyond:
+                raise
+        finally:
+            beyond, reading.beyond = reading.beyond, outer
+        if beyond:
+            fields = ", ".join(".".join(path) or "the whole pod" for path in beyond)
+            raise ClassSplitError(
+                self.plugin, self.hook, f"it read {fields}: the pods are evaluated again by its value"
+            )
+        return answer
 
 
 guards.update((HookCall.__call__.__code__, HookCall._step.__code__))
@@ -312,6 +347,8 @@ class HookCalls:
         self.instances: dict[str, object] = {}
         self.budgets: dict[str, float | None] = {}
         """The time-out of each plugin in seconds; None for none."""
+        self.observed: set[str] = set()
+        """The plugins whose reads of pods are observed."""
         self.placement_scores: list[ScoreCall] = []
         """Scores of topology domains. Their scope has no meaning."""
         self.prebinds: list[PrebindCall] = []
@@ -321,7 +358,13 @@ class HookCalls:
             if name in self.instances:
                 raise ValueError(f"plugin {name} appears twice")
             budget = self.budgets[name] = _budget(name, plugin, hook_seconds)
-            calls = {hook: _call(name, hook, implementation, budget) for hook, implementation in found.items()}
+            if _is_observed(plugin):
+                self.observed.add(name)
+            of_class = self.class_call(name)
+            calls = {
+                hook: _call(of_class if hook in _OF_CLASSES else HookCall, name, hook, implementation, budget)
+                for hook, implementation in found.items()
+            }
             for hook, call in calls.items():
                 self.hooks.setdefault(hook, []).append(call)
             self.instances[name] = plugin
@@ -334,6 +377,10 @@ class HookCalls:
                 self.prebinds.append(PrebindCall(prebind, calls.get("prebind_needed"), patience, waits))
         self.places_groups = "place_group" in self.hooks
         """Whether any plugin places groups."""
+
+    def class_call(self, plugin: str) -> type[HookCall]:
+        """Return the kind of a plugin's calls whose answers all pods of a class share."""
+        return ObservedCall if plugin in self.observed else HookCall
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds spent so far in each plugin."""
@@ -365,10 +412,15 @@ def _budget(name: str, plugin: object, seconds: float | None) -> float | None:
     return float(declared)
 
 
-def _call(name: str, hook: str, found: Implementation, budget: float | None) -> HookCall:
+def _is_observed(plugin: object) -> bool:
+    """Whether a plugin may read more of a pod than its `class_key` returns."""
+    return not type(plugin).__module__.startswith(_CORE) and not getattr(plugin, "class_key_complete", False)
+
+
+def _call(kind: type[HookCall], name: str, hook: str, found: Implementation, budget: float | None) -> HookCall:
     if budget is not None and hook in _OF_EVERYTHING:
         budget *= _EVERYTHING
-    return HookCall(name, hook, _with_arguments(found.function, found.takes, found.given), budget)
+    return kind(name, hook, _with_arguments(found.function, found.takes, found.given), budget)
 
 
 def _with_arguments(function: Callable[..., Any], takes: tuple[str, ...], given: tuple[str, ...]) -> Callable[..., Any]:

@@ -15,6 +15,7 @@ from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import PODS, NodeTable
 from session_scheduler.model.label_reads import LabelReads
 from session_scheduler.model.objects import Pod
+from session_scheduler.model.pod_reads import PodReads
 from session_scheduler.model.quantity import QuantityError
 from session_scheduler.model.refusals import Refusal
 from session_scheduler.model.requests import without_wrong_amounts
@@ -44,6 +45,10 @@ class ClassTable:
         self._next = 0
         self._reads = LabelReads()
         self._newly_read: list[tuple[str, str]] = []
+        self.reads = PodReads()
+        """What plugins read of pods."""
+        self.outdated = False
+        """Whether the classes that it returned before may have an older form of the key."""
 
     def of(self, pod: Pod) -> TaskClass:
         """The pod's class. It leaves out a request that is not a valid quantity, and reports it as `problem`."""
@@ -52,12 +57,20 @@ class ClassTable:
         key = self._key(pod, own)
         found = self._classes.get(key)
         if found is None:
-            found = self._new(key, pod)
-            found.refusal = Refusal(found.problem) if found.problem else refusal
-            self._collect_footprints(found)
+            found = self._with_footprint(key, pod, refusal)
+            while self.reads.accept():  # a footprint read more of the pod
+                self.outdated = True
+                key = self._key(pod, own)
+                found = self._with_footprint(key, pod, refusal)
             self._next += 1
             self._classes[key] = found
         return found
+
+    def _with_footprint(self, key: bytes, pod: Pod, refusal: Refusal | None) -> TaskClass:
+        cls = self._new(key, pod)
+        cls.refusal = Refusal(cls.problem) if cls.problem else refusal
+        self._collect_footprints(cls)
+        return cls
 
     def _new(self, key: bytes, pod: Pod) -> TaskClass:
         try:
@@ -68,11 +81,17 @@ class ClassTable:
             return cls
 
     def _build(self, key: bytes, pod: Pod) -> TaskClass:
-        cls = TaskClass(self._next, key, pod)
+        cls = TaskClass(self._next, key, pod, self.reads)
         amounts = sorted(cls.requests.items())
         cls.usage = ((PODS, 1), *((self._table.resource(name), amount) for name, amount in amounts))
         cls.terms = self._table.terms.terms_of(pod)
         return cls
+
+    def accept_reads(self) -> bool:
+        """Add what plugins have read of pods to the class key. Returns whether `of` may return other classes now."""
+        changed = self.reads.accept() or self.outdated
+        self.outdated = False
+        return changed
 
     def drain_newly_read(self) -> list[tuple[str, str]]:
         """The label keys that selectors read for the first time since the last call: see `label_reads.concerns`."""
@@ -107,7 +126,7 @@ class ClassTable:
                 pod.metadata.namespace, spec.scheduler_name, spec.containers and _container_needs(pod), spec.overhead,
                 spec.resources, spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints,
                 spec.resource_claims, _volumes(pod), spec.host_network, spec.host_users, _wanted_node(pod), labels, own,
-                pod.unreadable,
+                pod.unreadable, self.reads.values(pod),
                 (pod.metadata.name, pod.metadata.uid, pod.status.resource_claim_statuses)
                 if spec.resource_claims or (spec.volumes and has_ephemeral_claims(pod)) else None,
             )

@@ -7,10 +7,11 @@ template hashes and the token volume.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Final
+from typing import Final, cast
 
 from session_scheduler.model.gpu_shares import queue_amounts
 from session_scheduler.model.objects import Pod
+from session_scheduler.model.pod_reads import Observed, PodReads, reading
 from session_scheduler.model.pod_terms import PodTerms
 from session_scheduler.model.refusals import Refusal
 from session_scheduler.model.requests import pod_requests
@@ -23,17 +24,19 @@ _MORE_PODS_THAN_FIT: Final = 2**40
 
 
 class TaskClass:
-    """Pods with equal scheduling needs. `pod` is one of them: read its spec, never its name, uid or other identity."""
+    """Pods with equal scheduling needs. `pod` is one of them: read what equal pods share, never its name or uid."""
 
     __slots__ = (
-        "footprint", "gpu_amounts", "index", "key", "nonzero_cpu", "nonzero_memory", "pod", "ports", "problem",
-        "refusal", "requests", "terms", "usage", "volumes",
+        "_pod", "_reads", "footprint", "gpu_amounts", "index", "key", "nonzero_cpu", "nonzero_memory", "ports",
+        "problem", "refusal", "requests", "terms", "usage", "volumes",
     )  # fmt: skip
 
-    def __init__(self, index: int, key: bytes, pod: Pod) -> None:
+    def __init__(self, index: int, key: bytes, pod: Pod, reads: PodReads | None = None) -> None:
+        """`reads` notes what plugins read of `pod`."""
         self.index = index
         self.key = key
-        self.pod = pod
+        self._pod = pod
+        self._reads = reads or PodReads()
         self.requests, scored = pod_requests(pod)
         if pod.unreadable:  # its real requests are unknown, so no other pod may fit beside it
             self.requests["pods"] = _MORE_PODS_THAN_FIT
@@ -58,9 +61,18 @@ class TaskClass:
         """Which field of its pods is invalid, and why; empty if none is."""
 
     @property
+    def pod(self) -> Pod:
+        """One of its pods. In an observed call of a plugin, an observed pod: `model.pod_reads`."""
+        return self._pod if reading.beyond is None else self.observed(self._pod)
+
+    def observed(self, pod: Pod) -> Pod:
+        """One of its pods, as an observed call sees it."""
+        return cast("Pod", Observed(pod, self._reads))
+
+    @property
     def claims(self) -> tuple[str, ...]:
         """The keys of the ResourceClaims that its pods name, or that a controller created for its pod."""
-        pod = self.pod
+        pod = self._pod
         if not pod.spec.resource_claims:
             return ()
         names = [entry.get("resourceClaimName") for entry in pod.spec.resource_claims]
@@ -70,15 +82,15 @@ class TaskClass:
     @property
     def uses_devices(self) -> bool:
         """Whether its pods use ResourceClaims, or request extended resources that devices may provide."""
-        return bool(self.pod.spec.resource_claims) or any("/" in name for name in self.requests)
+        return bool(self._pod.spec.resource_claims) or any("/" in name for name in self.requests)
 
     @property
     def namespace(self) -> str:
         """The namespace of all its pods."""
-        return self.pod.metadata.namespace
+        return self._pod.metadata.namespace
 
     def __repr__(self) -> str:
-        return f"TaskClass({self.index}, {self.pod.key})"
+        return f"TaskClass({self.index}, {self._pod.key})"
 
 
 def host_ports(pod: Pod) -> tuple[tuple[str, str, int], ...]:

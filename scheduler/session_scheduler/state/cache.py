@@ -276,7 +276,19 @@ class Cache:
         new = self.classes.drain_newly_read()
         if new:
             self._reclass(task for task in self.unbound.values() if concerns(new, task.pod))
+        if self.classes.outdated:
+            self.split_classes()
         return cls
+
+    def split_classes(self) -> bool:
+        """Compute classes again if plugins have read more of pods than the class key had. Returns whether they have.
+
+        Pods on nodes keep their class.
+        """
+        if not self.classes.accept_reads():
+            return False
+        self._reclass(self.unbound.values())
+        return True
 
     def _reclass(self, tasks: Iterable[Task]) -> None:
         """Compute the classes of these unbound tasks again."""

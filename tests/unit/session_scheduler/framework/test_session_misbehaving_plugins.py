@@ -46,6 +46,7 @@ class Misbehaving:
     """One hook or callback that misbehaves for bad pods."""
 
     name = "misbehaving"
+    class_key_complete = True
 
     @hookimpl
     def class_key(self, pod):
