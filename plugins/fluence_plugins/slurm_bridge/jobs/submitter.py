@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Final
 
 from fluence_plugins.slurm_bridge import names
@@ -46,6 +47,14 @@ _OBSERVE_SECONDS: Final = 2.0
 _REQUESTS_A_TURN: Final = 64
 """A limit, so that many requests do not delay pods that already have a job."""
 _DOWN: Final = "Slurm is unavailable"
+
+
+def in_turns(groups: Iterable[str]) -> Iterator[str]:
+    """The keys of these groups, one of each namespace at a time: each costs reads of its owners."""
+    of_namespace: dict[str, list[str]] = {}
+    for group in groups:
+        of_namespace.setdefault(group.rpartition(" ")[2].partition("/")[0], []).append(group)
+    return (group for turn in zip_longest(*of_namespace.values()) for group in turn if group is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +243,8 @@ class Submitter:
                 del self._problems[group]
 
     async def submit_requests(self) -> None:
-        """Submit requests, up to the limit of one turn."""
-        batch = [self._requests.pop(group) for group in list(self._requests)[:_REQUESTS_A_TURN]]
+        """Submit requests, up to the limit of one turn: the oldest of each namespace first."""
+        batch = [self._requests.pop(group) for group in list(islice(in_turns(self._requests), _REQUESTS_A_TURN))]
         await in_batches(batch, self._serve)
 
     # ------------------------------------------------------------------ one request

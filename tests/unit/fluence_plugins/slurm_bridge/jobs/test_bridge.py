@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from fluence_plugins.slurm_bridge.jobs.submitter import in_turns
 from fluence_plugins.slurm_bridge.names import JOB, JOBID_LABEL
 from fluence_plugins.slurm_bridge.slurm.errors import JobNotPendingError, TokenError, UnavailableError
 from fluence_plugins.slurm_bridge.workloads import translation
@@ -746,3 +747,18 @@ def test_a_request_for_pods_that_the_bridge_has_not_seen_yet_is_not_lost() -> No
         (job,) = world.live_jobs()
         assert job.comment is not None
         assert [one.name for one in job.comment.pods] == ["late"], "the other pod was deleted before the bridge saw it"
+
+
+def test_the_namespaces_take_turns() -> None:
+    busy = [f"Pod busy/p{number}" for number in range(100)]
+    assert list(in_turns([*busy, "PodGroup calm/g", "Pod calm/p"]))[:5] == [
+        "Pod busy/p0", "PodGroup calm/g", "Pod busy/p1", "Pod calm/p", "Pod busy/p2"]  # fmt: skip
+    assert list(in_turns(busy)) == busy
+
+
+def test_a_pod_of_another_namespace_gets_its_job_in_the_first_turn() -> None:
+    busy = (waiting(f"p{number}", namespace="busy") for number in range(100))
+    with Bridged(*busy, waiting("late", namespace="calm")) as world:
+        world.live()
+        number, _ = world.marks("late")
+        assert number == 2, "jobs are numbered in the order of their submission"
