@@ -7,10 +7,10 @@ groups, such as preempt and reclaim, use the same order and statements.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from session_scheduler.actions.placing import place_group
 from session_scheduler.actions.postfilter import preempt
@@ -19,9 +19,12 @@ from session_scheduler.framework.answers import Preemption
 from session_scheduler.framework.hooks import ClassSplitError, PluginError
 from session_scheduler.framework.session import Session
 from session_scheduler.framework.statement import Decision, PlacementResult, Statement
+from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.refusals import Refusal
 
+_CLASSES_IN_A_TURN: Final = 256
+"""How many classes of one namespace a session evaluates before the groups of other namespaces."""
 _Pending = list[tuple[tuple[Any, ...], Group]]
 """A queue's groups with their keys; the next group is last."""
 FindVictims = Callable[[Session, Group, PlacementResult], list[Preemption]]
@@ -34,8 +37,33 @@ def allocate(session: Session) -> Iterator[Decision | None]:
     As with all actions, the engine stops after a group when the cycle's time is over.
     """
     competing = Counter((group.queue, group.priority) for group in session.snapshot.due)
-    for group in ordered(session):
+    for group in in_turns(ordered(session)):
         yield None if group is None else try_group(session, group, least=competing[group.queue, group.priority] > 1)
+
+
+def in_turns(groups: Iterable[Group | None]) -> Iterator[Group | None]:
+    """These groups, so that a namespace with very many classes does not hold up the others.
+
+    Equal pods cost one evaluation, so the classes count. Groups with further classes come after the other groups of
+    their priority and above.
+    """
+    evaluated: dict[str, set[TaskClass]] = defaultdict(set)
+    late: dict[int, list[Group]] = defaultdict(list)
+    for group in groups:
+        if group is None:
+            yield None
+            continue
+        for priority in sorted((each for each in late if each > group.priority), reverse=True):
+            yield from late.pop(priority)
+        known = evaluated[group.namespace]
+        new = {task.cls for task in group.in_phase(Phase.PENDING)} - known
+        if new and known and len(known) + len(new) > _CLASSES_IN_A_TURN:
+            late[group.priority].append(group)
+            continue
+        known |= new
+        yield group
+    for priority in sorted(late, reverse=True):
+        yield from late[priority]
 
 
 def ordered(session: Session, groups: Iterable[Group] | None = None) -> Iterator[Group | None]:

@@ -59,7 +59,9 @@ class DynamicResourcesArguments(PluginArguments):
     search_steps: int = Field(default=300_000, ge=1)
     """How many choices of devices an attempt tries for one pod, over all nodes."""
     selector_cost: int = Field(default=2_000_000, ge=1)
-    """The CEL cost limit of a session, in the API's units. Pods that need more wait for their next attempt."""
+    """The CEL cost limit of a session for the pods of one namespace, in the API's units. Pods that need more wait for
+    their next attempt.
+    """
 
 
 @dataclass(slots=True)
@@ -221,7 +223,7 @@ class DynamicResources:
                     for claim, found in zip(state.claims, allocations, strict=True) if found)  # fmt: skip
         open_claims = [claim for claim, found in zip(state.claims, allocations, strict=True) if found is None]
         unusable = self._unusable(cls, nodes, mask, state.claims, allocations)
-        self._evaluator.attempt()
+        self._evaluator.attempt(cls.namespace)
         try:
             for variant, rows in self._variants(nodes, np.flatnonzero(mask), state):
                 specs = [claim.spec for claim in open_claims]
@@ -307,6 +309,7 @@ class DynamicResources:
             open_claims.append(special)
         if not open_claims:
             return
+        self._evaluator.attempt(task.cls.namespace)
         found = self._evaluator.allocated(open_claims, task.row, event.node, session.objects(DeviceClass))
         if found is None:
             return  # the task was placed without this filter: there is nothing to write

@@ -25,7 +25,7 @@ from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
 from session_scheduler.model.events import ClusterEventWithHint
 from session_scheduler.model.label_selectors import Selector
 from session_scheduler.model.pod_counts import PodQuery
-from session_scheduler.model.pod_terms import HeldTerm, PodTerms, Term, TermKind
+from session_scheduler.model.pod_terms import MOST_OF_A_NAMESPACE, HeldTerm, PodTerms, Term, TermKind
 
 AFFINITY: Final = "node(s) didn't match pod affinity rules"
 ANTI_AFFINITY: Final = "node(s) didn't match pod anti-affinity rules"
@@ -88,6 +88,11 @@ class InterPodAffinity:
         terms = cls.terms
         if terms.problem is not None:
             return Refusal(f"parsing pod: {terms.problem}")
+        if any(held.left_out for held in terms.held):
+            return Refusal(
+                f"namespace {cls.namespace} has more than {MOST_OF_A_NAMESPACE} different affinity terms on pods of "
+                "other namespaces"
+            )
         concerning = _terms_matching(session, cls)
         state = self._state(session, cls, concerning)
         filters = (*state.anti_affinity, *state.existing)

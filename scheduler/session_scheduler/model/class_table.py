@@ -21,6 +21,8 @@ from session_scheduler.model.refusals import Refusal
 from session_scheduler.model.requests import without_wrong_amounts
 from session_scheduler.model.volumes import has_ephemeral_claims
 
+_CROWDED_SPARE = 16
+"""How many new classes make a crowded table due for `forget_unused`: it costs as much as there are pods."""
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
@@ -43,6 +45,7 @@ class ClassTable:
         self._footprints = tuple(footprints)
         self._classes: dict[bytes, TaskClass] = {}
         self._next = 0
+        self._forgotten_at = 0
         self._reads = LabelReads()
         self._newly_read: list[tuple[str, str]] = []
         self.reads = PodReads()
@@ -134,10 +137,16 @@ class ClassTable:
 
     def forget_unused(self, in_use: Iterable[TaskClass]) -> None:
         """Drop all other classes, with their terms and counters."""
+        self._forgotten_at = self._next
         self._classes = {cls.key: cls for cls in in_use}
         classes = self._classes.values()
         self._table.terms.keep(held for cls in classes for held in cls.terms.held)
         self._table.keep_counters({key for cls in classes for key in cls.footprint})
+
+    @property
+    def crowded(self) -> bool:
+        """Whether terms of unused classes may be in the place of others (`TermTable.crowded`)."""
+        return self._table.terms.crowded and self._next - self._forgotten_at >= _CROWDED_SPARE
 
     def __len__(self) -> int:
         return len(self._classes)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -18,6 +18,11 @@ from session_scheduler.model.expressions import is_int32
 from session_scheduler.model.label_selectors import NOTHING, Selector, SelectorError, SelectorIndex, selector_of
 from session_scheduler.model.meta import PREFERRED_TERMS, REQUIRED_TERMS
 from session_scheduler.model.objects import LabelSelector, Pod
+
+MOST_OF_A_POD: Final = 256
+"""The most terms of one pod."""
+MOST_OF_A_NAMESPACE: Final = 1000
+"""The most different terms by which the pods of one namespace select pods of others: each costs their evaluation."""
 
 
 class _Part(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -75,13 +80,17 @@ class TermKind(StrEnum):
 class HeldTerm:
     """A term of running pods: the key of the counter of these pods. Equal terms share one object."""
 
-    __slots__ = ("kind", "term", "weight")
+    __slots__ = ("kind", "left_out", "owner", "term", "weight")
 
-    def __init__(self, kind: TermKind, term: Term, weight: int) -> None:
+    def __init__(self, kind: TermKind, term: Term, weight: int, owner: str) -> None:
         self.kind = kind
         self.term = term
         self.weight = weight
         """The weight of the term, 1 for a required one. Equal terms of one pod add up."""
+        self.owner = owner
+        """A namespace of these pods."""
+        self.left_out = False
+        """Whether it has no effect, because its namespace has too many of them."""
 
     def __repr__(self) -> str:
         return f"HeldTerm({self.kind}, {self.weight}, {self.term})"
@@ -110,6 +119,10 @@ class TermTable:
     def __init__(self) -> None:
         self._held: dict[tuple[TermKind, Term, int], HeldTerm] = {}
         self._index: SelectorIndex[HeldTerm] = SelectorIndex()
+        self._abroad: Counter[str] = Counter()
+        """By namespace: the number of its indexed terms that can select pods of others."""
+        self.crowded = False
+        """Whether terms were left out."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -126,6 +139,10 @@ class TermTable:
         affinity = pod.spec.affinity
         if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
             return NO_TERMS
+        count = sum(len((part or {}).get(field) or ()) for part in (affinity.pod_affinity, affinity.pod_anti_affinity)
+                    for field in (REQUIRED_TERMS, PREFERRED_TERMS))  # fmt: skip
+        if count > MOST_OF_A_POD:
+            return PodTerms(problem=f"spec.affinity: expected at most {MOST_OF_A_POD} pod affinity terms, got {count}")
         problems: list[str] = []
 
         def read(raw: dict[str, Any] | None, field: str, where: str, of: Callable[[Any], _T]) -> tuple[_T, ...]:
@@ -151,28 +168,42 @@ class TermTable:
             read(affinity.pod_anti_affinity, PREFERRED_TERMS, TermKind.ANTI_AFFINITY, weighted),
             "; ".join(problems) or None,
         )
-        return self.with_held(terms)
+        return self.with_held(terms, pod.metadata.namespace)
 
-    def with_held(self, terms: PodTerms) -> PodTerms:
-        """Add terms to the table. Returns them with their counters' keys."""
+    def with_held(self, terms: PodTerms, namespace: str) -> PodTerms:
+        """Add the terms of a namespace's pods to the table. Returns them with their counters' keys."""
         worth: Counter[tuple[TermKind, Term]] = Counter()
         for kind, weight, term in _listed(terms):
             worth[kind, term] += weight
         held = []
         for (kind, term), weight in worth.items():
             key = (kind, term, weight)
-            if key not in self._held:
-                self._held[key] = HeldTerm(kind, term, weight)
-                self._index.add(term.only_namespace, term.selector, self._held[key])
-            held.append(self._held[key])
+            found = self._held.get(key)
+            if found is None or found.left_out:
+                found = self._held[key] = found or HeldTerm(kind, term, weight, namespace)
+                found.owner = namespace
+                self._add(found)
+            held.append(found)
         return replace(terms, held=tuple(held))
 
     def keep(self, held: Iterable[HeldTerm]) -> None:
-        """Drop all terms except these."""
-        self._held = {(one.kind, one.term, one.weight): one for one in held}
-        self._index = SelectorIndex()
+        """Drop all terms except these. Terms that were left out take the place of dropped ones."""
+        kept = set(held)
+        self._held = {key: one for key, one in self._held.items() if one in kept}
+        self._index, self._abroad, self.crowded = SelectorIndex(), Counter(), False
         for one in self._held.values():
-            self._index.add(one.term.only_namespace, one.term.selector, one)
+            self._add(one)
+
+    def _add(self, held: HeldTerm) -> None:
+        """Index a term, unless its namespace has too many that select pods of others."""
+        only = held.term.only_namespace
+        abroad = only != held.owner
+        held.left_out = abroad and self._abroad[held.owner] >= MOST_OF_A_NAMESPACE
+        if held.left_out:
+            self.crowded = True
+            return
+        self._abroad[held.owner] += abroad
+        self._index.add(only, held.term.selector, held)
 
 
 def _listed(terms: PodTerms) -> Iterator[tuple[TermKind, int, Term]]:

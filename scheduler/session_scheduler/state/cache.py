@@ -268,7 +268,7 @@ class Cache:
 
     def _class_of(self, pod: Pod) -> TaskClass:
         """The class of a pod's needs, its effective requests included, its node not."""
-        if len(self.classes) > _SPARE_CLASSES + 2 * len(self.tasks):
+        if len(self.classes) > _SPARE_CLASSES + 2 * len(self.tasks) or self.classes.crowded:
             self.classes.forget_unused({task.cls for task in self.tasks.values()})
         if pod.spec.node_name:
             pod = replace(pod, spec=replace(effective_spec(pod), node_name=""))

@@ -12,6 +12,7 @@ Source: kube-scheduler's backend/queue, Kubernetes 1.36 (including PopFromBackof
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -34,6 +35,8 @@ GANG_SCHEDULING: Final = "GangScheduling"
 TOPOLOGY_PLACEMENT: Final = "TopologyPlacementGenerator"
 """The rejector, in the core, of groups that must be in one topology domain."""
 _LACKS: Final = frozenset((GANG_SCHEDULING,))
+MOST_ASKED: Final = 1000
+"""How many different rejections of one namespace an event is compared with. The others wait for the timeout."""
 FLUSH_SECONDS: Final = 30.0
 """How often the queue checks for groups that exceed the unschedulable timeout, unless the timeout is shorter."""
 FORCE_ACTIVATE: Final = "ForceActivate"
@@ -52,6 +55,13 @@ class SameRejections:
 
     wants: Wants
     keys: dict[str, None] = field(default_factory=dict)
+    asked: bool = True
+    """Whether events are compared with them."""
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the groups."""
+        return next((cls.namespace for cls, _ in self.wants), "")
 
     def classes_of(self, rejector: _Rejector) -> Iterator[TaskClass]:
         """The classes that the plugin rejected."""
@@ -296,6 +306,10 @@ class _Rejections:
         self._hints: Hints = hints or (lambda *_: EVERY_EVENT)
         self._groups: dict[Wants, SameRejections] = {}
         self._of: dict[_Rejector, dict[SameRejections, None]] = {}
+        self._asked: Counter[str] = Counter()
+        """By namespace: the number of its rejections in `_of`."""
+        self._others: dict[str, dict[SameRejections, None]] = {}
+        """By namespace: its rejections that are not in `_of`, the oldest first."""
         self._wanted: dict[Hashable, int] = {}
         """By kind: the actions for which some group waits; cached, as each event needs it."""
 
@@ -304,13 +318,22 @@ class _Rejections:
         groups = self._groups.get(wants)
         if groups is None:
             groups = self._groups[wants] = SameRejections(wants)
-            for rejector in _rejectors(wants):
-                if rejector not in self._of:
-                    self._of[rejector] = {}
-                    self._wanted.clear()
-                self._of[rejector][groups] = None
+            if self._asked[groups.namespace] < MOST_ASKED:
+                self._ask(groups)
+            else:
+                groups.asked = False
+                self._others.setdefault(groups.namespace, {})[groups] = None
         groups.keys[key] = None
         return groups
+
+    def _ask(self, groups: SameRejections) -> None:
+        self._asked[groups.namespace] += 1
+        groups.asked = True
+        for rejector in _rejectors(groups.wants):
+            if rejector not in self._of:
+                self._of[rejector] = {}
+                self._wanted.clear()
+            self._of[rejector][groups] = None
 
     def drop(self, key: str, groups: SameRejections) -> None:
         """Remove a group that is no longer unschedulable."""
@@ -318,11 +341,25 @@ class _Rejections:
         if groups.keys:
             return
         del self._groups[groups.wants]
-        for rejector in _rejectors(groups.wants):
-            del self._of[rejector][groups]
-            if not self._of[rejector]:
-                del self._of[rejector]
-                self._wanted.clear()
+        namespace = groups.namespace
+        others = self._others.get(namespace, {})
+        if not groups.asked:
+            del others[groups]
+        else:
+            self._asked[namespace] -= 1
+            for rejector in _rejectors(groups.wants):
+                del self._of[rejector][groups]
+                if not self._of[rejector]:
+                    del self._of[rejector]
+                    self._wanted.clear()
+            if others:
+                oldest = next(iter(others))
+                del others[oldest]
+                self._ask(oldest)
+        if not others:
+            self._others.pop(namespace, None)
+        if not self._asked[namespace]:
+            del self._asked[namespace]
 
     def wanted(self, resource: type) -> int:
         """The actions on objects of a kind that can help some group."""

@@ -53,6 +53,9 @@ class DeviceEvaluator:
         self._steps = steps
         self._cost = cost
         self._left = steps
+        self._cost_left: dict[str, int] = {}
+        """By namespace: the CEL cost that its pods may still cause in this session."""
+        self._namespace = ""
         self._matching = Matching()
         self._shapes = Shapes()
         self._outcomes: dict[bytes, dict[int, ShapeAnswer | AllocationError]] = {}
@@ -89,12 +92,17 @@ class DeviceEvaluator:
         return found
 
     def open(self) -> None:
-        """Reset the CEL cost limit, at the beginning of a session."""
+        """Reset the CEL cost limits, at the beginning of a session."""
+        self._cost_left, self._namespace = {}, ""
         self._matching.left = self._cost
 
-    def attempt(self) -> None:
-        """Reset the limit of search steps, at the beginning of a pod's attempt."""
+    def attempt(self, namespace: str) -> None:
+        """Reset the limit of search steps, at the beginning of an attempt of a pod in this namespace."""
         self._left = self._steps
+        if namespace != self._namespace:
+            self._cost_left[self._namespace] = self._matching.left
+            self._namespace = namespace
+            self._matching.left = self._cost_left.get(namespace, self._cost)
 
     def outcomes(self, specs: Sequence[ResourceClaimSpec], rows: RowIndex) -> tuple[list[ShapeAnswer], RowIndex]:
         """The distinct results for claims that are allocated together, and the index of each row's result.
@@ -156,8 +164,7 @@ class DeviceEvaluator:
     def allocated(
         self, claims: Sequence[ResourceClaim], row: int, node: str, classes: Mapping[str, DeviceClass]
     ) -> list[Allocation] | None:
-        """The allocations of the claims on a node; None if there are none."""
-        self.attempt()
+        """The allocations of the claims on a node, in an attempt; None if there are none."""
         try:
             chosen = self._search([claim.spec for claim in claims], row)
             if chosen is None:

@@ -56,7 +56,7 @@ def test_the_table_finds_the_terms_that_select_a_pod(
     some: list[Term], space: str, carried: dict[str, str], of_space: dict[str, str], data: st.DataObject
 ) -> None:
     table = TermTable()
-    held = table.with_held(PodTerms(anti_affinity=tuple(some))).held
+    held = table.with_held(PodTerms(anti_affinity=tuple(some)), "one").held
 
     def naive(of: list[HeldTerm]) -> list[HeldTerm]:
         return [one for one in of if matches(one.term.selector, carried)

@@ -485,6 +485,18 @@ def test_the_selector_cost_limit_applies_to_all_pods_of_a_session_together() -> 
     assert [cluster.node_of(f"p{n}") for n in range(4)] == ["n1"] * 4
 
 
+def test_another_namespace_has_its_own_selector_cost_limit() -> None:
+    expressions = [f"[{n}, 2, 3].all(x, x >= 0)" for n in range(5)]
+    claims = [claim(f"c{n}", selectors=[{"cel": {"expression": one}}]) for n, one in enumerate(expressions)]
+    calm = replace(claims[4], metadata=replace(claims[4].metadata, namespace="calm"))
+    users = [user(f"p{n}", f"c{n}") for n in range(4)]
+    cluster = world(*claims[:4], calm, *users, user("calm", "c4", namespace="calm"), devices=tuple("abcde"))
+    plugin_of(cluster.start())._evaluator._cost = 30
+    cluster.run()
+    assert [cluster.node_of(f"p{n}") for n in range(4)].count(None) >= 2
+    assert cluster.placements()["calm/calm"] == "n1"
+
+
 def test_a_claim_write_checks_the_resource_version_and_the_number_of_consumers() -> None:
     async def run() -> None:
         cluster = MemoryCluster([claim("c")])

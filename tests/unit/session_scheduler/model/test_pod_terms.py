@@ -10,7 +10,7 @@ import pytest
 
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.pod_counts import PodCounts, PodQuery
-from session_scheduler.model.pod_terms import Term, TermTable
+from session_scheduler.model.pod_terms import MOST_OF_A_NAMESPACE, MOST_OF_A_POD, Term, TermTable
 
 MANY = 500
 Expressions = list[dict[str, Any]]
@@ -85,3 +85,39 @@ def test_a_new_kind_of_pod_costs_nothing_for_the_queries_of_others() -> None:
     labels = Labels(app="web", tier="front")
     counts.acquire(msgspec.structs.replace(victim, metadata=msgspec.structs.replace(victim.metadata, labels=labels)))
     assert labels.looks <= 30
+
+
+# ---------------------------------------------------------------------- limits
+
+
+def abroad(number: int, namespace: str = "other") -> Pod:
+    """A pod with anti-affinity to all pods of all namespaces, except one that does not exist."""
+    found = tenant([one("x", "NotIn", str(number))], **EVERYWHERE)
+    return msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, namespace=namespace))
+
+
+def test_the_terms_of_a_pod_are_limited() -> None:
+    term = {"topologyKey": "zone", "labelSelector": {}}
+    too_many = "expected at most 256 pod affinity terms, got 257"
+    for count, problem in ((MOST_OF_A_POD, None), (MOST_OF_A_POD + 1, too_many)):
+        affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term] * (count - 1)},
+                    "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+                        {"weight": 1, "podAffinityTerm": term}]}}  # fmt: skip
+        pod = msgspec.convert({"metadata": {"name": "p", "namespace": "a"}, "spec": {"affinity": affinity}}, Pod)
+        terms = TermTable().terms_of(pod)
+        assert terms.problem == (problem and f"spec.affinity: {problem}")
+        assert bool(terms.held) == (problem is None)
+
+
+def test_the_terms_of_a_namespace_that_select_pods_of_others_are_limited() -> None:
+    table = TermTable()
+    held = [table.terms_of(abroad(number)).held[0] for number in range(MOST_OF_A_NAMESPACE + 2)]
+    assert [each.left_out for each in held] == [False] * MOST_OF_A_NAMESPACE + [True, True]
+    assert len(table.concerning("victims", {"app": "web"}, {})) == MOST_OF_A_NAMESPACE
+    own = table.terms_of(tenant([one("x", "NotIn", "own")])).held[0]
+    assert not own.left_out, "it selects only pods of its namespace"
+    shared = table.terms_of(abroad(MOST_OF_A_NAMESPACE, "third")).held[0]
+    assert (shared is held[-2], shared.left_out) == (True, False), "another namespace has the same term"
+    table.keep([*held[:10], held[-1], own])
+    assert not held[-1].left_out
+    assert len(table.concerning("victims", {"app": "web"}, {})) == 11

@@ -7,7 +7,7 @@ from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
 from session_scheduler.model.objects import Node, Pod
-from session_scheduler.state.scheduling_queue import SchedulingQueue
+from session_scheduler.state.scheduling_queue import MOST_ASKED, SchedulingQueue
 from session_scheduler.testing import node, pod
 
 
@@ -172,3 +172,31 @@ def test_a_changed_plugin_requeues_only_the_groups_that_it_rejected():
     assert not queue.is_active("a", 0.5)  # its backoff continues
     assert queue.is_active("a", 1.0)
     assert events == [("PluginChanged", "mine", ["a"]), ("PluginChanged", "mine", ["c"])]
+
+
+def test_an_event_is_compared_with_a_limited_number_of_rejections_of_a_namespace():
+    asked = []
+
+    def hint(cls: TaskClass, _: ClusterEvent) -> bool:
+        asked.append(cls.namespace)
+        return False
+
+    registered = ClusterEventWithHint(Node, ActionType.ADD, hint)
+    queue, table = SchedulingQueue(hints=lambda *_: [registered]), ClassTable(NodeTable())
+    for number in range(MOST_ASKED + 200):
+        queue.failed(f"busy-{number}", 0.0, wants(table.of(pod("p", namespace="busy", cpu=number + 1))))
+    queue.failed("calm", 0.0, wants(table.of(pod("p", namespace="calm"))))
+    event = ClusterEvent(Node, ActionType.ADD, None, node("n"))
+    queue.happened(event)
+    assert (asked.count("busy"), asked.count("calm")) == (MOST_ASKED, 1)
+    asked.clear()
+    for number in range(150):  # those that were placed make room for the oldest of the others
+        queue.placed(f"busy-{number}")
+        queue.placed(f"busy-{MOST_ASKED + 199 - number}" if number < 40 else "none")
+    queue.happened(event)
+    assert asked.count("busy") == MOST_ASKED
+    for number in range(MOST_ASKED + 200):
+        queue.placed(f"busy-{number}")
+    asked.clear()
+    queue.happened(event)
+    assert asked == ["calm"]
