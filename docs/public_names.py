@@ -50,6 +50,7 @@ MODULES = (
     "session_scheduler.sdk.dynamic_informer",
     "session_scheduler.sdk.event_loop",
     "session_scheduler.sdk.extras",
+    "session_scheduler.sdk.http_authorization",
     "session_scheduler.sdk.http_client",
     "session_scheduler.sdk.http_server",
     "session_scheduler.sdk.leader",

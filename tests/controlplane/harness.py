@@ -228,6 +228,10 @@ class ControlPlane(Served):
         """The CA certificates of the API server."""
         return self._folder / "keys" / "apiserver.crt"
 
+    def token(self, user: str = ADMIN) -> str:
+        """The bearer token of one of the users."""
+        return self._tokens[user]
+
     def kubeconfig(self, user: str) -> Path:
         """Write a kubeconfig file for one of the users."""
         path = self._folder / f"{user.rpartition(':')[2]}.kubeconfig"

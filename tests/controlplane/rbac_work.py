@@ -468,6 +468,26 @@ class WatchesOptional(Work):
         world.wait_bound(world.new_pod())
 
 
+class Reviews(Work):
+    """A reader of the endpoints gets an answer; without the right no user does."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.restart()  # without cached reviews
+        world.scheduler.wait_ready()
+        world.mark()
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        assert self._status(world) == HTTPStatus.SERVICE_UNAVAILABLE
+        world.wait_said(taken.refusal)
+
+    def works(self, world: RbacWorld) -> None:
+        assert self._status(world) == HTTPStatus.OK
+
+    def _status(self, world: RbacWorld) -> int:
+        return world.scheduler.get("/configz", world.plane.token())[0]
+
+
+_REVIEWS = Reviews()
 NEEDS: dict[str, Work] = {
     "list nodes": _LISTS,
     "watch nodes": Watches("Node"),
@@ -500,6 +520,8 @@ NEEDS: dict[str, Work] = {
     **{f"list {kind}": _RESTS for kind in OPTIONAL},
     **{f"watch {kind}": WatchesOptional(name) for kind, name in OPTIONAL.items()},
     "patch fluence.flux-framework.org/queues/status": WritesQueueStatus(),
+    "create authentication.k8s.io/tokenreviews": _REVIEWS,
+    "create authorization.k8s.io/subjectaccessreviews": _REVIEWS,
     "create events.k8s.io/events": RecordsEvents(),
     "patch events.k8s.io/events": RepeatsEvents(),
     "create configmaps": Plans(filler=FILLER),

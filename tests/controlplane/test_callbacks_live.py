@@ -145,15 +145,15 @@ def side(plane: ControlPlane, folder: Path, *, plugins: bool) -> Side:
         answers = {name: decided(world, plugins=plugins) for name, world in worlds.items() if name in CASES}
         for name in (PAGE, TRACKER):
             pass_marker(plane, worlds[name].namespace, name)
-        page = paged(scheduler)
+        page = paged(scheduler, plane)
         log = scheduler.tail(10_000)
     for world in worlds.values():
         world.clear()
     return Side(answers, page, log, {name: world.namespace for name, world in worlds.items()})
 
 
-def paged(scheduler: SchedulerProcess) -> tuple[int, str]:
-    return scheduler.get(f"/plugins/{PAGE}/placements?node={PAGE}-n1")
+def paged(scheduler: SchedulerProcess, plane: ControlPlane) -> tuple[int, str]:
+    return scheduler.get(f"/plugins/{PAGE}/placements?node={PAGE}-n1", plane.token())
 
 
 @pytest.fixture(scope="module")

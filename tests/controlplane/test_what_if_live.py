@@ -141,15 +141,16 @@ def test_a_scheduler_explains_what_its_last_cycle_left(
         control_plane.wait_for(f"{path}/fits", lambda one: one["spec"].get("nodeName"))
         control_plane.wait_for(f"{path}/large", lambda one: one.get("status", {}).get("conditions"))
         before = control_plane.request("GET", f"{path}/large")[1]["spec"]
-        status, text = scheduler.get(f"/explain/{placed}/large")
+        token = control_plane.token()
+        status, text = scheduler.get(f"/explain/{placed}/large", token)
         reported = json.loads(text)
         assert (status, reported["phase"], reported["node"]) == (200, "pending", None)
         assert "Insufficient cpu" in reported["lastCycle"]
         assert reported["nodes"][f"{placed}-n"]["fitsIf"][0] == {
             "plugin": "NodeResourcesFit", "changes": [f"3000 cpu were free on {placed}-n (1000 of 2000 now)"],
         }  # fmt: skip
-        assert json.loads(scheduler.get(f"/explain/{placed}/fits")[1])["node"] == f"{placed}-n"
-        assert scheduler.get(f"/explain/{placed}/none")[0] == 404
+        assert json.loads(scheduler.get(f"/explain/{placed}/fits", token)[1])["node"] == f"{placed}-n"
+        assert scheduler.get(f"/explain/{placed}/none", token)[0] == 404
         assert control_plane.request("GET", f"{path}/large")[1]["spec"] == before
         assert scheduler.terminate().status == 0
 

@@ -72,7 +72,7 @@ class Deployed(Settings):
                 arguments = plugin.setdefault("args", {})
                 arguments["resources"] = str(resources)
                 arguments.pop("requireInjectedEnv", None)  # nothing here injects it
-        return {**configuration, "serving": {"host": "127.0.0.1", "port": port}}
+        return {**configuration, "serving": {"host": "127.0.0.1", "port": port} | self._unlimited()}
 
 
 class WatchedPlane(ControlPlane):

@@ -160,7 +160,10 @@ def test_a_killed_nats_server_changes_no_queue_and_no_time_out(
         )
         plane.until(CLUSTER_QUEUES, lambda found: flavors(found) == [EMPTY])  # and then it is silent
         assert 'fluence_masterqueue_reconnects_total{connector="' in process.get("/metrics")[1]
-        assert nats.password not in process.log.read_text() + process.get("/metrics")[1] + process.get("/configz")[1]
+        assert process.get("/configz")[0] == 401
+        status, shown = process.get("/configz", plane.token())
+        assert status == 200
+        assert nats.password not in process.log.read_text() + process.get("/metrics")[1] + shown
 
 
 def test_a_restart_keeps_queues_until_the_pools_own_time_out(

@@ -103,8 +103,15 @@ def test_no_rule_is_wider_than_it_must_be() -> None:
     assert writable == {"pods", "pods/binding", "pods/eviction", "pods/status", "podgroups", "podgroups/status",
                         "events", "configmaps", "leases", "persistentvolumeclaims", "persistentvolumes",
                         "resourceclaims", "resourceclaims/status", "resourceclaims/binding",
-                        "queues/status"}  # fmt: skip
+                        "queues/status", "tokenreviews", "subjectaccessreviews"}  # fmt: skip
     assert {verb for _, resource, verb in granted if resource == "pods"} == {"get", "list", "watch", "delete"}
+
+
+def test_readers_may_read_every_path_that_asks_for_a_right_and_nothing_else() -> None:
+    role = the("ClusterRole", called="fluence-reader")
+    assert role["rules"] == [{"nonResourceURLs": ["/configz", "/explain/*", "/plugins/*"], "verbs": ["get"]}]
+    subjects = [m["roleRef"]["name"] for m in manifests("fluence.yaml") if m["kind"] == "ClusterRoleBinding"]
+    assert "fluence-reader" not in subjects
 
 
 def test_the_container_can_do_nothing_that_a_scheduler_needs_not(pod: Manifest, container: Manifest) -> None:

@@ -16,6 +16,7 @@ from fluence_plugins.master_queue.plugin import MasterQueuePlugin
 from session_scheduler.config.parsing import read_values, validated
 from session_scheduler.config.settings import without_secrets
 from session_scheduler.errors import InputError
+from session_scheduler.sdk.http_authorization import authorization_of
 from session_scheduler.sdk.http_server import Endpoints
 from session_scheduler.sdk.leader import Leadership, connect
 from session_scheduler.sdk.signals import stop_on_signals
@@ -42,18 +43,19 @@ async def serve(config: MasterQueueConfiguration, kubeconfig: str | None, contex
     """Run the controller until SIGTERM or SIGINT. Returns the exit status. Raises InputError."""
     plugin = MasterQueuePlugin(config)
     leadership = Leadership(config.leader_election)
-    endpoints = Endpoints(
-        config.serving,
-        metrics=Exposition(plugin, leadership),
-        health=lambda: None,
-        ready=leadership.problems,
-        config=lambda: without_secrets(config.model_dump(mode="json", by_alias=True)),
-        health_check="master-queue",
-    )
     with stop_on_signals() as stop:
         async with connect(kubeconfig, context, config.leader_election) as cluster:
             if not config.serving.enabled:
                 return await leadership.run(cluster, stop, plugin.serve)
+            endpoints = Endpoints(
+                config.serving,
+                metrics=Exposition(plugin, leadership),
+                health=lambda: None,
+                ready=leadership.problems,
+                config=lambda: without_secrets(config.model_dump(mode="json", by_alias=True)),
+                authorize=authorization_of(config.serving, cluster.client),
+                health_check="master-queue",
+            )
             async with endpoints:
                 return await leadership.run(cluster, stop, plugin.serve)
 

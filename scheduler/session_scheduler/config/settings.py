@@ -188,11 +188,19 @@ class QueueConfig(Strict):
 
 
 class Serving(Strict):
-    """The HTTP server of /metrics, /healthz, /readyz and /configz; port 0 is any free port."""
+    """The HTTP server of /metrics, /healthz, /readyz and /configz; port 0 is any free port.
+
+    authorization: `delegated`: the API server reviews the tokens of requests for all paths except probes and metrics;
+    `none`: all paths are open. audiences: those of accepted tokens; empty for the API server's. requests_per_second:
+    the limit of one client; three times as many for all clients together.
+    """
 
     enabled: bool = True
     host: Name = "0.0.0.0"  # noqa: S104 (a pod's only address; the responses contain no secrets)
     port: Annotated[int, Field(ge=0, lt=65536)] = 8080
+    authorization: Literal["delegated", "none"] = "delegated"
+    audiences: tuple[Name, ...] = ()
+    requests_per_second: Annotated[float, Field(ge=1)] = 5.0
 
 
 class SchedulerConfig(Strict):

@@ -1,14 +1,17 @@
 """HTTP endpoints for probes, Prometheus and users: /metrics, /healthz, /livez, /readyz, /configz, /explain. Read only.
 
-Public: every server of the command has them. They answer from memory and never wait for the cluster, so a probe's
-time-out means a stuck event loop.
+Public: every server of the command has them. Probes and metrics are open and answered from memory, so a probe's
+time-out means a stuck event loop. `authorize` decides about every other path. Each path has a rate limit, so that a
+flood of requests does not delay the scheduler, which runs on the same thread.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
@@ -16,8 +19,11 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from session_scheduler.base.clock import Clock, SystemClock
+from session_scheduler.base.rate_limits import RateLimit
 from session_scheduler.base.sockets import bound
 from session_scheduler.config.settings import Serving
+from session_scheduler.sdk.http_authorization import Denial
 
 __all__ = ["Endpoints", "Exposition"]
 
@@ -28,8 +34,12 @@ IDLE_SECONDS: Final = 15.0
 SHUTDOWN_SECONDS: Final = 1.0
 """How long responses in flight may take when the server stops."""
 _QUEUE: Final = 128
-_MAX_HEADER: Final = 4096
-"""Bytes: the limit of a request's first line, and of each header."""
+_MAX_LINE: Final = 4096
+"""Bytes: the limit of a request's first line."""
+_MAX_HEADER: Final = 16384
+"""Bytes: the limit of each header; a token with the user's groups may be long."""
+_PROBES: Final = frozenset(("/healthz", "/livez", "/readyz"))
+_OPEN: Final = _PROBES | {"/metrics"}
 _SILENT: Final = logging.Logger("endpoints", logging.CRITICAL)
 """aiohttp would log a traceback for each malformed request: any client could fill the logs."""
 _HEADERS: Final = {"Server": "fluence", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -55,6 +65,8 @@ class Endpoints:
         config: Callable[[], Any] | None = None,
         plugins: Callable[[str, str, Mapping[str, str]], tuple[int, bytes, str]] | None = None,
         explain: Callable[[str, str], Awaitable[tuple[int, Any]]] | None = None,
+        authorize: Callable[[str, str], Awaitable[Denial | None]] | None = None,
+        clock: Clock | None = None,
         health_check: str = "scheduler",
         fields: tuple[str, str] = ("serving.host", "serving.port"),
         idle_seconds: float = IDLE_SECONDS,
@@ -65,7 +77,9 @@ class Endpoints:
         response. ready: by check, None or what is missing. config: the effective configuration as JSON values, without
         secrets; None disables /configz. plugins: maps plugin, path and query to the status, the body and the content
         type for /plugins/PLUGIN/PATH. explain: maps a pod's namespace and name to the status and the JSON for
-        /explain/NS/POD. fields: the names of host and port in messages. The caller checks whether `serving` is enabled.
+        /explain/NS/POD. authorize: maps an Authorization header and a path other than probes and metrics to None if the
+        path is allowed; None allows all paths. fields: the names of host and port in messages. The caller checks
+        whether `serving` is enabled.
         """
         self._serving = serving
         self._metrics = metrics
@@ -74,9 +88,13 @@ class Endpoints:
         self._config = config or (lambda: None)
         self._plugins = plugins or (lambda *_: (404, b"", "text/plain"))
         self._explain = explain
+        self._authorize = authorize
+        clock = clock or SystemClock()
+        self._probe_limit = RateLimit(clock, serving.requests_per_second, spare_idle=True)
+        self._limit = RateLimit(clock, serving.requests_per_second)
         self._health_check = health_check
         self._fields = fields
-        application = web.Application(middlewares=[_log_errors])
+        application = web.Application(middlewares=[_log_errors, self._limited, self._authorized])
         handlers: dict[str, Handler] = {
             "/metrics": self._get_metrics,
             "/healthz": self._get_health,
@@ -100,7 +118,7 @@ class Endpoints:
             shutdown_timeout=SHUTDOWN_SECONDS,
             keepalive_timeout=idle_seconds,
             lingering_time=0,  # never read a request's body
-            max_line_size=_MAX_HEADER,
+            max_line_size=_MAX_LINE,
             max_field_size=_MAX_HEADER,
         )
 
@@ -136,6 +154,28 @@ class Endpoints:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+    # ------------------------------------------------------------------ limits and rights
+
+    @web.middleware
+    async def _limited(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        limit = self._probe_limit if request.path in _PROBES else self._limit
+        wait = limit.admit(request.remote or "")
+        if not wait:
+            return await handler(request)
+        seconds = math.ceil(wait)
+        text = f"too many requests: retry after {seconds} s\n"
+        return web.Response(status=429, text=text, headers={"Retry-After": str(seconds)})
+
+    @web.middleware
+    async def _authorized(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if self._authorize is None or request.path in _OPEN:
+            return await handler(request)
+        denial = await self._authorize(request.headers.get("Authorization", ""), request.path)
+        if denial is None:
+            return await handler(request)
+        headers = {"WWW-Authenticate": "Bearer"} if denial.status == HTTPStatus.UNAUTHORIZED else {}
+        return web.Response(status=denial.status, text=denial.text + "\n", headers=headers)
 
     # ------------------------------------------------------------------ responses
 

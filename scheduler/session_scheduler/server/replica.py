@@ -34,6 +34,7 @@ from session_scheduler.reporting.live_observer import LiveObserver
 from session_scheduler.reporting.metrics import Metrics
 from session_scheduler.reporting.queue_status import QueueStatusWriter
 from session_scheduler.reporting.recorder import Recorder
+from session_scheduler.sdk.http_authorization import authorization_of
 from session_scheduler.sdk.http_server import Endpoints
 from session_scheduler.sdk.leader import Leadership, connect
 from session_scheduler.server.explain_endpoint import Explanations
@@ -100,7 +101,8 @@ class Replica:
             if self._config.serving.enabled:
                 serving = Endpoints(self._config.serving, metrics=self.metrics, health=self._health, ready=self._ready,
                                     config=lambda: shown(self._config), explain=self._explain,
-                                    plugins=PluginRoutes(self._profiles.values()))  # fmt: skip
+                                    plugins=PluginRoutes(self._profiles.values()), clock=self._clock,
+                                    authorize=authorization_of(self._config.serving, cluster.client))  # fmt: skip
                 await stack.enter_async_context(serving)
             self.metrics.follow_leader(lambda: self._leadership.leading)
             return await self._leadership.lead(cluster, stop, partial(self._lead, cluster, stop))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from session_scheduler.config.settings import parse_config
+from session_scheduler.config.settings import Serving, parse_config
 
 from ...tools.deploying import (
     CHART,
@@ -160,7 +160,24 @@ def test_the_configuration_overrides_the_charts_and_restarts_the_pods() -> None:
 ])  # fmt: skip
 def test_the_configuration_cannot_change_fields_that_other_objects_use(field: str) -> None:
     text = refusal("--set", f"config.{field}")
-    assert f"config.{field.partition('=')[0].partition('[')[0].removesuffix('.port')} is not allowed" in text
+    assert f"config.{field.partition('=')[0].partition('[')[0]} is not allowed" in text
+
+
+def test_the_authorization_of_the_endpoints_is_a_value() -> None:
+    made = chart("--set", "config.serving.authorization=none,config.serving.requestsPerSecond=10")
+    serving = parse_config(find(made, "ConfigMap", "fluence")["data"]["config.yaml"], "config.yaml").serving
+    assert serving == Serving(authorization="none", requests_per_second=10.0)
+
+
+def test_the_peers_that_may_reach_the_endpoints_are_a_value() -> None:
+    peer = "namespaceSelector.matchLabels.team=monitoring"
+    made = chart("--set", f"networkPolicy.from[0].{peer},masterQueue.enabled=true")
+    for name in ("fluence", "fluence-master-queue"):
+        (rule,) = find(made, "NetworkPolicy", name)["spec"]["ingress"]
+        assert rule == {
+            "ports": [{"protocol": "TCP", "port": 8080}],
+            "from": [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}],
+        }
 
 
 def test_arguments_of_the_plugin_are_in_every_profile() -> None:

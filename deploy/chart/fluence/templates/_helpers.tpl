@@ -137,9 +137,13 @@ startupProbe:
 {{/* Rejects fields in `config` that other objects of the chart depend on. */}}
 {{- define "fluence.checkConfig" -}}
 {{- range $field, $remedy := dict
-      "profiles" "use schedulerNames, requireInjectedEnv, pluginArguments and slurmBridge"
-      "serving" "use host; probes, Services and NetworkPolicies depend on the chart's port" -}}
+      "profiles" "use schedulerNames, requireInjectedEnv, pluginArguments and slurmBridge" -}}
 {{- if hasKey $.Values.config $field }}{{ fail (printf "config.%s is not allowed: %s" $field $remedy) }}{{ end -}}
+{{- end -}}
+{{- range $field := list "enabled" "host" "port" -}}
+{{- if hasKey (default dict $.Values.config.serving) $field -}}
+{{ fail (printf "config.serving.%s is not allowed: use host; probes, Services and NetworkPolicies depend on the chart's port" $field) }}
+{{- end -}}
 {{- end -}}
 {{- range $field := list "enabled" "name" "namespace" -}}
 {{- if hasKey (default dict $.Values.config.leaderElection) $field -}}
@@ -205,7 +209,7 @@ spec:
 {{- end -}}
 {{- end }}
 
-{{/* A NetworkPolicy: (dict "root" $ "name" … "ingress" (list 8080) "api" true), with "more" ports */}}
+{{/* A NetworkPolicy: (dict "root" $ "name" … "ingress" (list 8080) "api" true), with "more" ports, and "from" peers */}}
 {{- define "fluence.networkPolicy" -}}
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -220,6 +224,10 @@ spec:
         {{- range .ingress }}
         - {protocol: TCP, port: {{ . }}}
         {{- end }}
+      {{- with .from }}
+      from:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
   {{- if .api }}
   egress:
     - ports:

@@ -22,6 +22,7 @@ from session_scheduler.cluster.errors import NotLeading
 from session_scheduler.config.settings import LeaderElection, SchedulerConfig, Serving
 from session_scheduler.registry.validation import hook_calls
 from session_scheduler.sdk import http_server
+from session_scheduler.sdk.http_authorization import DelegatedAuthorization
 from session_scheduler.sdk.leader import LOST
 from session_scheduler.server import replica
 from session_scheduler.server.replica import Replica
@@ -132,6 +133,11 @@ def said(monkeypatch: pytest.MonkeyPatch):
 
 def identity(world: World):
     return world.replica._leadership.identity
+
+
+async def test_by_default_the_api_server_authorizes_the_readers_of_its_endpoints():
+    async with World().running() as world:
+        assert isinstance(world.said["authorize"], DelegatedAuthorization)
 
 
 # ------------------------------------------------------------------ standby
