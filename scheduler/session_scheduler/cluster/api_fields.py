@@ -68,7 +68,7 @@ class ApiFields:
                 if name in fields:
                     yield from self._problems(inner, fields[name], child(path, name), around)
                 elif inner is not None:
-                    yield child(path, name), self._unknown(name, fields, parents)
+                    yield child(path, name), self._unknown(name, path, fields, parents)
         elif expected.startswith("[]") and isinstance(value, list):
             for number, inner in enumerate(value):
                 yield from self._problems(inner, expected[2:], f"{path}[{number}]", parents)
@@ -87,10 +87,13 @@ class ApiFields:
             return f"[]{inner}" if inner in ("string", "object") else "array"
         return "object" if expected.startswith("{}") or expected in self._types else expected
 
-    def _unknown(self, name: str, fields: Mapping[str, str], parents: tuple[tuple[str, str], ...]) -> str:
-        for type_, path in reversed(parents):
+    def _unknown(self, name: str, path: str, fields: Mapping[str, str], parents: tuple[tuple[str, str], ...]) -> str:
+        for type_, above in reversed(parents):
             if name in self._types[type_]:
-                return f"unknown field: {name} is a field of {path or 'the object'}, so indent it less"
+                return f"unknown field: {name} is a field of {above or 'the object'}, so indent it less"
+        below = [field for field, type_ in fields.items() if name in self._types.get(type_, ())]
+        if len(below) == 1:
+            return f"unknown field: {name} is a field of {child(path, below[0])}, so indent it more"
         if near := get_close_matches(name, fields, 1, 0.6):
             return f"unknown field: did you mean {near[0]}?"
         if len(fields) > _MOST_NAMED:

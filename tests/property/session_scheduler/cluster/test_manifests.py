@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import json
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from session_scheduler.cluster.errors import ManifestError
-
-from ....unit.session_scheduler.cluster.loading import load
+from session_scheduler.cluster.field_validation import FieldValidation
+from session_scheduler.cluster.manifests import load_manifests
+from session_scheduler.errors import InputError
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -28,14 +31,18 @@ _TREES = st.recursive(
 @given(
     st.sampled_from(["Pod", "Node", "PodGroup", "Deployment", "Job", "DaemonSet"]),
     st.dictionaries(_KEYS, _TREES, max_size=4),
+    st.sampled_from([FieldValidation.STRICT, FieldValidation.IGNORE]),
 )
-def test_any_manifest_is_loaded_or_rejected_with_a_one_line_error(kind: str, fields: dict[str, Any]) -> None:
+def test_any_manifest_is_loaded_or_rejected_with_errors_of_one_line(
+    kind: str, fields: dict[str, Any], validate: FieldValidation
+) -> None:
     versions = {"Deployment": "apps/v1", "DaemonSet": "apps/v1", "Job": "batch/v1",
                 "PodGroup": "scheduling.k8s.io/v1alpha2"}  # fmt: skip
     manifest = {"metadata": {"name": "x"}, **fields, "kind": kind, "apiVersion": versions.get(kind, "v1")}
-    problem = None
+    problems: Sequence[str] = ()
     try:
-        load(manifest)
-    except ManifestError as error:
-        problem = str(error)
-    assert problem is None or (problem.startswith("<stdin>: ") and problem.isprintable())
+        load_manifests(["-"], io.BytesIO(json.dumps(manifest).encode()), validate=validate)
+    except InputError as error:
+        problems = error.messages
+    assert all(problem.startswith("<stdin>: ") and problem.isprintable() for problem in problems)
+    assert validate is FieldValidation.STRICT or len(problems) <= 1

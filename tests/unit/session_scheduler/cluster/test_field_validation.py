@@ -46,6 +46,11 @@ def messages(folder: Path, *manifests: dict[str, Any], name: str = "a.yaml") -> 
          "Pod a: spec.containers[0].tolerations: unknown field: tolerations is a field of spec, so indent it less"),
         (pod(containers=[{"name": "c", "status": {}}]),
          "Pod a: spec.containers[0].status: unknown field: status is a field of the object, so indent it less"),
+        (manifest("Pod", containers=[]),
+         "Pod a: containers: unknown field: containers is a field of spec, so indent it more"),
+        (pod(containers=[{"name": "c", "limits": {"cpu": 1}}]),
+         "Pod a: spec.containers[0].limits: unknown field: limits is a field of spec.containers[0].resources, so "
+         "indent it more"),
         (pod(os={"family": "linux"}), "Pod a: spec.os.family: unknown field: use one of name"),
         (pod(gpus=2), "Pod a: spec.gpus: unknown field: correct its name, or remove it"),
         (manifest("Node", status={"allocateable": {"cpu": 4}}),
