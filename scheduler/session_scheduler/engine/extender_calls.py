@@ -202,9 +202,12 @@ class ExtenderTurns:
         """
         answers = self._calls.answers
         with answers.asking() as asked:
-            yield
+            try:
+                yield
+            finally:
+                for group in asked.nodes:
+                    session.outcomes.pop(group, None)
         for group, questions in asked.nodes.items():
-            session.outcomes.pop(group, None)
             work = self._run(partial(self._calls.ask, questions))
             self._in_flight.start(group.key, work, partial(self._complete, group, questions))
         for group, others in asked.victims.items():

@@ -93,8 +93,8 @@ class ExtenderAnswers:
 
     def __init__(self, extenders: Iterable[ExtenderConfig]) -> None:
         extenders = tuple(extenders)
-        self._managed = [extender.managed for extender in extenders]
-        self._preempting = [extender.managed for extender in extenders if extender.preempt_verb]
+        self._managed = [one.managed for one in extenders if one.filter_verb or one.prioritize_verb]
+        self._preempting = [one.managed for one in extenders if one.preempt_verb]
         self.asked: Asked | None = None
         """The questions of the open session; None if it must not ask, for example to explain a pod."""
         self._answers: dict[str, Answer] = {}
@@ -103,7 +103,7 @@ class ExtenderAnswers:
         self._victims: dict[str, VictimAnswer] = {}
 
     def is_interested(self, pod: Pod) -> bool:
-        """Whether any extender wants to see a pod."""
+        """Whether any extender filters or scores nodes for a pod."""
         return any(manages(resources, pod) for resources in self._managed)
 
     def is_interested_in_victims(self, pod: Pod) -> bool:

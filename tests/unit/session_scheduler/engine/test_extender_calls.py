@@ -217,6 +217,16 @@ def test_a_gang_waits_for_the_answers_of_all_its_members(evaluation: str) -> Non
     world.assert_bound("g-1", "n2")
 
 
+def test_the_matcher_places_pods_and_gangs_where_the_extender_allows() -> None:
+    one = FakeExtender()
+    one.handlers["filter"] = lambda body: passing("n3" if body["Pod"]["metadata"]["name"] == "g-1" else "n2")(body)
+    world = World(one).use("fluence").nodes(3).gang("g", 2).pod("p")
+    world.run(cycles=2)
+    assert {name: world.find(Pod, name).spec.node_name for name in ("g-0", "g-1", "p")} == {
+        "g-0": "n2", "g-1": "n3", "p": "n2"
+    }  # fmt: skip
+
+
 def test_a_gang_with_one_refused_member_is_not_started() -> None:
     one = FakeExtender()
     one.handlers["filter"] = lambda body: passing(*(["n1"] if body["Pod"]["metadata"]["name"] == "g-0" else []))(body)
@@ -393,6 +403,14 @@ def test_the_binding_extender_binds_its_pods_and_the_scheduler_the_others() -> N
     uid = world.find(Pod, "p").metadata.uid
     (body,) = [body for verb, body in binder.asked if verb == "bind"]
     assert body == {"PodName": "p", "PodNamespace": "default", "PodUID": uid, "Node": "n1"}
+
+
+def test_a_pod_does_not_wait_for_an_extender_that_only_binds() -> None:
+    binder = Binds(filterVerb="")
+    binder.handlers["bind"] = lambda _: {}
+    world = binding_world(binder).pod("p", requests={FOO: "1"})
+    world.run()
+    world.assert_bound("p", "n1")
 
 
 def test_an_error_of_the_binding_extender_fails_the_bind() -> None:
