@@ -16,7 +16,7 @@ INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/se
   $(wildcard fluxion_cy/src/fluxion_cy/engine/*.pyx fluxion_cy/src/fluxion_cy/engine/*.pxd)
 
 .PHONY: help setup demo docs test test-all test-programs controlplane tools kwok test-controlplane test-restore faults e2e \
-  e2e-packages e2e-image release-check manifests \
+  e2e-migration e2e-packages e2e-image release-check manifests \
   fuzz fuzz-asan asan-build test-asan fuzz-reapi lint format conformance-reapi bench bench-matcher bench-instructions \
   test-reapi bench-live soak-live soak-sim slurm-peer e2e-slurm queues-peer e2e-queues dist constraints clean
 
@@ -35,6 +35,7 @@ help:
 	@echo 'make e2e-image          build the image of deploy/Dockerfile, once, as root, on Debian'
 	@echo 'make e2e                run the tests with a real kubelet, real containers and 500 nodes, as root'
 	@echo 'make slurm-peer         install Slurm in its own directory, once, as root, on Debian'
+	@echo 'make e2e-migration      run the Go version'"'"'s own scripts (FLUENCE_GO_CHECKOUT names a checkout), as root'
 	@echo 'make e2e-slurm          run the tests with a real slurmctld and slurmrestd, as root'
 	@echo 'make queues-peer        install nats-server and build Kueue, once, as root, on Debian'
 	@echo 'make e2e-queues         run the tests with a real nats-server and a real Kueue, as root'
@@ -96,7 +97,7 @@ demo: $(INSTALLED)
 
 # The tests without other programs. FLUENCE_TEST_EXAMPLES scales the number of cases of property tests.
 SUITE = $(BIN)/python -m pytest --ignore=tests/controlplane --ignore=tests/docs --ignore=tests/e2e --ignore=tests/slurm \
-  --ignore=tests/queues $(PYTEST_ARGS)
+  --ignore=tests/queues --ignore=tests/migration $(PYTEST_ARGS)
 test: $(STAMP)
 	FLUENCE_TEST_EXAMPLES=$${FLUENCE_TEST_EXAMPLES:-0.1} $(SUITE) -m 'not programs' --junitxml=.cache/tests.xml
 
@@ -146,6 +147,10 @@ e2e-image: $(STAMP)
 # Runs in its own namespaces, as root: see tests/e2e/inside.py. Only one at a time on a machine.
 e2e: controlplane kwok tools e2e-image
 	$(BIN)/python -m tests.e2e.inside $(BIN)/python -m pytest -p no:xdist --junitxml=.cache/tests-e2e.xml tests/e2e $(E2E)
+
+# FLUENCE_GO_CHECKOUT names a checkout of the Go version, whose scripts run; without it there is nothing to run.
+e2e-migration: controlplane kwok tools e2e-image
+	$(BIN)/python -m tests.e2e.inside $(BIN)/python -m pytest -p no:xdist -rs tests/migration $(E2E)
 
 # The first time it takes half a minute and 300 MB; see tests/slurm/programs.py.
 slurm-peer: $(STAMP)

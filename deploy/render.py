@@ -18,6 +18,7 @@ SOURCES = {
     "options/annotations.yaml": "options/annotations",
     "options/coordination.yaml": "options/coordination",
     "options/fencing.yaml": "options/fencing",
+    "options/go-compatible.yaml": "options/go-compatible",
     "options/master-queue.yaml": "options/master-queue",
     "options/monitoring.yaml": "options/monitoring",
     "options/slurm-bridge.yaml": "options/slurm-bridge",

@@ -38,12 +38,12 @@ def pause_image(target: Path, program: Path) -> Path:
     return write_image(target, "registry.local/pause:3.10", content, entrypoint=["/pause"])
 
 
-def busybox_image(target: Path) -> Path:
+def busybox_image(target: Path, tag: str = "1.36") -> Path:
     """A shell and its commands, by the name that the examples give it."""
     names = subprocess.run(["/bin/busybox", "--list"], check=True, capture_output=True, text=True, timeout=10)
     content = Content(files={"bin/busybox": Path("/bin/busybox")})
     content.links = {f"bin/{name}": "busybox" for name in names.stdout.split() if name != "busybox"}
-    return write_image(target, "docker.io/library/busybox:1.36", content, entrypoint=[])
+    return write_image(target, f"docker.io/library/busybox:{tag}", content, entrypoint=[])
 
 
 # ------------------------------------------------------------------ how they are written

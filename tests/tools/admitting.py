@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from fluence_plugins.env_injection.fluxion import FluxionHandler
 from fluence_plugins.env_injection.gang import GangHandler
-from fluence_plugins.env_injection.handlers import AdmissionRequest, Handler, HandlerSettings, Refusal
+from fluence_plugins.env_injection.handlers import AdmissionRequest, Decision, Handler, HandlerSettings, Refusal
 from fluence_plugins.env_injection.quantum import QuantumHandler
 
 Object = dict[str, Any]
@@ -60,13 +61,25 @@ def admitted(obj: Mapping[str, Any], through: Iterable[Handler], operation: str 
     ]  # fmt: skip
     made: Object = dict(obj)
     for handler in asked:
-        answer = handler.mutate(made, request(kind, operation))
+        answer = decided(handler, made, request(kind, operation))
         if isinstance(answer, Refusal):
             return answer
         made = patched(made, answer)
     for handler in asked:
-        assert not handler.mutate(made, request(kind, operation)), f"{handler} would change it again"
+        assert not decided(handler, made, request(kind, operation)), f"{handler} would change it again"
     return made
+
+
+def decided(handler: Handler, obj: Mapping[str, Any], asked: AdmissionRequest) -> Decision:
+    """What a handler answers."""
+    answer = handler.mutate(obj, asked)
+    if not isinstance(answer, Awaitable):
+        return answer
+
+    async def waited() -> Decision:
+        return await answer
+
+    return asyncio.run(waited())
 
 
 def pods_of(job: Mapping[str, Any]) -> list[Object]:

@@ -7,7 +7,12 @@ import re
 from ..tools.deploying import DEPLOY, NAMESPACE, Manifest, manifests
 
 PAGE = DEPLOY.parent / "docs/how-to/deploy.md"
-OPTIONS = ("options/coordination.yaml", "options/slurm-bridge.yaml", "options/master-queue.yaml")
+OPTIONS = (
+    "options/coordination.yaml",
+    "options/go-compatible.yaml",
+    "options/slurm-bridge.yaml",
+    "options/master-queue.yaml",
+)
 Right = tuple[str, str, str]
 """(account, with the option; resource, with its group, name and mark; verb)"""
 

@@ -78,7 +78,7 @@ def test_each_is_found_by_its_labels_and_by_no_others(name: str) -> None:
     labels = workload(name)["spec"]["template"]["metadata"]["labels"]
     selector = workload(name)["spec"]["selector"]["matchLabels"]
     assert selector == {"app.kubernetes.io/name": name}
-    assert labels == {**selector, "app.kubernetes.io/part-of": "fluence"}
+    assert labels == {**selector, "app": name, "app.kubernetes.io/part-of": "fluence"}
     protection = [
         each
         for each in manifests(FILES[name])
@@ -172,7 +172,8 @@ def test_a_handler_is_asked_about_what_it_decides_on_and_only_who_asks_waits_for
     assert f"schedulerName in {served_names()}" in ours
     reported = re.findall(r"fluence.flux-framework.org/[a-z-]+", asks)
     assert set(reported) == ({COORDINATION, ROLE, OBSERVE_LABEL} if handler == "quantum" else {GROUP_LABEL})
-    assert (asked["failurePolicy"], asked["sideEffects"]) == ("Fail", "None")
+    assert asked["failurePolicy"] == "Fail"
+    assert asked["sideEffects"] == ("NoneOnDryRun" if handler == "quantum" else "None")
     assert asked["timeoutSeconds"] == DEADLINE_SECONDS
     assert asked["reinvocationPolicy"] == "IfNeeded"
 

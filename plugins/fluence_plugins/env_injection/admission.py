@@ -1,17 +1,17 @@
-"""Decodes an AdmissionReview, calls the handler, and encodes the response. No I/O.
+"""Decodes an AdmissionReview, calls the handler, and encodes the response.
 
 Source: k8s.io/api/admission/v1. Invalid reviews raise `MalformedError`. Reviews of objects that do not concern the
 handler are allowed unchanged.
 """
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import msgspec
 
-from fluence_plugins.env_injection.handlers import PODS, WHOLE, AdmissionRequest, Handler, Operation, Refusal
+from fluence_plugins.env_injection.handlers import PODS, WHOLE, AdmissionRequest, Decision, Handler, Refusal
 from session_scheduler.errors import FluenceError
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -67,10 +67,12 @@ class Answer:
     body: bytes
 
 
-def answer(body: bytes, handler: Handler) -> Answer:
+async def answer(body: bytes, handler: Handler) -> Answer:
     """Decide on the review in `body`. Raises MalformedError."""
     review = _decoded(body)
     decision = _decision(review.request, handler)
+    if isinstance(decision, Awaitable):
+        decision = await decision
     response: dict[str, Any] = {"uid": review.request.uid, "allowed": not isinstance(decision, Refusal)}
     if isinstance(decision, Refusal):
         response["status"] = {"code": decision.code, "message": decision.message}
@@ -94,7 +96,7 @@ def _decoded(body: bytes) -> _Review:
     return review
 
 
-def _decision(request: _Request, handler: Handler) -> Sequence[Operation] | Refusal:
+def _decision(request: _Request, handler: Handler) -> Decision | Awaitable[Decision]:
     kind = (request.kind.group, request.kind.kind)
     known_kind = kind in getattr(handler, "kinds", PODS)
     known_sub_resource = (request.sub_resource or "") in getattr(handler, "sub_resources", WHOLE)

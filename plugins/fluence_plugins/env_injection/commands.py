@@ -32,8 +32,19 @@ def webhook(
     ] = None,
     sidecar_image: Annotated[
         str | None,
-        typer.Option("--sidecar-image", metavar="IMAGE", help="The sidecar's image, for pods with the label observe."),
+        typer.Option(
+            "--sidecar-image",
+            metavar="IMAGE",
+            help="The sidecar's image, for pods with the label observe.",
+            envvar="FLUENCE_SIDECAR_IMAGE",
+        ),
     ] = None,
+    sidecar_as_root: Annotated[
+        bool, typer.Option("--sidecar-as-root", help="Let the sidecar's image run as root.")
+    ] = False,
+    go_compatible: Annotated[
+        bool, typer.Option("--go-compatible", help="Give pods all that the Go version's webhook gave them.")
+    ] = False,
     slurm_scheduler_name: Annotated[
         str, typer.Option("--slurm-scheduler-name", metavar="NAME", help="The schedulerName of pods that Slurm places.")
     ] = "slurm-bridge-scheduler",
@@ -104,6 +115,8 @@ def webhook(
         scheduler_names=frozenset(_checked("--scheduler-name", name) for name in scheduler_names or ["fluence"]),
         resources=resources,
         sidecar_image=sidecar_image,
+        sidecar_as_root=sidecar_as_root,
+        go_compatible=go_compatible,
         slurm_scheduler_name=_checked("--slurm-scheduler-name", slurm_scheduler_name),
         managed_namespaces=frozenset(_checked("--managed-namespace", name) for name in managed_namespaces or ()),
         scheduler_users=frozenset(scheduler_users or ()),

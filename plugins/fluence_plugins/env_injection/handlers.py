@@ -5,7 +5,7 @@ Public, for authors of handlers. An entry point is a `Builder`; its name is the 
 `/mutate/<name>`. The server does what all handlers need: TLS, limits, decoding of reviews, and metrics.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Final, Protocol
@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 from prometheus_client import CollectorRegistry
 
 from session_scheduler.errors import InputError
+from session_scheduler.sdk.dynamic_client import KubeApi
 
 GROUP: Final = "fluence.webhook_handlers"
 Operation = dict[str, Any]
@@ -28,6 +29,10 @@ class Refusal:
     """The HTTP status for the creator."""
 
 
+Decision = Sequence[Operation] | Refusal
+"""The patch for an object, empty for none, or a refusal."""
+
+
 @dataclass(frozen=True, slots=True)
 class AdmissionRequest:
     """The fields of a request besides its object (admission.k8s.io/v1, AdmissionRequest)."""
@@ -39,7 +44,7 @@ class AdmissionRequest:
     name: str
     """Empty if the API server will generate it from generateName."""
     dry_run: bool
-    """Whether nothing will be stored. Handlers never have side effects."""
+    """Whether nothing will be stored: then a handler must not write either."""
     kind: str = "Pod"
     """The object's kind, one of the handler's `kinds`."""
     sub_resource: str = ""
@@ -57,7 +62,7 @@ WHOLE: Final = ("",)
 
 
 class Handler(Protocol):
-    """Decides on one object at a time, on the event loop's thread: no method waits or has side effects, except `run`.
+    """Decides on one object at a time, on the event loop's thread: no method blocks.
 
     With an attribute `kinds`, pairs of API group and kind, the handler gets such objects instead of pods, for example a
     Job with its pod template. `request.kind` is the object's kind. With an attribute `sub_resources`, such as {"",
@@ -71,8 +76,8 @@ class Handler(Protocol):
     def contract(self) -> str:
         """What the handler does to pods, in one line for the log."""
 
-    def mutate(self, pod: Mapping[str, Any], request: AdmissionRequest) -> Sequence[Operation] | Refusal:
-        """The patch for an object, empty for none, or a refusal.
+    def mutate(self, pod: Mapping[str, Any], request: AdmissionRequest) -> Decision | Awaitable[Decision]:
+        """The patch for an object, empty for none, or a refusal. May be `async`, to ask or write to the API server.
 
         `pod` is an arbitrary JSON object that a client sent. Leave an object unchanged that the API server would reject
         anyway: its message is better. For an object with the patch applied, the result must be empty.
@@ -100,6 +105,12 @@ class HandlerSettings:
     """The namespaces in which Slurm places the default scheduler's pods; empty for all that the webhook gets."""
     scheduler_users: frozenset[str] = frozenset()
     """The user names of the scheduler's accounts; empty if they are unknown."""
+    sidecar_as_root: bool = False
+    """Whether the sidecar's image may run as root."""
+    go_compatible: bool = False
+    """Whether pods get all that the webhook of the Go version added."""
+    api: Callable[[], Awaitable[KubeApi]] | None = None
+    """Returns a client for the API server, always the same; None if the webhook has none."""
 
 
 Builder = Callable[[HandlerSettings], Handler]

@@ -6,12 +6,13 @@ the gate. `independent`, the default, changes nothing. The patch of a pod depend
 set in the Job's template before pods exist.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from fluence_plugins.env_injection import patches
 from fluence_plugins.env_injection.gang import JOB, TEMPLATE, pods_at_once, template_of, wrong_size
-from fluence_plugins.env_injection.handlers import PODS, AdmissionRequest, HandlerSettings, Operation, Refusal
+from fluence_plugins.env_injection.handlers import PODS, AdmissionRequest, Decision, HandlerSettings, Operation, Refusal
 from fluence_plugins.env_injection.sidecar import CONTAINER, OPTION, checked_image, with_sidecar
 from fluence_plugins.resources import coordination as words
 from fluence_plugins.resources.label_groups import GROUP_LABEL, GROUP_SIZE_ANNOTATION, LARGEST, parsed_size
@@ -37,14 +38,18 @@ class QuantumHandler:
         """Raises InputError if the sidecar's image is invalid."""
         self._scheduler_names = settings.scheduler_names
         self._image = checked_image(settings.sidecar_image) if settings.sidecar_image else None
+        self._as_root = settings.sidecar_as_root
 
     def contract(self) -> str:
         """What the handler splits, and the sidecar's image, in one line for the log."""
         image = self._image or f"none ({OPTION} is not set)"
         return f"coordination: pods with {_SHARED} become a producer and its consumers; sidecar: {image}"
 
-    def mutate(self, pod: Mapping[str, Any], request: AdmissionRequest) -> Sequence[Operation] | Refusal:
+    def mutate(self, pod: Mapping[str, Any], request: AdmissionRequest) -> Decision | Awaitable[Decision]:
         """Split the pods on request; refuse those that cannot be split, and name the field."""
+        return self._decision(pod, request)
+
+    def _decision(self, pod: Mapping[str, Any], request: AdmissionRequest) -> Decision:
         if request.kind != "Pod":
             return self._workload(pod, request.kind)
         spec = patches.spec_of(pod)
@@ -67,7 +72,7 @@ class QuantumHandler:
 
     # ------------------------------------------------------------------ workloads
 
-    def _workload(self, workload: Mapping[str, Any], kind: str) -> Sequence[Operation] | Refusal:
+    def _workload(self, workload: Mapping[str, Any], kind: str) -> Decision:
         template = template_of(workload, self._scheduler_names)
         labels = patches.texts_of(template, "labels") if template is not None else None
         annotations = patches.texts_of(template, "annotations") if template is not None else None
@@ -98,7 +103,7 @@ class QuantumHandler:
 
     def _member(
         self, pod: Mapping[str, Any], spec: Mapping[str, Any], labels: Mapping[str, str], annotations: Mapping[str, str]
-    ) -> Sequence[Operation] | Refusal:
+    ) -> Decision:
         kind, owner = patches.controller_of(pod)
         group = labels.get(GROUP_LABEL) or (owner if kind == JOB[1] else "")
         size = parsed_size(annotations.get(GROUP_SIZE_ANNOTATION))
@@ -111,12 +116,30 @@ class QuantumHandler:
             [{"op": "remove", "path": "/spec/schedulingGroup"}] if "schedulingGroup" in spec else []
         )
         if annotations[words.INDEX] == words.PRODUCER_INDEX:
-            sidecar = self._observed(spec, labels, {GANG_GROUP_ENV: group})
-            if isinstance(sidecar, Refusal):
-                return sidecar
-            own = {words.ROLE: words.PRODUCER, GROUP_SIZE_ANNOTATION: "1"}
-            role = _roles(spec, {ROLE_ENV: {"name": ROLE_ENV, "value": words.PRODUCER}})
-            return [*leave, *_texts(pod, group + words.PRODUCER_SUFFIX, own), *role, *sidecar]
+            own = self._producer(pod, spec, labels, group)
+        else:
+            own = self._consumer(pod, spec, annotations, group, size)
+        return own if isinstance(own, Refusal) else [*leave, *own]
+
+    def _producer(
+        self,
+        pod: Mapping[str, Any],
+        spec: Mapping[str, Any],
+        labels: Mapping[str, str],
+        group: str,
+        variables: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Decision:
+        """The operations for a producer; its containers get `variables`, too."""
+        sidecar = self._observed(spec, labels, {GANG_GROUP_ENV: group})
+        if isinstance(sidecar, Refusal):
+            return sidecar
+        own = {words.ROLE: words.PRODUCER, GROUP_SIZE_ANNOTATION: "1"}
+        role = with_variables(spec, {ROLE_ENV: {"name": ROLE_ENV, "value": words.PRODUCER}, **variables})
+        return [*_texts(pod, group + words.PRODUCER_SUFFIX, own), *role, *sidecar]
+
+    def _consumer(
+        self, pod: Mapping[str, Any], spec: Mapping[str, Any], annotations: Mapping[str, str], group: str, size: int
+    ) -> Sequence[Operation]:
         own = {
             words.ROLE: words.CONSUMER,
             GROUP_SIZE_ANNOTATION: str(size - 1),
@@ -129,11 +152,9 @@ class QuantumHandler:
             ROLE_ENV: {"name": ROLE_ENV, "value": words.CONSUMER},
             JOB_ID_ENV: patches.annotation_variable(JOB_ID_ENV, words.JOB_ID),
         }
-        return [*leave, *_texts(pod, group, own), *gate, *_roles(spec, env), *patches.without_devices(spec)]
+        return [*_texts(pod, group, own), *gate, *with_variables(spec, env), *patches.without_devices(spec)]
 
-    def _observed(
-        self, spec: Mapping[str, Any], labels: Mapping[str, str], variables: Mapping[str, str]
-    ) -> Sequence[Operation] | Refusal:
+    def _observed(self, spec: Mapping[str, Any], labels: Mapping[str, str], variables: Mapping[str, str]) -> Decision:
         """The operations that add the sidecar, if the pod requests it."""
         if labels.get(words.OBSERVE_LABEL) != "true":
             return []
@@ -144,7 +165,10 @@ class QuantumHandler:
             return Refusal(
                 f"{where}: the pod requests no {REQUEST_PREFIX}…, so there is nothing to observe: remove the label"
             )
-        return with_sidecar(spec, self._image, variables)
+        return self._sidecar(spec, self._image, variables)
+
+    def _sidecar(self, spec: Mapping[str, Any], image: str, variables: Mapping[str, str]) -> list[Operation]:
+        return with_sidecar(spec, image, {"FLUENCE_OBSERVE": "true", **variables}, as_root=self._as_root)
 
 
 def _wrong(labels: Mapping[str, str], annotations: Mapping[str, str], where: str) -> Refusal | None:
@@ -234,8 +258,8 @@ def _texts(pod: Mapping[str, Any], group: str, annotations: Mapping[str, str]) -
     ]
 
 
-def _roles(spec: Mapping[str, Any], variables: Mapping[str, Any]) -> list[Operation]:
-    """The operations that add the role to all containers except the sidecar; the user's own variables stay."""
+def with_variables(spec: Mapping[str, Any], variables: Mapping[str, Any]) -> list[Operation]:
+    """The operations that add variables to all containers except the sidecar; the user's own variables stay."""
     return [
         operation for path, container in patches.each_container(spec) if container.get("name") != CONTAINER
         for operation in patches.with_variables(container, f"{path}/env", variables)

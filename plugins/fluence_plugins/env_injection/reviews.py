@@ -94,10 +94,10 @@ class Reviews:
         try:
             async with asyncio.timeout(self._deadline), self._slot(request):
                 began = True
-                return _decided(await request.read(), name, handler)
+                return await _decided(await request.read(), name, handler)
         except TimeoutError:
             if began:
-                return _Outcome("late", _line(408, "the request body did not arrive in time"))
+                return _Outcome("late", _line(408, "the review was not answered in time"))
             return _Outcome("busy", _line(503, "too many reviews are in flight"))
         except web.HTTPRequestEntityTooLarge:
             return _too_large()
@@ -125,9 +125,9 @@ def _too_large() -> _Outcome:
     return _Outcome("malformed", response)
 
 
-def _decided(body: bytes, name: str, handler: Handler) -> _Outcome:
+async def _decided(body: bytes, name: str, handler: Handler) -> _Outcome:
     try:
-        decided = answer(body, handler)
+        decided = await answer(body, handler)
     except MalformedError as error:
         return _Outcome("malformed", _line(400, str(error)))
     except Exception:  # noqa: BLE001 (after any error the API server applies its failurePolicy)

@@ -40,31 +40,38 @@ def has_sidecar(spec: Mapping[str, Any]) -> bool:
     return any(container.get("name") == CONTAINER for _, container in patches.each_container(spec))
 
 
-def with_sidecar(spec: Mapping[str, Any], image: str, variables: Mapping[str, str]) -> list[Operation]:
-    """The operations that add the sidecar, unless the pod has it. `variables` are additional environment variables.
-
-    The sidecar also gets the first container's variables from Secrets and ConfigMaps: the credentials for the device's
-    queue.
-    """
+def with_sidecar(
+    spec: Mapping[str, Any], image: str, variables: Mapping[str, str], *, as_root: bool = False
+) -> list[Operation]:
+    """The operations that add the sidecar, unless the pod has it. See `sidecar_container`."""
     if has_sidecar(spec):
         return []
+    container = sidecar_container(spec, image, variables, as_root=as_root) | {"restartPolicy": "Always"}
+    return patches.add_all("/spec/initContainers", spec.get("initContainers"), [container])
+
+
+def sidecar_container(
+    spec: Mapping[str, Any], image: str, variables: Mapping[str, str], *, as_root: bool = False
+) -> dict[str, Any]:
+    """The container. `variables` are additional environment variables; `as_root`: the image may run as root.
+
+    It also gets the first container's variables from Secrets and ConfigMaps: the credentials for the device's queue.
+    """
     env = [
         patches.variable("FLUENCE_POD_UID", "metadata.uid"),
         patches.variable("FLUENCE_POD_NAME", "metadata.name"),
         patches.variable("FLUENCE_NAMESPACE", "metadata.namespace"),
         patches.variable("FLUENCE_GROUP", f"metadata.labels['{GROUP_LABEL}']"),
-        {"name": "FLUENCE_OBSERVE", "value": "true"},
         *({"name": name, "value": value} for name, value in variables.items()),
     ]
     reserved = {each["name"] for each in env}
     env += [each for each in _referenced(spec) if each.get("name") not in reserved]
-    container = {
-        "name": CONTAINER, "image": image, "imagePullPolicy": "IfNotPresent", "restartPolicy": "Always", "env": env,
-        "resources": _MEMORY,
-        "securityContext": {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "runAsNonRoot": True,
-                            "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}},
+    return {
+        "name": CONTAINER, "image": image, "imagePullPolicy": "IfNotPresent", "env": env, "resources": _MEMORY,
+        "securityContext": {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
+                            "runAsNonRoot": not as_root, "capabilities": {"drop": ["ALL"]},
+                            "seccompProfile": {"type": "RuntimeDefault"}},
     }  # fmt: skip
-    return patches.add_all("/spec/initContainers", spec.get("initContainers"), [container])
 
 
 def _referenced(spec: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from fluence_plugins.env_injection.reviews import Reviews
 from fluence_plugins.env_injection.server import TlsServer, load_chain, tls_context
 from fluence_plugins.env_injection.webhook_configuration import Configuration
 from session_scheduler.config.settings import Serving
-from session_scheduler.sdk.dynamic_client import connect
+from session_scheduler.sdk.dynamic_client import KubeApi, connect
 from session_scheduler.sdk.http_server import Endpoints
 from session_scheduler.sdk.signals import background, first_of, stop_on_signals
 from session_scheduler.sdk.sockets import bound
@@ -41,6 +41,8 @@ class WebhookOptions:
     slurm_scheduler_name: str = "slurm-bridge-scheduler"
     managed_namespaces: frozenset[str] = frozenset()
     scheduler_users: frozenset[str] = frozenset()
+    sidecar_as_root: bool = False
+    go_compatible: bool = False
     host: str = "0.0.0.0"  # noqa: S104 (a pod's only address)
     tls_port: int = 8443
     port: int = 8080
@@ -63,14 +65,16 @@ async def serve(options: WebhookOptions) -> int:
     """Serve until SIGTERM or SIGINT. Returns the exit status. Raises InputError."""
     with stop_on_signals() as stop:
         async with AsyncExitStack() as stack:
-            await _Replica(options).run(stack, stop)
+            await _Replica(options, stack).run(stop)
     return 0
 
 
 class _Replica:
-    def __init__(self, options: WebhookOptions) -> None:
-        """Raises InputError."""
+    def __init__(self, options: WebhookOptions, stack: AsyncExitStack) -> None:
+        """Raises InputError. `stack` closes what the replica opens."""
         self._options = options
+        self._stack = stack
+        self._client: KubeApi | None = None
         self._metrics = WebhookMetrics(metadata.version("fluence-scheduler"))
         settings = HandlerSettings(
             options.scheduler_names,
@@ -80,6 +84,9 @@ class _Replica:
             slurm_scheduler_name=options.slurm_scheduler_name,
             managed_namespaces=options.managed_namespaces,
             scheduler_users=options.scheduler_users,
+            sidecar_as_root=options.sidecar_as_root,
+            go_compatible=options.go_compatible,
+            api=self._connected if options.files is None else None,
         )
         self._handlers = load_handlers(options.handlers, settings)
         self._reviews = Reviews(self._handlers, self._metrics)
@@ -88,11 +95,11 @@ class _Replica:
         self._serving = False
         self._leaving = False
 
-    async def run(self, stack: AsyncExitStack, stop: asyncio.Event) -> None:
+    async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set."""
-        options = self._options
+        options, stack = self._options, self._stack
         listening = stack.enter_context(bound(options.host, options.tls_port, ("--host", "--tls-port")))
-        certificate = await self._make_certificate(stack)
+        certificate = await self._make_certificate()
         for handler in self._handlers.values():
             log.info("%s", handler.contract())
         probes = Endpoints(
@@ -114,12 +121,20 @@ class _Replica:
         log.info("stopping: finishing reviews in flight")
         await asyncio.sleep(LEAVING_SECONDS)
 
-    async def _make_certificate(self, stack: AsyncExitStack) -> _Certificate:
+    async def _connected(self) -> KubeApi:
+        """The client, which the certificate is kept with, too."""
+        if self._client is None:
+            self._client = await self._stack.enter_async_context(
+                await connect(self._options.kubeconfig, self._options.context)
+            )
+        return self._client
+
+    async def _make_certificate(self) -> _Certificate:
         options = self._options
         if options.files is not None:
             return CertificateFiles(*options.files, serve=self._serve_chain, metrics=self._metrics, now=_now)
         names = service_names(options.service, options.namespace, options.dns_names)
-        api = await stack.enter_async_context(await connect(options.kubeconfig, options.context))
+        api = await self._connected()
         configuration = Configuration(
             api, options.configuration, service=options.service, namespace=options.namespace, hosts=names, now=_now
         )

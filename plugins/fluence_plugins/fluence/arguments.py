@@ -52,6 +52,8 @@ class FluenceArguments(PluginArguments):
     for a group beyond the first order of its classes, which is always tried to its end, and the most attribute values
     for a pod whose devices disagree. requireInjectedEnv: whether a live cluster's pod that requests devices without the
     webhook's environment is refused. makePodGroups: whether a live cluster's groups by label get PodGroups.
+    goCompatible: whether they get PodGroups as in the Go version: with the names of the groups, and for consumers, too;
+    pods that name such a PodGroup and pods with only the label are one group.
     cpuAccounting: whether pods take whole cores, at least one, or the millicores that they request as in Kubernetes;
     with `auto` pods of groups and pods that request gpus or devices take whole cores.
     gpuResources: the extended resources that are gpus; the first has the type `gpu`, each other one its own type.
@@ -66,6 +68,7 @@ class FluenceArguments(PluginArguments):
     match_budget: Annotated[int, Field(ge=1)] = 64
     require_injected_env: bool = False
     make_pod_groups: bool = False
+    go_compatible: bool = False
     cpu_accounting: CpuAccounting = "auto"
     gpu_resources: GpuResources = GPU_RESOURCES
     topology: Annotated[tuple[TopologyLevel, ...], AfterValidator(distinct)] = ()

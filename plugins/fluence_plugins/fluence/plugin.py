@@ -108,8 +108,9 @@ class FluencePlugin:
         self._nominated = NominatedPods(live, self._loads, self._requests, self._matcher.devices_of)
         self._removals = SimulatedRemovals(live, self._loads, self._nominated)
         self._finder = ReservationFinder(live, self._nominated, self._maintenance, self._requests, self._ranks)
-        self._maker = PodGroupMaker() if arguments.make_pod_groups else None
-        self._gates = ConsumerGates()
+        compatible = arguments.go_compatible
+        self._maker = PodGroupMaker(compatible=compatible) if arguments.make_pod_groups or compatible else None
+        self._gates = ConsumerGates(complete=self._maker.request_consumers if self._maker and compatible else None)
         self._metrics = GraphMetrics(live)
         self._waiting_logged = False
         self._lost: set[str] = set()
@@ -132,7 +133,7 @@ class FluencePlugin:
     def group_of(self, pod: Pod) -> GroupRef | None:
         """Group pods by label if they name no PodGroup."""
         self._gates.observe(pod)
-        return label_groups.group_of(pod, made=self._maker is not None)
+        return label_groups.group_of(pod, self._maker.prefix if self._maker is not None else None)
 
     @hookimpl
     def prefilter(self, group: Group) -> Refusal | None:

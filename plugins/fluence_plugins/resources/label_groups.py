@@ -20,20 +20,24 @@ MADE_PREFIX = "fluence-"
 """Prepended to the group's name to form the name of a created PodGroup."""
 _LABELS = ("scheduling.k8s.io/pod-group", "scheduling.x-k8s.io/pod-group", GROUP_LABEL)
 """The labels that name a pod's PodGroup or group."""
+MADE_LABEL = "app.kubernetes.io/managed-by"
+MADE_BY = "fluence"
+"""The value of the label on created objects."""
 
 
-def group_of(pod: Pod, *, made: bool) -> GroupRef | None:
+def group_of(pod: Pod, prefix: str | None) -> GroupRef | None:
     """The group that the pod's label names, with the minimum in the annotation; None without the label.
 
-    `made`: PodGroups are created for such groups, so the group is the PodGroup's, which may not exist yet. The minimum
-    is one pod if the annotation is missing or invalid: then `wrong_size` rejects the group.
+    `prefix`: PodGroups are created for such groups, with this prefix to the name, so the group is the PodGroup's, which
+    may not exist yet; None if none are created. The minimum is one pod if the annotation is missing or invalid: then
+    `wrong_size` rejects the group.
     """
     name = pod.metadata.labels.get(GROUP_LABEL)
     if not name:
         return None
     size, namespace = _size_of(pod) or 1, pod.metadata.namespace
-    if made:
-        return GroupRef(namespace, MADE_PREFIX + name, size, api_group="")
+    if prefix is not None:
+        return GroupRef(namespace, prefix + name, size, api_group="")
     return GroupRef(namespace, name, size, kind=KIND, api_group="")
 
 
@@ -47,11 +51,10 @@ def members(group: Group) -> Sequence[Pod]:
     """The pods whose label names the group, ordered by name; none if it is not a group by label."""
     if group.single or group.ref.api_group:
         return ()
-    prefix = "" if group.ref.kind == KIND else MADE_PREFIX
+    names = (group.name,) if group.ref.kind == KIND else (group.name, group.name.removeprefix(MADE_PREFIX))
     pods = (task.pod for task in group.tasks.values())
     return sorted(
-        (pod for pod in pods if prefix + pod.metadata.labels.get(GROUP_LABEL, "") == group.name),
-        key=lambda pod: pod.metadata.name,
+        (pod for pod in pods if pod.metadata.labels.get(GROUP_LABEL) in names), key=lambda pod: pod.metadata.name
     )
 
 

@@ -12,6 +12,7 @@ from session_scheduler.cluster.port import Event, EventSeries, Kube
 from session_scheduler.cluster.write_rules import with_claim_ref
 from session_scheduler.model.devices import ResourceClaim, ResourceClaimStatus
 from session_scheduler.model.group_api import version_of
+from session_scheduler.model.meta import OwnerReference
 from session_scheduler.model.objects import Node, Pod, PodCondition, PodGroup, RequestMapping, Taint
 from session_scheduler.model.queue_objects import Queue, QueueStatus
 from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
@@ -49,8 +50,10 @@ def binding_body(
 def metadata_patch(
     annotations: Mapping[str, str | None],
     labels: Mapping[str, str | None],
-    finalizers: Sequence[str] | None,
     resource_version: str | None,
+    *,
+    finalizers: Sequence[str] | None = None,
+    owner_references: Sequence[OwnerReference] | None = None,
 ) -> bytes:
     """Return a merge patch of metadata; the resourceVersion, if given, is a precondition."""
     metadata: dict[str, Any] = {}
@@ -60,6 +63,8 @@ def metadata_patch(
         metadata["labels"] = labels
     if finalizers is not None:
         metadata["finalizers"] = list(finalizers) or None
+    if owner_references is not None:
+        metadata["ownerReferences"] = list(owner_references) or None
     return msgspec.json.encode({"metadata": _guarded(metadata, resource_version)})
 
 

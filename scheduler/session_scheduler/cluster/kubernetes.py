@@ -69,6 +69,7 @@ from session_scheduler.cluster.write_rules import (
     in_namespace,
 )
 from session_scheduler.model.devices import FINALIZER, ResourceClaim, ResourceClaimStatus
+from session_scheduler.model.meta import OwnerReference
 from session_scheduler.model.objects import Lease, Node, Pod, PodCondition, PodGroup, RequestMapping, Taint, name_of
 from session_scheduler.model.queue_objects import Queue, QueueStatus
 from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
@@ -216,6 +217,7 @@ class KubernetesCluster:
         body = binding_body(namespace, name, node, uid, resource_version, annotations)
         await self._client.write("POST", path, body, what=what)
 
+    # more than five parameters: the fields of the metadata
     async def patch_metadata(
         self,
         obj: Kube,
@@ -223,11 +225,14 @@ class KubernetesCluster:
         annotations: Mapping[str, str | None] | None = None,
         labels: Mapping[str, str | None] | None = None,
         finalizers: Sequence[str] | None = None,
+        owner_references: Sequence[OwnerReference] | None = None,
         resource_version: str | None = None,
     ) -> Kube:
         """See `port.Cluster`. It patches a pod through its status, which needs no right to patch pods."""
         check_finalizers(obj, finalizers, resource_version)
-        body = metadata_patch(annotations or {}, labels or {}, finalizers, resource_version)
+        body = metadata_patch(
+            annotations or {}, labels or {}, resource_version, finalizers=finalizers, owner_references=owner_references
+        )
         return await self._patch(obj, body, MERGE_PATCH, "status" if isinstance(obj, Pod) else "")
 
     async def patch_status(

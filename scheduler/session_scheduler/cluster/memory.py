@@ -53,6 +53,7 @@ from session_scheduler.cluster.write_rules import (
 )
 from session_scheduler.model.devices import CONSUMERS_LIMIT, FINALIZER, ResourceClaim, ResourceClaimStatus
 from session_scheduler.model.field_checks import FieldError, check_annotations, check_labels
+from session_scheduler.model.meta import OwnerReference
 from session_scheduler.model.objects import (
     ExtendedClaimStatus,
     Lease,
@@ -187,6 +188,7 @@ class MemoryCluster:
         merged = {**pod.metadata.annotations, **annotations} if annotations else pod.metadata.annotations
         self._write(pod, annotations=merged, spec=replace(pod.spec, node_name=node), status=status)
 
+    # more than five parameters: the fields of the metadata
     async def patch_metadata(
         self,
         obj: Kube,
@@ -194,6 +196,7 @@ class MemoryCluster:
         annotations: Mapping[str, str | None] | None = None,
         labels: Mapping[str, str | None] | None = None,
         finalizers: Sequence[str] | None = None,
+        owner_references: Sequence[OwnerReference] | None = None,
         resource_version: str | None = None,
     ) -> Kube:
         """See `port.Cluster`."""
@@ -203,7 +206,9 @@ class MemoryCluster:
         new_annotations = merged_texts(metadata.annotations, annotations or {})
         new_labels = merged_texts(metadata.labels, labels or {})
         held = metadata.finalizers if finalizers is None else tuple(finalizers)
-        if (new_annotations, new_labels, held) == (metadata.annotations, metadata.labels, metadata.finalizers):
+        owners = metadata.owner_references if owner_references is None else tuple(owner_references)
+        before = (metadata.annotations, metadata.labels, metadata.finalizers, metadata.owner_references)
+        if (new_annotations, new_labels, held, owners) == before:
             return current
         check_no_new_finalizers(current, held)
         try:
@@ -211,7 +216,9 @@ class MemoryCluster:
             check_labels(new_labels, "metadata.labels")
         except FieldError as error:
             raise Invalid(f"{described(obj)}: {error}") from None
-        written = self._write(current, annotations=new_annotations, labels=new_labels, finalizers=held)
+        written = self._write(
+            current, annotations=new_annotations, labels=new_labels, finalizers=held, owner_references=owners
+        )
         if metadata.finalizers and not held and self._is_over(written):
             self._remove(written)
         return written

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
 from session_scheduler.model.devices import ResourceClaim, ResourceClaimStatus
+from session_scheduler.model.meta import OwnerReference
 from session_scheduler.model.objects import (
     KubeObject,
     Lease,
@@ -151,6 +152,7 @@ class Cluster(Protocol):
         phase, or the keys and size of the annotations.
         """
 
+    # more than five parameters: the fields of the metadata
     async def patch_metadata(
         self,
         obj: Kube,
@@ -158,10 +160,12 @@ class Cluster(Protocol):
         annotations: Mapping[str, str | None] | None = None,
         labels: Mapping[str, str | None] | None = None,
         finalizers: Sequence[str] | None = None,
+        owner_references: Sequence[OwnerReference] | None = None,
         resource_version: str | None = None,
     ) -> Kube:
         """Merge annotations and labels into the object of this kind, namespace and name; None removes a key.
 
+        `owner_references` replaces all owner references.
         `finalizers` replaces all finalizers and requires `resource_version`, so that none is lost. An object that is
         being deleted goes once it has no finalizer and its grace period is over.
         `resource_version` is a precondition. A patch without a change keeps the resourceVersion.

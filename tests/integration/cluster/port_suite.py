@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from session_scheduler.cluster.errors import AlreadyExists, ClusterError, Conflict, Gone, Invalid, NotFound
 from session_scheduler.cluster.port import EVENT_NOTE_LIMIT, Change, Cluster, Event, EventSeries, WatchEvent, event_name
+from session_scheduler.model.meta import OwnerReference
 from session_scheduler.model.objects import (
     ConfigMap,
     Container,
@@ -404,6 +405,15 @@ class PortSuite:
             await harness.cluster.patch_metadata(both, finalizers=())
         assert (await hold(harness, both)).metadata.finalizers == ()
         assert await ours(harness, Pod) != []
+
+    async def test_owners_are_replaced_and_kept_by_a_patch_without_them(self, harness: Harness) -> None:
+        owner = OwnerReference(api_version="v1", kind="Pod", name="one", uid="f5e8f5b8-0000-0000-0000-000000000000")
+        group = await harness.cluster.create(a_group(harness, "gang"))
+        owned = await harness.cluster.patch_metadata(group, owner_references=(owner,))
+        assert owned.metadata.owner_references == (owner,)
+        assert await harness.cluster.patch_metadata(owned, owner_references=(owner,)) == owned
+        labelled = await harness.cluster.patch_metadata(owned, labels={"l": "x"})
+        assert labelled.metadata.owner_references == (owner,)
 
     async def test_a_terminating_object_is_deleted_with_its_last_finalizer(self, harness: Harness) -> None:
         made: list[Pod | PodGroup] = [a_pod(harness, "one", finalizers=(HOLD, OTHER_HOLD))]

@@ -70,6 +70,17 @@ def test_with_every_option_the_chart_renders_all_flat_files() -> None:
     same(chart(*ALL), [each for name in names for each in manifests(name)])
 
 
+def test_what_the_go_version_did_takes_one_value() -> None:
+    image = "registry.example/sidecar:1.0"
+    made = chart("--set", f"goCompatible.enabled=true,webhook.sidecarImage={image},webhook.sidecarAsRoot=true")
+    names = {key(each) for each in manifests("options/go-compatible.yaml")}
+    assert names <= {key(each) for each in made}
+    command = container(made, "Deployment", "fluence-webhook")["command"]
+    assert command[4:8] == ["--sidecar-image", image, "--sidecar-as-root", "--go-compatible"]
+    config = yaml.safe_load(find(made, "ConfigMap", "fluence")["data"]["config.yaml"])
+    assert config["profiles"][0]["plugins"][0]["args"] == {"goCompatible": True, "requireInjectedEnv": True}
+
+
 def test_queues_outlive_the_release() -> None:
     """Deleting their CRD would delete the queues with the teams' quotas."""
     kind = find(chart(), "CustomResourceDefinition", "queues.fluence.flux-framework.org")

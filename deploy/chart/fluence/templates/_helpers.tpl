@@ -35,6 +35,7 @@ annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 labels:
+  app: {{ .name }}
   app.kubernetes.io/name: {{ .name }}
   app.kubernetes.io/part-of: fluence
 {{- end }}
@@ -155,7 +156,7 @@ startupProbe:
 {{/* The scheduler's configuration with the overrides of the values. */}}
 {{- define "fluence.config" -}}
 {{- include "fluence.checkConfig" . -}}
-{{- $args := mergeOverwrite (dict "requireInjectedEnv" (and .Values.webhook.enabled .Values.requireInjectedEnv)) (deepCopy .Values.pluginArguments) -}}
+{{- $args := mergeOverwrite (dict "requireInjectedEnv" (and .Values.webhook.enabled .Values.requireInjectedEnv)) (ternary (dict "goCompatible" true) dict .Values.goCompatible.enabled) (deepCopy .Values.pluginArguments) -}}
 {{- $profiles := list -}}
 {{- range .Values.schedulerNames -}}
 {{- $profiles = append $profiles (dict "schedulerName" . "plugins" (list (dict "name" "fluence" "args" $args))) -}}

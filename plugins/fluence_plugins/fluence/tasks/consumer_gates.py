@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from fluence_plugins.fluence.tasks.coordinated_pods import CoordinatedPods, decide
+from fluence_plugins.fluence.tasks.coordinated_pods import CoordinatedPods, decide, waiting_consumers
 from fluence_plugins.resources.coordination import GATE, Group, waits
 from fluence_plugins.resources.names import BACKEND_ANNOTATION
 from session_scheduler.errors import ChangedMeanwhileError, FluenceError
@@ -62,7 +62,10 @@ class ConsumerGates:
         grace: float = GRACE_SECONDS,
         again: float = AGAIN_SECONDS,
         now: Callable[[], float] = time.monotonic,
+        complete: Callable[[Sequence[Pod]], None] | None = None,
     ) -> None:
+        """`complete` gets the waiting consumers of each changed group."""
+        self._complete = complete
         self._grace = grace
         self._again = again
         self._recheck_seconds = min(_CHECK_SECONDS, again)
@@ -174,6 +177,9 @@ class ConsumerGates:
         groups = pods.changed | dict.fromkeys(late)
         pods.changed = {}
         there = [pod for pod in pods.of(groups).values() if not waits(pod) or pod.spec.scheduler_name in self._names]
+        if self._complete is not None:
+            for pods_of_one in waiting_consumers(there):
+                self._complete(pods_of_one)
         actions = decide(there, late)
         for group in groups:
             if group in actions.waiting:

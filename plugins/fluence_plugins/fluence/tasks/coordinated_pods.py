@@ -6,7 +6,7 @@ earlier actions.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fluence_plugins.resources.coordination import (
@@ -131,6 +131,15 @@ def decide(pods: Iterable[Pod], overdue: Iterable[Group] = ()) -> GateActions:
         if group in late:
             actions.delete.update({pod.key: pod for pod in left})
     return actions
+
+
+def waiting_consumers(pods: Iterable[Pod]) -> Iterable[Sequence[Pod]]:
+    """The consumers behind the gate, by group."""
+    found: dict[Group, list[Pod]] = {}
+    for pod in pods:
+        if waits(pod) and (group := group_of(pod)) is not None:
+            found.setdefault(group, []).append(pod)
+    return found.values()
 
 
 def annotations_from(producer: Pod, consumer: Pod) -> dict[str, str | None]:

@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
 
 from fluence_plugins.resources.coordination import PRODUCER, role_of
-from fluence_plugins.resources.label_groups import members
+from fluence_plugins.resources.label_groups import MADE_BY, MADE_LABEL, MADE_PREFIX, group_of, members
+from fluence_plugins.resources.names import ANNOTATION_PREFIX
 from session_scheduler.errors import ChangedMeanwhileError, FluenceError
 from session_scheduler.model.groups import Group
 from session_scheduler.model.meta import ObjectMeta, OwnerReference
 from session_scheduler.model.objects import GangPolicy, Pod, PodGroup, PodGroupSpec, SchedulingPolicy
 from session_scheduler.sdk.bindings import Runtime
+from session_scheduler.sdk.cluster import Cluster
+from session_scheduler.sdk.dynamic_client import NotFound
 from session_scheduler.sdk.tasks import alongside
 
 log = logging.getLogger("fluence")
 
-MADE_LABEL = "app.kubernetes.io/managed-by"
-MADE_BY = "fluence"
+CREATED_BY, GO_WEBHOOK = ANNOTATION_PREFIX + "created-by", "fluence-webhook"
+"""The annotation, and its value, of PodGroups that the Go version's webhook created."""
 AGAIN_SECONDS = 5.0
 """The delay of the retry for a PodGroup, if its group still waits for it."""
 _MOST_OWNERS = 500
@@ -35,7 +38,11 @@ _MOST_PROBLEMS = 1000
 class PodGroupMaker:
     """Creates the requested PodGroups one after the other; sessions only request them, because they write nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, compatible: bool = False) -> None:
+        """`compatible`: with the Go version's PodGroups, which have the groups' names and exist for consumers, too."""
+        self.prefix = "" if compatible else MADE_PREFIX
+        """Prepended to a group's name to form the PodGroup's."""
+        self._compatible = compatible
         self._wanted: dict[str, PodGroup] = {}
         """By the group's key."""
         self._problems: dict[str, str] = {}
@@ -49,18 +56,32 @@ class PodGroupMaker:
         if made is None:
             if self._requested is None or (group.min_count < 2 and not _produces(group)):
                 return None
-            self._wanted[group.key] = pod_group_of(group)
-            self._requested.set()
+            self._request(pod_group_of(group.namespace, group.name, group.ref.min_count, members(group)))
             return self._problems.get(group.key) or f"waiting for {name} to be created"
+        if self._compatible and made.metadata.annotations.get(CREATED_BY) == GO_WEBHOOK:
+            return None  # its pods do not all have the annotation with the size
         if made.metadata.labels.get(MADE_LABEL) != MADE_BY:
             return f"{name} was not created by {MADE_BY}: rename it, or the group in the pods' label"
         size = group.ref.min_count
+        if self._compatible and not made.metadata.owner_references:  # the webhook created it before the pod
+            self._request(pod_group_of(group.namespace, group.name, size, members(group)))
         if made.min_count != max(1, size):
             return (
                 f"{name} was created for {made.min_count} pods, but the pods now ask for {size}: delete it to have it "
                 "created again"
             )
         return None
+
+    def request_consumers(self, consumers: Sequence[Pod]) -> None:
+        """Request the PodGroup of consumers that still wait, if all are there."""
+        ref = group_of(consumers[0], self.prefix)
+        if ref is not None and len(consumers) >= ref.min_count and self._requested is not None:
+            self._request(pod_group_of(ref.namespace, ref.name, ref.min_count, consumers))
+
+    def _request(self, pod_group: PodGroup) -> None:
+        self._wanted[f"PodGroup {pod_group.key}"] = pod_group
+        if self._requested is not None:
+            self._requested.set()
 
     @asynccontextmanager
     async def serve(self, runtime: Runtime) -> AsyncGenerator[None]:
@@ -86,6 +107,8 @@ class PodGroupMaker:
             return
         known = self._problems.pop(key, None)
         try:
+            if self._compatible and await _given_to(wanted, runtime.cluster):
+                return
             await runtime.cluster.create(wanted)
             log.info("[fluence] PodGroup %s: created for the pods with its label", wanted.key)
         except ChangedMeanwhileError:
@@ -105,16 +128,29 @@ class PodGroupMaker:
             runtime.wake(key, "creation of its PodGroup is retried")
 
 
-def pod_group_of(group: Group) -> PodGroup:
-    """The PodGroup for a group by label."""
-    owners = {owner.uid: owner for pod in members(group) for owner in (_owner_of(pod),)}
+async def _given_to(wanted: PodGroup, cluster: Cluster) -> bool:
+    """Whether the PodGroup exists. If the webhook created it, which knows no owners, it gets them, so that it ends."""
+    try:
+        found = await cluster.get(PodGroup, wanted.metadata.namespace, wanted.metadata.name)
+    except NotFound:
+        return False
+    metadata = found.metadata
+    if metadata.labels.get(MADE_LABEL) == MADE_BY and not metadata.owner_references:
+        owners, version = wanted.metadata.owner_references, metadata.resource_version
+        await cluster.patch_metadata(found, owner_references=owners, resource_version=version)
+    return True
+
+
+def pod_group_of(namespace: str, name: str, min_count: int, pods: Iterable[Pod]) -> PodGroup:
+    """The PodGroup for a group by label, owned by its pods' controllers."""
+    owners = {owner.uid: owner for pod in pods for owner in (_owner_of(pod),)}
     metadata = ObjectMeta(
-        name=group.name,
-        namespace=group.namespace,
+        name=name,
+        namespace=namespace,
         labels={MADE_LABEL: MADE_BY},
         owner_references=tuple(islice(owners.values(), _MOST_OWNERS)),
     )
-    policy = SchedulingPolicy(gang=GangPolicy(min_count=group.ref.min_count))
+    policy = SchedulingPolicy(gang=GangPolicy(min_count=min_count))
     return PodGroup(metadata=metadata, spec=PodGroupSpec(scheduling_policy=policy))
 
 

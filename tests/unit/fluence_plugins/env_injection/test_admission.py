@@ -1,15 +1,21 @@
 """What a review is answered, in bytes."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
-from fluence_plugins.env_injection.admission import MalformedError, answer
+from fluence_plugins.env_injection import admission
+from fluence_plugins.env_injection.admission import Answer, MalformedError
 
 from .reviewing import PATCH, Labels, patch_of, review, text_of
 
 UID = review()["request"]["uid"]
+
+
+def answer(body: bytes, handler: Labels) -> Answer:
+    return asyncio.run(admission.answer(body, handler))
 
 
 def decided(body: bytes, handler: Labels | None = None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from fluence_plugins.env_injection.handlers import Refusal
 from fluence_plugins.env_injection.quantum import QuantumHandler
 from session_scheduler.errors import InputError
 
-from ....tools.admitting import IMAGE, Object, admitted, handlers, patched, pods_of, request, settings
+from ....tools.admitting import IMAGE, Object, admitted, handlers, pods_of, request, settings
 
 PREFIX = "fluence.flux-framework.org/"
 QPU = "fluxion.flux-framework.org/qpu"
@@ -312,8 +312,7 @@ def test_the_patch_can_be_applied_where_maps_and_lists_are_null() -> None:
     pod = pods_of(job(2, annotations={f"{PREFIX}coordination": "shared", f"{PREFIX}group-size": "2"}))[1]
     pod["metadata"]["labels"] = None
     pod["spec"] |= {"schedulingGates": None, "initContainers": None}
-    answer = QuantumHandler(settings()).mutate(pod, request())
-    assert not isinstance(answer, Refusal)
-    made = patched(pod, answer)
+    made = admitted(pod, [QuantumHandler(settings())])
+    assert not isinstance(made, Refusal)
     assert made["metadata"]["labels"] == {f"{PREFIX}group": "vqe"}
     assert made["spec"]["schedulingGates"] == [{"name": "quantum.braket/ready"}]

@@ -105,7 +105,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for_longer_than_the_deadl
     metrics = WebhookMetrics()
     async with served({"labels": Labels()}, metrics, deadline=0.05) as (client, _):
         answer = await client.post("/mutate/labels", data=slow(), headers=JSON)
-        assert (answer.status, await answer.text()) == (408, "the request body did not arrive in time\n")
+        assert (answer.status, await answer.text()) == (408, "the review was not answered in time\n")
     assert counts(metrics) == {"late": 1}
 
 

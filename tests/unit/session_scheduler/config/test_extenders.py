@@ -29,7 +29,7 @@ def test_kube_schedulers_fields_are_read() -> None:
   managedResources: [{name: example.com/foo, ignoredByScheduler: true}]
   ignorable: true
 """).extenders
-    assert (one.seconds, one.weight, one.managed, one.ignorable) == (60.5, 5, {"example.com/foo"}, True)
+    assert (one.seconds, one.weight, one.managed, one.ignorable) == (60.5, 5, frozenset({"example.com/foo"}), True)
 
 
 @pytest.mark.parametrize(("text", "problem"), [

@@ -137,6 +137,14 @@ def test_what_a_user_wrote_there_is_replaced() -> None:
     assert f"{PREFIX}attr-vendor" not in found.metadata.annotations
 
 
+def test_the_waiting_consumers_of_each_group_are_passed_on() -> None:
+    passed: list[list[str]] = []
+    world = World(producer(), consumer("a"), consumer("b"), consumer("c", group="h"), consumer("open", gates=()))
+    world.gates = ConsumerGates(complete=lambda pods: passed.append(sorted(pod.metadata.name for pod in pods)))
+    world.run(lambda: len(passed) > 1)
+    assert sorted(passed) == [["a", "b"], ["c"]]
+
+
 def test_another_replica_goes_on_where_one_ended() -> None:
     world = World(producer(phase="Running", **GIVEN), consumer())
     world.gates.observe(consumer())

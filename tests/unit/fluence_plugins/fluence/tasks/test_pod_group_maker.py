@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from fluence_plugins.fluence.plugin import FluencePlugin
 from fluence_plugins.fluence.tasks import pod_group_maker
-from fluence_plugins.fluence.tasks.pod_group_maker import MADE_BY, MADE_LABEL, PodGroupMaker
-from fluence_plugins.resources.label_groups import GROUP_LABEL, GROUP_SIZE_ANNOTATION, members
+from fluence_plugins.fluence.tasks.pod_group_maker import PodGroupMaker
+from fluence_plugins.resources.label_groups import GROUP_LABEL, GROUP_SIZE_ANNOTATION, MADE_BY, MADE_LABEL, members
 from session_scheduler.cluster.errors import Forbidden, NotFound
 from session_scheduler.framework.bindings import Runtime
 from session_scheduler.model.groups import Group
@@ -31,12 +31,13 @@ def labelled(name: str, size: str = "2", *, owner: OwnerReference | None = None,
 class World:
     """A cluster in memory with a group by label, and the maker; `requeued` are the groups that it requeued."""
 
-    def __init__(self, *objects: Any) -> None:
+    def __init__(self, *objects: Any, compatible: bool = False) -> None:
         self.cluster = FakeCluster(checked=False)
         self.cluster.add(*objects)
-        self.plugin = FluencePlugin(FluencePlugin.Arguments(make_pod_groups=True))
+        self.plugin = FluencePlugin(FluencePlugin.Arguments(make_pod_groups=True, go_compatible=compatible))
         self.cluster.run(self.plugin)
-        self.maker = PodGroupMaker()
+        self.maker = PodGroupMaker(compatible=compatible)
+        self.name = self.maker.prefix + "g"
         self.requeued: list[str] = []
 
     def asked(self, times: int = 1, *, cluster: Any = None, elected: bool = True) -> list[str | None]:
@@ -55,10 +56,10 @@ class World:
         return asyncio.run(asks())
 
     def group(self) -> Group:
-        return self.cluster.scheduler.cache.groups[KEY]
+        return self.cluster.scheduler.cache.groups[f"PodGroup default/{self.name}"]
 
     def made(self) -> PodGroup:
-        return asyncio.run(self.cluster.memory.get(PodGroup, "default", "fluence-g"))
+        return asyncio.run(self.cluster.memory.get(PodGroup, "default", self.name))
 
 
 class Refusing:
@@ -171,3 +172,76 @@ def test_a_producer_has_a_podgroup_though_it_is_one_pod() -> None:
     assert world.asked() == ["waiting for PodGroup default/fluence-g to be created"]
     assert world.made().min_count == 1
     assert World(labelled("a", "1")).asked() == [None], "others need none"
+
+
+def test_with_the_go_versions_names_the_podgroup_is_called_as_the_group() -> None:
+    world = World(labelled("a"), labelled("b"), compatible=True)
+    assert world.asked() == ["waiting for PodGroup default/g to be created"]
+    assert world.made().min_count == 2
+
+
+def go_group() -> PodGroup:
+    made = pod_group("g", 2)
+    annotations = {"fluence.flux-framework.org/created-by": "fluence-webhook"}
+    return replace(made, metadata=replace(made.metadata, annotations=annotations))
+
+
+@pytest.mark.parametrize("label_first", [True, False])
+def test_pods_of_the_go_versions_podgroup_and_a_replacement_with_the_label_alone_start_together(
+    label_first: bool,
+) -> None:
+    named = pod("a", group="g", labels={GROUP_LABEL: "g"})
+    replacement = pod("b", labels={GROUP_LABEL: "g"})  # a Job's template has no annotation with the size
+    world = World(go_group(), *((replacement, named) if label_first else (named, replacement)), compatible=True)
+    world.cluster.nodes(2).run()
+    world.cluster.assert_bound("a")
+    world.cluster.assert_bound("b")
+
+
+def test_a_replacement_joins_the_running_pods_of_the_go_versions_podgroup() -> None:
+    world = World(
+        go_group(), pod("a", group="g", bound_to="node-0"), pod("b", labels={GROUP_LABEL: "g"}), compatible=True
+    )
+    world.cluster.nodes(2).run()
+    world.cluster.assert_bound("b")
+
+
+def test_without_the_option_a_replacement_does_not_join() -> None:
+    world = World(go_group(), pod("a", group="g"), pod("b", labels={GROUP_LABEL: "g"}))
+    world.cluster.nodes(2).run()
+    world.cluster.assert_pending("a", "needs 2 pods to start and has 1")
+
+
+def test_a_podgroup_that_the_webhook_created_before_its_pod_gets_an_owner() -> None:
+    annotations = {GROUP_SIZE_ANNOTATION: "1", "fluence.flux-framework.org/coordination-role": "producer"}
+    claim = pod_group("g", 1, labels={MADE_LABEL: MADE_BY})
+    world = World(claim, pod("p", labels={GROUP_LABEL: "g"}, annotations=annotations), compatible=True)
+    assert world.asked() == [None]
+    assert [owner.name for owner in world.made().metadata.owner_references] == ["p"]
+
+
+def test_a_podgroup_of_another_creator_gets_no_owner() -> None:
+    world = World(pod_group("g", 2), labelled("a"), labelled("b"), compatible=True)
+    assert world.asked() == [
+        "PodGroup default/g was not created by fluence: rename it, or the group in the pods' label"
+    ]
+    world.maker.request_consumers([labelled("a"), labelled("b")])
+    world.asked()
+    assert world.made().metadata.owner_references == ()
+
+
+def test_consumers_have_a_podgroup_once_all_are_there() -> None:
+    world = World(labelled("x", "1"), compatible=True)  # any group of the name
+
+    async def requests(*consumers: Pod) -> None:
+        runtime = Runtime(lambda *_: None, lambda: True, world.cluster.memory)
+        async with world.maker.serve(runtime):
+            world.maker.request_consumers(consumers)
+            for _ in range(20):
+                await asyncio.sleep(0)
+
+    asyncio.run(requests(labelled("a", "2")))
+    with pytest.raises(NotFound):
+        world.made()
+    asyncio.run(requests(labelled("a", "2"), labelled("b", "2")))
+    assert world.made().min_count == 2
