@@ -193,17 +193,25 @@ class Moving:
         return fewest
 
     def _movable_on(self, row: int) -> list[Task]:
-        """The movable tasks on a row that fit on another row."""
+        """The movable tasks on a row that fit on another row, or beside themselves on this one."""
         return [task for task in self._movable(self._session.ledger.node_at(row)) if self._fits_elsewhere(task, row)]
 
     def _fits_elsewhere(self, task: Task, left: int) -> bool:
-        """Whether another row than `left` passes the task's filters, before any move for the seat."""
+        """Whether another row than `left` passes the task's filters, before any move for the seat.
+
+        A task with counts of its own, such as GPUs, may also get others of the same row.
+        """
+        rows = self._rows_now(task)
+        return bool(rows.sum() > (rows[left] and not task.counts))
+
+    def _rows_now(self, task: Task) -> BoolColumn:
+        """The rows that pass a task's filters before any move for the seat."""
         key = task.cls, task.standing, task.group.queue
         rows = self._fitting.get(key)
         if rows is None:
             rows = self._fitting[key] = self._session.evaluator.synced_board(task).mask.copy()
             rows[list(self._vacated)] = False
-        return bool(rows.sum() > rows[left])
+        return rows
 
     def _seat_on(self, task: Task, row: int) -> _Seat | None:
         """The seat on a row, or None. The session is unchanged afterwards."""
@@ -262,11 +270,16 @@ class Moving:
     # ------------------------------------------------------------------ placement on one row
 
     def _place_elsewhere(self, task: Task, left: int) -> int | None:
-        """Place a moved task on its best row, without vacated rows: there it would wait for pods to terminate."""
+        """Place a moved task on its best row, without vacated rows: there it would wait for pods to terminate.
+
+        It may get other counts of the row that it leaves, such as other GPUs, if it fits there beside itself.
+        """
         session = self._session
+        within = self._away[task][2] and self._rows_now(task)[left]
         board = session.evaluator.synced_board(task)
         mask = board.mask.copy()
-        mask[[left, *self._vacated]] = False
+        mask[list(self._vacated)] = False
+        mask[left] &= bool(within)
         rows = np.flatnonzero(mask)
         use = self._use[rows] if self._use is not None else np.zeros(len(rows), np.int64)
         best = rows[np.lexsort((session.runner.ties()[rows], -board.total[rows], -use))][:_MOST_TRIES]

@@ -214,16 +214,36 @@ class GpuSharing:
         columns = self._columns(NodeView(session.table, np.array([task.row], np.int64)))
         free, per = columns.free_on(0), int(columns.per_thousandth[0])
         need = share.units(per)
-        left = list(free)
+        left, later = list(free), self._free_later(session, task, free, per)
         nominated = session.yields_to((task,), (task.node or "",))
         for other in (one for tasks in nominated.values() for one in tasks):
             other_share = share_held(other.cls)
-            if other_share is not None:
-                pack(left, other_share.units(per), other_share.count)
+            if other_share is None:
+                continue
+            units = other_share.units(per)
+            chosen = pack(left, units, other_share.count)
+            if chosen is None:  # it waits for pods that terminate on its GPUs
+                for gpu in pack(later, units, other_share.count) or ():
+                    left[gpu] = 0
+            for gpu in chosen or ():
+                later[gpu] -= units
         for amounts in (left, free):
             if sum(amount >= need for amount in amounts) >= share.count:
                 return self._best(session, task, amounts, need, share.count)
         return None
+
+    @staticmethod
+    def _free_later(session: Session, task: Task, free: Sequence[int], per: int) -> list[int]:
+        """The free amounts of the GPUs of a task's node once the terminating pods there are gone."""
+        later = list(free)
+        for other in session.snapshot.cache.tasks_on(task.node or ""):
+            share = share_held(other.cls) if session.is_ending(other) else None
+            if share is None:
+                continue
+            for gpu in gpus_of(other.counts):
+                if 0 <= gpu < len(later):
+                    later[gpu] = min(later[gpu] + share.units(per), WHOLE * per)
+        return later
 
     def _best(self, session: Session, task: Task, free: list[int], need: int, count: int) -> tuple[int, ...] | None:
         if not session.orders_gpus:

@@ -19,7 +19,7 @@ from session_scheduler.testing.builders import gang, pod
 from session_scheduler.testing.evaluations import check_evaluations
 from session_scheduler.testing.fake_cluster import FakeCluster
 
-from ....tools.replacing import of_controller
+from ....tools.replacing import of_controller, replacement
 
 NVIDIA = "nvidia.com/gpu"
 MEMORY = "nvidia.com/gpu.memory"
@@ -587,3 +587,46 @@ def test_gpu_shares_affect_neither_the_queue_order_nor_reclaim() -> None:
     counts = cluster.scheduler.cache.queues.counts("a")
     assert counts.held[GPU_FRACTION] == 2000
     assert GPU_FRACTION not in counts.allocated
+
+
+# ------------------------------------------------------------------ consolidation
+
+
+def halves(**options: Any) -> FakeCluster:
+    """A node whose two GPUs are half used, each by a pod with a controller."""
+    cluster = gpus(2, config=SchedulerConfig(bindings_in_flight=1_000, actions=("allocate", "consolidate")))
+    for number in range(2):
+        cluster.add(of_controller(part(f"half{number}", "0.5", gpu=str(number), bound_to="n1", **options)))
+    cluster.run()
+    return cluster
+
+
+def moving(cluster: FakeCluster) -> list[str]:
+    return [one.metadata.name for one in cluster.memory.objects(Pod) if one.metadata.deletion_timestamp]
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_parts_on_two_gpus_of_a_node_move_together_so_that_a_larger_one_fits(early: bool) -> None:
+    cluster = halves()
+    cluster.add(part("large", "0.7"))
+    cluster.run()
+    (moved,) = moving(cluster)
+    (stays,) = {"half0", "half1"} - {moved}
+    again = replacement(cluster.find(Pod, moved))
+    again = replace(again, metadata=replace(again.metadata, annotations={GPU_FRACTION: "0.5"}))
+    if early:  # the replacement appears while the moved pod terminates
+        cluster.add(again)
+        cluster.run()
+    cluster.finish_deletions()
+    cluster.add(() if early else again)
+    cluster.run(cycles=3)
+    cluster.assert_all_bound()
+    kept, new, large = given(cluster, stays, f"{moved}+", "large")
+    assert kept == new != large
+
+
+def test_no_part_moves_within_a_node_if_that_makes_no_larger_one_fit() -> None:
+    cluster = halves()
+    cluster.add(part("two", "0.7", count="2"))
+    cluster.run()
+    assert not moving(cluster)
