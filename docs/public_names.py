@@ -53,6 +53,7 @@ MODULES = (
     "session_scheduler.sdk.http_authorization",
     "session_scheduler.sdk.http_client",
     "session_scheduler.sdk.http_server",
+    "session_scheduler.sdk.interruption",
     "session_scheduler.sdk.leader",
     "session_scheduler.sdk.logs",
     "session_scheduler.sdk.signals",

@@ -27,8 +27,8 @@ Attributes that a plugin may declare beside its hooks (defaults in brackets):
 * `Arguments`: pydantic model of the configuration's `args`. The scheduler builds the plugin as `Plugin(arguments)`.
 * `hook_seconds` (`hookSeconds` of the configuration, 5): time limit of each hook and callback. Hooks that receive the
   complete cluster get twelve times as long. The scheduler then interrupts the hook with an exception that is not a
-  subclass of `Exception`: acquire and release with `with`, or `try` and `finally`. None: no limit, the plugin limits
-  itself.
+  subclass of `Exception`. Before a hook changes the plugin's state, call `begin_update` of `sdk.interruption`: the hook
+  then runs to its end. None: no limit, the plugin limits itself.
 * `prebind_seconds` (30): time limit of `prebind` for one task.
 * `prebind_waits` (True): whether `prebind`, where it is needed, may have to wait. If so, the scheduler sets the pod's
   `status.nominatedNodeName` first, so that node autoscalers and other schedulers see where the pod will run.

@@ -21,6 +21,7 @@ from session_scheduler.framework.hooks import HookCall, PluginError
 from session_scheduler.framework.watchdog import running, watch
 from session_scheduler.model.objects import Pod
 from session_scheduler.registry.validation import hook_calls
+from session_scheduler.sdk.interruption import begin_update
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
 from ..tools.preempting import ended
@@ -370,3 +371,52 @@ def test_the_log_has_the_line_at_which_a_plugin_was_interrupted() -> None:
     assert (entry["plugin"], entry["hook"], entry["error"]) == ("slow", "filter", "no answer within 0.5 s")
     assert entry["file"] == __file__
     assert entry["line"] in range(loops.__code__.co_firstlineno, loops.__code__.co_firstlineno + 4)
+
+
+# ------------------------------------------------------------------ updates of a plugin's state
+
+
+def test_a_hook_is_not_interrupted_after_it_begins_an_update() -> None:
+    state = []
+
+    def updates() -> str:
+        begin_update()
+        state.append("began")
+        until = time.perf_counter() + 3 * BRIEF
+        while time.perf_counter() < until:
+            pass
+        state.append("ended")
+        return "answer"
+
+    call = late(function=updates)
+    assert call() == "answer"
+    assert state == ["began", "ended"]
+
+
+def test_an_update_does_not_begin_after_the_time_limit() -> None:
+    """`pauses` is interrupted by the signal; here the core's function raises the interruption itself."""
+    state = []
+    call = late(function=lambda: [begin_update(), state.append("began")])
+    call.budget = 0.0
+    with pytest.raises(PluginError, match="no answer within"):
+        call()
+    assert state == []
+
+
+def test_the_next_call_of_a_hook_that_updated_has_its_time_limit_again() -> None:
+    hangs = [False]
+
+    def updates() -> None:
+        if hangs[0]:
+            loops()
+        begin_update()
+
+    call = late(function=updates)
+    call()
+    hangs[0] = True
+    with pytest.raises(PluginError, match="no answer within"):
+        call()
+
+
+def test_an_update_outside_of_a_hook_needs_no_protection() -> None:
+    begin_update()

@@ -75,7 +75,7 @@ class FluencePlugin:
     api_version = API_VERSION
     Arguments = FluenceArguments
     single = True
-    hook_seconds = None  # an interrupted hook could corrupt the graph; `matchBudget` limits its search
+    hook_seconds = None  # the matcher searches and changes the graph in one call; `matchBudget` limits its search
     prebind_waits = False
     class_key_complete = True
 

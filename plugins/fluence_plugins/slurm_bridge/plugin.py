@@ -36,6 +36,7 @@ from session_scheduler.model.groups import Group, GroupRef, NodeChange, Phase, T
 from session_scheduler.model.meta import OwnerReference
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.sdk.bindings import Binding, Runtime
+from session_scheduler.sdk.interruption import begin_update
 from session_scheduler.sdk.tasks import alongside
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class SlurmBridgePlugin:
     @hookimpl
     def on_nodes_changed(self, changes: Sequence[NodeChange]) -> None:
         """Update the mapping between nodes and their Slurm names."""
+        begin_update()
         for change in changes:
             before = self._names.pop(change.name, None)
             if before is not None and self._nodes.get(before) == change.name:
@@ -129,6 +131,7 @@ class SlurmBridgePlugin:
     @hookimpl
     def on_session_open(self, session: Session) -> None:
         """Reset the last session's state. A trial requests no job, because it only simulates the removal of pods."""
+        begin_update()
         self._removed.clear()
         session.add_trial_handler(
             lambda event: self._removed.add(event.task.uid), lambda event: self._removed.discard(event.task.uid)
@@ -150,8 +153,9 @@ class SlurmBridgePlugin:
         facts: Facts = session.facts(self.name)
         jobs = {task: job for task in tasks if (job := facts.pod_jobs.get(task.uid)) is not None}
         ready = {task: job for task, job in jobs.items() if job.nodes is not None}
-        self._bridge.track(group.key, group.tasks)
         placed = self._place(session, group, ready, room) if ready else None
+        begin_update()
+        self._bridge.track(group.key, group.tasks)
         if isinstance(placed, Assignment):
             return placed
         rest = tuple(task.uid for task in tasks if task not in ready)

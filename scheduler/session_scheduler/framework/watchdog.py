@@ -5,11 +5,14 @@ then signals the main thread. The signal handler must raise only in the plugin's
 still runs, and that the current frame belongs to the plugin: not to core functions that the plugin called, whose state
 would be left inconsistent. Core functions that plugins call often call `answer_in_time` before they change anything.
 
+A plugin calls `begin_update` before it changes its own state. So an interrupted hook has changed nothing.
+
 If a plugin waits in a foreign library, it is interrupted when that returns. Calls in other threads are not interrupted.
 """
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 from time import perf_counter, sleep
@@ -60,6 +63,17 @@ def answer_in_time() -> None:
     """Interrupt a plugin after its time-out at this point, where it has called the core. Raises Overdue."""
     if _is_late(running.call):
         raise Overdue
+
+
+def begin_update() -> None:
+    """The plugin's hook or callback is about to change the plugin's state: do not interrupt it from here to its end.
+
+    An asynchronous hook may be interrupted again after it has waited. If the time is over already, this raises the
+    interruption: nothing has changed yet.
+    """
+    answer_in_time()
+    if running.call is not None:
+        running.call.since = math.inf  # never late
 
 
 # ------------------------------------------------------------------ in the main thread
