@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from session_scheduler.errors import FluenceError
-from session_scheduler.framework.hooks import PluginError
+from session_scheduler.framework.hooks import ClassSplitError, PluginError
 from session_scheduler.framework.session import Session
 from session_scheduler.framework.watchdog import answer_in_time
 from session_scheduler.model.groups import Phase, Task
@@ -58,6 +58,7 @@ class SimulatedRemoval:
         """The result of `find`. If a plugin fails, returns its error and puts back what `find` removed.
 
         Raises PluginError if the plugin timed out, or failed when a task was put back: its state can be wrong then.
+        Raises ClassSplitError, because the engine attempts the group again.
         """
         before = set(self.tasks)
         try:
@@ -66,6 +67,8 @@ class SimulatedRemoval:
             self.put_back([task for task in self.tasks if task not in before])
             self._evaluator.forget_boards()
             if self._lost_track or error.late:  # a plugin that times out can do so for every node
+                raise
+            if isinstance(error, ClassSplitError):
                 raise
             return error
 

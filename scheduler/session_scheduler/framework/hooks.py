@@ -16,12 +16,13 @@ from types import coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
+import structlog
 
 from session_scheduler.errors import AttemptError, FluenceError
 from session_scheduler.framework.answers import Normalise, Scope
 from session_scheduler.framework.failures import failure_log, place_of
 from session_scheduler.framework.watchdog import Overdue, guards, running, watch
-from session_scheduler.model.pod_reads import reading
+from session_scheduler.model.pod_reads import IDENTITY, reading
 from session_scheduler.model.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 _E = TypeVar("_E", Scope, Normalise)
 _T = TypeVar("_T")
+
+_log = structlog.get_logger(__name__)
 
 PATIENCE = 30.0
 """Time-out of a plugin's asynchronous hook in seconds, unless the caller has a shorter one."""
@@ -104,6 +107,8 @@ class HookCall:
         self.since = started
         try:
             return self._function(*args)
+        except ClassSplitError:  # of another plugin, which this one had the core call
+            raise
         except (Exception, SystemExit) as error:
             running.call = outer  # str(error) may run the plugin's code, and nothing here would catch Overdue
             raise self._raised(error) from error
@@ -233,12 +238,15 @@ class ObservedCall(HookCall):
                 raise
         finally:
             beyond, reading.beyond = reading.beyond, outer
-        if beyond:
-            fields = ", ".join(".".join(path) or "the whole pod" for path in beyond)
-            raise ClassSplitError(
-                self.plugin, self.hook, f"it read {fields}: the pods are evaluated again by its value"
-            )
-        return answer
+        if not beyond:
+            return answer
+        if not IDENTITY.isdisjoint(beyond):
+            _log.warning(
+                "a plugin reads the name or uid of pods, so each pod is evaluated alone: read what equal pods share",
+                plugin=self.plugin, hook=self.hook,
+            )  # fmt: skip
+        fields = ", ".join(".".join(path) or "the whole pod" for path in beyond)
+        raise ClassSplitError(self.plugin, self.hook, f"it read {fields}: the scheduler evaluates the pods again")
 
 
 guards.update((HookCall.__call__.__code__, HookCall._step.__code__))

@@ -26,6 +26,8 @@ _COVERED: Final = frozenset(
     }
 )  # fmt: skip
 """The fields that are part of every class key: see `ClassTable`."""
+IDENTITY: Final = frozenset({(), ("key",), ("metadata",), ("metadata", "name"), ("metadata", "uid")})
+"""The fields in which all pods differ."""
 _WITH_FIELDS: Final = frozenset({("metadata",), ("spec",), ("status",)})
 _MAPPINGS: Final = frozenset({("metadata", "labels"), ("metadata", "annotations")})
 _MOST_KEYS: Final = 64

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from session_scheduler import ActionType, ClusterEventWithHint, Refusal, Scope, hookimpl
 from session_scheduler.model.objects import Node
@@ -104,6 +105,14 @@ def test_every_pod_gets_the_answer_for_its_own_fields(hooks: dict[str, Any], eva
     assert placed_by_rack(racked(with_hooks(**hooks), evaluation=evaluation))
 
 
+@pytest.mark.parametrize(("hook", "warnings"), [(by_name, 1), (by_filter, 0)])
+def test_a_plugin_that_reads_names_is_reported_once(hook: Any, warnings: int) -> None:
+    with capture_logs() as logs:
+        racked(with_hooks(filter=hook))
+    found = [(log["plugin"], log["hook"]) for log in logs if "is evaluated alone" in log["event"]]
+    assert found == [("racks", "filter")] * warnings
+
+
 def test_a_gang_of_pods_with_different_annotations_is_placed_by_them() -> None:
     cluster = FakeCluster()
     cluster.nodes(3)
@@ -181,6 +190,29 @@ def test_counters_count_each_pod_under_its_own_key() -> None:
     table = cluster.scheduler.cache.table
     for rack in ("n1", "n2", "n3"):
         assert int(table.all_rows().counter(("rack", rack)).sum()) == 2
+
+
+def test_a_field_that_is_first_read_in_a_trial_of_preemption_splits_the_class() -> None:
+    def on_empty_nodes(self: Any, cls: Any, nodes: Any, mask: Any) -> None:
+        if (nodes.used("pods") == 0).any() and cls.pod.metadata.annotations.get(RACK) == "none":
+            mask[nodes.used("pods") == 0] = False
+
+    plugin = with_hooks(filter=on_empty_nodes)
+    type(plugin).filter_scope = Scope.NODE
+    cluster = FakeCluster()
+    cluster.nodes(2, cpu="1")
+    for number in (1, 2):
+        cluster.pod(f"low{number}", cpu="1", priority=0, bound_to=f"n{number}")
+    cluster.pod("none", cpu="1", priority=9, annotations={RACK: "none"})
+    cluster.pod("any", cpu="1", priority=9)
+    cluster.run(plugin)
+    cluster.assert_pending(
+        "none",
+        "0/2 nodes are available: 2 Insufficient cpu. "
+        "preemption: 0/2 nodes are available: 2 node(s) were rejected by racks.",
+    )
+    cluster.finish_deletions().advance(30).schedule().assert_bound("any")
+    cluster.assert_pending("none")
 
 
 def test_verdicts_are_right_before_any_cycle() -> None:
