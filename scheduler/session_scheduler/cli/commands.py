@@ -59,8 +59,8 @@ Validate = Annotated[
     FieldValidation,
     typer.Option(
         "--validate",
-        help="What unknown fields and wrong types in manifests are, as for kubectl: errors (strict), warnings, or not "
-        "reported (ignore). Objects that an API server wrote are not validated.",
+        help="How to report unknown fields and wrong types in manifests, as for kubectl: as errors (strict), as "
+        "warnings (warn), or not (ignore). Objects that an API server wrote are not validated.",
     ),
 ]
 AllNodes = Annotated[bool, typer.Option("--all-nodes", help="Show every node in tables, instead of a summary.")]
@@ -94,7 +94,7 @@ def simulate(
     ] = None,
     explain: Annotated[
         str | None,
-        typer.Option("--explain", metavar="NS/NAME", help="Explain also this pod, at the moment of its decision."),
+        typer.Option("--explain", metavar="NS/NAME", help="Also explain this pod, at the moment of its decision."),
     ] = None,
     all_nodes: AllNodes = False,
     config: ConfigOrFolder = None,

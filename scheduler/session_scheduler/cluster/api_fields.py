@@ -22,6 +22,8 @@ from session_scheduler.model.type_errors import child, mismatch
 FILE: Final = Path(__file__).with_name("api_fields.json")
 _MOST_NAMED: Final = 12
 """The maximum number of fields that a message lists."""
+_MOST_LEVELS: Final = 3
+"""How many levels too high a field may be written for a message to name its place."""
 _INT32, _INT64 = 2**31, 2**63
 
 
@@ -80,6 +82,20 @@ class ApiFields:
         elif not _fits(value, expected):
             yield path, mismatch(self._shape(expected), value)
 
+    def _below(self, name: str, path: str, fields: Mapping[str, str]) -> str:
+        """The path of the mapping below `path` that may have the field; empty for none, or for several as deep."""
+        level = {path: fields}
+        for _ in range(_MOST_LEVELS):
+            level = {
+                child(above, field): self._types[type_]
+                for above, known in level.items()
+                for field, type_ in known.items()
+                if type_ in self._types
+            }
+            if found := [where for where, known in level.items() if name in known]:
+                return found[0] if len(found) == 1 else ""
+        return ""
+
     def _shape(self, expected: str) -> str:
         """The type without names of types."""
         if expected.startswith("[]"):
@@ -91,9 +107,8 @@ class ApiFields:
         for type_, above in reversed(parents):
             if name in self._types[type_]:
                 return f"unknown field: {name} is a field of {above or 'the object'}, so indent it less"
-        below = [field for field, type_ in fields.items() if name in self._types.get(type_, ())]
-        if len(below) == 1:
-            return f"unknown field: {name} is a field of {child(path, below[0])}, so indent it more"
+        if below := self._below(name, path, fields):
+            return f"unknown field: {name} is a field of {below}, so indent it more"
         if near := get_close_matches(name, fields, 1, 0.6):
             return f"unknown field: did you mean {near[0]}?"
         if len(fields) > _MOST_NAMED:

@@ -6,11 +6,11 @@ from enum import Enum
 
 
 class FieldValidation(Enum):
-    """What unknown fields, wrong types and misspelt kinds in a manifest are. Named as for kubectl."""
+    """How to report unknown fields, wrong types and misspelt kinds in a manifest. The names are kubectl's."""
 
     STRICT = "strict"
-    """Errors."""
+    """As errors."""
     WARN = "warn"
-    """Warnings in the log."""
+    """As warnings in the log."""
     IGNORE = "ignore"
-    """Not reported. A field that the scheduler reads must have the right type in any case."""
+    """Not at all. A field that the scheduler reads must have the right type in any case."""

@@ -51,6 +51,11 @@ def messages(folder: Path, *manifests: dict[str, Any], name: str = "a.yaml") -> 
         (pod(containers=[{"name": "c", "limits": {"cpu": 1}}]),
          "Pod a: spec.containers[0].limits: unknown field: limits is a field of spec.containers[0].resources, so "
          "indent it more"),
+        (manifest("Deployment", "apps/v1", spec={"nodeSelector": {}}),
+         "Deployment a: spec.nodeSelector: unknown field: nodeSelector is a field of spec.template.spec, so indent it "
+         "more"),
+        (manifest("Service", spec={"name": "s"}),
+         "Service a: spec.name: unknown field: correct its name, or remove it"),
         (pod(os={"family": "linux"}), "Pod a: spec.os.family: unknown field: use one of name"),
         (pod(gpus=2), "Pod a: spec.gpus: unknown field: correct its name, or remove it"),
         (manifest("Node", status={"allocateable": {"cpu": 4}}),
