@@ -97,6 +97,8 @@ class DefaultPreemption:
         """Find candidates among the nodes, in this order, until there are enough, and choose the best."""
         candidates: list[Candidate] = []
         refused: list[list[str]] = []
+        rejected: list[str] = []
+        """The nodes whose cheapest victims callbacks reject."""
         failure: FluenceError | None = None
         enough = self._enough(len(nodes))
         of_node: dict[str, list[Unit]] = {}
@@ -113,14 +115,15 @@ class DefaultPreemption:
                 continue
             objection = trial.objection({trial.tasks[0]: found.node}, found.tasks)
             if objection is not None:
-                other = trial.attempt(partial(_chosen_on_node, trial, budgets, found.node))
-                if not isinstance(other, Candidate):
-                    refused.append([objection])
-                    continue
-                found = other
+                refused.append([objection])
+                rejected.append(found.node)
+                continue
             candidates.append(found)
             if len(candidates) >= enough and any(not candidate.violations for candidate in candidates):
                 break
+        if not candidates:  # then those victims that callbacks choose, where they reject the cheapest ones
+            attempts = (trial.attempt(partial(_chosen_on_node, trial, budgets, node)) for node in rejected[:enough])
+            candidates = [found for found in attempts if isinstance(found, Candidate)]
         if not candidates:
             if failure is not None:
                 raise failure
@@ -275,9 +278,11 @@ def _chosen_on_node(trial: Trial, budgets: Budgets, node: str) -> Candidate | No
     order = _Order(trial, budgets, units)
 
     def fits(removed: Sequence[Unit]) -> bool:
-        return trial.fits(node) and trial.objection({task: node}, _tasks_of(with_surplus(removed, units))) is None
+        return trial.objection({task: node}, _tasks_of(with_surplus(removed, units))) is None and trial.fits(node)
 
     potential = order.staying if trial.beyond_nodes else order.units
+    if trial.objection({task: node}, _tasks_of(potential)) is not None:
+        return None
     for unit in potential:
         trial.remove(unit.tasks)
     victims = _reprieve(trial, potential, fits) if fits(potential) else []

@@ -15,7 +15,7 @@ from session_scheduler.framework.victims import keeps_minimum, units_among
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.queue_shares import Change, QueueShares
 from session_scheduler.model.queues import PODS, Amounts
-from session_scheduler.model.reclaim_rules import BELOW_FAIR_SHARE, BELOW_SHARE, Reclaim, UnitAmounts
+from session_scheduler.model.reclaim_rules import BELOW_FAIR_SHARE, BELOW_SHARE, ELSEWHERE, Reclaim, UnitAmounts
 
 _Usage = tuple[tuple[int, int], ...]
 """A task's amounts by number of the resource."""
@@ -42,6 +42,9 @@ class Reclaiming:
         """Why the group may reclaim nothing."""
         self._limiting = ""
         """The lowest queue on the group's path whose limit the group exceeds: only victims in that queue help."""
+        self._gangs: bool | None = None
+        """Whether groups of pods run; None as long as that was not needed."""
+        self._largest: Amounts = {}
         self._anywhere = False
         """Whether victims may be on all nodes, also those that are evicted already."""
         self._kinds: dict[_Kind, Amounts] = {}
@@ -156,9 +159,9 @@ class Reclaiming:
         self._as_decided = self._after(self._simulated(), self._shares.as_decided())
         tasks = required_tasks(group, session.runner.task_key) if asked is None else [asked]
         self._needs = amounts_of(tasks)
-        self._refusal = self._check(group)
         if not self._kinds:
             self._kinds = {(queue, cls.usage): {**cls.requests, PODS: 1} for queue, cls in session.queues.kinds}
+        self._refusal = self._check(group)
         may = self._refusal is None
         self._answers = {kind: kind[0] != group.queue and self._may_evict_one(kind[0], amounts)
                          for kind, amounts in self._kinds.items()} if may else {}  # fmt: skip
@@ -174,13 +177,33 @@ class Reclaiming:
         why = self._rules.refusal or self._over_gpus(group)
         if why is None and damage == BELOW_FAIR_SHARE and len(shares.tree.children) == 1:
             why = "the queues have no child queues"
-        if why is None and damage == BELOW_SHARE and not (self._larger_victims and self._rules.deserves):
+        larger = self._larger_victims and self._rules.deserves
+        if why is None and damage == ELSEWHERE and (larger or self._rules.excess is None):
+            why = "no ancestor needs victims below itself, or the last step searches them"
+        if why is None and damage == BELOW_SHARE and not larger:
             why = f"queue {group.queue!r} does not deserve what the group requests"
         if why is None:
             path = shares.tree.path(group.queue)
             self._limiting = next((name for name in path if _over_limit(shares, name, needs)), "")
             self._anywhere = bool(self._limiting) or needs[PODS] > 1
+            if self._rules.excess is not None and not self._anywhere and not self._runs_gangs():
+                why = self._rules.exceeds_by_more(self._largest_node())
         return why
+
+    def _runs_gangs(self) -> bool:
+        """Whether victims may be on several nodes, as members of groups."""
+        if self._gangs is None:
+            groups = self._session.snapshot.cache.groups.values()
+            self._gangs = any(not group.single and group.started for group in groups)
+        return self._gangs
+
+    def _largest_node(self) -> Amounts:
+        """By resource: the most that a node offers."""
+        if not self._largest:
+            nodes = self._session.table.all_rows()
+            for resource in {name for _, amounts in self._kinds.items() for name in amounts}:
+                self._largest[resource] = int(nodes.allocatable(resource).max(initial=0))
+        return self._largest
 
     def _over_gpus(self, group: Group) -> str | None:
         """The reason if the group exceeds a limit on shared GPUs: fair shares and reclaim do not cover them."""

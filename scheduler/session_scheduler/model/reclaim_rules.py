@@ -22,9 +22,11 @@ UnitAmounts = tuple[str, Mapping[str, int]]
 NO_DAMAGE: Final = 0
 BELOW_FAIR_SHARE: Final = 1
 """The victims' queue or an ancestor, below the compared queue, would have less than its fair share."""
-BELOW_SHARE: Final = 2
+ELSEWHERE: Final = 2
+"""An ancestor of the reclaiming queue exceeds its share without victims below itself, and the unit is not below it."""
+BELOW_SHARE: Final = 3
 """The unit is larger than what the compared queue has beyond its share."""
-DAMAGES: Final = NO_DAMAGE, BELOW_FAIR_SHARE, BELOW_SHARE
+DAMAGES: Final = NO_DAMAGE, BELOW_FAIR_SHARE, ELSEWHERE, BELOW_SHARE
 """In the order in which victims are searched."""
 
 
@@ -47,7 +49,7 @@ class Reclaim:
         needs: Mapping[str, int],
         *,
         preemptible: bool,
-        damage: int = BELOW_FAIR_SHARE,
+        damage: int = ELSEWHERE,
     ) -> None:
         """`damage`: the most damage that a victim may do; BELOW_SHARE is only for needs that the queue deserves.
 
@@ -66,6 +68,24 @@ class Reclaim:
         self.excess = found if isinstance(found, str) else None
         """Why the queue or an ancestor exceeds its share with the needs if no pods are evicted; None if none does."""
         self._open = found if self.excess is None else self._rights(self._relief())
+        excessive = self._path if self.excess is not None else ()
+        self._excessive = [name for name in excessive if isinstance(self._right(name, None), str)]
+        """The ancestors that need victims below themselves to stay within their shares."""
+
+    def exceeds_by_more(self, most: Mapping[str, int]) -> str | None:
+        """Why victims with at most these amounts do not suffice for an ancestor that needs some below itself."""
+        for name in self._excessive:
+            has, fair = self._shares.has[name].allocated, self._shares.fair[name]
+            shares = [fair]
+            deserved = self._tree.specs[name].deserved
+            if not deserved.keys().isdisjoint(self._needs):
+                shares.append({**fair, **deserved})
+            if all(
+                any(has.get(one, 0) + need - share.get(one, 0) > most.get(one, 0) for one, need in self._needs.items())
+                for share in shares
+            ):
+                return f"queue {name!r} exceeds its share by more than victims on one node free"
+        return None
 
     @property
     def refusal(self) -> str | None:
@@ -79,7 +99,7 @@ class Reclaim:
 
     def may_evict(self, queue: str, amounts: Mapping[str, int]) -> bool:
         """Whether a pod may be a victim, on its own or with other victims."""
-        giver = self._giver(queue)
+        giver = self._giver(queue, self._damage)
         return giver is not None and giver.why_not(amounts, {}, self._damage) is None
 
     def choose(self, units: Sequence[UnitAmounts]) -> list[int | None]:
@@ -92,7 +112,7 @@ class Reclaim:
         left: dict[str, Amounts] = {}
         for damage in DAMAGES[: self._damage + 1]:
             for index, (queue, amounts) in enumerate(units):
-                giver = self._giver(queue) if damages[index] is None else None
+                giver = self._giver(queue, damage) if damages[index] is None else None
                 if giver is not None and giver.why_not(amounts, left, damage) is None:
                     damages[index] = damage
                     self._take(queue, amounts, left)
@@ -120,7 +140,10 @@ class Reclaim:
 
     # ------------------------------------------------------------------ inside
 
-    def _giver(self, queue: str) -> _Giver | None:
+    def _giver(self, queue: str, damage: int) -> _Giver | None:
+        """The victims' queue; None if it may have no victims with at most this damage."""
+        if damage < ELSEWHERE and self._excessive and not set(self._excessive).issubset(self._tree.path(queue)):
+            return None
         if queue not in self._givers:
             self._givers[queue] = None
             if queue != self._queue and self._tree.usable(queue) and not isinstance(self._open, str):

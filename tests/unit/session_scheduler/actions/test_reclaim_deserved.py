@@ -165,11 +165,12 @@ DEPARTMENTS = (
 )
 
 
+@pytest.mark.parametrize("larger", [False, True])
 @pytest.mark.parametrize("priority", [0, 50])
 @pytest.mark.parametrize("size", [1, 4])
-def test_victims_are_in_a_sibling_queue_and_another_department_together(size: int, priority: int) -> None:
+def test_victims_are_in_a_sibling_queue_and_another_department_together(size: int, priority: int, larger: bool) -> None:
     """Each of the two holds two GPUs; without its sibling's, the department would have six of four."""
-    cluster = cluster_of(*DEPARTMENTS, nodes=1, gpus=4)
+    cluster = cluster_of(*DEPARTMENTS, nodes=1, gpus=4, args={"largerVictims": larger})
     cluster.add(*(of(f"sibling{number}", "q1", priority=priority) for number in range(2)))
     cluster.add(*(of(f"other{number}", "q0", priority=20) for number in range(2)))
     cluster.run()

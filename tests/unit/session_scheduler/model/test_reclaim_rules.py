@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from session_scheduler.model.queue_shares import Counts, QueueShares
 from session_scheduler.model.queues import QueueSpec, QueueTree
-from session_scheduler.model.reclaim_rules import BELOW_FAIR_SHARE, BELOW_SHARE, NO_DAMAGE, Reclaim
+from session_scheduler.model.reclaim_rules import BELOW_SHARE, ELSEWHERE, NO_DAMAGE, Reclaim
 
 
 def cpu(amount: int) -> dict[str, int]:
@@ -35,7 +35,7 @@ def reclaimable(
     victims: Mapping[str, Sequence[Mapping[str, int]]],
     *,
     preemptible: bool,
-    damage: int = BELOW_FAIR_SHARE,
+    damage: int = ELSEWHERE,
 ) -> str | None:
     units = [(name, amounts) for name, pods in victims.items() for amounts in pods]
     return Reclaim(found, queue, needs, preemptible=preemptible, damage=damage).objection(units)
@@ -112,7 +112,7 @@ def test_units_are_chosen_by_the_shares_of_their_queues_the_least_damage_first()
     units = [("a1", cpu(2)), ("a1", cpu(1)), ("a2", cpu(3)), ("a2", cpu(1)), ("b", cpu(1))]
     assert Reclaim(found, "b", cpu(5), preemptible=True, damage=NO_DAMAGE).choose(units) == [None, 0, 0, 0, None]
     assert Reclaim(found, "b", cpu(5), preemptible=True).choose(units[:1]) == [1]
-    assert Reclaim(found, "b", cpu(5), preemptible=True, damage=BELOW_SHARE).choose([("a1", cpu(6))]) == [2]
+    assert Reclaim(found, "b", cpu(5), preemptible=True, damage=BELOW_SHARE).choose([("a1", cpu(6))]) == [3]
     assert Reclaim(found, "b", cpu(5), preemptible=True).choose([("a1", cpu(6)), ("a2", {})]) == [None, 0]
 
 
@@ -136,5 +136,18 @@ def test_a_parent_deserves_the_needs_after_evictions_below_it() -> None:
     both = {"d1": [cpu(1)] * 2, "q1": [cpu(1)] * 2}
     assert may_reclaim(found, "q2", cpu(4), preemptible=True) is None
     assert reclaimable(found, "q2", cpu(4), both, preemptible=True) is None
+    units = [("d1", cpu(1)), ("q1", cpu(1))]
+    assert Reclaim(found, "q2", cpu(4), preemptible=True, damage=NO_DAMAGE).choose(units) == [None, 0]
+    assert Reclaim(found, "q2", cpu(4), preemptible=True).choose(units) == [2, 0]
     why = reclaimable(found, "q2", cpu(4), {"d1": [cpu(1)] * 2}, preemptible=True)
     assert why == "queue 'd2' would exceed its fair share of cpu"
+
+
+def test_victims_on_one_node_cannot_suffice_if_an_ancestor_exceeds_its_share_by_more() -> None:
+    queues = (QueueSpec("d1", deserved=cpu(4)), QueueSpec("q1", "d1"), QueueSpec("q2", "d1", deserved=cpu(2)),
+              QueueSpec("d2", deserved=cpu(4)))  # fmt: skip
+    found = shares(8, *queues, has={"q1": (8, 0), "q2": (0, 1), "d2": (0, 9)})
+    rules = Reclaim(found, "q2", cpu(1), preemptible=True)
+    assert rules.refusal is None, "eight CPUs of its sibling could be evicted"
+    assert rules.exceeds_by_more(cpu(5)) is None
+    assert rules.exceeds_by_more(cpu(4)) == "queue 'd1' exceeds its share by more than victims on one node free"
