@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from session_scheduler.actions.allocate import attempt_statement, ordered, waits_for_nodes
-from session_scheduler.actions.moving import Moving
+from session_scheduler.actions.moving import Moving, moves_together
 from session_scheduler.actions.node_sets import NotFitting, node_sets
 from session_scheduler.actions.placing import required_first
 from session_scheduler.framework.answers import Preemption
@@ -79,7 +79,9 @@ class _Consolidation:
     def _find_moves(self, group: Group, result: PlacementResult) -> Preemption | None:
         session = self._session
         tasks = [task for task in result.tried if task.phase is Phase.PENDING and task in result.reasons]
-        if group.topology_key is not None or any(task.pod.spec.preemption_policy == "Never" for task in tasks):
+        if any(task.pod.spec.preemption_policy == "Never" for task in tasks):
+            return None
+        if group.topology_key is not None and not session.options.moves_gangs:
             return None
         if group.needed > 1 or group.lacks:
             return self._moves_for(group, required_first(session, group, tasks), group.needed)
@@ -105,7 +107,7 @@ class _Consolidation:
         return None
 
     def _subsets(self, group: Group) -> Sequence[BoolColumn | None]:
-        if not self._session.runner.divides_nodes:
+        if not self._session.runner.divides_nodes and group.topology_key is None:
             return (None,)
         try:
             sets = node_sets(self._session, group)
@@ -152,6 +154,8 @@ class _Movable:
         self._profile = tasks[0].pod.spec.scheduler_name
         self._budgets = budgets
         self._on: dict[str, Sequence[Task]] = {}
+        self._gangs: dict[Group, bool] = {}
+        """By group that moves only as a whole: whether all its tasks are movable."""
 
     def on(self, node: str) -> Sequence[Task]:
         """The movable tasks on a node, the most important first. Raises PluginError."""
@@ -163,14 +167,24 @@ class _Movable:
         return [task for task in self._on[node] if task.phase is Phase.BOUND and task.node == node]
 
     def _is_movable(self, task: Task) -> bool:
-        """Whether a controller recreates the pod with the same needs, and the group has at least its priority."""
+        """Whether a controller recreates the pod with the same needs, and the group has at least its priority.
+
+        Groups that run together move only together, if the options allow that.
+        """
+        group = task.group
+        if not moves_together(group):
+            return self._is_movable_alone(task)
+        if group not in self._gangs:
+            tasks = [one for one in group.tasks.values() if one.node is not None]
+            movable = self._session.options.moves_gangs and group.whole and all(map(self._is_movable_alone, tasks))
+            self._gangs[group] = movable and not self._budgets.split(_units(tasks))[0]
+        return self._gangs[group]
+
+    def _is_movable_alone(self, task: Task) -> bool:
         session, group, pod = self._session, task.group, task.pod
-        pod_group = group.pod_group
-        together = group.is_gang or group.topology_key is not None
         return (
             task.phase is Phase.BOUND
             and controller_of(pod) is not None
-            and not (together or (pod_group is not None and pod_group.disrupted_whole))
             and pod.spec.scheduler_name == self._profile
             and task.standing <= self._priority
             and group is not self._group

@@ -63,13 +63,17 @@ class EligibleVictims:
         elif self._objections is None:
             refusal = self._runner.reclaim_refusal(scenario)
         else:
-            kind = tuple([(task.group.queue, task.cls, self._leaves(task), task.group.has_minimum and task.group)
-                          for task in victims])  # fmt: skip
+            kind = tuple([(task.group.queue, task.cls, self._leaves(task), self._gang(task)) for task in victims])
             if kind not in self._objections:
                 refusal = self._runner.reclaim_refusal(scenario, spared=False)
                 self._objections[kind] = refusal.reason if refusal is not None else None
             return self._objections[kind]
         return refusal.reason if refusal is not None else None
+
+    @staticmethod
+    def _gang(task: Task) -> Group | None:
+        """The gang of a task, because the rest of it matters."""
+        return None if task.group.single or not task.group.has_minimum else task.group
 
     def _is_outranked(self, task: Task) -> bool:
         """Whether a task, or its whole group, has lower priority. Callbacks are asked about such tasks only."""

@@ -15,6 +15,7 @@ from typing import Final, Self
 
 import numpy as np
 
+from session_scheduler.actions.node_sets import NotFitting, node_sets
 from session_scheduler.actions.placing import one_way
 from session_scheduler.actions.request import PlacementRequest
 from session_scheduler.framework.hooks import PluginError
@@ -215,7 +216,7 @@ class Moving:
 
     def _seat_on(self, task: Task, row: int) -> _Seat | None:
         """The seat on a row, or None. The session is unchanged afterwards."""
-        moved = self._remove_minimum(task, row)
+        moved = self._with_gangs(self._remove_minimum(task, row))
         mark = self._statement.checkpoint()
         moves = self._place_moved(task, row, moved) if moved else {}
         self._statement.rollback(mark)
@@ -246,14 +247,31 @@ class Moving:
         if not self._place(task, self._group, row):
             return {}
         found: dict[Task, int] = {}
-        for other in sorted(moved, key=_size, reverse=True):
+        gangs = dict.fromkeys(other.group for other in moved if moves_together(other.group))
+        for gang in gangs:
+            rows = self._place_gang([other for other in moved if other.group is gang], row)
+            if not rows:
+                return {}
+            found |= rows
+        for other in sorted((other for other in moved if other.group not in gangs), key=_size, reverse=True):
             new_row = self._place_elsewhere(other, row)
             if new_row is None:
                 return {}
             found[other] = new_row
         return found
 
+    def _with_gangs(self, moved: Sequence[Task]) -> list[Task]:
+        """Simulate removing the rest of the gangs of these removed tasks. Returns all of them."""
+        found = dict.fromkeys(moved)
+        for gang in dict.fromkeys(task.group for task in moved if moves_together(task.group)):
+            for task in sorted(gang.tasks.values(), key=lambda task: task.key):
+                if task not in found and task.node is not None:
+                    self._remove(task)
+                    found[task] = None
+        return list(found)
+
     def _take_seat(self, task: Task, seat: _Seat) -> None:
+        left = {other.row for other in seat.moves}
         for other in seat.moves:
             self._remove(other)
         mark = self._statement.checkpoint()
@@ -265,7 +283,7 @@ class Moving:
             return
         self._note_placed(task, seat.row)
         self.moves.update(seat.moves)
-        self._vacated.add(seat.row)
+        self._vacated |= left
 
     # ------------------------------------------------------------------ placement on one row
 
@@ -284,6 +302,30 @@ class Moving:
         use = self._use[rows] if self._use is not None else np.zeros(len(rows), np.int64)
         best = rows[np.lexsort((session.runner.ties()[rows], -board.total[rows], -use))][:_MOST_TRIES]
         return next((row for row in best.tolist() if self._place(task, task.group, row)), None)
+
+    def _place_gang(self, tasks: Sequence[Task], left: int) -> dict[Task, int]:
+        """Place all tasks of a moved gang, in one of its domains if it has any; none if they do not fit.
+
+        Its tasks may use the capacity that the gang itself frees on other rows than `left`: they start together.
+        """
+        session, group = self._session, tasks[0].group
+        allowed = session.table.valid().copy()
+        allowed[[left, *self._vacated]] = False
+        try:
+            sets = node_sets(session, group)
+        except NotFitting:
+            return {}
+        for mask in [allowed] if sets is None else [one.mask & allowed for one in sets]:
+            mark, count = self._statement.checkpoint(), len(tasks)
+            request = PlacementRequest(session, self._statement, group, tasks, count, count, subset=mask)
+            with session.without_reasons():
+                one_way(request)
+            placed = self._statement.placed_since(mark)
+            session.evaluator.forget_boards(mask)
+            if len(placed) == count:
+                return {task: task.row for task in placed}
+            self._statement.rollback(mark)
+        return {}
 
     def _fits(self, task: Task, row: int) -> bool:
         if not self._session.evaluator.fits_on(task, row):
@@ -332,6 +374,12 @@ class Moving:
                     failure = failure or error
         if failure is not None:
             raise failure
+
+
+def moves_together(group: Group) -> bool:
+    """Whether a group's pods move only together: gangs, groups in one domain, and groups that are disrupted whole."""
+    pod_group = group.pod_group
+    return group.is_gang or group.topology_key is not None or (pod_group is not None and pod_group.disrupted_whole)
 
 
 def _size(task: Task) -> tuple[int, int, str]:

@@ -164,11 +164,13 @@ class LeaderElection(Strict):
 
 class ConsolidationConfig(Strict):
     """The action `consolidate`. max_moves: the limit for one group. rest_seconds: how long a controller's pods stay
-    in place after one of them was moved.
+    in place after one of them was moved. move_gangs: whether gangs move, and pods move for groups in one topology
+    domain.
     """
 
     max_moves: Count = 64
     rest_seconds: Seconds = 300.0
+    move_gangs: bool = False
 
 
 class QueueConfig(Strict):

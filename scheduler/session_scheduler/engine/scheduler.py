@@ -344,6 +344,7 @@ def _session_options(config: SchedulerConfig, evaluation: str) -> SessionOptions
         preempts_at_once=("allocate", "preempt") in pairwise(config.actions),
         reservations=config.reservations if "backfill" in config.actions else 0,
         most_moves=config.consolidation.max_moves,
+        moves_gangs=config.consolidation.move_gangs,
         rest_seconds=config.consolidation.rest_seconds,
     )
 

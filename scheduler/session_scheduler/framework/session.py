@@ -50,6 +50,8 @@ class SessionOptions:
     """Maximum number of steps of the exhaustive search for a small gang after these attempts."""
     most_moves: int = 64
     """Maximum number of pods that are moved for one group."""
+    moves_gangs: bool = False
+    """Whether gangs are moved as a whole, and pods are moved for groups in one topology domain."""
     rest_seconds: float = 300.0
     """How long the pods of a controller are not moved again after one of them was."""
     preempts: bool = True

@@ -54,9 +54,12 @@ def units_of(tasks: Iterable[Task], priority: int, is_ending: Callable[[Task], b
     keeps its minimum: of these tasks, those above it are units of their own; all others of the gang are one unit.
     """
     members: dict[Group, list[Task]] = {}
-    for task in tasks:
-        members.setdefault(task.group, []).append(task)
     found: list[Unit] = []
+    for task in tasks:
+        if not task.group.single:
+            members.setdefault(task.group, []).append(task)
+        elif task.standing < priority:
+            found.append(Unit((task,), task.standing))
     for group, there in members.items():
         if _is_whole(group):
             if group.priority < priority and not group.in_phase(Phase.ASSUMED):

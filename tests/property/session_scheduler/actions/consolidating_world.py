@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 
-from session_scheduler.config.settings import SchedulerConfig
+from msgspec.structs import replace
+
+from session_scheduler.config.settings import ConsolidationConfig, SchedulerConfig
 from session_scheduler.model.groups import Group
 from session_scheduler.model.meta import LabelSelector, ObjectMeta
-from session_scheduler.model.objects import KubeObject, Pod
+from session_scheduler.model.objects import KubeObject, Pod, SchedulingGroup
 from session_scheduler.model.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
-from session_scheduler.testing.builders import gang, node, pod
+from session_scheduler.testing.builders import gang, node, pod, pod_group
 from session_scheduler.testing.fake_cluster import FakeCluster
 
 from ....tools.replacing import of_controller, replacement
@@ -21,10 +23,22 @@ APPS = ("x", "y", "z")
 class World:
     """Partly full nodes, and pods and gangs that need more than most nodes have free."""
 
-    def __init__(self, seed: int, prepare: Callable[[FakeCluster], object] | None = None) -> None:
-        """`prepare` adds plugins, which then place the initial pods; without it these pods are bound already."""
+    def __init__(
+        self, seed: int, prepare: Callable[[FakeCluster], object] | None = None, *, gangs: bool = False
+    ) -> None:
+        """`prepare` adds plugins, which then place the initial pods; without it these pods are bound already.
+
+        `gangs`: some of the initial pods are members of gangs, which may move as a whole.
+        """
         self.chance = chance = random.Random(seed)
-        config = SchedulerConfig(bindings_in_flight=1_000, actions=("allocate", "consolidate"), seed=seed)
+        config = SchedulerConfig(
+            bindings_in_flight=1_000,
+            actions=("allocate", "consolidate"),
+            seed=seed,
+            consolidation=ConsolidationConfig(move_gangs=gangs),
+        )
+        self._gangs: dict[str, int] | None = {} if gangs else None
+        """By gang: its number of members."""
         self.cluster = FakeCluster(config=config).without("DefaultPreemption")
         if prepare is not None:
             prepare(self.cluster)
@@ -35,6 +49,7 @@ class World:
         """The names of the initial pods."""
         for name, cpu in self.nodes.items():
             self._fill(name, cpu)
+        self.cluster.add(pod_group(name, count) for name, count in (self._gangs or {}).items())
         self.budgets = {app: chance.randint(0, 3) for app in APPS}
         self.cluster.add(budget(app, allowed) for app, allowed in self.budgets.items())
         self.moved: list[Pod] = []
@@ -51,6 +66,12 @@ class World:
             one = pod(f"r{len(self.ran)}", cpu=size, bound_to=name if self._bound else "", host_port=port,
                       priority=chance.choice([0, 0, 5, 50]), labels={"app": chance.choice(APPS)})  # fmt: skip
             self.ran.add(one.metadata.name)
+            if self._gangs is not None and chance.random() < 0.5:
+                name_of_gang = f"gang{chance.randint(0, 2)}"
+                self._gangs[name_of_gang] = self._gangs.get(name_of_gang, 0) + 1
+                one = replace(one, spec=replace(one.spec, scheduling_group=SchedulingGroup(name_of_gang)))
+                self.cluster.add(of_controller(one, name_of_gang, "Job"))
+                continue
             self.cluster.add(of_controller(one) if chance.random() < 0.85 else one)
 
     def waiting(self) -> Iterable[KubeObject]:

@@ -13,3 +13,8 @@ def test_moved_pods_run_again_and_their_group_runs(seed: int) -> None:
     moved = check_that_moved_pods_run_again(World(seed))
     if seed in (204, 310):
         assert moved
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_moved_gangs_run_again_and_the_group_that_they_moved_for_runs(seed: int) -> None:
+    check_that_moved_pods_run_again(World(seed, gangs=True))

@@ -11,7 +11,7 @@ from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.meta import LabelSelector, ObjectMeta
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
-from session_scheduler.testing.builders import gang, pod, pods
+from session_scheduler.testing.builders import gang, pod, pod_group, pods
 from session_scheduler.testing.fake_cluster import FakeCluster
 
 from ....tools.replacing import of_controller, replace_ended, replacement
@@ -374,3 +374,67 @@ def test_no_pods_move_for_a_pod_that_reclaim_could_evict_again(others: str, move
     cluster.add(pod("new", cpu="4", queue="a"))
     cluster.run()
     assert bool(ending(cluster)) is moves
+
+
+# ------------------------------------------------------------------ gangs that move, groups in one domain
+
+
+def moving_gangs(*nodes: str, **options: Any) -> FakeCluster:
+    return cluster_of(*nodes, consolidation=ConsolidationConfig(move_gangs=True), **options)
+
+
+def old_gang(*nodes: str, topology: str | None = None) -> list[Any]:
+    """A running gang of a Job, one member on each node."""
+    members = [pod(f"old-{number}", group="old", cpu="2", bound_to=node) for number, node in enumerate(nodes)]
+    return [pod_group("old", len(nodes), topology=topology), *(of_controller(one, "old", "Job") for one in members)]
+
+
+@pytest.mark.parametrize("move", [False, True])
+def test_a_gang_moves_as_a_whole_if_the_configuration_allows_it(move: bool) -> None:
+    cluster = moving_gangs("4", "4", "2", "2") if move else cluster_of("4", "4", "2", "2")
+    cluster.add(*old_gang("n1", "n2"))
+    cluster.run()
+    cluster.add(pod("big", cpu="4"))
+    cluster.run()
+    assert ending(cluster) == ({"old-0", "old-1"} if move else set())
+    if move:
+        finish_moves(cluster)
+        cluster.assert_all_bound()
+
+
+def test_a_gang_moves_only_if_all_of_its_members_fit_at_once() -> None:
+    cluster = moving_gangs("4", "4", "1")
+    cluster.add(*old_gang("n1", "n1", "n2"), on("fills", "n2", "2"))
+    cluster.run()
+    cluster.add(pod("big", cpu="4"))
+    cluster.run()
+    assert not ending(cluster)
+
+
+def test_a_gang_moves_to_one_topology_domain() -> None:
+    cluster = moving_gangs(actions=("allocate", "consolidate"))
+    for number, (cpu, rack) in enumerate((("4", "a"), ("4", "a"), ("2", "b"), ("2", "c"), ("2", "c")), 1):
+        cluster.node(f"n{number}", cpu=cpu, labels={"rack": rack})
+    cluster.add(*old_gang("n1", "n2", topology="rack"))
+    cluster.run()
+    cluster.add(pod("big", cpu="4"))
+    cluster.run()
+    assert ending(cluster) == {"old-0", "old-1"}
+    finish_moves(cluster)
+    cluster.assert_all_bound()
+    assert {cluster.node_of(f"old-{number}+") for number in range(2)} in ({"n4", "n5"}, {"n2"})
+
+
+@pytest.mark.parametrize("move", [False, True])
+def test_pods_move_for_a_gang_in_one_topology_domain_if_the_configuration_allows_it(move: bool) -> None:
+    cluster = cluster_of(consolidation=ConsolidationConfig(move_gangs=move))
+    for number, rack in enumerate("aabb", 1):
+        cluster.node(f"n{number}", cpu="2", labels={"rack": rack})
+    cluster.add(on("a", "n1", "1"), on("b", "n3", "1"))
+    cluster.run()
+    cluster.add(*gang("g", 2, cpu="2", topology="rack"))
+    cluster.run()
+    assert len(ending(cluster)) == move
+    if move:
+        finish_moves(cluster)
+        cluster.assert_all_bound()
