@@ -151,9 +151,11 @@ class World:
         self.plane.create({"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "spec": policy,
                            "metadata": {"name": name, "namespace": self.namespace}})  # fmt: skip
 
-    def create_pod(self, name: str, group: str | None = None, *, device: bool = True, **spec: Any) -> Manifest:
-        """Create a pod with one core and, with `device`, one device."""
-        requests = {"cpu": "1", "memory": "64Mi"} | ({DEVICE: "1"} if device else {})
+    def create_pod(
+        self, name: str, group: str | None = None, *, device: bool = True, cpu: str = "1", **spec: Any
+    ) -> Manifest:
+        """Create a pod, by default with one core and, with `device`, one device."""
+        requests = {"cpu": cpu, "memory": "64Mi"} | ({DEVICE: "1"} if device else {})
         limits = {DEVICE: "1"} if device else {}
         container = {"name": "main", "image": "example.com/none", "resources": {"requests": requests, "limits": limits}}
         grouped = {"schedulingGroup": {"podGroupName": group}} if group else {}

@@ -55,6 +55,8 @@ class Way:
     """Whether each requests a device of the resource graph."""
     claim: bool = False
     """Whether each has a ResourceClaim for a device of its node."""
+    cpu: str = "1"
+    """The cpu that each requests."""
     spec: Manifest = field(default_factory=dict)
 
     def furnish(self, world: World, nodes: int = _NODES) -> None:
@@ -83,7 +85,7 @@ class Way:
             world.plane.create({"apiVersion": _API, "kind": "ResourceClaim", "spec": asked,
                                 "metadata": {"name": name, "namespace": world.namespace}})  # fmt: skip
             spec["resourceClaims"] = [{"name": "own", "resourceClaimName": name}]
-        world.create_pod(name, group, device=self.device, **spec)
+        world.create_pod(name, group, device=self.device, cpu=self.cpu, **spec)
 
 
 def _driver(world: World) -> str:
@@ -93,6 +95,8 @@ def _driver(world: World) -> str:
 GRAPH: Final = Way("graph", device=True)
 PLAIN: Final = Way("plain")
 CLAIMS: Final = Way("claims", claim=True)
+SMALL: Final = Way("small", cpu="100m")
+"""Each of these pods had a whole core, the former default of `cpuAccounting`."""
 CORE: Final = Way("core", spec={"schedulerName": "core"})
 """These pods do not use the plugin fluence: the core places them with filters and scores."""
 
@@ -133,6 +137,13 @@ def _rolled_forward(crash: Crash, plan: Plan | None) -> None:
     assert plan is not None
     crash.assert_rolled_forward(plan, {pod["name"]: pod["node"] for pod in plan.pods.values()})
     crash.assert_competitor_waits()
+
+
+def _converted(crash: Crash, plan: Plan | None) -> None:
+    """The gang's pods keep a whole core each; beside one of the single pods is room for what its core leaves."""
+    _rolled_forward(crash, plan)
+    crash.world.create_pod("beside", device=False, cpu="900m")
+    crash.world.until("the node of a pod beside a small one", lambda: is_bound(crash.world.pod("beside")))
 
 
 def _placed_anew(crash: Crash, plan: Plan | None) -> None:
@@ -202,6 +213,8 @@ SITUATIONS: Final = {
                 Situation(f"{way.name}-half-bound", _at(way, 2, binds, bound=2), _rolled_forward),
             )
         ),
+        Situation("small-planned", _at(SMALL, 1, plans, bound=0), _converted),
+        Situation("small-half-bound", _at(SMALL, 2, binds, bound=2), _converted),
         Situation("claims-allocated", _at(CLAIMS, 1, plans, bound=0, fault=Fault.CALL_BEFORE, competes=False),
                   _placed_anew),
         Situation("graph-bound", _at(GRAPH, 1, acknowledgements, bound=SIZE, fault=Fault.CALL_BEFORE), _rolled_forward),
