@@ -14,15 +14,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import aiohttp
 import msgspec
 
 from session_scheduler.config.extenders import ExtenderConfig, ExtenderTLS
 from session_scheduler.config.parsing import without_users
 from session_scheduler.errors import FluenceError, InputError
 from session_scheduler.model.objects import Pod
+
+if TYPE_CHECKING:
+    import aiohttp  # slow to import, and only a live cluster needs it
 
 _LARGEST_ANSWER: Final = 64 << 20
 """Bytes. An extender that knows no nodes may return those that it was sent, so twice the request is allowed, too."""
@@ -172,6 +174,8 @@ class ExtenderClient:
 
     async def _post(self, verb: str, arguments: Mapping[str, Any]) -> bytes:
         """The body of the answer. Raises ExtenderError."""
+        import aiohttp
+
         url = f"{self.config.url_prefix.rstrip('/')}/{verb}"
         body = msgspec.json.encode(arguments)
         started, code = perf_counter(), "error"
@@ -194,6 +198,8 @@ class ExtenderClient:
             self._called(self.name, verb, code, perf_counter() - started)
 
     def _connected(self) -> aiohttp.ClientSession:
+        import aiohttp
+
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=self._tls if self._tls is not None else True),

@@ -79,13 +79,15 @@ def test_a_dry_run_leaves_the_graph_unchanged(cluster: Cluster) -> None:
     assert graph(cluster) == before
 
 
-def test_a_gang_preempts_a_gang_in_the_graph(cluster: Cluster) -> None:
-    cluster.add(gang("old", 4, cpu="2", priority=1))
+@pytest.mark.parametrize(("least", "evicted"), [(4, 4), (2, 2)])
+def test_a_gang_preempts_a_gang_in_the_graph(least: int, evicted: int, cluster: Cluster) -> None:
+    """As a whole, if its minimum could not stay."""
+    cluster.add(gang("old", 4, min_count=least, cpu="2", priority=1))
     run(cluster)
     before = graph(cluster)
     cluster.add(gang("new", 2, cpu="2", priority=10))
     run(cluster)
-    assert len(ended(cluster)) == 2
+    assert len(ended(cluster)) == evicted
     assert graph(cluster) == before
     cluster.finish_deletions()
     run(cluster)
