@@ -154,7 +154,7 @@ def test_a_record_that_does_not_fit_is_foreign_load_and_told_of(scenario: Scenar
     scenario.create_group("gang", 2)
     forged = scenario.create_pod("forged", group="gang")
     record = {"uid": forged["metadata"]["uid"], "plugins": {"fluence": {"jobs": {"7": {
-        "host": node, "cores": [40], "gpus": [], "memory": 1 << 30, "devices": []}}}}}  # fmt: skip
+        "host": node, "cores": [0], "gpus": [40], "memory": 64, "devices": []}}}}}  # fmt: skip
     scenario.bind_as_admin("forged", node, {HELD: json.dumps(record)})
     if restarted:
         scheduler.start()
