@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -44,11 +44,15 @@ def all_away(trial: Trial, units: Sequence[Unit], _: int) -> Sequence[Unit]:
     return units
 
 
-def one_by_one(trial: Trial, units: Sequence[Unit], *, thorough: bool) -> list[Unit]:
-    victims = []
-    for unit in units:
+def placed(trial: Trial, *, thorough: bool = False) -> bool:
+    return trial.place(thorough=thorough) is not None
+
+
+def one_by_one(trial: Trial, units: Sequence[Unit], fits: Callable[[Sequence[Unit]], bool]) -> list[Unit]:
+    victims: list[Unit] = []
+    for index, unit in enumerate(units):
         trial.put_back(unit.tasks)
-        if trial.place(thorough=thorough) is None:
+        if not fits([*victims, *units[index + 1 :]]):
             trial.remove(unit.tasks)
             victims.append(unit)
     return victims
@@ -89,5 +93,6 @@ def test_fewer_dry_runs_choose_the_same_victims_and_nodes(world: Any) -> None:
     with (
         patch.object(default_preemption, "_remove_enough", all_away),
         patch.object(default_preemption, "_reprieve", one_by_one),
+        patch.object(Trial, "is_placeable", placed),
     ):
         assert found == victims(world)
