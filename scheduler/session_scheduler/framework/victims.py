@@ -107,9 +107,11 @@ def _units_of_gang(
     surplus: set[Task] = set()
     for task in sorted(tasks, key=lambda task: (-task.standing, started(task), task.key), reverse=True):
         name = task.sub_group
+        if task.standing >= priority:
+            continue
         if is_ending(task):
             yield Unit((task,), task.standing)
-        elif task.standing < priority and len(surplus) < spare and spare_of.get(name, 1) > 0:
+        elif len(surplus) < spare and spare_of.get(name, 1) > 0:
             if name in spare_of:
                 spare_of[name] -= 1
             surplus.add(task)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
+from session_scheduler.framework.victims import units_of
 from session_scheduler.model.objects import Pod
 from session_scheduler.testing.builders import gang, pod, pod_group
 from session_scheduler.testing.fake_cluster import FakeCluster
@@ -132,3 +133,13 @@ def test_a_queue_reclaims_a_gang_as_a_whole_if_its_minimum_is_larger_than_the_su
     cluster.add(pod("b0", cpu="1", queue="b"))
     cluster.run()
     assert len(ending(cluster)) == 3
+
+
+def test_terminating_members_of_higher_priority_are_no_victims() -> None:
+    cluster = cluster_of(4)
+    low, high = members("g", "n1", "n1", priority=1), pod("g-high", group="g", cpu="1", bound_to="n1", priority=9)
+    cluster.add(pod_group("g", 2), *low, high)
+    cluster.run()
+    tasks = cluster.scheduler.cache.tasks_on("n1")
+    units = units_of(tasks, 5, lambda task: task.name in ("g-0", "g-high"))
+    assert [[task.name for task in unit.tasks] for unit in units] == [["g-0"], ["g-1"]]
