@@ -37,7 +37,7 @@ _USERS = {
     "outsider": "",
 }
 GATES = ("GenericWorkload", "GangScheduling", "WorkloadAwarePreemption", "TopologyAwareWorkloadScheduling",
-          "WorkloadWithJob")  # fmt: skip
+          "WorkloadWithJob", "DRADeviceTaintRules")  # fmt: skip
 # Without kubelets these two controllers would mark nodes as dead and evict their pods.
 _CONTROLLERS = "--controllers=*,-node-lifecycle-controller,-taint-eviction-controller"
 _BRISK = ("--kube-api-qps=500", "--kube-api-burst=1000")
@@ -73,7 +73,7 @@ class ControlPlane(Served):
         kube_scheduler: bool = False,
         gates: Sequence[str] = GATES,
     ) -> None:
-        """`gates`: the enabled feature gates of pod groups, in all programs."""
+        """`gates`: the enabled feature gates, in all programs."""
         self._folder = folder
         self._features = [f"--feature-gates={','.join(f'{gate}=true' for gate in gates)}"] if gates else []
         self._users = _USERS | self.USERS
@@ -151,7 +151,8 @@ class ControlPlane(Served):
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}",
             f"--token-auth-file={self._folder / 'tokens.csv'}",
-            "--runtime-config=scheduling.k8s.io/v1alpha2=true", *self._features, *self._reached(),
+            "--runtime-config=scheduling.k8s.io/v1alpha2=true,resource.k8s.io/v1beta2=true",
+            *self._features, *self._reached(),
         ).wait_until(self._api_is_ready, _PATIENCE)  # fmt: skip
 
     def _reached(self) -> list[str]:

@@ -439,7 +439,7 @@ OPTIONAL = {
     "policy/poddisruptionbudgets": "PodDisruptionBudget",
     "fluence.flux-framework.org/queues": "Queue",
     "resource.k8s.io/deviceclasses": "DeviceClass", "resource.k8s.io/resourceslices": "ResourceSlice",
-    "resource.k8s.io/resourceclaims": "ResourceClaim",
+    "resource.k8s.io/resourceclaims": "ResourceClaim", "resource.k8s.io/devicetaintrules": "DeviceTaintRule",
     "namespaces": "Namespace", "services": "Service", "replicationcontrollers": "ReplicationController",
     "apps/replicasets": "ReplicaSet", "apps/statefulsets": "StatefulSet",
 }  # fmt: skip

@@ -19,7 +19,7 @@ TABLE = json.loads(FILE.read_text())
 PLURALS = {"PriorityClass": "priorityclasses", "StorageClass": "storageclasses", "DeviceClass": "deviceclasses",
            "CSIStorageCapacity": "csistoragecapacities"}  # fmt: skip
 CLUSTER_SCOPED = {"Node", "PriorityClass", "Namespace", "PersistentVolume", "StorageClass", "CSINode", "CSIDriver",
-                  "VolumeAttachment", "ResourceSlice", "DeviceClass"}  # fmt: skip
+                  "VolumeAttachment", "ResourceSlice", "DeviceClass", "DeviceTaintRule"}  # fmt: skip
 VALUES = ("text", "7", 7, 1.5, 2**31, 2**63, True, [], {}, ["text"], [7], {"x": "text"}, {"x": 7})
 SHAPES = ("text", 7, [], {}, ["text"])
 """Values for fields of a type with fields of its own."""

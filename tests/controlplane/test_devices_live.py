@@ -196,3 +196,34 @@ def test_extended_resources_are_had_as_devices_where_nodes_offer_none(scenario: 
     statuses = [_status(scenario, status["resourceClaimName"]) for status in named.values()]
     assert sorted(device for status in statuses for device in _devices(status)) == [(node, "dev-0"), (node, "dev-1")]
     assert [_users(status) for status in statuses] == [["ours"], ["theirs"]]
+
+
+def test_a_taint_rule_keeps_both_schedulers_from_a_drivers_devices_until_it_is_gone(scenario: Scenario) -> None:
+    nodes = {name: scenario.add_node(cpu=4, devices=0) for name in ("fluence", "default-scheduler")}
+    for node in nodes.values():
+        _publish(scenario, node, 1)
+
+    def create(scheduler: str, name: str, **more: Any) -> None:
+        on_node = {"key": "metadata.name", "operator": "In", "values": [nodes[scheduler]]}
+        required = {"nodeSelectorTerms": [{"matchFields": [on_node]}]}
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+        claims = _claim(scenario, name, **more)
+        scenario.create_pod(name, schedulerName=scheduler, affinity=affinity, resourceClaims=claims)
+
+    taint = {"key": "example.com/broken", "effect": "NoSchedule"}
+    rule = {"deviceSelector": {"driver": _driver(scenario)}, "taint": taint}
+    scenario.plane.create({"apiVersion": "resource.k8s.io/v1beta2", "kind": "DeviceTaintRule", "spec": rule,
+                           "metadata": {"name": scenario.namespace}})  # fmt: skip
+    scenario.run()
+    for scheduler in nodes:
+        create(scheduler, f"waits-{scheduler}")
+    for scheduler in nodes:
+        scenario.until("a refusal", partial(_told, scenario, f"waits-{scheduler}", "cannot allocate all claims"))
+    tolerations = [{"key": taint["key"], "operator": "Exists"}]
+    for scheduler in nodes:
+        create(scheduler, f"tolerates-{scheduler}", tolerations=tolerations)
+    scenario.wait_bound(*(f"tolerates-{scheduler}" for scheduler in nodes))
+    for scheduler in nodes:
+        scenario.delete_pod(f"tolerates-{scheduler}")
+    scenario.plane.request("DELETE", f"/apis/resource.k8s.io/v1beta2/devicetaintrules/{scenario.namespace}")
+    scenario.wait_bound(*(f"waits-{scheduler}" for scheduler in nodes))

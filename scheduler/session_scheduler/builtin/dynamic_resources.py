@@ -37,6 +37,7 @@ from session_scheduler.model.devices import (
     Allocation,
     DeviceClaim,
     DeviceClass,
+    DeviceTaintRule,
     ResourceClaim,
     ResourceClaimSpec,
     ResourceSlice,
@@ -128,6 +129,7 @@ class DynamicResources:
             ClusterEventWithHint(ResourceClaim, ActionType.ALL, _claim_helps),
             ClusterEventWithHint(DeviceClass, change),
             ClusterEventWithHint(ResourceSlice, change),
+            ClusterEventWithHint(DeviceTaintRule, ActionType.UPDATE | ActionType.DELETE),
             ClusterEventWithHint(Pod, ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM, _has_all_claims),
             ClusterEventWithHint(Pod, ActionType.DELETE, _had_devices),
         ]

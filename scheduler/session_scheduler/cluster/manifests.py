@@ -236,7 +236,7 @@ READ_KINDS: frozenset[tuple[str, str]] = frozenset(
 
 _WITHOUT_PODS_NAMES = """
 APIService Binding CertificateSigningRequest ClusterRole ClusterRoleBinding
-ClusterTrustBundle ComponentStatus ConfigMap ControllerRevision CustomResourceDefinition DeviceTaintRule
+ClusterTrustBundle ComponentStatus ConfigMap ControllerRevision CustomResourceDefinition
 EndpointSlice Endpoints Event FlowSchema HorizontalPodAutoscaler IPAddress Ingress IngressClass Lease LeaseCandidate
 LimitRange MutatingAdmissionPolicy MutatingAdmissionPolicyBinding MutatingWebhookConfiguration NetworkPolicy
 NodeMetrics PodMetrics PodTemplate

@@ -38,6 +38,8 @@ _FAILURES = 5
 example after its etcd was restored from a backup."""
 _REFUSALS = (Forbidden, Invalid, NotFound)
 """Errors for a kind that the API server does not serve, or that the account may not list."""
+_GATED = ("DeviceTaintRule",)
+"""Kinds behind feature gates that are off by default: few API servers serve them."""
 _RETRY_SECONDS = 30.0
 """Seconds for which such errors are retried: a starting API server does not know all roles and APIs yet."""
 _RETRY_REFUSED = 30.0
@@ -166,8 +168,9 @@ class _Follower:
             if not self._optional:
                 raise
             self.refused = True
-            _log.warning("cannot list a kind: treating it as empty until the API server allows it", kind=self.kind,
-                         why=str(refusal.__cause__), remedy=remedy(self.kind, refusal))  # fmt: skip
+            log = _log.info if is_gated(self.kind, refusal) else _log.warning
+            log("cannot list a kind: treating it as empty until the API server allows it", kind=self.kind,
+                why=str(refusal.__cause__), remedy=remedy(self.kind, refusal))  # fmt: skip
             return ()
         self._known.replace(listing.items)
         return listing.items
@@ -403,6 +406,11 @@ class _RetryLimit:
         if now - self._since >= self._seconds:
             raise type(error)(f"failed to list {self._kind} objects for {now - self._since:.0f} s: {error}: "
                               f"{remedy(self._kind, error)}") from error  # fmt: skip
+
+
+def is_gated(kind: str, error: ClusterError) -> bool:
+    """Whether the API server does not serve a kind because its feature gate is off, which is the default."""
+    return kind in _GATED and isinstance(error, NotFound)
 
 
 def remedy(kind: str, error: ClusterError) -> str:

@@ -13,8 +13,8 @@ from session_scheduler.model.meta import ApiStruct, ClusterScoped, Namespaced, N
 
 __all__ = [
     "CLASS_PREFIX", "EXTENDED_CLAIM", "RESULTS_LIMIT", "AllocatedConfig", "AllocatedDevice", "AllocatedDevices",
-    "Allocation", "Consumer", "Device", "DeviceClaim", "DeviceClass", "DeviceRequest", "ExactRequest",
-    "ResourceClaim", "ResourceClaimSpec", "ResourceClaimStatus", "ResourceSlice",
+    "Allocation", "Consumer", "Device", "DeviceClaim", "DeviceClass", "DeviceRequest", "DeviceTaintRule",
+    "ExactRequest", "ResourceClaim", "ResourceClaimSpec", "ResourceClaimStatus", "ResourceSlice",
 ]  # fmt: skip
 
 API_VERSION = "resource.k8s.io/v1"
@@ -149,6 +149,28 @@ class ResourceSlice(ClusterScoped, frozen=True, tag_field="kind", tag="ResourceS
 
     api_version: str = API_VERSION
     spec: ResourceSliceSpec = ResourceSliceSpec()
+
+
+class DeviceTaintSelector(ApiStruct, frozen=True):
+    """deviceSelector of a DeviceTaintRule: the devices for which all set fields are equal."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRuleSpec(ApiStruct, frozen=True):
+    """spec of a rule. An empty selector selects all devices. So does a missing one, as in kube-scheduler 1.36."""
+
+    device_selector: DeviceTaintSelector | None = None
+    taint: DeviceTaint = DeviceTaint()
+
+
+class DeviceTaintRule(ClusterScoped, frozen=True, tag_field="kind", tag="DeviceTaintRule"):
+    """resource.k8s.io/v1beta2 DeviceTaintRule: a taint of devices that an administrator sets beside the driver."""
+
+    api_version: str = "resource.k8s.io/v1beta2"
+    spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()
 
 
 # ------------------------------------------------------------------ classes and claims
@@ -353,6 +375,6 @@ class ResourceClaimTemplate(Namespaced, frozen=True, tag_field="kind", tag="Reso
     spec: ResourceClaimTemplateSpec = ResourceClaimTemplateSpec()
 
 
-DeviceObject = DeviceClass | ResourceSlice | ResourceClaim
-DEVICE_KINDS: tuple[type[DeviceObject], ...] = (DeviceClass, ResourceSlice, ResourceClaim)
+DeviceObject = DeviceClass | ResourceSlice | DeviceTaintRule | ResourceClaim
+DEVICE_KINDS: tuple[type[DeviceObject], ...] = (DeviceClass, ResourceSlice, DeviceTaintRule, ResourceClaim)
 """In the order in which the scheduler lists them."""

@@ -11,7 +11,7 @@ import structlog
 from session_scheduler.cluster.errors import ClusterError, Forbidden, Invalid, NotFound
 from session_scheduler.cluster.kube_requests import RequestSettings
 from session_scheduler.cluster.kubernetes import KubernetesCluster, connect
-from session_scheduler.cluster.mirror import remedy
+from session_scheduler.cluster.mirror import is_gated, remedy
 from session_scheduler.engine.scheduler import KINDS, OPTIONAL_KINDS
 from session_scheduler.model.gang_plan import config_map_of
 from session_scheduler.model.objects import ConfigMap, KubeObject, PodGroup, PortObject
@@ -49,6 +49,8 @@ async def _kind(cluster: KubernetesCluster, kind: type[KubeObject]) -> Sequence[
     try:
         return (await cluster.list(kind)).items
     except _REFUSALS as error:
+        if is_gated(kind.__name__, error):
+            return ()
         advice = remedy(kind.__name__, error).replace("this account", "your account")
         if kind not in OPTIONAL_KINDS:
             raise type(error)(f"{error}: {advice}") from None

@@ -1,7 +1,8 @@
 """DynamicResources compared with kube-scheduler 1.36.3, node by node: reasons, scores and allocations.
 
-`devices-*` are clusters with claims, classes and slices of every kind (make_device_cases.py). `table-devices` are small
-clusters, each about one condition (device_table, devices.md).
+`devices-*` are clusters with claims, classes and slices of every kind (make_device_cases.py); `taint-rules-*` also have
+DeviceTaintRules (add_taint_rules.py). `table-devices` are small clusters, each about one condition (device_table,
+devices.md).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from session_scheduler.builtin.dynamic_resources import DynamicResources
 from session_scheduler.framework.evaluation import evaluate, totals
 from session_scheduler.framework.hooks import PluginError
 from session_scheduler.framework.session import Session
-from session_scheduler.model.devices import Allocation, DeviceClass, ResourceClaim, ResourceSlice
+from session_scheduler.model.devices import Allocation, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from session_scheduler.model.groups import Task
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.quantity import billionths
@@ -30,10 +31,11 @@ from .recorded import content
 
 HERE = Path(__file__).parent
 CASES = sorted((HERE / "cases").glob("devices-*.json.gz"))
+TAINT_RULES = sorted((HERE / "cases").glob("taint-rules-*.json.gz"))
 TABLE: dict[str, Any] = content(HERE / "cases" / "table-devices.json.gz")["clusters"]
 KINDS: dict[str, type[Any]] = {
-    "nodes": Node, "deviceClasses": DeviceClass, "resourceSlices": ResourceSlice, "resourceClaims": ResourceClaim,
-    "pods": Pod,
+    "nodes": Node, "deviceClasses": DeviceClass, "resourceSlices": ResourceSlice,
+    "deviceTaintRules": DeviceTaintRule, "resourceClaims": ResourceClaim, "pods": Pod,
 }  # fmt: skip
 
 
@@ -151,9 +153,15 @@ def wrong(content: dict[str, Any]) -> dict[str, Any]:
     return {name: one for name, one in found.items() if one is not None}
 
 
-@pytest.mark.parametrize("path", CASES, ids=by_case)
+@pytest.mark.parametrize("path", CASES + TAINT_RULES, ids=by_case)
 def test_refusals_scores_and_allocations_equal_kube_schedulers(path: Path) -> None:
     assert wrong(content(path)) == {}
+
+
+def test_taint_rules_change_many_answers() -> None:
+    for path in TAINT_RULES:
+        without = evaluated({**content(path), "deviceTaintRules": []})
+        assert sum(difference(without[name], one) is not None for name, one in expected(content(path)).items()) > 3
 
 
 @pytest.mark.parametrize("cluster", sorted(TABLE))

@@ -16,12 +16,14 @@ from session_scheduler.builtin.devices.matching import Matching, OutOfWorkError
 from session_scheduler.builtin.devices.results import allocation
 from session_scheduler.builtin.devices.search import Chosen, Search
 from session_scheduler.builtin.devices.shapes import Shapes
+from session_scheduler.builtin.devices.taint_rules import tainted
 from session_scheduler.framework.session import Session
 from session_scheduler.model.columns import BoolColumn, RowIndex
 from session_scheduler.model.devices import (
     FIRST_AVAILABLE_LIMIT,
     Allocation,
     DeviceClass,
+    DeviceTaintRule,
     ResourceClaim,
     ResourceClaimSpec,
     ResourceSlice,
@@ -74,11 +76,13 @@ class DeviceEvaluator:
             self._classes = session.objects(DeviceClass)
             if self._shapes.full:
                 self._shapes, self._versions = Shapes(), None
-        versions = (cache, table.static_version, table.size, session.objects_version(ResourceSlice))
+        objects = session.objects_version(ResourceSlice), session.objects_version(DeviceTaintRule)
+        versions = (cache, table.static_version, table.size, objects)
         if versions != self._versions:
             self._versions = versions
             self._view = table.all_rows()
-            self._inventory = Inventory(session.objects(ResourceSlice).values(), self._view)
+            rules = session.objects(DeviceTaintRule).values()
+            self._inventory = Inventory(tainted(session.objects(ResourceSlice).values(), rules), self._view)
             self._shapes.start(self._inventory, len(self._view))
             self._selected = {}
 

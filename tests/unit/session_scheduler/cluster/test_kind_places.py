@@ -36,6 +36,7 @@ coordination.k8s.io/v1: leases
 storage.k8s.io/v1: storageclasses* csinodes* csidrivers* csistoragecapacities volumeattachments*
 policy/v1: poddisruptionbudgets
 resource.k8s.io/v1: deviceclasses* resourceslices* resourceclaims
+resource.k8s.io/v1beta2: devicetaintrules*
 fluence.flux-framework.org/v1alpha1: queues*
 """
 """The resources of each API version; a star marks cluster-scoped ones."""

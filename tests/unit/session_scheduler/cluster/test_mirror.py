@@ -19,6 +19,7 @@ from session_scheduler.cluster.errors import (
 )
 from session_scheduler.cluster.mirror import Mirror
 from session_scheduler.cluster.port import Change, WatchEvent
+from session_scheduler.model.devices import DeviceTaintRule
 from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup
 
 from .mirror_world import KINDS, SECOND_API, World, a_pod
@@ -398,6 +399,17 @@ async def test_the_remedy_for_an_unserved_kind_needs_no_restart() -> None:
     with capture_logs() as logs:
         assert await world.mirror.start() == []
     assert [line["remedy"] for line in logs] == ["check that the API server serves Pod objects"]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "level"), [(NotFound("404: no page"), "info"), (Forbidden("403: cannot list"), "warning")]
+)
+async def test_a_kind_behind_a_gate_that_is_off_by_default_is_no_warning(refusal: ClusterError, level: str) -> None:
+    world = World(optional=(DeviceTaintRule,), kinds=(DeviceTaintRule,))
+    world.cluster.list_error = lambda: refusal
+    with capture_logs() as logs:
+        assert await world.mirror.start() == []
+    assert [(line["kind"], line["log_level"]) for line in logs] == [("DeviceTaintRule", level)]
 
 
 async def test_an_optional_kind_waits_for_a_cluster_that_does_not_respond() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from session_scheduler.model.devices import DeviceClass, ResourceClaim
+from session_scheduler.model.devices import DeviceClass, DeviceTaintRule, ResourceClaim
 from session_scheduler.model.objects import ClaimStatus, OwnerReference, Pod
 from session_scheduler.model.storage import MIGRATED_PLUGINS, CSINode, VolumeAttachment
 from session_scheduler.testing import node, pod
@@ -54,6 +54,12 @@ def migrated(name: str, plugins: str, **limits: int) -> CSINode:
     return msgspec.structs.replace(
         plain, metadata=msgspec.structs.replace(plain.metadata, annotations={MIGRATED_PLUGINS: plugins})
     )
+
+
+def taint_rule(name: str, effect: str = "NoSchedule") -> DeviceTaintRule:
+    taint = {"key": "broken", "effect": effect}
+    found: DeviceTaintRule = devices(DeviceTaintRule, name, deviceSelector={}, taint=taint)
+    return found
 
 
 def allocated(one: ResourceClaim) -> ResourceClaim:
@@ -115,6 +121,15 @@ CLAIMS: dict[str, Case] = {
             "its claim goes": [(ResourceClaim, "own")],
             "a pod": [running("x")],
         },
+    ),
+    "DynamicResources, with a taint rule": Case(
+        [node("n1"), devices(DeviceClass, "gpu"), gpus("s"), taint_rule("r"), gpu_claim("own"), naming("waits", "own")],
+        {"DynamicResources"},
+        {
+            "the rule goes": [(DeviceTaintRule, "r")],
+            "its effect changes": [taint_rule("r", "None")],
+        },
+        {"another rule": [taint_rule("s")], "nothing changes": [taint_rule("r")]},
     ),
     "DynamicResources, without a claim": Case(
         [node("n1"), devices(DeviceClass, "gpu"), gpus("s"), gpu_claim("one"), naming("waits", "one", "two")],

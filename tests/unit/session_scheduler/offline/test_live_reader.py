@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from session_scheduler.cluster.errors import ClusterError, Forbidden, NotFound, Unavailable
 from session_scheduler.cluster.memory import MemoryCluster
+from session_scheduler.model.devices import DeviceTaintRule
 from session_scheduler.model.gang_plan import PLAN_ANNOTATION
 from session_scheduler.model.objects import ConfigMap, Node, ObjectMeta, PodGroup
 from session_scheduler.model.storage import CSINode
@@ -63,6 +64,14 @@ async def test_a_kind_that_scheduling_can_do_without_is_taken_as_if_there_were_n
     assert names(found) == ["n1"]
     (line,) = logs
     assert line["event"].startswith(f"continuing without CSINode objects: {error}: ")
+
+
+async def test_a_kind_behind_a_gate_that_is_off_by_default_is_no_warning() -> None:
+    refused = {DeviceTaintRule: NotFound("404: no page")}
+    with capture_logs() as logs:
+        found = await live_reader._listed(Cluster(node("n1"), refused=refused))  # type: ignore[arg-type]
+    assert names(found) == ["n1"]
+    assert logs == []
 
 
 @pytest.mark.parametrize(
