@@ -37,7 +37,7 @@ _USERS = {
     "outsider": "",
 }
 GATES = ("GenericWorkload", "GangScheduling", "WorkloadAwarePreemption", "TopologyAwareWorkloadScheduling",
-          "WorkloadWithJob", "DRADeviceTaintRules")  # fmt: skip
+          "WorkloadWithJob", "DRADeviceTaintRules", "DRAWorkloadResourceClaims")  # fmt: skip
 # Without kubelets these two controllers would mark nodes as dead and evict their pods.
 _CONTROLLERS = "--controllers=*,-node-lifecycle-controller,-taint-eviction-controller"
 _BRISK = ("--kube-api-qps=500", "--kube-api-burst=1000")

@@ -227,3 +227,27 @@ def test_a_taint_rule_keeps_both_schedulers_from_a_drivers_devices_until_it_is_g
         scenario.delete_pod(f"tolerates-{scheduler}")
     scenario.plane.request("DELETE", f"/apis/resource.k8s.io/v1beta2/devicetaintrules/{scenario.namespace}")
     scenario.wait_bound(*(f"waits-{scheduler}" for scheduler in nodes))
+
+
+def test_the_pods_of_a_group_share_its_claim_as_those_of_kube_scheduler_do(scenario: Scenario) -> None:
+    node = scenario.add_node(cpu=8, devices=0)
+    _publish(scenario, node, 2)
+    entries = _template(scenario)
+    scenario.run()
+    found, devices = {}, set()
+    for scheduler, name in (("fluence", "ours"), ("default-scheduler", "theirs")):  # one after the other: they may race
+        spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "resourceClaims": entries}
+        group = scenario.plane.create({"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "spec": spec,
+                                       "metadata": {"name": name, "namespace": scenario.namespace}})  # fmt: skip
+        members = [f"{name}-{number}" for number in range(2)]
+        for member in members:
+            scenario.create_pod(member, group=name, schedulerName=scheduler, resourceClaims=entries)
+        assert set(scenario.wait_bound(*members).values()) == {node}
+        (claim,) = {one["resourceClaimName"] for member in members
+                    for one in scenario.pod(member)["status"]["resourceClaimStatuses"]}  # fmt: skip
+        (consumer,) = _status(scenario, claim)["reservedFor"]
+        assert consumer.pop("uid") == group["metadata"]["uid"]
+        found[name] = consumer
+        devices |= set(_devices(_status(scenario, claim)))
+    assert found == {name: {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": name} for name in found}
+    assert len(devices) == 2

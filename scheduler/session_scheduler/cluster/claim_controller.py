@@ -1,25 +1,34 @@
-"""The resourceclaim controller for manifests: creates ResourceClaims from templates for loaded pods.
+"""The resourceclaim controller for manifests: creates ResourceClaims from templates for loaded pods and PodGroups.
 
-A claim is named `<pod>-<entry>`; the controller would append random letters.
+A claim is named `<pod>-<entry>`, or `<group>-<entry>` if the PodGroup has the same entry, so that its pods share the
+claim; the controller would append random letters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from msgspec.structs import replace
 
 from session_scheduler.model.devices import POD_CLAIM_NAME, ResourceClaim, ResourceClaimTemplate
 from session_scheduler.model.meta import ObjectMeta, OwnerReference
-from session_scheduler.model.objects import ClaimStatus, Pod
+from session_scheduler.model.objects import ClaimStatus, Pod, PodGroup
 
 
 class ClaimMaker:
     """Creates the missing claims of pods, and collects them in `made`."""
 
-    def __init__(self, templates: Mapping[str, ResourceClaimTemplate], known: Iterable[ResourceClaim]) -> None:
+    def __init__(
+        self,
+        templates: Mapping[str, ResourceClaimTemplate],
+        known: Iterable[ResourceClaim],
+        groups: Iterable[PodGroup] = (),
+    ) -> None:
         self.made: list[ResourceClaim] = []
         self._templates = templates
+        self._groups = {group.key: group for group in groups if group.native}
+        self._shared: set[str] = set()
         self._names = {claim.key for claim in known}
 
     def with_claims(self, pod: Pod) -> Pod:
@@ -29,27 +38,42 @@ class ClaimMaker:
             ClaimStatus(name=name, resource_claim_name=claim)
             for entry in pod.spec.resource_claims
             if (name := str(entry.get("name", ""))) not in named
-            and (claim := self._claim(pod, name, entry.get("resourceClaimTemplateName"))) is not None
+            and (claim := self._claim(self._owner(pod, entry), entry)) is not None
         ]
         if not statuses:
             return pod
         every = (*pod.status.resource_claim_statuses, *statuses)
         return replace(pod, status=replace(pod.status, resource_claim_statuses=every))
 
-    def _claim(self, pod: Pod, entry: str, wanted: object) -> str | None:
+    def _owner(self, pod: Pod, entry: Mapping[str, Any]) -> Pod | PodGroup:
+        """The pod, or its PodGroup if that has an equal entry."""
+        name = pod.spec.scheduling_group.pod_group_name if pod.spec.scheduling_group is not None else ""
+        group = self._groups.get(f"{pod.metadata.namespace}/{name}")
+        return group if group is not None and entry in group.spec.resource_claims else pod
+
+    def _claim(self, owner: Pod | PodGroup, entry: Mapping[str, Any]) -> str | None:
         """Create an entry's claim and return its name; None if the template is missing: the pod stays pending."""
-        template = self._templates.get(f"{pod.metadata.namespace}/{wanted}") if wanted is not None else None
-        name = f"{pod.metadata.name}-{entry}"
-        if template is None or f"{pod.metadata.namespace}/{name}" in self._names:
+        metadata, wanted = owner.metadata, entry.get("resourceClaimTemplateName")
+        template = self._templates.get(f"{metadata.namespace}/{wanted}") if wanted is not None else None
+        name = f"{metadata.name}-{entry.get('name', '')}"
+        if f"{metadata.namespace}/{name}" in self._shared:
+            return name
+        if template is None or f"{metadata.namespace}/{name}" in self._names:
             return None
-        owner = OwnerReference(
-            api_version="v1", kind="Pod", name=pod.metadata.name, uid=pod.metadata.uid, controller=True
+        reference = OwnerReference(
+            api_version=owner.api_version,
+            kind=type(owner).__name__,
+            name=metadata.name,
+            uid=metadata.uid,
+            controller=True,
         )
         given = template.spec.metadata
-        metadata = ObjectMeta(
-            name=name, namespace=pod.metadata.namespace, owner_references=(owner,), labels=given.labels,
-            annotations={**given.annotations, POD_CLAIM_NAME: entry},
+        made = ObjectMeta(
+            name=name, namespace=metadata.namespace, owner_references=(reference,), labels=given.labels,
+            annotations={**given.annotations, POD_CLAIM_NAME: str(entry.get("name", ""))},
         )  # fmt: skip
-        self._names.add(f"{pod.metadata.namespace}/{name}")
-        self.made.append(ResourceClaim(metadata=metadata, spec=template.spec.spec))
+        if isinstance(owner, PodGroup):
+            self._shared.add(f"{metadata.namespace}/{name}")
+        self._names.add(f"{metadata.namespace}/{name}")
+        self.made.append(ResourceClaim(metadata=made, spec=template.spec.spec))
         return name

@@ -389,7 +389,9 @@ class _Loader:
         admitted, groups, set_claims = self._admitted(Admission(known_classes), self._named_pods(), nodes, there)
         templates = {v.key: v for v in values if isinstance(v, ResourceClaimTemplate)}
         devices: list[DeviceObject] = [v for v in values if isinstance(v, DEVICE_KINDS)]
-        claims = ClaimMaker(templates, [v for v in (*devices, *there) if isinstance(v, ResourceClaim)])
+        pod_groups = tuple(stamps.on(group) for group in groups)
+        known_groups = (*pod_groups, *(obj for obj in there if isinstance(obj, PodGroup)))
+        claims = ClaimMaker(templates, [v for v in (*devices, *there) if isinstance(v, ResourceClaim)], known_groups)
         pods = tuple(claims.with_claims(stamps.on(pod)) for pod in admitted)
         storage = [_with_mode(v) for v in values if isinstance(v, STORAGE_KINDS)]
         known = {v.key for v in (*storage, *there) if isinstance(v, PersistentVolumeClaim)}
@@ -402,7 +404,7 @@ class _Loader:
             devices=tuple(stamps.on(v) for v in (*devices, *claims.made)),
             budgets=tuple(stamps.on(v) for v in values if isinstance(v, PodDisruptionBudget)),
             queues=tuple(stamps.on(v) for v in values if isinstance(v, Queue)),
-            pod_groups=tuple(stamps.on(group) for group in groups),
+            pod_groups=pod_groups,
             priority_classes=tuple(stamps.on(c) for c in classes),
             related=tuple(stamps.on(v) for v in related),
             ignored=dict(sorted(self._ignored.items())),

@@ -356,10 +356,6 @@ class ResourceClaim(Namespaced, frozen=True, tag_field="kind", tag="ResourceClai
     spec: ResourceClaimSpec = ResourceClaimSpec()
     status: ResourceClaimStatus = ResourceClaimStatus()
 
-    def reserved_by(self, uid: str) -> bool:
-        """Whether the claim is reserved for the pod with this uid."""
-        return any(consumer.uid == uid for consumer in self.status.reserved_for)
-
 
 class ResourceClaimTemplateSpec(ApiStruct, frozen=True):
     """spec of a template: metadata and spec of its claims."""

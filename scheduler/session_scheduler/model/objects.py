@@ -317,6 +317,8 @@ class PodGroupSpec(ApiStruct, frozen=True):
     scheduling_constraints: SchedulingConstraints | None = None
     pod_group_template_ref: PodGroupTemplateReference | None = None
     min_member: int | None = None
+    resource_claims: tuple[dict[str, Any], ...] = ()
+    """Claims that its pods share; a pod names one by an equal entry of its own spec.resourceClaims."""
     disruption_mode: str | None = None
     """"PodGroup": its pods are disrupted only together; "Pod": each on its own; None: not below the gang's minimum."""
     priority: int | None = None

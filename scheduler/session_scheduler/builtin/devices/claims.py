@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from session_scheduler.errors import AttemptError
 from session_scheduler.hookspecs import Gate, Refusal
@@ -11,20 +12,37 @@ from session_scheduler.model.devices import (
     CONSUMERS_LIMIT,
     EXTENDED_CLAIM,
     Allocation,
+    Consumer,
     DeviceClass,
     ResourceClaim,
 )
 from session_scheduler.model.expressions import term_problem
-from session_scheduler.model.objects import Pod
+from session_scheduler.model.objects import OwnerReference, Pod, PodGroup
+
+GROUP_API: Final = "scheduling.k8s.io"
+"""The API group of Kubernetes' own PodGroups."""
 
 
-def claim_names(pod: Pod) -> list[tuple[str, bool]] | Refusal:
-    """(name, whether it was generated for the pod) for each claim, without templates that need no claim."""
-    found: list[tuple[str, bool]] = []
+@dataclass(frozen=True, slots=True)
+class ClaimName:
+    """The claim of an entry of spec.resourceClaims."""
+
+    name: str
+    entry: Mapping[str, Any]
+
+    @property
+    def generated(self) -> bool:
+        """Whether it was generated from a template, for the pod or its PodGroup."""
+        return self.entry.get("resourceClaimName") is None
+
+
+def claim_names(pod: Pod) -> list[ClaimName] | Refusal:
+    """The name of each claim, without templates that need no claim."""
+    found: list[ClaimName] = []
     for entry in pod.spec.resource_claims:
         named = entry.get("resourceClaimName")
         if named is not None:
-            found.append((str(named), False))
+            found.append(ClaimName(str(named), entry))
             continue
         if entry.get("resourceClaimTemplateName") is None:
             return Refusal(f'pod "{pod.key}", spec.resourceClaim "{entry.get("name", "")}": none of the supported '
@@ -34,7 +52,7 @@ def claim_names(pod: Pod) -> list[tuple[str, bool]] | Refusal:
         if status is None:
             return Refusal(f'pod "{pod.key}": ResourceClaim not created yet')
         if status.resource_claim_name is not None:
-            found.append((status.resource_claim_name, True))
+            found.append(ClaimName(status.resource_claim_name, entry))
     return found
 
 
@@ -44,10 +62,11 @@ def pod_claims(pod: Pod, known: Mapping[str, ResourceClaim]) -> list[ResourceCla
     if isinstance(names, Refusal):
         return Gate(names.reason)
     found = []
-    for name, generated in names:
-        key = f"{pod.metadata.namespace}/{name}"
+    for named in names:
+        key = f"{pod.metadata.namespace}/{named.name}"
         claim = known.get(key)
-        reason = f'could not find ResourceClaim "{key}"' if claim is None else _problem(claim, pod, generated=generated)
+        missing = f'could not find ResourceClaim "{key}"'
+        reason = missing if claim is None else _problem(claim, pod, generated=named.generated)
         if claim is None or reason is not None:
             return Gate(reason or "", (ResourceClaim, key))
         found.append(claim)
@@ -55,13 +74,49 @@ def pod_claims(pod: Pod, known: Mapping[str, ResourceClaim]) -> list[ResourceCla
 
 
 def _problem(claim: ResourceClaim, pod: Pod, *, generated: bool) -> str | None:
-    """Why the pod cannot use the claim; None if it can. `generated`: the claim is generated for the pod."""
+    """Why the pod cannot use the claim; None if it can. `generated`: it is generated for the pod or its PodGroup."""
     if claim.metadata.deletion_timestamp is not None:
         return f'resourceclaim "{claim.metadata.name}" is being deleted'
-    owners = claim.metadata.owner_references
-    if generated and not any(owner.controller and owner.uid == pod.metadata.uid for owner in owners):
+    if generated and not any(owner.controller and _is_for(owner, pod) for owner in claim.metadata.owner_references):
         return f"ResourceClaim {claim.key} was not created for Pod {pod.key} (Pod is not owner)"
     return None
+
+
+def _is_for(owner: OwnerReference, pod: Pod) -> bool:
+    """Whether the owner is the pod or its PodGroup, whose uid the pod does not know."""
+    if owner.uid == pod.metadata.uid:
+        return True
+    of_api = owner.kind == "PodGroup" and owner.api_version.startswith(f"{GROUP_API}/")
+    return of_api and owner.name == pod_group_name(pod)
+
+
+def pod_group_name(pod: Pod) -> str | None:
+    """The name of Kubernetes' own PodGroup in the pod's spec; None without one."""
+    return pod.spec.scheduling_group.pod_group_name if pod.spec.scheduling_group is not None else None
+
+
+def is_for_group_of(consumer: Consumer, pod: Pod) -> bool:
+    """Whether a claim is reserved for the pod's PodGroup, whose uid the pod does not know."""
+    of_api = (consumer.api_group, consumer.resource) == (GROUP_API, "podgroups")
+    return of_api and consumer.name == pod_group_name(pod)
+
+
+def is_reserved(claim: ResourceClaim, pod: Pod) -> bool:
+    """Whether a claim is reserved for the pod or its PodGroup."""
+    return any(one.uid == pod.metadata.uid or is_for_group_of(one, pod) for one in claim.status.reserved_for)
+
+
+def consumer_of(named: ClaimName, pod: Pod, group: PodGroup | None) -> Consumer:
+    """The object for which the claim is reserved: the pod's PodGroup if it has an equal entry, else the pod."""
+    own = group is not None and group.native and group.metadata.name == pod_group_name(pod)
+    if group is not None and own and any(_same_entry(named.entry, one) for one in group.spec.resource_claims):
+        return Consumer(api_group=GROUP_API, resource="podgroups", name=group.metadata.name, uid=group.metadata.uid)
+    return Consumer(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
+
+
+def _same_entry(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    fields = ("name", "resourceClaimName", "resourceClaimTemplateName")
+    return all(one.get(name) == other.get(name) for name in fields)
 
 
 def unknown_class(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Refusal | None:
@@ -83,7 +138,7 @@ def unknown_class(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> R
 
 def unusable(claim: ResourceClaim, allocation: Allocation, pod: Pod) -> Refusal | None:
     """Why a pod cannot use an allocated claim on any node; None if it may. Raises AttemptError."""
-    if len(claim.status.reserved_for) >= CONSUMERS_LIMIT and not claim.reserved_by(pod.metadata.uid):
+    if len(claim.status.reserved_for) >= CONSUMERS_LIMIT and not is_reserved(claim, pod):
         return Refusal("resourceclaim in use")
     for number, term in enumerate(allocation.node_selector.node_selector_terms if allocation.node_selector else ()):
         problem = term_problem(term)

@@ -12,12 +12,13 @@ from contextlib import asynccontextmanager
 import structlog
 
 from session_scheduler.base.background import alongside
-from session_scheduler.builtin.devices.claims import made_by_owner
+from session_scheduler.builtin.devices.claims import is_for_group_of, made_by_owner
 from session_scheduler.errors import FluenceError
 from session_scheduler.framework.bindings import Runtime
 from session_scheduler.framework.session import Session
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.devices import ResourceClaim, ResourceClaimStatus
+from session_scheduler.model.groups import Task
 
 _log = structlog.get_logger(__name__)
 
@@ -49,8 +50,7 @@ class Repairs:
                 claims = [*unavailable.get(task.cls, {}).values()]
                 if task.cls in extended:
                     claims += made.get(task.uid, ())
-                idle = (claim for claim in claims if all(one.uid == task.uid for one in claim.status.reserved_for))
-                claim = next(idle, None)
+                claim = next((claim for claim in claims if _is_idle(claim, task)), None)
                 if claim is not None:
                     self.waiting[claim.metadata.uid] = claim
         if self.waiting and self._noted is not None:
@@ -76,3 +76,11 @@ class Repairs:
                     _log.info("deallocated a claim that kept a pod from all nodes", claim=claim.key)
                 except FluenceError as error:  # the claim changed: the next session checks it again
                     _log.info("failed to deallocate a claim", claim=claim.key, error=str(error))
+
+
+def _is_idle(claim: ResourceClaim, task: Task) -> bool:
+    """Whether no pod uses a claim: it is reserved at most for this pod, or for its PodGroup without pods on nodes."""
+    unplaced = all(member.node is None for member in task.group.tasks.values())
+    return all(
+        one.uid == task.uid or (unplaced and is_for_group_of(one, task.pod)) for one in claim.status.reserved_for
+    )

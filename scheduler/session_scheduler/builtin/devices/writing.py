@@ -14,7 +14,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from session_scheduler.base.clock import utc_now
-from session_scheduler.builtin.devices.claims import claim_names, made_by_owner, ready, waits_for_conditions
+from session_scheduler.builtin.devices.claims import (
+    claim_names,
+    consumer_of,
+    is_reserved,
+    made_by_owner,
+    ready,
+    waits_for_conditions,
+)
 from session_scheduler.builtin.devices.holdings import Holdings
 from session_scheduler.builtin.waiting import wait_for_all
 from session_scheduler.errors import AttemptError, ChangedMeanwhileError, FluenceError
@@ -68,12 +75,13 @@ class Writer:
         if isinstance(names, Refusal):
             raise ClaimError(names.reason)
         written = []
-        for name, _ in names:
-            claim = self._known(binding, name)
+        for named in names:
+            claim = self._known(binding, named.name)
             decided = held.get(claim.metadata.uid)
             if decided is None and claim.status.allocation is None:
                 raise ClaimError(f"claim {claim.key}: claim allocation not found for node {binding.node}")
-            written.append(await self._reserve(binding, claim, decided))
+            consumer = consumer_of(named, binding.pod, binding.task.group.pod_group)
+            written.append(await self._reserve(binding, claim, decided, consumer))
         if special is not None and special.allocation is not None:
             written.append(await self._create(binding, special, special.allocation))
         await self._wait_until_usable(binding, written)
@@ -86,12 +94,14 @@ class Writer:
             raise ClaimError(f"claim {key} was deleted")
         return self._holdings.now(claim)
 
-    async def _reserve(self, binding: Binding, claim: ResourceClaim, decided: Allocation | None) -> ResourceClaim:
-        """Write the claim's allocation, unless it is written, and reserve the claim for the pod."""
+    async def _reserve(
+        self, binding: Binding, claim: ResourceClaim, decided: Allocation | None, consumer: Consumer
+    ) -> ResourceClaim:
+        """Write the claim's allocation, unless it is written, and reserve the claim for its consumer."""
         for attempt in range(_TRIES):
             if attempt:
                 claim = await self._wait_for_change(binding, claim)
-            status = self._status(binding.pod, claim, decided)
+            status = self._status(binding.pod, claim, decided, consumer)
             if status is None:
                 return claim
             try:
@@ -114,7 +124,9 @@ class Writer:
             raise ClaimError(f"claim {was.key} got recreated in the meantime")
         return claim
 
-    def _status(self, pod: Pod, claim: ResourceClaim, decided: Allocation | None) -> ResourceClaimStatus | None:
+    def _status(
+        self, pod: Pod, claim: ResourceClaim, decided: Allocation | None, consumer: Consumer
+    ) -> ResourceClaimStatus | None:
         """The status to write; None if the claim has it already."""
         if claim.metadata.deletion_timestamp is not None:
             raise ClaimError(f"claim {claim.key} got deleted in the meantime")
@@ -123,11 +135,10 @@ class Writer:
             raise ClaimError(f"claim {claim.key} got deallocated elsewhere in the meantime")
         if allocation is not None and decided is not None and not _same(allocation, decided):
             raise ClaimError(f"claim {claim.key} got allocated elsewhere in the meantime")
-        if allocation is not None and claim.reserved_by(pod.metadata.uid):
+        if allocation is not None and is_reserved(claim, pod):
             return None
         if allocation is None and decided is not None:
             allocation = replace(decided, allocation_timestamp=time_text(utc_now()))
-        consumer = Consumer(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
         others = tuple(one for one in claim.status.reserved_for if one.uid != consumer.uid)
         return replace(claim.status, allocation=allocation, reserved_for=(*others, consumer))
 
@@ -141,7 +152,8 @@ class Writer:
             self._holdings.wrote(await binding.cluster.allocate_claim(claim, ResourceClaimStatus()))
         claim = await binding.cluster.create(replace(synthetic, metadata=replace(synthetic.metadata, uid="")))
         try:
-            claim = await self._reserve(binding, claim, allocation)
+            consumer = Consumer(resource="pods", name=binding.pod.metadata.name, uid=binding.pod.metadata.uid)
+            claim = await self._reserve(binding, claim, allocation, consumer)
             self._holdings.forget(synthetic.metadata.uid)
             await binding.cluster.name_extended_claim(binding.pod, claim.metadata.name, special.mappings)
         except FluenceError:

@@ -1,8 +1,8 @@
 """Claims in a cluster in memory: allocations that are held, written, shared, freed and repaired.
 
 tests/conformance/filters compares filters and allocations with kube-scheduler. Not covered of kube-scheduler's own
-tests: features behind gates that are off by default (list attributes, node allocatable resources, claims
-of pod groups), its caches and metrics, and time limits, which are work limits here.
+tests: features behind gates that are off by default (list attributes, node allocatable resources), its caches and
+metrics, and time limits, which are work limits here.
 """
 
 from __future__ import annotations
