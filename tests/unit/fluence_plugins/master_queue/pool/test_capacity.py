@@ -49,6 +49,13 @@ def test_what_others_pods_request_is_taken_off_their_nodes() -> None:
     assert found == {"cpu": 6500, "memory": 30 * 2**30 * 1000, "pods": 108000}
 
 
+def test_a_pod_that_is_being_resized_has_what_its_status_reports() -> None:
+    shrinks = pod(cpu="1", memory="1Gi")
+    actual = {"requests": {"cpu": "3", "memory": "1Gi"}}
+    shrinks["status"]["containerStatuses"] = [{"name": "c", "resources": actual}]
+    assert given([node()], [shrinks]) == {"cpu": 5000, "memory": 31 * 2**30 * 1000, "pods": 109000}
+
+
 def test_pods_that_the_pool_itself_runs_are_not_taken_off_since_kueue_counts_them() -> None:
     part = Part(own=frozenset({"offloaded"}))
     assert given([node()], [pod("offloaded", cpu="4")], part) == given([node()], [])
