@@ -20,7 +20,7 @@ from . import binaries
 from .awaiting import pass_marker, running, until
 from .conftest import new_control_plane
 from .extender_server import Body, ExtenderServer, Handler, names_in, passing
-from .harness import ControlPlane
+from .harness import GATES, ControlPlane
 from .invariants import Manifest, condition
 from .processes import Program
 from .scheduler_process import SchedulerProcess, Settings
@@ -70,7 +70,8 @@ def theirs(plane: ControlPlane, server: ExtenderServer, tmp_path_factory: pytest
     }  # fmt: skip
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     binary = binaries.find("kube-scheduler")["kube-scheduler"]
-    program = Program("kube-scheduler", [binary, f"--config={folder / 'config.yaml'}", "--secure-port=0"],
+    program = Program("kube-scheduler", [binary, f"--config={folder / 'config.yaml'}", "--secure-port=0",
+                      f"--feature-gates={','.join(f'{gate}=true' for gate in GATES)}"],
                       folder / "kube-scheduler.log")  # fmt: skip
     try:
         yield
@@ -100,6 +101,8 @@ class Case:
     resources: dict[str, str] = field(default_factory=lambda: {"cpu": "1"})
     occupied: bool = False
     """Whether each node has a pod that the new one may preempt."""
+    ends: bool = False
+    """Whether the victims end, so that the new pod is placed on its nominated node."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,9 @@ CASES: Final = {
         {"foo/filter": only("n2"), "foo/bind": bound_by_it}, resources={"cpu": "1", FOO: "1"}
     ),
     "victims are narrowed": Case({"names/preempt": allowed("n2")}, bound=False, resources={"cpu": "2"}, occupied=True),
+    "the nominated node comes first": Case(
+        {"names/preempt": allowed("n2")}, resources={"cpu": "2"}, occupied=True, ends=True
+    ),
     "no victims are allowed": Case({"names/preempt": allowed()}, bound=False, resources={"cpu": "2"}, occupied=True),
     "preempt fails": Case({"names/preempt": lambda _: 500}, bound=False, resources={"cpu": "2"}, occupied=True),
     "no node passes the scheduler's filters": Case(bound=False, resources={"cpu": "100"}),
@@ -192,6 +198,10 @@ class Side:
         found: Manifest = self.plane.request("GET", f"{self.pods}/{name}")[1]
         return found
 
+    def node_of(self, name: str) -> str | None:
+        node: str | None = self.pod(name)["spec"].get("nodeName")
+        return node
+
     def bind(self, body: Body) -> Any:
         """Bind a pod as an extender does."""
         binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": body["PodName"], "uid": body["PodUID"]},
@@ -208,6 +218,14 @@ class Side:
             body = {"PodName": f"on-{node}", "PodNamespace": self.namespace, "PodUID": uid, "Node": node}
             assert self.bind(body) == {}
 
+    def _end_victims(self) -> bool:
+        """Remove the pods that are being deleted. Returns whether there were any."""
+        pods = self.plane.request("GET", self.pods)[1]["items"]
+        names = [one["metadata"]["name"] for one in pods if one["metadata"].get("deletionTimestamp")]
+        for name in names:
+            self.plane.request("DELETE", f"{self.pods}/{name}?gracePeriodSeconds=0")
+        return bool(names)
+
     def run(self, case: Case) -> Result:
         self.server.clear()
         if case.occupied:
@@ -217,6 +235,8 @@ class Side:
             self.server.handlers[path] = self.bind if handler is bound_by_it else handler
         self.create("new", case.resources, **({"priorityClassName": "p10"} if case.occupied else {}))
         said = until("an answer", lambda: condition(self.pod(), "PodScheduled")) or {}
+        if case.ends:
+            until("a victim", self._end_victims)
         if case.bound:
             until(f"a node: {said}", lambda: self.pod()["spec"].get("nodeName"))
             said = condition(self.pod(), "PodScheduled") or {}
@@ -274,27 +294,33 @@ def test_both_schedulers_call_extenders_alike(
     assert (results[0].node is not None) is case.bound
 
 
-# ---------------------------------------------------------------------- fluence alone
-
-
-def test_a_gang_waits_for_the_answers_of_all_its_members(
-    plane: ControlPlane, server: ExtenderServer, ours: SchedulerProcess
+def test_both_schedulers_place_a_gang_where_the_extender_allows(
+    plane: ControlPlane, server: ExtenderServer, theirs: None, ours: SchedulerProcess
 ) -> None:
-    side = Side(plane, server, "fluence")
-    server.clear()
-    server.handlers["names/filter"] = lambda body: passing(
-        ["n1" if body["Pod"]["metadata"]["name"] == "g-0" else "n3"], body
-    )
-    try:
-        plane.create({"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
-                      "metadata": {"name": "g", "namespace": side.namespace},
-                      "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}})  # fmt: skip
-        for name in ("g-0", "g-1"):
-            side.create(name, {"cpu": "1"}, schedulingGroup={"podGroupName": "g"})
-        until("both nodes", lambda: all(side.pod(name)["spec"].get("nodeName") for name in ("g-0", "g-1")))
-        assert [side.pod(name)["spec"]["nodeName"] for name in ("g-0", "g-1")] == ["n1", "n3"]
-    finally:
-        side.clear()
+    results = []
+    for scheduler in SIDES:
+        side = Side(plane, server, scheduler)
+        server.clear()
+        server.handlers["names/filter"] = lambda body: passing(
+            ["n1" if body["Pod"]["metadata"]["name"] == "g-0" else "n3"], body
+        )
+        try:
+            plane.create({"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
+                          "metadata": {"name": "g", "namespace": side.namespace},
+                          "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}})  # fmt: skip
+            for name in ("g-0", "g-1"):
+                side.create(name, {"cpu": "1"}, schedulingGroup={"podGroupName": "g"})
+            until("both nodes", lambda side=side: all(side.node_of(name) for name in ("g-0", "g-1")))
+            seen = {(path, body["Pod"]["metadata"]["name"], tuple(names_in(body))) for path, body in server.requests
+                    if "Pod" in body and body["Pod"]["metadata"]["name"] in ("g-0", "g-1")}  # fmt: skip
+            results.append(({name: side.node_of(name) for name in ("g-0", "g-1")}, seen))
+        finally:
+            side.clear()
+    assert results[0][0] == {"g-0": "n1", "g-1": "n3"}
+    assert results[1] == results[0]
+
+
+# ---------------------------------------------------------------------- fluence alone
 
 
 def test_a_slow_extender_delays_only_its_own_pods_and_no_shutdown(plane: ControlPlane, tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ class Extenders:
     name = NAME
     filter_scope = Scope.STATIC
     score_scope = Scope.STATIC
+    summed_scores = True
     prebind_waits = False
 
     def __init__(self, answers: ExtenderAnswers) -> None:

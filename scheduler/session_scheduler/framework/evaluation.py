@@ -27,6 +27,7 @@ _RAW_SCORES = {
     Normalise.SPREAD: (-(2**55), 2**55),
 }
 """The limits of raw scores. Normalised scores are then 0 to 100, as in kube-scheduler, and all sums fit in 64 bits."""
+_SUMS = (-(2**56), 2**56)
 _LARGEST_NODE_ORDER = 2**56
 _Call = TypeVar("_Call", ScopedCall, ScoreCall)
 
@@ -214,7 +215,7 @@ def _clauses(call: HookCall, answer: Any, nodes: int) -> list[list[str] | None]:
 
 def _hook_scoring(session: object, cls: TaskClass, scoring: ScoreCall, state: Any) -> Scoring:
     call = scoring.call
-    low, high = _RAW_SCORES[scoring.normalise]
+    low, high = _SUMS if scoring.summed else _RAW_SCORES[scoring.normalise]
 
     def run(view: NodeView, mask: BoolColumn, _: Task | None) -> IntColumn:
         raw = call(session, cls, view, mask, state)
@@ -223,7 +224,7 @@ def _hook_scoring(session: object, cls: TaskClass, scoring: ScoreCall, state: An
         if not isinstance(raw, np.ndarray) or raw.shape != (len(view),) or raw.dtype.kind not in "iu":
             raise call.wrong(f"expected an integer for each of {len(view)} rows, got {_kind(raw)}")
         if len(raw) and (raw.max() > high or raw.min() < low):
-            _check_range(call, raw[mask], scoring.normalise)
+            _check_range(call, raw[mask], scoring.normalise, low, high)
         return raw.astype(np.int64, copy=False)
 
     return Scoring(call.plugin, scoring.scope, scoring.weight, scoring.normalise, run)
@@ -247,9 +248,8 @@ def _texts(why: HookCall, answer: Any, nodes: int) -> list[list[str]]:
     return texts
 
 
-def _check_range(call: HookCall, scored: np.ndarray[Any, np.dtype[Any]], how: Normalise) -> None:
+def _check_range(call: HookCall, scored: np.ndarray[Any, np.dtype[Any]], how: Normalise, low: int, high: int) -> None:
     """Reject scores outside of the limits, in kube-scheduler's words where they are not normalised."""
-    low, high = _RAW_SCORES[how]
     for score in scored[(scored > high) | (scored < low)].tolist():
         when = "after normalizing: scale it, or declare `normalise`" if how is Normalise.NONE else "before normalizing"
         raise call.wrong(f"it returns an invalid score {score}, it should in the range of [{low}, {high}] {when}")

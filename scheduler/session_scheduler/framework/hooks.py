@@ -306,6 +306,8 @@ class ScoreCall:
     scope: Scope
     weight: int
     normalise: Normalise
+    summed: bool = False
+    """Whether these are the core's sums of weighted scores, which may exceed 100."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,7 +462,8 @@ def _scoring(name: str, plugin: object, weight: int | None, call: HookCall) -> S
     if type(declared) is not int or not 0 <= declared <= _LARGEST_WEIGHT:
         raise PluginError(name, "weight", f"expected a whole number from 0 to {_LARGEST_WEIGHT}, got {declared!r}")
     scope = _declared(name, plugin, "score_scope", Scope.ANY)
-    return ScoreCall(call, scope, declared, _declared(name, plugin, "normalise", Normalise.NONE))
+    normalise = _declared(name, plugin, "normalise", Normalise.NONE)
+    return ScoreCall(call, scope, declared, normalise, getattr(plugin, "summed_scores", False))
 
 
 def _declared(name: str, plugin: object, attribute: str, default: _E) -> _E:

@@ -114,8 +114,8 @@ def test_an_extender_sees_the_nodes_that_pass_all_filters_and_earlier_extenders(
 
 
 def test_scores_are_weighted_and_added_and_only_asked_for_several_nodes(evaluation: str) -> None:
-    one = FakeExtender("one", prioritizeVerb="rank", weight=2)
-    two = FakeExtender("two", prioritizeVerb="rank", weight=1)
+    one = FakeExtender("one", prioritizeVerb="rank", weight=20)
+    two = FakeExtender("two", prioritizeVerb="rank", weight=10)
     one.handlers["rank"], two.handlers["rank"] = scores(n1=3, n2=1), scores(n3=10, n2=5)
     world = World(one, two, evaluation=evaluation).nodes(3).pod("p")
     world.run(cycles=2)
