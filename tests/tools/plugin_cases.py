@@ -64,6 +64,11 @@ def a_group(name: str, needs: int | None = None, **annotations: str) -> dict[str
             "spec": {"schedulingPolicy": policy}}  # fmt: skip
 
 
+def disrupted_singly(group: dict[str, Any]) -> dict[str, Any]:
+    """The PodGroup, with a disruptionMode that lets the scheduler evict single members below the minimum."""
+    return {**group, "spec": {**group["spec"], "disruptionMode": "Pod"}}
+
+
 def running(*names: str, cpu: str = "1", on: str = "n1", **labels: str) -> list[dict[str, Any]]:
     return [a_pod(name, cpu, on=on, priority=1, **labels) for name in names]
 
@@ -170,7 +175,7 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], Callable[[Mapping[str, Any]], 
         lambda answer: len(ended(answer)), 1, 0,
     ),
     "gangs-kept-whole": (
-        [a_node("n1", "3"), a_group("g", 3),
+        [a_node("n1", "3"), disrupted_singly(a_group("g", 3)),
          *(a_pod(name, on="n1", group="g", **queue("training")) for name in "xyz"),
          a_pod("a", **queue("serving"))], {},
         lambda answer: len(ended(answer)), 1, 0,

@@ -4,7 +4,7 @@ from session_scheduler import Scenario, Session, hookimpl
 
 
 class GangsKeptWhole:
-    """A gang ends as a whole, or keeps as many pods as it needs: what is left would hold its nodes for nothing."""
+    """A gang ends as a whole, or keeps as many pods as it needs, also one with the `disruptionMode` Pod."""
 
     name = "gangs-kept-whole"
     api_version = "2"
