@@ -28,6 +28,7 @@ class LabelScore:
 
     name = "label-score"
     score_scope = Scope.STATIC
+    class_key_complete = True
 
     def __init__(self, normalise: Normalise, weight: int, worth: Sequence[int]) -> None:
         self.normalise, self.weight, self._worth = normalise, weight, worth
