@@ -389,10 +389,11 @@ class _Loader:
         admitted, groups, set_claims = self._admitted(Admission(known_classes), self._named_pods(), nodes, there)
         templates = {v.key: v for v in values if isinstance(v, ResourceClaimTemplate)}
         devices: list[DeviceObject] = [v for v in values if isinstance(v, DEVICE_KINDS)]
+        stamped = [stamps.on(pod) for pod in admitted]  # before the groups: pods come in the order of their stamps
         pod_groups = tuple(stamps.on(group) for group in groups)
         known_groups = (*pod_groups, *(obj for obj in there if isinstance(obj, PodGroup)))
         claims = ClaimMaker(templates, [v for v in (*devices, *there) if isinstance(v, ResourceClaim)], known_groups)
-        pods = tuple(claims.with_claims(stamps.on(pod)) for pod in admitted)
+        pods = tuple(map(claims.with_claims, stamped))
         storage = [_with_mode(v) for v in values if isinstance(v, STORAGE_KINDS)]
         known = {v.key for v in (*storage, *there) if isinstance(v, PersistentVolumeClaim)}
         made = {claim.key: claim for claim in (*set_claims, *(claim for pod in pods for claim in made_claims(pod)))}
