@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -294,6 +295,10 @@ def test_both_schedulers_call_extenders_alike(
     assert (results[0].node is not None) is case.bound
 
 
+def _placed(side: Side, *names: str) -> bool:
+    return all(side.node_of(name) for name in names)
+
+
 def test_both_schedulers_place_a_gang_where_the_extender_allows(
     plane: ControlPlane, server: ExtenderServer, theirs: None, ours: SchedulerProcess
 ) -> None:
@@ -310,7 +315,7 @@ def test_both_schedulers_place_a_gang_where_the_extender_allows(
                           "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}})  # fmt: skip
             for name in ("g-0", "g-1"):
                 side.create(name, {"cpu": "1"}, schedulingGroup={"podGroupName": "g"})
-            until("both nodes", lambda side=side: all(side.node_of(name) for name in ("g-0", "g-1")))
+            until("both nodes", partial(_placed, side, "g-0", "g-1"))
             seen = {(path, body["Pod"]["metadata"]["name"], tuple(names_in(body))) for path, body in server.requests
                     if "Pod" in body and body["Pod"]["metadata"]["name"] in ("g-0", "g-1")}  # fmt: skip
             results.append(({name: side.node_of(name) for name in ("g-0", "g-1")}, seen))
