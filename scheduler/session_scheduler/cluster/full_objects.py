@@ -18,6 +18,8 @@ from session_scheduler.model.objects import Node, Pod
 
 _FEW: Final = 16
 """Up to so many nodes are read one by one; more are listed."""
+_AT_ONCE: Final = 32
+"""Pods that are read at the same time."""
 
 
 class FullObjects(Protocol):
@@ -65,18 +67,22 @@ class ApiObjects:
         self._api = api
         self._nodes: dict[str, tuple[str, msgspec.Raw]] = {}
         """By name: resourceVersion and JSON."""
-        self._listing: asyncio.Future[None] | None = None
+        self._reading: dict[str, asyncio.Future[None]] = {}
+        """The requests in flight: by node, or "" for all nodes."""
+        self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def close(self) -> None:
         """See `FullObjects`."""
-        if self._listing is not None:
-            self._listing.cancel()
-            await asyncio.gather(self._listing, return_exceptions=True)
+        reading = list(self._reading.values())
+        for one in reading:
+            one.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
 
     async def pod(self, pod: Pod) -> msgspec.Raw:
         """See `FullObjects`."""
         path = f"api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
-        text = await self._api.client.read(path, what=f"pod {pod.key}")
+        async with self._slots:
+            text = await self._api.client.read(path, what=f"pod {pod.key}")
         if msgspec.json.decode(text, type=_Object).metadata.uid != pod.metadata.uid:
             raise NotFound(f"pod {pod.key} was recreated")
         return msgspec.Raw(text)
@@ -86,23 +92,26 @@ class ApiObjects:
         old = [name for name, node in nodes.items()
                if name not in self._nodes or self._nodes[name][0] != node.metadata.resource_version]  # fmt: skip
         if len(old) > _FEW:
-            await self._list()
+            await self._read("")
         else:
-            await all_of(map(self._get, old))
+            await all_of(map(self._read, old))
         return {name: self._nodes[name][1] for name in nodes if name in self._nodes}
+
+    async def _read(self, name: str) -> None:
+        """Read a node, or all nodes if `name` is "": once for all callers that wait for that."""
+        if name not in self._reading:
+            self._reading[name] = reading = asyncio.ensure_future(self._get(name) if name else self._list())
+            reading.add_done_callback(lambda _: self._reading.pop(name))
+        await asyncio.shield(self._reading[name])
 
     async def _get(self, name: str) -> None:
         """Read one node by a list, since the scheduler's account may not get nodes."""
-        self._nodes.pop(name, None)
-        self._keep(await self._api.list("/api/v1/nodes", msgspec.Raw, fields=f"metadata.name={name}"))
+        found = await self._api.list("/api/v1/nodes", msgspec.Raw, fields=f"metadata.name={name}")
+        if not found:
+            self._nodes.pop(name, None)
+        self._keep(found)
 
     async def _list(self) -> None:
-        """List all nodes, once for all who wait for that."""
-        if self._listing is None or self._listing.done():
-            self._listing = asyncio.ensure_future(self._listed())
-        await asyncio.shield(self._listing)
-
-    async def _listed(self) -> None:
         found = await self._api.list("/api/v1/nodes", msgspec.Raw)
         self._nodes.clear()
         self._keep(one.copy() for one in found)  # a part of a page would keep the whole page in memory
