@@ -149,7 +149,8 @@ def _narrowed(
 ) -> list[Candidate] | NoPreemption:
     """The candidates that extenders leave, with their victims; or why there are none."""
     cache, task = session.snapshot.cache, trial.tasks[0]
-    there = {one.uid: one for candidate in candidates for one in cache.tasks_on(candidate.node)}
+    there = {one.uid: one for candidate in candidates
+             for one in (*cache.tasks_on(candidate.node), *candidate.tasks)}  # fmt: skip
     asked = {one.node: MetaVictims(tuple(task.uid for task in one.tasks), one.violations) for one in candidates}
     answer = narrow(task, asked, there)
     if isinstance(answer, str):

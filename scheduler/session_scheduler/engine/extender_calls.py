@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ import msgspec
 import structlog
 
 from session_scheduler.base.gathering import all_of
-from session_scheduler.cluster.errors import ClusterError
+from session_scheduler.cluster.errors import ClusterError, NotFound
 from session_scheduler.cluster.extender_client import ExtenderClient, ExtenderError, MetaVictims
 from session_scheduler.cluster.full_objects import FullObjects
 from session_scheduler.engine.completion import BindCompletion, Bound
@@ -93,23 +94,35 @@ class ExtenderCalls:
 
     async def _ask_victims(self, question: VictimQuestion) -> VictimAnswer:
         """Source: callExtenders in pkg/scheduler/framework/preemption, Kubernetes 1.36."""
-        allowed = question.victims
+        known = question
         asked = [one for one in self._clients if one.config.preempt_verb and one.is_interested(question.pod)]
         async with self._slots:
             pod, pods = await self._objects.pod(question.pod), dict[str, msgspec.Raw]()
             if not all(client.config.node_cache_capable for client in asked):
-                whole = await all_of(map(self._objects.pod, question.pods.values()))
-                pods = dict(zip(question.pods, whole, strict=True))
+                pods = await self._victims(question)
+                known = _without_gone(question, pods)
+            allowed = known.victims
             for client in asked:
+                if not allowed:
+                    break
                 try:
-                    allowed = _checked(client, question, await client.preempt(pod, allowed, pods))
+                    allowed = _checked(client, known, await client.preempt(pod, allowed, pods))
                 except ExtenderError as error:
                     if not client.config.ignorable:
                         return VictimAnswer(question.victims, str(error))
                     _skipped(client, question.pod, error)
-                if not allowed:
-                    break
         return VictimAnswer(question.victims, allowed)
+
+    async def _victims(self, question: VictimQuestion) -> dict[str, msgspec.Raw]:
+        """The victims that still exist, by uid."""
+
+        async def read(uid: str, pod: Pod) -> tuple[str, msgspec.Raw] | None:
+            try:
+                return uid, await self._objects.pod(pod)
+            except NotFound:
+                return None
+
+        return dict(filter(None, await all_of(read(uid, pod) for uid, pod in question.pods.items())))
 
     async def _evaluate(
         self, question: Question, pod: msgspec.Raw, nodes: Mapping[str, msgspec.Raw] | None, offered: Sequence[str]
@@ -168,6 +181,12 @@ def _checked(
         if not victims.uids and not client.config.ignorable:
             raise ExtenderError(f'expected at least one victim pod on node "{node}"')
     return {node: victims for node, victims in found.items() if victims.uids}
+
+
+def _without_gone(question: VictimQuestion, found: Container[str]) -> VictimQuestion:
+    """The question without the nodes with a victim that is not among the `found` ones (uids)."""
+    victims = {node: one for node, one in question.victims.items() if all(uid in found for uid in one.uids)}
+    return replace(question, victims=victims, pods={uid: pod for uid, pod in question.pods.items() if uid in found})
 
 
 def _skipped(client: ExtenderClient, pod: Pod, error: ExtenderError) -> None:

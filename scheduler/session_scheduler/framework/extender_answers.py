@@ -125,7 +125,7 @@ class ExtenderAnswers:
 
     def use(self, uids: Iterable[str]) -> None:
         """An attempt has used the answers for these pods."""
-        for uid in uids if self._answers else ():
+        for uid in uids if self._answers or self._victims else ():
             self._victims.pop(uid, None)
             answer = self._answers.get(uid)
             if answer is not None:

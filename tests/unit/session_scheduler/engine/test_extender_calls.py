@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace as changed
 
 from session_scheduler.builtin.extenders import Extenders
+from session_scheduler.cluster.errors import NotFound
 from session_scheduler.cluster.extender_client import ExtenderClient, ExtenderError
 from session_scheduler.cluster.full_objects import KnownObjects
 from session_scheduler.config.extenders import ExtenderConfig
@@ -20,7 +21,7 @@ from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.framework.extender_answers import NAME, ExtenderAnswers
 from session_scheduler.framework.hooks import HookCalls
 from session_scheduler.model.objects import Pod
-from session_scheduler.testing import FakeCluster, gang, pod
+from session_scheduler.testing import FakeCluster, gang, pod, pod_group
 
 from ....tools.observing import observe
 from .requeue_world import Tries
@@ -59,18 +60,30 @@ class FakeExtender(ExtenderClient):
         return [(body["Pod"]["metadata"]["name"], body["NodeNames"]) for asked, body in self.asked if asked == verb]
 
 
+class Objects(KnownObjects):
+    """The objects as the scheduler knows them, without pods that are gone."""
+
+    def __init__(self) -> None:
+        self.gone: set[str] = set()
+
+    async def pod(self, pod: Pod) -> msgspec.Raw:
+        if pod.metadata.name in self.gone:
+            raise NotFound(f"pod {pod.key} is gone")
+        return await super().pod(pod)
+
+
 class World(FakeCluster):
     """A cluster whose scheduler has extenders."""
 
     def __init__(self, *extenders: FakeExtender, **options: Any) -> None:
         super().__init__(**options)
         self.extenders = extenders
-
+        self.objects = Objects()
         self.answers = ExtenderAnswers(extender.config for extender in extenders)
         self._chosen.add(NAME, Extenders(self.answers))
 
     def _new_scheduler(self, profiles: Mapping[str, HookCalls]) -> Scheduler:
-        calls = ExtenderCalls(self.extenders, KnownObjects(), self.answers)
+        calls = ExtenderCalls(self.extenders, self.objects, self.answers)
         return Scheduler(self.memory, self.config, profiles, self.clock, evaluation=self._evaluation, extenders=calls)
 
     def reason(self, name: str) -> str:
@@ -368,6 +381,52 @@ def test_an_ignorable_extender_that_fails_prevents_no_preemption() -> None:
     one.handlers["preempt"] = lambda _: ExtenderError("away")
     world.run(cycles=2)
     assert world.find(Pod, "low-0").metadata.deletion_timestamp is not None
+
+
+def test_an_extender_that_only_preempts_is_asked_again_in_each_attempt() -> None:
+    one = FakeExtender("one", filterVerb="", preemptVerb="preempt")
+    world = preempting_world(one, 1)
+    one.handlers["preempt"] = lambda _: {"NodeNameToMetaVictims": {}}
+    world.run(cycles=2)
+    assert world.find(Pod, "low-0").metadata.deletion_timestamp is None
+    one.handlers["preempt"] = lambda body: {"NodeNameToMetaVictims": body["NodeNameToMetaVictims"]}
+    world.try_again()
+    assert world.find(Pod, "low-0").metadata.deletion_timestamp is not None
+
+
+def test_an_extender_allows_the_preemption_of_a_whole_gang_on_several_nodes() -> None:
+    one = FakeExtender("one", preemptVerb="preempt")
+    one.handlers["preempt"] = lambda body: {"NodeNameToMetaVictims": body["NodeNameToMetaVictims"]}
+    world = World(one).node("n1", cpu="1").node("n2", cpu="100m")
+    world.add([pod_group("g", 2, disruption_mode="PodGroup"), pod("g-0", group="g", bound_to="n1", cpu="1"),
+               pod("g-1", group="g", bound_to="n2", cpu="100m")])  # fmt: skip
+    world.pod("high", cpu="1", priority=10).run(cycles=2)
+    uids = {name: world.find(Pod, name).metadata.uid for name in ("g-0", "g-1")}
+    ((_, body),) = one.asked
+    assert {node: sorted(found) for node, found in victims_of(body).items()} == {"n1": sorted(uids.values())}
+    assert all(world.find(Pod, name).metadata.deletion_timestamp is not None for name in uids)
+
+
+@pytest.mark.parametrize("gone", [{"low-0"}, {"low-0", "low-1"}])
+def test_a_node_with_a_victim_that_is_gone_is_no_candidate_for_an_extender(gone: set[str]) -> None:
+    one = FakeExtender("one", preemptVerb="preempt", nodeCacheCapable=False)
+    one.handlers["filter"] = lambda body: {"Nodes": body["Nodes"]}
+    world = preempting_world(one)
+    place = {name: world.find(Pod, name).spec.node_name for name in ("low-0", "low-1")}
+    world.objects.gone = gone
+
+    def allow_all(body: dict[str, Any]) -> Any:
+        assert list(body["NodeNameToVictims"]) == [place["low-1"]]
+        uids = [{"UID": one["metadata"]["uid"]} for one in body["NodeNameToVictims"][place["low-1"]]["Pods"]]
+        return {"NodeNameToMetaVictims": {place["low-1"]: {"Pods": uids}}}
+
+    one.handlers["preempt"] = allow_all
+    world.run(cycles=2)
+    assert [verb for verb, _ in one.asked] == ["preempt"] * (2 - len(gone))
+    evicted = [name for name in place if world.find(Pod, name).metadata.deletion_timestamp is not None]
+    assert evicted == sorted(place.keys() - gone)
+    if not evicted:
+        assert world.reason("high").endswith("preemption: no candidate node for preemption")
 
 
 # ---------------------------------------------------------------------- bind
