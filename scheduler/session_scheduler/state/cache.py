@@ -217,6 +217,7 @@ class Cache:
         if not served:
             return
         known = self.tasks.get(uid)
+        self._forget_unused_classes()
         cls = self._counted_class(pod, known)
         if known is None:
             task = self._new_task(pod, cls)
@@ -268,8 +269,6 @@ class Cache:
 
     def _class_of(self, pod: Pod) -> TaskClass:
         """The class of a pod's needs, its effective requests included, its node not."""
-        if len(self.classes) > _SPARE_CLASSES + 2 * len(self.tasks) or self.classes.crowded:
-            self.classes.forget_unused({task.cls for task in self.tasks.values()})
         if pod.spec.node_name:
             pod = replace(pod, spec=replace(effective_spec(pod), node_name=""))
         cls = self.classes.of(pod)
@@ -279,6 +278,11 @@ class Cache:
         if self.classes.outdated:
             self.split_classes()
         return cls
+
+    def _forget_unused_classes(self) -> None:
+        """Drop the classes of no task, if they are many. Not while a class is computed: no task has that one yet."""
+        if len(self.classes) > _SPARE_CLASSES + 2 * len(self.tasks) or self.classes.crowded:
+            self.classes.forget_unused({task.cls for task in self.tasks.values()})
 
     def split_classes(self) -> bool:
         """Compute classes again if plugins have read more of pods than the class key had. Returns whether they have.

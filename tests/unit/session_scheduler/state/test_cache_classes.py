@@ -8,9 +8,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from session_scheduler.model import pod_terms
 from session_scheduler.model.class_table import ClassTable
 from session_scheduler.model.columns import NodeTable
-from session_scheduler.model.objects import Node, ObjectMeta, Pod
+from session_scheduler.model.objects import Affinity, Node, ObjectMeta, Pod
 from session_scheduler.state.cache import Cache
 
 ANNOTATION = "fluence-test/class-key"
@@ -127,3 +128,28 @@ def test_an_update_of_an_invalid_pod_computes_its_class() -> None:
     wrong = a_pod("n", cpu="much")
     assert classes.put(replace(wrong, metadata=replace(wrong.metadata, resource_version="2"))) == ["p"]
     assert "Pod ns/p" in classes.cache.problems
+
+
+def an_enemy(name: str, namespace: str, label: str, **term: Any) -> Pod:
+    """A pod with required anti-affinity to pods with this label."""
+    term |= {"topologyKey": "zone", "labelSelector": {"matchExpressions": [{"key": label, "operator": "Exists"}]}}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    pod = a_pod(name=name, namespace=namespace, uid=name)
+    return replace(pod, spec=replace(pod.spec, affinity=msgspec.convert(affinity, Affinity)))
+
+
+def test_the_terms_of_a_new_pod_count_although_its_selector_splits_classes_of_a_crowded_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pod_terms, "MOST_OF_A_NAMESPACE", 2)
+    cache = Classes().cache
+    for number in range(3):
+        cache.put(an_enemy(f"a{number}", "a", f"key{number}", namespaceSelector={}))
+    for number in range(20):
+        cache.put(a_pod(name=f"b{number}", namespace="b", uid=f"b{number}", labels={"app": f"{number}"}))
+    cache.put(an_enemy("new", "b", "app"))
+    assert len({task.cls for task in cache.tasks.values()}) == 24
+    cls = cache.tasks["new"].cls
+    assert cls.terms.held[0] in cache.table.terms.concerning("b", {"app": "0"}, {})
+    cache.put(an_enemy("equal", "b", "app"))
+    assert cache.tasks["equal"].cls is cls
