@@ -31,7 +31,8 @@ class _Bucket:
         return max(0.0, 1.0 - self._tokens(now)) / self.rate
 
     def take(self, now: float) -> None:
-        self.tokens = self._tokens(now) - 1.0
+        """Take a token; the last part of one if there is less."""
+        self.tokens = max(0.0, self._tokens(now) - 1.0)
         self.taken_at = now
 
     def _tokens(self, now: float) -> float:

@@ -132,13 +132,13 @@ class HookCall:
         """Return the error for a plugin that timed out."""
         error = self.wrong(f"no answer within {self.budget:g} s")
         error.late = True
-        if self.hook in _BESIDE_SESSIONS and self.budget is not None:
-            self.shut = max(self.shut, self.since + 2 * self.budget)
         return error
 
     def _interrupted(self, overdue: Overdue) -> PluginError:
         """Return the error for a plugin that the watchdog interrupted."""
         late = self._late()
+        if self.hook in _BESIDE_SESSIONS and self.budget is not None:
+            self.shut = self.since + 2 * self.budget
         failure_log.write(self.plugin, self.hook, late.problem, overdue, place_of(overdue))
         return late
 

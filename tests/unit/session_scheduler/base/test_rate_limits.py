@@ -55,6 +55,15 @@ def test_an_idle_client_is_spared_from_the_total_and_a_busy_one_is_not(clock: St
     assert limit.admit("kubelet") > 0
 
 
+def test_spared_clients_do_not_delay_later_requests_of_others(clock: StoppedClock) -> None:
+    limit = RateLimit(clock, 5.0, spare_idle=True)
+    for number in range(1000):
+        assert limit.admit(f"idle{number}") == 0
+    limit.admit("busy")
+    clock.advance(0.1)
+    assert limit.admit("busy") == 0
+
+
 def test_memory_is_bounded(clock: StoppedClock) -> None:
     limit = RateLimit(clock, 5.0)
     for number in range(3 * MOST_CLIENTS):

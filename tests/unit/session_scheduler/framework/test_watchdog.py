@@ -8,7 +8,9 @@ import pytest
 
 from session_scheduler import hookimpl
 from session_scheduler.binding import binder
+from session_scheduler.framework import hooks, watchdog
 from session_scheduler.framework.hooks import PATIENCE, HookCall, PluginError
+from session_scheduler.framework.watchdog import begin_update
 from session_scheduler.model.objects import Pod
 from session_scheduler.testing import FakeCluster, gang, pod
 
@@ -144,3 +146,32 @@ async def test_a_hook_that_does_not_wait_returns_at_once():
     waiting = HookCall("p", "prebind", prebind).wait("answer")
     with pytest.raises(StopIteration, match="answer"):
         waiting.send(None)
+
+
+async def test_a_hook_is_called_again_after_a_time_out_although_another_call_has_begun_an_update(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    now = 100.0
+    for module in (hooks, watchdog):
+        monkeypatch.setattr(module, "perf_counter", lambda: now)
+    resume = asyncio.Event()
+
+    async def prebind(pod):
+        nonlocal now
+        if pod == "waits":
+            await resume.wait()
+        now += 6.0 if pod == "late" else 0.0
+        begin_update()
+        return pod
+
+    call = HookCall("p", "prebind", prebind, 5.0)
+    waiting = asyncio.ensure_future(call.wait("waits"))
+    await asyncio.sleep(0)
+    with pytest.raises(PluginError, match="no answer within 5 s"):
+        await call.wait("late")
+    resume.set()
+    assert await waiting == "waits"
+    with pytest.raises(PluginError, match="no answer within 5 s"):
+        await call.wait("next")
+    now += 4.0
+    assert await call.wait("next") == "next"
