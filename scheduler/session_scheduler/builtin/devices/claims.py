@@ -101,7 +101,7 @@ def is_for_group_of(consumer: Consumer, pod: Pod) -> bool:
     return of_api and consumer.name == pod_group_name(pod)
 
 
-def is_reserved(claim: ResourceClaim, pod: Pod) -> bool:
+def _is_reserved(claim: ResourceClaim, pod: Pod) -> bool:
     """Whether a claim is reserved for the pod or its PodGroup."""
     return any(one.uid == pod.metadata.uid or is_for_group_of(one, pod) for one in claim.status.reserved_for)
 
@@ -138,7 +138,7 @@ def unknown_class(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> R
 
 def unusable(claim: ResourceClaim, allocation: Allocation, pod: Pod) -> Refusal | None:
     """Why a pod cannot use an allocated claim on any node; None if it may. Raises AttemptError."""
-    if len(claim.status.reserved_for) >= CONSUMERS_LIMIT and not is_reserved(claim, pod):
+    if len(claim.status.reserved_for) >= CONSUMERS_LIMIT and not _is_reserved(claim, pod):
         return Refusal("resourceclaim in use")
     for number, term in enumerate(allocation.node_selector.node_selector_terms if allocation.node_selector else ()):
         problem = term_problem(term)

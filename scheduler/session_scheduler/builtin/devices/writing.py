@@ -17,7 +17,6 @@ from session_scheduler.base.clock import utc_now
 from session_scheduler.builtin.devices.claims import (
     claim_names,
     consumer_of,
-    is_reserved,
     made_by_owner,
     ready,
     waits_for_conditions,
@@ -135,7 +134,8 @@ class Writer:
             raise ClaimError(f"claim {claim.key} got deallocated elsewhere in the meantime")
         if allocation is not None and decided is not None and not _same(allocation, decided):
             raise ClaimError(f"claim {claim.key} got allocated elsewhere in the meantime")
-        if allocation is not None and is_reserved(claim, pod):
+        uids = (pod.metadata.uid, consumer.uid)  # a deleted PodGroup of the same name does not count
+        if allocation is not None and any(one.uid in uids for one in claim.status.reserved_for):
             return None
         if allocation is None and decided is not None:
             allocation = replace(decided, allocation_timestamp=time_text(utc_now()))

@@ -132,6 +132,18 @@ def test_a_later_pod_uses_the_claim_that_is_reserved_for_its_group() -> None:
     assert consumers(cluster) == OF_GROUP
 
 
+def test_a_claim_that_is_reserved_for_a_deleted_group_of_the_same_name_is_reserved_for_the_new_one() -> None:
+    cluster = FakeCluster().node("n1").add(devices(), claim())
+    stored = asyncio.run(cluster.memory.get(ResourceClaim, "default", "c"))
+    results = [{"request": "r", "driver": "d", "pool": "p", "device": "one"}]
+    status = msgspec.convert({"allocation": {"devices": {"results": results}}}, ResourceClaimStatus)
+    deleted = Consumer(api_group="scheduling.k8s.io", resource="podgroups", name="g", uid="deleted")
+    cluster.memory.put(replace(stored, status=replace(status, reserved_for=(deleted,))))
+    cluster.add(sharing(2, ENTRY, ENTRY)).schedule().assert_all_bound()
+    reserved = asyncio.run(cluster.memory.get(ResourceClaim, "default", "c")).status.reserved_for
+    assert [one.uid for one in reserved] == ["deleted", cluster.find(PodGroup, "g").metadata.uid]
+
+
 @pytest.mark.parametrize("running", [False, True])
 def test_a_group_claim_with_failed_devices_is_deallocated_if_no_pod_of_the_group_is_on_a_node(running: bool) -> None:
     cluster = FakeCluster().node("n1").add(devices(), claim())
