@@ -8,7 +8,9 @@
 - The first pod of a group without an index is the producer.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from fluence_plugins.env_injection import patches
@@ -23,8 +25,8 @@ from fluence_plugins.resources.label_groups import (
     MADE_LABEL,
     parsed_size,
 )
-from session_scheduler.errors import InputError
-from session_scheduler.sdk.dynamic_client import AlreadyExists, ClusterError, KubeApi, NotFound
+from session_scheduler.errors import FluenceError, InputError
+from session_scheduler.sdk.dynamic_client import AlreadyExists, ClusterError, Forbidden, KubeApi, NotFound
 
 ACCOUNT: Final = "fluence-sidecar"
 """The name of the sidecar's ServiceAccount, Role and RoleBinding in the namespace of its pod."""
@@ -47,6 +49,16 @@ _RULES: Final = [
     {"apiGroups": ["scheduling.k8s.io"], "resources": ["podgroups"], "verbs": ["get", "list"]},
 ]
 """What the sidecar may do; the admission policy of the manifest allows no other rules."""
+_ASSIGNED: Final = {"op": "add", "path": "/spec/serviceAccountName", "value": ACCOUNT}
+_WHERE: Final = f"{words.COORDINATION}: {words.SHARED}"
+_RESERVED: Final = timedelta(minutes=1)
+"""How long a producer's PodGroup may have no owner: the scheduler sets it once the pod exists."""
+_AT_ONCE: Final = 16
+"""How many reviews write to the API server at the same time."""
+
+
+class ReservedError(FluenceError):
+    """The PodGroup of a producer exists, but not the producer."""
 
 
 class GoQuantumHandler(QuantumHandler):
@@ -61,18 +73,28 @@ class GoQuantumHandler(QuantumHandler):
         if settings.api is None:
             raise InputError("--go-compatible: needs an API server, but --tls-cert is set: let the webhook create it")
         self._connect: Callable[[], Awaitable[KubeApi]] = settings.api
+        self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def mutate(self, pod: Mapping[str, Any], request: AdmissionRequest) -> Decision:
         """As `QuantumHandler.mutate`, after the writes to the API server that the pod needs."""
+        group = self._needs_index(pod) if request.kind == "Pod" else ""
+        decision = self._decision(_with_index(pod, words.PRODUCER_INDEX) if group else pod, request)
+        if isinstance(decision, Refusal) or not (group or _ASSIGNED in decision):
+            return decision
         try:
-            if request.kind == "Pod" and (group := self._needs_index(pod)):
-                pod = _with_index(pod, await self._index(group, request))
-            decision = self._decision(pod, request)
-            assigned = {"op": "add", "path": "/spec/serviceAccountName", "value": ACCOUNT}
-            if not isinstance(decision, Refusal) and assigned in decision and not request.dry_run:
-                await self._create_account(request.namespace)
-        except ClusterError as error:
+            async with self._slots:
+                if group:
+                    decision = self._decision(_with_index(pod, await self._index(group, request)), request)
+                if not isinstance(decision, Refusal) and _ASSIGNED in decision:
+                    if request.dry_run:  # the API server would miss the account, which is not created
+                        return [each for each in decision if each != _ASSIGNED]
+                    await self._create_account(request.namespace)
+        except Forbidden as error:
             return Refusal(f"--go-compatible: {error}: apply {MANIFEST}", 500)
+        except ClusterError as error:
+            return Refusal(f"--go-compatible: {error}: create the pod again", 503)
+        except ReservedError as error:
+            return Refusal(str(error))
         return decision
 
     # ------------------------------------------------------------------ roles
@@ -89,7 +111,10 @@ class GoQuantumHandler(QuantumHandler):
         return labels.get(GROUP_LABEL, "") if shared and many and not known else ""
 
     async def _index(self, group: str, request: AdmissionRequest) -> str:
-        """The index of a pod without one: the producer's for the pod that creates the producer's PodGroup."""
+        """The index of a pod without one: the producer's for the pod that creates the producer's PodGroup.
+
+        Raises ReservedError if that PodGroup has had no pod for long.
+        """
         api = await self._connect()
         served = {each["version"] for each in (await api.get(_SCHEDULING))["versions"]}
         version = next((each for each in _POD_GROUP_VERSIONS if each in served), _POD_GROUP_VERSIONS[-1])
@@ -105,6 +130,7 @@ class GoQuantumHandler(QuantumHandler):
                 "spec": {"schedulingPolicy": {"gang": {"minCount": 1}}},
             })  # fmt: skip
         except AlreadyExists:
+            _check_used(await api.get(f"{path}/{name}"))
             return "1"
         except NotFound:
             if not request.dry_run:
@@ -148,12 +174,12 @@ class GoQuantumHandler(QuantumHandler):
         if has_sidecar(spec):
             return []
         container = sidecar_container(spec, image, variables, as_root=self._as_root)
+        stage = {key: container[key] for key in ("image", "imagePullPolicy", "resources", "securityContext")}
         account = spec.get("serviceAccountName")
         return [
-            *_intercepted(spec, image),
+            *_intercepted(spec, stage),
             *patches.add_all("/spec/containers", spec.get("containers"), [container]),
-            *([{"op": "add", "path": "/spec/serviceAccountName", "value": ACCOUNT}]
-              if account in (None, "", "default") else []),
+            *([_ASSIGNED] if account in (None, "", "default") else []),
         ]  # fmt: skip
 
     async def _create_account(self, namespace: str) -> None:
@@ -189,10 +215,24 @@ def _with_index(pod: Mapping[str, Any], index: str) -> dict[str, Any]:
     return {**pod, "metadata": {**metadata, "annotations": {**metadata["annotations"], words.INDEX: index}}}
 
 
-def _intercepted(spec: Mapping[str, Any], image: str) -> list[Operation]:
-    """The operations that mount the interceptor's package, which tags submissions, into each container."""
+def _check_used(claim: Mapping[str, Any]) -> None:
+    """Raises ReservedError if a producer's PodGroup has no owner for longer than its pod takes to be created."""
+    metadata = claim["metadata"]
+    made = datetime.fromisoformat(metadata["creationTimestamp"])
+    if not metadata.get("ownerReferences") and datetime.now(UTC) - made > _RESERVED:
+        raise ReservedError(
+            f"{_WHERE}: PodGroup {metadata['namespace']}/{metadata['name']} is reserved for a producer, but no pod "
+            "owns it: delete the PodGroup if that pod does not exist, and create the pods again"
+        )
+
+
+def _intercepted(spec: Mapping[str, Any], container: Mapping[str, Any]) -> list[Operation]:
+    """The operations that mount the interceptor's package, which tags submissions, into each container.
+
+    `container`: image and limits of the init container that copies the package.
+    """
     stage = {
-        "name": STAGE, "image": image, "imagePullPolicy": "IfNotPresent", "command": ["sh", "-c", _COMMAND],
+        **container, "name": STAGE, "command": ["sh", "-c", _COMMAND],
         "volumeMounts": [{"name": _VOLUME, "mountPath": _FOLDER}],
     }  # fmt: skip
     mount = {"name": _VOLUME, "mountPath": _FOLDER, "readOnly": True}

@@ -72,13 +72,26 @@ def test_with_every_option_the_chart_renders_all_flat_files() -> None:
 
 def test_what_the_go_version_did_takes_one_value() -> None:
     image = "registry.example/sidecar:1.0"
-    made = chart("--set", f"goCompatible.enabled=true,webhook.sidecarImage={image},webhook.sidecarAsRoot=true")
+    values = (
+        f"goCompatible.enabled=true,coordination.enabled=true,webhook.sidecarImage={image},webhook.sidecarAsRoot=true"
+    )
+    made = chart("--set", values)
     names = {key(each) for each in manifests("options/go-compatible.yaml")}
     assert names <= {key(each) for each in made}
     command = container(made, "Deployment", "fluence-webhook")["command"]
     assert command[4:8] == ["--sidecar-image", image, "--sidecar-as-root", "--go-compatible"]
     config = yaml.safe_load(find(made, "ConfigMap", "fluence")["data"]["config.yaml"])
     assert config["profiles"][0]["plugins"][0]["args"] == {"goCompatible": True, "requireInjectedEnv": True}
+
+
+def test_what_the_go_version_did_names_the_values_that_it_needs() -> None:
+    assert "goCompatible.enabled needs webhook.sidecarImage, coordination.enabled: true: set them, too" in refusal(
+        "--set", "goCompatible.enabled=true"
+    )
+
+
+def test_values_of_a_chart_without_a_newer_option_are_enough() -> None:
+    same(chart("--set", "goCompatible=null"), chart())
 
 
 def test_queues_outlive_the_release() -> None:

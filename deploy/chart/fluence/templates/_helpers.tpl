@@ -137,6 +137,13 @@ startupProbe:
 
 {{/* Rejects fields in `config` that other objects of the chart depend on. */}}
 {{- define "fluence.checkConfig" -}}
+{{- if (.Values.goCompatible).enabled -}}
+{{- $missing := list -}}
+{{- if not (and .Values.webhook.enabled (has "quantum" .Values.webhook.handlers)) }}{{ $missing = append $missing "webhook.handlers with quantum" }}{{ end -}}
+{{- if not .Values.webhook.sidecarImage }}{{ $missing = append $missing "webhook.sidecarImage" }}{{ end -}}
+{{- if not .Values.coordination.enabled }}{{ $missing = append $missing "coordination.enabled: true" }}{{ end -}}
+{{- if $missing }}{{ fail (printf "goCompatible.enabled needs %s: set them, too" (join ", " $missing)) }}{{ end -}}
+{{- end -}}
 {{- range $field, $remedy := dict
       "profiles" "use schedulerNames, requireInjectedEnv, pluginArguments and slurmBridge" -}}
 {{- if hasKey $.Values.config $field }}{{ fail (printf "config.%s is not allowed: %s" $field $remedy) }}{{ end -}}
@@ -156,7 +163,7 @@ startupProbe:
 {{/* The scheduler's configuration with the overrides of the values. */}}
 {{- define "fluence.config" -}}
 {{- include "fluence.checkConfig" . -}}
-{{- $args := mergeOverwrite (dict "requireInjectedEnv" (and .Values.webhook.enabled .Values.requireInjectedEnv)) (ternary (dict "goCompatible" true) dict .Values.goCompatible.enabled) (deepCopy .Values.pluginArguments) -}}
+{{- $args := mergeOverwrite (dict "requireInjectedEnv" (and .Values.webhook.enabled .Values.requireInjectedEnv)) (ternary (dict "goCompatible" true) dict (default false (.Values.goCompatible).enabled)) (deepCopy .Values.pluginArguments) -}}
 {{- $profiles := list -}}
 {{- range .Values.schedulerNames -}}
 {{- $profiles = append $profiles (dict "schedulerName" . "plugins" (list (dict "name" "fluence" "args" $args))) -}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ class Api:
     def __init__(self, forbidden: str = "") -> None:
         self.made: dict[str, Mapping[str, Any]] = {}
         self._forbidden = forbidden
+        self.now = datetime.now(UTC).isoformat()
 
     async def get(self, path: str) -> Mapping[str, Any]:
         if path == "/apis/scheduling.k8s.io":
@@ -43,7 +45,7 @@ class Api:
         whole = f"{path}/{manifest['metadata']['name']}"
         if whole in self.made:
             raise AlreadyExists(f"{whole}: exists")
-        self.made[whole] = manifest
+        self.made[whole] = {**manifest, "metadata": {**manifest["metadata"], "creationTimestamp": self.now}}
         return manifest
 
 
@@ -137,6 +139,30 @@ def test_the_first_pod_without_an_index_is_the_producer() -> None:
     assert claim["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "fluence"}
 
 
+def test_a_pod_that_is_refused_does_not_become_the_producer() -> None:
+    api = Api()
+    wrong = member("a")
+    wrong["metadata"]["labels"][f"{PREFIX}observe"] = "yes"
+    assert isinstance(admitted(wrong, [handler(api)]), Refusal)
+    assert not api.made
+    assert made(member("a"), handler(api))["metadata"]["annotations"][f"{PREFIX}coordination-role"] == "producer"
+
+
+def test_a_podgroup_whose_producer_never_came_is_named() -> None:
+    api = Api()
+    api.now = "2020-01-01T00:00:00Z"
+    made(member("a"), handler(api))
+    refused = admitted(member("b"), [handler(api)])
+    assert isinstance(refused, Refusal)
+    assert refused.message == (
+        f"{PREFIX}coordination: shared: PodGroup default/g-producer is reserved for a producer, but no pod owns it: "
+        "delete the PodGroup if that pod does not exist, and create the pods again"
+    )
+    claim = api.made[f"{GROUPS}/g-producer"]
+    api.made[f"{GROUPS}/g-producer"] = {**claim, "metadata": {**claim["metadata"], "ownerReferences": [{"uid": "a"}]}}
+    assert made(member("b"), handler(api))["metadata"]["annotations"][f"{PREFIX}coordination-role"] == "consumer"
+
+
 def test_a_dry_run_asks_who_is_the_producer_and_writes_nothing() -> None:
     api = Api()
     by, trial = handler(api), replace(request(), dry_run=True)
@@ -147,6 +173,9 @@ def test_a_dry_run_asks_who_is_the_producer_and_writes_nothing() -> None:
         return patched(member(name), decision)["metadata"]["annotations"][f"{PREFIX}coordination-role"]
 
     assert role("a") == "producer"
+    decision = decided(by, member("a"), trial)
+    assert not isinstance(decision, Refusal)
+    assert "serviceAccountName" not in patched(member("a"), decision)["spec"], "the API server would not find it"
     assert not api.made
     made(member("a"), by)
     before = dict(api.made)
@@ -180,8 +209,11 @@ def test_a_pod_is_refused_if_the_webhook_lacks_a_right(index: str | None, path: 
 
 def test_a_sidecar_runs_as_root_only_where_the_administrator_allows_it() -> None:
     def runs_as_non_root(**more: Any) -> Any:
-        producer = made(member("a", "0"), handler(**more))
-        return producer["spec"]["containers"][1]["securityContext"]["runAsNonRoot"]
+        spec = made(member("a", "0"), handler(**more))["spec"]
+        (found,) = {
+            each["securityContext"]["runAsNonRoot"] for each in (spec["containers"][1], *spec["initContainers"])
+        }
+        return found
 
     assert runs_as_non_root() is True
     assert runs_as_non_root(sidecar_as_root=True) is False
