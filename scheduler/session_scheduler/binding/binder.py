@@ -304,13 +304,13 @@ class Binder:
         """Bind a pod; retry while it is unbound and unchanged. Returns None if it is bound, else the failure."""
         async with self._slots:
             client = self._extender(request.pod) if self._extender is not None else None
-            if client is not None:
-                answer = await self._bind_by(client, request)
-                if not isinstance(answer, Request):
-                    return answer
-                request = answer
             for left in reversed(range(_BIND_TRIES)):
                 try:
+                    if client is not None:
+                        answer = await self._bind_by(client, request)
+                        if not isinstance(answer, Request):
+                            return answer
+                        request, client = answer, None
                     error = await self._send(request)
                     if error is None:
                         return None

@@ -152,7 +152,9 @@ class ExtenderCalls:
         scoring = [client for client in interested if client.config.prioritize_verb] if len(passed) > 1 else []
         for answer in await all_of(self._scores(client, question, pod, _some(nodes, passed)) for client in scoring):
             scores.update(answer)
-        kept = {name: question.nodes[name] for name in offered}
+        kept = question.nodes
+        if len(offered) < len(kept):
+            kept = {name: kept[name] for name in offered}
         return Answer(question.pod, kept, {name: scores[name] for name in passed}, failed, frozenset(unresolvable))
 
     @staticmethod
@@ -220,6 +222,7 @@ class ExtenderTurns:
         The groups without answers have no outcome. The others have used their answers.
         """
         answers = self._calls.answers
+        answers.forget_bound(self._cache.tasks)
         with answers.asking() as asked:
             try:
                 yield
@@ -282,8 +285,7 @@ class ExtenderTurns:
             return
         for question, answer in zip(questions, found, strict=True):
             if cache.tasks.get(question.task.uid) is question.task:
-                answers.put(question.task.uid, str(answer) if isinstance(answer, ExtenderError) else answer,
-                            cache.unbound)  # fmt: skip
+                answers.put(question.task.uid, str(answer) if isinstance(answer, ExtenderError) else answer)
         errors = [str(answer) for answer in found if isinstance(answer, ExtenderError)]
         if errors:
             self._fail(group, errors[0])

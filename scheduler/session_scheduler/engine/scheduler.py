@@ -243,7 +243,8 @@ class Scheduler:
             session = await self._run_session(calls, due, stale)
             if not self.cache.split_classes() or session is None or self._is_cycle_over():
                 return
-            due = tuple(group for group in due if group not in session.outcomes)
+            due = tuple(group for group in due
+                        if group not in session.outcomes and not self.in_flight.concerns(group.key))  # fmt: skip
             stale = tuple(group for group in stale if group not in session.outcomes)
 
     async def _run_session(self, calls: HookCalls, due: tuple[Group, ...], stale: tuple[Group, ...]) -> Session | None:

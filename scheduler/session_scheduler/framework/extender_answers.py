@@ -6,19 +6,18 @@ The engine calls the extenders, stores the answers, and the next session places 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from session_scheduler.cluster.extender_client import MetaVictims, manages
 from session_scheduler.config.extenders import ExtenderConfig
-from session_scheduler.model.groups import Group, Task
+from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.object_changes import scheduling_fields
 from session_scheduler.model.objects import Node, Pod
 
 NAME = "Extenders"
 """The plugin's name, in reasons and metrics."""
-_SPARE = 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,12 +134,14 @@ class ExtenderAnswers:
         """Why the last call for a pod failed; None if it did not."""
         return self._errors.get(uid)
 
-    def put(self, uid: str, answer: Answer | str, pending: Collection[str] = ()) -> None:
-        """Store an answer or an error for a pod. Sometimes drops those of pods (uids) that are not `pending`."""
-        if len(self._answers) + len(self._errors) > _SPARE + 2 * len(pending):
-            for kept in (self._answers, self._errors, self._victims):
-                for gone in [uid for uid in kept if uid not in pending]:
-                    del kept[gone]
+    def forget_bound(self, tasks: Mapping[str, Task]) -> None:
+        """Drop the answers for pods that are bound, or not among these tasks (by uid)."""
+        for kept in (self._answers, self._errors, self._victims):
+            for uid in [uid for uid in kept if uid not in tasks or tasks[uid].phase is Phase.BOUND]:
+                del kept[uid]
+
+    def put(self, uid: str, answer: Answer | str) -> None:
+        """Store an answer or an error for a pod."""
         self._errors.pop(uid, None)
         self._answers.pop(uid, None)
         if isinstance(answer, str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,6 +11,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace as changed
 
+from session_scheduler import Scope, hookimpl
+from session_scheduler.binding.binder import Binder, Request
 from session_scheduler.builtin.extenders import Extenders
 from session_scheduler.cluster.errors import NotFound
 from session_scheduler.cluster.extender_client import ExtenderClient, ExtenderError
@@ -18,9 +21,12 @@ from session_scheduler.config.extenders import ExtenderConfig
 from session_scheduler.engine.explain import explain_pending, reason_of
 from session_scheduler.engine.extender_calls import ExtenderCalls
 from session_scheduler.engine.scheduler import Scheduler
-from session_scheduler.framework.extender_answers import NAME, ExtenderAnswers
+from session_scheduler.framework.extender_answers import NAME, Answer, ExtenderAnswers, Question
 from session_scheduler.framework.hooks import HookCalls
-from session_scheduler.model.objects import Pod
+from session_scheduler.model.class_table import ClassTable
+from session_scheduler.model.columns import NodeTable
+from session_scheduler.model.groups import Group, GroupRef, Phase, Task
+from session_scheduler.model.objects import Node, Pod
 from session_scheduler.testing import FakeCluster, gang, pod, pod_group
 
 from ....tools.observing import observe
@@ -95,6 +101,23 @@ class World(FakeCluster):
         for key in self.scheduler.cache.groups:
             self.scheduler.queue.requeue_now(key, self.clock.now())
         self.run(cycles=2)
+
+
+class ByAnnotation:
+    """Reads for the second pod an annotation that its class key does not have: that splits classes."""
+
+    name = "by-annotation"
+    filter_scope = Scope.STATIC
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    @hookimpl
+    def filter(self, cls: Any, nodes: Any, mask: Any) -> None:
+        if cls not in self.seen:
+            self.seen.append(cls)
+        if len(self.seen) > 1:
+            mask &= nodes.named(cls.pod.metadata.annotations["rack"])
 
 
 @pytest.fixture(params=["heap", "board", "naive"])
@@ -313,6 +336,55 @@ def test_the_nominated_node_is_asked_about_first() -> None:
     world.assert_bound("p", "n2")
 
 
+def test_answers_are_dropped_once_their_pods_are_bound_or_deleted() -> None:
+    one = FakeExtender()
+    one.handlers["filter"] = lambda body: passing(*(["n1"] if body["Pod"]["metadata"]["name"] == "p" else []))(body)
+    world = World(one).nodes(2).pod("p").pod("q").pod("r")
+    uids = {name: world.find(Pod, name).metadata.uid for name in "pqr"}
+    world.run(cycles=2)
+    world.assert_bound("p", "n1")
+    world.delete_pod("q").run()
+    world.try_again()
+    assert [name for name, uid in uids.items() if world.answers.latest(uid) is not None] == ["r"]
+
+
+def test_an_answer_stays_while_the_bind_is_in_flight() -> None:
+    world = World(FakeExtender()).nodes(1).pod("p").pod("q")
+    world.run()
+    answers, tasks = world.answers, world.scheduler.cache.tasks
+    bound, assumed = tasks.values()
+    bound.phase, assumed.phase = Phase.BOUND, Phase.ASSUMED
+    answers.forget_bound(tasks)
+    assert [answers.latest(task.uid) is not None for task in (bound, assumed)] == [False, True]
+
+
+def test_an_answer_drops_no_other_answer() -> None:
+    answers = ExtenderAnswers(())
+    for number in range(1100):
+        answers.put(str(number), Answer(pod("p"), {}, {}, {}))
+    assert answers.latest("0") is not None
+
+
+def test_an_answer_shares_the_nodes_of_its_question() -> None:
+    world = World(FakeExtender()).nodes(2).pod("p")
+    task = next(iter(world.start().cache.tasks.values()))
+    question = Question(task, task.pod, {"n1": world.find(Node, "n1")})
+    calls = ExtenderCalls(world.extenders, world.objects, world.answers)
+    (answer,) = asyncio.run(calls.ask([question]))
+    assert isinstance(answer, Answer)
+    assert answer.offered is question.nodes
+
+
+def test_a_group_that_waits_for_extenders_is_not_asked_again_after_a_class_split() -> None:
+    one = FakeExtender()
+    world = World(one).use(ByAnnotation()).nodes(1)
+    world.pod("p", annotations={"rack": "n1"}).pod("q", annotations={"rack": "n1"}).run()
+    assert sorted(one.seen()) == [("p", ["n1"]), ("q", ["n1"])]
+    world.run()
+    world.assert_bound("p", "n1")
+    world.assert_bound("q", "n1")
+
+
 # ---------------------------------------------------------------------- preemption
 
 
@@ -440,7 +512,12 @@ class Binds(FakeExtender):
     def __init__(self, **fields: Any) -> None:
         super().__init__("binder", bindVerb="bind", managedResources=[{"name": FOO}], **fields)
 
+    error: Exception | None = None
+    """Raised instead of a bind."""
+
     async def bind(self, pod: Pod, node: str) -> None:
+        if self.error is not None:
+            raise self.error
         await super().bind(pod, node)
         now = self.world.find(Pod, pod.metadata.name)
         await self.world.memory.bind(pod.metadata.namespace, pod.metadata.name, node=node, uid=pod.metadata.uid,
@@ -481,6 +558,18 @@ def test_an_error_of_the_binding_extender_fails_the_bind() -> None:
     binder.handlers["bind"] = lambda _: {}
     world.advance(2.0).run(cycles=2)
     world.assert_bound("p", "n1")
+
+
+async def test_a_bug_while_an_extender_binds_has_an_unknown_outcome() -> None:
+    binder = Binds()
+    world = binding_world(binder).pod("p", requests={FOO: "1"})
+    bug = binder.error = ValueError("bug")
+    table = NodeTable(0)
+    now = world.find(Pod, "p")
+    task = Task(now, ClassTable(table).of(now), Group(GroupRef("default", "p")))
+    failure = await Binder(world.memory, extender=lambda _: binder).bind(Request(task, "n1", now, {}))
+    assert failure is not None
+    assert (failure.unknown, failure.error, failure.reason) == (True, bug, "binding to n1 failed: bug")
 
 
 def test_the_scheduler_binds_if_an_ignorable_binder_fails() -> None:
