@@ -200,7 +200,7 @@ class Metrics:
         self._victims = _Counts(registry, "preemption_victims", "Preempted pods.")
         self._consolidations = _Counts(registry, "consolidations", "Pods and gangs for which other pods were moved.")
         self.filled_in = _Counts(registry, "backfilled_pods", "Pods that backfill placed on reserved nodes.")
-        self._moved = _Counts(registry, "moved_pods", "Pods evicted to run on another node.")
+        self._moved = _Counts(registry, "moved_pods", "Pods evicted to run on another node or GPU.")
         self._recoveries = _Counts(registry, "recoveries", "Recovered plans.", ("what",), ("rolled_forward", "aborted"))
         self._recovered_pods = _Counts(registry, "recovered_pods", "Pods of plans that were rolled forward.")
         self.watch_lag = _histogram(registry, "watch_lag_seconds", "From the response to a bind to its watch event.")
