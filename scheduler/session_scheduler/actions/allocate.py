@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any, Final
 
 from session_scheduler.actions.placing import place_group
@@ -96,7 +97,7 @@ def ordered(session: Session, groups: Iterable[Group] | None = None) -> Iterator
             yield group
             if not queues[first]:
                 del queues[first]
-            elif not _asks_alike(group, queues[first][-1][1]):
+            elif seen == len(session.ledger.touched) and not _asks_alike(group, queues[first][-1][1]):
                 seen = -1
 
 
@@ -120,11 +121,17 @@ def _first_queue(session: Session, queues: dict[str, _Pending]) -> str | None:
 
 
 def _asks_alike(group: Group, other: Group) -> bool:
-    """Whether both are single pods with the same requests: then the order of queues need not be read again."""
-    if not (group.single and other.single):
-        return False
-    (task,), (next_task,) = group.tasks.values(), other.tasks.values()
-    return task.cls.usage == next_task.cls.usage
+    """Whether both must place the same requests: then the order of queues need not be read again."""
+    return _asks(group) == _asks(other)
+
+
+def _asks(group: Group) -> object:
+    """What decides the requests of the group's next tasks (`reclaiming.required_tasks`)."""
+    tasks = group.in_phase(Phase.PENDING)
+    if group.single:
+        return [task.cls.usage for task in tasks]
+    tasks.sort(key=attrgetter("key"))
+    return group.needed, group.lacks, [(task.sub_group, task.cls.usage) for task in tasks]
 
 
 def _fail(session: Session, groups: Iterable[Group], error: PluginError) -> None:

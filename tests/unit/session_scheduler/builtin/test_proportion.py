@@ -291,3 +291,36 @@ def test_the_order_of_queues_is_read_again_when_the_next_job_requests_something_
                 of("b1", "b", cpu="4"))  # fmt: skip
     cluster.run()
     assert tried[:3] == ["a1", "b1", "a2"]
+
+
+def _reads_of_the_order(*jobs: list[Any]) -> int:
+    """How often the queue's keys are read for these jobs of queue a, which fit no node, beside one of queue b."""
+    cluster = configured({"name": "a", "priority": 1}, {"name": "b"}, nodes=1)
+    read: list[str] = []
+
+    class Notes:
+        name = "notes"
+
+        @hookimpl
+        def on_session_open(self, session: Any) -> None:
+            session.add_queue_order(lambda queue: read.append(queue) or queue)
+
+    cluster.start(Notes())
+    for job in (*jobs, [of("z", "b", cpu="9")]):
+        cluster.add(*job)
+    cluster.run()
+    assert not bound(cluster)
+    return len(read)
+
+
+def _too_large(name: str, size: int = 2, **options: Any) -> list[Any]:
+    return gang(name, size, cpu="9", labels={LABEL: "a"}, **options)
+
+
+def test_the_order_of_queues_is_not_read_again_between_gangs_that_request_the_same() -> None:
+    equal = _reads_of_the_order(*(_too_large(f"g{number}") for number in range(4)))
+    assert equal == _reads_of_the_order(*([of(f"p{number}", "a", cpu="9")] for number in range(4)))
+    smaller = _too_large("g1", min_count=1)
+    assert equal < _reads_of_the_order(_too_large("g0"), smaller, _too_large("g2"), _too_large("g3"))
+    larger = _too_large("g1", 3)
+    assert equal < _reads_of_the_order(_too_large("g0"), larger, _too_large("g2"), _too_large("g3"))
