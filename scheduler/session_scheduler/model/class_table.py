@@ -22,7 +22,8 @@ from session_scheduler.model.requests import without_wrong_amounts
 from session_scheduler.model.volumes import has_ephemeral_claims
 
 _CROWDED_SPARE = 16
-"""How many new classes make a crowded table due for `forget_unused`: it costs as much as there are pods."""
+"""How many new classes make a crowded table due for `forget_unused`, at least: it costs as much as there are classes.
+"""
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
@@ -146,7 +147,7 @@ class ClassTable:
     @property
     def crowded(self) -> bool:
         """Whether terms of unused classes may be in the place of others (`TermTable.crowded`)."""
-        return self._table.terms.crowded and self._next - self._forgotten_at >= _CROWDED_SPARE
+        return self._table.terms.crowded and self._next - self._forgotten_at >= max(_CROWDED_SPARE, len(self) // 4)
 
     def __len__(self) -> int:
         return len(self._classes)

@@ -153,3 +153,15 @@ def test_the_terms_of_a_new_pod_count_although_its_selector_splits_classes_of_a_
     assert cls.terms.held[0] in cache.table.terms.concerning("b", {"app": "0"}, {})
     cache.put(an_enemy("equal", "b", "app"))
     assert cache.tasks["equal"].cls is cls
+
+
+def test_new_classes_of_a_crowded_table_rarely_cost_a_pass_over_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_terms, "MOST_OF_A_NAMESPACE", 2)
+    classes, passes = Classes(), []
+    forget = ClassTable.forget_unused
+    monkeypatch.setattr(ClassTable, "forget_unused", lambda *args: passes.append(1) or forget(*args))
+    for number in range(3):
+        classes.put(an_enemy(f"a{number}", "a", f"key{number}", namespaceSelector={}))
+    for number in range(1000):
+        classes.put(a_pod(name=f"b{number}", namespace="b", uid=f"b{number}", cpu=str(number)))
+    assert 4 < len(passes) < 20
