@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from session_scheduler.builtin import inter_pod_affinity_hints
-from session_scheduler.builtin.near_texts import can_match, is_satisfiable, pods_text, where_text
+from session_scheduler.builtin.near_texts import can_match, pods_text, where_text
 from session_scheduler.builtin.pods_near import PodsNear, Source
 from session_scheduler.config.settings import PluginArguments
 from session_scheduler.framework.session import Session
@@ -247,7 +247,7 @@ def _is_first(state: AffinityState) -> bool:
 def _unless_excluded(state: AffinityState) -> str:
     """A condition for the text if a pod can match both the affinity and an anti-affinity term."""
     own = state.together.selector
-    if any(is_satisfiable(own.also(query.selector.requirements or ())) for query in state.away):
+    if any(own.also(query.selector.requirements or ()).satisfiable for query in state.away):
         return " that its anti-affinity does not exclude"
     return ""
 

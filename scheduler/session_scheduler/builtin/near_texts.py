@@ -1,11 +1,10 @@
 """Texts about pods in a node's topology domain, for `fits_if` of PodTopologySpread and InterPodAffinity.
 
-It also checks whether any pod can match a selector.
+It also checks whether any pod can match a query.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Final
 
 from session_scheduler.model.label_selectors import Requirement, Selector
@@ -15,29 +14,9 @@ from session_scheduler.model.pod_counts import PodQuery
 _HOSTNAME: Final = "kubernetes.io/hostname"
 
 
-def is_satisfiable(selector: Selector) -> bool:
-    """Whether any labels can match the selector."""
-    if selector.requirements is None:
-        return False
-    by_key: dict[str, list[Requirement]] = defaultdict(list)
-    for requirement in selector.requirements:
-        by_key[requirement[0]].append(requirement)
-    return all(map(_any_value_matches, by_key.values()))
-
-
-def _any_value_matches(requirements: list[Requirement]) -> bool:
-    """Whether any value of a label, or its absence, meets all of these requirements."""
-    operators = {operator for _, operator, _ in requirements}
-    if "DoesNotExist" in operators:
-        return operators.isdisjoint({"In", "Exists"})
-    wanted = [set(values) for _, operator, values in requirements if operator == "In"]
-    excluded = {value for _, operator, values in requirements if operator == "NotIn" for value in values}
-    return not wanted or bool(set.intersection(*wanted) - excluded)
-
-
 def can_match(query: PodQuery) -> bool:
     """Whether any pod can match the query."""
-    return query.namespaces != frozenset() and is_satisfiable(query.selector)
+    return query.namespaces != frozenset() and query.selector.satisfiable
 
 
 def pods_text(query: PodQuery, namespace: str, noun: str = "pod") -> str:

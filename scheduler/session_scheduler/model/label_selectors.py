@@ -63,6 +63,17 @@ class Selector:
         """Whether it has no requirements, and so matches everything."""
         return self.requirements == ()
 
+    @property
+    def satisfiable(self) -> bool:
+        """Whether any labels can match it."""
+        if self.requirements is None:
+            return False
+        for key, values in self.required.items():
+            excluded = self.excluded.get(key, _NO_VALUES)
+            if excluded is None or (values is not None and values <= excluded):
+                return False
+        return True
+
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether it matches these labels."""
         if self.requirements is None or len(self.required) > len(labels):
