@@ -104,7 +104,7 @@ class ExtenderConfig(Strict):
     """Whether the extender knows the nodes: then it gets only their names."""
     managed_resources: tuple[ManagedResource, ...] = ()
     ignorable: bool = False
-    """Whether the scheduler goes on without the extender if it fails."""
+    """Whether the scheduler continues without the extender if it fails."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -1,6 +1,6 @@
 """The answers of HTTP extenders for pending pods, which a session reads, and the questions that it asks.
 
-No hook of a session waits. A session that reaches a group without answers notes what to ask and passes the group by.
+No hook of a session waits. A session that reaches a group without answers notes what to ask and skips the group.
 The engine calls the extenders, stores the answers, and the next session places the group. An answer serves one attempt.
 """
 
