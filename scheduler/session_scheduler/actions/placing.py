@@ -41,7 +41,7 @@ def place_group(
 
     With `least` a gang starts with the tasks that it needs, unless one topology domain must fit all of them.
     """
-    result.refusal = _group_refusal(session, group)
+    result.refusal = group_refusal(session, group)
     if result.refusal is not None:
         return
     tasks = result.tried = required_first(session, group, _ready_tasks(session, group, result))
@@ -91,7 +91,8 @@ def _note_over_capacity(result: PlacementResult, over: Mapping[Task, tuple[str, 
     result.tried = [task for task in result.tried if task not in over]
 
 
-def _group_refusal(session: Session, group: Group) -> Refusal | None:
+def group_refusal(session: Session, group: Group) -> Refusal | None:
+    """Why no pod of the group may be placed, before any node is evaluated. Raises PluginError."""
     if group.missing:
         return Refusal(
             f"PodGroup {group.namespace}/{group.name} ({group.ref.api_group}) does not exist: create it, "
@@ -426,11 +427,10 @@ def too_few(group: Group, ready: Sequence[Task]) -> str:
     held_back = f", {gated} of them gated" if gated else ""
     name = f"pod group {group.namespace}/{group.name}"
     can = len(ready) + group.started
+    rejected = f": {can} can be placed" if can + gated < len(group.tasks) else ""
     short = group.short_of([*group.in_phase(Phase.BOUND, Phase.ASSUMED), *ready])
     if not short:
-        return (
-            f"{name} needs {group.min_count} pods to start and has {len(group.tasks)}{held_back}: {can} can be placed"
-        )
+        return f"{name} needs {group.min_count} pods to start and has {len(group.tasks)}{held_back}{rejected}"
     has = Counter(task.sub_group for task in group.tasks.values())
     least = ((one, group.minima[one]) for one in short)
     needs = (f"{n} pod{'s' * (n != 1)} of sub-group {one} to start and has {has[one]}" for one, n in least)

@@ -19,9 +19,9 @@ from session_scheduler.actions.placing import (
     GANG_WAITS,
     UNSCHEDULABLE,
     can_start,
+    group_refusal,
     required_first,
     too_few,
-    wrong_sub_groups,
 )
 from session_scheduler.actions.plugin_placement import ask_plugins
 from session_scheduler.actions.request import PlacementRequest
@@ -153,9 +153,8 @@ def explain_task(
     try:
         with _opened(scheduler, calls, task.group, spent) as session:
             answer["nodes"] = _nodes(session, task, most, answer)
-            gate = scheduler.cache.gates.of(task)
-            answer["reason"] = gate.reason if gate is not None else _reason(session, task, answer)
-            changes = _changes_of_all(session, task, gate, answer["reason"])
+            answer["reason"] = gate_reason(scheduler, task) or _reason(session, task, answer)
+            changes = _changes_of_all(session, task, scheduler.cache.gates.of(task), answer["reason"])
             if changes:
                 answer["fitsIf"] = changes
     except PluginError as error:
@@ -319,26 +318,13 @@ def _sub_groups(group: Group, placed: Iterable[Task]) -> dict[str, Any]:
 def _reason(session: Session, task: Task, answer: dict[str, Any]) -> str | None:
     """Why the pod is rejected on every node. Adds `until` to `answer` if time alone changes that."""
     group = task.group
-    if group.missing:
-        ref = group.ref
-        where = f"PodGroup {ref.namespace}/{ref.name} ({ref.api_group})"
-        return f"{where} does not exist: create it, or remove the pod's group"
+    refusal = group_refusal(session, group)
+    if refusal is not None:
+        return refusal.reason
     ready = group.in_phase(Phase.PENDING)
-    wrong = wrong_sub_groups(group)
-    if wrong is not None:
-        return wrong
     if task.phase is Phase.PENDING and not can_start(group, ready):
         return too_few(group, ready)
     refusal = session.evaluator.evaluation(task.cls).refusal
-    if refusal is not None:
-        return refusal.reason
-    if group.ref.refusal is not None:
-        return group.ref.refusal.reason
-    for call in session.calls.functions("prefilter"):
-        refused = call(session, group)
-        if isinstance(refused, Refusal):
-            return call.refusal(refused).reason
-    refusal = session.runner.pre_allocation(group)
     if refusal is not None:
         return refusal.reason
     reason = session.runner.pre_predicate(task) or _over_capacity(session, task)

@@ -37,7 +37,7 @@ async def test_a_group_by_label_starts_all_or_nothing(world: World) -> None:
 
 async def test_a_group_by_label_waits_for_all_its_members(world: World) -> None:
     await world.place(node("n1"), member("a", "2"))
-    assert world.pod("a")["reason"] == "pod group default/g needs 2 pods to start and has 1: 1 can be placed"
+    assert world.pod("a")["reason"] == "pod group default/g needs 2 pods to start and has 1"
 
 
 async def test_members_beyond_the_size_start_as_they_fit(world: World) -> None:

@@ -147,7 +147,7 @@ LIMITED = {"apiVersion": f"{QUEUE}/v1alpha1", "kind": "Queue", "metadata": {"nam
         ([node("n", 8), LIMITED, queued("p", 3)],
          "queue 'q' has reached its limit of cpu: limit 2, allocated 0, requested 3"),
         ([node("n", 8), *gang("g", 3, pod("p", 1))],
-         "pod group default/g needs 3 pods to start and has 1: 1 can be placed"),
+         "pod group default/g needs 3 pods to start and has 1"),
         ([node("n", 6), *gang("g", 2, pod("p", 4), pod("q", 4))],
          "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled: 0/1 nodes are available: "
          "1 Insufficient cpu."),

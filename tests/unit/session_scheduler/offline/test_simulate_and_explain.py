@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from session_scheduler import Refusal, hookimpl
 from session_scheduler.cli import main
@@ -167,7 +168,43 @@ def test_a_plugin_that_exits_fails_its_own_group_only():
 def test_explain_says_that_a_gang_has_too_few_pods():
     answer = explained(node("n1"), pod_group("g", 3), pod("a", group="g"))["a"]
     assert answer["nodes"]["n1"]["fits"]
-    assert "needs 3 pods to start and has 1" in answer["reason"]
+    assert answer["reason"] == "pod group default/g needs 3 pods to start and has 1"
+
+
+def deleting(group):
+    return replace(group, metadata=replace(group.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
+
+
+@pytest.mark.parametrize(
+    ("group", "gates", "reason"),
+    [
+        (pod_group("refused", 3), (), "not today"),
+        (deleting(pod_group("g", 1)), (),
+         "PodGroup default/g is being deleted: the scheduler no longer places its pods"),
+        (pod_group("refused", 1), ("foo/bar",), "Scheduling is blocked due to non-empty scheduling gates: foo/bar"),
+    ],
+)  # fmt: skip
+def test_explain_and_simulate_report_the_same_reason_for_a_group(group, gates, reason):
+    objects = node("n1"), group, pod("a", group=group.metadata.name, gates=gates)
+    assert explained(*objects, plugins=[Opinions()])["a"]["reason"] == reason
+    assert simulated(*objects, plugins=[Opinions()])["pods"][0]["reason"] == reason
+
+
+def test_a_gang_with_rejected_pods_says_how_many_can_be_placed():
+    class Rejects:
+        name = "rejects"
+
+        @hookimpl
+        def class_key(self, pod):
+            return pod.metadata.name
+
+        @hookimpl
+        def prepare(self, cls):
+            return Refusal("rejected") if cls.pod.metadata.name == "b" else None
+
+    objects = node("n1"), pod_group("g", 2), pod("a", group="g"), pod("b", group="g")
+    reasons = {one["name"]: one["reason"] for one in simulated(*objects, plugins=[Rejects()])["pods"]}
+    assert reasons["a"] == "pod group default/g needs 2 pods to start and has 2: 1 can be placed"
 
 
 def test_a_group_without_min_count_is_told_as_basic():
