@@ -211,10 +211,7 @@ def _explained(pods: Sequence[_Thing], width: int, all_nodes: bool) -> Iterable[
         if index:
             yield ""
         helps = f"; fits if {', and '.join(pod['fitsIf'])}" if pod.get("fitsIf") else ""
-        placed = f"placed on {pod['node']}" if pod.get("node") else "no plugin rejects the pod as a whole"
-        reason = pod["reason"] or placed
-        other = f" (schedulerName {pod['schedulerName']})" if "schedulerName" in pod else ""
-        yield Text(f"{pod['namespace']}/{names([one['name'] for one in some])}{other}: {reason}{helps}")
+        yield Text(f"{pod['namespace']}/{names([one['name'] for one in some])}: {_outcome(pod)}{helps}")
         rows = [_node_row(name, verdict) for name, verdict in pod["nodes"].items()]
         if short:
             yield from _node_summary(pod)
@@ -225,9 +222,19 @@ def _explained(pods: Sequence[_Thing], width: int, all_nodes: bool) -> Iterable[
         yield Text("To see each node, add --all-nodes.")
 
 
+def _outcome(pod: _Thing) -> str:
+    """Why the pod is rejected as a whole, else where it is placed, else why it fits no node."""
+    if pod["reason"]:
+        return str(pod["reason"])
+    if pod.get("node"):
+        return f"placed on {pod['node']}"
+    fits = any(verdict["fits"] for verdict in pod["nodes"].values())
+    return "no plugin rejects the pod as a whole" if fits else str(pod["summary"])
+
+
 def _node_summary(pod: _Thing) -> Iterable[RenderableType]:
-    """The number of nodes by reason, and the nodes with the highest scores."""
-    if pod["nodes"]:
+    """The number of nodes by reason, unless the first line has it, and the nodes with the highest scores."""
+    if pod["nodes"] and pod["summary"] != _outcome(pod):
         yield Text(pod["summary"])
     fitting = [(name, verdict["score"]) for name, verdict in pod["nodes"].items() if verdict["fits"]]
     best = sorted(fitting, key=lambda one: -one[1])[:_BEST_NODES]

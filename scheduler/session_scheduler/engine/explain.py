@@ -40,9 +40,8 @@ from session_scheduler.framework.hooks import HookCalls, PluginError
 from session_scheduler.framework.session import Session
 from session_scheduler.model.columns import natural
 from session_scheduler.model.groups import Group, Phase, Task
-from session_scheduler.model.refusals import Gate, Refusal
+from session_scheduler.model.refusals import Gate
 
-GATED = "Scheduling is blocked due to non-empty scheduling gates"
 NOT_TRIED = "not tried"
 _P = ParamSpec("_P")
 _LATEST = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
@@ -75,7 +74,7 @@ def gate_reason(scheduler: Scheduler, task: Task) -> str | None:
     if task.phase is not Phase.GATED:
         return None
     names = ", ".join(gate.name for gate in task.pod.spec.scheduling_gates)
-    return f"{GATED}: {names}" if names else "the pod is being deleted"
+    return f"Scheduling is blocked due to non-empty scheduling gates: {names}" if names else "the pod is being deleted"
 
 
 def explain_pending(scheduler: Scheduler) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from session_scheduler.errors import InputError
 from session_scheduler.model.columns import natural
 from session_scheduler.model.groups import Task
 from session_scheduler.offline.pod_selector import PodSelector, pod_option, selected
+from session_scheduler.offline.simulate import unserved
 from session_scheduler.offline.state import ClusterState, open_state, read_state
 
 
@@ -33,7 +34,8 @@ async def explain_state(
 ) -> dict[str, Any]:
     """As `explain`, for a state; of the chosen pods, or of all.
 
-    Pods of other schedulers are evaluated separately, as if the first profile served them.
+    Pods that no profile serves have this as their reason. Their nodes are evaluated separately, as if the first profile
+    served them.
     """
     others = {
         one.key: one.spec.scheduler_name for one in state.waiting() if not config.profile(one.spec.scheduler_name)
@@ -57,6 +59,8 @@ async def explain_state(
             answer = explain_tasks(scheduler, apart)
             for one in answer["pods"]:
                 one["schedulerName"] = others[f"{one['namespace']}/{one['name']}"]
+                one["reason"] = unserved(one["schedulerName"], config)
+                one.pop("fitsIf", None)
             answers.append(answer)
         found += apart
     for each in chosen:

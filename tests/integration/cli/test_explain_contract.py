@@ -107,6 +107,9 @@ def test_the_how_to_shows_the_summary_of_many_nodes(tmp_path: Path, capsys: pyte
     assert f"```\n{summary.rstrip()}\n```" in HOW_TO.read_text()
 
 
+UNSERVED = "no profile has schedulerName default-scheduler: set spec.schedulerName to fluence, or add a profile"
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> str:
     (tmp_path / "c.yaml").write_text(CLUSTER)
@@ -161,7 +164,8 @@ def test_the_first_plugin_in_kube_schedulers_order_is_named(file: str, capsys: p
 
 def test_the_reason_is_the_refusal_of_the_pod_as_a_whole_or_null(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     reasons = {pod["name"]: pod["reason"] for pod in explained(capsys, file)["pods"]}
-    assert (reasons["plain"], reasons["large"], reasons["theirs"]) == (None, None, None)
+    assert (reasons["plain"], reasons["large"]) == (None, None)
+    assert reasons["theirs"] == UNSERVED
     assert "later" in reasons["gated"]
     assert "PodGroup default/nowhere" in reasons["grouped"]
     assert "qpu" in reasons["quantum"]
@@ -186,7 +190,7 @@ def test_a_pod_of_another_scheduler_is_evaluated_alone(file: str, capsys: pytest
     assert "schedulerName" not in pods["plain"]
     assert explained(capsys, file, "--pod", "default/theirs")["pods"] == [pods["theirs"]]
     assert main(["explain", file]) == 0
-    assert "default/theirs (schedulerName default-scheduler): no plugin" in capsys.readouterr().out
+    assert f"default/theirs: {UNSERVED}\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("pod", "problem"), [

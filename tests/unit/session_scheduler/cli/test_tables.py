@@ -95,7 +95,7 @@ def test_on_a_narrow_terminal_a_pods_reason_has_lines_of_its_own(terminal, capsy
 def test_on_a_narrow_terminal_a_nodes_reason_has_lines_of_its_own(terminal, capsys: pytest.CaptureFixture[str]):
     terminal(40)
     verdict = {"fits": False, "plugin": "NodeResourcesFit", "reason": "Insufficient cpu"}
-    lines = _printed(capsys, {"pods": [POD | {"reason": None, "nodes": {"n": verdict}}]})
+    lines = _printed(capsys, {"pods": [POD | {"reason": None, "summary": "none", "nodes": {"n": verdict}}]})
     assert lines[-1] == "n: Insufficient cpu"
 
 
@@ -215,6 +215,15 @@ def test_explain_shows_a_summary_instead_of_many_nodes_and_offers_the_table(caps
         "",
         "To see each node, add --all-nodes.",
     ]
+
+
+def test_the_first_line_of_a_pod_that_fits_no_node_is_the_summary(capsys):
+    summary = "0/500 nodes are available: 500 Insufficient cpu."
+    pod = POD | {"reason": None, "summary": summary, "nodes": _verdicts(0, 500)}
+    assert _printed(capsys, {"pods": [pod]}) == [f"a/p: {summary}", "", "To see each node, add --all-nodes."]
+    assert _printed(capsys, {"pods": [pod]}, all_nodes=True)[0] == f"a/p: {summary}"
+    empty = POD | {"reason": None, "summary": "no nodes available to schedule pods", "nodes": {}}
+    assert _printed(capsys, {"pods": [empty]}) == ["a/p: no nodes available to schedule pods"]
 
 
 def test_with_all_nodes_explain_shows_each_of_them(capsys):

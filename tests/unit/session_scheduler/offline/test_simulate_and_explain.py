@@ -272,6 +272,15 @@ def test_pods_that_no_profile_serves_are_listed_with_the_nearest_scheduler_name(
     assert "leftOut" not in json.loads(capsys.readouterr().out)
 
 
+def test_explain_says_that_no_profile_serves_a_pod(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = pods_of_schedulers(tmp_path, a="fluense", c="fluence")
+    assert main(["explain", file, "-o", "json"]) == 0
+    reasons = {pod["name"]: pod["reason"] for pod in json.loads(capsys.readouterr().out)["pods"]}
+    assert reasons == {"a": "no profile has schedulerName fluense: did you mean fluence?", "c": None}
+    assert main(["explain", file, "--pod", "default/a"]) == 0
+    assert capsys.readouterr().out.startswith(f"default/a: {reasons['a']}\n")
+
+
 @pytest.mark.parametrize("options", [[], ["-o", "json"], ["--without-plugin", "NodeName", "-o", "diff"]])
 def test_the_exit_status_is_2_if_no_profile_serves_any_pod_of_the_files(
     options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
