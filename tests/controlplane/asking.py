@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import http.client
+import time
 from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+
+PATIENCE: Final = 30.0
 
 
 def ask(
@@ -18,6 +23,15 @@ def ask(
         return answer.status, answer.read().decode(errors="replace")
     finally:
         connection.close()
+
+
+def scrape(host: str, port: int) -> dict[str, float]:
+    """What Prometheus would get from a server; waits while it answers that it was asked too often."""
+    until = time.monotonic() + PATIENCE
+    while (answer := ask(host, port, "/metrics"))[0] == HTTPStatus.TOO_MANY_REQUESTS and time.monotonic() < until:
+        time.sleep(0.2)
+    assert answer[0] == HTTPStatus.OK, answer
+    return scraped(answer[1])
 
 
 def scraped(text: str) -> dict[str, float]:

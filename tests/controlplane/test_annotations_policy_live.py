@@ -95,7 +95,8 @@ def binding(name: str, annotations: dict[str, str]) -> Manifest:
 
 
 def config_map(name: str, text: str) -> Manifest:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"pods": text}}
+    metadata = {"name": name, "labels": {"app.kubernetes.io/managed-by": "fluence"}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"pods": text}}
 
 
 def install_coscheduling(plane: ControlPlane) -> None:

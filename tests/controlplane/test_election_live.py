@@ -137,7 +137,9 @@ async def test_a_lease_that_was_deleted_is_made_anew_by_its_leader(
 
 
 def config_map(namespace: str, name: str) -> ConfigMap:
-    return ConfigMap(metadata=ObjectMeta(namespace=namespace, name=name))
+    """One that the scheduler's account may write."""
+    labels = {"app.kubernetes.io/managed-by": "fluence"}
+    return ConfigMap(metadata=ObjectMeta(namespace=namespace, name=f"fluence-plan-{name}", labels=labels))
 
 
 async def until(true: Callable[[], bool]) -> None:

@@ -22,7 +22,7 @@ import yaml
 from fluence_plugins.env_injection.certificate_secret import material_of, new_secret, with_material
 from fluence_plugins.env_injection.certificates import Material
 
-from .asking import ask, scraped
+from .asking import ask, scrape
 from .forked import FluenceProgram
 from .harness import ADMIN, DEPLOY, ControlPlane
 from .processes import Program, free_ports
@@ -105,7 +105,7 @@ class WebhookProcess:
 
     def metrics(self) -> dict[str, float]:
         """Return /metrics as {"name{label="value"}": number}."""
-        return scraped(self.get("/metrics")[1])
+        return scrape("127.0.0.1", self.port)
 
     def certificate(self, bundle: bytes) -> bytes:
         """Return its certificate, verified with the bundle and the Service's name. Raises ssl.SSLError."""

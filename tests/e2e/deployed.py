@@ -7,13 +7,12 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from functools import partial
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from ..controlplane.asking import ask, scraped
+from ..controlplane.asking import scrape
 from ..controlplane.harness import DEPLOY
 from ..controlplane.invariants import DEVICE_PREFIX, amount, condition
 from .cluster import RealCluster, is_ready
@@ -87,9 +86,7 @@ class Deployed:
 
     def metrics(self, pod: Object) -> Mapping[str, float]:
         """What Prometheus would get from a server: {"name{label="value"}": number}."""
-        status, text = ask(pod["status"]["podIP"], _HTTP, "/metrics")
-        assert status == HTTPStatus.OK
-        return scraped(text)
+        return scrape(pod["status"]["podIP"], _HTTP)
 
     def signal(self, pod: Object, number: signal.Signals) -> None:
         """Send the first process of a pod's container a signal from outside, as a crash or a paused machine."""

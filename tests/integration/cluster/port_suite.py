@@ -143,12 +143,14 @@ class PortSuite:
         assert before.metadata.annotations == {}
 
     async def test_a_large_plan_is_kept_in_a_config_map(self, harness: Harness) -> None:
-        plan = ConfigMap(metadata=ObjectMeta(name="plan", namespace=harness.namespace), data={"plan": "x" * 300_000})
+        name, labels = "fluence-plan-1", {"app.kubernetes.io/managed-by": "fluence"}
+        metadata = ObjectMeta(name=name, namespace=harness.namespace, labels=labels)
+        plan = ConfigMap(metadata=metadata, data={"plan": "x" * 300_000})
         made = await harness.cluster.create(plan)
-        assert (await harness.cluster.get(ConfigMap, harness.namespace, "plan")).data == plan.data
+        assert (await harness.cluster.get(ConfigMap, harness.namespace, name)).data == plan.data
         await harness.cluster.delete(made)
         with pytest.raises(NotFound):
-            await harness.cluster.get(ConfigMap, harness.namespace, "plan")
+            await harness.cluster.get(ConfigMap, harness.namespace, name)
 
     # ------------------------------------------------------------------ watching
 
