@@ -8,7 +8,9 @@ wheels and sdist, for all platforms and Pythons.
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -53,6 +55,8 @@ def locked(text: str) -> dict[str, tuple[str, list[str]]]:
 
 def main() -> None:
     """Write both files."""
+    if shutil.which("uv") is None:
+        sys.exit("deploy/lock.py needs uv: install uv")
     for name, what, requirements in (
         (RUNTIME, "the packages in the image", runtime()),
         (BUILD, "the packages that build the image's wheels", BUILD_TOOLS),

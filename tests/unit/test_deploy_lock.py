@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from importlib.metadata import requires
 
 import pytest
-from deploy.lock import BUILD, BUILD_TOOLS, ROOT, RUNTIME, locked, runtime
+from deploy.lock import BUILD, BUILD_TOOLS, ROOT, RUNTIME, locked, main, runtime
 from packaging.requirements import Requirement
 
 OWN = {"fluxion-cy", "fluence-scheduler"}
@@ -57,3 +57,11 @@ def test_the_lock_has_each_needed_package_in_its_tested_version(file: str, names
 def test_the_lock_names_no_index(file: str) -> None:
     assert "://" not in (ROOT / file).read_text()
     assert "index-url" not in (ROOT / file).read_text()
+
+
+def test_without_uv_no_file_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(SystemExit, match="install uv"):
+        main()
+    rule = (ROOT / "Makefile").read_text().partition("\nconstraints:")[2]
+    assert rule.index("command -v uv") < rule.index("constraints.txt")

@@ -95,7 +95,10 @@ def _run(words: list[str], *, plugin: bool) -> int:
         return INTERRUPTED
     except TyperException as error:
         message = getattr(error, "format_message", error.__str__)()
-        _print_error(" ".join(message.split()) + " See fluence --help.")
+        text = " ".join(message.split()).replace("Value error, ", "", 1)  # typer's prefix
+        text += "" if text.endswith((".", "?")) else "."
+        before = getattr(error, "option_name", "") == "--debug"
+        _print_error(f"{text} {'Write --debug before the command.' if before else 'See fluence --help.'}")
         return BAD_INPUT
     return result if isinstance(result, int) else 0
 

@@ -209,8 +209,11 @@ def snapshot(
     from session_scheduler.offline.snapshot import snapshot as snapshot_of
     from session_scheduler.offline.snapshot import write_snapshot
 
+    to_stdout = output is None or output in ("-", "json", "yaml")
+    if output is not None and not to_stdout and not {".", "/"} & set(output):
+        raise InputError(f"-o {output}: unknown format: use yaml, json or a file such as now.yaml")
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, validate, live=reads_cluster)
-    if output is None or output in ("-", "json", "yaml"):
+    if output is None or to_stdout:
         typer.echo(snapshot_of(state, settings, yaml=output == "yaml"), nl=False)
     else:
         write_snapshot(state, settings, Path(output))

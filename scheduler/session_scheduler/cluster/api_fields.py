@@ -1,4 +1,5 @@
-"""Field validation of manifests: unknown fields, wrong types and misspelt kinds, as the API server reports them.
+"""Field validation of manifests: unknown fields, wrong types and misspelt kinds and values, as the API server
+reports them.
 
 `api_fields.json` has the fields and types of each kind. `python -m tests.tools.api_fields` generates it from an API
 server's OpenAPI document and the CustomResourceDefinitions of deploy/. A type in it is a scalar, the name of an entry
@@ -25,6 +26,20 @@ _MOST_NAMED: Final = 12
 _MOST_LEVELS: Final = 3
 """How many levels too high a field may be written for a message to name its place."""
 _INT32, _INT64 = 2**31, 2**63
+_ACCESS_MODES: Final = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
+_PREEMPTION_POLICIES: Final = ("PreemptLowerPriority", "Never")
+_VOLUME_MODES: Final = ("Filesystem", "Block")
+_VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("core.v1.PersistentVolumeClaimSpec", "accessModes"): _ACCESS_MODES,
+    ("core.v1.PersistentVolumeClaimSpec", "volumeMode"): _VOLUME_MODES,
+    ("core.v1.PersistentVolumeSpec", "accessModes"): _ACCESS_MODES,
+    ("core.v1.PersistentVolumeSpec", "volumeMode"): _VOLUME_MODES,
+    ("core.v1.PodSpec", "preemptionPolicy"): _PREEMPTION_POLICIES,
+    ("core.v1.PodSpec", "restartPolicy"): ("Always", "OnFailure", "Never"),
+    ("scheduling.v1.PriorityClass", "preemptionPolicy"): _PREEMPTION_POLICIES,
+    ("storage.v1.StorageClass", "volumeBindingMode"): ("Immediate", "WaitForFirstConsumer"),
+}
+"""The values of enumerations, by type and field. `object_checks` has those that are invalid in any object."""
 
 
 @cache
@@ -52,7 +67,7 @@ class ApiFields:
         return "".join([*near, *(f"{name} of {elsewhere[name]}" for name in far)])
 
     def problems(self, api_version: str, kind: str, tree: object) -> Iterator[tuple[str, str]]:
-        """(field, problem and remedy) for each unknown field and wrong type of an object. Nulls count as absent."""
+        """(field, problem and remedy) for each unknown field, wrong type and misspelt value. Nulls count as absent."""
         type_ = self._kinds.get(api_version, {}).get(kind)
         if type_:
             yield from self._problems(tree, type_, "", ())
@@ -69,6 +84,7 @@ class ApiFields:
             for name, inner in value.items():
                 if name in fields:
                     yield from self._problems(inner, fields[name], child(path, name), around)
+                    yield from _wrong_values(inner, _VALUES.get((expected, name), ()), child(path, name))
                 elif inner is not None:
                     yield child(path, name), self._unknown(name, path, fields, parents)
         elif expected.startswith("[]") and isinstance(value, list):
@@ -114,6 +130,16 @@ class ApiFields:
         if len(fields) > _MOST_NAMED:
             return "unknown field: correct its name, or remove it"
         return f"unknown field: use one of {', '.join(sorted(fields))}" if fields else "unknown field: remove it"
+
+
+def _wrong_values(value: object, allowed: tuple[str, ...], path: str) -> Iterator[tuple[str, str]]:
+    """(field, problem and remedy) for each text that is not one of the allowed; without any every text is allowed."""
+    found = enumerate(value) if isinstance(value, list) else [(None, value)]
+    for number, text in found if allowed else ():
+        if isinstance(text, str) and text and text not in allowed:
+            near = get_close_matches(text, allowed, 1, 0.6)
+            remedy = f"did you mean {near[0]}?" if near else f"use {' or '.join(allowed)}"
+            yield path if number is None else f"{path}[{number}]", f"{text!r} is not a valid value: {remedy}"
 
 
 def _text_problem(value: object, expected: str) -> str:

@@ -66,8 +66,10 @@ class FailureLog:
 
     def __init__(self) -> None:
         self.tracebacks = False
-        """Whether to log each exception, with its traceback: the option `--debug`."""
+        """Whether to log each exception, the first of each line with its traceback: the option `--debug`."""
         self._logged: dict[tuple[str, str, Place | None], float] = {}
+        self._traced: set[tuple[str, str, Place | None]] = set()
+        """The lines whose traceback is in the log."""
 
     def write(self, plugin: str, hook: str, problem: str, error: BaseException, place: Place | None) -> None:
         """Log an exception that a hook or callback of a plugin raised, or that interrupted it."""
@@ -76,7 +78,9 @@ class FailureLog:
             return
         self._logged[key] = now
         where = {} if place is None else {"file": place.file, "line": place.line}
-        more = {"exc_info": error} if self.tracebacks else {}
+        more = {"exc_info": error} if self.tracebacks and key not in self._traced else {}
+        if more:
+            self._traced.add(key)
         _log.error("a plugin failed", plugin=plugin, hook=hook, error=problem, **where, **more)
 
 

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
+from session_scheduler.errors import InputError
 from session_scheduler.model.groups import Task
 
 _WORDS: Final = {
@@ -18,6 +19,8 @@ _WORDS: Final = {
     "StatefulSet": "statefulset statefulsets sts",
     "DaemonSet": "daemonset daemonsets ds",
 }
+_MOST_NAMED: Final = 3
+"""The maximum number of pods that a message lists."""
 KINDS: Final = {word: kind for kind, words in _WORDS.items() for word in words.split()}
 """The kind by TYPE."""
 
@@ -59,7 +62,11 @@ class PodSelector:
             names = {key.partition("/")[2]: key for key in keys}
             if near := get_close_matches(name, names, 1, 0.6):
                 return f"did you mean {self._argument(names[near[0]])}?"
-        return "write NAMESPACE/NAME" if self._is_option else "name another object, or another namespace with -n"
+        if not self._is_option:
+            return "name another object, or another namespace with -n"
+        if not namespace:
+            return "write NAMESPACE/NAME"
+        return "name a pending pod" + (f", such as {', '.join(known[:_MOST_NAMED])}" if known else "")
 
     @property
     def _is_option(self) -> bool:
@@ -80,9 +87,15 @@ def pod_option(pod: str, option: str = "--pod") -> PodSelector:
 
 
 def names_object(word: str) -> bool:
-    """Whether an argument is TYPE/NAME and not the path of a file."""
+    """Whether an argument is TYPE/NAME and not the path of a file. Raises InputError for an unknown TYPE."""
     kind, _, name = word.partition("/")
-    return kind.lower() in KINDS and bool(name) and "/" not in name and not Path(word).exists()
+    if not (kind.isalpha() and name) or "/" in name or Path(word).exists():
+        return False
+    if kind.lower() not in KINDS and not Path(name).suffix:
+        near = get_close_matches(kind.lower(), KINDS, 1, 0.6)
+        remedy = f"did you mean {near[0]}/{name}?" if near else f"use {', '.join(map(str.lower, _WORDS))}, or a file"
+        raise InputError(f"{word}: no such file, and {kind} is not a type of object: {remedy}")
+    return kind.lower() in KINDS
 
 
 def selectors(words: Sequence[str], namespace: str) -> list[PodSelector]:

@@ -198,6 +198,8 @@ def test_a_pod_of_another_scheduler_is_evaluated_alone(file: str, capsys: pytest
     ("plain", "no pending pod with this namespace and name: did you mean default/plain?"),
     ("default/plane", "no pending pod with this namespace and name: did you mean default/plain?"),
     ("", "no pending pod with this namespace and name: write NAMESPACE/NAME"),
+    ("default/zzz", "no pending pod with this namespace and name: name a pending pod, such as default/gated, "
+     "default/grouped, default/large"),
 ])  # fmt: skip
 def test_a_pod_that_is_not_pending_is_an_error_of_one_line(
     file: str, pod: str, problem: str, capsys: pytest.CaptureFixture[str]

@@ -142,6 +142,24 @@ def test_a_miss_suggests_a_pod_group(folder: Path, capsys: pytest.CaptureFixture
     assert refusal("explain podgroup/trainig gang.yaml", capsys).endswith(": did you mean podgroup/training?\n")
 
 
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("podgrup/g", "podgrup/g: no such file, and podgrup is not a type of object: did you mean podgroup/g?"),
+        ("deploy/g", "deploy/g: no such file, and deploy is not a type of object: use pod, podgroup, job, replicaset, "
+         "statefulset, daemonset, or a file"),
+        ("jobs/g.yaml", "jobs/g.yaml: no pending pods in namespace default: name another object, or another namespace "
+         "with -n"),
+        ("work/g.yaml", "work/g.yaml: cannot be read: No such file or directory: name a readable file or directory, "
+         "or -"),
+    ],
+)  # fmt: skip
+def test_an_unknown_type_is_an_error_with_the_known_ones(
+    word: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refusal(f"explain {word} cluster.yaml", capsys) == f"fluence: {message}\n"
+
+
 def test_a_file_of_that_path_is_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "pod").mkdir()
     (folder / "pod" / "a").write_text(CLUSTER)

@@ -106,6 +106,28 @@ def test_a_value_of_a_wrong_type_is_an_error(found: dict[str, Any], message: str
 @pytest.mark.parametrize(
     ("found", "message"),
     [
+        (pod(preemptionPolicy="never"),
+         "Pod a: spec.preemptionPolicy: 'never' is not a valid value: did you mean Never?"),
+        (pod(restartPolicy="Alway"), "Pod a: spec.restartPolicy: 'Alway' is not a valid value: did you mean Always?"),
+        (manifest("PriorityClass", "scheduling.k8s.io/v1", value=1, preemptionPolicy="never"),
+         "PriorityClass a: preemptionPolicy: 'never' is not a valid value: did you mean Never?"),
+        (manifest("StorageClass", "storage.k8s.io/v1", provisioner="p", volumeBindingMode="waitForFirstConsumer"),
+         "StorageClass a: volumeBindingMode: 'waitForFirstConsumer' is not a valid value: did you mean "
+         "WaitForFirstConsumer?"),
+        (manifest("PersistentVolumeClaim", spec={"accessModes": ["ReadWriteMany", "ReadWriteOnc"]}),
+         "PersistentVolumeClaim a: spec.accessModes[1]: 'ReadWriteOnc' is not a valid value: did you mean "
+         "ReadWriteOnce?"),
+        (manifest("PersistentVolume", spec={"volumeMode": "file"}),
+         "PersistentVolume a: spec.volumeMode: 'file' is not a valid value: use Filesystem or Block"),
+    ],
+)  # fmt: skip
+def test_a_misspelt_value_is_an_error_with_a_suggestion(found: dict[str, Any], message: str, tmp_path: Path) -> None:
+    assert messages(tmp_path, found) == [message]
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
         (manifest("Pdo"), "Pdo a: kind: v1 has no Pdo: did you mean Pod?"),
         (manifest("pod"), "pod a: kind: v1 has no pod: did you mean Pod?"),
         (manifest("Deploymnt"), "Deploymnt a: kind: v1 has no Deploymnt: did you mean Deployment of apps/v1?"),
