@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class FieldValidation(Enum):
-    """How to report unknown fields, wrong types, and misspelt kinds and values in a manifest. The names are kubectl's."""
+    """How to report unknown fields, wrong types, and misspelt kinds and values. The names are kubectl's."""
 
     STRICT = "strict"
     """As errors."""
