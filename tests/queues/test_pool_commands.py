@@ -154,6 +154,7 @@ async def test_it_goes_on_where_the_server_was_away(nats: NatsServer, tmp_path: 
     with publishing(tmp_path, nats, "--quota", "pods=1") as program:
         async with heard(connector(nats)) as messages:
             await asyncio.wait_for(messages.get(), SECONDS)
+            await logged(program, "publishes to")  # after the server has the message
         with nats.away():
             await asyncio.to_thread(
                 program.wait_until, lambda: "publishing stops until this is fixed" in program.log.read_text(), SECONDS
