@@ -8,7 +8,7 @@ becomes part of the class key: `ClassTable` and `framework.hooks.ObservedCall`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 from session_scheduler.model.objects import Pod
 
@@ -99,8 +99,8 @@ def _value(pod: Pod, path: Path) -> Any:
 # ------------------------------------------------------------------ what plugins see
 
 
-class Observed:
-    """A pod, or a part of it, as plugins see it: reads like the object itself, and notes what is read."""
+class _Noting:
+    """A value that plugins see in place of a pod or a part of it: it notes what is read."""
 
     __slots__ = ("_path", "_reads", "_value")
 
@@ -109,9 +109,27 @@ class Observed:
         self._reads = reads
         self._path = path
 
-    @property  # type: ignore[misc]
+    @property  # type: ignore[misc]  # so that isinstance answers as for the value
     def __class__(self) -> type:
         return type(self._value)
+
+    def _all(self) -> Any:
+        """The value itself, after noting that all of it is read."""
+        self._reads.note(self._path)
+        return self._value
+
+    def __eq__(self, other: object) -> bool:
+        noting = issubclass(type(other), _Noting)  # isinstance would answer for the value
+        return bool(self._all() == (cast("_Noting", other)._all() if noting else other))
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+
+class Observed(_Noting):
+    """A pod, or a part of it, as plugins see it: reads like the object itself, and notes what is read."""
+
+    __slots__ = ()
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._value, name)
@@ -124,57 +142,29 @@ class Observed:
             self._reads.note(path)
         return value
 
-    def _all(self) -> Any:
-        """The object itself, after noting that all of it is read."""
-        self._reads.note(self._path)
-        return self._value
-
-    def __eq__(self, other: object) -> bool:
-        return bool(self._all() == (other._all() if type(other) in _OBSERVED else other))  # type: ignore[attr-defined]
-
     def __hash__(self) -> int:
         return hash(self._all())
-
-    def __repr__(self) -> str:
-        return repr(self._all())
 
     def __reduce_ex__(self, _: Any) -> NoReturn:
         raise TypeError("an observed pod cannot be copied: read the fields that you need")
 
 
-class ObservedMapping(Mapping[str, str]):
+class ObservedMapping(_Noting, Mapping[str, str]):
     """Labels or annotations as plugins see them: a look-up notes its key, and everything else the whole mapping."""
 
-    __slots__ = ("_path", "_reads", "_value")
-
-    def __init__(self, value: Mapping[str, str], reads: PodReads, path: Path) -> None:
-        self._value = value
-        self._reads = reads
-        self._path = path
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return type(self._value)
+    __slots__ = ()
 
     def __getitem__(self, key: str) -> str:
         if isinstance(key, str):
             self._reads.note((*self._path, key))
-        return self._value[key]
+        value: str = self._value[key]
+        return value
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._all())
 
     def __len__(self) -> int:
         return len(self._all())
-
-    def _all(self) -> Mapping[str, str]:
-        self._reads.note(self._path)
-        return self._value
-
-    def __eq__(self, other: object) -> bool:
-        return bool(self._all() == (other._all() if type(other) in _OBSERVED else other))  # type: ignore[attr-defined]
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __or__(self, other: Mapping[str, str]) -> dict[str, str]:
         return {**self, **other}
@@ -185,9 +175,3 @@ class ObservedMapping(Mapping[str, str]):
     def copy(self) -> dict[str, str]:
         """As of a dict."""
         return dict(self._all())
-
-    def __repr__(self) -> str:
-        return repr(self._all())
-
-
-_OBSERVED: Final = (Observed, ObservedMapping)

@@ -211,7 +211,7 @@ class Registry:
     def with_arguments(self, config: SchedulerConfig, plugin: str, arguments: Mapping[str, Any]) -> SchedulerConfig:
         """The configuration with some arguments of one plugin set, in each profile that enables the plugin.
 
-        Raises InputError if there is no such profile.
+        Raises InputError if the profile is unknown.
         """
         defaults = self.default_plugins()
         profiles, found = [], False

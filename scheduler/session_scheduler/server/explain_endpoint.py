@@ -41,7 +41,7 @@ class Explanations:
         self._not_before = 0.0
 
     async def ask(self, namespace: str, name: str) -> Answer:
-        """Explain a pod: 200, 404 if there is no such pod, 503 if too many requests wait."""
+        """Explain a pod: 200, 404 if the pod does not exist, 503 if too many requests wait."""
         if len(self._asked) >= _MOST_ASKED:
             return 503, {"error": f"{_MOST_ASKED} requests are waiting: retry in a moment"}
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()

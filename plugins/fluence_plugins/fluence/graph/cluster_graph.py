@@ -125,7 +125,7 @@ class ClusterGraph:
         return self._next_rank
 
     def host_path(self, name: str) -> str:
-        """Return a host's path without levels. Raises GraphError if there is no such host."""
+        """Return a host's path without levels. Raises GraphError for an unknown host."""
         if name not in self.host_ranks:
             raise GraphError(f"node {name}: is not in the graph; add it first")
         return f"{self.root.path}/{name}"
@@ -246,7 +246,7 @@ class ClusterGraph:
         return found
 
     def same_device(self, path: str) -> Sequence[str]:
-        """Return the paths of a device: all its places in order if it is shared now; empty if there is no such device.
+        """Return the paths of a device: all its places in order if it is shared now; empty for an unknown device.
 
         The given path may be that of a place, or of a device in one.
         """

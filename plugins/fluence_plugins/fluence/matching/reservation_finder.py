@@ -73,7 +73,7 @@ class ReservationFinder:
         self._devices.update(devices)
 
     def find(self, session: Session, trial: Trial) -> Reservation | None:
-        """The earliest start of the gang, and its nodes. None if there is no known start; then nothing changes."""
+        """The earliest start of the gang, and its nodes. None if the start is unknown; then nothing changes."""
         search = _Search(session, trial, self._maintenance)
         if not search.ends and len(search.times) == 1:
             return None

@@ -8,18 +8,18 @@ from collections.abc import Iterator
 import pytest
 
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
-from session_scheduler.model.objects import Pod
 from session_scheduler.testing.builders import gang, pod
 from session_scheduler.testing.fake_cluster import FakeCluster
 
 from ....tools.examples import first
+from .reclaiming_world import RecreatingWorld
 
 LABEL = "fluence.flux-framework.org/queue"
 Work = tuple[str, int, int, int]
 """The queue, the number of pods, the CPUs of each, the priority."""
 
 
-class World:
+class World(RecreatingWorld[Work]):
     """Queues that each request more than the cluster has."""
 
     def __init__(self, seed: int, *, odd: bool = False, evaluation: str = "heap") -> None:
@@ -83,22 +83,6 @@ class World:
             )
             for task in self.cluster.scheduler.cache.tasks.values()
         }
-
-    def turn(self) -> int:
-        """Run a cycle, finish some deletions, and recreate groups with evicted pods. Returns the number of victims."""
-        self.cluster.run()
-        tasks = self.cluster.scheduler.cache.tasks.values()
-        ending = [task for task in tasks if task.pod.metadata.deletion_timestamp]
-        broken = sorted({task.group.name for task in ending} & self._work.keys())
-        if self.chance.random() < 0.7:
-            self.cluster.finish_deletions()
-        for name in broken:
-            for task in list(tasks):
-                if task.group.name == name and not task.pod.metadata.deletion_timestamp:
-                    self.cluster.delete(Pod, task.name)
-            self.add(self._work.pop(name))
-        self.cluster.advance(11.0)
-        return len(ending)
 
 
 @pytest.mark.parametrize("odd", [False, True])

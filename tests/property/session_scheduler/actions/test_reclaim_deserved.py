@@ -7,11 +7,11 @@ import random
 import pytest
 
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
-from session_scheduler.model.objects import Pod
 from session_scheduler.testing.builders import gang, pod, pod_group
 from session_scheduler.testing.fake_cluster import FakeCluster
 
 from ....tools.examples import first
+from .reclaiming_world import RecreatingWorld
 
 LABEL = "fluence.flux-framework.org/queue"
 GPU = "nvidia.com/gpu"
@@ -19,7 +19,7 @@ Work = tuple[str, int, int, str, int, str]
 """The queue, the number of pods, the GPUs and CPUs of each, the priority, the group's disruption mode."""
 
 
-class World:
+class World(RecreatingWorld[Work]):
     """Queues that request more GPUs and CPUs than the cluster has, some with children, some without weight."""
 
     def __init__(self, seed: int, *, nodes: int, simple: bool, evaluation: str = "heap") -> None:
@@ -77,22 +77,6 @@ class World:
             return
         _, *pods = gang(name, size, queue=queue, cpu=cpu, priority=priority, requests=requests)
         self.cluster.add(pod_group(name, size, labels={LABEL: queue}, disruption_mode=mode), *pods)
-
-    def turn(self) -> int:
-        """Run a cycle, finish deletions, and recreate groups with evicted pods. Returns the number of victims."""
-        self.cluster.run()
-        tasks = self.cluster.scheduler.cache.tasks.values()
-        ending = [task for task in tasks if task.pod.metadata.deletion_timestamp]
-        broken = sorted({task.group.name for task in ending} & self._work.keys())
-        if self.chance.random() < 0.7:
-            self.cluster.finish_deletions()
-        for name in broken:
-            for task in list(tasks):
-                if task.group.name == name and not task.pod.metadata.deletion_timestamp:
-                    self.cluster.delete(Pod, task.name)
-            self.add(self._work.pop(name))
-        self.cluster.advance(11.0)
-        return len(ending)
 
 
 @pytest.mark.parametrize("seed", first(range(60)))
