@@ -25,7 +25,7 @@ CHECK_SECONDS: Final = 60.0
 _FIRST_PAUSE: Final = 1.0
 """The pause after a failed check; doubled each time, up to the normal interval."""
 _TRIES: Final = 5
-"""How often a write of the Secret is attempted while other replicas change it."""
+"""How many times a write of the Secret is attempted while other replicas change it."""
 
 
 @dataclass(frozen=True, slots=True)

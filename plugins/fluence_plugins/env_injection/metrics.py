@@ -38,7 +38,8 @@ class WebhookMetrics:
             registry=registry,
         )  # fmt: skip
         self._written = Counter(
-            PREFIX + "certificate_writes", "How often this replica wrote the Secret: created, renewed or restored it.",
+            PREFIX + "certificate_writes",
+            "How many times this replica wrote the Secret: created, renewed or restored it.",
             registry=registry,
         )  # fmt: skip
         self._checks = Counter(

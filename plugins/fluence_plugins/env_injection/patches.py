@@ -57,7 +57,7 @@ def escaped(key: str) -> str:
 
 
 def written(owner: Mapping[str, Any], path: str, field: str, texts: Mapping[str, str]) -> list[Operation]:
-    """The operations that add these texts to `metadata.<field>` of the object at `path`."""
+    """The operations that add these strings to `metadata.<field>` of the object at `path`."""
     known = texts_of(owner, field)
     missing = {key: text for key, text in texts.items() if known is None or known.get(key) != text}
     if not missing:

@@ -41,7 +41,7 @@ class Configuration:
         self._missing: str | None = None
         self._now = now
         self._unwanted: dict[bytes, datetime] = {}
-        """Trusted CAs that are no longer wanted, and when that was first seen."""
+        """Trusted CAs that are no longer wanted, with the time when this was first noticed."""
 
     # ------------------------------------------------------------------ state
 

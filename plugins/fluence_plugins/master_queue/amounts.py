@@ -1,6 +1,6 @@
 """Quotas: exact amounts of the resources that pools offer, in the form in which the API server writes them.
 
-In this form equal amounts are equal texts, so comparing actual with desired objects finds no difference.
+In this form, equal amounts are equal strings, so comparing actual with desired objects finds no false difference.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ def amount(resource: str, value: object) -> int:
     Raises QuantityError with the problem if the value is not a valid quota.
     """
     if not isinstance(value, str | int | float) or isinstance(value, bool):
-        raise QuantityError(f"{shown(value)} is not a valid quantity: write a number or a text, such as 8, 500m or 4Gi")
+        raise QuantityError(
+            f"{shown(value)} is not a valid quantity: write a number or a string, such as 8, 500m or 4Gi"
+        )
     if isinstance(value, int) and abs(value) >= 2**63:
         raise QuantityError("is larger than any quantity: write the actual amount")
     exact = billionths(value)

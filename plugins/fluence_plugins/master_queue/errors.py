@@ -10,7 +10,7 @@ class MessageError(FluenceError):
 
 
 class PatternError(InputError):
-    """A text is not a valid regular expression. The message continues a sentence that starts with the field's name."""
+    """A regular expression is not valid. The message continues a sentence that starts with the field's name."""
 
 
 class ConnectionFailedError(FluenceError):

@@ -160,20 +160,20 @@ def _report_more(field: str, parts: Sized, problems: _Problems) -> None:
 
 
 def _texts(field: str, value: object, longest: int, problems: _Problems) -> Iterator[tuple[str, str]]:
-    """The valid texts of a list, with their fields. Reports items that are not texts or too long,
-    and too many texts.
+    """The valid strings of a list, with their fields. Reports items that are not strings or are too long, and too many
+    strings.
     """
     if value is None:
         return
     if not isinstance(value, list):
-        problems.add(field, "expected a list of texts")
+        problems.add(field, "expected a list of strings")
         return
     _report_more(field, value, problems)
     left = longest
     for index, one in enumerate(value[:MOST_PARTS]):
         place = f"{field}[{index}]"
         if not isinstance(one, str):
-            problems.add(place, f"expected a text, got {shown(one)}")
+            problems.add(place, f"expected a string, got {shown(one)}")
         elif len(one) > _LONGEST_PAIR:
             problems.add(place, f"has {len(one)} characters: use at most {_LONGEST_PAIR}")
         elif len(one) > left:

@@ -37,7 +37,7 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class ConfigMapText:
-    """A text in a ConfigMap."""
+    """A value in a ConfigMap."""
 
     namespace: str
     name: str

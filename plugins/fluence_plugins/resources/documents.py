@@ -14,10 +14,10 @@ _OURS = Limits(bytes=sys.maxsize, depth=64, aliased=200_000)
 
 
 def load(text: str, source: str, scalars: Scalars = "json", limited: bool = True) -> Any:
-    """Return the value of a YAML or JSON text; None for an empty one.
+    """Return the value of a YAML or JSON document; None for an empty one.
 
     `scalars="text"` keeps every scalar except null as written (`80` is "80", `1.10` is "1.10"). `limited=False` is for
-    texts that this project writes, of any size. Raises DocumentError with `source` and the line.
+    text that this project writes, of any size. Raises DocumentError with `source` and the line.
     """
     try:
         return read_value(text, scalars, _LIMITS if limited else _OURS)

@@ -11,7 +11,7 @@ _LISTED = 8
 
 
 class DocumentError(InputError):
-    """A text is not valid YAML or JSON: a syntax error, a duplicate key, or too large."""
+    """The input is not valid YAML or JSON: a syntax error, a duplicate key, or too large."""
 
 
 class ResourcesError(InputError):

@@ -88,7 +88,7 @@ def _size_of(pod: Pod) -> int | None:
 
 
 def parsed_size(text: str | None) -> int | None:
-    """The number of pods, from 1 to LARGEST, in a text; None if it is invalid."""
+    """The number of pods, from 1 to LARGEST, in a string; None if it is invalid."""
     if text is None or not (text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST))):
         return None
     return int(text) if 1 <= int(text) <= LARGEST else None

@@ -71,7 +71,7 @@ def _named(data: Any) -> str:
 
 
 def _same_but_for(name: str, before: Any, text: str, *, down: bool) -> bool:
-    """Whether a text equals `before`, except for the resource's status."""
+    """Whether the text equals `before`, except for the resource's status."""
     try:
         now = documents.load(text, "", scalars="text")
         load_resources(text, "")

@@ -48,7 +48,7 @@ class _Seat:
 
 
 class Moving:
-    """The moves for tasks of one group. Use it as a context manager, which undoes everything at its end."""
+    """The moves for tasks of one group. Use it as a context manager: it undoes everything on exit."""
 
     def __init__(
         self,

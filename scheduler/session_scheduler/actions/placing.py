@@ -117,7 +117,7 @@ def group_refusal(session: Session, group: Group) -> Refusal | None:
 
 
 def _ready_tasks(session: Session, group: Group, result: PlacementResult) -> list[Task]:
-    """The pending tasks in order, without those that a pre-predicate or a plugin's `prepare` rejects."""
+    """The pending tasks in order, except those that a pre-predicate or a plugin's `prepare` rejects."""
     ready = []
     for task in sorted(group.in_phase(Phase.PENDING), key=session.runner.task_key):
         reason = session.runner.pre_predicate(task)

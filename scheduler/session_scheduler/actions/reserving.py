@@ -42,7 +42,7 @@ def reserve(session: Session, group: Group, result: PlacementResult) -> None:
 
 
 def _start_as_text(session: Session, start: float) -> str:
-    """The start for messages. Equal starts give equal texts, so a retry alone does not change the pod's condition."""
+    """The start for messages. Equal starts give equal messages, so a retry alone does not change the condition."""
     if start <= session.wall:
         return "once the pods there that exceed their duration have terminated"
     return f"at {datetime.fromtimestamp(min(start, _LATEST), UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -254,7 +254,7 @@ class Binder:
                    else call.wait(own, patience=patience, limits=limits))  # fmt: skip
             for key, value in own.annotations.items():
                 if not isinstance(key, str) or not isinstance(value, str):
-                    raise call.wrong(f"expected text as annotation {key!r}, got {value!r}")
+                    raise call.wrong(f"expected a string as annotation {key!r}, got {value!r}")
         except PluginError as error:
             cut_short = isinstance(error.__cause__, TimeoutError) and _cannot_bind(own)
             raise _of_pod(error, own, decision, _CANCELLED if cut_short else error.problem) from error.__cause__

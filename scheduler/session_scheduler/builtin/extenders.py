@@ -24,7 +24,7 @@ from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, No
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import Pod
 
-WAITS = "waiting for the answers of the extenders"
+WAITS = "waiting for responses from the extenders"
 
 
 @dataclass(slots=True, eq=False)
@@ -75,7 +75,7 @@ class Extenders:
 
     @hookimpl
     def prefilter(self, session: Session, group: Group) -> Refusal | None:
-        """Pass a group by until there are answers for its pods; reject it after an error."""
+        """Skip a group until there are responses for its pods; reject it after an error."""
         tasks = [task for task in group.in_phase(Phase.PENDING) if self._answers.is_interested(task.pod)]
         asked = self._answers.asked
         if asked is None:  # a pod is explained
@@ -142,7 +142,7 @@ class Extenders:
 
     @hookimpl
     def why(self, nodes: NodeView, state: _State) -> Sequence[Sequence[str]]:
-        """The extenders' texts. As in kube-scheduler, a node without one counts in the sum only."""
+        """The extenders' messages. As in kube-scheduler, a node without one counts in the sum only."""
         answer = state.answer
         late = "node(s) became available after the extenders were asked"
         return [[late] if state.closed[row] else _texts(answer, nodes.node(index).metadata.name)
@@ -150,7 +150,7 @@ class Extenders:
 
     @hookimpl
     def unresolvable(self, nodes: NodeView, state: _State) -> BoolColumn:
-        """The nodes in FailedAndUnresolvableNodes, and those without a text."""
+        """The nodes in FailedAndUnresolvableNodes, and those without a message."""
         names, answer = [nodes.node(index).metadata.name for index in range(len(nodes))], state.answer
         lasting = [answer is not None and (name in answer.unresolvable or name not in answer.failed) for name in names]
         return np.array(lasting, np.bool_) & ~state.closed[nodes.row_numbers]

@@ -1,4 +1,4 @@
-"""The `fits_if` texts of the volume plugins: the changes that would let a node satisfy a pod's volumes."""
+"""The `fits_if` strings of the volume plugins: the changes that would let a node satisfy a pod's volumes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Change = tuple[BoolColumn, str | None]
 
 
 def changes(nodes: NodeView, needed: Iterable[Change]) -> list[list[str] | None]:
-    """For each row the texts of all changes that it needs."""
+    """For each row the strings of all changes that it needs."""
     wanted = list(needed)
     found: list[list[str] | None] = []
     for index, row in enumerate(nodes.row_numbers.tolist()):

@@ -35,7 +35,7 @@ _NONE = -1
 
 
 class Reach:
-    """The nodes that reach each volume, as masks over all rows, cached until nodes or CSINodes change."""
+    """The nodes that can reach each volume, as masks over all rows, cached until nodes or CSINodes change."""
 
     def __init__(self, session: Session) -> None:
         self.version = _version(session)

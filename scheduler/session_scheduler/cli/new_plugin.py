@@ -155,7 +155,7 @@ def _unwritable(target: Path, error: OSError) -> InputError:
 
 
 def _texts(names: Names) -> Mapping[str, str]:
-    """The files' texts by path."""
+    """The files' contents by path."""
     try:
         requirement = f">={metadata.version('fluence-scheduler')}"  # this version and later ones
     except metadata.PackageNotFoundError:

@@ -133,7 +133,7 @@ class ApiFields:
 
 
 def _wrong_values(value: object, allowed: tuple[str, ...], path: str) -> Iterator[tuple[str, str]]:
-    """(field, problem and remedy) for each text that is not one of the allowed; without any every text is allowed."""
+    """(field, problem and remedy) for each string that is not allowed; if no strings are listed, all are allowed."""
     found = enumerate(value) if isinstance(value, list) else [(None, value)]
     for number, text in found if allowed else ():
         if isinstance(text, str) and text and text not in allowed:
@@ -143,7 +143,7 @@ def _wrong_values(value: object, allowed: tuple[str, ...], path: str) -> Iterato
 
 
 def _text_problem(value: object, expected: str) -> str:
-    """What is wrong with a text that stands for a time or a quantity; empty for other values and types."""
+    """What is wrong with a string that stands for a time or a quantity; empty for other values and types."""
     try:
         if expected == "time" and isinstance(value, str):
             check_time(value, "")

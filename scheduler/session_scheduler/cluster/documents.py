@@ -77,7 +77,7 @@ def _decode(text: bytes, type_: type[_Typed]) -> _Typed:
 
 
 def _plain(text: bytes) -> Any:
-    """Decode to plain values. A whole number that is too long becomes a text, which the check of its field rejects."""
+    """Decode to plain values. A whole number that is too long becomes a string, which its field rejects."""
     try:
         return msgspec.json.decode(text)
     except msgspec.ValidationError:
@@ -236,7 +236,7 @@ def _values(file: str, text: bytes) -> Iterable[Any]:
 
 
 def _has_nulls(text: bytes) -> bool:
-    """Whether nulls may have to be removed before decoding. A "null" inside a text only costs time."""
+    """Whether nulls may have to be removed before decoding. A "null" inside a string only costs time."""
     nulls = text.count(b"null")
     return nulls > 0 and nulls > len(_HARMLESS_NULL.findall(text))
 

@@ -61,7 +61,7 @@ class KubeApi:
         return _object(await self.client.read(path.lstrip("/"), what=path), path)
 
     async def list(self, path: str, kind: type[_T], *, labels: str = "", fields: str = "") -> tuple[_T, ...]:
-        """Return all objects of the collection at the path that match the selectors, as of one moment.
+        """Return a consistent list of all objects in the collection at the path that match the selectors.
 
         `kind` is a msgspec struct with the fields to decode. Raises ClusterError: Unreadable if an object does not
         match `kind`, NotFound if the API server does not serve the collection, Invalid for an invalid selector.

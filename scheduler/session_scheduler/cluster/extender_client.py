@@ -41,7 +41,7 @@ class ExtenderError(FluenceError):
 
 
 class FilterResult(msgspec.Struct, frozen=True):
-    """The answer of a filter: the nodes that passed, and the texts of those that did not."""
+    """The response to a filter request: the nodes that passed, and the messages of those that did not."""
 
     passed: tuple[str, ...]
     failed: Mapping[str, str]

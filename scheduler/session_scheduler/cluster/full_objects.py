@@ -29,7 +29,7 @@ class FullObjects(Protocol):
         """The pod. Raises ClusterError: NotFound if it is gone."""
 
     async def nodes(self, nodes: Mapping[str, Node]) -> dict[str, msgspec.Raw]:
-        """These nodes by name, without those that are gone. Raises ClusterError."""
+        """These nodes by name, except those that are gone. Raises ClusterError."""
 
     async def close(self) -> None:
         """End requests in flight."""

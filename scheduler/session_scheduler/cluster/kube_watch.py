@@ -77,12 +77,12 @@ _SEPARATOR = "/"
 
 
 def joined_versions(versions: Sequence[str]) -> str:
-    """Join the resourceVersions of several resources to one text."""
+    """Join the resourceVersions of several resources to one string."""
     return _SEPARATOR.join(versions)
 
 
 def split_versions(version: str) -> list[str]:
-    """Split a text of `joined_versions`."""
+    """Split a string of `joined_versions`."""
     return version.split(_SEPARATOR)
 
 

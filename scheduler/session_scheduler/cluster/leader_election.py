@@ -226,7 +226,7 @@ class Elector:
         return self._led(await self._ask(self._cluster.create(lease)), sent)
 
     def _term(self, lease: Lease) -> LeaseSpec:
-        """Return a spec with this replica as holder: of its current term (a response was lost), or of a new one."""
+        """Return a spec with this replica as holder: of the Lease's term if a response was lost, else of a new one."""
         if lease.spec.holder_identity == self.identity:
             return self._spec(lease.spec, transitions=lease.spec.lease_transitions)
         return self._spec(None, transitions=((lease.spec.lease_transitions or 0) + 1) % _TRANSITIONS)

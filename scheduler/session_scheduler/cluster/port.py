@@ -105,7 +105,7 @@ class Cluster(Protocol):
     """A cluster. Objects are immutable values."""
 
     async def list(self, kind: type[Kube]) -> Listing[Kube]:
-        """List all objects of a kind in all namespaces, as of one moment."""
+        """Return a consistent list of all objects of a kind in all namespaces."""
 
     def watch(self, kind: type[Kube], resource_version: str) -> AsyncGenerator[WatchEvent[Kube], None]:
         """Yield every change after this resourceVersion (of a list or an event), in order.

@@ -57,9 +57,9 @@ def wrong_value(problem: str, at: Sequence[str | int] = ()) -> PydanticCustomErr
 
 
 def read_values(text: str, source: str) -> Any:
-    """The plain value of a YAML (or JSON) text; None for an empty one.
+    """The plain value of a YAML or JSON document; None for an empty one.
 
-    `yes`, `no` and dates are strings, as in YAML 1.2. Raises InputError for a syntax error, a duplicate key, or a text
+    `yes`, `no` and dates are strings, as in YAML 1.2. Raises InputError for a syntax error, a duplicate key, or input
     that is too large.
     """
     try:

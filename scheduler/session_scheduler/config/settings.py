@@ -63,7 +63,7 @@ Count = Annotated[int, Field(ge=1)]
 Action = Annotated[str, AfterValidator(_known_action)]
 Name = Annotated[str, Field(min_length=1)]
 Amount = Annotated[str | int | float, BeforeValidator(_finite)]
-"""A quantity, as text or number."""
+"""A quantity, as a string or a number."""
 
 
 class PluginConfig(Strict):
@@ -283,7 +283,7 @@ def shown(config: SchedulerConfig) -> dict[str, Any]:
 
 
 def without_secrets(value: Any) -> Any:
-    """Plain values without those with the name of a secret, and without users in URLs."""
+    """Plain values, except those whose names suggest a secret, and without users in URLs."""
     if isinstance(value, Mapping):
         return {name: "(not shown)" if is_secret(name) else without_secrets(inner) for name, inner in value.items()}
     if isinstance(value, list):

@@ -29,14 +29,14 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a text."""
+    """Limits of the input."""
 
     bytes: int = 1 << 20
     """The size as UTF-8."""
     depth: int = 100
     """The nesting of mappings and sequences."""
     aliased: int = 100_000
-    """The values that all aliases of a document expand to; 256 characters of a text count as one."""
+    """The values that all aliases of a document expand to; 256 characters of text count as one."""
 
 
 DEFAULT_LIMITS = Limits()
@@ -56,11 +56,11 @@ class YamlError(ValueError):
 
 
 class NotJsonError(YamlError):
-    """A text is not valid JSON; it may be YAML."""
+    """The input is not valid JSON; it may be YAML."""
 
 
 def read_value(text: str | bytes, scalars: Scalars = "json", limits: Limits = DEFAULT_LIMITS) -> Any:
-    """The value of a YAML or JSON text of one document; None for an empty one. Raises YamlError."""
+    """The value of a single YAML or JSON document; None for an empty one. Raises YamlError."""
     data = _encoded(text, limits)
     if _JSON_START.match(data):
         try:
@@ -76,7 +76,7 @@ def read_value(text: str | bytes, scalars: Scalars = "json", limits: Limits = DE
 def read_documents(
     text: str | bytes, scalars: Scalars = "kubernetes", limits: Limits = DEFAULT_LIMITS
 ) -> Iterator[Any]:
-    """The documents of a YAML text (or the values of a JSON text) in order; an empty one is None. Raises YamlError."""
+    """The documents in YAML (or the values in JSON), in order; an empty one is None. Raises YamlError."""
     data = _encoded(text, limits)
     if _JSON_START.match(data):
         try:
@@ -256,7 +256,7 @@ class BoundedLoader(yaml.CSafeLoader):
         return value
 
     def get_single_data(self) -> Any:
-        """The only document's value; None for an empty text."""
+        """The only document's value; None for empty input."""
         value = self.get_data() if self.check_data() else None
         if self.check_data():
             _fail(self.peek_event(), "has a second document: keep one")

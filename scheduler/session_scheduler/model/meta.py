@@ -38,7 +38,7 @@ class OwnerReference(ApiStruct, frozen=True):
 
 
 class ObjectMeta(ApiStruct, frozen=True):
-    """metadata. `creation_timestamp` and `deletion_timestamp` are RFC 3339 text, which sorts by time."""
+    """metadata. `creation_timestamp` and `deletion_timestamp` are RFC 3339 strings, which sort by time."""
 
     name: str = ""
     generate_name: str = ""

@@ -191,7 +191,7 @@ class PodStatus(ApiStruct, frozen=True):
     conditions: tuple[PodCondition, ...] = ()
     nominated_node_name: str = ""
     start_time: str | None = None
-    """RFC 3339 text, which sorts by time; None before the kubelet starts the pod."""
+    """An RFC 3339 string, which sorts by time; None before the kubelet starts the pod."""
     resource_claim_statuses: tuple[ClaimStatus, ...] = ()
     extended_resource_claim_status: ExtendedClaimStatus | None = None
     container_statuses: tuple[ContainerStatus, ...] = ()
@@ -391,7 +391,7 @@ class ConfigMap(Namespaced, frozen=True, tag_field="kind", tag="ConfigMap"):
 
 
 class LeaseSpec(ApiStruct, frozen=True):
-    """spec of a Lease. Any field may be missing; times are RFC 3339 text with microseconds."""
+    """spec of a Lease. Any field may be missing; times are RFC 3339 strings with microseconds."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None

@@ -12,7 +12,7 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-
 
 
 def parsed_time(text: str) -> datetime | None:
-    """The time of an RFC 3339 text; None if the text is invalid."""
+    """The time of an RFC 3339 string; None if the string is invalid."""
     if _TIME.fullmatch(text) is None:
         return None
     try:

@@ -17,10 +17,10 @@ _MISSING = re.compile(r"Object missing required field `(?P<field>.+)`")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _LONG = re.compile(r"-?[0-9]{20,}…?")
-"""A whole number that the readers of YAML and JSON left as text."""
-_WORDS = {"str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "object": "a mapping",
-          "array": "a list", "null": "null", "quantity": "a quantity such as 500m or 1Gi",
-          "int-or-string": "a whole number or text", "time": "a time such as 2030-01-31T12:00:00Z",
+"""A whole number that the readers of YAML and JSON left as a string."""
+_WORDS = {"str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false",
+          "object": "a mapping", "array": "a list", "null": "null", "quantity": "a quantity such as 500m or 1Gi",
+          "int-or-string": "a whole number or a string", "time": "a time such as 2030-01-31T12:00:00Z",
           "number": "a number", "[]string": "a list of strings", "[]object": "a list of mappings"}  # fmt: skip
 _OF_OPENAPI = {"string": "str", "int32": "int", "int64": "int", "boolean": "bool"}
 _TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool, "object": dict, "array": list,
@@ -53,9 +53,9 @@ def _mismatch(expected: str, got: str, value: object) -> str:
     wanted = " or ".join(_WORDS.get(word, word) for word in expected.split(" | ") if word != "null")
     shown = _WORDS.get(got, got) if got in ("object", "array", "null") else _as_written(value)
     if expected.startswith("str") and got in ("int", "float", "bool"):
-        return f'{shown} is not text: quote it, as "{shown}"'
+        return f'{shown} is not a string: quote it, as "{shown}"'
     if expected == "int" and isinstance(value, str) and _INTEGER.fullmatch(value):
-        return f"{shown} is text, not a whole number: write it without quotes"
+        return f"{shown} is a string, not a whole number: write it without quotes"
     return f"must be {wanted}, not {shown}"
 
 

@@ -1,6 +1,6 @@
 """Volumes of a pod, as the volume plugins read them: its claims, and the disks that it names directly.
 
-A *volume key* identifies a volume that several pods may use: a tuple of texts; the first is its kind.
+A *volume key* identifies a volume that several pods may use: a tuple of strings; the first is its kind.
 """
 
 from __future__ import annotations

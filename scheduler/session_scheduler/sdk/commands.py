@@ -64,7 +64,7 @@ class PluginOption:
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """A table. None and an empty text print as -."""
+    """A table. None and an empty string print as -."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]

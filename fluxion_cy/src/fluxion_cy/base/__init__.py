@@ -1,1 +1,1 @@
-"""Readers that every package uses: arguments, texts, idsets and hostlists."""
+"""Readers that every package uses: arguments, text, idsets and hostlists."""

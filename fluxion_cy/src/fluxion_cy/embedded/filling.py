@@ -38,9 +38,9 @@ class Level:
 class Place:
     """Equal vertices of a level's type.
 
-    `slots`: the most that may be taken on each, or on their `rank` together; -1: any number. Amounts are of one vertex,
-    in the order of the level's needs. `parts` and `free_parts`: how many times it has what a slot needs of a type;
-    `loose`: at most so many times.
+    `slots`: the most slots that may be taken on each vertex, or on their `rank` together; -1 if unlimited. Amounts are
+    those of one vertex, in the order of the level's needs. `parts` and `free_parts`: for how many slots the vertex has
+    what one needs of a type; `loose`: whether these numbers are upper bounds.
     """
 
     number: int

@@ -47,7 +47,7 @@ class Criteria:
 
 
 def read_criteria(text: str) -> Criteria:
-    """The criteria of a text. Raises InvalidJobspec, which names the wrong word."""
+    """Parse criteria. Raises InvalidJobspec, which names the wrong word."""
     if not isinstance(text, str):
         raise InvalidJobspec(f"criteria: must be a string, not {type(text).__name__}")
     found = Criteria(_never)

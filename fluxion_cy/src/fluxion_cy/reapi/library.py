@@ -82,7 +82,7 @@ class Library:
         return result, ctypes.get_errno()
 
     def take(self, pointer: int | None) -> str | None:
-        """A text that the library allocated, which this frees; None for a null pointer."""
+        """A string that the library allocated, which this frees; None for a null pointer."""
         if not pointer:
             return None
         try:

@@ -312,7 +312,7 @@ class _Request:
     each: Mapping[str, int] | None = None
 
     def of(self, slots: int) -> str:
-        """The same jobspec with another number of slots."""
+        """The same jobspec with a different number of slots."""
         return json.dumps({**self.document, "resources": [{**self.document["resources"][0], "count": slots}]})
 
     def spread(self) -> str:

@@ -30,9 +30,10 @@ class _Pool:
 
 
 class PoolChunks:
-    """The chunks of the pools of one graph, and the chunks that each job has.
+    """The chunks of the pools of one graph, and those that each job holds.
 
-    `sizes`: the units of one chunk by type of vertex, 1 for other types. `document` is the graph for the library.
+    `sizes`: by type of vertex, the number of units in one chunk; 1 for other types. `document` is the graph for the
+    library.
     """
 
     def __init__(self, graph: Mapping[str, Any], sizes: Mapping[str, int]) -> None:

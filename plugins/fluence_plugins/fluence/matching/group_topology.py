@@ -166,7 +166,7 @@ class _Vertices:
         return next(iter(found), None)
 
     def counts(self, group: Group, level: LevelVertices) -> IntColumn:
-        """By number of the vertex: how many of the group's pods it has, without those that are ending."""
+        """By number of the vertex: how many of the group's pods it has, except those that are ending."""
         numbers = {vertex: number for number, vertex in enumerate(level.vertices)}
         counts = np.zeros(len(level.vertices), np.int64)
         for task in self._placed(group):
@@ -176,7 +176,7 @@ class _Vertices:
         return counts
 
     def _placed(self, group: Group) -> Iterable[Task]:
-        """The group's tasks with a node, without those whose removal is simulated."""
+        """The group's tasks with a node, except those whose removal is simulated."""
         return (task for task in group.tasks.values() if task.node is not None and task not in self._removed)
 
 

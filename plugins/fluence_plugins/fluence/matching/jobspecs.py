@@ -157,7 +157,7 @@ def _device_jobspecs(graph: ClusterGraph, asked: _DeviceRequest) -> tuple[Jobspe
         if number <= most:
             raise NoMatchingDeviceError(
                 f"{number} {asked.type}{asked} cannot be divided equally among the parents of the {most} in one "
-                "resource tree; request another number"
+                "resource tree; request a different number"
             )
         raise NoMatchingDeviceError(f"no resource tree has {number} {asked.type}{asked}, at most {most}; request fewer")
     return jobspecs

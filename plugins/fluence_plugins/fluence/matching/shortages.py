@@ -1,4 +1,4 @@
-"""The texts of refusals: amounts in Kubernetes' units, and devices by type, attributes and resource tree."""
+"""The messages of refusals: amounts in Kubernetes' units, and devices by type, attributes and resource tree."""
 
 from __future__ import annotations
 

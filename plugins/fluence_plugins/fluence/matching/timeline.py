@@ -72,7 +72,7 @@ class Timeline:
     def earliest(
         self, jobspecs: Sequence[str], candidates: NDArray[np.int64] | None = None, *, times: int = 1
     ) -> int | None:
-        """The first second from which one of the jobspecs fits for its duration; None for never.
+        """The first second from which one of the jobspecs fits for its duration; None if none ever does.
 
         With `times`, that many allocations must fit at once.
         """

@@ -103,9 +103,9 @@ class PoolStatus(_Object, frozen=True):
     flavor: str
     state: str = ""
     last_message: str = ""
-    """RFC 3339 text."""
+    """An RFC 3339 time."""
     quota: Mapping[str, Quantity] = {}
-    """The published quota, which may exceed the offered one. The controller writes texts; others may write numbers."""
+    """The published quota, which may exceed the offered one. The controller writes strings; others may use numbers."""
     labels: dict[str, str] = {}
     taints: tuple[Taint, ...] = ()
     problems: tuple[str, ...] = ()

@@ -20,7 +20,7 @@ _WHOLE: Final = frozenset({"namespaceSelector", "nodeLabels"})
 
 
 _AT_ONCE: Final = 2
-"""How often a change by another client is reverted immediately; after that, reverts back off."""
+"""How many times a change by another client is reverted immediately; after that, reverts back off."""
 _LONGEST_PAUSE: Final = 60.0
 _FORGOTTEN_SECONDS: Final = 600.0
 
@@ -29,7 +29,7 @@ class _Applied(msgspec.Struct, frozen=True):
     body: bytes
     at: float
     times: int
-    """How often in a row."""
+    """How many times in a row."""
 
 
 @dataclass(eq=False)

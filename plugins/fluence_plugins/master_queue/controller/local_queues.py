@@ -18,7 +18,7 @@ from session_scheduler.errors import shown
 from session_scheduler.model.meta import ObjectMeta, OwnerReference
 
 ANNOTATION: Final = "vk.io/local-queues"
-"""On a namespace: the LocalQueues to create there, as `NAME=GROUP`, with commas between."""
+"""On a namespace: the LocalQueues to create there, as `NAME=GROUP`, separated by commas."""
 MOST: Final = 64
 """The most queues that a namespace may request."""
 

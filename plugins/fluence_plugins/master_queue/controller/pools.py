@@ -302,5 +302,5 @@ def _restored(status: PoolStatus) -> Message:
 
 
 def time_text(seconds: float | None) -> str:
-    """A time as RFC 3339 text for a status; empty for None."""
+    """A time in RFC 3339 form, for a status; empty for None."""
     return "" if seconds is None else times.time_text(datetime.fromtimestamp(int(seconds), UTC))

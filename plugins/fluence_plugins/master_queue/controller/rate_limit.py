@@ -10,7 +10,7 @@ REST_SECONDS: Final = 0.05
 LONG_REST_SECONDS: Final = 1.0
 """The pause between passes while every pass writes."""
 AT_ONCE: Final = 60
-"""How many writing passes may follow each other closely; each second without one adds one."""
+"""The burst: how many writing passes may run without a pause. Each second without one adds one to it."""
 
 
 class RateLimit:

@@ -21,7 +21,7 @@ _SEED_CHARACTERS: Final = 58
 
 
 class SeedError(ValueError):
-    """A text is not a valid seed of a user. The message shows no part of it."""
+    """Not a valid seed of a user. The message shows no part of it."""
 
 
 class UserKey:

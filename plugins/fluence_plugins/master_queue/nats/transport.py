@@ -266,7 +266,7 @@ def one_line(text: str) -> str:
 
 
 def _json(text: bytes) -> dict[str, Any]:
-    """The JSON object in a text; empty if the text is not a JSON object."""
+    """The JSON object in a string; empty if the string is not a JSON object."""
     with suppress(ValueError, RecursionError):
         if isinstance(found := json.loads(text), dict):
             return found

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 _NAME_LIMIT: Final = 253
 _TRIES: Final = 5
-"""How often a write is attempted while other clients change the claim."""
+"""How many times a write is attempted while other clients change the claim."""
 _SEEN_SECONDS: Final = 5.0
 """How long the watch may take to show an existing claim, or the change that a write conflicted with."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0

@@ -339,7 +339,7 @@ class NodeController:
             log.warning("[slurm-bridge] node %s of Slurm: %s", name, text)
 
     def _report(self, node: Node, text: str) -> None:
-        """Record an event for the node, once for as long as the text stays the same. An empty text clears it."""
+        """Record an event for the node, once for as long as the text stays the same. Empty text clears it."""
         uid = node.metadata.uid
         if not text:
             self._reported.pop(uid, None)

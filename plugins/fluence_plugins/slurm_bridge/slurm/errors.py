@@ -1,6 +1,6 @@
 """The errors of requests to Slurm, by what the caller can do about them.
 
-The numbers and names are those of Slurm's slurm_errno.h (26.05). A response contains the number and a text.
+The numbers and names are those of Slurm's slurm_errno.h (26.05). A response contains the number and a message.
 """
 
 from __future__ import annotations

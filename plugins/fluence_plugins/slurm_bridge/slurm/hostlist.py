@@ -1,6 +1,6 @@
 """Expands Slurm's host lists, `k8s-[0-3,7],a[01-03]b`, into node names.
 
-A server writes these texts, and a few bytes can expand to any number of names, so all sizes are limited.
+A server writes these strings, and a few bytes can expand to any number of names, so all sizes are limited.
 Source: the man pages of slurm.conf (NodeName) and scontrol (show hostnames).
 """
 
@@ -15,7 +15,7 @@ from typing import Final
 from session_scheduler.errors import FluenceError, shown
 
 NAMES: Final = 100_000
-"""The most names that a text may expand to."""
+"""The most names that a string may expand to."""
 _CHARACTERS: Final = 4 << 20
 _PIECES: Final = 16
 """The most pieces of a name, in brackets and between them."""
@@ -25,7 +25,7 @@ _RANGE: Final = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 
 
 class HostlistError(FluenceError):
-    """A text is not a valid host list, or expands to too many names."""
+    """A string is not a valid host list, or expands to too many names."""
 
     def __init__(self, text: str, what: str) -> None:
         super().__init__(f"list of nodes {shown(text)}: {what}")

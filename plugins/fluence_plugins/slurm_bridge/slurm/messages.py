@@ -148,7 +148,7 @@ class ErrorItem(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The error's texts."""
+        """The error's messages."""
         return ": ".join(dict.fromkeys(part for part in (self.description, self.error) if part))
 
 

@@ -125,14 +125,14 @@ def _detailed(detail: str) -> tuple[Gres, ...]:
 
 
 def _indices(text: str) -> tuple[int, ...]:
-    """The indices in a text such as `0-1,3`; none in other texts (`N/A`)."""
+    """The indices in a string such as `0-1,3`; none in other strings (`N/A`)."""
     if not text or not text[0].isdigit():
         return ()
     return tuple(int(index) for index in hostlist.expand(f"[{text}]", limit=_INDICES))
 
 
 def _set_bits(bitmap: str) -> tuple[int, ...]:
-    """The positions of the 1 bits in a text such as `0x0F`, lowest first."""
+    """The positions of the 1 bits in a string such as `0x0F`, lowest first."""
     if not bitmap:
         return ()
     digits = bitmap.removeprefix("0x")

@@ -21,7 +21,7 @@ class PodIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placeholder:
-    """A Slurm job. Slurm's defaults apply to None and empty texts; `JobDefaults` has the fields that all jobs share.
+    """A Slurm job. Slurm's defaults apply to None and empty strings; `JobDefaults` has the fields that all jobs share.
 
     Equal placeholders make equal jobs: the plugin updates a pending job only if its placeholder has changed.
     """

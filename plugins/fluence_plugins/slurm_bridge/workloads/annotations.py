@@ -20,7 +20,7 @@ from session_scheduler.model.quantity import LARGEST, QuantityError, parse_quant
 
 MIB: Final = 2**20
 MOST_TEXT: Final = 1024
-"""The most bytes of a text: Slurm rejects a longer one (2012)."""
+"""The most bytes of a string: Slurm rejects a longer one (2012)."""
 MOST_NUMBER: Final = 2**32 - 3
 """The largest 32-bit number: the numbers above it mean "no value" and "infinite"."""
 MOST_CPUS: Final = 2**16 - 3
@@ -56,7 +56,7 @@ class JobAnnotations:
 def read(root: Workload) -> JobAnnotations:
     """Read the root's annotations. Raises TranslationError, which names the object, the annotation and the remedy.
 
-    Spaces around a text are ignored; an empty text counts as a missing annotation.
+    Spaces around a string are ignored; an empty string counts as a missing annotation.
     """
     values: dict[str, Any] = {}
     for annotation, (field, reader) in _READERS.items():

@@ -217,7 +217,7 @@ def _gres(root: Workload, wanted: JobAnnotations, needs: Sequence[Mapping[str, i
 
 
 def _needs(pod: Pod) -> dict[str, int]:
-    """The larger of request and limit of each resource: cpu in thousandths, the rest in base units."""
+    """The larger of request and limit of each resource: cpu in millicores, the rest in base units."""
     try:
         requests, limits = pod_requests(pod)[0], pod_requests(_limits_as_requests(pod))[0]
     except QuantityError as error:

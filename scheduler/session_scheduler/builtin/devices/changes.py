@@ -1,4 +1,4 @@
-"""The `fits_if` texts of DynamicResources: the changes that would let a node satisfy a pod's claims."""
+"""The `fits_if` strings of DynamicResources: the changes that would let a node satisfy a pod's claims."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from session_scheduler.model.devices import (
 from session_scheduler.model.selectors import terms_text
 
 Change = tuple[BoolColumn, list[str] | None]
-"""The rows that need changes, and the texts with {} for the node's name. None: the changes are unknown."""
+"""The rows that need changes, and the strings with {} for the node's name. None: the changes are unknown."""
 
 
 def changes(nodes: NodeView, fits: BoolColumn, needed: Sequence[Change]) -> list[list[str] | None]:
-    """For each row the texts of all changes that it needs; none if it fits."""
+    """For each row the strings of all changes that it needs; none if it fits."""
     found: list[list[str] | None] = []
     for index in range(len(nodes)):
         name = nodes.node(index).metadata.name
@@ -34,7 +34,7 @@ def free_devices(
 ) -> list[str] | None:
     """The free devices that the claims need, `special` being the one for extended resources; {} stands for the node.
 
-    None if the text would be too complex: a claim has constraints, requests all devices, or has alternatives.
+    None if the strings would be too complex: a claim has constraints, requests all devices, or has alternatives.
     """
     specs = [*((claim.metadata.name, claim.spec) for claim in claims), ("", special)]
     if any(spec.devices.constraints for _, spec in specs):
@@ -55,7 +55,7 @@ def free_devices(
 
 
 def matching_labels(claim: ResourceClaim, allocation: Allocation) -> list[str] | None:
-    """The node selector of a claim's devices as a text; None if it selects by more than labels."""
+    """The node selector of a claim's devices as a string; None if it selects by more than labels."""
     selector = allocation.node_selector
     if selector is None or any(term.match_fields for term in selector.node_selector_terms):
         return None

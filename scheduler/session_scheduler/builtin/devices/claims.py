@@ -83,7 +83,7 @@ def _problem(claim: ResourceClaim, pod: Pod, *, generated: bool) -> str | None:
 
 
 def _is_for(owner: OwnerReference, pod: Pod) -> bool:
-    """Whether the owner is the pod or its PodGroup, whose uid the pod does not know."""
+    """Whether the owner is the pod or its PodGroup. The pod does not contain the PodGroup's uid."""
     if owner.uid == pod.metadata.uid:
         return True
     of_api = owner.kind == "PodGroup" and owner.api_version.startswith(f"{GROUP_API}/")
@@ -96,7 +96,7 @@ def pod_group_name(pod: Pod) -> str | None:
 
 
 def is_for_group_of(consumer: Consumer, pod: Pod) -> bool:
-    """Whether a claim is reserved for the pod's PodGroup, whose uid the pod does not know."""
+    """Whether a claim is reserved for the pod's PodGroup. The pod does not contain the PodGroup's uid."""
     of_api = (consumer.api_group, consumer.resource) == (GROUP_API, "podgroups")
     return of_api and consumer.name == pod_group_name(pod)
 

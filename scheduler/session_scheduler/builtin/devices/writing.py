@@ -31,13 +31,13 @@ from session_scheduler.model.objects import Pod, RequestMapping
 from session_scheduler.model.times import time_text
 
 _TRIES: Final = 5
-"""How often a write of a claim is retried after conflicts with other clients."""
+"""How many times a write of a claim is retried after conflicts with other clients."""
 _SEEN_SECONDS: Final = 5.0
 """How long to wait until the watch shows the change that a write conflicted with."""
 
 
 class ClaimError(AttemptError):
-    """A claim differs from the decision, or its devices were not usable in time."""
+    """A claim differs from the decision, or its devices did not become usable in time."""
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ _FIRST, _LAST = -62_135_596_800, 253_402_300_799
 
 
 def duration(work: Work, value: Value) -> Duration:
-    """`duration`: from a text such as 1h30m, or from nanoseconds."""
+    """`duration`: from a string such as 1h30m, or from nanoseconds."""
     if isinstance(value, Duration):
         return value
     if isinstance(value, int) and not isinstance(value, bool | UInt):
@@ -53,7 +53,7 @@ def of_nanoseconds(amount: int) -> Duration:
 
 
 def timestamp(work: Work, value: Value) -> Timestamp:
-    """`timestamp`: from a text in RFC 3339, or from seconds since 1970."""
+    """`timestamp`: from a string in RFC 3339, or from seconds since 1970."""
     if isinstance(value, Timestamp):
         return value
     if isinstance(value, int) and not isinstance(value, bool | UInt):

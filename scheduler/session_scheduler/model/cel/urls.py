@@ -38,9 +38,9 @@ def url(work: Work, text: Value) -> URL:
 
 
 def _fault(text: str, *, relative: bool = False) -> str:
-    """Why a text is not a valid URL of a request, in the words of net/url; empty if it is valid.
+    """Why a string is not a valid URL of a request, in the words of net/url; empty if it is valid.
 
-    `relative`: a text that begins with two slashes begins with a host, not with a path.
+    `relative`: a string that begins with two slashes begins with a host, not with a path.
     """
     if _CONTROL.search(text):
         return "net/url: invalid control character in URL"

@@ -259,7 +259,7 @@ def method_of(kind: type[_Kind], read: Callable[[_Kind], Value]) -> Callable[[Wo
 
 
 def accepts(make: Callable[..., Value]) -> Callable[..., bool]:
-    """The function that checks whether a text is valid for `make`: `isIP`, `isQuantity`."""
+    """The function that checks whether a string is valid for `make`: `isIP`, `isQuantity`."""
 
     def function(work: Work, text: Value, *options: Value) -> bool:
         if not isinstance(text, str):

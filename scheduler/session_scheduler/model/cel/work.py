@@ -25,5 +25,5 @@ class Work:
             raise CostError("operation cancelled: actual cost limit exceeded")
 
     def over(self, *texts: str | bytes) -> None:
-        """Spend the cost of reading the texts."""
+        """Spend the cost of reading the strings."""
         self.spend(1 + sum(map(len, texts)) // 10)

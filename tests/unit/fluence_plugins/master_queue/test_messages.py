@@ -121,8 +121,8 @@ def test_a_resource_that_no_queue_covers_is_dropped() -> None:
         ("k=a\nb", "'a\\nb' is not a valid value"),
         (f"k={'v' * 64}", "is not a valid value"),
         ("k" * 1000, "has 1000 characters: use at most 512"),
-        (7, "expected a text, got 7"),
-        ({"a": 1}, "expected a text, got {'a': 1}"),
+        (7, "expected a string, got 7"),
+        ({"a": 1}, "expected a string, got {'a': 1}"),
         ("good=2", "'good' already has another value"),
     ],
 )
@@ -144,7 +144,7 @@ def test_a_bad_label_is_dropped_and_the_rest_applies(label: Any, problem: str) -
         ("k=!:NoSchedule", "'!' is not a valid value"),
         ("virtual-node.interlink/no-schedule=false:NoSchedule", "already has another value"),
         ("good=2:NoSchedule", "already has another value"),
-        (None, "expected a text, got None"),
+        (None, "expected a string, got None"),
     ],
 )
 def test_a_bad_taint_is_dropped_and_the_rest_applies(taint: Any, problem: str) -> None:
@@ -177,8 +177,8 @@ def test_problems_are_few() -> None:
 
 def test_lists_that_are_none_are_told() -> None:
     assert read(labels="a=b", taints={"a": 1}).problems == (
-        "labels: expected a list of texts",
-        "taints: expected a list of texts",
+        "labels: expected a list of strings",
+        "taints: expected a list of strings",
     )
 
 

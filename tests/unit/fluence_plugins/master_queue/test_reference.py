@@ -120,7 +120,7 @@ def test_the_pages_message_is_taken_whole() -> None:
         f"up to {patterns.LONGEST} characters",
         f"up to {local_queues.MOST}. Only",
         f"1 to {MOST_SERVERS} addresses",
-        f"{connection.FIRST_SECONDS} s, then twice",
+        f"{connection.FIRST_SECONDS} s, and doubles",
         f"up to {connection.LONGEST_SECONDS:.0f} s",
         f"more than {connection.MOST_WAITING}, or {connection.MOST_WAITING_BYTES >> 20} MiB",
         f"{reconciler.DROP_SECONDS:.0f} s or more",

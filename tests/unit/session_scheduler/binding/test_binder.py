@@ -155,7 +155,7 @@ def test_an_annotation_that_is_no_text_fails_the_group():
     plugin = Holding(prebind=lambda binding: binding.annotations.update(rank=3))
     cluster = cluster_with(plugin, gang("g", 2))
     (bound,) = cluster.run()
-    assert all("expected text as annotation 'rank', got 3" in reason for reason in bound.failed.values())
+    assert all("expected a string as annotation 'rank', got 3" in reason for reason in bound.failed.values())
 
 
 def test_only_the_member_whose_bind_failed_is_placed_again():

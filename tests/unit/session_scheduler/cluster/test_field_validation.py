@@ -78,12 +78,12 @@ def test_an_unknown_field_is_an_error_with_a_remedy(found: dict[str, Any], messa
     ("found", "message"),
     [
         (pod(terminationGracePeriodSeconds="30"),
-         "Pod a: spec.terminationGracePeriodSeconds: '30' is text, not a whole number: write it without quotes"),
+         "Pod a: spec.terminationGracePeriodSeconds: '30' is a string, not a whole number: write it without quotes"),
         (pod(hostPID="yes"), "Pod a: spec.hostPID: must be true or false, not 'yes'"),
         (pod(containers=[{"name": "c", "command": "sleep 5"}]),
          "Pod a: spec.containers[0].command: must be a list of strings, not 'sleep 5'"),
         (pod(containers=[{"name": "c", "env": [{"name": "A", "value": 1}]}]),
-         'Pod a: spec.containers[0].env[0].value: 1 is not text: quote it, as "1"'),
+         'Pod a: spec.containers[0].env[0].value: 1 is not a string: quote it, as "1"'),
         (pod(volumes=[{"name": "v", "emptyDir": {"sizeLimit": "1 GiB"}}]),
          "Pod a: spec.volumes[0].emptyDir.sizeLimit: '1 GiB' is not a valid quantity: write a number with an optional "
          "suffix, such as 500m, 2 or 4Gi"),
@@ -92,7 +92,7 @@ def test_an_unknown_field_is_an_error_with_a_remedy(found: dict[str, Any], messa
         (manifest("Pod", spec=pod()["spec"], status={"startTime": "today"}),
          "Pod a: status.startTime: 'today' is not a valid time: write it in RFC 3339, such as 2026-01-31T12:00:00Z"),
         (manifest("PodDisruptionBudget", "policy/v1", spec={"minAvailable": 1.5}),
-         "PodDisruptionBudget a: spec.minAvailable: must be a whole number or text, not 1.5"),
+         "PodDisruptionBudget a: spec.minAvailable: must be a whole number or a string, not 1.5"),
         (manifest("Deployment", "apps/v1", spec={"replicas": 2**31}),
          "Deployment a: spec.replicas: is a number with more than 32 bits: write a smaller one"),
         (manifest("Service", spec={"ports": {"port": 80}}),

@@ -67,8 +67,9 @@ def pod(**fields: Any) -> dict[str, Any]:
     ("fields", "problem"),
     [
         ({"spec": {"nodeName": "n", "containers": [{"ports": [{"containerPort": "80"}]}]}},
-         "spec.containers[0].ports[0].containerPort: '80' is text"),
-        ({"spec": {"nodeName": "n", "nodeSelector": {"disk": 1}}}, 'spec.nodeSelector.disk: 1 is not text: quote it'),
+         "spec.containers[0].ports[0].containerPort: '80' is a string"),
+        ({"spec": {"nodeName": "n", "nodeSelector": {"disk": 1}}},
+         "spec.nodeSelector.disk: 1 is not a string: quote it"),
         ({"spec": {"nodeName": "n", "tolerations": 7, "priority": "high"}}, "spec.tolerations: must be a list, not 7"),
         ({"spec": {"nodeName": "n"}, "status": {"conditions": [{}]}}, "status.conditions[0].type: is missing"),
     ],
@@ -92,7 +93,7 @@ def test_an_invalid_node_is_marked_as_unreadable() -> None:
     line = NODES.line(changed(node))
     assert line is not None
     assert isinstance(line.object, Node)
-    assert line.object.unreadable == "spec.taints[1].key: must be text, not null"
+    assert line.object.unreadable == "spec.taints[1].key: must be a string, not null"
 
 
 def test_a_pod_without_a_readable_name_makes_the_watch_unavailable() -> None:

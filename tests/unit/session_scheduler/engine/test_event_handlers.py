@@ -59,12 +59,12 @@ def test_a_running_pod_keeps_its_last_valid_amount() -> None:
 
 
 def unreadable(obj: Any) -> Any:
-    return replace(obj, unreadable="spec.priority: 'high' is text")
+    return replace(obj, unreadable="spec.priority: 'high' is a string")
 
 
 def test_an_unreadable_pod_waits_until_it_is_readable() -> None:
     cluster, _ = world(unreadable(pod("p")))
-    cluster.assert_pending("p", "spec.priority: 'high' is text")
+    cluster.assert_pending("p", "spec.priority: 'high' is a string")
     cluster.add(pod("p"))
     cluster.advance(60)
     cluster.run()
@@ -76,7 +76,7 @@ def test_no_pod_is_placed_beside_an_unreadable_running_pod() -> None:
     cluster, reported = world(runs, pod("p"), nodes=2, checked=False)  # it takes more than its node offers
     cluster.assert_bound("p", "n2")
     assert reported == [
-        ("default/runs", "spec.priority: 'high' is text: the scheduler places no more pods on its node")
+        ("default/runs", "spec.priority: 'high' is a string: the scheduler places no more pods on its node")
     ]
     cluster.add(pod("runs", bound_to="n1"), pod("q", node_selector={"kubernetes.io/hostname": "n1"}))
     cluster.run()
