@@ -51,7 +51,7 @@ help:
 	@echo 'make bench        measure pods per second in memory, and the cost of a preemption'
 	@echo 'make bench-matcher  compare the speed of the matcher with Fluxion (and with the library in FLUXION_REAPI_LIB)'
 	@echo 'make bench-instructions  count the instructions of a match (needs valgrind), and compare with the recorded numbers'
-	@echo 'make bench-live   compare pods per second on a real API server with kube-scheduler, for each kind of workload'
+	@echo 'make bench-live   compare pods and reports per second on a real API server with kube-scheduler, for each kind of workload'
 	@echo 'make soak-live    create and delete 10,000 pods and 1,000 nodes for ten minutes: no pod is lost, and memory does not grow'
 	@echo 'make soak-sim     simulate an hour of random events in memory: all invariants hold, and memory does not grow'
 	@echo 'make dist         build the sdist of fluxion-cy, and a wheel from it, into dist/'

@@ -1,10 +1,12 @@
 """`make bench-live`: the binding rate of kube-scheduler and of fluence on a real API server.
 
-The workloads are scheduler_perf's, see `workloads.py`. The contenders run each of them in turn, with the same objects;
-the objects of the previous run are deleted first. All pods exist before the contender starts, so their creation does
-not limit the rate. One observer, a watch of this process, records when it sees each pod bound. pods/s is counted from
-the first sign of work (the first binding, or the first victim's deletion) to the last binding; then the benchmark waits
-for the events. Workloads with groups add up to 100 more groups at the end, to measure how long each waits.
+See `workloads.py` for the workloads: most are scheduler_perf's. The contenders run each of them in turn, with the same
+objects; the objects of the previous run are deleted first. All pods exist before the contender starts, so their
+creation does not limit the rate. One observer, a watch of this process, records when it sees each pod bound. pods/s is
+counted from the first sign of work (the first binding, or the first victim's deletion) to the last binding; then the
+benchmark waits for the events. Workloads with groups add up to 100 more groups at the end, to measure how long each
+waits. In the workload `full` a pod counts when its condition `PodScheduled=False` is seen. Then one node is emptied:
+`freed` is the time until the pods that it has room for are bound.
 
 Each second round runs in reverse order. `--other PATH` names a second checkout of this project, in which `make setup`
 was run. Its scheduler runs directly after ours in the first round (A B), directly before it in the second (B A), and so
@@ -50,7 +52,7 @@ def run_all(
             where = folder / f"{number}-{workload.name}-{contender.name}"
             where.mkdir()
             run = Run(plane, where, workload, contender, turn, profiles)
-            results.append(asyncio.run(run.result(number)))
+            results += asyncio.run(run.results(number))
     return results
 
 
@@ -63,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--only", default=",".join(contenders), help="some of these contenders")
     parser.add_argument("--other", type=Path, metavar="PATH", help="a checkout whose scheduler runs beside fluence")
     parser.add_argument("--nodes", type=int, default=1000)
-    parser.add_argument("--pods", type=int, default=2000, help="at most, where a workload has room for fewer")
+    parser.add_argument("--pods", type=int, default=2000, help="some workloads have more, or only as many as fit")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write every run and the table into this file, too")
     parser.add_argument("--profile", type=Path, help="a folder for fluence's stacks, one file a workload, by py-spy")

@@ -8,14 +8,12 @@ from statistics import median, quantiles
 from typing import Any, Final
 
 from .contenders import FILTERS, FLUENCE, KUBE_SCHEDULER, OTHER, RAW
-from .workloads import WORKLOADS
+from .workloads import FREED, WORKLOADS, Workload
 
 EVENTS_WITHIN: Final = 10.0
 """Seconds after the last binding within which all events must exist."""
-MEMORY: Final = 2.0
-"""Maximum memory as a multiple of kube-scheduler's."""
 OF_RAW: Final = 0.8
-"""The part of the raw binding rate that must be reached without events."""
+"""The part of the raw rate that must be reached: of bindings without events; of reports, or else `Workload.goal`."""
 
 
 @dataclass(slots=True)
@@ -29,17 +27,17 @@ class Result:
     failure: str = ""
     """The error of a failed run."""
     first: float = 0.0
-    """From the start of the process to the first sign of its work."""
+    """From the start of the process, or of the node's emptying, to the first sign of its work."""
     seconds: float = 0.0
-    """From then to the last pod bound."""
+    """To the last pod bound or reported: from the first sign of work, or from the start of the node's emptying."""
     events: int = 0
     """Number of pods with an event."""
     events_after: float | None = None
-    """From the last pod bound to the last of these events."""
+    """From the last pod bound or reported to the last of these events."""
     cpu: float = 0.0
-    """Processor time of the contender, from its start to its last event."""
+    """Processor time of the contender, from its start to its last event; for FREED the same as `cpu_binding`."""
     cpu_binding: float = 0.0
-    """The part of it between the first sign of work and the last pod bound."""
+    """The part of it during `seconds`."""
     memory: float = 0.0
     """Its largest resident size."""
     latencies: list[float] = field(default_factory=list)
@@ -47,7 +45,7 @@ class Result:
 
     @property
     def rate(self) -> float:
-        """Pods bound in a second."""
+        """Pods bound or reported in a second."""
         return (self.pods - 1) / self.seconds if self.seconds else 0.0
 
 
@@ -154,12 +152,19 @@ def goals(rows: Sequence[Row]) -> Iterator[tuple[str, bool]]:
         ours = found.get((workload.name, FLUENCE))
         if ours is None or ours["rate"] is None:
             continue
-        if ours["of_peer"] is not None:
+        if workload.full:
+            yield from _reports(workload, ours)
+        elif ours["of_peer"] is not None:
             yield (f"{workload.name}: {ours['of_peer']:.2f} times kube-scheduler's pods/s (goal: {workload.goal:g})",
                    ours["of_peer"] >= workload.goal)  # fmt: skip
-            yield (f"{workload.name}: {ours['memory_of_peer']:.2f} times its memory (goal: at most {MEMORY:g})",
-                   ours["memory_of_peer"] <= MEMORY)  # fmt: skip
-        yield _events(workload.name, ours)
+        if ours["memory_of_peer"] is not None:
+            memory = ours["memory_of_peer"]
+            yield (f"{workload.name}: {memory:.2f} times its memory (goal: at most {workload.memory:g})",
+                   memory <= workload.memory)  # fmt: skip
+        yield _events(workload, ours)
+    freed = found.get((FREED, FLUENCE))
+    if freed is not None and freed["of_peer"] is not None:
+        yield f"{FREED}: {freed['of_peer']:.2f} times kube-scheduler's pods/s (goal: 1)", freed["of_peer"] >= 1
     for workload in WORKLOADS:
         bare = found.get((workload.name, FILTERS))
         if bare is not None and bare["of_raw"] is not None:
@@ -167,8 +172,18 @@ def goals(rows: Sequence[Row]) -> Iterator[tuple[str, bool]]:
                    bare["of_raw"] >= OF_RAW)  # fmt: skip
 
 
-def _events(workload: str, row: Row) -> tuple[str, bool]:
+def _reports(workload: Workload, row: Row) -> Iterator[tuple[str, bool]]:
+    """Return the goal of the reports, if there is another contender to compare with: one of two ratios suffices."""
+    ratios = {f"{{:.2f}} times kube-scheduler's (goal: {workload.goal:g})": (row["of_peer"], workload.goal),
+              f"{{:.2f}} of the raw rate (goal: {OF_RAW:g})": (row["of_raw"], OF_RAW)}  # fmt: skip
+    known = {text.format(ratio): ratio >= goal for text, (ratio, goal) in ratios.items() if ratio is not None}
+    if known:
+        yield f"{workload.name}: reports/s {' or '.join(known)}", any(known.values())
+
+
+def _events(workload: Workload, row: Row) -> tuple[str, bool]:
     if row["events"] < row["pods"]:
-        return f"{workload}: events of {row['events']} of {row['pods']} pods (goal: all)", False
-    late = row["events_after"]
-    return f"{workload}: all events {late:.1f} s after the last bind (goal: {EVENTS_WITHIN:g})", late <= EVENTS_WITHIN
+        return f"{workload.name}: events of {row['events']} of {row['pods']} pods (goal: all)", False
+    late, last = row["events_after"], "report" if workload.full else "bind"
+    text = f"{workload.name}: all events {late:.1f} s after the last {last} (goal: {EVENTS_WITHIN:g})"
+    return text, late <= EVENTS_WITHIN

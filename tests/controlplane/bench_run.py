@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from .harness import ControlPlane
 from .measured import Measured
 from .observing import Observer, delivered
 from .processes import Program, StartError
-from .workloads import BOUND, GROUPS, Turn, Workload, node, pods_of
+from .workloads import BOUND, EMPTIED, FREED, GROUPS, NODE, Turn, Workload, node, pods_of
 
 _LATER = "later-"
 _LATER_GROUPS = 100
@@ -36,20 +36,20 @@ class Run:
     profiles: Path | None = None
     """The folder for py-spy's profile of fluence."""
 
-    async def result(self, number: int) -> Result:
-        """Run and return the measurements of round `number`, or the failure."""
-        result = Result(self.workload.name, self.contender.name, number, self.turn.pods)
+    async def results(self, number: int) -> list[Result]:
+        """Run and return the measurements of round `number`, or the failure. A full cluster has two: see FREED."""
+        results = [Result(self.workload.name, self.contender.name, number, self.turn.pods)]
         async with Bulk(self.plane) as api:
             self._tell(f"{self.turn.nodes} nodes and {self.turn.pods} pods are made")
             await self._furnish(api)
             try:
-                await self._measure(api, result)
+                await self._measure(api, results)
             except* (StartError, BulkError) as failures:
-                result.failure = "; ".join(_texts(failures))
-                self._tell(result.failure)
+                results[-1].failure = "; ".join(_texts(failures))
+                self._tell(results[-1].failure)
             finally:
                 await self._clear(api)
-        return result
+        return results
 
     # ------------------------------------------------------------------ objects
 
@@ -74,9 +74,16 @@ class Run:
 
     # ------------------------------------------------------------------ measurements
 
-    async def _measure(self, api: Bulk, result: Result) -> None:
-        turn, observer = self.turn, Observer(self.turn.pods)
-        watches = [observer.binds(api, turn.namespace), self._progress(observer)]
+    async def _measure(self, api: Bulk, results: list[Result]) -> None:
+        """Fill in the only result, and append those of further measurements of the same process."""
+        (result,), turn = results, self.turn
+        if self.workload.full:
+            observer, reason = Observer(turn.pods, "reported"), "FailedScheduling"
+            seeing = observer.reports(api, turn.namespace)
+        else:
+            observer, reason = Observer(turn.pods), "Scheduled"
+            seeing = observer.binds(api, turn.namespace)
+        watches = [seeing, self._progress(observer)]
         if self.workload.preempts:
             watches.append(observer.victims(api, turn.aside))
         async with _alongside(*watches):
@@ -90,21 +97,43 @@ class Run:
                     result.cpu_binding = process.cpu_seconds() - used[0]
                 result.first, result.seconds = observer.began - began, observer.last - observer.began
                 if self.contender.events:
-                    seen = await delivered(api, turn)
+                    seen = await delivered(api, turn, reason)
                     result.events = len(seen)
                     result.events_after = max(0.0, max(seen.values(), default=0.0) - observer.last)
                 result.cpu, result.memory = process.cpu_seconds(), process.peak_mib()
-                await self._check(api)
+                nodes = {f"node-{number}" for number in range(turn.nodes)}
+                await self._check(api, 0 if self.workload.full else turn.pods, nodes)
                 if self.workload.gang > 1:
                     result.latencies = await self._latencies(api, observer, process)
-        self._tell(f"{result.rate:.0f} pods/s, {result.events} events")
+                if self.workload.full and self.contender.events:
+                    results.append(Result(FREED, result.contender, result.round, min(int(NODE["pods"]), turn.pods)))
+                    await self._free(api, results[-1], process)
+        self._tell(", ".join(f"{one.rate:.0f} pods/s, {one.events} events" for one in results))
 
-    async def _check(self, api: Bulk) -> None:
-        """Raise BulkError if a pod is on a wrong node, or is bound although it must stay pending."""
-        nodes = {f"node-{number}" for number in range(self.turn.nodes)}
+    async def _free(self, api: Bulk, result: Result, process: Measured) -> None:
+        """Empty a node, and measure the time until as many pods as it has room for are bound."""
+        observer, running = Observer(result.pods), pods_of(self.turn.aside)
+        on_it = await api.request("GET", running, query={"fieldSelector": f"spec.nodeName={EMPTIED}"})
+        paths = [f"{running}/{pod['metadata']['name']}" for pod in on_it["items"]]
+        async with _alongside(observer.binds(api, self.turn.namespace)):
+            used, began = process.cpu_seconds(), time.monotonic()
+            await api.delete(paths)
+            await observer.finished(process)
+            result.cpu = result.cpu_binding = process.cpu_seconds() - used
+            result.first, result.seconds = observer.began - began, observer.last - began
+            result.memory = process.peak_mib()
+            await self._check(api, result.pods, {EMPTIED})
+
+    async def _check(self, api: Bulk, bound: int, nodes: Collection[str]) -> None:
+        """Raise BulkError unless so many measured pods are bound, all on these nodes, and all others stay pending."""
         for pod in (await api.request("GET", pods_of(self.turn.namespace)))["items"]:
-            if pod["spec"].get("nodeName") not in nodes or pod["spec"]["schedulerName"] != self.turn.scheduler:
-                raise BulkError(f"{pod['metadata']['name']} is on {pod['spec'].get('nodeName')}")
+            on = pod["spec"].get("nodeName")
+            if on is not None:
+                bound -= 1
+            if pod["spec"]["schedulerName"] != self.turn.scheduler or (on is not None and on not in nodes):
+                raise BulkError(f"{pod['metadata']['name']} is on {on}")
+        if bound:
+            raise BulkError(f"{abs(bound)} pods too {'few' if bound > 0 else 'many'} are bound")
         for pod in (await api.request("GET", pods_of(self.turn.aside)))["items"]:
             if "nodeName" in pod["spec"] and not pod["metadata"]["name"].startswith(BOUND):
                 raise BulkError(f"{pod['metadata']['name']} was to stay pending and is on {pod['spec']['nodeName']}")
@@ -123,7 +152,7 @@ class Run:
             began.append(time.monotonic())
             await api.create(pods_of(later.namespace), members)
         await observer.finished(process)
-        ends = [max(observer.bound[pod["metadata"]["name"]] for pod in members) for members in groups]
+        ends = [max(observer.seen[pod["metadata"]["name"]] for pod in members) for members in groups]
         return [end - start for start, end in zip(began, ends, strict=True)]
 
     # ------------------------------------------------------------------ concurrent tasks
@@ -131,7 +160,7 @@ class Run:
     async def _progress(self, observer: Observer) -> None:
         while True:
             await asyncio.sleep(5)
-            self._tell(f"{len(observer.bound)} of {observer.wanted} pods are bound")
+            self._tell(str(observer))
 
     @contextmanager
     def _profiled(self, process: Measured) -> Iterator[None]:

@@ -17,6 +17,7 @@ from .harness import ADMIN, ControlPlane
 
 _AT_ONCE = 32
 _PATIENCE = 300.0
+_NOW = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
 Manifest = dict[str, Any]
 
 
@@ -84,6 +85,10 @@ class Bulk:
         content = "application/merge-patch+json"
         await asyncio.gather(*(self.request("PATCH", path, body, content=content) for path in paths))
 
+    async def delete(self, paths: Iterable[str]) -> None:
+        """DELETE each object at once, without a grace period."""
+        await asyncio.gather(*(self.request("DELETE", path, _NOW) for path in paths))
+
     async def create_nodes(self, manifests: list[Manifest]) -> None:
         """Create nodes as their kubelets would, without the taint that admission adds to new nodes."""
         await self.create("/api/v1/nodes", manifests)
@@ -100,5 +105,4 @@ class Bulk:
         while await self.count(path):
             if asyncio.get_running_loop().time() > deadline:
                 raise BulkError(f"{path} is not empty after {_PATIENCE:.0f} s")
-            options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
-            await self.request("DELETE", path, options, expected=(200, 504))  # many objects exceed a request's time
+            await self.request("DELETE", path, _NOW, expected=(200, 504))  # many objects exceed a request's time

@@ -1,4 +1,4 @@
-"""The contenders of `make bench-live`: schedulers, and a binder that decides nothing."""
+"""The contenders of `make bench-live`: schedulers, and a program that only writes and decides nothing."""
 
 from __future__ import annotations
 
@@ -37,18 +37,15 @@ class Contender:
     """The `schedulerName` of its pods."""
     start: Start
     events: bool = True
-    """Whether it records an event for each pod that it has bound."""
-    bare: bool = False
-    """Whether it takes part only in workloads with this property."""
-
-    def takes(self, workload: Workload) -> bool:
-        """Whether it takes part in this workload."""
-        return self.bare is workload.bare
+    """Whether it records an event for each pod that it has bound or reported."""
+    takes: Callable[[Workload], bool] = lambda workload: not workload.bare
+    """Whether it takes part in a workload."""
 
 
-def _raw(plane: ControlPlane, folder: Path, _: Workload, turn: Turn) -> Measured:
+def _raw(plane: ControlPlane, folder: Path, workload: Workload, turn: Turn) -> Measured:
     user = kubeconfig_for(plane, folder)  # requests of an administrator skip authorisation and queueing
-    command: list[str | Path] = [sys.executable, "-m", "tests.controlplane.raw_binder", user, turn.namespace]
+    what = "reports" if workload.full else "bindings"
+    command: list[str | Path] = [sys.executable, "-m", "tests.controlplane.raw_writer", user, turn.namespace, what]
     return Measured(RAW, command, folder / "raw.log")
 
 
@@ -90,8 +87,10 @@ def other(checkout: Path) -> Contender:
 _NO_GRAPH = {"profiles": [{"schedulerName": "fluence", "plugins": [{"name": "fluence", "enabled": False}]}]}
 """Plugins that place by filters and scores alone: without the graph, and without records of allocations."""
 CONTENDERS: Final = (
-    Contender(RAW, "none", _raw, events=False, bare=True),
+    Contender(RAW, "none", _raw, events=False, takes=lambda workload: workload.bare or workload.full),
     Contender(KUBE_SCHEDULER, "default-scheduler", _kube_scheduler),
     Contender(FLUENCE, "fluence", _fluence({})),
-    Contender(FILTERS, "fluence", _fluence(_NO_GRAPH | {"events": False}), events=False, bare=True),
+    Contender(
+        FILTERS, "fluence", _fluence(_NO_GRAPH | {"events": False}), events=False, takes=lambda workload: workload.bare
+    ),
 )

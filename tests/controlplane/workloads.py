@@ -1,4 +1,4 @@
-"""The workloads of `make bench-live`: scheduler_perf's, with the same objects for every contender.
+"""The workloads of `make bench-live`, with the same objects for every contender: scheduler_perf's and two others.
 
 Sizes are scheduler_perf's, in proportion to the nodes: a node has 4 CPUs, 32 GiB and room for 110 pods; a pod requests
 100 mCPU and 500 MiB. The measured pods have their own namespace. All other pods are in another one: those that run from
@@ -22,9 +22,16 @@ HIGH: Final[Manifest] = {"apiVersion": "scheduling.k8s.io/v1", "kind": "Priority
 """The priority of pods that come before the others."""
 BOUND, PENDING = "bound", "pending"
 """Name prefixes of pods that run from the start, and of pods that must never run."""
+FREED: Final = "freed"
+"""The second measurement of a workload with `full`: one node is emptied."""
+EMPTIED: Final = "node-0"
+"""The node that is emptied."""
+_MIXED_SHAPES: Final = 500
+_FULL_SHAPES: Final = 300
+_VARIANTS: Final = 20
+"""Number of different CPU requests among shapes; they also differ in memory."""
 _ZONE: Final = "topology.kubernetes.io/zone"
 _HOST: Final = "kubernetes.io/hostname"
-_NOW: Final = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +58,9 @@ Beside = Callable[[Bulk, Turn], Coroutine[None, None, None]]
 # ---------------------------------------------------------------------- kinds of pods
 
 
-def _pod(turn: Turn, name: str, namespace: str, cpu: str = "100m", **spec: object) -> Manifest:
-    requests = {"cpu": cpu, "memory": "500Mi"}
+# more than five parameters: with the amounts that a kind of pod requests
+def _pod(turn: Turn, name: str, namespace: str, cpu: str = "100m", memory: str = "500Mi", **spec: object) -> Manifest:
+    requests = {"cpu": cpu, "memory": memory}
     container = {"name": "c", "image": "none", "resources": {"requests": requests, "limits": requests}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace},
             "spec": {"schedulerName": turn.scheduler, "containers": [container], **spec}}  # fmt: skip
@@ -104,6 +112,36 @@ def _preemptor(turn: Turn, name: str, namespace: str) -> Manifest:
     return _pod(turn, name, namespace, cpu="3", priorityClassName=HIGH["metadata"]["name"])
 
 
+def _shape(name: str, shapes: int) -> int:
+    """Return the shape of the pod with this name: its number, modulo the number of shapes."""
+    return int(name.rpartition("-")[2]) % shapes
+
+
+def _mixed(turn: Turn, name: str, namespace: str) -> Manifest:
+    """Each shape has its own requests; every fourth has its own toleration, and every fourth excludes a node."""
+    shape = _shape(name, _MIXED_SHAPES)
+    cpu, memory = f"{50 + shape % _VARIANTS}m", f"{200 + shape // _VARIANTS}Mi"
+    spec: Manifest = {}
+    if shape % 4 == 1:
+        spec["tolerations"] = [{"key": f"example.com/shape-{shape}", "operator": "Exists"}]
+    if shape % 4 == 3:
+        elsewhere = {"key": _HOST, "operator": "NotIn", "values": [f"node-{shape}"]}
+        required = {"nodeSelectorTerms": [{"matchExpressions": [elsewhere]}]}
+        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    return _pod(turn, name, namespace, cpu, memory, **spec)
+
+
+def _small(turn: Turn, name: str, namespace: str) -> Manifest:
+    """Each shape has its own requests. As many as a node may have fit on an empty node, and none on a full one."""
+    shape = _shape(name, _FULL_SHAPES)
+    return _pod(turn, name, namespace, f"{10 + shape % _VARIANTS}m", f"{100 + shape // _VARIANTS}Mi")
+
+
+def _core(turn: Turn, name: str, namespace: str) -> Manifest:
+    """Four of them fill a node."""
+    return _pod(turn, name, namespace, cpu="1")
+
+
 def _gated(turn: Turn, name: str, namespace: str) -> Manifest:
     return _pod(turn, name, namespace, schedulingGates=[{"name": "example.com/hold"}])
 
@@ -131,7 +169,7 @@ async def _unschedulable_come(api: Bulk, turn: Turn) -> None:
 async def _running_end(api: Bulk, turn: Turn) -> None:
     """Delete the pods that run from the start, 50 a second."""
     for number in range(turn.nodes):
-        await api.request("DELETE", f"{pods_of(turn.aside)}/{BOUND}-{number}", _NOW)
+        await api.delete([f"{pods_of(turn.aside)}/{BOUND}-{number}"])
         await asyncio.sleep(0.02)
 
 
@@ -148,8 +186,7 @@ async def _churn(api: Bulk, turn: Turn) -> None:
         try:
             await asyncio.sleep(1)
         finally:
-            for path in ("/api/v1/nodes", pods_of(turn.aside), services):
-                await api.request("DELETE", f"{path}/{name}", _NOW)
+            await api.delete(f"{path}/{name}" for path in ("/api/v1/nodes", pods_of(turn.aside), services))
 
 
 # ---------------------------------------------------------------------- the workloads
@@ -181,12 +218,16 @@ class Workload:
     beside: Beside | None = None
     bare: bool = False
     """Whether it measures the binding rate with trivial decisions, compared with sending bindings alone."""
-    times: int = 1
+    times: float = 1
     """Factor for the number of measured pods."""
+    full: bool = False
+    """Whether the nodes are full: it measures the reports about the measured pods, and then FREED."""
+    memory: float = 2.0
+    """The allowed memory, as a multiple of kube-scheduler's."""
 
     def size(self, nodes: int, pods: int) -> int:
         """Return the number of measured pods for `pods`: complete groups, and no more than fit."""
-        most = min(self.times * pods, int(self.most_a_node * nodes))
+        most = min(int(self.times * pods), int(self.most_a_node * nodes))
         return most - most % self.gang
 
     def measured(self, turn: Turn, first: str = "") -> Iterator[Manifest]:
@@ -229,6 +270,8 @@ WORKLOADS: Final = (
     Workload("gangs-of-20", goal=2.0, gang=20),
     # Long turns: the API server collects its garbage every few seconds, which costs it as much as a thousand bindings.
     Workload("bindings", most_a_node=36, bare=True, times=5),
+    Workload("mixed", _mixed, most_a_node=5, times=2.5),
+    Workload("full", _small, goal=10.0, bound=_core, bound_a_node=4, most_a_node=3, times=1.5, full=True, memory=1.5),
 )  # fmt: skip
 
 
