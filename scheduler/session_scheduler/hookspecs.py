@@ -17,7 +17,7 @@ Contracts for all hooks:
 * `nodes` is a `NodeView`: all rows, some rows, or *virtual* rows (k more pods of the class on a node). Read columns
   only through it. Its arrays have its length.
 
-Attributes that a plugin may declare beside its hooks (defaults in brackets):
+Attributes that a plugin may declare in addition to its hooks (defaults in brackets):
 
 * `filter_scope`, `score_scope` (`Scope.ANY`): what the answer depends on. The scheduler asks again only when that has
   changed.

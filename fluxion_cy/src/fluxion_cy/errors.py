@@ -50,7 +50,7 @@ class Unsatisfiable(FluxionError):  # noqa: N818 - the name is part of the API
 
 
 class InvalidJobspec(FluxionError):  # noqa: N818 - the name is part of the API
-    """The jobspec, or an argument beside it, is malformed (EINVAL)."""
+    """The jobspec or another argument is malformed (EINVAL)."""
 
 
 class InvalidGraph(FluxionError):  # noqa: N818 - the name is part of the API

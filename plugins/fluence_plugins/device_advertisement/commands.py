@@ -1,4 +1,4 @@
-"""The command `fluence device-plugin`: its options. `__main__` uses them."""
+"""The options of the command `fluence device-plugin`, which `__main__` uses."""
 
 from __future__ import annotations
 

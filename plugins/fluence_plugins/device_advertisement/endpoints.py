@@ -18,7 +18,7 @@ from session_scheduler.sdk.sockets import bound
 CONNECTION_SECONDS: Final = 10.0
 MOST_CONNECTIONS: Final = 32
 _MOST_BYTES: Final = 8 << 10
-"""The most bytes of request line and headers."""
+"""The maximum size in bytes of request line and headers."""
 _QUEUE: Final = 128
 _TEXT: Final = "text/plain; charset=utf-8"
 _REASONS: Final = {

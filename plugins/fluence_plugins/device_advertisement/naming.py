@@ -14,7 +14,7 @@ SOCKET_PREFIX: Final = "fluence-"
 SOCKET_SUFFIX: Final = ".sock"
 LONGEST_SOCKET_NAME: Final = len(SOCKET_PREFIX) + 32 + len(SOCKET_SUFFIX)
 LONGEST_SOCKET_PATH: Final = 107
-"""The most bytes of a unix socket's path: `sockaddr_un.sun_path` minus its final zero."""
+"""The maximum size in bytes of a unix socket's path: `sockaddr_un.sun_path` minus its final zero."""
 MOST_DEVICES: Final = 50_000
 """A list of this many devices with the longest names is just below the kubelet's message limit of 4 MiB."""
 _LONGEST_DEVICE_ID: Final = 63

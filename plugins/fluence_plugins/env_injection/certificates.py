@@ -1,7 +1,7 @@
 """Creates, validates and renews the webhook's own CA and serving certificate. Pure functions of their input and a time.
 
-The serving certificate and the CA are each renewed after two thirds of their lifetime. A new CA is trusted beside the
-old one for a while (`Lifetimes.overlap`), until every replica serves a certificate of the new CA. ca.crt always
+The serving certificate and the CA are each renewed after two thirds of their lifetime. A new CA is trusted alongside
+the old one for a while (`Lifetimes.overlap`), until every replica serves a certificate of the new CA. ca.crt always
 contains the CAs that a client must trust.
 """
 
@@ -21,7 +21,7 @@ from session_scheduler.errors import FluenceError
 
 _DUE: Final = 2 / 3
 _MOST_NAMES: Final = 32
-"""The most names that a renewed certificate keeps from the old one, besides the wanted names."""
+"""The maximum number of names that a renewed certificate keeps from the old one, besides the wanted names."""
 
 
 class DamagedError(FluenceError):
@@ -37,7 +37,7 @@ class Lifetimes:
     backdated: timedelta = timedelta(hours=1)
     """How long before now a certificate becomes valid, because clocks differ."""
     overlap: timedelta = timedelta(hours=1)
-    """How long an old CA is trusted beside a new one."""
+    """How long an old CA is trusted alongside a new one."""
 
 
 LIFETIMES: Final = Lifetimes()

@@ -30,7 +30,7 @@ from session_scheduler.model.gpu_shares import GPU, GPU_FRACTION, GPU_MEMORY
 GPUS_ENV: Final = "NVIDIA_VISIBLE_DEVICES"
 """NVIDIA's container runtime reads from it which GPUs a container sees."""
 MOST_VARIABLES: Final = 10_000
-"""The most variables in one pod: with more, the pod exceeds etcd's default limit of 1.5 MiB."""
+"""The maximum number of variables in one pod: with more, the pod exceeds etcd's default limit of 1.5 MiB."""
 
 
 class FluxionHandler:

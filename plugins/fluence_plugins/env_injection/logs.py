@@ -14,4 +14,4 @@ class _Prefixed(logging.LoggerAdapter[logging.Logger]):
 
 log: Final = _Prefixed(logging.getLogger(__package__))
 SILENT: Final = logging.Logger("fluence-webhook-http", logging.CRITICAL)
-"""Drops the HTTP server's logs of malformed requests: with a traceback for each, any client could fill the logs."""
+"""Drops the HTTP server's logs of malformed requests: each has a traceback, so any client could fill the logs."""

@@ -23,7 +23,7 @@ ROLE_ENV: Final = "FLUENCE_COORDINATION_ROLE"
 JOB_ID_ENV: Final = "FLUENCE_QUANTUM_JOB_ID"
 GANG_GROUP_ENV: Final = "FLUENCE_GANG_GROUP"
 LONGEST_GROUP: Final = 63 - len(words.PRODUCER_SUFFIX)
-"""The most characters of a group, so that the producer's group fits into a label."""
+"""The maximum number of characters of a group, so that the producer's group fits into a label."""
 _DEPLOYMENT: Final = ("apps", "Deployment")
 _SHARED: Final = f"{words.COORDINATION}: {words.SHARED}"
 

@@ -21,11 +21,11 @@ from fluence_plugins.env_injection.metrics import RequestResult, WebhookMetrics
 DEADLINE_SECONDS: Final = 5.0
 """The deadline of a request; equal to the configuration's timeoutSeconds."""
 MAX_BODY: Final = 3 << 20
-"""The most bytes of a review: twice the largest object that etcd stores by default, for the old and the new object."""
+"""The maximum size of a review in bytes: for the old and the new object, each as large as etcd stores by default."""
 SMALL_BODY: Final = 128 << 10
 """A review of at most this many bytes is read at once, however many requests are in flight; nearly all are smaller."""
 MOST_REQUESTS: Final = 24
-"""The most larger requests that are read at the same time; others wait. With the largest bodies they need 72 MiB."""
+"""The maximum number of larger requests that are read concurrently; others wait. The largest bodies need 72 MiB."""
 _JSON: Final = "application/json"
 _HEADERS: Final = {"Server": "fluence", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 

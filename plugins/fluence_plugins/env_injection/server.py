@@ -20,8 +20,8 @@ GREETING_SECONDS: Final = 5.0
 IDLE_SECONDS: Final = 100.0
 """How long an idle connection stays open. API servers close theirs after 90 s, and should be first."""
 MOST_CONNECTIONS: Final = 256
-"""The most connections, including handshakes. A further one replaces the one that has been idle for longest. So a
-client with many connections blocks no other, and an API server opens a new one.
+"""The maximum number of connections, including handshakes. A further one replaces the one that has been idle longest,
+so a client with many connections blocks no other, and an API server opens a new one.
 """
 STOP_SECONDS: Final = 1.0
 """How long requests in flight may take at shutdown, and then again their cancellation."""

@@ -26,15 +26,15 @@ MOST_LABELS: Final = 64
 MOST_TAINTS: Final = 7
 """A ResourceFlavor may have eight; one of them is the taint of the virtual node."""
 MOST_PARTS: Final = 256
-"""The most resources, labels and taints, each, that are validated: reporting problems takes time."""
+"""The maximum number of resources, labels and taints, each, that are validated: reporting problems takes time."""
 MOST_PROBLEMS: Final = 8
-"""The most lines that are reported for one message."""
+"""The maximum number of lines that are reported for one message."""
 LONGEST_PROBLEMS: Final = 1024
-"""The most bytes of these lines in the API server."""
+"""The maximum size in bytes of these lines in the API server."""
 LONGEST_LABELS: Final = 1536
 LONGEST_TAINTS: Final = 1024
-"""The most characters of all labels, and of all taints, of a message, so that the status has room for the largest
-number of pools.
+"""The maximum total length of a message's labels, and of its taints, so that the status has room for the largest number
+of pools.
 """
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 VIRTUAL_NODE_TAINT: Final = Taint(key="virtual-node.interlink/no-schedule", value="true", effect="NoSchedule")

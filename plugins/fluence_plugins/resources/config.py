@@ -19,14 +19,15 @@ from session_scheduler.errors import plain, shown
 CLUSTER = "cluster"
 """The name of the graph's root: the default parent of a tree."""
 MAX_VERTICES = 20_000
-"""The most vertices of all trees together."""
+"""The maximum number of vertices of all trees together."""
 MAX_LEVELS = 32
 """The deepest nesting of resources, including trees attached by `parent`."""
 MAX_KEYS = 256
-"""The most attribute keys of a file: each one is an environment variable in every container."""
+"""The maximum number of attribute keys of a file: each one is an environment variable in every container."""
 MAX_ATTRIBUTES = 32 << 10
-"""The most bytes of a resource's attributes, including inherited ones, as annotations of a pod. The API server limits
-all annotations of a pod to 256 KiB (apimachinery, TotalAnnotationSizeLimitB), and others write annotations, too.
+"""The maximum size in bytes of a resource's attributes, including inherited ones, as annotations of a pod. The API
+server limits all annotations of a pod to 256 KiB (apimachinery, TotalAnnotationSizeLimitB), and other clients write
+some, too.
 """
 MAX_ATTRIBUTES_OF_ALL = 16 << 20
 """The same limit for all vertices together: each one stores its own attributes in the graph."""

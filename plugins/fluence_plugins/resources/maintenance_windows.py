@@ -23,9 +23,9 @@ from session_scheduler.errors import plain, shown
 from session_scheduler.model.times import parsed_time
 
 MAX_WINDOWS: Final = 1000
-"""The most windows of a file."""
+"""The maximum number of windows of a file."""
 MAX_NAMED: Final = 20_000
-"""The most nodes and backends of all windows together."""
+"""The maximum number of nodes and backends of all windows together."""
 _FIELDS: Final = {"name", "nodes", "backends", "start", "end"}
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,252}")
 

@@ -1,7 +1,7 @@
 """The simulation of moves: finds running pods to move so that a group's tasks fit. `consolidate` runs it.
 
 It places the tasks one after the other. If a task fits on no node, it tries the nodes that lack the least: it removes
-all movable pods of the node and puts back those beside which the task still fits. Each pod that stays removed must fit
+all movable pods of the node and puts back those with which the task still fits. Each pod that stays removed must fit
 on another node now. The session shows the state after all moves so far, and everything is undone at the end.
 """
 

@@ -267,7 +267,7 @@ class DynamicResources:
         return found
 
     def _has_failed(self, claim: ResourceClaim, allocation: Allocation) -> bool:
-        """Whether the devices will not become usable: their binding failed or timed out."""
+        """Whether binding the devices failed or timed out, so that they will not become usable."""
         state = ready(claim, allocation)
         return state is not True and (isinstance(state, str) or self._writer.is_late(allocation))
 
@@ -368,7 +368,7 @@ class DynamicResources:
 
     @hookimpl
     def serve(self, runtime: Runtime) -> AbstractAsyncContextManager[None]:
-        """Deallocate the noted claims beside the sessions."""
+        """Deallocate the noted claims concurrently with the sessions."""
         return self._repairs.serve(runtime)
 
 

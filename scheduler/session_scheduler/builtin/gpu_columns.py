@@ -94,8 +94,7 @@ class GpuColumns:
         return never
 
     def fits(self, share: Share, expected: Callable[[int], Iterable[Share]]) -> BoolColumn:
-        """The nodes that fit another pod with this share, beside the view's extra tasks and the shares that `expected`
-        returns for an index.
+        """The nodes that fit a pod with this share, the view's extra tasks, and the shares of `expected` at an index.
 
         If each extra task needs one GPU, it does not matter which one, because their shares are equal.
         """

@@ -23,7 +23,7 @@ class Inputs:
     def __init__(self, files: Sequence[str], flags: Mapping[str, str]) -> None:
         """`flags` maps the name of each file to its option: {"config.yaml": "--config"}. Raises InputError."""
         self.manifests: list[str] = []
-        """The FILEs; a directory with settings as the list of its other files."""
+        """The FILEs. A directory that contains settings is replaced by its other files."""
         self._flags = flags
         self._found: dict[str, list[Path]] = {}
         for file in files:

@@ -335,7 +335,7 @@ def _index_of(pod: Pod) -> int:
 
 
 def _read_indexes(text: str, completions: int) -> set[int]:
-    """Parse "0,2-4" to a set of numbers below `completions`."""
+    """Parse "0,2-4" into a set of numbers below `completions`."""
     numbers: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")

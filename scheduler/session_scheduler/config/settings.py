@@ -215,8 +215,8 @@ class SchedulerConfig(Strict):
     stale_gang_seconds: the action stale-gang-eviction evicts a gang that runs below its minimum for this long.
     reconcile_seconds: the interval between full lists of the cluster. events: whether the scheduler records events.
     kube_scheduler_metrics: whether /metrics also shows kube-scheduler's names for what this scheduler measures.
-    consolidation: limits of the action `consolidate`. queues: queues beside the Queue objects; of two with the same
-    name the configuration's counts. extenders: HTTP extenders, which are called for the pods of all profiles.
+    consolidation: limits of the action `consolidate`. queues: queues in addition to the Queue objects; of two with the
+    same name the configuration's counts. extenders: HTTP extenders, which are called for the pods of all profiles.
     """
 
     api_version: Literal["fluence.flux-framework.org/v1alpha1"] = CONFIG_API_VERSION

@@ -25,9 +25,9 @@ POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
 """Prefix of a DeviceClass' name: the extended resource that each class has by default."""
 RESULTS_LIMIT = 32
-"""The most devices that one claim may have."""
+"""The maximum number of devices that one claim may have."""
 CONSUMERS_LIMIT = 256
-"""The most pods that may share one claim."""
+"""The maximum number of pods that may share one claim."""
 FIRST_AVAILABLE_LIMIT = 8
 EXACT_COUNT, ALL = "ExactCount", "All"
 
@@ -167,7 +167,7 @@ class DeviceTaintRuleSpec(ApiStruct, frozen=True):
 
 
 class DeviceTaintRule(ClusterScoped, frozen=True, tag_field="kind", tag="DeviceTaintRule"):
-    """resource.k8s.io/v1beta2 DeviceTaintRule: a taint of devices that an administrator sets beside the driver."""
+    """resource.k8s.io/v1beta2 DeviceTaintRule: a taint that an administrator, not the driver, sets on devices."""
 
     api_version: str = "resource.k8s.io/v1beta2"
     spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()

@@ -25,7 +25,7 @@ from session_scheduler.model.times import parsed_time
 from session_scheduler.model.type_errors import explain_type_error
 
 ANNOTATIONS_LIMIT = 262_144
-"""The most bytes that the keys and values of all annotations of an object may have in total."""
+"""The maximum number of bytes that the keys and values of all annotations of an object may have in total."""
 
 _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _DNS_LABEL = re.compile(_LABEL)

@@ -25,9 +25,9 @@ PLAN_ANNOTATION = "fluence.flux-framework.org/plan"
 ATTEMPT_ANNOTATION = "fluence.flux-framework.org/attempt"
 """On a bound pod: the attempt that bound it. On an unbound pod: any new value, which changes its resourceVersion."""
 ANNOTATION_LIMIT = 200 * 1024
-"""The most bytes of a PodGroup's annotations with the plan; the API server allows 256 KiB."""
+"""The maximum size in bytes of a PodGroup's annotations with the plan; the API server allows 256 KiB."""
 _LARGEST = 16 * 1024 * 1024
-"""The most bytes of an unpacked plan, so that a plan by another writer cannot exhaust the memory."""
+"""The maximum size in bytes of an unpacked plan, so that a plan by another writer cannot exhaust the memory."""
 _MAX_RATIO = 100
 """The highest compression ratio of a plan, beyond its first 64 KiB."""
 _SMALL = 64 * 1024

@@ -29,7 +29,7 @@ GPU: Final = "fluence.flux-framework.org/gpu"
 WHOLE: Final = 1000
 """A whole GPU, in thousandths."""
 MOST_GPUS: Final = 64
-"""The most GPUs of a node that pods can share."""
+"""The maximum number of GPUs of a node that pods can share."""
 LARGEST_MIB: Final = 2**30
 """An upper bound of a GPU's memory, far above real ones, so that sums fit 64 bits."""
 EVERY: Final = -1

@@ -20,9 +20,9 @@ from session_scheduler.model.meta import PREFERRED_TERMS, REQUIRED_TERMS
 from session_scheduler.model.objects import LabelSelector, Pod
 
 MOST_OF_A_POD: Final = 256
-"""The most terms of one pod."""
+"""The maximum number of terms of one pod."""
 MOST_OF_A_NAMESPACE: Final = 1000
-"""The most different terms by which the pods of one namespace select pods of others: each costs their evaluation."""
+"""The maximum number of terms by which the pods of one namespace select pods of others: each term must be evaluated."""
 
 
 class _Part(msgspec.Struct, frozen=True, gc=False, rename="camel"):

@@ -24,7 +24,7 @@ IN_THOUSANDTHS: Final = frozenset({"cpu", GPU_FRACTION})
 """The resources that pods can request in fractions."""
 
 MOST_LEVELS: Final = 32
-"""The most queues on a path to the top."""
+"""The maximum number of queues on a path to the top."""
 _LONGEST_NAME: Final = 63
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
 """A valid label value."""

@@ -1,6 +1,6 @@
-"""The rules of reclaim between queues: which pods of other queues one queue may have evicted for its needs. Pure.
+"""The rules of reclaim between queues: which pods of other queues may be evicted for a queue. Pure functions.
 
-A queue may have needs in addition if it deserves them (`QueueShares.deserves`), or if it stays within its fair share.
+A queue may reclaim what it needs if it deserves that (`QueueShares.deserves`), or if it stays within its fair share.
 Two queues are compared at the first level where their ancestors differ. Victims come in units: pods that are evicted
 together.
 
@@ -89,7 +89,7 @@ class Reclaim:
 
     @property
     def refusal(self) -> str | None:
-        """Why the queue may reclaim nothing, whatever the victims; None if it may."""
+        """Why the queue may not reclaim at all, whatever the victims; None if it may."""
         return self._open if isinstance(self._open, str) else None
 
     @property

@@ -19,7 +19,7 @@ SUB_GROUPS_ANNOTATION: Final = "fluence.flux-framework.org/sub-groups"
 SUB_GROUP_LABEL: Final = "fluence.flux-framework.org/sub-group"
 """On a pod: the name of its sub-group."""
 MOST: Final = 64
-"""The most sub-groups of one group."""
+"""The maximum number of sub-groups of one group."""
 NONE: Final[Mapping[str, int]] = MappingProxyType({})
 
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")

@@ -35,7 +35,7 @@ GROUP: Final = "session_scheduler.plugins"
 CORE: Final = "fluence-scheduler"
 """The core's distribution."""
 PRODUCT: Final = "fluence"
-"""The default plugin beside the built-in ones."""
+"""The default plugin, in addition to the built-in ones."""
 
 _COUNTS: Final = "NodeResourcesFit"
 """The plugin that counts extended resources."""

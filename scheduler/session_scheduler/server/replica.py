@@ -112,7 +112,7 @@ class Replica:
     async def _lead(
         self, cluster: KubernetesCluster, stop: asyncio.Event, keeping: Sequence[asyncio.Task[object]]
     ) -> bool:
-        """Schedule until `stop`, beside the tasks that renew the lease. Returns whether all binds completed."""
+        """Schedule until `stop`, while other tasks renew the lease. Returns whether all binds completed."""
         config, metrics = self._config, self.metrics
         recorder = Recorder(cluster, clock=self._clock, events=config.events, meter=metrics.reports,
                             busy=lambda: len(scheduler.in_flight) > 0 and not stop.is_set())  # fmt: skip

@@ -1,4 +1,4 @@
-"""Arguments beside graphs and jobspecs: whole numbers, seconds, flags, and one entry per rank."""
+"""Arguments other than graphs and jobspecs: whole numbers, seconds, flags, and one entry per rank."""
 
 import operator
 from array import array

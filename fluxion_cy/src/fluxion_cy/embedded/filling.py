@@ -58,7 +58,7 @@ class Place:
 
 @dataclass(slots=True)
 class Rest:
-    """What a place has left beside what fits there; `parts` as in `Place`."""
+    """What a place has left in addition to what fits there; `parts` as in `Place`."""
 
     place: Place
     amounts: Sequence[int]

@@ -33,7 +33,7 @@ def locked(method: Callable[Concatenate[M, P], T]) -> Callable[Concatenate[M, P]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The arguments of `Matcher` beside the graph."""
+    """The arguments of `Matcher` other than the graph."""
 
     policy: str
     match_format: str

@@ -1,4 +1,4 @@
-"""GraphML to the extent that GRUG recipes use it. Its size and depth are bounded; DOCTYPE and entities are rejected."""
+"""The subset of GraphML that GRUG recipes use. Size and depth are bounded; DOCTYPE and entities are rejected."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -147,7 +147,7 @@ class _Generator:
         return self._out.document()
 
     def _walk(self, top: Pool) -> None:
-        """Without recursion. As in Fluxion, each node of the recipe drops a scale once it is done."""
+        """Walk without recursion. As in Fluxion, each node of the recipe drops a scale once it is done."""
         top.seen = True
         stack: list[tuple[Pool, Iterator[Relation]]] = [(top, iter(top.edges))]
         self._plant(top)

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def translated(call: Callable[[], T], refusal: Callable[[Failure], FluxionError]) -> T:
-    """The result of the call. Raises the package's error for its failure."""
+    """The result of the call. If the call fails, raises the package's error for the failure."""
     try:
         return call()
     except Failure as failure:

@@ -175,8 +175,8 @@ def _resource(resource: Resource) -> dict[str, Any]:
 def _count(resource: Resource) -> Any:
     """A count that the library can step through.
 
-    It steps in 32 bits until it exceeds the maximum, and loops for ever where a product wraps round. So the maximum is
-    one whose next step does not wrap, which leaves out counts of more than 2^32 divided by the operand.
+    It steps in 32 bits until it exceeds the maximum, and loops for ever if a product wraps around. So the maximum is
+    lowered until its next step does not wrap, which leaves out counts of more than 2^32 divided by the operand.
     """
     low, high = resource.low, resource.high
     if resource.oper != "+" or resource.operand > high - low:

@@ -23,9 +23,9 @@ CpuAccounting = Literal["auto", "cores", "millicores"]
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 """The default of `gpuResources`. The first resource has the type `gpu`."""
 MOST_PARTS = 8192
-"""The most cores, and the most gpus of a kind, of one host in the graph."""
+"""The maximum numbers of cores, and of gpus of a kind, of one host in the graph."""
 MOST_UNITS = (1 << 32) - 1
-"""The most millicores, MiB and pods of one host in the graph: a jobspec cannot request more."""
+"""The maximum number of millicores, MiB and pods of one host in the graph: a jobspec cannot request more."""
 CORE_MILLICORES = 1000
 _MIB = 1 << 20
 

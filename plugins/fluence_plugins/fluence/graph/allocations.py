@@ -307,7 +307,7 @@ class Allocations:
         )
 
     def _rejoin(self, jobid: int, parts: Mapping[str, Placement]) -> bool:
-        """Hold parts, by pod uid, under their jobid, beside what pods hold of it. Returns whether that is possible."""
+        """Hold further parts, by pod uid, under their jobid. Returns whether that is possible."""
         if jobid not in self._holdings.pods_of:
             return self._take(jobid, parts)
         graph, matcher = self._loaded.graph, self._loaded.matcher

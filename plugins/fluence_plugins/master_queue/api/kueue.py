@@ -13,7 +13,7 @@ API_VERSION: Final = "kueue.x-k8s.io/v1beta2"
 STOP_POLICIES: Final = ("None", "Hold", "HoldAndDrain")
 QUEUEING_STRATEGIES: Final = ("BestEffortFIFO", "StrictFIFO")
 MOST_FLAVORS: Final = 64
-"""The most flavors of a resource group; a resource is in one group only."""
+"""The maximum number of flavors of a resource group; a resource is in one group only."""
 
 
 class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -32,7 +32,7 @@ log = logging.getLogger("master-queue")
 
 STATUS_SECONDS: Final = 30.0
 _WRITES: Final = 8
-"""The most concurrent writes to the API server."""
+"""The maximum number of concurrent writes to the API server."""
 _AGAIN_SECONDS: Final = 5.0
 """The pause before the controller restarts after an unexpected error."""
 

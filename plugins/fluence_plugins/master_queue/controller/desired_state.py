@@ -30,7 +30,7 @@ from session_scheduler.model.objects import Toleration
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 POOL_KEY: Final = "pool.vk.io"
 _MOST_PROBLEMS: Final = 64
-"""The most lines in a MasterQueue's problems; each pool also has its own."""
+"""The maximum number of lines in a MasterQueue's problems; each pool also has its own."""
 READY, NATS_CONNECTED, POOLS_ACTIVE = "Ready", "NatsConnected", "PoolsActive"
 
 

@@ -20,7 +20,7 @@ from session_scheduler.model.meta import ObjectMeta, OwnerReference
 ANNOTATION: Final = "vk.io/local-queues"
 """On a namespace: the LocalQueues to create there, as `NAME=GROUP`, separated by commas."""
 MOST: Final = 64
-"""The most queues that a namespace may request."""
+"""The maximum number of queues that a namespace may request."""
 
 
 class DesiredLocalQueues(msgspec.Struct, frozen=True):

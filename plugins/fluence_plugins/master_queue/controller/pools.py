@@ -24,12 +24,12 @@ from session_scheduler.model import times
 from session_scheduler.model.times import parsed_time
 
 MOST_POOLS: Final = 256
-"""The most pools of a MasterQueue; a new one replaces the one that has been silent for longest."""
+"""The maximum number of pools of a MasterQueue; a new one replaces the one that has been silent for longest."""
 
 
 _MOST_REFUSALS: Final = 8
 _MOST_RIVALS: Final = 2
-"""The most other flavors of a pool that are reported."""
+"""The maximum number of other flavors of a pool that are reported."""
 _REFUSAL_SECONDS: Final = 600.0
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fluence_plugins.master_queue.nats.settings import ConnectorSettings, Tls
 
 MOST_BYTES: Final = 64 << 10
-"""The most bytes of a file."""
+"""The maximum size in bytes of a file."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -11,7 +11,7 @@ from fluence_plugins.slurm_bridge.slurm.model import JobComment
 from fluence_plugins.slurm_bridge.slurm.placeholder import PodIdentity
 
 COMMENT_CHARACTERS: Final = 1 << 20
-"""The most characters of an admin_comment."""
+"""The maximum length of an admin_comment."""
 
 
 class _Comment(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -15,10 +15,10 @@ from typing import Final
 from session_scheduler.errors import FluenceError, shown
 
 NAMES: Final = 100_000
-"""The most names that a string may expand to."""
+"""The maximum number of names that a string may expand to."""
 _CHARACTERS: Final = 4 << 20
 _PIECES: Final = 16
-"""The most pieces of a name, in brackets and between them."""
+"""The maximum number of pieces of a name, in brackets and between them."""
 _DIGITS: Final = 18
 _PIECE: Final = re.compile(r"\[([^\[\]]*)\]|([^\[\],\s]+)")
 _RANGE: Final = re.compile(r"([0-9]+)(?:-([0-9]+))?")

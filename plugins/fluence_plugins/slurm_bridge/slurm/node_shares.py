@@ -15,9 +15,9 @@ from fluence_plugins.slurm_bridge.slurm.model import Gres, NodeShare
 from session_scheduler.errors import shown
 
 _CORES: Final = 1 << 16
-"""The most cores of a node."""
+"""The maximum number of cores of a node."""
 _INDICES: Final = 1 << 16
-"""The most indices of a GRES on a node."""
+"""The maximum number of indices of a GRES on a node."""
 _ALLOCATED: Final = frozenset({"ALLOCATED", "IN_USE"})
 _DETAIL: Final = re.compile(r"(?P<name>[^:(,]+)(?::(?P<type>[^:(,]+))?:(?P<count>\d{1,9})(?:\(IDX:(?P<index>[^)]*)\))?")
 """An entry of gres_detail: `gpu:a100:2(IDX:0-1)`."""

@@ -26,9 +26,9 @@ from session_scheduler.sdk.http_client import (
 
 Method = Literal["GET", "POST", "DELETE"]
 LIST_BYTES: Final = 256 << 20
-"""The most bytes of a list of jobs, nodes or partitions."""
+"""The maximum size in bytes of a list of jobs, nodes or partitions."""
 ANSWER_BYTES: Final = 1 << 20
-"""The most bytes of any other response."""
+"""The maximum size in bytes of any other response."""
 _TOKEN_BYTES: Final = 64 << 10
 _CONNECTIONS: Final = 16
 _VARIABLE: Final = "SLURM_JWT="

@@ -20,7 +20,7 @@ from session_scheduler.model.quantity import LARGEST, QuantityError, parse_quant
 
 MIB: Final = 2**20
 MOST_TEXT: Final = 1024
-"""The most bytes of a string: Slurm rejects a longer one (2012)."""
+"""The maximum size in bytes of a string: Slurm rejects a longer one (2012)."""
 MOST_NUMBER: Final = 2**32 - 3
 """The largest 32-bit number: the numbers above it mean "no value" and "infinite"."""
 MOST_CPUS: Final = 2**16 - 3

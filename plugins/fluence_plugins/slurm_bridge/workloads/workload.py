@@ -16,7 +16,7 @@ from session_scheduler.model.meta import ObjectMeta, OwnerReference
 from session_scheduler.model.objects import Pod
 
 DEPTH: Final = 32
-"""The most owners between a pod and its root."""
+"""The maximum number of owners between a pod and its root."""
 POD_GROUP_LABEL: Final = "scheduling.k8s.io/pod-group"
 COSCHEDULING_LABEL: Final = "scheduling.x-k8s.io/pod-group"
 LWS_LABEL: Final = "leaderworkerset.sigs.k8s.io/"

@@ -26,7 +26,7 @@ from session_scheduler.model.cel.values import (
 from session_scheduler.model.cel.work import Work
 
 _MOST_VALUES: Final = 48
-"""The most values of a list attribute."""
+"""The maximum number of values of a list attribute."""
 _SORTABLE: Final = (bool, int, float, str, bytes, Duration, Timestamp)
 
 

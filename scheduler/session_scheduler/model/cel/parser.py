@@ -18,7 +18,7 @@ Tree = tuple[Any, ...]
 Places = dict[int, int]
 """Positions of names, selections and calls in the text, by the id() of their trees; valid while the trees live."""
 LONGEST: Final = 10 * 1024
-"""The most bytes of an expression, as in the API."""
+"""The maximum size in bytes of an expression, as in the API."""
 _LONGEST_NUMBER: Final = 64
 _DEEPEST: Final = 100
 """The deepest nesting of an expression: deeper trees could exhaust the stack."""

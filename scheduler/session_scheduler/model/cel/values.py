@@ -232,7 +232,7 @@ def from_key(key: Value) -> Value:
 
 
 def checked(number: int, like: Value) -> int:
-    """The number in the type of `like`. Raises EvaluationError if it does not fit 64 bits."""
+    """The number in the type of `like`. Raises EvaluationError if it does not fit in 64 bits."""
     if isinstance(like, UInt):
         if not 0 <= number < 2**64:
             raise EvaluationError("unsigned integer overflow")
