@@ -36,7 +36,7 @@ def checked_image(image: str) -> str:
 
 
 def has_sidecar(spec: Mapping[str, Any]) -> bool:
-    """Whether a pod already has the container, or another one of its name."""
+    """Whether a pod already has the container, or another one with its name."""
     return any(container.get("name") == CONTAINER for _, container in patches.each_container(spec))
 
 

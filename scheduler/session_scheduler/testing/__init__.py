@@ -40,7 +40,7 @@ _LAZY = {
     "queue": "builders",
     "taint": "builders",
 }
-"""By name: its module. pytest imports this package wherever the scheduler is installed, so it imports lazily."""
+"""The module of each name. pytest imports this package wherever the scheduler is installed, so it imports lazily."""
 
 
 def __getattr__(name: str) -> Any:

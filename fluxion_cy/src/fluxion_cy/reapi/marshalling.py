@@ -109,7 +109,7 @@ def _check(outer: str, metadata: Mapping[str, Any], sent: Mapping[str, Any], pat
             f"vertex {outer!r}: size {size} is more than {_UNSIGNED}, the most that the real engine keeps"
         )
     if sent["uniq_id"] < 0 or sent["id"] < -1:
-        raise InvalidGraph(f"vertex {outer!r}: a negative id or uniq_id means another one to the real engine")
+        raise InvalidGraph(f"vertex {outer!r}: the real engine reads a negative id or uniq_id as a different one")
     if not path.startswith("/"):
         raise InvalidGraph(f"vertex {outer!r}: its path {shown(path)} does not begin with a slash")
 
@@ -236,7 +236,7 @@ def _ranks(ranks: list[int], meets: Callable[[int], bool]) -> dict[str, Any]:
 
 
 def holding_text(holds: Iterable[Hold], engine: Engine, start: int, duration: int) -> bytes:
-    """An RFC 20 envelope of vertices and all above them, from `start` for `duration` seconds."""
+    """An RFC 20 envelope of vertices and all vertices above them, from `start` for `duration` seconds."""
     if start + duration > LATEST:
         raise NotSupported(
             f"R.execution: ends after second {LATEST}, beyond which the real engine rounds; end it before"

@@ -88,7 +88,7 @@ class VirtualNode:
 
 
 class ClusterGraph:
-    """The graph, with tables between names and ranks. It grows and shrinks host by host.
+    """The graph, with tables that map names to ranks and back. It grows and shrinks host by host.
 
     Names and paths survive a restart. Ranks and ids do not: they are assigned in the order of arrival, and those of
     removed hosts are reused.

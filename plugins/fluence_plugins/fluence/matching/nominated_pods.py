@@ -102,7 +102,8 @@ class NominatedPods:
     def reserve_before_removals(self, session: Session) -> None:
         """Choose the devices of nominated pods before the first simulated removal of a trial.
 
-        Afterwards more devices seem free than will be, and a nominated pod could get those that the trial frees.
+        After the removal, more devices seem free than will be, and a nominated pod could get those that the trial
+        frees.
         """
         waiting = self._with_devices(task for _, there in session.nominations.waiting() for task in there)
         if waiting:

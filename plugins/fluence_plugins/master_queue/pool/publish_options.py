@@ -102,7 +102,8 @@ async def _once(publisher: Publisher) -> int:
 
 
 def quotas_from(api: KubeApi | None, options: Options, given: Mapping[str, str]) -> Quotas:
-    """The function that returns the pool's quotas: measured in the cluster, given by --quota, or the lesser of both."""
+    """The function that returns the pool's quotas: measured in the cluster, given by --quota, or the lower of the
+    two."""
     part = Part(options.selector or "", frozenset(options.own), frozenset(options.tolerated))
 
     async def found() -> Mapping[str, str]:

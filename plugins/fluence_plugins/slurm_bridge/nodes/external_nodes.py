@@ -93,7 +93,7 @@ class External:
         return " ".join(f"{option}={value}" for option, value in options.items() if value)
 
     def keeping_features(self, found: SlurmNode, partitions: Collection[str]) -> External:
-        """The same with the features that others added to the existing node, which the plugin replaces."""
+        """The same, with the features that other clients added to the node that the plugin replaces."""
         own = (*self.partitions, *partitions)
         return replace(self, features=tuple(one for one in found.features if one not in own and _WORD.fullmatch(one)))
 
