@@ -51,7 +51,7 @@ class ReapiMatcher(LibraryMatcher, Matcher):
 
 
 def _over_the_library(kind: type[Matcher]) -> type[Matcher]:
-    """The class over the library for `Matcher` or a subclass of it; the subclass's methods come first."""
+    """The library-based class for `Matcher` or a subclass of it; the subclass's methods come first."""
     if kind is Matcher:
         return ReapiMatcher
     if issubclass(kind, ReapiMatcher):

@@ -55,7 +55,7 @@ class CertificateReconciler:
     configuration: Configuration
     names: Sequence[str]
     serve: Callable[[Material], None]
-    """Called when other material must be served from now on."""
+    """Called when different material must be served from now on."""
     metrics: WebhookMetrics
     now: Callable[[], datetime]
 

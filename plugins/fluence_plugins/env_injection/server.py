@@ -24,7 +24,7 @@ MOST_CONNECTIONS: Final = 256
 so a client with many connections blocks no other, and an API server opens a new one.
 """
 STOP_SECONDS: Final = 1.0
-"""How long requests in flight may take at shutdown, and then again their cancellation."""
+"""How long requests in flight may take at shutdown, and then how long their cancellation may take."""
 _MAX_HEADER: Final = 8192
 _QUEUE: Final = 128
 _PAUSE: Final = 0.05

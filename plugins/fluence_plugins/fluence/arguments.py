@@ -121,7 +121,7 @@ class FluenceArguments(PluginArguments):
         return (file.read(), file.path) if file is not None else ("", "")
 
     def file(self) -> ResourcesFile | None:
-        """The file that describes the trees; None without one."""
+        """The file that describes the trees; None if there is none."""
         if self.resources_text is not None and not self.resources:
             return None
         return ResourcesFile.configured(self.resources)

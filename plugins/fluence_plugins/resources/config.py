@@ -35,7 +35,7 @@ MAX_ATTRIBUTES_OF_ALL = 16 << 20
 MOST_SHARING = 1000
 """How many pods may share a resource."""
 
-_NO_COUNT = "is not a count; use a whole number from 1"
+_NO_COUNT = "is not a count; use a whole number of at least 1"
 _NO_SHARING = f"is not a number of pods; use a whole number from 1 to {MOST_SHARING}"
 UP, DOWN = "up", "down"
 _FIELDS = {"type", "name", "parent", "count", "sharing", "status", "attributes", "with"}

@@ -117,6 +117,6 @@ def capacity() -> int:
     text = os.environ.get(CAPACITY_ENV, str(DEFAULT_CAPACITY))
     if not (text.isascii() and text.isdecimal()) or not 0 < int(text[:11]) < 2**31:
         raise ResourcesError(
-            f"{CAPACITY_ENV}: {text[:40]!r} is not a valid capacity: use a whole number from 1, such as 1000"
+            f"{CAPACITY_ENV}: {text[:40]!r} is not a valid capacity: use a whole number of at least 1, such as 1000"
         )
     return int(text)

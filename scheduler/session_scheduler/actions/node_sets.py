@@ -115,7 +115,7 @@ def _none(why: str) -> list[NodeSet]:
 
 
 def _pinned(table: NodeTable, group: Group, key: str) -> str | None:
-    """The domain of the members on nodes, terminating ones included; None without any. Raises NotFitting."""
+    """The domain of the members on nodes, terminating ones included; None if there are none. Raises NotFitting."""
     domains: set[str] = set()
     for task in sorted(group.tasks.values(), key=lambda task: task.key):
         if task.node is None:

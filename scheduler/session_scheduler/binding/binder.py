@@ -483,7 +483,7 @@ def unexpected(decision: Decision, error: BaseException) -> BindResult:
 
 
 def _holds(held: Held) -> Mapping[Task, Mapping[str, Any]]:
-    """The allocations of a plugin's placement by task. Raises PluginError, also if they are not JSON."""
+    """The allocations of a plugin's placement by task. Raises PluginError, including when they are not JSON."""
 
     def read() -> dict[Task, dict[str, Any]]:
         found = {task: dict(own) for task, own in held.placement.holds.items()}

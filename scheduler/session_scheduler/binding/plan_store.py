@@ -105,7 +105,7 @@ class PlanStore:
         return unpacked_plan(pod_group, written, found.data.get(_KEY, ""))
 
     async def fresh(self, pod_group: PodGroup) -> PodGroup:
-        """The current PodGroup. Raises NotFound, also if it was recreated; ClusterError."""
+        """The current PodGroup. Raises NotFound if it is gone or was recreated; ClusterError."""
         metadata = pod_group.metadata
         found = await self._cluster.get(PodGroup, metadata.namespace, metadata.name, api_version=pod_group.api_version)
         if found.metadata.uid != metadata.uid:

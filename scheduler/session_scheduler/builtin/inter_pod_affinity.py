@@ -253,7 +253,7 @@ def _unless_excluded(state: AffinityState) -> str:
 
 
 def _terms_matching(session: Session, cls: TaskClass) -> list[HeldTerm]:
-    """The terms of all classes that match the class's pods, also of classes without running pods yet."""
+    """The terms of all classes that match the class's pods, including classes without running pods yet."""
     metadata = cls.pod.metadata
     namespace_labels = session.view.namespace_labels(metadata.namespace)
     return session.table.terms.concerning(metadata.namespace, metadata.labels, namespace_labels)

@@ -42,7 +42,7 @@ class NodeAffinityArguments(PluginArguments):
         return value
 
     def affinity(self) -> Affinity:
-        """The added affinity as an object; empty without one."""
+        """The added affinity as an object; empty if there is none."""
         return _decoded(self.added_affinity)
 
 

@@ -1,7 +1,8 @@
 """Reclaiming: Proportion's callbacks for the reclaim action. They decide which pods of other queues a group may evict.
 
 It compares queues as if all earlier decisions were complete: evicted pods no longer count, and nominated pods count
-already. So decisions together, also those of earlier sessions whose victims still terminate, evict no more than needed.
+already. So all decisions together, including earlier ones whose victims are still terminating, evict no more than
+needed.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Reclaiming:
         """Whether groups of pods run; None as long as that was not needed."""
         self._largest: Amounts = {}
         self._anywhere = False
-        """Whether victims may be on all nodes, also those that are evicted already."""
+        """Whether victims may be on all nodes, including those that are evicted already."""
         self._kinds: dict[_Kind, Amounts] = {}
         """The amounts of the running pods when the session began; only these pods are reclaimable."""
         self._answers: dict[_Kind, bool] = {}

@@ -54,7 +54,7 @@ class VolumeState:
     """Rows rejected because a bound claim's volume does not exist."""
     bound: tuple[PersistentVolumeClaim, ...]
     matcher: Matcher | None
-    """For the claims that wait for a node; None without any."""
+    """For the claims that wait for a node; None if there are none."""
     matched: Matching | None = None
     version: int = -1
     """The version of the assumed volumes that `matched` was computed with."""

@@ -31,7 +31,7 @@ FilesAndObjects = Annotated[
     typer.Argument(
         metavar="TYPE/NAME|FILE",
         help="Objects whose pods to show, such as pod/x, podgroup/x or job/x; and FILEs: manifests, directories, "
-        "a snapshot, or - for standard input. Objects without FILEs read the cluster.",
+        "a snapshot, or - for standard input. With objects and no FILEs, the command reads the cluster.",
     ),
 ]
 Namespace = Annotated[

@@ -66,7 +66,7 @@ class LoadedManifests:
     related: tuple[KubeObject, ...] = ()
     """Namespaces, services, and controllers: default topology spreading uses their selectors."""
     devices: tuple[DeviceObject, ...] = ()
-    """Device classes, slices and claims, also the claims that were created for pods."""
+    """Device classes, slices and claims, including the claims that were created for pods."""
     storage: tuple[StorageObject, ...] = ()
     """Claims (also those that were created for pods), volumes and what provides them."""
     budgets: tuple[PodDisruptionBudget, ...] = ()

@@ -117,7 +117,7 @@ class Cluster(Protocol):
     async def get(self, kind: type[Kube], namespace: str, name: str, *, api_version: str = "") -> Kube:
         """Read one object. Pass `api_version` if it is not the kind's usual one.
 
-        Raises NotFound, also if the cluster does not serve the kind.
+        Raises NotFound, including when the cluster does not serve the kind.
         """
 
     async def create(self, obj: Kube) -> Kube:

@@ -105,7 +105,7 @@ class _Controller:
 
 
 def _default_class(classes: Iterable[StorageClass]) -> str | None:
-    """The name of the newest default class, the first by name among equally old ones; None without any."""
+    """The name of the newest default class, the first by name among equally old ones; None if there is none."""
     default = [one for one in classes if any(one.metadata.annotations.get(name) == "true" for name in _DEFAULT)]
     default.sort(key=lambda one: one.key)
     default.sort(key=lambda one: one.metadata.creation_timestamp or "", reverse=True)

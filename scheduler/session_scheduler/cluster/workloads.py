@@ -148,7 +148,7 @@ class Expansion:
         return list(found.values())
 
     def _jobs_of(self, workload: JobSet) -> set[str]:
-        """Return the names of the JobSet's existing Jobs, also of Jobs that only their pods show."""
+        """Return the names of the JobSet's existing Jobs, including Jobs that only their pods show."""
         jobs = {job.metadata.name for job in self._owned_workloads(workload)}
         for pod in self._orphans.get(("Job", workload.metadata.namespace), ()):
             if pod.metadata.labels.get(f"{_JOBSET}/jobset-name") == workload.metadata.name:

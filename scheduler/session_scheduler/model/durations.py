@@ -100,7 +100,7 @@ def placed_at(pod: Pod) -> str | None:
 
 
 def problem(what: Group | Task) -> str | None:
-    """The error in the annotation that applies to the pod, or to the first such pod of the group; None without one.
+    """The error in the annotation that applies to the pod, or to the first such pod of the group; None if valid.
 
     It names the object, the field and a remedy.
     """

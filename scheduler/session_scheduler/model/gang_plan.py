@@ -109,7 +109,7 @@ class WrittenPlan(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
 
 def written_plan(pod_group: PodGroup) -> WrittenPlan | None:
-    """The parsed plan annotation; None without one. Raises PlanError."""
+    """The parsed plan annotation; None if there is none. Raises PlanError."""
     text = pod_group.metadata.annotations.get(PLAN_ANNOTATION)
     if text is None:
         return None
@@ -121,7 +121,7 @@ def written_plan(pod_group: PodGroup) -> WrittenPlan | None:
 
 
 def parsed_plan(text: str) -> WrittenPlan:
-    """Parse the annotation. Raises ValueError, also for an attempt or ConfigMap name that Fluence never writes."""
+    """Parse the annotation. Raises ValueError, including for an attempt or ConfigMap name that Fluence never writes."""
     try:
         written = msgspec.json.decode(text, type=WrittenPlan)
     except _UNREADABLE as error:
@@ -153,7 +153,7 @@ def _readable(pod_group: PodGroup) -> WrittenPlan | None:
 
 
 def plan_here(pod_group: PodGroup) -> GangPlan | None:
-    """The plan on a PodGroup; None without one. Raises PlanError; NeedsConfigMap if the plan is in a ConfigMap."""
+    """The plan on a PodGroup; None if there is none. Raises PlanError; NeedsConfigMap if the plan is in a ConfigMap."""
     written = written_plan(pod_group)
     if written is None:
         return None

@@ -198,7 +198,7 @@ class Group:
 
     @property
     def has_minimum(self) -> bool:
-        """Whether it is a gang, also one with a minimum of one."""
+        """Whether it is a gang, including one with a minimum of one."""
         return self.is_gang or (self.pod_group is not None and self.pod_group.is_gang)
 
     def short_of(self, tasks: Iterable[Task]) -> Mapping[str, int]:

@@ -350,7 +350,7 @@ class PodGroup(Namespaced, frozen=True, tag_field="kind", tag="PodGroup"):
 
     @property
     def disrupted_singly(self) -> bool:
-        """Whether each of its pods may be disrupted on its own, also if that leaves fewer than its minimum."""
+        """Whether each of its pods may be disrupted on its own, even if that leaves fewer than its minimum."""
         return self.spec.disruption_mode == "Pod"
 
     @property

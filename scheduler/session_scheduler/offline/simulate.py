@@ -51,7 +51,7 @@ async def simulate_state(state: ClusterState, config: SchedulerConfig) -> dict[s
 
 
 def left_out(state: ClusterState, config: SchedulerConfig) -> dict[str, Any]:
-    """The pending pods that no profile serves, as {"leftOut": [...]}; empty without any."""
+    """The pending pods that no profile serves, as {"leftOut": [...]}; empty if there are none."""
     pods = [
         {"namespace": pod.metadata.namespace, "name": pod.metadata.name, "schedulerName": pod.spec.scheduler_name,
          "reason": unserved(pod.spec.scheduler_name, config)}

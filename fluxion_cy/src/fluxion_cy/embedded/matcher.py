@@ -242,7 +242,7 @@ class EmbeddedMatcher(BaseMatcher):
 
     @locked
     def find(self, criteria: str, *, now: int = 0) -> dict[str, Any] | None:
-        """The vertices that meet the criteria, and their ancestors, as JGF; None without any.
+        """The vertices that meet the criteria, and their ancestors, as JGF; None if there are none.
 
         Jobs that have ended by `now` have nothing allocated or reserved. With `agfilter=true` the metadata also say
         what is used below a vertex at `now`.

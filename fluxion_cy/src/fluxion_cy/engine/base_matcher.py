@@ -175,7 +175,7 @@ class BaseMatcher(ABC):
 
     @abstractmethod
     def find(self, criteria: str, *, now: int = 0) -> dict[str, Any] | None:
-        """The vertices that meet the criteria, and their ancestors, as JGF; None without any."""
+        """The vertices that meet the criteria, and their ancestors, as JGF; None if there are none."""
 
     @locked
     def stat(self) -> dict[str, Any]:

@@ -159,7 +159,7 @@ def partial_cancel(session: Session, words: list[str]) -> Answer:
 
 
 def _visits(words: list[str]) -> str:
-    """A remark where resource-query would print the visits of a job's search."""
+    """A remark, where resource-query would print how many vertices the search for a job visited."""
     if words and words[0] != "stats":
         raise Malformed(f"{words[0][:40]!r}: use stats, or nothing")
     return informed("visits are not counted here; -e prints times") if words else ""

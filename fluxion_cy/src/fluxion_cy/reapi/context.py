@@ -155,7 +155,7 @@ class Context:
     # ---- the graph ---------------------------------------------------------------------------------------------------
 
     def find(self, criteria: bytes, form: bytes) -> str | None:
-        """The vertices that meet the criteria, in a match format; None without any."""
+        """The vertices that meet the criteria, in a match format; None if there are none."""
         found = c_void_p()
         self._call("find", criteria, form, byref(found))
         return self._library.take(found.value)

@@ -112,7 +112,7 @@ _opened: dict[str, Library] = {}
 
 
 def open_library(path: Any = None) -> Library:
-    """The library at `path`, of FLUXION_REAPI_LIB, or of the loader's search. Raises NotSupported without one."""
+    """The library at `path`, in FLUXION_REAPI_LIB, or found by the loader. Raises NotSupported if there is none."""
     name = _name(path)
     with LOCK:
         if name not in _opened:

@@ -242,7 +242,7 @@ class LibraryMatcher(BaseMatcher):
 
     @locked
     def find(self, criteria: str, *, now: int = 0) -> dict[str, Any] | None:
-        """The vertices that meet the criteria, and their ancestors, as JGF; None without any."""
+        """The vertices that meet the criteria, and their ancestors, as JGF; None if there are none."""
         limits.check_extras(now, None)
         read_criteria(criteria)
         text = marshalling.word(criteria, InvalidJobspec, "criteria")

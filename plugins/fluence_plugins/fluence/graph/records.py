@@ -47,8 +47,8 @@ def _part_to_json(part: Placement, accounting: Accounting) -> dict[str, Any]:
 def from_json(held: Any, node: str, live: LiveGraph, requests: Mapping[str, int]) -> Share | None:
     """Read a record of `to_json`; None if it is invalid, or of another node (forged or copied).
 
-    `requests` are the pod's: gpus without a recorded kind are of the only kind that the pod requests. The record may
-    count amounts in other units than this configuration: see `recovery`.
+    `requests` are the pod's: gpus without a recorded kind are of the only kind that the pod requests. The record's
+    units may differ from those of this configuration: see `recovery`.
     """
     jobs = held.get("jobs") if isinstance(held, Mapping) else None
     if not isinstance(jobs, Mapping) or not jobs:

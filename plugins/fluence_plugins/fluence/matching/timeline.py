@@ -101,7 +101,7 @@ class Timeline:
     # ------------------------------------------------------------------ allocations in time
 
     def _retract_ending(self, ends: Mapping[str, float]) -> list[tuple[Placement, int]]:
-        """Retract the allocations that end or that a window closes. Returns their parts, with the end of each."""
+        """Retract allocations that end, or whose resources a window closes. Returns their parts and ends."""
         by_job: dict[int, list[tuple[Placement, int]]] = {}
         concerned = set[int]()
         for uid, share in self._live.holdings.shares.items():

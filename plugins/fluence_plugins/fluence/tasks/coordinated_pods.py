@@ -99,7 +99,7 @@ class GateActions:
     delete: dict[str, Pod] = field(default_factory=dict)
     """By key: consumers whose producer can no longer run."""
     waiting: dict[Group, list[Pod]] = field(default_factory=dict)
-    """Consumers without a producer that no controller would delete, including those in `delete`."""
+    """Consumers that have no producer, and that no controller would delete; includes those in `delete`."""
 
 
 def decide(pods: Iterable[Pod], overdue: Iterable[Group] = ()) -> GateActions:

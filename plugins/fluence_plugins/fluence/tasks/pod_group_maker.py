@@ -160,7 +160,7 @@ def _produces(group: Group) -> bool:
 
 
 def _owner_of(pod: Pod) -> OwnerReference:
-    """The controller of the pod, or the pod itself without one."""
+    """The controller of the pod, or the pod itself if it has none."""
     for owner in pod.metadata.owner_references:
         if owner.controller:
             return OwnerReference(api_version=owner.api_version, kind=owner.kind, name=owner.name, uid=owner.uid)

@@ -91,7 +91,7 @@ def _is_for(owner: OwnerReference, pod: Pod) -> bool:
 
 
 def pod_group_name(pod: Pod) -> str | None:
-    """The name of Kubernetes' own PodGroup in the pod's spec; None without one."""
+    """The name of Kubernetes' own PodGroup in the pod's spec; None if there is none."""
     return pod.spec.scheduling_group.pod_group_name if pod.spec.scheduling_group is not None else None
 
 

@@ -25,7 +25,7 @@ _TIMESTAMP: Final = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:[.,](\d+))
 _LONGEST: Final = 256
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
-"""The first second of year 1, and the last one of year 9999, since 1970."""
+"""The first second of year 1 and the last one of year 9999, in seconds since 1970."""
 
 
 # ------------------------------------------------------------------ conversions
