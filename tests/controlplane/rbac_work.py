@@ -111,12 +111,37 @@ class DeletesPlans(Work):
         world.wait_said(taken.refusal)
         assert world.plan_map(self.gang) is not None
         world.tidy()
-        self._place(world)  # the scheduler does not delete the first plan later: it goes with its PodGroup
+        self._place(world)  # the scheduler deletes the first plan only before it writes another
         world.mark()
 
     def works(self, world: RbacWorld) -> None:
         world.finish(world.members(self.gang))
         world.until("the end of the plan", lambda: world.plan_map(self.gang) is None, PATIENCE)
+
+
+class DeletesOrphans(Work):
+    """The ConfigMap of a PodGroup that was deleted without a scheduler is left behind, and the next gang is placed."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.begin()
+        orphan = world.new_gang(filler=FILLER)
+        world.wait_whole(orphan, 2)
+        self.orphan = orphan
+        world.scheduler.kill()
+        world.tidy()
+        world.restart()
+        self._place_another(world)
+
+    def _place_another(self, world: RbacWorld) -> None:
+        world.wait_whole(world.new_gang(filler=FILLER), 2)
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        assert world.plan_map(self.orphan) is not None
+
+    def works(self, world: RbacWorld) -> None:
+        self._place_another(world)
+        assert world.plan_map(self.orphan) is None
 
 
 class ReadsPlans(Work):
@@ -526,6 +551,7 @@ NEEDS: dict[str, Work] = {
     "patch events.k8s.io/events": RepeatsEvents(),
     "create configmaps": Plans(filler=FILLER),
     "get configmaps": ReadsPlans(),
+    "list configmaps": DeletesOrphans(),
     "delete configmaps": DeletesPlans(),
     "create coordination.k8s.io/leases": _LEADS,
     "get coordination.k8s.io/leases": _LEADS,

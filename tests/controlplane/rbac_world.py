@@ -227,16 +227,12 @@ class RbacWorld(Scenario):
                                             {"status": {"phase": "Running", "conditions": [ready]}})  # fmt: skip
         assert status == HTTPStatus.OK, answer
 
-    def config_map(self, name: str = "") -> str:
-        """Return the path of a ConfigMap; without a name of all of them."""
-        return f"/api/v1/namespaces/{self.namespace}/configmaps/{name}".rstrip("/")
-
     def plan_map(self, gang: str) -> str | None:
-        """Return the path of the ConfigMap with a gang's plan, if there is one."""
-        items = self.plane.request("GET", self.config_map())[1]["items"]
-        owned = {one["name"]: item["metadata"]["name"] for item in items
-                 for one in item["metadata"].get("ownerReferences", ())}  # fmt: skip
-        return self.config_map(owned[gang]) if gang in owned else None
+        """Return the name of the ConfigMap with a gang's plan, if there is one."""
+        items = self.plane.request("GET", "/api/v1/namespaces/kube-system/configmaps")[1]["items"]
+        plans = {item.get("data", {}).get("podGroup"): item["metadata"]["name"] for item in items}
+        name: str | None = plans.get(f"{self.namespace}/{gang}")
+        return name
 
     def new_pod(self, **spec: Any) -> str:
         """Create a pod, by default with one core; return its name."""

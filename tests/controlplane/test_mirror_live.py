@@ -164,9 +164,9 @@ class Counted(KubernetesCluster):
 
     lists = 0
 
-    async def list(self, kind: type[Kube]) -> Listing[Kube]:
+    async def list(self, kind: type[Kube], *, namespace: str = "") -> Listing[Kube]:
         self.lists += 1
-        return await super().list(kind)
+        return await super().list(kind, namespace=namespace)
 
 
 async def test_a_fresh_list_and_the_watch_agree_while_everything_changes(

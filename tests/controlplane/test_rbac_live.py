@@ -65,15 +65,25 @@ def test_without_it_something_fails_that_says_so_and_works_again_with_it(
         work.works(world)
 
 
-@pytest.mark.parametrize("namespace", ["kube-system", "default"])
-def test_it_replaces_no_config_map_of_others(plane: ControlPlane, namespace: str) -> None:
-    """Its right covers all ConfigMaps; the policy beside it leaves only those of its plans."""
-    path = f"/api/v1/namespaces/{namespace}/configmaps"
+def test_of_its_namespace_it_replaces_no_config_map_of_others(plane: ControlPlane) -> None:
+    """Its right covers all ConfigMaps there; the policy leaves only those of its plans."""
+    path = "/api/v1/namespaces/kube-system/configmaps"
     made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "others"}, "data": {"a": "b"}}
     assert plane.request("POST", path, made)[0] == HTTPStatus.CREATED
     for method, at, body in (("DELETE", f"{path}/others", None), ("POST", path, {**made, "metadata": {"name": "new"}})):
         status, answer = plane.request(method, at, body, user=SCHEDULER)
         assert (status, OWN_PLANS in answer["message"]) == (HTTPStatus.FORBIDDEN, True), answer
+
+
+def test_of_other_namespaces_it_reads_and_writes_no_config_map(plane: ControlPlane) -> None:
+    path, own = "/api/v1/namespaces/default/configmaps", "fluence-plan-u.a"
+    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": own}, "data": {"a": "b"}}
+    assert plane.request("POST", path, made)[0] == HTTPStatus.CREATED
+    requests = (("GET", f"{path}/{own}"), ("GET", path), ("GET", "/api/v1/configmaps"), ("DELETE", f"{path}/{own}"))
+    for method, at in requests:
+        status, answer = plane.request(method, at, user=SCHEDULER)
+        assert (status, 'resource "configmaps"' in answer["message"]) == (HTTPStatus.FORBIDDEN, True), answer
+    assert plane.request("POST", path, {**made, "metadata": {"name": f"{own}b"}}, user=SCHEDULER)[0] == 403
 
 
 def test_with_all_of_its_rights_nothing_that_it_does_is_refused(world: RbacWorld) -> None:

@@ -191,7 +191,7 @@ def test_a_plan_too_large_for_an_annotation_is_kept_read_and_deleted_in_a_config
     assert len(scenario.places("gang")) == 3
     name = _in_config_map(scenario.group("gang"))
     assert name is not None
-    path = f"/api/v1/namespaces/{scenario.namespace}/configmaps/{name}"
+    path = f"/api/v1/namespaces/kube-system/configmaps/{name}"
     status, found = scenario.plane.request("GET", path)
     assert status == 200
     assert sum(map(len, found["data"].values())) > _ANNOTATION_LIMIT

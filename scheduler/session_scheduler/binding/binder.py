@@ -114,11 +114,12 @@ class Binder:
         record_event: Callable[[Pod, str, str], None] = lambda *_: None,
         nominated: Callable[[Task, str], None] = lambda *_: None,
         extender: Callable[[Pod], ExtenderClient | None] | None = None,
+        namespace: str = "kube-system",
     ) -> None:
         """`objects` returns the known objects of a kind; `record_event` records events of plugins.
 
         `nominated` is called with the node before it is written to a pod's `nominatedNodeName`. `extender` returns the
-        extender that binds a pod.
+        extender that binds a pod. `namespace` is the scheduler's.
         """
         self._cluster = cluster
         self._slots = asyncio.Semaphore(in_flight)
@@ -129,7 +130,7 @@ class Binder:
         self._extender = extender
         self._asked: dict[str, set[asyncio.Timeout]] = {}
         """By pod uid, while a plugin's `prebind` runs for it: the time-outs to cut short."""
-        self.plans = PlanStore(cluster, holder, self._slots)
+        self.plans = PlanStore(cluster, holder, self._slots, namespace)
 
     async def carry_out(self, decision: Decision, calls: HookCalls, swap: PlanSwap | None = None) -> BindResult:
         """Bind the placed tasks; plugins keep the allocations of those that fail.

@@ -1,7 +1,8 @@
 """Writes gang plans to PodGroups by compare-and-swap before the first bind, and removes them after the last.
 
 If two replicas write a plan, one wins; after a crash another replica recovers the plan. A plan that is too large for an
-annotation goes to a ConfigMap, which is written first.
+annotation goes to a ConfigMap in the scheduler's namespace, which is written first. Owner references cannot cross
+namespaces, so the store deletes it: with the plan, or, if the PodGroup was gone first, before the next such plan.
 
 Before a plan is replaced or aborted, no request of it may bind a pod any more. So its state becomes "abort" first, then
 every unbound pod of it is touched (`touch`). If one of them is bound by then, the old plan stays.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -34,14 +35,16 @@ from session_scheduler.model.gang_plan import (
     packed_pods,
     parsed_plan,
     plan_here,
+    uid_in,
     unpacked_plan,
     written_plan,
 )
-from session_scheduler.model.objects import ConfigMap, ObjectMeta, OwnerReference, Pod, PodGroup
+from session_scheduler.model.objects import ConfigMap, ObjectMeta, Pod, PodGroup
 
 _log = structlog.get_logger(__name__)
 _TRIES = 5
-_KEY = "pods"
+_KEY, _GROUP, _API = "pods", "podGroup", "apiVersion"
+"""Keys of a plan's ConfigMap: the packed pods, and the PodGroup as namespace/name with the version of its API."""
 
 
 @dataclass(slots=True)
@@ -83,10 +86,15 @@ class PlanStore:
     """Reads and swaps plans through a cluster port; `holder` names this replica in its plans."""
 
     def __init__(
-        self, cluster: Cluster, holder: str = "", slots: AbstractAsyncContextManager[Any] | None = None
+        self,
+        cluster: Cluster,
+        holder: str = "",
+        slots: AbstractAsyncContextManager[Any] | None = None,
+        namespace: str = "kube-system",
     ) -> None:
-        """`slots` limits the concurrent requests."""
+        """`slots` limits the concurrent requests. Large plans are in ConfigMaps of `namespace`."""
         self._cluster = cluster
+        self._namespace = namespace
         self._slots = slots or nullcontext()
         self.holder = holder
 
@@ -95,12 +103,11 @@ class PlanStore:
         written = written_plan(pod_group)
         if written is None or not written.config_map:
             return plan_here(pod_group)
-        namespace = pod_group.metadata.namespace
         try:
-            found = await self._cluster.get(ConfigMap, namespace, written.config_map)
+            found = await self._cluster.get(ConfigMap, self._namespace, written.config_map)
         except NotFound:
             raise PlanError(
-                f"PodGroup {pod_group.key}: its plan's ConfigMap {written.config_map} does not exist"
+                f"PodGroup {pod_group.key}: its plan's ConfigMap {self._namespace}/{written.config_map} does not exist"
             ) from None
         return unpacked_plan(pod_group, written, found.data.get(_KEY, ""))
 
@@ -124,8 +131,10 @@ class PlanStore:
                 swapped = await self._exchange(pod_group, before, text)
             except Unavailable:
                 raise  # the plan may be written
-            except ClusterError:
+            except ClusterError as error:
                 await self._clear(pod_group, text, before)
+                if isinstance(error, NotFound):  # the PodGroup is gone, and its plan with it
+                    await self._clear(pod_group, before, None)
                 raise
             await self._clear(pod_group, before, text)
             return swapped
@@ -139,7 +148,7 @@ class PlanStore:
         """
         before = pod_group.metadata.annotations.get(PLAN_ANNOTATION, "")
         try:
-            written = parsed_plan(before)
+            written = parsed_plan(before, pod_group.metadata.uid)
         except ValueError:
             raise Conflict(f"PodGroup {pod_group.key} has no plan") from None
         written = msgspec.structs.replace(
@@ -177,33 +186,55 @@ class PlanStore:
         written = WrittenPlan(plan.attempt, plan.holder, plan.state, packed)
         others = {key: value for key, value in pod_group.metadata.annotations.items() if key != PLAN_ANNOTATION}
         if len(packed) > ANNOTATION_LIMIT - sum(len(key) + len(value.encode()) for key, value in others.items()):
-            written = WrittenPlan(plan.attempt, plan.holder, plan.state, config_map=config_map_name(plan.attempt))
-            await self._create(pod_group, written.config_map, packed)
+            name = config_map_name(pod_group.metadata.uid, plan.attempt)
+            written = WrittenPlan(plan.attempt, plan.holder, plan.state, config_map=name)
+            await self._delete_orphans()
+            await self._create(pod_group, name, packed)
         return msgspec.json.encode(written).decode()
 
     async def _create(self, pod_group: PodGroup, name: str, packed: str) -> None:
-        """Create a plan's ConfigMap, owned by the PodGroup."""
-        metadata = pod_group.metadata
-        owner = OwnerReference(api_version=pod_group.api_version, kind="PodGroup", name=metadata.name, uid=metadata.uid)
+        """Create a plan's ConfigMap."""
         labels = {"app.kubernetes.io/managed-by": "fluence"}
-        own = ObjectMeta(name=name, namespace=metadata.namespace, labels=labels, owner_references=(owner,))
+        metadata = ObjectMeta(name=name, namespace=self._namespace, labels=labels)
+        data = {_KEY: packed, _GROUP: pod_group.key, _API: pod_group.api_version}
+        with suppress(AlreadyExists):  # of the same plan: an earlier try, or another state
+            await self._cluster.create(ConfigMap(metadata=metadata, data=data))
+
+    async def _delete_orphans(self) -> None:
+        """Delete the ConfigMaps of plans whose PodGroups no longer exist."""
         try:
-            await self._cluster.create(ConfigMap(metadata=own, data={_KEY: packed}))
-        except AlreadyExists:
-            return  # of the same plan: an earlier attempt, or another state
+            for one in (await self._cluster.list(ConfigMap, namespace=self._namespace)).items:
+                if uid_in(one.metadata.name) and await self._is_orphan(one):
+                    await self._delete(one.metadata.name)
+        except ClusterError as error:
+            _log.warning(
+                "looking for ConfigMaps of plans without a PodGroup failed", namespace=self._namespace, error=str(error)
+            )
+
+    async def _is_orphan(self, config_map: ConfigMap) -> bool:
+        namespace, slash, name = config_map.data.get(_GROUP, "").partition("/")
+        if not slash:
+            return False
+        try:
+            found = await self._cluster.get(PodGroup, namespace, name, api_version=config_map.data.get(_API, ""))
+        except NotFound:
+            return True
+        return found.metadata.uid != uid_in(config_map.metadata.name)
 
     async def _clear(self, pod_group: PodGroup, gone: str | None, now: str | None) -> None:
         """Delete the ConfigMap of a plan that was removed or never written."""
-        old, new = (config_map_in(text) for text in (gone, now))
-        if not old or old == new:
-            return
-        metadata = ObjectMeta(name=old, namespace=pod_group.metadata.namespace)
+        old, new = (config_map_in(text, pod_group.metadata.uid) for text in (gone, now))
+        if old and old != new:
+            await self._delete(old)
+
+    async def _delete(self, name: str) -> None:
+        """Delete a plan's ConfigMap; logs an error."""
         try:
-            await self._cluster.delete(ConfigMap(metadata=metadata))
+            await self._cluster.delete(ConfigMap(metadata=ObjectMeta(name=name, namespace=self._namespace)))
         except NotFound:
             return
         except ClusterError as error:
-            _log.warning("deleting a plan's ConfigMap failed", name=old, namespace=metadata.namespace, error=str(error))
+            _log.warning("deleting a plan's ConfigMap failed", name=name, namespace=self._namespace, error=str(error))
 
     # ------------------------------------------------------------------ replace a plan
 
@@ -230,10 +261,11 @@ class PlanStore:
         Returns its touched pods. Raises ClusterError.
         """
         previous = swap.previous
-        if previous is None:  # a recreated PodGroup: its predecessor may have had a plan
-            created = swap.pod_group.metadata.creation_timestamp or ""
-            older = [pod for pod in pods if (pod.metadata.creation_timestamp or "") < created]
-            return {pod.metadata.uid: pod for pod in await self._touch_all(older)}
+        if previous is None:  # a plan that cannot be read, or a recreated PodGroup whose predecessor may have had one
+            metadata = swap.pod_group.metadata
+            unreadable, created = PLAN_ANNOTATION in metadata.annotations, metadata.creation_timestamp or ""
+            tied = [pod for pod in pods if unreadable or (pod.metadata.creation_timestamp or "") < created]
+            return {pod.metadata.uid: pod for pod in await self._touch_all(tied)}
         tied = [pod for pod in (*pods, *swap.others) if pod.metadata.uid in previous.pods]
         if not tied:
             return {}

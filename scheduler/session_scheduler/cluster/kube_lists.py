@@ -16,11 +16,13 @@ _Ask = Callable[[Mapping[str, str]], Awaitable[Page[Item]]]
 """Fetches the page of a query; an empty query fetches all objects."""
 
 
-async def list_all(client: ApiClient, resource: Resource[Kube], page_size: int = PAGE) -> Listing[Kube]:
+async def list_all(
+    client: ApiClient, resource: Resource[Kube], page_size: int = PAGE, namespace: str = ""
+) -> Listing[Kube]:
     """List all objects of a resource, in one request if its pages expire twice. Raises ClusterError."""
 
     async def ask(query: Mapping[str, str]) -> Page[Kube]:
-        text = await client.read(resource.path(), query, what=f"list of {resource.plural}", page=True)
+        text = await client.read(resource.path(namespace), query, what=f"list of {resource.plural}", page=True)
         return resource.page(text)
 
     try:

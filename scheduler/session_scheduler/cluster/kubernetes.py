@@ -132,10 +132,13 @@ class KubernetesCluster:
 
     # -------------------------------------------------------------- reading
 
-    async def list(self, kind: type[Kube]) -> Listing[Kube]:
+    async def list(self, kind: type[Kube], *, namespace: str = "") -> Listing[Kube]:
         """See `port.Cluster`. If the API server serves no PodGroup API, there are no PodGroups; that is logged once."""
         parts = await asyncio.gather(
-            *(list_all(self._client, resource, self._page_size) for resource in await self._resources(kind, again=True))
+            *(
+                list_all(self._client, resource, self._page_size, namespace)
+                for resource in await self._resources(kind, again=True)
+            )
         )
         items = sorted((item for part in parts for item in part.items), key=lambda item: by_name(name_of(item)))
         if kind is PodGroup:

@@ -118,9 +118,12 @@ class MemoryCluster:
 
     # -------------------------------------------------------------- reading
 
-    async def list(self, kind: type[Kube]) -> Listing[Kube]:
+    async def list(self, kind: type[Kube], *, namespace: str = "") -> Listing[Kube]:
         """See `port.Cluster`."""
-        return Listing(self.objects(kind), str(self._version))
+        items = self.objects(kind)
+        if namespace:
+            items = tuple(item for item in items if item.metadata.namespace == namespace)
+        return Listing(items, str(self._version))
 
     def objects(self, kind: type[Kube]) -> tuple[Kube, ...]:
         """Like `list`, for synchronous callers."""

@@ -104,8 +104,8 @@ def event_namespace(regarding: KubeObject) -> str:
 class Cluster(Protocol):
     """A cluster. Objects are immutable values."""
 
-    async def list(self, kind: type[Kube]) -> Listing[Kube]:
-        """Return a consistent list of all objects of a kind in all namespaces."""
+    async def list(self, kind: type[Kube], *, namespace: str = "") -> Listing[Kube]:
+        """Return a consistent list of all objects of a kind, by default in all namespaces."""
 
     def watch(self, kind: type[Kube], resource_version: str) -> AsyncGenerator[WatchEvent[Kube], None]:
         """Yield every change after this resourceVersion (of a list or an event), in order.

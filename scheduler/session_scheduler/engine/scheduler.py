@@ -102,7 +102,8 @@ class Scheduler:
         self.binder = Binder(cluster, config.bindings_in_flight, holder=holder, token=token,
                              objects=self.cache.objects.of, record_event=observer.says,
                              nominated=self.cache.nominations.put,
-                             extender=extenders.binder_of if extenders is not None else None)  # fmt: skip
+                             extender=extenders.binder_of if extenders is not None else None,
+                             namespace=config.leader_election.namespace)  # fmt: skip
         requeuer = Requeuer(self.cache, self.queue, clock)
         self._release_nominations = requeuer.release_nominations
         in_flight: InFlight[Bound] = InFlight(observer.finished)

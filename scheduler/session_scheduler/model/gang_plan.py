@@ -2,7 +2,8 @@
 
 The scheduler writes it before it binds a gang, so that another replica can finish the bind. A plan contains only names
 that outlive a restart (nodes, device paths, indices). If it is too large for an annotation, its pods go to a ConfigMap
-named after the attempt. `binding.plan_store` writes and replaces plans.
+in the scheduler's namespace, named after the PodGroup's uid and the attempt. `binding.plan_store` writes and replaces
+plans.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ _LARGEST = 16 * 1024 * 1024
 _MAX_RATIO = 100
 """The highest compression ratio of a plan, beyond its first 64 KiB."""
 _SMALL = 64 * 1024
+_PREFIX = "fluence-plan-"
 _ATTEMPT = re.compile(r"[0-9A-Za-z-]{1,63}")
 """A valid attempt: it becomes the value of a pod's annotation, and part of a ConfigMap's name."""
 _UNREADABLE = (msgspec.DecodeError, RecursionError)
@@ -114,22 +116,25 @@ def written_plan(pod_group: PodGroup) -> WrittenPlan | None:
     if text is None:
         return None
     try:
-        return parsed_plan(text)
+        return parsed_plan(text, pod_group.metadata.uid)
     except ValueError as error:
         message = f"PodGroup {pod_group.key}: annotation {PLAN_ANNOTATION} is not a valid plan: {error}"
         raise PlanError(message) from None
 
 
-def parsed_plan(text: str) -> WrittenPlan:
-    """Parse the annotation. Raises ValueError, including for an attempt or ConfigMap name that Fluence never writes."""
+def parsed_plan(text: str, uid: str) -> WrittenPlan:
+    """Parse the annotation of the PodGroup with this uid.
+
+    Raises ValueError, including for an attempt or ConfigMap name that Fluence never writes for this PodGroup.
+    """
     try:
         written = msgspec.json.decode(text, type=WrittenPlan)
     except _UNREADABLE as error:
         raise ValueError(str(error)) from None
     if not _ATTEMPT.fullmatch(written.attempt):
         raise ValueError("attempt is not a valid name")
-    if written.config_map not in ("", config_map_name(written.attempt)):
-        raise ValueError("configMap does not match attempt")
+    if written.config_map not in ("", config_map_name(uid, written.attempt)):
+        raise ValueError("configMap does not match the PodGroup's uid and the attempt")
     return written
 
 
@@ -163,19 +168,28 @@ def plan_here(pod_group: PodGroup) -> GangPlan | None:
 
 
 def config_map_of(pod_group: PodGroup) -> str:
-    """The name of the ConfigMap with a PodGroup's plan, in the same namespace; empty if there is none."""
-    return config_map_in(pod_group.metadata.annotations.get(PLAN_ANNOTATION))
+    """The name of the ConfigMap with a PodGroup's plan, in the scheduler's namespace; empty if there is none."""
+    return config_map_in(pod_group.metadata.annotations.get(PLAN_ANNOTATION), pod_group.metadata.uid)
 
 
-def config_map_name(attempt: str) -> str:
-    """The name of the ConfigMap for an attempt's plan."""
-    return f"fluence-plan-{attempt}"
+def config_map_name(uid: str, attempt: str) -> str:
+    """The name of the ConfigMap for an attempt's plan, of the PodGroup with this uid.
+
+    With the uid in it, no PodGroup can name the plan of another.
+    """
+    return f"{_PREFIX}{uid}.{attempt}"
 
 
-def config_map_in(text: str | None) -> str:
-    """As `config_map_of`, from the annotation's text."""
+def uid_in(config_map: str) -> str:
+    """The uid of the PodGroup whose plan a ConfigMap of this name contains; empty for another ConfigMap."""
+    uid, dot, _ = config_map.removeprefix(_PREFIX).partition(".")
+    return uid if dot and config_map.startswith(_PREFIX) else ""
+
+
+def config_map_in(text: str | None, uid: str) -> str:
+    """As `config_map_of`, from the annotation's text and the PodGroup's uid."""
     try:
-        return parsed_plan(text).config_map if text is not None else ""
+        return parsed_plan(text, uid).config_map if text is not None else ""
     except ValueError:
         return ""
 

@@ -384,7 +384,7 @@ class PriorityClass(ClusterScoped, frozen=True, tag_field="kind", tag="PriorityC
 
 
 class ConfigMap(Namespaced, frozen=True, tag_field="kind", tag="ConfigMap"):
-    """core/v1 ConfigMap: a gang plan that is too large for an annotation. Written and read by name, never listed."""
+    """core/v1 ConfigMap: a gang plan that is too large for an annotation. Never watched."""
 
     api_version: str = "v1"
     data: dict[str, str] = field(default_factory=dict)

@@ -22,13 +22,16 @@ _REQUESTS: Final = RequestSettings(tries=3, read_patience=5.0, connections=4)
 _REFUSALS: Final = (Forbidden, Invalid, NotFound)
 
 
-async def read_cluster(kubeconfig: str | None, context: str | None) -> tuple[PortObject, ...]:
-    """All objects that the scheduler watches, from a kubeconfig's cluster. Raises InputError, ClusterError."""
+async def read_cluster(kubeconfig: str | None, context: str | None, namespace: str) -> tuple[PortObject, ...]:
+    """All objects that the scheduler watches, from a kubeconfig's cluster. Raises InputError, ClusterError.
+
+    `namespace` is the scheduler's: it contains the plans that are too large for annotations.
+    """
     async with await connect(kubeconfig, context, _REQUESTS) as cluster:
-        return await _listed(cluster)
+        return await _listed(cluster, namespace)
 
 
-async def _listed(cluster: KubernetesCluster) -> tuple[PortObject, ...]:
+async def _listed(cluster: KubernetesCluster, namespace: str) -> tuple[PortObject, ...]:
     """All objects that the scheduler watches; disables writes through `cluster`."""
     cluster.fence_writes(_reject_writes)
     found: list[PortObject] = []
@@ -37,7 +40,7 @@ async def _listed(cluster: KubernetesCluster) -> tuple[PortObject, ...]:
     for group in [obj for obj in found if isinstance(obj, PodGroup)]:
         if name := config_map_of(group):  # the group's plan is in it
             with suppress(*_REFUSALS):  # the scheduler ignores these errors, too
-                found.append(await cluster.get(ConfigMap, group.metadata.namespace, name))
+                found.append(await cluster.get(ConfigMap, namespace, name))
     return tuple(found)
 
 

@@ -21,7 +21,7 @@ from session_scheduler.cluster.field_validation import FieldValidation
 from session_scheduler.cluster.manifests import SavedConfiguration, load_manifests
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.cluster.saved_state import place_of
-from session_scheduler.config.settings import SchedulerConfig, config_from
+from session_scheduler.config.settings import LeaderElection, SchedulerConfig, config_from
 from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.errors import InputError
 from session_scheduler.framework.coverage import unevaluated
@@ -84,6 +84,7 @@ def _waiting(objects: Iterable[PortObject]) -> list[Pod]:
 # ------------------------------------------------------------------ read
 
 
+# more than five parameters: the options of the commands
 async def read_state(
     files: Sequence[str],
     kubeconfig: str | None = None,
@@ -91,11 +92,12 @@ async def read_state(
     validate: FieldValidation = FieldValidation.STRICT,
     *,
     live: bool = False,
+    namespace: str = LeaderElection().namespace,
 ) -> ClusterState:
     """The state in files (manifests, a snapshot), or of a kubeconfig's cluster with the files added.
 
-    With `live` and no kubeconfig it is the cluster of KUBECONFIG, ~/.kube/config, or the pod's service account. Raises
-    InputError, and ClusterError if the cluster does not answer.
+    With `live` and no kubeconfig it is the cluster of KUBECONFIG, ~/.kube/config, or the pod's service account. The
+    cluster's scheduler runs in `namespace`. Raises InputError, and ClusterError if the cluster does not answer.
     """
     live = live or kubeconfig is not None
     if not live and context is not None:
@@ -106,7 +108,7 @@ async def read_state(
             read_cluster,  # imports large libraries
         )
 
-        there = await read_cluster(kubeconfig, context)
+        there = await read_cluster(kubeconfig, context, namespace)
     loaded = load_manifests(files, there=there, validate=validate)
     return ClusterState((*there, *loaded.saved), loaded.objects, loaded.configuration)
 

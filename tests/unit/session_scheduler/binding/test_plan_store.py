@@ -9,8 +9,9 @@ from random import Random
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
-from session_scheduler.binding.plan_store import PlanStore
+from session_scheduler.binding.plan_store import PlanStore, PlanSwap
 from session_scheduler.cluster.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.model.gang_plan import (
@@ -21,12 +22,15 @@ from session_scheduler.model.gang_plan import (
     PlanError,
     PlannedPod,
     attempt_of,
+    config_map_of,
     is_active,
     new_attempt,
     plan_here,
 )
 from session_scheduler.model.objects import ConfigMap, ObjectMeta, PodGroup
-from session_scheduler.testing import pod_group
+from session_scheduler.testing import pod, pod_group
+
+GROUPS = "scheduling.k8s.io"
 
 
 def a_plan(attempt="a-1", state="active", **nodes):
@@ -78,7 +82,8 @@ class Net(MemoryCluster):
         return await MemoryCluster.get(self, PodGroup, "default", "g")
 
     def config_maps(self):
-        return sorted(name[2] for name in self._store(ConfigMap).objects)
+        """The attempts of the plans in ConfigMaps, and the names of other ConfigMaps."""
+        return sorted(name.rpartition(".")[2] for _, _, name in self._store(ConfigMap).objects)
 
 
 @pytest.fixture
@@ -187,16 +192,17 @@ async def test_a_group_that_is_gone_is_not_found(net: Net):
 # ------------------------------------------------------------------ large plans
 
 
-async def test_a_large_plan_lies_in_a_config_map_that_its_group_owns(net: Net):
-    group = await with_plan(net, a_large_plan())
-    assert net.config_maps() == ["fluence-plan-a-1"]
-    (owner,) = (await net.get(ConfigMap, "default", "fluence-plan-a-1")).metadata.owner_references
-    assert (owner.kind, owner.name, owner.uid) == ("PodGroup", "g", group.metadata.uid)
+async def test_a_large_plan_is_in_a_config_map_of_the_scheduler_s_namespace(net: Net):
+    store = PlanStore(net, namespace="schedulers")
+    group = await store.swap(await net.group(), a_large_plan())
+    written = await net.get(ConfigMap, "schedulers", f"fluence-plan-{group.metadata.uid}.a-1")
+    assert written.metadata.labels == {"app.kubernetes.io/managed-by": "fluence"}
+    assert (written.data["podGroup"], written.data["apiVersion"]) == ("default/g", group.api_version)
     assert len(group.metadata.annotations[PLAN_ANNOTATION]) < 1000
     assert (attempt_of(group), is_active(group, "a-1")) == ("a-1", True)
     with pytest.raises(NeedsConfigMap):
         plan_here(group)
-    assert await PlanStore(net).read(group) == a_large_plan()
+    assert await store.read(group) == a_large_plan()
 
 
 async def test_the_config_map_stays_with_its_plan_and_goes_with_it(net: Net):
@@ -212,7 +218,7 @@ async def test_the_config_map_of_a_plan_that_lost_is_not_left(net: Net):
     await with_plan(net, a_large_plan("a-1"))
     with pytest.raises(Conflict):
         await PlanStore(net).swap(group, a_large_plan("a-2"))
-    assert net.config_maps() == ["fluence-plan-a-1"]
+    assert net.config_maps() == ["a-1"]
 
 
 async def test_the_config_map_of_a_plan_that_may_yet_land_is_left(net: Net):
@@ -225,9 +231,48 @@ async def test_the_config_map_of_a_plan_that_may_yet_land_is_left(net: Net):
 
 async def test_a_plan_whose_config_map_is_gone_is_none_that_can_be_read(net: Net):
     group = await with_plan(net, a_large_plan())
-    await net.delete(await net.get(ConfigMap, "default", "fluence-plan-a-1"))
-    with pytest.raises(PlanError, match="does not exist"):
+    name = config_map_of(group)
+    await net.delete(await net.get(ConfigMap, "kube-system", name))
+    with pytest.raises(PlanError, match=f"its plan's ConfigMap kube-system/{name} does not exist"):
         await PlanStore(net).read(group)
+
+
+async def test_the_config_map_of_a_deleted_pod_group_is_deleted_when_its_plan_is_removed(net: Net):
+    group = await with_plan(net, a_large_plan())
+    await net.delete(group)
+    with pytest.raises(NotFound):
+        await PlanStore(net).swap(group, None)
+    assert net.config_maps() == []
+
+
+async def test_config_maps_of_deleted_and_recreated_pod_groups_are_deleted_before_the_next_large_plan(net: Net):
+    store = PlanStore(net)
+    for name, attempt in (("deleted", "a-2"), ("recreated", "a-3"), ("stays", "a-4")):
+        group = net.put(pod_group(name, 2))
+        await store.swap(group, a_large_plan(attempt))
+        if name != "stays":
+            await net.delete(group)
+    net.put(pod_group("recreated", 2))
+    other = ConfigMap(metadata=ObjectMeta(name="fluence-plan-other", namespace="kube-system"))
+    unknown = ConfigMap(metadata=ObjectMeta(name="fluence-plan-u.unknown", namespace="kube-system"))
+    elsewhere = ConfigMap(metadata=ObjectMeta(name="fluence-plan-u.elsewhere", namespace="default"),
+                          data={"podGroup": "default/deleted"})  # fmt: skip
+    for one in (other, unknown, elsewhere):
+        await net.create(one)
+    await with_plan(net, a_large_plan())
+    assert net.config_maps() == ["a-1", "a-4", "elsewhere", "fluence-plan-other", "unknown"]
+
+
+async def test_a_large_plan_is_written_even_if_config_maps_cannot_be_listed(net: Net):
+    async def forbidden(kind, *, namespace=""):
+        raise Forbidden(f"no list in {namespace}")
+
+    net.list = forbidden  # type: ignore[method-assign]
+    with capture_logs() as logs:
+        assert await PlanStore(net).read(await with_plan(net, a_large_plan())) == a_large_plan()
+    (line,) = logs
+    assert line["event"] == "looking for ConfigMaps of plans without a PodGroup failed"
+    assert (line["log_level"], line["error"]) == ("warning", "no list in kube-system")
 
 
 # ------------------------------------------------------------------ foreign writes
@@ -239,7 +284,9 @@ def packed(text):
 
 def forged(net: Net, text):
     group = pod_group("g", 2)
-    group.metadata.annotations[PLAN_ANNOTATION] = text if isinstance(text, str) else json.dumps(text)
+    if not isinstance(text, str):
+        text = json.dumps(text).replace("UID", net._get(PodGroup, (GROUPS, "default", "g")).metadata.uid)
+    group.metadata.annotations[PLAN_ANNOTATION] = text
     return net.put(group)
 
 
@@ -259,7 +306,9 @@ DEEP = '{"u1":{"name":"p","node":"n","plugins":{"a":' + "[" * 100_000 + "]" * 10
         {"attempt": "a-1", "state": "done"},
         '{"attempt":"a-1","x":' + "[" * 100_000 + "]" * 100_000 + "}",
         {"attempt": "a-1", "configMap": "victim"},
-        {"attempt": "a-1", "configMap": "fluence-plan-a-2"},
+        {"attempt": "a-1", "configMap": "fluence-plan-a-1"},
+        {"attempt": "a-1", "configMap": "fluence-plan-another.a-1"},
+        {"attempt": "a-1", "configMap": "fluence-plan-UID.a-2"},
     ],
 )
 async def test_what_is_no_plan_is_told_to_be_none_and_is_replaced(net: Net, text):
@@ -298,10 +347,30 @@ async def test_a_plan_that_unpacks_to_more_than_can_be_is_not_unpacked_to_its_en
 
 
 async def test_a_forged_plan_lets_nobody_delete_another_config_map(net: Net):
-    await net.create(ConfigMap(metadata=ObjectMeta(name="victim", namespace="default"), data={}))
+    await net.create(ConfigMap(metadata=ObjectMeta(name="victim", namespace="kube-system"), data={}))
     group = forged(net, {"attempt": "a-1", "configMap": "victim"})
     await PlanStore(net).swap(group, None)
     assert net.config_maps() == ["victim"]
+
+
+async def test_a_forged_plan_cannot_name_the_plan_of_another_pod_group(net: Net):
+    store = PlanStore(net)
+    victim = await store.swap(net.put(pod_group("victim", 2)), a_large_plan())
+    group = forged(net, {"attempt": "a-1", "configMap": config_map_of(victim)})
+    with pytest.raises(PlanError, match="configMap does not match the PodGroup's uid and the attempt"):
+        await store.read(group)
+    await store.swap(group, None)
+    assert await store.read(victim) == a_large_plan()
+
+
+async def test_pods_are_touched_before_a_plan_that_cannot_be_read_is_replaced(net: Net):
+    planned = net.put(pod("p"))
+    uid, version = planned.metadata.uid, planned.metadata.resource_version
+    swap, part = PlanSwap(forged(net, "{}")), PlannedPod.of("p", "n1", {})
+    _, touched = await PlanStore(net).put_in_force(swap, {uid: part}, [planned])
+    assert set(touched) == {uid}
+    with pytest.raises(Conflict):  # a request of the previous plan
+        await net.bind("default", "p", node="n2", uid=uid, resource_version=version, annotations={})
 
 
 # ------------------------------------------------------------------ the cost of foreign writes
@@ -334,18 +403,18 @@ async def test_the_config_map_of_a_plan_that_is_refused_is_not_left_behind(net: 
 
     net.patch_metadata = refuse  # type: ignore[method-assign]
     with pytest.raises(refusal):
-        await PlanStore(net).swap(net._get(PodGroup, ("scheduling.k8s.io", "default", "g")), a_large_plan())
+        await PlanStore(net).swap(net._get(PodGroup, (GROUPS, "default", "g")), a_large_plan())
     assert not net._store(ConfigMap).objects
 
 
 @pytest.mark.parametrize("repeated", [1, 1_000, 900_000])
 async def test_what_is_written_can_be_read_or_is_not_written(net: Net, repeated):
-    group = net._get(PodGroup, ("scheduling.k8s.io", "default", "g"))
+    group = net._get(PodGroup, (GROUPS, "default", "g"))
     plan = GangPlan("a-1", "me", {f"u{at}": PlannedPod.of("p", "n1", {"x": "a" * repeated}) for at in range(20)})
     try:
         group = await PlanStore(net).swap(group, plan)
     except Invalid:
         assert repeated == 900_000
-        assert PLAN_ANNOTATION not in net._get(PodGroup, ("scheduling.k8s.io", "default", "g")).metadata.annotations
+        assert PLAN_ANNOTATION not in net._get(PodGroup, (GROUPS, "default", "g")).metadata.annotations
     else:
         assert await PlanStore(net).read(group) == plan

@@ -178,18 +178,33 @@ def test_status_shows_the_objects_that_are_named(capsys: pytest.CaptureFixture[s
 def test_without_files_the_cluster_is_read_for_objects_and_by_the_plugin_of_kubectl(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    read: list[tuple[str | None, str | None]] = []
+    read: list[tuple[str | None, str | None, str]] = []
 
-    async def nothing(kubeconfig: str | None, context: str | None) -> tuple[()]:
-        read.append((kubeconfig, context))
+    async def nothing(kubeconfig: str | None, context: str | None, namespace: str) -> tuple[()]:
+        read.append((kubeconfig, context, namespace))
         return ()
 
     monkeypatch.setattr(live_reader, "read_cluster", nothing)
     assert "pod/a: no pending pod with" in refusal("explain pod/a", capsys)
     assert main(["queues", "--context", "there", "--config", "config.yaml"], plugin=True) == 0
-    assert read == [(None, None), (None, "there")]
+    assert read == [(None, None, "kube-system"), (None, "there", "kube-system")]
     assert "Missing argument 'FILE'" in refusal("queues", capsys)
     assert len(read) == 2
+
+
+def test_large_plans_of_a_cluster_are_read_in_the_namespace_of_the_configuration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str] = []
+
+    async def nothing(_: str | None, __: str | None, namespace: str) -> tuple[()]:
+        read.append(namespace)
+        return ()
+
+    monkeypatch.setattr(live_reader, "read_cluster", nothing)
+    Path("schedulers.yaml").write_text(Path("config.yaml").read_text() + "leaderElection: {namespace: schedulers}\n")
+    assert main(["queues", "--kubeconfig", "kubeconfig", "--config", "schedulers.yaml"]) == 0
+    assert read == ["schedulers"]
 
 
 def test_ages_of_a_cluster_count_up_to_now(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,12 +76,12 @@ class Faulty(MemoryCluster):
         self.watches: Counter[type] = Counter()
         self.open: Counter[type] = Counter()
 
-    async def list(self, kind: type[Kube]) -> Listing[Kube]:
+    async def list(self, kind: type[Kube], *, namespace: str = "") -> Listing[Kube]:
         self.lists[kind] += 1
         error = self.list_error()
         if error is not None:
             raise error
-        listing = await super().list(kind)
+        listing = await super().list(kind, namespace=namespace)
         await self._take_time()
         return listing
 

@@ -29,10 +29,10 @@ class Cluster(MemoryCluster):
     def fence_writes(self, check: Any) -> None:
         self.fence = check
 
-    async def list(self, kind: Any) -> Any:
+    async def list(self, kind: Any, *, namespace: str = "") -> Any:
         if kind in self._refused:
             raise self._refused[kind]
-        return await super().list(kind)
+        return await super().list(kind, namespace=namespace)
 
 
 def names(found: Any) -> list[str]:
@@ -41,26 +41,28 @@ def names(found: Any) -> list[str]:
 
 async def test_all_is_listed_and_nothing_can_be_written() -> None:
     cluster = Cluster(node("n1"), pod("p"), pod_group("g", 2))
-    assert names(await live_reader._listed(cluster)) == ["n1", "g", "p"]  # type: ignore[arg-type]
+    assert names(await live_reader._listed(cluster, "kube-system")) == ["n1", "g", "p"]  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="only reads the cluster"):
         cluster.fence()
 
 
 async def test_a_plan_that_lies_in_a_config_map_comes_with_its_group() -> None:
     group = pod_group("g", 2)
-    text = json.dumps({"attempt": "a", "configMap": "fluence-plan-a"})
-    planned = PodGroup(metadata=ObjectMeta(name="g", namespace="default", annotations={PLAN_ANNOTATION: text}),
+    text = json.dumps({"attempt": "a", "configMap": "fluence-plan-u.a"})
+    annotations = {PLAN_ANNOTATION: text}
+    planned = PodGroup(metadata=ObjectMeta(name="g", namespace="default", uid="u", annotations=annotations),
                        spec=group.spec)  # fmt: skip
-    plan = ConfigMap(metadata=ObjectMeta(name="fluence-plan-a", namespace="default"))
-    other = ConfigMap(metadata=ObjectMeta(name="other", namespace="default"))
-    assert names(await live_reader._listed(Cluster(planned, plan, other))) == ["g", "fluence-plan-a"]  # type: ignore[arg-type]
-    assert names(await live_reader._listed(Cluster(planned))) == ["g"]  # type: ignore[arg-type]
+    plan = ConfigMap(metadata=ObjectMeta(name="fluence-plan-u.a", namespace="schedulers"))
+    other = ConfigMap(metadata=ObjectMeta(name="other", namespace="schedulers"))
+    cluster = Cluster(planned, plan, other)
+    assert names(await live_reader._listed(cluster, "schedulers")) == ["g", "fluence-plan-u.a"]  # type: ignore[arg-type]
+    assert names(await live_reader._listed(Cluster(planned), "schedulers")) == ["g"]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("error", [Forbidden("list of csinodes: 403: no"), NotFound("list of csinodes: 404: what?")])
 async def test_a_kind_that_scheduling_can_do_without_is_taken_as_if_there_were_none(error: ClusterError) -> None:
     with capture_logs() as logs:
-        found = await live_reader._listed(Cluster(node("n1"), refused={CSINode: error}))  # type: ignore[arg-type]
+        found = await live_reader._listed(Cluster(node("n1"), refused={CSINode: error}), "kube-system")  # type: ignore[arg-type]
     assert names(found) == ["n1"]
     (line,) = logs
     assert line["event"].startswith(f"continuing without CSINode objects: {error}: ")
@@ -69,7 +71,7 @@ async def test_a_kind_that_scheduling_can_do_without_is_taken_as_if_there_were_n
 async def test_a_kind_behind_a_gate_that_is_off_by_default_is_no_warning() -> None:
     refused = {DeviceTaintRule: NotFound("404: no page")}
     with capture_logs() as logs:
-        found = await live_reader._listed(Cluster(node("n1"), refused=refused))  # type: ignore[arg-type]
+        found = await live_reader._listed(Cluster(node("n1"), refused=refused), "kube-system")  # type: ignore[arg-type]
     assert names(found) == ["n1"]
     assert logs == []
 
@@ -83,6 +85,6 @@ async def test_a_kind_behind_a_gate_that_is_off_by_default_is_no_warning() -> No
 )
 async def test_what_scheduling_needs_and_is_refused_ends_it_with_a_remedy(error: ClusterError, remedy: str) -> None:
     with pytest.raises(type(error)) as raised:
-        await live_reader._listed(Cluster(refused={Node: error}))  # type: ignore[arg-type]
+        await live_reader._listed(Cluster(refused={Node: error}), "kube-system")  # type: ignore[arg-type]
     assert str(raised.value).startswith(f"{error}: {remedy}")
     assert "\n" not in str(raised.value)

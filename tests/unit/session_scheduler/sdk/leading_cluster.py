@@ -29,10 +29,10 @@ class Cluster(MemoryCluster):
     def fence_writes(self, check):
         self.check = check
 
-    async def list(self, kind):
+    async def list(self, kind, *, namespace=""):
         self.asked_to_list.set()
         await self.lists.wait()
-        return await super().list(kind)
+        return await super().list(kind, namespace=namespace)
 
     async def get(self, kind, namespace, name, **options):
         if self.silent:
