@@ -15,7 +15,7 @@ _CUT.maxlevel, _CUT.maxlist, _CUT.maxdict = 2, 4, 4
 
 
 class FluenceError(Exception):
-    """Base of every error that Fluence expects. Its text is the message, one finding a line."""
+    """Base of every error that Fluence expects. Its text is the message, one finding per line."""
 
     def __init__(self, *messages: str) -> None:
         super().__init__("\n".join(messages))

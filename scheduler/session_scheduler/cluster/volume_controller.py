@@ -19,7 +19,7 @@ from session_scheduler.model.storage import (
 
 
 def needs_volume(claim: PersistentVolumeClaim) -> bool:
-    """Whether a node is selected for the claim, and it has no volume."""
+    """Whether the claim has a selected node and no volume."""
     return SELECTED_NODE in claim.metadata.annotations and not claim.spec.volume_name
 
 

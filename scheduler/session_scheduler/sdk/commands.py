@@ -38,7 +38,7 @@ class LogLevel(Enum):
 
 
 class LogFormat(Enum):
-    """The log format: text, or one JSON object a line."""
+    """The log format: text, or one JSON object per line."""
 
     CONSOLE = "console"
     JSON = "json"

@@ -20,7 +20,7 @@ from structlog.typing import EventDict, Processor
 from session_scheduler.sdk.commands import LogLevel
 
 _LogFormat = Literal["console", "json"]
-"""console: `LEVEL event field=value`. json: one object a line with time, level, logger, event and the fields."""
+"""console: `LEVEL event field=value`. json: one object per line with time, level, logger, event and the fields."""
 _LIBRARIES: Final = ("asyncio", "aiohttp", "kubernetes", "urllib3")
 """Below warning they log requests and responses, which may contain secrets."""
 

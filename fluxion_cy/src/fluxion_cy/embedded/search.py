@@ -132,7 +132,7 @@ def _laid_out(
 
 
 class Question:
-    """A jobspec asked of one engine; not valid across changes of the graph."""
+    """The search for a jobspec in one engine; invalid after the graph changes."""
 
     def __init__(self, engine: Engine, compiled: Compiled, candidates: Any, prefer: Any, tried: bool = False) -> None:
         """`tried`: the engine has just found no match of the one form at the second that is asked first."""

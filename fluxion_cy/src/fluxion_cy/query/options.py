@@ -50,7 +50,7 @@ def options() -> argparse.ArgumentParser:
     own.add_argument(
         "-c", "--command-file", metavar="FILE", help="read commands from this file in place of standard input"
     )
-    own.add_argument("--json", action="store_true", help="one JSON object a line for each command")
+    own.add_argument("--json", action="store_true", help="print one line with a JSON object for each command")
     own.add_argument("--engine", default="embedded", metavar="NAME", help="embedded or reapi (default: %(default)s)")
     own.add_argument("--library", metavar="PATH", help="libreapi_cli.so, for --engine reapi")
     own.add_argument("--not-compatible", action="store_true", help="as Matcher(compatible=False)")

@@ -4,7 +4,7 @@ The embedded engine is the ledger: it records all allocations, and answers all q
 what the library lacks:
 
 - It splits divisible pools into chunks.
-- To keep the number of slots a host within the candidates' limits, it matches again for the remaining slots.
+- To keep the number of slots per host within the candidates' limits, it matches again for the remaining slots.
 - To free a part of an allocation, it frees all of it and allocates the rest again.
 - After a change of the graph it loads the whole graph, with all allocations, before the next match.
 """

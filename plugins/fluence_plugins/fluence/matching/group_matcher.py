@@ -1,4 +1,4 @@
-"""The match of a group in the graph, all-or-nothing: one match for hosts a class, one for devices a class and type."""
+"""The match of a group in the graph, all-or-nothing: a match of hosts per class, and of devices per class and type."""
 
 from __future__ import annotations
 

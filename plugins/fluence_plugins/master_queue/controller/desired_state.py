@@ -123,7 +123,7 @@ class _Layout:
     def _clash(self, kind: str, name: str, remedy: str) -> str:
         """The problem with another owner's object of this name."""
         if (kind, name) in self._leaving:
-            return "is an earlier one, which is deleted once no job uses it: it is created then"
+            return "belongs to an earlier MasterQueue: the controller replaces it once no job uses it"
         return f"has another owner: {remedy}"
 
     def _offers(self, pools: Sequence[Pool]) -> list[Offer]:

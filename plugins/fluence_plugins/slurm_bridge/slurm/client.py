@@ -298,7 +298,7 @@ class SlurmClient:
         return answer
 
     def _raise_unavailable(self, request: str, answer: Answer, *, unspecified: bool) -> None:
-        """Raise TokenError, or UnavailableError if another attempt may help. Any other error is an answer.
+        """Raise TokenError, or UnavailableError if another attempt may help. Any other error is Slurm's final answer.
 
         unspecified: whether an error without a number is one of these, too: slurmrestd sometimes gives no number if it
         has lost slurmctld.

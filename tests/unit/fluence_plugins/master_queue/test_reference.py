@@ -111,7 +111,7 @@ def test_the_pages_message_is_taken_whole() -> None:
 @pytest.mark.parametrize(
     "limit",
     [
-        f"{pools.MOST_POOLS} pools a MasterQueue",
+        f"{pools.MOST_POOLS} pools per MasterQueue",
         f"{messages.MOST_BYTES >> 10} KiB",
         f"the first {messages.MOST_PARTS} are looked at",
         f"| {messages.MOST_LABELS} |",

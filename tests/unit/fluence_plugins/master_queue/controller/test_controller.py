@@ -282,7 +282,7 @@ def test_another_owners_queue_is_left_alone_until_it_goes() -> None:
 def test_an_earlier_queue_that_jobs_still_hold_is_waited_for() -> None:
     async def life(world: World) -> None:
         assert world.status()["problems"] == [
-            "ClusterQueue group1: is an earlier one, which is deleted once no job uses it: it is created then"
+            "ClusterQueue group1: belongs to an earlier MasterQueue: the controller replaces it once no job uses it"
         ]
         world.api.drop("clusterqueues", "group1")
         await asyncio.sleep(1)

@@ -273,9 +273,9 @@ def test_what_an_earlier_master_queue_leaves_behind_is_waited_for() -> None:
     found = desired(master(), heard(master(), "a"), 0, ClusterView(**names, leaving=leaving))
     assert [queue.metadata.name for queue in found.queues] == ["masterqueue"]
     assert found.status.problems == (
-        "pool a: ResourceFlavor masterqueue-interlink-a is an earlier one, which is deleted once no job uses it:"
-        " it is created then",
-        "ClusterQueue group1: is an earlier one, which is deleted once no job uses it: it is created then",
+        "pool a: ResourceFlavor masterqueue-interlink-a belongs to an earlier MasterQueue: the controller replaces it"
+        " once no job uses it",
+        "ClusterQueue group1: belongs to an earlier MasterQueue: the controller replaces it once no job uses it",
     )
 
 
