@@ -23,7 +23,7 @@ class FluenceError(Exception):
 
 
 class ChangedMeanwhileError(FluenceError):
-    """What was to be written is not any more as it was read: read it again."""
+    """The object to write has changed since it was read: read it again."""
 
 
 class AttemptError(FluenceError):

@@ -12,7 +12,7 @@ from session_scheduler.model.meta import Quantity
 from session_scheduler.model.quantity import QuantityError, billionths
 
 RESOURCES: Final = ("cpu", "memory", "pods", "nvidia.com/gpu")
-"""The resources that a pool has quotas of, in the order in which queues cover them."""
+"""The resources for which a pool has quotas, in the order in which queues cover them."""
 _UNIT: Final = 10**9
 _MILLI: Final = 10**6
 _LARGEST: Final = {"memory": 2**60}

@@ -92,8 +92,8 @@ class ResourcesConfig:
 def load_resources(text: str, source: str) -> ResourcesConfig:
     """Parse a resources file (YAML or JSON); `source` is its name in messages.
 
-    Raises DocumentError for invalid YAML, and ResourcesError with file, field and remedy for invalid content. An empty
-    text, or one with only comments, is an empty configuration.
+    Raises DocumentError for invalid YAML, and ResourcesError with file, field and remedy for invalid content. Empty
+    input, or input with only comments, is an empty configuration.
     """
     data = documents.load(text, source, scalars="text")
     return ResourcesConfig() if data is None else _Loader(source).config(data)

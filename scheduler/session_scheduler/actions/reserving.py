@@ -58,7 +58,7 @@ def _waiting_tasks(session: Session, group: Group, result: PlacementResult) -> l
 
 
 def _may_reserve(session: Session, group: Group) -> bool:
-    """Whether the other gangs of its priority or higher leave a reservation to the group."""
+    """Whether the other gangs of equal or higher priority leave a reservation to the group."""
     others = {task.group for task in session.nominations.starts if task.node is None} - {group}
     return sum(other.priority >= group.priority for other in others) < session.options.reservations
 

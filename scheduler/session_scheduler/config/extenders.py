@@ -44,7 +44,7 @@ def _http_url(text: str) -> str:
     if not valid:
         raise wrong_value(f"is {text!r}: use the extender's URL, such as https://extender.example.com:8443/scheduler")
     if url.query or url.fragment:
-        raise wrong_value(f"is {text!r}: remove what follows the path, the scheduler appends /VERB")
+        raise wrong_value(f"is {text!r}: remove what follows the path; the scheduler appends /VERB")
     return text
 
 

@@ -84,7 +84,7 @@ class Reclaim:
                 any(has.get(one, 0) + need - share.get(one, 0) > most.get(one, 0) for one, need in self._needs.items())
                 for share in shares
             ):
-                return f"queue {name!r} exceeds its share by more than victims on one node free"
+                return f"queue {name!r} exceeds its share by more than victims on one node would free"
         return None
 
     @property

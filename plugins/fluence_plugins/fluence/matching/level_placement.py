@@ -219,7 +219,7 @@ class _Deal:
     by_class: Mapping[TaskClass, IntColumn]
 
     def dealt(self, tasks: Sequence[Task]) -> dict[int, list[Task]] | str:
-        """The tasks of each vertex, or why the tasks cannot be divided so."""
+        """The tasks of each vertex, or why the tasks cannot be divided in this way."""
         there, level = self.spread.there, self.spread.level
         total = len(tasks) + int(there.sum())
         usable = [v for v in self.order if self.limit[v] > 0 or there[v]]

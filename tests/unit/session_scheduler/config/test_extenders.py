@@ -37,7 +37,7 @@ def test_kube_schedulers_fields_are_read() -> None:
     ("- {urlPrefix: 'ftp://a'}",
      "[0].urlPrefix: is 'ftp://a': use the extender's URL, such as https://extender.example.com:8443/scheduler"),
     ("- {urlPrefix: 'http://a?b'}",
-     "[0].urlPrefix: is 'http://a?b': remove what follows the path, the scheduler appends /VERB"),
+     "[0].urlPrefix: is 'http://a?b': remove what follows the path; the scheduler appends /VERB"),
     ("- {urlPrefix: 'http://a', prioritizeVerb: x}", "[0].weight: is 0, but prioritizeVerb is set: use 1 or more"),
     ("- {urlPrefix: 'http://a', enableHTTPS: true}",
      "[0].enableHTTPS: is true, but urlPrefix is http: use an https URL"),
