@@ -235,10 +235,20 @@ def score(session: Session, cls: TaskClass, nodes: NodeView, mask: BoolColumn, s
 
 
 @hookspec
-def why(session: Session, cls: TaskClass, nodes: NodeView, state: Any) -> Sequence[Sequence[str]] | None:
-    """For rows that this plugin rejected: the reasons, one list for each row, in kube-scheduler's wording.
+def reasons(session: Session, cls: TaskClass, nodes: NodeView, state: Any) -> Mapping[str, BoolColumn] | str | None:
+    """For rows that this plugin rejected: the reasons in kube-scheduler's wording, each with the rows it holds for.
 
-    Called once for a class that could not be placed.
+    A text that holds for all rows, or a mapping of texts to masks; its order is the order of a row's reasons. Called
+    once for a class that could not be placed, and again for nodes that change. The scheduler counts the rows, so each
+    text is made once and not for each node. None: it calls `why`.
+    """
+
+
+@hookspec
+def why(session: Session, cls: TaskClass, nodes: NodeView, state: Any) -> Sequence[Sequence[str]] | None:
+    """As `reasons`, for texts that differ for most nodes: one list of texts for each row.
+
+    Without both hooks, the reason names the plugin only.
     """
 
 
@@ -417,8 +427,8 @@ def shown_holding(pod: Pod) -> Mapping[str, Any] | None:
 HOOKS: Final = (
     "class_key", "footprint", "group_of", "pre_enqueue", "recover", "metrics", "serve", "events_to_register",
     "on_nodes_changed", "facts", "offered", "on_session_open",
-    "prefilter", "prepare", "filter", "score", "why", "unresolvable", "fits_if", "node_subsets", "domain_quota",
-    "place_group", "reserve", "reservable",
+    "prefilter", "prepare", "filter", "score", "reasons", "why", "unresolvable", "fits_if", "node_subsets",
+    "domain_quota", "place_group", "reserve", "reservable",
     "score_placement", "postfilter", "reservation",
     "on_session_close", "prebind_needed", "prebind", "cancel", "simulated_node",
     "saved_arguments", "report", "shown_holding",

@@ -155,7 +155,7 @@ class Moving:
         """
         session = self._session
         board = session.evaluator.board(task, self._subset)
-        rows = np.array(board.helpable(task), np.int64)
+        rows = board.helpable(task)
         if session.calls.places_groups:  # the plugin that places groups refused the rows that pass the filters
             rows = np.concatenate([rows, np.flatnonzero(board.mask)])
         lacking = self._lacking(task)

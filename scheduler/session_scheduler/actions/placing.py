@@ -15,7 +15,7 @@ from session_scheduler.actions.node_sets import Fit, NotFitting, node_sets, prom
 from session_scheduler.actions.plugin_placement import ask_plugins, reserve_best
 from session_scheduler.actions.request import PlacementRequest
 from session_scheduler.actions.search import constrained_first, search
-from session_scheduler.framework.evaluation import NO_NODES
+from session_scheduler.framework.node_refusals import NO_NODES
 from session_scheduler.framework.session import Session
 from session_scheduler.framework.statement import Operation, PlacementResult, Statement
 from session_scheduler.model.classes import TaskClass

@@ -229,7 +229,8 @@ def _capacity_and_scores(
             capacity[cls] = assigned[cls]
         else:
             capacity[cls] = np.minimum(assigned[cls], board.capacity(wanted))
-        scores[cls] = board.total.astype(np.int64, copy=True)
+        fits = capacity[cls].any()
+        scores[cls] = board.total.astype(np.int64, copy=True) if fits else np.zeros(len(capacity[cls]), np.int64)
     return capacity, scores
 
 

@@ -6,6 +6,7 @@ plugins. `eligible` lists the victims and `removal` simulates their removal; thi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Self, TypeVar
@@ -19,11 +20,12 @@ from session_scheduler.actions.plugin_placement import answers_by_node, reservab
 from session_scheduler.actions.removal import SimulatedRemoval
 from session_scheduler.actions.request import PlacementRequest
 from session_scheduler.errors import FluenceError
-from session_scheduler.framework.evaluation import evaluate, summarise
+from session_scheduler.framework.evaluation import evaluate
+from session_scheduler.framework.node_refusals import summarise
 from session_scheduler.framework.session import Session
 from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.framework.watchdog import answer_in_time
-from session_scheduler.model.columns import BoolColumn, NodeView
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView, RowIndex
 from session_scheduler.model.groups import Group, Task, unique_classes
 
 _T = TypeVar("_T")
@@ -91,17 +93,39 @@ class Trial:
         If the plugin that places groups answers by node, these include the nodes that pass the filters. Empty if the
         task is rejected whatever the node.
         """
+        return self._names(self._helpable_rows())
+
+    def _helpable_rows(self) -> RowIndex:
         if self._evaluation.refusal is not None:
-            return []
-        task, nodes = self.tasks[0], self._session.table.nodes
+            return np.zeros(0, np.int64)
+        task = self.tasks[0]
         board = self._session.evaluator.board(task)
         rows = board.helpable(task)
         if self._asks_reservable and board.mask.any():
-            ties = self._session.runner.ties()
-            rows = sorted((*rows, *np.flatnonzero(board.mask).tolist()), key=ties.__getitem__)
+            rows = np.concatenate((rows, np.flatnonzero(board.mask)))
+            rows = rows[np.argsort(self._session.runner.ties()[rows], kind="stable")]
         offered = self._offered()
-        found = (nodes[row] for row in rows if offered is None or offered[row])
-        return [node.metadata.name for node in found if node is not None]
+        return rows if offered is None else rows[offered[rows]]
+
+    def _names(self, rows: RowIndex) -> list[str]:
+        nodes = self._session.table.nodes
+        return [node.metadata.name for row in rows.tolist() if (node := nodes[row]) is not None]
+
+    @property
+    def outranks_any(self) -> bool:
+        """Whether any running task has a lower priority than the tasks, or than `ABOVE_ALL` to reclaim."""
+        return bool((self._lowest_priorities() < self.priority).any())
+
+    def candidates(self, turn: int) -> tuple[list[str], int]:
+        """The nodes of `helpable` where a running task has a lower priority, and the number of all of them. The order
+        begins after `turn` nodes.
+        """
+        rows = self._helpable_rows()
+        ordered = np.roll(rows, -(turn % max(1, len(rows))))
+        return self._names(ordered[self._lowest_priorities()[ordered] < self.priority]), len(rows)
+
+    def _lowest_priorities(self) -> IntColumn:
+        return self._session.snapshot.cache.lowest_priorities.column()
 
     def _offered(self) -> BoolColumn | None:
         """The union of the node sets that plugins offer the group; None for all nodes."""
@@ -239,7 +263,7 @@ class Trial:
         """For each node, why it does not fit the single task now. Raises PluginError."""
         view = self._view(nodes)
         refused = evaluate(self._evaluation, view, np.ones(len(view), np.bool_), self.tasks[0])
-        return [refused[index].reasons if index in refused else [self._why_not_placed(node)]
+        return [list(refused[index].reasons) if index in refused else [self._why_not_placed(node)]
                 for index, node in enumerate(nodes)]  # fmt: skip
 
     def _why_not_placed(self, node: str) -> str:
@@ -285,6 +309,7 @@ class Trial:
         board = session.evaluator.synced_board(self.tasks[0])
         return can_start(group, self.tasks) and int(board.capacity(needed).sum()) >= needed
 
-    def summary(self, reasons: Iterable[Iterable[str]]) -> str:
-        """The nodes' reasons as one message like kube-scheduler's; one entry for each node."""
-        return summarise(self.node_count, reasons)
+    def summary(self, reasons: Mapping[str, int] | Iterable[Iterable[str]]) -> str:
+        """kube-scheduler's sentence: for the number of nodes by text, or for the texts of each node."""
+        counts = reasons if isinstance(reasons, Mapping) else Counter(text for node in reasons for text in node)
+        return summarise(self.node_count, counts)

@@ -6,6 +6,7 @@ nodes, as with its preemption for pod groups. Source: Kubernetes 1.36, pkg/sched
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Final
@@ -82,27 +83,29 @@ class DefaultPreemption:
             return NoPreemption(NEVER, keep=True)
         if trial.group.topology_key is not None:
             return None  # kube-scheduler 1.36 does not preempt for such groups either
-        helpable = trial.helpable() if trial.alone else []
-        if _victims_are_terminating(trial, helpable):
+        if _victims_are_terminating(trial):
             return NoPreemption(VICTIMS_TERMINATING, keep=True)
         budgets = session.snapshot.cache.budgets.now()
         if trial.alone:
-            offset = tie_break(session.table.seed, trial.tasks[0].key) % max(1, len(helpable))
-            return self._on_one_node(session, trial, budgets, [*helpable[offset:], *helpable[:offset]])
-        return _in_cluster(trial, budgets)
+            return self._on_one_node(session, trial, budgets)
+        return _in_cluster(trial, budgets) if trial.outranks_any else NoPreemption(NO_VICTIMS_ANYWHERE)
 
-    def _on_one_node(
-        self, session: Session, trial: Trial, budgets: Budgets, nodes: Sequence[str]
-    ) -> Preemption | NoPreemption:
-        """Find candidates among the nodes, in this order, until there are enough, and choose the best."""
+    def _on_one_node(self, session: Session, trial: Trial, budgets: Budgets) -> Preemption | NoPreemption:
+        """Find candidates among the nodes, until there are enough, and choose the best.
+
+        The order of the nodes is the tie-break's, but it begins elsewhere for each task. Only a node where a pod has a
+        lower priority is tried.
+        """
+        nodes, helpable = trial.candidates(tie_break(session.table.seed, trial.tasks[0].key))
         candidates: list[Candidate] = []
-        refused: list[list[str]] = []
+        refused = Counter({NO_VICTIMS: helpable - len(nodes), NOT_HELPFUL: trial.node_count - helpable})
+        """By text, the number of nodes."""
         rejected: list[str] = []
         """The nodes whose cheapest victims callbacks reject."""
         failure: FluenceError | None = None
-        enough = self._enough(len(nodes))
+        enough = self._enough(helpable)
         of_node: dict[str, list[Unit]] = {}
-        if trial.beyond_nodes:
+        if trial.beyond_nodes and trial.outranks_any:
             of_node = {node: _units_on(trial, node) for node in trial.nodes}
             trial.remove({task: None for units in of_node.values() for unit in units if _is_ending(trial, unit)
                           for task in unit.tasks})  # fmt: skip
@@ -111,11 +114,11 @@ class DefaultPreemption:
                 failure = failure or found
                 continue
             if not isinstance(found, Candidate):
-                refused.append(found)
+                refused.update(found)
                 continue
             objection = trial.objection({trial.tasks[0]: found.node}, found.tasks)
             if objection is not None:
-                refused.append([objection])
+                refused[objection] += 1
                 rejected.append(found.node)
                 continue
             candidates.append(found)
@@ -127,8 +130,7 @@ class DefaultPreemption:
         if not candidates:
             if failure is not None:
                 raise failure
-            others = trial.node_count - len(refused)
-            return NoPreemption(trial.summary([*refused, *[[NOT_HELPFUL]] * others]))
+            return NoPreemption(trial.summary(refused))
         if session.narrow_preemption is not None:
             narrowed = _narrowed(session, session.narrow_preemption, trial, candidates)
             if isinstance(narrowed, NoPreemption):
@@ -166,10 +168,10 @@ def _narrowed(
     return found or NoPreemption(NO_CANDIDATE)
 
 
-def _victims_are_terminating(trial: Trial, helpable: Sequence[str]) -> bool:
+def _victims_are_terminating(trial: Trial) -> bool:
     """Whether victims already terminate on a nominated node, and preemption may still help there."""
     nodes = filter(None, map(trial.nominated, trial.tasks))
-    return any(trial.others_end_on(node) for node in nodes if not trial.alone or node in helpable)
+    return any(trial.others_end_on(node) for node in nodes if not trial.alone or node in trial.helpable())
 
 
 def _results(

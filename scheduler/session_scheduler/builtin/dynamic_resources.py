@@ -82,8 +82,8 @@ class _Verdicts:
 
     fits: BoolColumn
     scores: IntColumn
-    reasons: np.ndarray[Any, np.dtype[np.object_]]
-    """For the rows that do not fit. If two reasons apply, that devices cannot be allocated."""
+    reasons: dict[str, BoolColumn]
+    """For the rows of the mask that do not fit. If two reasons apply, that devices cannot be allocated."""
 
 
 @dataclass(slots=True)
@@ -186,10 +186,9 @@ class DynamicResources:
         np.logical_and(mask, verdicts.fits, out=mask)
 
     @hookimpl
-    def why(self, cls: TaskClass, nodes: NodeView, state: _State) -> Sequence[Sequence[str]]:
+    def reasons(self, cls: TaskClass, nodes: NodeView, state: _State) -> Mapping[str, BoolColumn]:
         """kube-scheduler's messages."""
-        verdicts = self._verdicts(cls, nodes, np.ones(len(nodes), np.bool_), state)
-        return [[str(reason)] for reason in verdicts.reasons]
+        return self._verdicts(cls, nodes, np.ones(len(nodes), np.bool_), state).reasons
 
     @hookimpl
     def unresolvable(self, nodes: NodeView) -> BoolColumn:
@@ -206,7 +205,7 @@ class DynamicResources:
         unallocated = [claim for claim in state.claims if self._allocation(claim) is None]
         needed: list[Change] = [
             (np.isin(np.arange(len(nodes)), rows), free_devices(unallocated, variant, state.extended))
-            for variant, rows in self._variants(nodes, np.flatnonzero(verdicts.reasons == NONE_LEFT), state)
+            for variant, rows in self._variants(nodes, np.flatnonzero(verdicts.reasons[NONE_LEFT]), state)
         ]
         needed += [(~self._evaluator.selected(found.node_selector)[nodes.row_numbers], matching_labels(claim, found))
                    for claim, found in allocated if found.node_selector is not None]  # fmt: skip
@@ -218,8 +217,8 @@ class DynamicResources:
         return self._verdicts(cls, nodes, mask, state).scores
 
     def _verdicts(self, cls: TaskClass, nodes: NodeView, mask: BoolColumn, state: _State) -> _Verdicts:
-        reasons = np.full(len(nodes), NONE_LEFT, np.object_)
-        verdicts = _Verdicts(np.zeros(len(nodes), np.bool_), np.zeros(len(nodes), np.int64), reasons)
+        none = np.zeros(len(nodes), np.bool_)
+        verdicts = _Verdicts(none.copy(), np.zeros(len(nodes), np.int64), {NONE_LEFT: none})
         allocations = [self._allocation(claim) for claim in state.claims]
         fixed = sum(rank_of(claim.spec, {result.request for result in found.devices.results})
                     for claim, found in zip(state.claims, allocations, strict=True) if found)  # fmt: skip
@@ -234,12 +233,14 @@ class DynamicResources:
                 outcomes, indices = self._evaluator.outcomes(specs, nodes.row_numbers[rows])
                 verdicts.fits[rows] = np.array([one.fits for one in outcomes], np.bool_)[indices]
                 verdicts.scores[rows] = np.array([fixed + one.rank for one in outcomes], np.int64)[indices]
-                verdicts.reasons[rows] = np.array([one.reason for one in outcomes], np.object_)[indices]
+                for text in dict.fromkeys(one.reason for one in outcomes if not one.fits):
+                    refused = np.array([one.reason == text for one in outcomes], np.bool_)[indices]
+                    verdicts.reasons.setdefault(text, none.copy())[rows] = refused
         except AllocationError as error:
             names = [claim.key for claim in open_claims] + [f"{cls.namespace}/<extended-resources>"]
             raise AttemptError(error.text_for(names)) from None
         if unusable is not None:
-            verdicts.reasons[verdicts.fits & unusable] = _NOT_AVAILABLE
+            verdicts.reasons[_NOT_AVAILABLE] = verdicts.fits & unusable
             verdicts.fits &= ~unusable
         return verdicts
 

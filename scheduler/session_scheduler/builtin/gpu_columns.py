@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from session_scheduler.builtin.first_reasons import first_reasons
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
 from session_scheduler.model.gpu_shares import (
     EVERY,
@@ -156,22 +157,27 @@ class GpuColumns:
         shared = self._nodes.counter(SHARERS) > 0
         return np.where(shared, 50 + np.minimum(percent, 50), 0)
 
-    def reason(self, index: int, share: Share) -> str:
-        """Why the node at this index does not fit a pod with this share."""
-        if not self.gpus[index]:
-            return NO_GPUS
-        if self.gpus[index] < share.count:
-            return f"node(s) had fewer than {share.count} GPUs to share"
-        if share.mib and not self.memory[index]:
-            return NO_MEMORY
-        if self._needs(share)[index] > WHOLE * self.per_thousandth[index]:
-            return LITTLE_MEMORY
-        return HAD_WHOLE if self.has_whole[index] else INSUFFICIENT
+    def reasons(self, share: Share) -> dict[str, BoolColumn]:
+        """Why nodes do not fit a pod with this share: the first reason that holds for each."""
+        reasons = [
+            (NO_GPUS, self.gpus == 0),
+            (f"node(s) had fewer than {share.count} GPUs to share", self.gpus < share.count),
+            (NO_MEMORY, (self.memory == 0) & bool(share.mib)),
+            (LITTLE_MEMORY, self._needs(share) > WHOLE * self.per_thousandth),
+            (HAD_WHOLE, self.has_whole),
+        ]
+        return first_reasons(len(self.gpus), reasons, INSUFFICIENT)
 
-    def fits_if(self, index: int, share: Share) -> str | None:
-        """The change that would make the node fit; None if unknown."""
+    def fits_if(self, share: Share) -> list[str | None]:
+        """The change that would make each node fit; None if unknown."""
+        reasons = self.reasons(share)
+        return [
+            self._change(index, share, next(text for text, rows in reasons.items() if rows[index]))
+            for index in range(len(self.gpus))
+        ]
+
+    def _change(self, index: int, share: Share, why: str) -> str | None:
         node = self._nodes.node(index).metadata.name
-        why = self.reason(index, share)
         if why == HAD_WHOLE:
             return f"no pod used whole GPUs on {node}"
         if why == NO_MEMORY:

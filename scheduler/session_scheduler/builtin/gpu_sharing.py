@@ -298,21 +298,16 @@ class GpuSharing:
         return None if state is None else self._columns(nodes).scores(state)
 
     @hookimpl
-    def why(self, nodes: NodeView, state: Share | None) -> Sequence[Sequence[str]]:
+    def reasons(self, nodes: NodeView, state: Share | None) -> Mapping[str, BoolColumn] | str:
         """The reason: no GPUs, too few, too little memory, GPUs in use whole, or not enough free."""
-        if state is None:
-            return [[HAD_SHARERS]] * len(nodes)
-        columns = self._columns(nodes)
-        return [[columns.reason(index, state)] for index in range(len(nodes))]
+        return HAD_SHARERS if state is None else self._columns(nodes).reasons(state)
 
     @hookimpl
     def fits_if(self, nodes: NodeView, state: Share | None) -> Sequence[Sequence[str] | None]:
         """The free amount, the absence of other pods, or the label that each node needs."""
         if state is None:
             return [[f"no pod shared a GPU of {nodes.node(index).metadata.name}"] for index in range(len(nodes))]
-        columns = self._columns(nodes)
-        texts = (columns.fits_if(index, state) for index in range(len(nodes)))
-        return [None if text is None else [text] for text in texts]
+        return [None if text is None else [text] for text in self._columns(nodes).fits_if(state)]
 
     @hookimpl
     def unresolvable(self, nodes: NodeView, state: Share | None) -> BoolColumn:

@@ -6,7 +6,7 @@ Both the new pod's terms and the terms of running pods count.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from session_scheduler.builtin import inter_pod_affinity_hints
+from session_scheduler.builtin.first_reasons import first_reasons
 from session_scheduler.builtin.near_texts import can_match, pods_text, where_text
 from session_scheduler.builtin.pods_near import PodsNear, Source
 from session_scheduler.config.settings import PluginArguments
@@ -149,14 +150,13 @@ class InterPodAffinity:
     @hookimpl
     def filter(self, nodes: NodeView, mask: BoolColumn, state: AffinityState) -> None:
         """Clear the nodes that violate a required affinity or anti-affinity."""
-        for refused, _ in _refusals(nodes, state):
+        for _, refused in _refusals(nodes, state):
             np.greater(mask, refused, out=mask)
 
     @hookimpl
-    def why(self, nodes: NodeView, state: AffinityState) -> Sequence[Sequence[str]]:
+    def reasons(self, nodes: NodeView, state: AffinityState) -> Mapping[str, BoolColumn]:
         """kube-scheduler's message for the first violated rule."""
-        refusals = list(_refusals(nodes, state))
-        return [[next((text for refused, text in refusals if refused[i]), EXISTING)] for i in range(len(nodes))]
+        return first_reasons(len(nodes), _refusals(nodes, state), EXISTING)
 
     @hookimpl
     def unresolvable(self, nodes: NodeView, state: AffinityState) -> BoolColumn:
@@ -221,14 +221,14 @@ def _percent(above: IntColumn, most: int) -> IntColumn:
     return percent
 
 
-def _refusals(nodes: NodeView, state: AffinityState) -> Iterator[tuple[BoolColumn, str]]:
-    """The nodes of the view that violate each rule, with its message, in kube-scheduler's order."""
+def _refusals(nodes: NodeView, state: AffinityState) -> Iterator[tuple[str, BoolColumn]]:
+    """Each rule's message with the nodes of the view that violate it, in kube-scheduler's order."""
     if state.affinity:
-        yield ~_near_all(nodes, state), AFFINITY
+        yield AFFINITY, ~_near_all(nodes, state)
     for near in state.anti_affinity:
-        yield near.counts(nodes) > 0, ANTI_AFFINITY
+        yield ANTI_AFFINITY, near.counts(nodes) > 0
     for near in state.existing:
-        yield near.counts(nodes) > 0, EXISTING
+        yield EXISTING, near.counts(nodes) > 0
 
 
 def _near_all(nodes: NodeView, state: AffinityState) -> BoolColumn:

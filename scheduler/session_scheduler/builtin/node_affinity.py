@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 from pydantic import Field, field_validator
 
+from session_scheduler.builtin.first_reasons import first_reasons
 from session_scheduler.config.parsing import wrong_value
 from session_scheduler.config.settings import PluginArguments
 from session_scheduler.hookspecs import SKIP, Normalise, Refusal, Scope, Skip, hookimpl
@@ -122,10 +123,16 @@ class NodeAffinity:
         return preferred_weights(nodes, terms) if terms else None
 
     @hookimpl
-    def why(self, nodes: NodeView, state: frozenset[str] | None) -> Sequence[Sequence[str]]:
+    def reasons(self, nodes: NodeView, state: frozenset[str] | None) -> Mapping[str, BoolColumn]:
         """kube-scheduler's messages: for a node with another name, for the added affinity, for the pod's own."""
-        enforced = selected_nodes(nodes, self._added.required) if self._added.required is not None else None
-        return [[self._reason(nodes, index, state, enforced)] for index in range(len(nodes))]
+        found = []
+        if state is not None:
+            named = np.logical_or.reduce([nodes.named(name) for name in sorted(state)])
+            found.append(("node(s) didn't satisfy plugin(s) [NodeAffinity]", ~named))
+        if self._added.required is not None:
+            added = selected_nodes(nodes, self._added.required)
+            found.append(("node(s) didn't match scheduler-enforced node affinity", ~added))
+        return first_reasons(len(nodes), found, "node(s) didn't match Pod's node affinity/selector")
 
     @hookimpl
     def fits_if(self, cls: TaskClass, nodes: NodeView) -> Sequence[Sequence[str]]:
@@ -147,14 +154,6 @@ class NodeAffinity:
                 wanted.append(f"{name} matched {terms_text(added)}, which the configuration adds")
             found.append(wanted)
         return found
-
-    @staticmethod
-    def _reason(nodes: NodeView, index: int, names: frozenset[str] | None, enforced: BoolColumn | None) -> str:
-        if names is not None and nodes.node(index).metadata.name not in names:
-            return "node(s) didn't satisfy plugin(s) [NodeAffinity]"
-        if enforced is not None and not enforced[index]:
-            return "node(s) didn't match scheduler-enforced node affinity"
-        return "node(s) didn't match Pod's node affinity/selector"
 
 
 _NONE: Final = Affinity()

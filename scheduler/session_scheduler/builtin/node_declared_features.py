@@ -62,9 +62,9 @@ class NodeDeclaredFeatures(WithoutArguments):
                 mask[index] = False
 
     @hookimpl
-    def why(self, nodes: NodeView) -> Sequence[Sequence[str]]:
+    def reasons(self) -> str:
         """kube-scheduler's message."""
-        return [["node(s) didn't match Pod's required features"]] * len(nodes)
+        return "node(s) didn't match Pod's required features"
 
     @hookimpl
     def fits_if(self, nodes: NodeView, state: frozenset[str]) -> Sequence[Sequence[str]]:

@@ -36,9 +36,9 @@ class NodeName(WithoutArguments):
         np.logical_and(mask, nodes.named(cls.pod.spec.node_name), out=mask)
 
     @hookimpl
-    def why(self, nodes: NodeView) -> Sequence[Sequence[str]]:
+    def reasons(self) -> str:
         """kube-scheduler's message."""
-        return [["node(s) didn't match the requested node name"]] * len(nodes)
+        return "node(s) didn't match the requested node name"
 
     @hookimpl
     def fits_if(self, nodes: NodeView) -> Sequence[Sequence[str]]:

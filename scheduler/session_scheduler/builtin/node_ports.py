@@ -52,9 +52,9 @@ class NodePorts(WithoutArguments):
             np.logical_and(mask, nodes.counter(key) == 0, out=mask)
 
     @hookimpl
-    def why(self, nodes: NodeView) -> Sequence[Sequence[str]]:
+    def reasons(self) -> str:
         """kube-scheduler's message."""
-        return [["node(s) didn't have free ports for the requested pod ports"]] * len(nodes)
+        return "node(s) didn't have free ports for the requested pod ports"
 
     @hookimpl
     def fits_if(self, cls: TaskClass, nodes: NodeView) -> Sequence[Sequence[str]]:

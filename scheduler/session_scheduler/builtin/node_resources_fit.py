@@ -160,14 +160,12 @@ class NodeResourcesFit:
                 np.logical_and(mask, nodes.used(name) <= nodes.allocatable(name) - amount, out=mask)
 
     @hookimpl
-    def why(self, nodes: NodeView, state: FitState) -> Sequence[Sequence[str]]:
+    def reasons(self, nodes: NodeView, state: FitState) -> Mapping[str, BoolColumn]:
         """Every insufficient resource, in kube-scheduler's words."""
-        short = [
-            ("Too many pods" if name == "pods" else f"Insufficient {name}",
-             _short(nodes, name, amount, state))
+        return {
+            "Too many pods" if name == "pods" else f"Insufficient {name}": _short(nodes, name, amount, state)
             for name, amount in state.requests
-        ]  # fmt: skip
-        return [[text for text, column in short if column[index]] for index in range(len(nodes))]
+        }
 
     @hookimpl
     def fits_if(self, nodes: NodeView, state: FitState) -> Sequence[Sequence[str]]:

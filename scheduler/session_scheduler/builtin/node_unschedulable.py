@@ -44,9 +44,9 @@ class NodeUnschedulable(WithoutArguments):
         np.greater(mask, nodes.unschedulable, out=mask)
 
     @hookimpl
-    def why(self, nodes: NodeView) -> Sequence[Sequence[str]]:
+    def reasons(self) -> str:
         """kube-scheduler's message."""
-        return [["node(s) were unschedulable"]] * len(nodes)
+        return "node(s) were unschedulable"
 
     @hookimpl
     def fits_if(self, nodes: NodeView) -> Sequence[Sequence[str]]:

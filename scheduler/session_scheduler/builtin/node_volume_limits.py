@@ -122,9 +122,9 @@ class NodeVolumeLimits(WithoutArguments):
         np.logical_and(mask, ~full, out=mask)
 
     @hookimpl
-    def why(self, nodes: NodeView, state: PodAttachments) -> Sequence[Sequence[str]]:
+    def reasons(self, state: PodAttachments) -> str:
         """kube-scheduler's message."""
-        return [[state.problem or "node(s) exceed max volume count"]] * len(nodes)
+        return state.problem or "node(s) exceed max volume count"
 
     @hookimpl
     def unresolvable(self, nodes: NodeView, state: PodAttachments) -> BoolColumn:

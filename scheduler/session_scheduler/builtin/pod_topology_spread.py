@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from session_scheduler.builtin import pod_topology_spread_hints
+from session_scheduler.builtin.first_reasons import first_reasons
 from session_scheduler.builtin.near_texts import pods_text, where_text
 from session_scheduler.builtin.pods_near import PodsNear
 from session_scheduler.builtin.spread_scoring import SoftConstraint, SpreadScoring
@@ -211,15 +212,14 @@ class PodTopologySpread:
             np.logical_and(mask, _in_domains(one, nodes), out=mask)
 
     @hookimpl
-    def why(self, nodes: NodeView, state: SpreadState) -> Sequence[Sequence[str]]:
+    def reasons(self, nodes: NodeView, state: SpreadState) -> Mapping[str, BoolColumn]:
         """kube-scheduler's message for the first violated constraint."""
-        holds = [(_in_domains(one, nodes), one.near.domains.present[nodes.row_numbers]) for one in state.hard]
-        return [[_text(index, holds)] for index in range(len(nodes))]
+        return first_reasons(len(nodes), _violations(nodes, state), NOT_MATCHED)
 
     @hookimpl
     def unresolvable(self, nodes: NodeView, state: SpreadState) -> BoolColumn:
         """The nodes that lack the label of the first violated constraint."""
-        return np.array([texts == [NO_LABEL] for texts in self.why(nodes, state)], np.bool_)
+        return self.reasons(nodes, state)[NO_LABEL]
 
     @hookimpl
     def fits_if(self, cls: TaskClass, nodes: NodeView, state: SpreadState) -> Sequence[Sequence[str] | None]:
@@ -310,9 +310,12 @@ def _in_domains(one: HardConstraint, nodes: NodeView) -> BoolColumn:
     return one.allowed()[numbers if nodes.rows is None else numbers[nodes.rows]]
 
 
-def _text(index: int, holds: Sequence[tuple[BoolColumn, BoolColumn]]) -> str:
-    labelled = next((labelled[index] for allowed, labelled in holds if not allowed[index]), True)
-    return NOT_MATCHED if labelled else NO_LABEL
+def _violations(nodes: NodeView, state: SpreadState) -> Iterator[tuple[str, BoolColumn]]:
+    """Each message with the nodes of the view that violate a constraint, constraint by constraint."""
+    for one in state.hard:
+        refused = ~_in_domains(one, nodes)
+        yield NO_LABEL, refused & ~one.near.domains.present[nodes.row_numbers]
+        yield NOT_MATCHED, refused
 
 
 def _changes(

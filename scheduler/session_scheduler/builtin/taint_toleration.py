@@ -50,9 +50,9 @@ class TaintToleration(WithoutArguments):
         return count
 
     @hookimpl
-    def why(self, nodes: NodeView) -> Sequence[Sequence[str]]:
+    def reasons(self) -> str:
         """kube-scheduler's message."""
-        return [["node(s) had untolerated taint(s)"]] * len(nodes)
+        return "node(s) had untolerated taint(s)"
 
     @hookimpl
     def fits_if(self, cls: TaskClass, nodes: NodeView) -> Sequence[Sequence[str]]:

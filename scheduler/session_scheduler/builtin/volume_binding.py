@@ -7,7 +7,7 @@ writes them to the API server before the pod is bound.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -162,18 +162,15 @@ class VolumeBinding:
         np.logical_and(mask, ~refused[nodes.row_numbers], out=mask)
 
     @hookimpl
-    def why(self, nodes: NodeView, state: VolumeState) -> Sequence[Sequence[str]]:
+    def reasons(self, nodes: NodeView, state: VolumeState) -> Mapping[str, BoolColumn]:
         """All of kube-scheduler's messages that apply."""
-        matched = self._matched(state)
-        found = [
-            ("node(s) didn't match PersistentVolume's node affinity", state.unreached),
-            *([
-                ("node(s) didn't find available persistent volumes to bind", matched.conflict),
-                ("node(s) did not have enough free storage", matched.short),
-            ] if matched is not None else []),
-            ("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)", state.missing),
-        ]  # fmt: skip
-        return [[text for text, rows in found if rows[row]] for row in nodes.row_numbers.tolist()]
+        matched, rows = self._matched(state), nodes.row_numbers
+        found = {"node(s) didn't match PersistentVolume's node affinity": state.unreached[rows]}
+        if matched is not None:
+            found["node(s) didn't find available persistent volumes to bind"] = matched.conflict[rows]
+            found["node(s) did not have enough free storage"] = matched.short[rows]
+        found["node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"] = state.missing[rows]
+        return found
 
     @hookimpl
     def unresolvable(self, nodes: NodeView) -> BoolColumn:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+import numpy as np
 
 from session_scheduler.builtin import volume_hints
 from session_scheduler.builtin.volume_changes import in_use_text
@@ -18,6 +20,9 @@ from session_scheduler.model.events import ClusterEvent, ClusterEventWithHint
 from session_scheduler.model.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
 from session_scheduler.model.volumes import CLAIM, READ_ONLY, READ_WRITE, VolumeKey, claims_of
 
+_CLAIM_IN_USE: Final = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
 _SHARED_BY_READERS: Final = frozenset({"gcePersistentDisk", "iscsi", "rbd"})
 
 
@@ -66,9 +71,13 @@ class VolumeRestrictions(WithoutArguments):
                 mask &= ~nodes.named(name)
 
     @hookimpl
-    def why(self, session: Session, nodes: NodeView, state: Restrictions) -> Sequence[Sequence[str]]:
+    def reasons(self, session: Session, nodes: NodeView, state: Restrictions) -> Mapping[str, BoolColumn]:
         """kube-scheduler's message for the disk, else for the claim."""
-        return [[self._reason(session, nodes.node(index).metadata.name, state)] for index in range(len(nodes))]
+        in_use = np.zeros(len(nodes), np.bool_)
+        for key in state.disks:
+            for name in session.volume_use.nodes_of(key):
+                in_use |= nodes.named(name)
+        return {"node(s) had no available disk": in_use, _CLAIM_IN_USE: ~in_use}
 
     @hookimpl
     def fits_if(self, session: Session, nodes: NodeView, state: Restrictions) -> Sequence[Sequence[str]]:
@@ -81,15 +90,6 @@ class VolumeRestrictions(WithoutArguments):
             disks = (key for key in state.disks if key in session.volume_use.on_node(node))
             found.append([*used, *dict.fromkeys(f"no other pod on {node} had {in_use_text(key)}" for key in disks)])
         return found
-
-    @staticmethod
-    def _reason(session: Session, node: str, state: Restrictions) -> str:
-        if not session.volume_use.on_node(node).keys().isdisjoint(state.disks):
-            return "node(s) had no available disk"
-        return (
-            "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by "
-            "another pod"
-        )
 
 
 def _conflicts(key: VolumeKey) -> Iterator[VolumeKey]:

@@ -71,9 +71,9 @@ class VolumeZone(WithoutArguments):
         np.logical_and(mask, ~labelled | fits, out=mask)
 
     @hookimpl
-    def why(self, nodes: NodeView) -> Sequence[Sequence[str]]:
+    def reasons(self) -> str:
         """kube-scheduler's message."""
-        return [["node(s) had no available volume zone"]] * len(nodes)
+        return "node(s) had no available volume zone"
 
     @hookimpl
     def fits_if(self, nodes: NodeView, state: Sequence[Wanted]) -> Sequence[Sequence[str] | None]:

@@ -27,16 +27,11 @@ from session_scheduler.actions.plugin_placement import ask_plugins
 from session_scheduler.actions.request import PlacementRequest
 from session_scheduler.actions.reserving import first_start
 from session_scheduler.engine.scheduler import Scheduler
-from session_scheduler.framework.evaluation import (
-    Evaluation,
-    ScorePart,
-    Verdict,
-    evaluate,
-    score_parts,
-    summarise,
-    totals,
-)
+from session_scheduler.framework.evaluation import Evaluation, evaluate
 from session_scheduler.framework.hooks import HookCalls, PluginError
+from session_scheduler.framework.node_refusals import Verdict, summarise
+from session_scheduler.framework.nominated_pods import NAME as NOMINATED_PODS
+from session_scheduler.framework.scores import ScorePart, score_parts, totals
 from session_scheduler.framework.session import Session
 from session_scheduler.model.columns import natural
 from session_scheduler.model.groups import Group, Phase, Task
@@ -250,10 +245,9 @@ def _nodes(session: Session, task: Task, most: int | None, answer: dict[str, Any
     total = totals(evaluation, view, mask, task)
     parts = score_parts(evaluation, view, mask, task)
     rows: Mapping[str, int] = session.table.row_of
-    reasons = [verdict.reasons for verdict in refused.values()]
-    answer["summary"] = summarise(len(rows), reasons, available=len(rows) - len(reasons))
+    answer["summary"] = summarise(len(rows), refused.texts(), available=len(rows) - len(refused))
     if most is not None:
-        answer["refusals"].update(verdict.plugin for verdict in refused.values())
+        answer["refusals"].update(refused.plugins())
         answer["leftOut"] = max(0, len(rows) - most)
         shown = sorted(rows, key=lambda name: (rows[name] in refused, -total[rows[name]], natural(name)))[:most]
         rows = {name: session.table.row_of[name] for name in shown}
@@ -293,7 +287,7 @@ def _changes(
         try:
             filtering.run(view, mask, task)
             gone = np.array([row for row in refused if not mask[row]], np.int64)
-            if not len(gone) or filtering.plugins is not None:  # repeats the filters with nominated pods
+            if not len(gone) or filtering.plugin == NOMINATED_PODS:  # it repeats the filters with nominated pods
                 continue
             answers = filtering.fits_if(view.some(gone)) if filtering.fits_if is not None else [None] * len(gone)
         except PluginError:  # only evaluated for rows that another plugin rejected

@@ -155,6 +155,15 @@ class Trial(Protocol):
         the task is rejected whatever the node.
         """
 
+    @property
+    def outranks_any(self) -> bool:
+        """Whether any running task has a lower priority than the tasks: if not, there are no victims."""
+
+    def candidates(self, turn: int) -> tuple[list[str], int]:
+        """Return the nodes of `helpable` where a running task has a lower priority than the tasks, and the number of
+        all nodes of `helpable`. The order is that of `helpable`, and begins after `turn` nodes.
+        """
+
     def running(self, node: str) -> list[Task]:
         """Return the tasks on a node that may be evicted. It omits tasks whose binding, or whose gang's binding, is in
         flight, and tasks that callbacks protect. Raises PluginError.
@@ -229,5 +238,5 @@ class Trial(Protocol):
         free amounts answer that without a placement. Raises PluginError.
         """
 
-    def summary(self, reasons: Iterable[Iterable[str]]) -> str:
-        """Return kube-scheduler's sentence for the reasons of some nodes, one entry for each node."""
+    def summary(self, reasons: Mapping[str, int] | Iterable[Iterable[str]]) -> str:
+        """Return kube-scheduler's sentence: for the number of nodes by text, or for the texts of each node."""

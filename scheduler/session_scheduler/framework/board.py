@@ -1,53 +1,32 @@
-"""The evaluator of a session: evaluations of classes, and boards, from which the actions pick nodes.
-
-A board has the nodes that fit a class's tasks, and their scores. It stays up to date while tasks are placed.
+"""A board: the nodes that fit a class's tasks, and their scores. It stays up to date while tasks are placed.
 
 There are three ways to find "the best node for one more task of this class". They give the same answer:
 
 * *naive*: evaluates everything again for every task;
 * *board*: evaluates static answers once, a row again after a change on it, and `Scope.ANY` answers after every change;
-* *heap*: for classes without `Scope.ANY`. It evaluates virtual rows (with 1 to 8 more tasks) in advance, so that a pick
-  is a pop and a push while only this class changes the rows.
+* *heap* (`heap_board`): for classes without `Scope.ANY`. It evaluates rows in advance.
 
-The highest total wins. The node's tie-break, never the row number, decides between equal totals.
+The highest total wins. The node's tie-break, never the row number, decides between equal totals. Nodes are scored only
+if some node fits, and reasons are collected only for a class that fits nowhere.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import Counter
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from session_scheduler.framework.answers import Normalise, Scope
-from session_scheduler.framework.evaluation import (
-    Evaluation,
-    Scoring,
-    Verdict,
-    bounds,
-    evaluate,
-    evaluation_of,
-    normalised,
-    summarise,
-)
-from session_scheduler.framework.hooks import HookCalls, PluginError
-from session_scheduler.framework.nominated_pods import Key, NominatedPods
-from session_scheduler.framework.statement import Ledger, PlacementResult
-from session_scheduler.model.classes import TaskClass
+from session_scheduler.framework.evaluation import Evaluation, Scoring, evaluate
+from session_scheduler.framework.node_refusals import NodeRefusals, summarise
+from session_scheduler.framework.scores import bounds, normalised
+from session_scheduler.framework.statement import Ledger
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView, RowIndex
-from session_scheduler.model.groups import Group, Phase, Task
-from session_scheduler.state.scheduling_queue import TOPOLOGY_PLACEMENT, Wants
+from session_scheduler.model.groups import Task
 
 Totals = np.ndarray[Any, np.dtype[Any]]
 
-_MOST_BOARDS = 64
-_DEPTH = 8
-"""How many more tasks of the class a virtual row simulates."""
-_AHEAD = 48
-"""How many rows at the top of the heap are evaluated ahead at once: NumPy's cost is the call, not the row."""
-_SMALLEST_HEAP = 64
-_LARGEST_SUM = 2**62
+_LARGEST_SUM: Final = 2**62
 """No node offers as much. It limits the number of tasks that `capacity` counts, so that sums fit into 64 bits."""
 
 
@@ -55,8 +34,9 @@ class Board:
     """The rows that fit one class's tasks, and their scores: over all rows, or over those of a subset."""
 
     def __init__(
-        self, table: NodeTable, ledger: Ledger, evaluation: Evaluation, subset: BoolColumn | None, task: Task, mode: str
-    ) -> None:
+        self, table: NodeTable, ledger: Ledger, evaluation: Evaluation, subset: BoolColumn | None, task: Task,
+        *, naive: bool,
+    ) -> None:  # fmt: skip
         self._table = table
         self._touched = ledger.touched
         self._runner = ledger.runner
@@ -64,26 +44,17 @@ class Board:
         self._task = task
         """The task for callbacks. Callbacks answer alike for all tasks of the class, except those with scope ANY."""
         self._subset = subset
-        self._naive = mode == "naive"
-        heap_safe = evaluation.heap_safe
-        self._use_heap = mode == "heap" and heap_safe
-        self._has_any = not heap_safe
+        self._naive = naive
         self._asks_each_task = ledger.runner.has_any_callbacks
-        self._run = 0
-        """How many tasks of the class were placed since the last other change."""
-        self._unread = 0
-        """How many of them the rows do not show yet; the next `sync` updates the rows."""
+        self._ties = ledger.runner.ties()
+        self._tie_order: RowIndex | None = None
         self._rejectors: frozenset[str] = frozenset()
         """The plugins that rejected a node in the last `why`."""
-        self._refused: dict[int, Verdict] | None = None
-        """The rejection of each row in the last `why`; None before the first."""
+        self._refusals: NodeRefusals | None = None
+        """The rejected rows in the last `why`; None before the first."""
         self._evaluated_at = 0
-        self._refusing: Counter[str | None] = Counter()
-        """By plugin, the number of rows in `_refused` that it rejects."""
-        self._helpable: BoolColumn = np.zeros(0, np.bool_)
-        """The rows in `_refused` that might fit without some of their pods."""
-        self._is_evaluated = False
-        """Whether the four above are up to date."""
+        self._by_row: IntColumn | None = None
+        """The sum of node-scope points, if `_sum_up_any` can use it."""
         self._build()
 
     # ------------------------------------------------------------------ evaluation
@@ -92,36 +63,124 @@ class Board:
         view = self._table.all_rows()
         self._version = self._table.static_version
         self._cursor = len(self._touched)
-        self._ties = self._runner.ties()
-        self._tie_order: IntColumn | None = None
-        start = self._table.valid()
-        if self._subset is not None:
-            start &= self._subset
-        self._static_mask = start
+        self._static_mask = self._candidates()
         self._run_filters(view, self._static_mask, Scope.STATIC)
         self._node_mask = self._static_mask.copy()
         self._run_filters(view, self._node_mask, Scope.NODE)
         self.mask = self._node_mask.copy()
         self._run_filters(view, self.mask, Scope.ANY)
-        self._raw = [  # copies, because a plugin may return a column of the table, or keep its array
-            scoring.run(view, self._mask_for(scoring.scope), self._task).copy() for scoring in self.evaluation.scores
-        ]
-        self._by_row: IntColumn | None = None
-        self._total()
+        self._is_scored = False
+        self._changed()
 
-    def _mask_for(self, scope: Scope) -> BoolColumn:
-        """Return the rows that need a score of this scope: those that filters of this or a narrower scope accept."""
-        if scope is Scope.STATIC:
-            return self._static_mask
-        return self._node_mask if scope is Scope.NODE else self.mask
+    def _candidates(self) -> BoolColumn:
+        mask = self._table.valid()
+        if self._subset is not None:  # like kube-scheduler, count only the nodes of the tried placement
+            mask &= self._subset
+        return mask
+
+    def _changed(self) -> None:
+        """Note that some row changed: the reasons are outdated."""
+        self._reason: str | None = None
+        self._is_evaluated = False
 
     def _run_filters(self, view: NodeView, mask: BoolColumn, scope: Scope) -> None:
         for filtering in self.evaluation.filters:
             if filtering.scope is scope:
                 filtering.run(view, mask, self._task)
 
-    def _total(self, *, moving: bool = True) -> None:
-        """Compute bounds and totals from raw scores and mask; empty the heap.
+    def sync(self, task: Task | None = None) -> None:
+        """Update the board after placements, evictions and their undo."""
+        if self._version != self._table.static_version:
+            raise RuntimeError("the nodes changed while a session was open: events are applied between sessions")
+        if task is not None:
+            self._task = task
+        if self._naive:
+            self._build()
+        elif self._cursor < len(self._touched) or (self._asks_each_task and not self.evaluation.heap_safe):
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Evaluate the rows again that changed, and the answers that any change may concern."""
+        rows = self._unseen_rows()
+        self._refresh_rows(rows)
+        if not self.evaluation.heap_safe:
+            self._refresh_any(rows)
+
+    def _unseen_rows(self) -> RowIndex:
+        rows = np.array(sorted(set(self._touched[self._cursor :])), np.int64)
+        self._cursor = len(self._touched)
+        return rows
+
+    def _refresh_rows(self, rows: RowIndex) -> None:
+        """Evaluate the node-scope answers of some rows again."""
+        if not len(rows):
+            return
+        self._changed()
+        view = NodeView(self._table, rows)
+        mask = self._static_mask[rows]
+        self._run_filters(view, mask, Scope.NODE)
+        self._node_mask[rows] = mask
+        if self.evaluation.heap_safe:
+            self._refresh_totals(view, mask)
+        elif self._is_scored:
+            for place, scoring in enumerate(self.evaluation.scores):
+                if scoring.scope is Scope.NODE:
+                    self._raw[place][rows] = scoring.run(view, mask, self._task)
+
+    def _refresh_totals(self, view: NodeView, mask: BoolColumn) -> None:
+        """Set which rows of the view fit, and their totals, in a class without `Scope.ANY`."""
+        rows = view.row_numbers
+        flipped = bool((mask != self.mask[rows]).any())
+        self.mask[rows] = mask
+        if not self._is_scored:
+            return
+        self._moving[rows] = self._moving_of(view, mask)
+        if flipped and self._bounds_moved():
+            self._sum_up(moving=False)
+        else:
+            self._totals[rows] = self._fixed[rows] + self._moving[rows]
+            self._rescored(rows)
+
+    def _refresh_any(self, rows: RowIndex) -> None:
+        """Evaluate the `Scope.ANY` answers again; the node-scope answers of `rows` have just changed."""
+        view = self._table.all_rows()
+        mask = self._node_mask.copy()
+        self._run_filters(view, mask, Scope.ANY)
+        same = np.array_equal(mask, self.mask)
+        self.mask = mask
+        self._changed()
+        if not self._is_scored:
+            return
+        for place, scoring in enumerate(self.evaluation.scores):
+            if scoring.scope is Scope.ANY:
+                self._raw[place] = scoring.run(view, self.mask, self._task)
+        if same and self._by_row is not None:
+            self._sum_up_any(rows, self._by_row)
+        else:
+            self._sum_up()
+            self._by_row = self._points_by_row()
+
+    # ------------------------------------------------------------------ scores
+
+    @property
+    def total(self) -> Totals:
+        """The total score of each row; undefined for rows that do not fit."""
+        if not self._is_scored:
+            self._score()
+        return self._totals
+
+    def _score(self) -> None:
+        view = self._table.all_rows()
+        masks = {Scope.STATIC: self._static_mask, Scope.NODE: self._node_mask, Scope.ANY: self.mask}
+        self._raw = [  # copies, because a plugin may return a column of the table, or keep its array
+            scoring.run(view, masks[scoring.scope], self._task).copy() for scoring in self.evaluation.scores
+        ]
+        self._by_row = None
+        self._sum_up()
+        self._is_scored = True
+
+    def _sum_up(self, *, moving: bool = True) -> None:
+        """Compute bounds and totals from raw scores and mask.
 
         Without `moving`, keep the points that depend on each row's usage: picks keep them up to date.
         """
@@ -137,78 +196,14 @@ class Board:
                 self._fixed = self._fixed + points
             else:
                 self._moving = self._moving + points
-        self.total: Totals = self._fixed + self._moving
-        self._reason: str | None = None
-        self._is_evaluated = False
-        self._forget_heap()
+        self._totals: Totals = self._fixed + self._moving
+        self._rescored(None)
+
+    def _rescored(self, rows: RowIndex | None) -> None:
+        """The totals of these rows, or of all, have changed. For `HeapBoard`."""
 
     def _scored(self) -> list[tuple[Scoring, IntColumn]]:
         return list(zip(self.evaluation.scores, self._raw, strict=True))
-
-    def sync(self, task: Task | None = None) -> None:
-        """Update the board after placements, evictions and their undo."""
-        if self._version != self._table.static_version:
-            raise RuntimeError("the nodes changed while a session was open: events are applied between sessions")
-        if task is not None:
-            self._task = task
-        touched = self._touched
-        if self._naive:
-            self._build()
-        elif self._has_any:
-            if self._cursor < len(touched) or self._asks_each_task:
-                rows = self._unseen_rows()
-                self._refresh_rows(rows)
-                self._refresh_any(rows)
-        elif self._cursor < len(touched):
-            if len(touched) - self._cursor != self._unread:
-                self._run = 0
-            self._refresh_rows(self._unseen_rows())
-
-    def _unseen_rows(self) -> RowIndex:
-        touched = self._touched
-        rows = np.array(sorted(set(touched[self._cursor :])), np.int64)
-        self._cursor = len(touched)
-        self._unread = 0
-        return rows
-
-    def _refresh_rows(self, rows: RowIndex) -> None:
-        """Evaluate the node-scope answers of some rows again."""
-        if not len(rows):
-            return
-        self._reason, self._is_evaluated = None, False
-        view = NodeView(self._table, rows)
-        mask = self._static_mask[rows]
-        self._run_filters(view, mask, Scope.NODE)
-        self._node_mask[rows] = mask
-        if self._has_any:
-            for place, scoring in enumerate(self.evaluation.scores):
-                if scoring.scope is Scope.NODE:
-                    self._raw[place][rows] = scoring.run(view, mask, self._task)
-            return
-        flipped = bool((mask != self.mask[rows]).any())
-        self.mask[rows] = mask
-        self._moving[rows] = self._moving_of(view, mask)
-        if flipped and self._bounds_moved():
-            self._total(moving=False)
-            return
-        self.total[rows] = self._fixed[rows] + self._moving[rows]
-        self._push_rows(rows)
-
-    def _refresh_any(self, rows: RowIndex) -> None:
-        """Evaluate the `Scope.ANY` answers again; the node-scope answers of `rows` have just changed."""
-        view = self._table.all_rows()
-        mask = self._node_mask.copy()
-        self._run_filters(view, mask, Scope.ANY)
-        same = np.array_equal(mask, self.mask)
-        self.mask = mask
-        for place, scoring in enumerate(self.evaluation.scores):
-            if scoring.scope is Scope.ANY:
-                self._raw[place] = scoring.run(view, self.mask, self._task)
-        if same and self._by_row is not None:
-            self._total_any(rows, self._by_row)
-        else:
-            self._total()
-            self._by_row = self._points_by_row()
 
     def _points_by_row(self) -> IntColumn | None:
         """Return the sum of node-scope points; None if a change of one row may change others', or adds fractions."""
@@ -220,8 +215,8 @@ class Board:
                 points += scoring.weight * raw
         return points
 
-    def _total_any(self, rows: RowIndex, by_row: IntColumn) -> None:
-        """Like `_total` if the same nodes fit as before: static points stay, and node-scope points change only for
+    def _sum_up_any(self, rows: RowIndex, by_row: IntColumn) -> None:
+        """Like `_sum_up` if the same nodes fit as before: static points stay, and node-scope points change only for
         `rows`."""
         moving: Totals = by_row
         by_row[rows] = 0
@@ -233,8 +228,7 @@ class Board:
                 limits = bounds(raw, self.mask, scoring.normalise)
                 moving = moving + scoring.weight * normalised(raw, limits, scoring.normalise)
         self._moving = moving
-        self.total = self._fixed + moving
-        self._reason, self._is_evaluated = None, False
+        self._totals = self._fixed + moving
 
     def _moving_of(self, view: NodeView, mask: BoolColumn) -> Totals:
         """Return the node-scope points of a view's rows. Heap-safe classes normalise none of them."""
@@ -256,11 +250,11 @@ class Board:
     def pick(self, task: Task, expected: int = 1) -> int:
         """Return the best row for one more task, or -1. `expected` hints how many picks of this class follow."""
         self.sync(task)
-        if self._use_heap:
-            return self._top(expected)
-        return self._best()
+        if not self._is_scored and not self.mask.any():
+            return -1
+        return self._best(expected)
 
-    def _best(self) -> int:
+    def _best(self, _: int) -> int:
         feasible = np.flatnonzero(self.mask)
         if not len(feasible):
             return -1
@@ -270,119 +264,6 @@ class Board:
 
     def took(self, row: int) -> None:
         """Note that one task of the class was placed on `row` after `pick`, and that nothing else has changed."""
-        if not self._use_heap or self._cursor != len(self._touched) - 1:
-            return
-        self._run += 1
-        if self._run == 1:  # if classes take turns, an evaluation ahead would be wasted
-            self._unread = 1
-            return
-        try:
-            fits, moving = self._next_head(row)
-        except PluginError as error:
-            if error.late:
-                raise
-            self._unread = 1  # it may fail for a virtual row only: the next `sync` evaluates the row as it is
-            return
-        self._cursor += 1
-        self._reason, self._is_evaluated = None, False
-        self._heads_at[row] = self._heads_at.get(row, 0) + 1
-        if not fits:
-            self.mask[row] = self._node_mask[row] = False
-            self._stamp[row] = self._stamp.get(row, 0) + 1
-            if self._bounds_moved():
-                self._total(moving=False)
-            return
-        self._moving[row] = moving
-        self.total[row] = self._fixed[row] + self._moving[row]
-        self._push(row)
-
-    # ------------------------------------------------------------------ the heap
-
-    def _forget_heap(self) -> None:
-        self._heap: list[tuple[Any, int, int, int]] = []
-        self._bound: tuple[Any, int] | None = None
-        """Rows outside the heap are not better than this key; None: not filled yet."""
-        self._complete = False
-        self._stamp: dict[int, int] = {}
-        self._heads: dict[int, tuple[list[bool], list[Any]]] = {}
-        self._heads_at: dict[int, int] = {}
-
-    def _top(self, expected: int) -> int:
-        while True:
-            heap = self._heap
-            while heap and heap[0][3] != self._stamp.get(heap[0][2], 0):
-                heapq.heappop(heap)
-            if heap and (self._complete or (self._bound is not None and heap[0][:2] <= self._bound)):
-                return heap[0][2]
-            if self._complete:
-                return -1
-            self._fill(expected)
-
-    def _fill(self, expected: int) -> None:
-        """Fill the heap with at least as many of the best rows as picks are expected: n picks use only the n best."""
-        feasible = np.flatnonzero(self.mask)
-        wanted = max(_SMALLEST_HEAP, expected, 2 * len(self._heap))
-        self._complete = len(feasible) <= wanted
-        chosen = feasible if self._complete else self._best_rows(feasible, wanted)
-        keys = zip((-self.total[chosen]).tolist(), self._ties[chosen].tolist(), chosen.tolist(), strict=True)
-        self._heap = [(worth, tie, row, self._stamp.get(row, 0)) for worth, tie, row in keys]
-        heapq.heapify(self._heap)
-        self._bound = None if self._complete else max(entry[:2] for entry in self._heap)
-
-    def _best_rows(self, rows: RowIndex, count: int) -> RowIndex:
-        totals = self.total[rows]
-        least = np.partition(totals, len(totals) - count)[len(totals) - count]
-        above, equal = rows[totals > least], rows[totals == least]
-        missing = count - len(above)
-        if missing < len(equal):
-            equal = equal[np.argpartition(self._ties[equal], missing - 1)[:missing]]
-        return np.concatenate((above, equal))
-
-    def _push(self, row: int) -> None:
-        stamp = self._stamp[row] = self._stamp.get(row, 0) + 1
-        heapq.heappush(self._heap, ((-self.total[row]).item(), self._ties[row].item(), row, stamp))
-
-    def _push_rows(self, rows: RowIndex) -> None:
-        for row in rows.tolist():
-            self._heads.pop(row, None)
-            if self._bound is None and not self._complete:
-                continue
-            if self.mask[row]:
-                self._push(row)
-            else:
-                self._stamp[row] = self._stamp.get(row, 0) + 1
-
-    def _next_head(self, row: int) -> tuple[bool, Any]:
-        """Return whether one more task fits after the one just placed on `row`, and the row's moving points then."""
-        found = self._heads.get(row)
-        at = self._heads_at.get(row, 0)
-        if found is None or at >= len(found[0]):
-            self._look_ahead(row)
-            found, at = self._heads[row], 0
-        return found[0][at], found[1][at]
-
-    def _look_ahead(self, row: int) -> None:
-        """Evaluate virtual rows for `row`, on which a task was just placed, and for the next rows in the heap."""
-        ahead = min(_AHEAD, 4 * self._run)  # a short run is not likely to become a long one
-        others = [entry[2] for entry in self._heap[: 2 * ahead] if entry[3] == self._stamp.get(entry[2], 0)]
-        others = [r for r in dict.fromkeys(others) if r != row and not self._has_head(r)][:ahead]
-        rows = np.array([row, *others], np.int64)
-        extra = np.tile(np.arange(1, _DEPTH + 1), len(rows))
-        extra[:_DEPTH] -= 1
-        view = NodeView(self._table, np.repeat(rows, _DEPTH), self.evaluation.cls, extra)
-        mask = np.repeat(self._static_mask[rows], _DEPTH)
-        self._run_filters(view, mask, Scope.NODE)
-        fits, worth = mask.tolist(), self._moving_of(view, mask).tolist()
-        for place, each in enumerate(rows.tolist()):
-            part = slice(place * _DEPTH, (place + 1) * _DEPTH)
-            self._heads[each] = (fits[part], worth[part])
-            self._heads_at[each] = 0
-
-    def _has_head(self, row: int) -> bool:
-        found = self._heads.get(row)
-        return found is not None and self._heads_at.get(row, 0) < len(found[0])
-
-    # ------------------------------------------------------------------ for groups
 
     def fits(self, row: int, task: Task) -> bool:
         """Whether one more task fits on the row now."""
@@ -411,196 +292,40 @@ class Board:
         found[rows] = low
         return found
 
+    # ------------------------------------------------------------------ reasons
+
     def why(self, task: Task) -> str:
         """Return why one more task fits on no node now, in kube-scheduler's words."""
-        refused = self._refusals(task)
+        refusals = self.refusals(task)
         if self._reason is None:
-            nodes = int(self._candidate_rows().sum())
-            self._reason = summarise(nodes, [verdict.reasons for verdict in refused.values()])
+            self._reason = summarise(int(self._candidates().sum()), refusals.texts())
         return self._reason
 
-    def helpable(self, task: Task) -> list[int]:
+    def helpable(self, task: Task) -> RowIndex:
         """Return the rows that reject one more task and might not without some of their pods, in tie-break order."""
-        self._refusals(task)
+        resolvable = self.refusals(task).resolvable()
         if self._tie_order is None:
             self._tie_order = np.argsort(self._ties, kind="stable")
-        ordered: list[int] = self._tie_order[self._helpable[self._tie_order]].tolist()
-        return ordered
+        return self._tie_order[resolvable[self._tie_order]]
 
-    def _candidate_rows(self) -> BoolColumn:
-        mask = self._table.valid()
-        if self._subset is not None:  # like kube-scheduler, count only the nodes of the tried placement
-            mask &= self._subset
-        return mask
-
-    def _refusals(self, task: Task) -> dict[int, Verdict]:
-        """Return the rejection of each row, and note the plugins for requeueing."""
+    def refusals(self, task: Task) -> NodeRefusals:
+        """Return the rows that reject one more task now. Note the plugins that do, for requeueing."""
         self.sync(task)
-        if not self._is_evaluated:
-            self._evaluate(self._candidate_rows(), task)
+        if self._refusals is None or not self._is_evaluated:
+            self._refusals = self._evaluate(task, self._refusals)
             self._is_evaluated = True
-            found = frozenset(plugin for plugin, count in self._refusing.items() if count and plugin)
-            self._rejectors = found or self.evaluation.filter_plugins  # any of them may reject a new node
+            # if no plugin rejects a node, any of them may reject a new one
+            self._rejectors = frozenset(self._refusals.plugins()) or self.evaluation.filter_plugins
         self._runner.note_rejected(task, self._rejectors)
-        return self._refused or {}
+        return self._refusals
 
-    def _evaluate(self, mask: BoolColumn, task: Task) -> None:
-        """Update the rejections. If filters evaluate one row alone, unchanged rows keep theirs."""
-        touched = self._touched
-        if self._refused is None or self._naive or self.evaluation.any_filters or self._asks_each_task:
-            found = evaluate(self.evaluation, self._table.all_rows(), mask, task)
-            self._refused = {}
-            self._refusing.clear()
-            self._helpable = np.zeros(len(mask), np.bool_)
-        elif self._evaluated_at < len(touched):
-            rows = np.array(sorted(set(touched[self._evaluated_at :])), np.int64)
-            again = evaluate(self.evaluation, NodeView(self._table, rows), mask[rows], task)
-            found = {row: again[place] for place, row in enumerate(rows.tolist()) if place in again}
-            for row in rows.tolist():
-                before = self._refused.pop(row, None)
-                if before is not None:
-                    self._refusing[before.plugin] -= 1
-                    self._helpable[row] = False
-        else:
-            return
-        self._evaluated_at = len(touched)
-        self._refused.update(found)
-        self._refusing.update(verdict.plugin for verdict in found.values())
-        self._helpable[[row for row, verdict in found.items() if not verdict.unresolvable]] = True
-
-
-class Evaluator:
-    """The evaluations of a session by class, and its boards."""
-
-    def __init__(self, session: object, calls: HookCalls, nominated: NominatedPods, mode: str) -> None:
-        """`session` is passed to hooks; `mode` is naive, board or heap."""
-        self._session: object | None = session
-        self._calls = calls
-        self._runner = nominated.ledger.runner
-        self._nominated_pods = nominated
-        self._nominations = nominated.nominations
-        self._nominated = nominated.nominations.node_by_uid
-        self._ledger = nominated.ledger
-        self._table = nominated.cache.table
-        self.mode = mode
-        self.naive = mode == "naive"
-        self._evaluations: dict[TaskClass, Evaluation] = {}
-        self._beside: dict[tuple[TaskClass, Key], Evaluation] = {}
-        self._boards: dict[tuple[Any, ...], Board] = {}
-        self._traits: dict[Group, tuple[Any, ...]] = {}
-
-    def evaluation(self, cls: TaskClass) -> Evaluation:
-        """Return the evaluation of a class. Raises PluginError."""
-        found = self._evaluations.get(cls)
-        if found is None:
-            known, plugins = self._runner.registered, self._calls.plugins
-            found = evaluation_of(self._session, cls, plugins, known.predicates, known.node_orders)
-            self._evaluations[cls] = found
-        return found
-
-    def evaluation_for(self, task: Task) -> Evaluation:
-        """Return the evaluation of a task: its class's, plus a filter for nominated pods if there are any.
-
-        Raises PluginError.
-        """
-        return self._with_nominated(task, self._nominated_pods.key(task) if self._nominated else None)
-
-    def _with_nominated(self, task: Task, yields: Key | None) -> Evaluation:
-        evaluation = self.evaluation(task.cls)
-        if yields is None:
-            return evaluation
-        found = self._beside.get((task.cls, yields))
-        if found is None:
-            found = self._beside[task.cls, yields] = self._nominated_pods.beside(evaluation, yields)
-        return found
-
-    def board(self, task: Task, subset: BoolColumn | None = None) -> Board:
-        """Return the board of the task's class; with callbacks, for groups that the callbacks treat alike."""
-        traits: tuple[Any, ...] = ()
-        registered = self._runner.registered
-        if registered.predicates or registered.node_orders:
-            found = self._traits.get(task.group)
-            if found is None:
-                group = task.group
-                found = self._traits[group] = (group.preemptible, group.priority, group.queue)
-            traits = found
-        evaluation = None
-        if self._nominated:
-            evaluation = self._evaluation_of_board(task)
-            traits = (*traits, id(evaluation))
-        key = (task.cls.index, None if subset is None else id(subset), *traits)
-        board = self._boards.pop(key, None)
-        if board is None:
-            evaluation = evaluation or self.evaluation(task.cls)
-            board = Board(self._table, self._ledger, evaluation, subset, task, self.mode)
-            if len(self._boards) >= _MOST_BOARDS:
-                del self._boards[next(iter(self._boards))]
-        self._boards[key] = board
-        return board
-
-    def synced_board(self, task: Task, subset: BoolColumn | None = None) -> Board:
-        """Return the board of the task's class, up to date. Raises PluginError."""
-        board = self.board(task, subset)
-        board.sync(task)
-        return board
-
-    def _evaluation_of_board(self, task: Task) -> Evaluation:
-        """Like `evaluation_for`. If a pod is nominated for a node that it does not fit on, use the evaluation of other
-        pods of its class: that it need not leave room for itself only matters on that node.
-        """
-        node = self._nominations.node_of(task)
-        if node is None or task.group.is_gang:
-            return self.evaluation_for(task)
-        row = self._table.row_of.get(node, -1)
-        if row >= 0 and self.fits_on(task, row):
-            return self.evaluation_for(task)
-        return self._with_nominated(task, self._nominated_pods.key(task, beside_itself=True))
-
-    def fits_on(self, task: Task, row: int) -> bool:
-        """Whether the filters accept a task on a row now. Evaluates that row alone. Raises PluginError."""
-        view, mask = NodeView(self._table, np.array([row], np.int64)), self._table.valid()[row : row + 1]
-        for filtering in self.evaluation_for(task).filters:
-            filtering.run(view, mask, task)
-        return bool(mask[0])
-
-    def forget_boards(self, subset: BoolColumn | None = None) -> None:
-        """Drop the boards of a subset, or all boards: after a plugin failed, a board may be incomplete."""
-        if subset is None:
-            self._boards.clear()
-        else:
-            self._boards = {key: board for key, board in self._boards.items() if key[1] != id(subset)}
-
-    def forget(self) -> None:
-        """Drop all references back to the session."""
-        self._session = None
-        for kept in (self._evaluations, self._beside, self._boards):
-            kept.clear()
-
-    def wants(self, result: PlacementResult) -> Wants | None:
-        """Return the plugins that rejected each class of the group's pending tasks. None if an error ended the attempt;
-        an empty set if the scheduler retries the group whatever happens.
-
-        A gang could also be placed in ways that were not tried. So every filter of the tried classes counts, even if it
-        rejected nothing.
-        """
-        group, refusal = result.group, result.refusal
-        if refusal is not None and refusal.failed:
-            return None
-        of_group = frozenset((refusal.plugin,)) if refusal is not None and refusal.plugin else frozenset()
-        together = group.needed > 1 or bool(group.lacks) or group.topology_key is not None
-        tried = set(result.tried) if together else ()
-        wants = set()
-        for task in group.in_phase(Phase.PENDING):
-            known = self._runner.rejected_by(task)
-            plugins = (known or frozenset()) | of_group
-            if known is not None and not plugins:
-                return frozenset()
-            if task in tried:
-                plugins |= self.evaluation(task.cls).filter_plugins
-                plugins |= {call.plugin for call in self._calls.functions("place_group")}
-            if not plugins:
-                return None
-            if group.topology_key is not None:
-                plugins |= {TOPOLOGY_PLACEMENT}
-            wants.add((task.cls, plugins))
-        return frozenset(wants) or None
+    def _evaluate(self, task: Task, known: NodeRefusals | None) -> NodeRefusals:
+        """Return the refusals now. If filters evaluate one row alone, unchanged rows keep theirs."""
+        begin, self._evaluated_at = self._evaluated_at, len(self._touched)
+        if known is None or self._naive or self.evaluation.any_filters or self._asks_each_task:
+            return evaluate(self.evaluation, self._table.all_rows(), self._candidates(), task)
+        if begin < len(self._touched):
+            rows = np.array(sorted(set(self._touched[begin:])), np.int64)
+            mask = self._candidates()[rows]
+            known.put(rows, evaluate(self.evaluation, NodeView(self._table, rows), mask, task))
+        return known

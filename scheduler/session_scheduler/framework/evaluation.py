@@ -1,12 +1,12 @@
 """The evaluation of a class: the filters and scores that remain after `prepare`, and their answers for nodes.
 
-`board` caches the answers for the actions; `explain` evaluates again. The functions here are stateless.
+`board` caches the answers for the actions; `explain` evaluates again. The functions here are stateless. `scores`
+normalises and sums up scores; `node_refusals` has the rejected nodes.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from session_scheduler.framework.answers import SKIP, Normalise, Prepared, Scope, Skip
 from session_scheduler.framework.hooks import HookCall, PluginCalls, ScopedCall, ScoreCall
+from session_scheduler.framework.node_refusals import NodeRefusals, Verdict
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
 from session_scheduler.model.gpu_shares import EVERY, MEMORY_SUFFIX, WHOLE, GpuUse
@@ -85,11 +86,8 @@ class Filtering:
     plugin: str
     scope: Scope
     run: Callable[[NodeView, BoolColumn, Task | None], None]
-    why: Callable[[NodeView, Task | None], list[list[str]]]
-    unresolvable: Callable[[NodeView, Task | None], BoolColumn]
-    """For rows that it rejected: those that it would reject whichever pods were removed."""
-    plugins: Callable[[NodeView, Task | None], list[str]] | None = None
-    """For rows that it rejected: the plugin that did, if that is not always `plugin`."""
+    refusals: Callable[[NodeView, Task | None], NodeRefusals]
+    """For rows that it rejected: why."""
     fits_if: Callable[[NodeView], Sequence[Sequence[str] | None]] | None = None
     """For rows that it rejects: what would make them fit; None for unknown."""
 
@@ -110,23 +108,23 @@ class Evaluation:
     """The filters and scores to run for a class in a session, or the refusal of the class."""
 
     cls: TaskClass
-    refusal: Refusal | None = None
-    filters: list[Filtering] = field(default_factory=list)
-    scores: list[Scoring] = field(default_factory=list)
-    filter_plugins: frozenset[str] = frozenset()
+    refusal: Refusal | None
+    filters: Sequence[Filtering]
+    scores: Sequence[Scoring]
+    filter_plugins: frozenset[str] = field(init=False)
     """The plugins that may reject a node for the class."""
+    any_filters: bool = field(init=False)
+    """Whether a filter's answer for one node may change with a placement on another."""
+    heap_safe: bool = field(init=False)
+    """Whether a pick changes the answers of its own row only, so that a heap of rows stays in order."""
 
-    @property
-    def heap_safe(self) -> bool:
-        """Whether a pick changes the answers of its own row only, so that a heap of rows stays in order."""
-        return all(f.scope is not Scope.ANY for f in self.filters) and all(
-            s.scope is Scope.STATIC or (s.scope is Scope.NODE and s.normalise is Normalise.NONE) for s in self.scores
+    def __post_init__(self) -> None:
+        self.filter_plugins = frozenset([filtering.plugin for filtering in self.filters])
+        self.any_filters = any(filtering.scope is Scope.ANY for filtering in self.filters)
+        self.heap_safe = not self.any_filters and all(
+            one.scope is Scope.STATIC or (one.scope is Scope.NODE and one.normalise is Normalise.NONE)
+            for one in self.scores
         )
-
-    @property
-    def any_filters(self) -> bool:
-        """Whether a filter's answer for one node may change with a placement on another."""
-        return any(f.scope is Scope.ANY for f in self.filters)
 
 
 def evaluation_of(
@@ -137,26 +135,25 @@ def evaluation_of(
 
     `session` is passed to hooks.
     """
-    found = Evaluation(cls, cls.refusal)
+    refusal, filters, scores = cls.refusal, [], []
     for plugin in plugins:
         state = plugin.prepare(session, cls) if plugin.prepare else None
         if state is SKIP:
             continue
         if plugin.prepare and isinstance(state, Refusal):
-            found.refusal = found.refusal or plugin.prepare.refusal(state)
+            refusal = refusal or plugin.prepare.refusal(state)
             continue
         filtering, scoring = plugin.filter, plugin.score
         if isinstance(state, Prepared):
             filtering, scoring = _narrowed(filtering, state.filter_scope), _narrowed(scoring, state.score_scope)
             state = state.state
         if filtering:
-            found.filters.append(_hook_filtering(session, cls, filtering, plugin, state))
+            filters.append(_hook_filtering(session, cls, filtering, plugin, state))
         if scoring:
-            found.scores.append(_hook_scoring(session, cls, scoring, state))
-    found.filters.extend(_predicate_filtering(predicate) for predicate in predicates)
-    found.scores.extend(_node_order_scoring(order) for order in node_orders)
-    found.filter_plugins = frozenset([filtering.plugin for filtering in found.filters])
-    return found
+            scores.append(_hook_scoring(session, cls, scoring, state))
+    filters.extend(_predicate_filtering(predicate) for predicate in predicates)
+    scores.extend(_node_order_scoring(order) for order in node_orders)
+    return Evaluation(cls, refusal, filters, scores)
 
 
 def _narrowed(call: _Call | None, scope: Scope | Skip) -> _Call | None:
@@ -171,7 +168,7 @@ def _narrowed(call: _Call | None, scope: Scope | Skip) -> _Call | None:
 def _hook_filtering(
     session: object, cls: TaskClass, filtering: ScopedCall, plugin: PluginCalls, state: Any
 ) -> Filtering:
-    call, why, lasting = filtering.call, plugin.why, plugin.unresolvable
+    call, reasons, why, lasting = filtering.call, plugin.reasons, plugin.why, plugin.unresolvable
 
     def run(view: NodeView, mask: BoolColumn, _: Task | None) -> None:
         before = mask.copy()
@@ -181,13 +178,7 @@ def _hook_filtering(
         if (mask > before).any():
             raise call.wrong("it set cleared rows of the mask: a filter may only clear rows")
 
-    def reasons(view: NodeView, _: Task | None) -> list[list[str]]:
-        answer = why(session, cls, view, state) if why is not None else None
-        if why is None or answer is None:
-            return [[f"node(s) were rejected by {call.plugin}"]] * len(view)
-        return why.guarded(_texts, why, answer, len(view))
-
-    def unresolvable(view: NodeView, _: Task | None) -> BoolColumn:
+    def lasting_rows(view: NodeView) -> BoolColumn:
         answer = lasting(session, cls, view, state) if lasting is not None else None
         if lasting is None or answer is None:
             return np.full(len(view), filtering.scope is Scope.STATIC)
@@ -196,6 +187,18 @@ def _hook_filtering(
         found: BoolColumn = answer
         return found
 
+    def refusals(view: NodeView, _: Task | None) -> NodeRefusals:
+        unresolvable = lasting_rows(view)
+        answer = reasons(session, cls, view, state) if reasons is not None else None
+        if reasons is not None and answer is not None:
+            return _of_reasons(reasons, answer, unresolvable)
+        answer = why(session, cls, view, state) if why is not None else None
+        if why is None or answer is None:
+            return _of_reasons(call, f"node(s) were rejected by {call.plugin}", unresolvable)
+        texts = why.guarded(_texts, why, answer, len(view))
+        verdicts = zip(texts, unresolvable.tolist(), strict=True)
+        return NodeRefusals.of_rows(Verdict(call.plugin, tuple(own), unresolvable=lasts) for own, lasts in verdicts)
+
     def fits_if(view: NodeView) -> Sequence[Sequence[str] | None]:
         ask = plugin.fits_if
         answer = ask(session, cls, view, state) if ask is not None else None
@@ -203,7 +206,20 @@ def _hook_filtering(
             return [None] * len(view)
         return ask.guarded(_clauses, ask, answer, len(view))
 
-    return Filtering(call.plugin, filtering.scope, run, reasons, unresolvable, fits_if=fits_if)
+    return Filtering(call.plugin, filtering.scope, run, refusals, fits_if)
+
+
+def _of_reasons(call: HookCall, answer: object, unresolvable: BoolColumn) -> NodeRefusals:
+    """Check the answer of a `reasons`, and return the refusals."""
+    rows = len(unresolvable)
+    if isinstance(answer, str):
+        answer = {answer: np.ones(rows, np.bool_)}
+    if not isinstance(answer, Mapping) or not all(isinstance(text, str) for text in answer):
+        raise call.wrong(f"expected a text, or masks by text, got {_kind(answer)}")
+    for text, mask in answer.items():
+        if getattr(mask, "shape", None) != (rows,) or mask.dtype != np.bool_:
+            raise call.wrong(f"expected a bool for each of {rows} rows for {text!r}, got {_kind(mask)}")
+    return NodeRefusals.of_masks(call.plugin, answer, unresolvable)
 
 
 def _clauses(call: HookCall, answer: Any, nodes: int) -> list[list[str] | None]:
@@ -269,13 +285,12 @@ def _predicate_filtering(predicate: ScopedCall) -> Filtering:
             if verdict(view, int(index), task) is not None:
                 mask[index] = False
 
-    def reasons(view: NodeView, task: Task | None) -> list[list[str]]:
-        return [[verdict(view, index, task) or ""] for index in range(len(view))]
+    def refusals(view: NodeView, task: Task | None) -> NodeRefusals:
+        lasts = predicate.scope is Scope.STATIC
+        texts = (verdict(view, index, task) or "" for index in range(len(view)))
+        return NodeRefusals.of_rows(Verdict(predicate.call.plugin, (text,), unresolvable=lasts) for text in texts)
 
-    def unresolvable(view: NodeView, _: Task | None) -> BoolColumn:
-        return np.full(len(view), predicate.scope is Scope.STATIC)
-
-    return Filtering(predicate.call.plugin, predicate.scope, run, reasons, unresolvable)
+    return Filtering(predicate.call.plugin, predicate.scope, run, refusals)
 
 
 def _node_order_scoring(order: ScopedCall) -> Scoring:
@@ -292,105 +307,13 @@ def _node_order_scoring(order: ScopedCall) -> Scoring:
     return Scoring(order.call.plugin, order.scope, 1, Normalise.NONE, run)
 
 
-# ------------------------------------------------------------------ normalising
-
-
-Bounds = tuple[int, int]
-"""Lowest and highest raw score over the feasible nodes; (0, 0) if no node is feasible."""
-
-
-def bounds(raw: IntColumn, mask: BoolColumn, how: Normalise) -> Bounds:
-    """Return the bounds that `normalised` needs."""
-    if how is Normalise.NONE or not mask.any():
-        return (0, 0)
-    highest = int(np.max(raw, initial=np.iinfo(np.int64).min, where=mask))
-    if how is not Normalise.SPREAD:
-        return (0, highest)
-    return (int(np.min(raw, initial=np.iinfo(np.int64).max, where=mask)), highest)
-
-
-def normalised(raw: IntColumn, limits: Bounds, how: Normalise) -> IntColumn:
-    """Normalise raw scores to 0 to 100 (kube-scheduler's integer arithmetic)."""
-    low, high = limits
-    if how is Normalise.NONE:
-        return raw
-    if how is Normalise.MAX:
-        return raw * 100 // high if high > 0 else np.zeros_like(raw)
-    if how is Normalise.MAX_REVERSED:
-        return 100 - raw * 100 // high if high > 0 else np.full_like(raw, 100)
-    return (raw - low) * 100 // (high - low) if high > low else np.zeros_like(raw)
-
-
-# ------------------------------------------------------------------ reasons
-
-
-@dataclass(slots=True)
-class Verdict:
-    """The result for one node: the first plugin that rejected it and its texts; None if the node fits."""
-
-    plugin: str | None = None
-    reasons: list[str] = field(default_factory=list)
-    unresolvable: bool = False
-    """Whether the plugin would reject the node whichever pods were removed."""
-
-
-def evaluate(evaluation: Evaluation, view: NodeView, mask: BoolColumn, task: Task | None) -> dict[int, Verdict]:
-    """Return the rejection of each view position by the first plugin in order; clear the mask of rejected nodes."""
-    refused: dict[int, Verdict] = {}
-    rows = view.row_numbers
+def evaluate(evaluation: Evaluation, view: NodeView, mask: BoolColumn, task: Task | None) -> NodeRefusals:
+    """Return the refusals by the first plugin in order, by place in the view; clear the mask of rejected nodes."""
+    found = NodeRefusals.none(len(view))
     for filtering in evaluation.filters:
         before = mask.copy()
         filtering.run(view, mask, task)
         gone = np.flatnonzero(before & ~mask)
-        if not len(gone):
-            continue
-        some = view.some(rows[gone])
-        names = [filtering.plugin] * len(gone) if filtering.plugins is None else filtering.plugins(some, task)
-        lasting = filtering.unresolvable(some, task).tolist()
-        for index, name, reasons, lasts in zip(gone.tolist(), names, filtering.why(some, task), lasting, strict=True):
-            refused[index] = Verdict(name, reasons, unresolvable=lasts)
-    return refused
-
-
-def totals(
-    evaluation: Evaluation, view: NodeView, mask: BoolColumn, task: Task | None
-) -> np.ndarray[Any, np.dtype[Any]]:
-    """Return the weighted sum of normalised scores; undefined for cleared rows of the mask."""
-    total: np.ndarray[Any, np.dtype[Any]] = np.zeros(len(view), np.int64)
-    for part in score_parts(evaluation, view, mask, task):
-        total = total + part.weight * part.normalised
-    return total
-
-
-@dataclass(frozen=True, slots=True)
-class ScorePart:
-    """One plugin's part of the totals: columns over the view."""
-
-    plugin: str
-    weight: int
-    raw: IntColumn
-    normalised: IntColumn
-
-
-def score_parts(evaluation: Evaluation, view: NodeView, mask: BoolColumn, task: Task | None) -> list[ScorePart]:
-    """Return the parts of `totals`, before they are multiplied by their weights."""
-    parts = []
-    for scoring in evaluation.scores:
-        raw = scoring.run(view, mask, task)
-        scored = normalised(raw, bounds(raw, mask, scoring.normalise), scoring.normalise)
-        parts.append(ScorePart(scoring.plugin, scoring.weight, raw, scored))
-    return parts
-
-
-NO_NODES = "no nodes available to schedule pods"
-"""kube-scheduler's sentence for a cluster without nodes."""
-
-
-def summarise(nodes: int, reasons: Iterable[Iterable[str]], available: int = 0) -> str:
-    """kube-scheduler's sentence: "0/6 nodes are available: 4 Insufficient cpu, 2 node(s) were unschedulable."."""
-    if not nodes:
-        return NO_NODES
-    counts = Counter(text for node in reasons for text in node)
-    parts = sorted(f"{count} {text}" for text, count in counts.items())
-    sentence = f"{available}/{nodes} nodes are available"
-    return f"{sentence}: {', '.join(parts)}." if parts else f"{sentence}."
+        if len(gone):
+            found.put(gone, filtering.refusals(view.some(view.row_numbers[gone]), task))
+    return found

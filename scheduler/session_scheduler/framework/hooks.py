@@ -46,7 +46,18 @@ _EVERYTHING = 12
 _BESIDE_SESSIONS = frozenset({"prebind", "prebind_needed"})
 """Hooks that are called for many pods in a row. After one has timed out, further calls fail without waiting."""
 _OF_CLASSES = frozenset(
-    {"footprint", "prepare", "filter", "score", "why", "unresolvable", "fits_if", "domain_quota", "reservable"}
+    {
+        "footprint",
+        "prepare",
+        "filter",
+        "score",
+        "reasons",
+        "why",
+        "unresolvable",
+        "fits_if",
+        "domain_quota",
+        "reservable",
+    }
 )
 """Hooks whose answers all pods of a class share."""
 _CORE = "session_scheduler."
@@ -339,6 +350,7 @@ class PluginCalls:
     prepare: HookCall | None
     filter: ScopedCall | None
     score: ScoreCall | None
+    reasons: HookCall | None
     why: HookCall | None
     unresolvable: HookCall | None
     fits_if: HookCall | None
@@ -451,6 +463,7 @@ def _of_plugin(name: str, plugin: object, weight: int | None, calls: dict[str, H
         prepare=calls.get("prepare"),
         filter=ScopedCall(filtering, _declared(name, plugin, "filter_scope", Scope.ANY)) if filtering else None,
         score=_scoring(name, plugin, weight, scoring) if scoring else None,
+        reasons=calls.get("reasons"),
         why=calls.get("why"),
         unresolvable=calls.get("unresolvable"),
         fits_if=calls.get("fits_if"),

@@ -14,7 +14,8 @@ from dataclasses import replace
 import numpy as np
 
 from session_scheduler.framework.answers import Scope
-from session_scheduler.framework.evaluation import Evaluation, Filtering, Verdict, evaluate
+from session_scheduler.framework.evaluation import Evaluation, Filtering, evaluate
+from session_scheduler.framework.node_refusals import NodeRefusals, Verdict
 from session_scheduler.framework.statement import Ledger
 from session_scheduler.model.columns import BoolColumn, NodeView
 from session_scheduler.model.durations import known_seconds
@@ -105,7 +106,7 @@ class NominatedPods:
     def beside(self, evaluation: Evaluation, key: Key) -> Evaluation:
         """Return the evaluation with this filter added."""
         counting = _Counting(self, evaluation, key)
-        filtering = Filtering(NAME, Scope.NODE, counting.run, counting.why, counting.unresolvable, counting.plugins)
+        filtering = Filtering(NAME, Scope.NODE, counting.run, counting.refusals)
         return replace(evaluation, filters=[*evaluation.filters, filtering])
 
     def _key(self, tasks: Sequence[Task], priority: int) -> Key:
@@ -198,27 +199,17 @@ class _Counting:
                 filtering.run(part, fits, task)
         mask[where] = fits
 
-    def why(self, view: NodeView, task: Task | None) -> list[list[str]]:
-        """Return the reasons of the filters for each row, with the nominated tasks counted."""
-        return [verdict.reasons for verdict in self._verdicts(view, task)]
+    def refusals(self, view: NodeView, task: Task | None) -> NodeRefusals:
+        """Return the refusals of the filters, with the nominated tasks counted."""
+        return NodeRefusals.of_rows(self._verdicts(view, task))
 
-    def unresolvable(self, view: NodeView, task: Task | None) -> BoolColumn:
-        """Return for each row whether the refusal is unresolvable, with the nominated tasks counted."""
-        return np.array([verdict.unresolvable for verdict in self._verdicts(view, task)], np.bool_)
-
-    def plugins(self, view: NodeView, task: Task | None) -> list[str]:
-        """Return the plugin that rejected each row."""
-        return [verdict.plugin or NAME for verdict in self._verdicts(view, task)]
-
-    def _verdicts(self, view: NodeView, task: Task | None) -> list[Verdict]:
+    def _verdicts(self, view: NodeView, task: Task | None) -> Iterator[Verdict]:
         expected = self._expected(view)
-        found = []
         for row in view.row_numbers.tolist():
             with self._counted({row: expected.get(row, [])}):
                 mask = np.ones(1, np.bool_)
-                verdict = evaluate(self._evaluation, NodeView(self._table, np.array([row])), mask, task).get(0)
-            found.append(verdict or Verdict())
-        return found
+                found = evaluate(self._evaluation, NodeView(self._table, np.array([row])), mask, task)
+            yield found.get(0) or Verdict(NAME, ())
 
     @contextmanager
     def _counted(self, expected: Expected) -> Iterator[None]:

@@ -27,6 +27,7 @@ from session_scheduler.model.requests import effective_spec
 from session_scheduler.model.sub_groups import minima_of_group, sub_group_of
 from session_scheduler.state.budgets import KnownBudgets
 from session_scheduler.state.gates import Gates
+from session_scheduler.state.lowest_priorities import LowestPriorities
 from session_scheduler.state.moves import Moves
 from session_scheduler.state.nominations import Nominations
 from session_scheduler.state.priorities import Priorities
@@ -93,6 +94,7 @@ class Cache:
         self._serves = serves
         self._group_of = tuple(group_of)
         self._on_node: dict[str, dict[str, Task]] = {}
+        self.lowest_priorities = LowestPriorities(table, self._on_node)
         self._pod_groups: dict[str, PodGroup] = {}
         self._priorities = Priorities()
         self._changed_nodes: dict[str, None] = {}
@@ -133,6 +135,7 @@ class Cache:
                 self.stale_gangs.forget(key)
             else:
                 group.pod_group = group.own_priority = None
+                self._note_priorities(group.tasks.values())
                 self.queues.all_changed((group,))
         elif isinstance(obj, RelatedObject):
             self._update_selection(obj, self.view.remove(obj))
@@ -164,6 +167,7 @@ class Cache:
             return
         self.problems.pop(f"Node {name}", None)
         if not known:
+            self.lowest_priorities.note(row)
             for task in self._on_node.get(name, {}).values():
                 task.row = row
                 self._count(task, 1)
@@ -184,7 +188,7 @@ class Cache:
 
     def _remove_node(self, name: str) -> None:
         if name in self.table.row_of:
-            self.table.remove(name)
+            self.lowest_priorities.note(self.table.remove(name))
         for task in self._on_node.get(name, {}).values():
             task.row = -1
         self._changed_nodes[name] = None
@@ -366,6 +370,7 @@ class Cache:
             self._join(task, self._group_for(ref))
         elif ref != task.group.ref:
             task.group.ref = ref
+        self._note_priorities((task,))
 
     def _change_class(self, task: Task, cls: TaskClass) -> None:
         if task.node is None:
@@ -395,6 +400,7 @@ class Cache:
         self.table.add_usage(task.row, task.cls, sign)
         self.table.add_counts(task.row, task.counts, sign)
         self.table.pods.add(task.row, task.kind, sign)
+        self.lowest_priorities.note(task.row)
 
     def count_on(self, row: int, task: Task, sign: int) -> None:
         """Add a task without a node to the usage of this row (`sign` 1), or remove it (-1)."""
@@ -552,6 +558,7 @@ class Cache:
         self._activate_queues(pod_group.metadata.labels)
         if group is not None:
             group.pod_group, group.own_priority = pod_group, self._priorities.of_group(pod_group)
+            self._note_priorities(group.tasks.values())
             self.queues.all_changed((group,))
 
     def serve_coscheduling(self) -> None:
@@ -602,7 +609,13 @@ class Cache:
             task.priority = self._priority_of(task.pod)
         for group in self.groups.values():
             group.own_priority = self._priorities.of_group(group.pod_group)
+        self.lowest_priorities.note_all()
         self.queues.all_changed(self.groups.values())
+
+    def _note_priorities(self, tasks: Iterable[Task]) -> None:
+        for task in tasks:
+            if task.row >= 0:
+                self.lowest_priorities.note(task.row)
 
     def bound_tasks(self) -> Iterable[Task]:
         """All tasks on nodes."""

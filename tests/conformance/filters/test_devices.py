@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 
 from session_scheduler.builtin.dynamic_resources import DynamicResources
-from session_scheduler.framework.evaluation import evaluate, totals
+from session_scheduler.framework.evaluation import evaluate
 from session_scheduler.framework.hooks import PluginError
+from session_scheduler.framework.scores import totals
 from session_scheduler.framework.session import Session
 from session_scheduler.model.devices import Allocation, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from session_scheduler.model.groups import Task
@@ -83,7 +84,7 @@ def answer(session: Session, plugin: DynamicResources, task: Task) -> Answer:
     except PluginError as error:
         return Answer(aborts={" ".join(str(error).split())})
     total = totals(plan, view, mask, task)
-    found = Answer({view.node(row).metadata.name: (v.plugin or "", v.reasons) for row, v in refused.items()})
+    found = Answer({view.node(row).metadata.name: (v.plugin, list(v.reasons)) for row, v in refused.items()})
     for row in np.flatnonzero(mask).tolist():
         name = view.node(row).metadata.name
         found.scores[name] = int(total[row])

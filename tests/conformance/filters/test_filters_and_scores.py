@@ -27,7 +27,8 @@ from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.config.settings import PluginConfig, Profile, SchedulerConfig
 from session_scheduler.engine.scheduler import Scheduler
-from session_scheduler.framework.evaluation import evaluate, totals
+from session_scheduler.framework.evaluation import evaluate
+from session_scheduler.framework.scores import totals
 from session_scheduler.model import related
 from session_scheduler.model.groups import Task
 from session_scheduler.model.objects import Node, Pod
@@ -85,7 +86,7 @@ class Cluster:
         refused = evaluate(plan, view, mask, task)
         total = totals(plan, view, mask, task)
         names = {row: name for name, row in self.session.table.row_of.items()}
-        failed = {names[row]: verdict.plugin or "" for row, verdict in refused.items()}
+        failed = {names[row]: verdict.plugin for row, verdict in refused.items()}
         return Answer(failed, {names[row]: int(total[row]) for row in np.flatnonzero(mask).tolist()})
 
 

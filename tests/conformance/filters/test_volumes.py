@@ -56,7 +56,7 @@ def answer(session: Session, task: Any) -> Answer:
         return {}, f"{plan.refusal.plugin}: {plan.refusal.reason}"
     view = session.table.all_rows()
     refused = evaluate(plan, view, session.table.valid(), task)
-    return {view.node(row).metadata.name: (v.plugin or "", v.reasons) for row, v in refused.items()}, None
+    return {view.node(row).metadata.name: (v.plugin, list(v.reasons)) for row, v in refused.items()}, None
 
 
 def expected(path: Path) -> dict[str, Answer]:

@@ -76,7 +76,10 @@ class World:
         cls = self.cls(plugin, pod)
         rows = np.array([self.table.row_of[name] for name in names])
         state = call(plugin, "prepare", cls=cls)
-        return call(plugin, "why", cls=cls, nodes=NodeView(self.table, rows), state=state)
+        found = call(plugin, "reasons", cls=cls, nodes=NodeView(self.table, rows), state=state)
+        if isinstance(found, str):
+            return [[found]] * len(names)
+        return [[text for text, holds in found.items() if holds[place]] for place in range(len(names))]
 
     def how_many_more(self, plugin: Any, pod: Pod, node: str, most: int = 8) -> int:
         """How many more such pods fit on the node, by virtual rows."""
