@@ -48,7 +48,7 @@ help:
 	@echo 'make format       let ruff fix and format the code'
 	@echo 'make conformance-reapi  compare the matcher with the Fluxion library in FLUXION_REAPI_LIB'
 	@echo 'make test-reapi   run the tests of the plugin fluence with that library, too'
-	@echo 'make bench        measure pods per second in memory, and the cost of a preemption'
+	@echo 'make bench        measure pods per second in memory, in a full cluster too, and the cost of a preemption'
 	@echo 'make bench-matcher  compare the speed of the matcher with Fluxion (and with the library in FLUXION_REAPI_LIB)'
 	@echo 'make bench-instructions  count the instructions of a match (needs valgrind), and compare with the recorded numbers'
 	@echo 'make bench-live   compare pods and reports per second on a real API server with kube-scheduler, for each kind of workload'
@@ -224,6 +224,8 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python tests/benchmarks/bench_simulate.py
+	$(BIN)/python tests/benchmarks/bench_full.py
+	$(BIN)/python tests/benchmarks/bench_full.py --mixed
 	$(BIN)/python tests/benchmarks/bench_preemption.py
 	$(BIN)/python tests/benchmarks/bench_session.py
 

@@ -12,6 +12,7 @@ from session_scheduler.model.devices import CLASS_PREFIX, DeviceClass
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.sub_groups import as_text
+from session_scheduler.state.lowest_priorities import NO_TASKS
 
 _ENDED = ("Succeeded", "Failed")
 
@@ -76,9 +77,12 @@ def _usage(scheduler: Scheduler, given: Given) -> Iterator[str]:
                 yield f"{task!r} counts on row {task.row}, expected its node's row"
         if task.phase is Phase.ASSUMED:
             yield f"{task!r} is assumed between cycles"
-    view = cache.table.all_rows()
+    view, lowest = cache.table.all_rows(), cache.lowest_priorities.column()
     for name, row in sorted(cache.table.row_of.items()):
         tasks = on_row.get(row, [])
+        priority = min((task.preemptor_priority for task in tasks), default=NO_TASKS)
+        if lowest[row] != priority:
+            yield f"node {name}: expected the lowest priority {priority}, got {lowest[row]}"
         expected = Counter({"pods": len(tasks)})
         counters: Counter[Hashable] = Counter()
         for task in tasks:

@@ -78,7 +78,7 @@ def test_it_is_listed_with_its_distribution_and_hooks(installed: tuple[Path, Pat
         "distribution": "rack-label",
         "version": "0.1.0",
         "origin": "entry point",
-        "hooks": ["events_to_register", "filter", "score", "why"],
+        "hooks": ["events_to_register", "filter", "score", "reasons"],
         "summary": "Rejects nodes with the label value closed; prefers nodes with the value preferred.",
         "problem": "",
     }

@@ -95,6 +95,11 @@ def why_hook(answer):
     return type("Plugin", (type(plugin),), {"filter": hookimpl(filter)})()
 
 
+def reasons_hook(answer):
+    plugin = hook("reasons", lambda self, nodes: answer(nodes))
+    return type("Plugin", (type(plugin),), {"filter": type(why_hook(answer)).filter})()
+
+
 def prepare_hook(answer):
     return hook("prepare", lambda self, cls: answer() if is_bad(cls.pod) else None)
 
@@ -164,6 +169,13 @@ CASES = {
     "why of texts": (why_hook(lambda nodes: ["x"] * len(nodes)), "expected a list of texts for each node"),
     "why of numbers": (why_hook(lambda nodes: [[1]] * len(nodes)), "expected only texts in the lists"),
     "why no sequence": (why_hook(lambda nodes: 5), "why"),
+    "reasons raises": (reasons_hook(boom), "reasons"),
+    "reasons as lists": (reasons_hook(lambda nodes: [["x"]] * len(nodes)), "masks by text, got list"),
+    "reasons by number": (reasons_hook(lambda nodes: {1: np.ones(len(nodes), np.bool_)}), "expected a text, or masks"),
+    "reasons of wrong length": (
+        reasons_hook(lambda nodes: {"x": np.ones(len(nodes) + 1, np.bool_)}), "each of 3 rows for 'x', got bool[4]",
+    ),
+    "reasons of numbers": (reasons_hook(lambda nodes: {"x": np.ones(len(nodes))}), "got float64[3]"),
     "prepare raises": (prepare_hook(boom), "prepare"),
     "prepare refuses without text": (prepare_hook(lambda: Refusal(5)), "expected a text as the reason"),  # type: ignore[arg-type]
     "prefilter raises": (hook("prefilter", lambda self, group: boom() if bad_group(group) else None), "prefilter"),
