@@ -121,6 +121,8 @@ class Trial:
         begins after `turn` nodes.
         """
         rows = self._helpable_rows()
+        if not self.outranks_any:
+            return [], len(rows)
         ordered = np.roll(rows, -(turn % max(1, len(rows))))
         return self._names(ordered[self._lowest_priorities()[ordered] < self.priority]), len(rows)
 

@@ -289,7 +289,7 @@ def _changes(
             gone = np.array([row for row in refused if not mask[row]], np.int64)
             if not len(gone) or filtering.plugin == NOMINATED_PODS:  # it repeats the filters with nominated pods
                 continue
-            answers = filtering.fits_if(view.some(gone)) if filtering.fits_if is not None else [None] * len(gone)
+            answers = filtering.fits_if(view.some(gone))
         except PluginError:  # only evaluated for rows that another plugin rejected
             continue
         for row, changes in zip(gone.tolist(), answers, strict=True):

@@ -84,6 +84,8 @@ class Board:
         self._is_evaluated = False
 
     def _run_filters(self, view: NodeView, mask: BoolColumn, scope: Scope) -> None:
+        if len(mask) > 1 and not mask.any():
+            return
         for filtering in self.evaluation.filters:
             if filtering.scope is scope:
                 filtering.run(view, mask, self._task)

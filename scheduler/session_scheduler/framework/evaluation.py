@@ -6,9 +6,9 @@ normalises and sums up scores; `node_refusals` has the rejected nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -79,28 +79,32 @@ class NodeInfo:
         return resource != label and text.isdecimal() and self.allocatable(resource) > 0
 
 
-@dataclass(slots=True)
-class Filtering:
+class Filtering(Protocol):
     """A filter of a class: it may reject nodes."""
 
     plugin: str
     scope: Scope
-    run: Callable[[NodeView, BoolColumn, Task | None], None]
-    refusals: Callable[[NodeView, Task | None], NodeRefusals]
-    """For rows that it rejected: why."""
-    fits_if: Callable[[NodeView], Sequence[Sequence[str] | None]] | None = None
-    """For rows that it rejects: what would make them fit; None for unknown."""
+
+    def run(self, view: NodeView, mask: BoolColumn, task: Task | None) -> None:
+        """Clear the rows that it rejects. Raises PluginError."""
+
+    def refusals(self, view: NodeView, task: Task | None) -> NodeRefusals:
+        """Return for rows that it rejected: why. Raises PluginError."""
+
+    def fits_if(self, view: NodeView) -> Sequence[Sequence[str] | None]:
+        """Return for rows that it rejects: what would make them fit; None for unknown. Raises PluginError."""
 
 
-@dataclass(slots=True)
-class Scoring:
+class Scoring(Protocol):
     """A score of a class."""
 
     plugin: str
     scope: Scope
     weight: int
     normalise: Normalise
-    run: Callable[[NodeView, BoolColumn, Task | None], np.ndarray[Any, np.dtype[Any]]]
+
+    def run(self, view: NodeView, mask: BoolColumn, task: Task | None) -> np.ndarray[Any, np.dtype[Any]]:
+        """Return the raw scores. Raises PluginError."""
 
 
 @dataclass(slots=True)
@@ -135,7 +139,9 @@ def evaluation_of(
 
     `session` is passed to hooks.
     """
-    refusal, filters, scores = cls.refusal, [], []
+    refusal = cls.refusal
+    filters: list[Filtering] = []
+    scores: list[Scoring] = []
     for plugin in plugins:
         state = plugin.prepare(session, cls) if plugin.prepare else None
         if state is SKIP:
@@ -148,11 +154,11 @@ def evaluation_of(
             filtering, scoring = _narrowed(filtering, state.filter_scope), _narrowed(scoring, state.score_scope)
             state = state.state
         if filtering:
-            filters.append(_hook_filtering(session, cls, filtering, plugin, state))
+            filters.append(_HookFiltering(session, cls, filtering, plugin, state))
         if scoring:
-            scores.append(_hook_scoring(session, cls, scoring, state))
-    filters.extend(_predicate_filtering(predicate) for predicate in predicates)
-    scores.extend(_node_order_scoring(order) for order in node_orders)
+            scores.append(_HookScoring(session, cls, scoring, state))
+    filters.extend(_PredicateFiltering(predicate) for predicate in predicates)
+    scores.extend(_NodeOrderScoring(order) for order in node_orders)
     return Evaluation(cls, refusal, filters, scores)
 
 
@@ -165,48 +171,59 @@ def _narrowed(call: _Call | None, scope: Scope | Skip) -> _Call | None:
     return replace(call, scope=scope)
 
 
-def _hook_filtering(
-    session: object, cls: TaskClass, filtering: ScopedCall, plugin: PluginCalls, state: Any
-) -> Filtering:
-    call, reasons, why, lasting = filtering.call, plugin.reasons, plugin.why, plugin.unresolvable
+class _HookFiltering:
+    """A plugin's hook `filter`, and the hooks that explain it."""
 
-    def run(view: NodeView, mask: BoolColumn, _: Task | None) -> None:
-        before = mask.copy()
-        answer = call(session, cls, view, mask, state)
+    __slots__ = ("_call", "_cls", "_hooks", "_session", "_state", "plugin", "scope")
+
+    def __init__(self, session: object, cls: TaskClass, filtering: ScopedCall, hooks: PluginCalls, state: Any) -> None:
+        self.plugin = hooks.name
+        self.scope = filtering.scope
+        self._call = filtering.call
+        self._hooks = hooks
+        self._session = session
+        self._cls = cls
+        self._state = state
+
+    def run(self, view: NodeView, mask: BoolColumn, _: Task | None) -> None:
+        before, call = mask.copy(), self._call
+        answer = call(self._session, self._cls, view, mask, self._state)
         if answer is not None:
             raise call.wrong(f"expected None, got a {type(answer).__name__}: a filter clears rows of the mask in place")
         if (mask > before).any():
             raise call.wrong("it set cleared rows of the mask: a filter may only clear rows")
 
-    def lasting_rows(view: NodeView) -> BoolColumn:
-        answer = lasting(session, cls, view, state) if lasting is not None else None
-        if lasting is None or answer is None:
-            return np.full(len(view), filtering.scope is Scope.STATIC)
+    def refusals(self, view: NodeView, _: Task | None) -> NodeRefusals:
+        unresolvable, reasons, why = self._unresolvable(view), self._hooks.reasons, self._hooks.why
+        answer = self._ask(reasons, view)
+        if reasons is not None and answer is not None:
+            return _of_reasons(reasons, answer, unresolvable)
+        answer = self._ask(why, view)
+        if why is None or answer is None:
+            return _of_reasons(self._call, f"node(s) were rejected by {self.plugin}", unresolvable)
+        texts = why.guarded(_texts, why, answer, len(view))
+        verdicts = zip(texts, unresolvable.tolist(), strict=True)
+        return NodeRefusals.of_rows(Verdict(self.plugin, tuple(own), unresolvable=lasts) for own, lasts in verdicts)
+
+    def _unresolvable(self, view: NodeView) -> BoolColumn:
+        call = self._hooks.unresolvable
+        answer = self._ask(call, view)
+        if call is None or answer is None:
+            return np.full(len(view), self.scope is Scope.STATIC)
         if getattr(answer, "shape", None) != (len(view),) or answer.dtype != np.bool_:
-            raise lasting.wrong(f"expected a bool for each of {len(view)} rows, got {_kind(answer)}")
+            raise call.wrong(f"expected a bool for each of {len(view)} rows, got {_kind(answer)}")
         found: BoolColumn = answer
         return found
 
-    def refusals(view: NodeView, _: Task | None) -> NodeRefusals:
-        unresolvable = lasting_rows(view)
-        answer = reasons(session, cls, view, state) if reasons is not None else None
-        if reasons is not None and answer is not None:
-            return _of_reasons(reasons, answer, unresolvable)
-        answer = why(session, cls, view, state) if why is not None else None
-        if why is None or answer is None:
-            return _of_reasons(call, f"node(s) were rejected by {call.plugin}", unresolvable)
-        texts = why.guarded(_texts, why, answer, len(view))
-        verdicts = zip(texts, unresolvable.tolist(), strict=True)
-        return NodeRefusals.of_rows(Verdict(call.plugin, tuple(own), unresolvable=lasts) for own, lasts in verdicts)
-
-    def fits_if(view: NodeView) -> Sequence[Sequence[str] | None]:
-        ask = plugin.fits_if
-        answer = ask(session, cls, view, state) if ask is not None else None
-        if ask is None or answer is None:
+    def fits_if(self, view: NodeView) -> Sequence[Sequence[str] | None]:
+        call = self._hooks.fits_if
+        answer = self._ask(call, view)
+        if call is None or answer is None:
             return [None] * len(view)
-        return ask.guarded(_clauses, ask, answer, len(view))
+        return call.guarded(_clauses, call, answer, len(view))
 
-    return Filtering(call.plugin, filtering.scope, run, refusals, fits_if)
+    def _ask(self, call: HookCall | None, view: NodeView) -> Any:
+        return call(self._session, self._cls, view, self._state) if call is not None else None
 
 
 def _of_reasons(call: HookCall, answer: object, unresolvable: BoolColumn) -> NodeRefusals:
@@ -229,21 +246,32 @@ def _clauses(call: HookCall, answer: Any, nodes: int) -> list[list[str] | None]:
     return [text or None for text in texts]
 
 
-def _hook_scoring(session: object, cls: TaskClass, scoring: ScoreCall, state: Any) -> Scoring:
-    call = scoring.call
-    low, high = _SUMS if scoring.summed else _RAW_SCORES[scoring.normalise]
+class _HookScoring:
+    """A plugin's hook `score`."""
 
-    def run(view: NodeView, mask: BoolColumn, _: Task | None) -> IntColumn:
-        raw = call(session, cls, view, mask, state)
+    __slots__ = ("_call", "_cls", "_session", "_state", "normalise", "plugin", "scope", "weight")
+
+    def __init__(self, session: object, cls: TaskClass, scoring: ScoreCall, state: Any) -> None:
+        self.plugin = scoring.call.plugin
+        self.scope = scoring.scope
+        self.weight = scoring.weight
+        self.normalise = scoring.normalise
+        self._call = scoring
+        self._session = session
+        self._cls = cls
+        self._state = state
+
+    def run(self, view: NodeView, mask: BoolColumn, _: Task | None) -> IntColumn:
+        call = self._call.call
+        raw = call(self._session, self._cls, view, mask, self._state)
         if raw is None:
             return np.zeros(len(view), np.int64)
         if not isinstance(raw, np.ndarray) or raw.shape != (len(view),) or raw.dtype.kind not in "iu":
             raise call.wrong(f"expected an integer for each of {len(view)} rows, got {_kind(raw)}")
+        low, high = _SUMS if self._call.summed else _RAW_SCORES[self.normalise]
         if len(raw) and (raw.max() > high or raw.min() < low):
-            _check_range(call, raw[mask], scoring.normalise, low, high)
+            _check_range(call, raw[mask], self.normalise, low, high)
         return raw.astype(np.int64, copy=False)
-
-    return Scoring(call.plugin, scoring.scope, scoring.weight, scoring.normalise, run)
 
 
 def _kind(answer: object) -> str:
@@ -271,40 +299,59 @@ def _check_range(call: HookCall, scored: np.ndarray[Any, np.dtype[Any]], how: No
         raise call.wrong(f"it returns an invalid score {score}, it should in the range of [{low}, {high}] {when}")
 
 
-def _predicate_filtering(predicate: ScopedCall) -> Filtering:
-    def verdict(view: NodeView, index: int, task: Task | None) -> str | None:
-        if task is None:
-            return None
-        answer = predicate.call(task, task.group, NodeInfo(view, index))
-        if answer is not None and not isinstance(answer, str):
-            raise predicate.call.wrong(f"expected a text or None as the reason, got {answer!r}")
-        return answer
+class _PredicateFiltering:
+    """A predicate that a plugin registered for the session."""
 
-    def run(view: NodeView, mask: BoolColumn, task: Task | None) -> None:
+    __slots__ = ("_call", "plugin", "scope")
+
+    def __init__(self, predicate: ScopedCall) -> None:
+        self.plugin = predicate.call.plugin
+        self.scope = predicate.scope
+        self._call = predicate.call
+
+    def run(self, view: NodeView, mask: BoolColumn, task: Task | None) -> None:
         for index in np.flatnonzero(mask):
-            if verdict(view, int(index), task) is not None:
+            if self._reason(view, int(index), task) is not None:
                 mask[index] = False
 
-    def refusals(view: NodeView, task: Task | None) -> NodeRefusals:
-        lasts = predicate.scope is Scope.STATIC
-        texts = (verdict(view, index, task) or "" for index in range(len(view)))
-        return NodeRefusals.of_rows(Verdict(predicate.call.plugin, (text,), unresolvable=lasts) for text in texts)
+    def refusals(self, view: NodeView, task: Task | None) -> NodeRefusals:
+        lasts = self.scope is Scope.STATIC
+        texts = (self._reason(view, index, task) or "" for index in range(len(view)))
+        return NodeRefusals.of_rows(Verdict(self.plugin, (text,), unresolvable=lasts) for text in texts)
 
-    return Filtering(predicate.call.plugin, predicate.scope, run, refusals)
+    def fits_if(self, view: NodeView) -> Sequence[Sequence[str] | None]:
+        return [None] * len(view)
+
+    def _reason(self, view: NodeView, index: int, task: Task | None) -> str | None:
+        if task is None:
+            return None
+        answer = self._call(task, task.group, NodeInfo(view, index))
+        if answer is not None and not isinstance(answer, str):
+            raise self._call.wrong(f"expected a text or None as the reason, got {answer!r}")
+        return answer
 
 
-def _node_order_scoring(order: ScopedCall) -> Scoring:
-    def run(view: NodeView, mask: BoolColumn, task: Task | None) -> np.ndarray[Any, np.dtype[Any]]:
+class _NodeOrderScoring:
+    """A node order that a plugin registered for the session."""
+
+    __slots__ = ("_call", "normalise", "plugin", "scope", "weight")
+
+    def __init__(self, order: ScopedCall) -> None:
+        self.plugin = order.call.plugin
+        self.scope = order.scope
+        self.weight = 1
+        self.normalise = Normalise.NONE
+        self._call = order.call
+
+    def run(self, view: NodeView, mask: BoolColumn, task: Task | None) -> np.ndarray[Any, np.dtype[Any]]:
         raw = np.zeros(len(view), np.float64)
         for index in np.flatnonzero(mask):
-            answer = order.call(task, NodeInfo(view, int(index)))
+            answer = self._call(task, NodeInfo(view, int(index)))
             number = isinstance(answer, int | float | np.integer | np.floating)
             if not number or not -_LARGEST_NODE_ORDER <= answer <= _LARGEST_NODE_ORDER:
-                raise order.call.wrong(f"expected a number of at most ±{_LARGEST_NODE_ORDER}, got {answer!r}")
+                raise self._call.wrong(f"expected a number of at most ±{_LARGEST_NODE_ORDER}, got {answer!r}")
             raw[index] = answer
         return raw
-
-    return Scoring(order.call.plugin, order.scope, 1, Normalise.NONE, run)
 
 
 def evaluate(evaluation: Evaluation, view: NodeView, mask: BoolColumn, task: Task | None) -> NodeRefusals:
@@ -316,4 +363,6 @@ def evaluate(evaluation: Evaluation, view: NodeView, mask: BoolColumn, task: Tas
         gone = np.flatnonzero(before & ~mask)
         if len(gone):
             found.put(gone, filtering.refusals(view.some(view.row_numbers[gone]), task))
+            if not mask.any():  # as in kube-scheduler, later filters do not see a rejected node
+                break
     return found

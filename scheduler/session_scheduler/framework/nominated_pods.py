@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from session_scheduler.framework.answers import Scope
-from session_scheduler.framework.evaluation import Evaluation, Filtering, evaluate
+from session_scheduler.framework.evaluation import Evaluation, evaluate
 from session_scheduler.framework.node_refusals import NodeRefusals, Verdict
 from session_scheduler.framework.statement import Ledger
 from session_scheduler.model.columns import BoolColumn, NodeView
@@ -105,9 +105,7 @@ class NominatedPods:
 
     def beside(self, evaluation: Evaluation, key: Key) -> Evaluation:
         """Return the evaluation with this filter added."""
-        counting = _Counting(self, evaluation, key)
-        filtering = Filtering(NAME, Scope.NODE, counting.run, counting.refusals)
-        return replace(evaluation, filters=[*evaluation.filters, filtering])
+        return replace(evaluation, filters=[*evaluation.filters, _Counting(self, evaluation, key)])
 
     def _key(self, tasks: Sequence[Task], priority: int) -> Key:
         """Between queues shares decide, not priorities, so a task must not use room nominated for another queue.
@@ -153,6 +151,9 @@ def _is_first(standing: int, queue: str, key: Key) -> bool:
 
 class _Counting:
     """The filter: runs the filters of one evaluation while nominated tasks are counted on their nodes."""
+
+    plugin = NAME
+    scope = Scope.NODE
 
     def __init__(self, nominated: NominatedPods, evaluation: Evaluation, key: Key) -> None:
         self._nominations = nominated.nominations
@@ -202,6 +203,10 @@ class _Counting:
     def refusals(self, view: NodeView, task: Task | None) -> NodeRefusals:
         """Return the refusals of the filters, with the nominated tasks counted."""
         return NodeRefusals.of_rows(self._verdicts(view, task))
+
+    def fits_if(self, view: NodeView) -> Sequence[Sequence[str] | None]:
+        """Unknown: `explain` asks the filters themselves."""
+        return [None] * len(view)
 
     def _verdicts(self, view: NodeView, task: Task | None) -> Iterator[Verdict]:
         expected = self._expected(view)

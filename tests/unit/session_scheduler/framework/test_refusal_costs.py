@@ -33,7 +33,7 @@ def waiting(shapes: int = SHAPES, *, mixed: bool = False, **more: Any) -> Iterat
     """Pods that fit nowhere, the shapes in turns; with `mixed` half of the shapes also differ in a selector."""
     for index in range(EACH * shapes):
         shape = index % shapes
-        selector = {"node_selector": {"rack": f"r{shape % 7}"}} if mixed and shape % 2 else {}
+        selector: dict[str, Any] = {"node_selector": {"rack": f"r{shape % 7}"}} if mixed and shape % 2 else {}
         yield pod(f"p{index}", cpu=f"{100 + shape}m", **selector, **more)
 
 
