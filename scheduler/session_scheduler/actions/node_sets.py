@@ -16,8 +16,8 @@ import numpy as np
 
 from session_scheduler.actions.request import PlacementRequest
 from session_scheduler.framework.answers import Normalise
+from session_scheduler.framework.evaluation import bounds, normalised
 from session_scheduler.framework.hooks import HookCall, ScoreCall
-from session_scheduler.framework.scores import bounds, normalised
 from session_scheduler.framework.session import Session
 from session_scheduler.model.columns import BoolColumn, NodeTable, NodeView, natural, tie_break
 from session_scheduler.model.groups import Group, Phase, Task

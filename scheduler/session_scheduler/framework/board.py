@@ -1,10 +1,12 @@
-"""A board: the nodes that fit a class's tasks, and their scores. It stays up to date while tasks are placed.
+"""The evaluator of a session: evaluations of classes, and boards, from which the actions pick nodes.
+
+A board has the nodes that fit a class's tasks, and their scores. It stays up to date while tasks are placed.
 
 There are three ways to find "the best node for one more task of this class". They give the same answer:
 
 * *naive*: evaluates everything again for every task;
 * *board*: evaluates static answers once, a row again after a change on it, and `Scope.ANY` answers after every change;
-* *heap* (`heap_board`): for classes without `Scope.ANY`. It evaluates rows in advance.
+* *heap*: for classes without `Scope.ANY`. It evaluates rows in advance.
 
 The highest total wins. The node's tie-break, never the row number, decides between equal totals. Nodes are scored only
 if some node fits, and reasons are collected only for a class that fits nowhere.
@@ -17,17 +19,34 @@ from typing import Any, Final
 import numpy as np
 
 from session_scheduler.framework.answers import Normalise, Scope
-from session_scheduler.framework.evaluation import Evaluation, Scoring, evaluate
+from session_scheduler.framework.evaluation import (
+    Evaluation,
+    Scoring,
+    bounds,
+    evaluate,
+    evaluation_of,
+    normalised,
+)
+from session_scheduler.framework.hooks import HookCalls, PluginError
 from session_scheduler.framework.node_refusals import NodeRefusals, summarise
-from session_scheduler.framework.scores import bounds, normalised
-from session_scheduler.framework.statement import Ledger
+from session_scheduler.framework.nominated_pods import Key, NominatedPods
+from session_scheduler.framework.statement import Ledger, PlacementResult
+from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView, RowIndex
-from session_scheduler.model.groups import Task
-
-Totals = np.ndarray[Any, np.dtype[Any]]
+from session_scheduler.model.groups import Group, Phase, Task
+from session_scheduler.model.row_heap import RowHeap, Totals
+from session_scheduler.state.scheduling_queue import TOPOLOGY_PLACEMENT, Wants
 
 _LARGEST_SUM: Final = 2**62
 """No node offers as much. It limits the number of tasks that `capacity` counts, so that sums fit into 64 bits."""
+_DEPTH: Final = 8
+"""How many more tasks of the class a virtual row simulates."""
+_AHEAD: Final = 48
+"""How many rows at the top of the heap are evaluated ahead at once: NumPy's cost is the call, not the row."""
+_ROW_BYTES: Final = 96
+"""What a board keeps for a row, about."""
+_SPARE_BYTES: Final = 64 * 2**20
+"""How much memory boards may use in addition to one board for each class."""
 
 
 class Board:
@@ -331,3 +350,247 @@ class Board:
             mask = self._candidates()[rows]
             known.put(rows, evaluate(self.evaluation, NodeView(self._table, rows), mask, task))
         return known
+
+
+class HeapBoard(Board):
+    """A board whose best row is at the top of a heap. Its class must be `Evaluation.heap_safe`.
+
+    It evaluates virtual rows (with 1 to 8 more tasks) in advance, so that a pick is a pop and a push while only this
+    class changes the rows.
+    """
+
+    def __init__(
+        self, table: NodeTable, ledger: Ledger, evaluation: Evaluation, subset: BoolColumn | None, task: Task
+    ) -> None:
+        self._run = 0
+        """How many tasks of the class were placed since the last other change."""
+        self._unread = 0
+        """How many of them the rows do not show yet; the next `sync` updates the rows."""
+        self._heap = RowHeap(ledger.runner.ties())
+        self._heads: dict[int, tuple[list[bool], list[Any]]] = {}
+        """By row: whether 1, 2, … more tasks fit, and the row's moving points then."""
+        self._heads_at: dict[int, int] = {}
+        super().__init__(table, ledger, evaluation, subset, task, naive=False)
+
+    def _catch_up(self) -> None:
+        if len(self._touched) - self._cursor != self._unread:
+            self._run = 0
+        self._unread = 0
+        super()._catch_up()
+
+    def took(self, row: int) -> None:
+        """Note that one task of the class was placed on `row` after `pick`, and that nothing else has changed."""
+        if self._cursor != len(self._touched) - 1:
+            return
+        self._run += 1
+        if self._run == 1:  # if classes take turns, an evaluation ahead would be wasted
+            self._unread = 1
+            return
+        try:
+            fits, moving = self._next_head(row)
+        except PluginError as error:
+            if error.late:
+                raise
+            self._unread = 1  # it may fail for a virtual row only: the next `sync` evaluates the row as it is
+            return
+        self._cursor += 1
+        self._changed()
+        self._heads_at[row] = self._heads_at.get(row, 0) + 1
+        if not fits:
+            self.mask[row] = self._node_mask[row] = False
+            self._heap.drop(row)
+            if self._bounds_moved():
+                self._sum_up(moving=False)
+            return
+        self._moving[row] = moving
+        self._totals[row] = self._fixed[row] + self._moving[row]
+        self._heap.put(row, self._totals[row].item())
+
+    def _best(self, expected: int) -> int:
+        return self._heap.top(self.total, self.mask, expected)
+
+    def _rescored(self, rows: RowIndex | None) -> None:
+        if rows is None:
+            self._heap.clear()
+            self._heads.clear()
+            self._heads_at.clear()
+            return
+        for row in rows.tolist():
+            self._heads.pop(row, None)
+            if self.mask[row]:
+                self._heap.put(row, self._totals[row].item())
+            else:
+                self._heap.drop(row)
+
+    def _next_head(self, row: int) -> tuple[bool, Any]:
+        """Return whether one more task fits after the one just placed on `row`, and the row's moving points then."""
+        found = self._heads.get(row)
+        at = self._heads_at.get(row, 0)
+        if found is None or at >= len(found[0]):
+            self._look_ahead(row)
+            found, at = self._heads[row], 0
+        return found[0][at], found[1][at]
+
+    def _look_ahead(self, row: int) -> None:
+        """Evaluate virtual rows for `row`, on which a task was just placed, and for the next rows in the heap."""
+        ahead = min(_AHEAD, 4 * self._run)  # a short run is not likely to become a long one
+        others = [r for r in self._heap.next(2 * ahead) if r != row and not self._has_head(r)][:ahead]
+        rows = np.array([row, *others], np.int64)
+        extra = np.tile(np.arange(1, _DEPTH + 1), len(rows))
+        extra[:_DEPTH] -= 1
+        view = NodeView(self._table, np.repeat(rows, _DEPTH), self.evaluation.cls, extra)
+        mask = np.repeat(self._static_mask[rows], _DEPTH)
+        self._run_filters(view, mask, Scope.NODE)
+        fits, worth = mask.tolist(), self._moving_of(view, mask).tolist()
+        for place, each in enumerate(rows.tolist()):
+            part = slice(place * _DEPTH, (place + 1) * _DEPTH)
+            self._heads[each] = (fits[part], worth[part])
+            self._heads_at[each] = 0
+
+    def _has_head(self, row: int) -> bool:
+        found = self._heads.get(row)
+        return found is not None and self._heads_at.get(row, 0) < len(found[0])
+
+
+class Evaluator:
+    """The evaluations of a session by class, and its boards."""
+
+    def __init__(self, session: object, calls: HookCalls, nominated: NominatedPods, mode: str) -> None:
+        """`session` is passed to hooks; `mode` is naive, board or heap."""
+        self._session: object | None = session
+        self._calls = calls
+        self._runner = nominated.ledger.runner
+        self._nominated_pods = nominated
+        self._nominations = nominated.nominations
+        self._nominated = nominated.nominations.node_by_uid
+        self._ledger = nominated.ledger
+        self._table = nominated.cache.table
+        self.mode = mode
+        self.naive = mode == "naive"
+        self._evaluations: dict[TaskClass, Evaluation] = {}
+        self._beside: dict[tuple[TaskClass, Key], Evaluation] = {}
+        self._boards: dict[tuple[Any, ...], Board] = {}
+        self._traits: dict[Group, tuple[Any, ...]] = {}
+
+    def evaluation(self, cls: TaskClass) -> Evaluation:
+        """Return the evaluation of a class. Raises PluginError."""
+        found = self._evaluations.get(cls)
+        if found is None:
+            known, plugins = self._runner.registered, self._calls.plugins
+            found = evaluation_of(self._session, cls, plugins, known.predicates, known.node_orders)
+            self._evaluations[cls] = found
+        return found
+
+    def evaluation_for(self, task: Task) -> Evaluation:
+        """Return the evaluation of a task: its class's, plus a filter for nominated pods if there are any.
+
+        Raises PluginError.
+        """
+        return self._with_nominated(task, self._nominated_pods.key(task) if self._nominated else None)
+
+    def _with_nominated(self, task: Task, yields: Key | None) -> Evaluation:
+        evaluation = self.evaluation(task.cls)
+        if yields is None:
+            return evaluation
+        found = self._beside.get((task.cls, yields))
+        if found is None:
+            found = self._beside[task.cls, yields] = self._nominated_pods.beside(evaluation, yields)
+        return found
+
+    def board(self, task: Task, subset: BoolColumn | None = None) -> Board:
+        """Return the board of the task's class; with callbacks, for groups that the callbacks treat alike."""
+        traits: tuple[Any, ...] = ()
+        registered = self._runner.registered
+        if registered.predicates or registered.node_orders:
+            found = self._traits.get(task.group)
+            if found is None:
+                group = task.group
+                found = self._traits[group] = (group.preemptible, group.priority, group.queue)
+            traits = found
+        evaluation = None
+        if self._nominated:
+            evaluation = self._evaluation_of_board(task)
+            traits = (*traits, id(evaluation))
+        key = (task.cls.index, None if subset is None else id(subset), *traits)
+        board = self._boards.pop(key, None)
+        if board is None:
+            evaluation = evaluation or self.evaluation(task.cls)
+            board = self._new_board(evaluation, subset, task)
+        self._boards[key] = board
+        return board
+
+    def _new_board(self, evaluation: Evaluation, subset: BoolColumn | None, task: Task) -> Board:
+        """Build a board. Drop the one that was not used for the longest time if boards use too much memory."""
+        spare = _SPARE_BYTES // (_ROW_BYTES * max(1, self._table.size))
+        if len(self._boards) >= spare + len(self._evaluations):
+            del self._boards[next(iter(self._boards))]
+        if self.mode == "heap" and evaluation.heap_safe:
+            return HeapBoard(self._table, self._ledger, evaluation, subset, task)
+        return Board(self._table, self._ledger, evaluation, subset, task, naive=self.naive)
+
+    def synced_board(self, task: Task, subset: BoolColumn | None = None) -> Board:
+        """Return the board of the task's class, up to date. Raises PluginError."""
+        board = self.board(task, subset)
+        board.sync(task)
+        return board
+
+    def _evaluation_of_board(self, task: Task) -> Evaluation:
+        """Like `evaluation_for`. If a pod is nominated for a node that it does not fit on, use the evaluation of other
+        pods of its class: that it need not leave room for itself only matters on that node.
+        """
+        node = self._nominations.node_of(task)
+        if node is None or task.group.is_gang:
+            return self.evaluation_for(task)
+        row = self._table.row_of.get(node, -1)
+        if row >= 0 and self.fits_on(task, row):
+            return self.evaluation_for(task)
+        return self._with_nominated(task, self._nominated_pods.key(task, beside_itself=True))
+
+    def fits_on(self, task: Task, row: int) -> bool:
+        """Whether the filters accept a task on a row now. Evaluates that row alone. Raises PluginError."""
+        view, mask = NodeView(self._table, np.array([row], np.int64)), self._table.valid()[row : row + 1]
+        for filtering in self.evaluation_for(task).filters:
+            filtering.run(view, mask, task)
+        return bool(mask[0])
+
+    def forget_boards(self, subset: BoolColumn | None = None) -> None:
+        """Drop the boards of a subset, or all boards: after a plugin failed, a board may be incomplete."""
+        if subset is None:
+            self._boards.clear()
+        else:
+            self._boards = {key: board for key, board in self._boards.items() if key[1] != id(subset)}
+
+    def forget(self) -> None:
+        """Drop all references back to the session."""
+        self._session = None
+        for kept in (self._evaluations, self._beside, self._boards):
+            kept.clear()
+
+    def wants(self, result: PlacementResult) -> Wants | None:
+        """Return the plugins that rejected each class of the group's pending tasks. None if an error ended the attempt;
+        an empty set if the scheduler retries the group whatever happens.
+
+        A gang could also be placed in ways that were not tried. So every filter of the tried classes counts, even if it
+        rejected nothing.
+        """
+        group, refusal = result.group, result.refusal
+        if refusal is not None and refusal.failed:
+            return None
+        of_group = frozenset((refusal.plugin,)) if refusal is not None and refusal.plugin else frozenset()
+        together = group.needed > 1 or bool(group.lacks) or group.topology_key is not None
+        tried = set(result.tried) if together else ()
+        wants = set()
+        for task in group.in_phase(Phase.PENDING):
+            known = self._runner.rejected_by(task)
+            plugins = (known or frozenset()) | of_group
+            if known is not None and not plugins:
+                return frozenset()
+            if task in tried:
+                plugins |= self.evaluation(task.cls).filter_plugins
+                plugins |= {call.plugin for call in self._calls.functions("place_group")}
+            if not plugins:
+                return None
+            if group.topology_key is not None:
+                plugins |= {TOPOLOGY_PLACEMENT}
+            wants.add((task.cls, plugins))
+        return frozenset(wants) or None

@@ -1,7 +1,6 @@
 """The evaluation of a class: the filters and scores that remain after `prepare`, and their answers for nodes.
 
-`board` caches the answers for the actions; `explain` evaluates again. The functions here are stateless. `scores`
-normalises and sums up scores; `node_refusals` has the rejected nodes.
+`board` caches the answers for the actions; `explain` evaluates again. The functions here are stateless.
 """
 
 from __future__ import annotations
@@ -366,3 +365,32 @@ def evaluate(evaluation: Evaluation, view: NodeView, mask: BoolColumn, task: Tas
             if not mask.any():  # as in kube-scheduler, later filters do not see a rejected node
                 break
     return found
+
+
+# ------------------------------------------------------------------ normalising
+
+
+Bounds = tuple[int, int]
+"""Lowest and highest raw score over the feasible nodes; (0, 0) if no node is feasible."""
+
+
+def bounds(raw: IntColumn, mask: BoolColumn, how: Normalise) -> Bounds:
+    """Return the bounds that `normalised` needs."""
+    if how is Normalise.NONE or not mask.any():
+        return (0, 0)
+    highest = int(np.max(raw, initial=np.iinfo(np.int64).min, where=mask))
+    if how is not Normalise.SPREAD:
+        return (0, highest)
+    return (int(np.min(raw, initial=np.iinfo(np.int64).max, where=mask)), highest)
+
+
+def normalised(raw: IntColumn, limits: Bounds, how: Normalise) -> IntColumn:
+    """Normalise raw scores to 0 to 100 (kube-scheduler's integer arithmetic)."""
+    low, high = limits
+    if how is Normalise.NONE:
+        return raw
+    if how is Normalise.MAX:
+        return raw * 100 // high if high > 0 else np.zeros_like(raw)
+    if how is Normalise.MAX_REVERSED:
+        return 100 - raw * 100 // high if high > 0 else np.full_like(raw, 100)
+    return (raw - low) * 100 // (high - low) if high > low else np.zeros_like(raw)

@@ -1,4 +1,4 @@
-"""The scores of nodes: normalises the plugins' raw scores as kube-scheduler does, and sums them up."""
+"""The totals of nodes, and each plugin's part of them: for `explain`, which evaluates a class without a board."""
 
 from __future__ import annotations
 
@@ -7,35 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from session_scheduler.framework.answers import Normalise
-from session_scheduler.framework.evaluation import Evaluation
+from session_scheduler.framework.evaluation import Evaluation, bounds, normalised
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
 from session_scheduler.model.groups import Task
-
-Bounds = tuple[int, int]
-"""Lowest and highest raw score over the feasible nodes; (0, 0) if no node is feasible."""
-
-
-def bounds(raw: IntColumn, mask: BoolColumn, how: Normalise) -> Bounds:
-    """Return the bounds that `normalised` needs."""
-    if how is Normalise.NONE or not mask.any():
-        return (0, 0)
-    highest = int(np.max(raw, initial=np.iinfo(np.int64).min, where=mask))
-    if how is not Normalise.SPREAD:
-        return (0, highest)
-    return (int(np.min(raw, initial=np.iinfo(np.int64).max, where=mask)), highest)
-
-
-def normalised(raw: IntColumn, limits: Bounds, how: Normalise) -> IntColumn:
-    """Normalise raw scores to 0 to 100 (kube-scheduler's integer arithmetic)."""
-    low, high = limits
-    if how is Normalise.NONE:
-        return raw
-    if how is Normalise.MAX:
-        return raw * 100 // high if high > 0 else np.zeros_like(raw)
-    if how is Normalise.MAX_REVERSED:
-        return 100 - raw * 100 // high if high > 0 else np.full_like(raw, 100)
-    return (raw - low) * 100 // (high - low) if high > low else np.zeros_like(raw)
 
 
 def totals(

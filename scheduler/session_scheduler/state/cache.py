@@ -167,7 +167,7 @@ class Cache:
             return
         self.problems.pop(f"Node {name}", None)
         if not known:
-            self.lowest_priorities.note(row)
+            self.lowest_priorities.changed.add(row)
             for task in self._on_node.get(name, {}).values():
                 task.row = row
                 self._count(task, 1)
@@ -188,7 +188,7 @@ class Cache:
 
     def _remove_node(self, name: str) -> None:
         if name in self.table.row_of:
-            self.lowest_priorities.note(self.table.remove(name))
+            self.lowest_priorities.changed.add(self.table.remove(name))
         for task in self._on_node.get(name, {}).values():
             task.row = -1
         self._changed_nodes[name] = None
@@ -400,7 +400,7 @@ class Cache:
         self.table.add_usage(task.row, task.cls, sign)
         self.table.add_counts(task.row, task.counts, sign)
         self.table.pods.add(task.row, task.kind, sign)
-        self.lowest_priorities.note(task.row)
+        self.lowest_priorities.changed.add(task.row)
 
     def count_on(self, row: int, task: Task, sign: int) -> None:
         """Add a task without a node to the usage of this row (`sign` 1), or remove it (-1)."""
@@ -609,13 +609,13 @@ class Cache:
             task.priority = self._priority_of(task.pod)
         for group in self.groups.values():
             group.own_priority = self._priorities.of_group(group.pod_group)
-        self.lowest_priorities.note_all()
+        self.lowest_priorities.changed.update(range(self.table.size))
         self.queues.all_changed(self.groups.values())
 
     def _note_priorities(self, tasks: Iterable[Task]) -> None:
         for task in tasks:
             if task.row >= 0:
-                self.lowest_priorities.note(task.row)
+                self.lowest_priorities.changed.add(task.row)
 
     def bound_tasks(self) -> Iterable[Task]:
         """All tasks on nodes."""

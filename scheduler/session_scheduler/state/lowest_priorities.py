@@ -1,6 +1,6 @@
 """By node: the lowest priority of the tasks on it, as a column. Preemption reads first where victims can be at all.
 
-The cache notes each change; the rows that changed are read again when the column is.
+The cache adds the rows that change; the next use of the column reads them again.
 """
 
 from __future__ import annotations
@@ -25,24 +25,17 @@ class LowestPriorities:
         self._table = table
         self._on_node = on_node
         self._column: IntColumn = np.zeros(0, np.int64)
-        self._changed: set[int] = set()
-
-    def note(self, row: int) -> None:
-        """Note that the tasks on a row changed, or their priorities."""
-        self._changed.add(row)
-
-    def note_all(self) -> None:
-        """Note that any priority may have changed."""
-        self._changed.update(range(self._table.size))
+        self.changed: set[int] = set()
+        """The rows whose tasks changed, or their priorities. The cache adds to them."""
 
     def column(self) -> IntColumn:
         """Return the lowest priority on each row, `NO_TASKS` for a row without tasks. Do not write to it."""
         missing = self._table.size - len(self._column)
         if missing:
             self._column = np.append(self._column, np.full(missing, NO_TASKS, np.int64))
-        for row in self._changed:
+        for row in self.changed:
             node = self._table.nodes[row]
             tasks = self._on_node.get(node.metadata.name, {}).values() if node is not None else ()
             self._column[row] = min((task.preemptor_priority for task in tasks), default=NO_TASKS)
-        self._changed.clear()
+        self.changed.clear()
         return self._column
