@@ -50,8 +50,8 @@ _KEY = "YQ=="
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 """Kinds of objects with an account's rights."""
-OWN_PLANS = "fluence-own-plans"
-"""The policy that restricts the scheduler's right on ConfigMaps."""
+OWN_PLANS, POD_STATUS = "fluence-own-plans", "fluence-pod-status"
+"""The policies that restrict the scheduler's rights to ConfigMaps and pods/status."""
 
 
 class ControlPlane(Served):
@@ -127,9 +127,9 @@ class ControlPlane(Served):
                       "--leader-elect=false", "--secure-port=0", *self._features)  # fmt: skip
 
     def _prepare(self) -> None:
-        """Create the initial objects: the scheduler's rights from deploy/, and the policy beside them."""
+        """Create the initial objects: the scheduler's rights from deploy/, and the policies beside them."""
         for manifest in yaml.safe_load_all((DEPLOY / "fluence.yaml").read_text()):
-            if manifest["kind"] in RIGHTS or manifest["metadata"]["name"] == OWN_PLANS:
+            if manifest["kind"] in RIGHTS or manifest["metadata"]["name"] in (OWN_PLANS, POD_STATUS):
                 self.create(manifest)  # the tests run the scheduler themselves
 
     def start_etcd(self) -> None:

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from .conftest import new_control_plane
-from .harness import ADMIN, DEPLOY, OWN_PLANS, SCHEDULER, ControlPlane
+from .harness import ADMIN, DEPLOY, OWN_PLANS, POD_STATUS, SCHEDULER, ControlPlane
 from .invariants import ATTEMPT, HELD, PLAN, PREFIX, Manifest, annotation, plan_of
 from .scenarios_world import Scenario
 
@@ -342,7 +342,7 @@ def test_the_api_server_finds_no_fault_in_the_expressions(plane: ControlPlane) -
                  if each["kind"] == "ValidatingAdmissionPolicy")  # fmt: skip
     plane.create(gates)  # without a binding it rejects nothing
     policies = [each for each in [*MANIFESTS, gates] if each["kind"] == "ValidatingAdmissionPolicy"]
-    for name in (OWN_PLANS, *(each["metadata"]["name"] for each in policies)):
+    for name in (OWN_PLANS, POD_STATUS, *(each["metadata"]["name"] for each in policies)):
         path = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/{name}"
         checked = plane.wait_for(path, lambda found: "observedGeneration" in found.get("status", {}))
         assert checked["status"].get("typeChecking", {}).get("expressionWarnings", []) == []

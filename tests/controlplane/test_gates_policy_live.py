@@ -1,6 +1,7 @@
-"""The policy of deploy/options/coordination.yaml: the scheduler's account opens a gate and changes nothing else.
+"""The policies about pods: the scheduler's account opens a gate, or reports a pod's status, and changes nothing else.
 
-The account has every right here, so only the policy can reject a request.
+The first is in deploy/options/coordination.yaml, the second in deploy/fluence.yaml. The account has every right here,
+so only the policies can reject a request.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pytest
 import yaml
 
 from ..tools.deploying import program
-from .harness import DEPLOY, ControlPlane
+from .harness import DEPLOY, POD_STATUS, ControlPlane
 from .webhook_process import until
 
 ACCOUNT = "system:serviceaccount:kube-system:fluence"
@@ -26,14 +27,15 @@ Manifest = dict[str, Any]
 
 
 class Plane(ControlPlane):
-    """Under the policy; the account is a user with every right."""
+    """Under the policies; the account is a user with every right."""
 
     USERS: ClassVar[dict[str, str]] = {ACCOUNT: "system:masters"}
 
     def _prepare(self) -> None:
-        for manifest in yaml.safe_load_all((DEPLOY / "options" / "coordination.yaml").read_text()):
-            if manifest["metadata"]["name"] == POLICY:
-                self.create(manifest)
+        for file in ("options/coordination.yaml", "fluence.yaml"):
+            for manifest in yaml.safe_load_all((DEPLOY / file).read_text()):
+                if manifest["metadata"]["name"] in (POLICY, POD_STATUS):
+                    self.create(manifest)
         account = {"name": "default", "namespace": "default"}  # no controller creates it here
         self.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
 
@@ -43,10 +45,13 @@ def change(plane: ControlPlane, name: str, body: Manifest) -> tuple[int, str]:
     return status, answer.get("message", "")
 
 
-def new_pod(plane: ControlPlane, name: str, *gates: Manifest) -> None:
-    containers = [{"name": "main", "image": "example.com/none"}]
-    spec = {"containers": containers, "initContainers": [containers[0] | {"name": "first"}],
-            "schedulingGates": list(gates), "automountServiceAccountToken": False}  # fmt: skip
+def new_pod(plane: ControlPlane, name: str, *gates: Manifest, **main: Any) -> None:
+    """Create a pod with these gates, and fields of its container `main`."""
+    container = {"name": "main", "image": "example.com/none"}
+    claim = {"name": "c", "resourceClaimTemplateName": "t"}
+    spec = {"containers": [container | main], "initContainers": [container | {"name": "first"}],
+            "resourceClaims": [claim], "schedulingGates": list(gates),
+            "automountServiceAccountToken": False}  # fmt: skip
     metadata = {"name": name, "namespace": "default", "annotations": {PREFIX + "attr-old": "1", "example.com/a": "1"},
                 "labels": {"app": "x"}}  # fmt: skip
     plane.request("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
@@ -58,7 +63,9 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     program("kube-apiserver")  # skip or fail, like other tests with real API servers
     with Plane(tmp_path_factory.mktemp("gates")) as plane:
         new_pod(plane, "probe")
-        until(lambda: change(plane, "probe", {"metadata": {"labels": {"a": "b"}}})[0] == HTTPStatus.FORBIDDEN)
+        label = {"metadata": {"labels": {"a": "b"}}}
+        for name in ("probe?dryRun=All", "probe/status?dryRun=All"):
+            until(lambda name=name: change(plane, name, label)[0] == HTTPStatus.FORBIDDEN)
         yield plane
 
 
@@ -115,3 +122,71 @@ def test_it_changes_no_pod_without_its_gate(plane: ControlPlane, gates: tuple[Ma
     for body in ({"metadata": {"annotations": ANSWERS}}, {"spec": {"schedulingGates": None}}):
         status, why = change(plane, "ordinary", body)
         assert (status, POLICY in why) == (HTTPStatus.FORBIDDEN, True), (body, why)
+
+
+# ---------------------------------------------------------------------- pods/status
+
+RUNNING: Manifest = {
+    "phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}], "hostIP": "10.1.0.1",
+    "startTime": "2026-01-01T00:00:00Z", "conditions": [{"type": "Ready", "status": "True"}],
+    "containerStatuses": [{"name": "main", "image": "i", "imageID": "", "ready": True, "restartCount": 0}],
+}  # fmt: skip
+JOBID, FINALIZER = "scheduler.slinky.slurm.net/slurm-jobid", "scheduler.slinky.slurm.net/finalizer"
+
+
+def running_pod(plane: ControlPlane) -> None:
+    """A pod with a status as a kubelet writes it, and with a finalizer."""
+    plane.request("PATCH", f"{PODS}/running", {"metadata": {"finalizers": None}})
+    new_pod(plane, "running", resources={"limits": {"example.com/gpu": "1"}})
+    body = {"metadata": {"finalizers": ["example.com/f"]}, "status": RUNNING}
+    status, answer = plane.request("PATCH", f"{PODS}/running/status", body)
+    assert status == HTTPStatus.OK, answer
+
+
+def test_the_account_reports_conditions_and_a_node_and_writes_annotations_and_the_bridges_marks(
+    plane: ControlPlane,
+) -> None:
+    running_pod(plane)
+    conditions = [{"type": "Ready", "status": "True"}, {"type": "PodScheduled", "status": "False", "reason": "R"},
+                  {"type": "DisruptionTarget", "status": "True"}]  # fmt: skip
+    mappings = [{"containerName": "main", "resourceName": "example.com/gpu", "requestName": "r"}]
+    written = {
+        "conditions": conditions,
+        "nominatedNodeName": "n1",
+        "extendedResourceClaimStatus": {"resourceClaimName": "c", "requestMappings": mappings},
+    }
+    finalizers = ["example.com/f", FINALIZER]
+    metadata = {"annotations": {"example.com/plugin": "1"}, "labels": {JOBID: "7"}, "finalizers": finalizers}
+    assert change(plane, "running/status", {"metadata": metadata, "status": written}) == (HTTPStatus.OK, "")
+    found = plane.request("GET", f"{PODS}/running")[1]
+    assert found["metadata"]["labels"] == {"app": "x", JOBID: "7"}
+    assert found["metadata"]["finalizers"] == finalizers
+    assert found["status"]["nominatedNodeName"] == "n1"
+    without = {"metadata": {"labels": {JOBID: None}, "finalizers": ["example.com/f"]}}
+    assert change(plane, "running/status", without) == (HTTPStatus.OK, "")
+
+
+FORGED: dict[str, Manifest] = {
+    "label": {"metadata": {"labels": {"app": "y"}}},
+    "new label": {"metadata": {"labels": {"b": "c"}}},
+    "no labels": {"metadata": {"labels": None}},
+    "no finalizers": {"metadata": {"finalizers": None}},
+    "phase": {"status": {"phase": "Failed"}},
+    "address": {"status": {"podIP": "10.0.0.2", "podIPs": [{"ip": "10.0.0.2"}]}},
+    "host": {"status": {"hostIP": "10.1.0.2", "hostIPs": [{"ip": "10.1.0.2"}]}},
+    "start": {"status": {"startTime": "2026-01-01T00:00:01Z"}},
+    "containers": {"status": {"containerStatuses": [RUNNING["containerStatuses"][0] | {"ready": False}]}},
+    "readiness": {"status": {"conditions": [{"type": "Ready", "status": "False"}]}},
+    "claims": {"status": {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "d"}]}},
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_it_changes_nothing_of_a_pods_labels_finalizers_and_what_a_kubelet_reports(
+    plane: ControlPlane, what: str
+) -> None:
+    running_pod(plane)
+    status, why = change(plane, "running/status", FORGED[what])
+    assert (status, POD_STATUS in why) == (HTTPStatus.FORBIDDEN, True), why
+    plain = plane.request("PATCH", f"{PODS}/running/status?dryRun=All", FORGED[what])
+    assert plain[0] == HTTPStatus.OK, plain  # the API server itself allows it

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from fluence_plugins.resources import names
+from fluence_plugins.slurm_bridge.names import FINALIZER, JOBID_LABEL
 from session_scheduler.binding.binder import LEADER_ANNOTATION
 from session_scheduler.config.settings import LeaderElection, Profile, SchedulerConfig, Serving, parse_config
 from session_scheduler.framework.bindings import HELD_ANNOTATION
@@ -210,3 +211,10 @@ def test_the_policies_about_plans_name_where_a_plan_lies() -> None:
     large = policy("fluence-writes-plans")
     assert matched(large) == {("/v1", "configmaps", each, "Fail") for each in operations}
     assert large["matchConditions"][1]["expression"] == "object.metadata.name.startsWith('fluence-plan-')"
+
+
+def test_the_policy_about_pod_status_excepts_the_marks_of_the_slurm_bridge_only() -> None:
+    spec = the("ValidatingAdmissionPolicy", called="fluence-pod-status")["spec"]
+    found = set(re.findall(r"'([^' ]+/[^' ]*)'", expressions(spec)))
+    assert found == {JOBID_LABEL, FINALIZER}
+    assert matched(spec) == {("/v1", "pods/status", "UPDATE", "Fail")}

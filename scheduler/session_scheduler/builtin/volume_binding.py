@@ -17,7 +17,7 @@ from pydantic import Field
 from session_scheduler.builtin import volume_hints
 from session_scheduler.builtin.assumed_volumes import AssumedVolumes, PodVolumes
 from session_scheduler.builtin.volume_changes import bound_changes, changes, delayed_changes
-from session_scheduler.builtin.volume_claims import PodClaims, pod_claims
+from session_scheduler.builtin.volume_claims import PodClaims, misspelt_class, pod_claims
 from session_scheduler.builtin.volume_matching import Matcher, Matching, Reach, bound_nodes
 from session_scheduler.builtin.volume_writing import bind_volumes
 from session_scheduler.config.settings import PluginArguments
@@ -109,8 +109,11 @@ class VolumeBinding:
         if isinstance(found, Refusal):
             return found
         if found.immediate:
-            return Refusal("pod has unbound immediate PersistentVolumeClaims", fits_if=tuple(
-                f"claim {claim.metadata.name} were bound" for claim in found.immediate))  # fmt: skip
+            misspelt = misspelt_class(session, found.immediate)
+            reason = f"pod has unbound immediate PersistentVolumeClaims{f': {misspelt}' if misspelt else ''}"
+            return Refusal(
+                reason, fits_if=tuple(f"claim {claim.metadata.name} were bound" for claim in found.immediate)
+            )
         if not (found.bound or found.delayed):
             return SKIP
         try:

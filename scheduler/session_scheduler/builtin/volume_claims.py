@@ -5,8 +5,9 @@ The volume plugins use it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Final
 
 from session_scheduler.framework.session import Session
@@ -66,6 +67,18 @@ def pod_claims(session: Session, pod: Pod) -> PodClaims | Refusal:
         delayed = storage_class is not None and storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
         (found.delayed if delayed and not claim.spec.volume_name else found.immediate).append(claim)
     return found
+
+
+def misspelt_class(session: Session, claims: Iterable[PersistentVolumeClaim]) -> str:
+    """The problem of the first claim whose StorageClass does not exist while one of a similar name does; or empty."""
+    classes = session.objects(StorageClass)
+    for claim in claims:
+        name = claim.storage_class
+        near = get_close_matches(name, sorted(classes), 1, 0.6) if name and name not in classes else []
+        if near:
+            problem = f'claim {claim.metadata.name} names StorageClass "{name}", which does not exist'
+            return f"{problem}: did you mean {near[0]}?"
+    return ""
 
 
 def _claim(session: Session, pod: Pod, use: ClaimUse) -> PersistentVolumeClaim | Refusal:

@@ -72,7 +72,10 @@ def unsatisfiable(requests: PodRequests, live: LiveGraph, types: Collection[str]
     if waiting and not wanted <= {node.type for node in live.graph.virtual.values()}:
         return f"its resource tree is below node {min(waiting)!r}, which the cluster does not have"
     unknown = sorted(wanted.difference(types))
-    if unknown:
-        known = ", ".join(sorted(types)) or "none"
-        return f"no resource tree has type {unknown[0]!r} ({names.resource_name(unknown[0])}); known types: {known}"
-    return None
+    if not unknown:
+        return None
+    problem = f"no resource tree has type {unknown[0]!r} ({names.resource_name(unknown[0])})"
+    if types:
+        return f"{problem}; known types: {', '.join(sorted(types))}"
+    remedy = "pass resources.yaml with --resources, or as the cluster's ConfigMap fluence-resources"
+    return f"{problem}: there are no resource trees: {remedy}"
