@@ -353,6 +353,70 @@ def test_a_slow_extender_delays_only_its_own_pods_and_no_shutdown(plane: Control
                 side.clear()
 
 
+def _bound_later(side: Side, server: ExtenderServer, names: list[str], *, binds: str) -> Handler:
+    """Answer the first call for each pod never, and later ones at once. Returns the handler of the later ones.
+
+    The first call binds its pod `at once`, `later` (before the next call binds) or `never`.
+    """
+    late: list[Body] = []
+
+    async def first(body: Body) -> Body:
+        names.append(body["PodName"])
+        if binds == "at once":
+            assert await asyncio.to_thread(side.bind, body) == {}
+        elif binds == "later":
+            late.append(body)
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable: the scheduler is killed before the answer")
+
+    def again(body: Body) -> Any:
+        while late:
+            assert side.bind(late.pop()) == {}
+        return side.bind(body)
+
+    server.handlers["bind"] = first
+    return again
+
+
+@pytest.mark.parametrize("binds", ["at once", "later", "never"])
+@pytest.mark.parametrize("gang", [False, True], ids=["pods", "gang"])
+def test_pods_are_bound_once_if_the_scheduler_is_killed_before_the_extender_answers_a_bind(
+    plane: ControlPlane, tmp_path: Path, *, gang: bool, binds: str
+) -> None:
+    names, asked = ["g-0", "g-1"], list[str]()
+    room = {FOO: "1", "cpu": "3"}  # one pod on each node
+    with ExtenderServer() as server:
+        entry = {"urlPrefix": server.url, "bindVerb": "bind", "httpTimeout": "60s", "nodeCacheCapable": True,
+                 "managedResources": [{"name": FOO, "ignoredByScheduler": True}]}  # fmt: skip
+        profile = {"schedulerName": "killed", "plugins": [{"name": "fluence", "enabled": False}]}
+        with running(plane, tmp_path, Settings(more={"profiles": [profile], "extenders": [entry]})) as scheduler:
+            side = Side(plane, server, "killed")
+            again = _bound_later(side, server, asked, binds=binds)
+            try:
+                if gang:
+                    plane.create({"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
+                                  "metadata": {"name": "g", "namespace": side.namespace},
+                                  "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}})  # fmt: skip
+                for name in names:
+                    side.create(name, room, **({"schedulingGroup": {"podGroupName": "g"}} if gang else {}))
+                until("both calls", lambda: sorted(asked) == names)
+                if binds == "at once":
+                    until("both nodes", partial(_placed, side, *names))
+                scheduler.kill()
+                assert _placed(side, *names) is (binds == "at once")
+                server.handlers["bind"] = again
+                scheduler.start()
+                until("both nodes", partial(_placed, side, *names))
+                scheduler.wait_ready()
+                side.create("last", room)
+                until("the last node", partial(_placed, side, "last"))
+                assert sorted(filter(None, map(side.node_of, [*names, "last"]))) == list(NODES)
+                pass_marker(plane, side.namespace, "killed", "3 Insufficient cpu")
+                assert scheduler.running
+            finally:
+                side.clear()
+
+
 def test_an_extender_is_called_over_tls_and_only_with_its_ca(plane: ControlPlane, tmp_path: Path) -> None:
     trusted = server_certificate(tmp_path, "extender.example.com")
     with ExtenderServer(trusted.context) as server:

@@ -74,6 +74,22 @@ def test_a_tenants_terms_that_do_not_select_a_pod_cost_it_nothing(monkeypatch: p
     assert looks(monkeypatch, CASES[case], app="web", tier="front") <= 12
 
 
+@pytest.mark.parametrize("values", ["w{}", "v{} w{}", "web w{}"])
+def test_twenty_pods_with_5000_in_terms_each_cost_a_pod_of_another_namespace_nothing(
+    monkeypatch: pytest.MonkeyPatch, values: str
+) -> None:
+    table, victim, tried = TermTable(), Labels(app="web", tier="front"), list[object]()
+    selectors = ([one("app", "In", *values.replace("{}", str(n)).split())] for n in range(5000))
+    terms = [{"topologyKey": "zone", "labelSelector": {"matchExpressions": each}, **EVERYWHERE} for each in selectors]
+    spec = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+    pod = msgspec.convert({"metadata": {"name": "p", "namespace": "other"}, "spec": spec}, Pod)
+    for _ in range(20):
+        assert table.terms_of(pod).problem == "spec.affinity: expected at most 256 pod affinity terms, got 5000"
+    monkeypatch.setattr(Term, "picks", lambda *of: tried.append(of))
+    assert table.concerning("victims", victim, {}) == []
+    assert victim.looks + len(tried) <= 12
+
+
 def test_a_new_kind_of_pod_costs_nothing_for_the_queries_of_others() -> None:
     counts = PodCounts(1)
     table = TermTable()
