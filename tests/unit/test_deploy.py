@@ -15,7 +15,7 @@ from session_scheduler.model.gang_plan import ATTEMPT_ANNOTATION, PLAN_ANNOTATIO
 from session_scheduler.model.gpu_shares import GPU, GPU_COUNT, GPU_FRACTION, GPU_MEMORY
 from session_scheduler.model.group_api import GROUP_VERSIONS
 
-from ..tools.deploying import NAMESPACE, Manifest, manifests, the
+from ..tools.deploying import DEPLOY, NAMESPACE, Manifest, manifests, the
 
 ACCOUNT = {"kind": "ServiceAccount", "name": "fluence", "namespace": NAMESPACE}
 
@@ -106,6 +106,15 @@ def test_no_rule_is_wider_than_it_must_be() -> None:
                         "resourceclaims", "resourceclaims/status", "resourceclaims/binding",
                         "queues/status", "tokenreviews", "subjectaccessreviews"}  # fmt: skip
     assert {verb for _, resource, verb in granted if resource == "pods"} == {"get", "list", "watch", "delete"}
+
+
+@pytest.mark.parametrize("file", sorted(
+    path.relative_to(DEPLOY).as_posix() for path in (*DEPLOY.glob("*.yaml"), *DEPLOY.glob("options/*.yaml"))
+))  # fmt: skip
+def test_no_account_may_read_or_write_config_maps_or_secrets_of_all_namespaces(file: str) -> None:
+    roles = [one for one in manifests(file) if one["kind"] == "ClusterRole"]
+    covered = {resource for role in roles for rule in role["rules"] for resource in rule.get("resources", ())}
+    assert not covered & {"configmaps", "secrets", "*"}
 
 
 def test_readers_may_read_every_path_that_asks_for_a_right_and_nothing_else() -> None:
