@@ -21,7 +21,7 @@ from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.queue_shares import QueueShares
 from session_scheduler.model.queues import IN_THOUSANDTHS, PODS, QUEUE_LABEL, Amounts, shown_amount
-from session_scheduler.state.queue_use import QueueUse
+from session_scheduler.state.queue_use import NominatedKind, QueueUse
 
 _OF_PODS = ("allocated", "pending")
 """The metrics that also cover queues without a Queue object, which only pods name."""
@@ -90,11 +90,8 @@ class Proportion:
         bounds = list(_bounds(use, group))
         if not bounds or not tasks:
             return [None] * len(tasks)
-        nominated = (
-            []
-            if self._session is None
-            else [one for some in self._session.yields_to(tasks).values() for one in some if use.concerns(one)]
-        )
+        session = self._session
+        nominated = session.nominated.kinds_yielded_to(tasks) if session is not None and session.nominations else {}
         for bound in bounds if nominated else ():
             bound.add_nominated(nominated, use)
         more: Amounts = {}
@@ -102,7 +99,7 @@ class Proportion:
 
     def _exceeded(self, task: Task, bounds: Sequence[_Bound], more: Amounts) -> str | None:
         """The reason if a task exceeds a bound in addition to `more`; else adds the task's requests to `more`."""
-        needs = _needs(task)
+        needs = _needs(task.cls)
         for bound in bounds:
             for resource, most in bound.most.items():
                 need, allocated = needs.get(resource, 0), bound.allocated.get(resource, 0) + more.get(resource, 0)
@@ -233,13 +230,13 @@ class _Bound:
         self.freed = freed
         self.non_preemptible = non_preemptible
 
-    def add_nominated(self, nominated: Iterable[Task], use: QueueUse) -> None:
-        """Count the tasks that are nominated in this queue and those below it."""
+    def add_nominated(self, nominated: Mapping[str, Mapping[NominatedKind, int]], use: QueueUse) -> None:
+        """Count the tasks, by queue and kind, that are nominated in this queue and those below it."""
         allocated = dict(self.allocated)
-        for task in nominated:
-            if self.queue in use.tree.path(task.group.queue) and not (self.non_preemptible and task.group.preemptible):
-                for name, amount in _needs(task).items():
-                    allocated[name] = allocated.get(name, 0) + amount
+        for queue, kinds in nominated.items():
+            for (_, kept, cls), count in kinds.items() if self.queue in use.tree.path(queue) else ():
+                for name, amount in _needs(cls).items() if kept or not self.non_preemptible else ():
+                    allocated[name] = allocated.get(name, 0) + count * amount
         self.allocated, self.freed = allocated, _BY_NOMINATIONS
 
     def reason(self, resource: str, allocated: int, need: int) -> str:
@@ -250,9 +247,9 @@ class _Bound:
         return f"queue {self.queue!r} has reached its {what}: {amounts}"
 
 
-def _needs(task: Task) -> Amounts:
-    """The amounts that a task counts with: its requests, GPU shares, and one pod."""
-    return {**task.cls.requests, **task.cls.gpu_amounts, PODS: 1}
+def _needs(cls: TaskClass) -> Amounts:
+    """The amounts that a task of this class counts with: its requests, GPU shares, and one pod."""
+    return {**cls.requests, **cls.gpu_amounts, PODS: 1}
 
 
 def _bounds(use: QueueUse, group: Group) -> Iterator[_Bound]:

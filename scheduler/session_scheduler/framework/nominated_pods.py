@@ -7,6 +7,7 @@ them and without them. The evaluator adds this filter to the evaluation of a cla
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,6 +22,7 @@ from session_scheduler.model.columns import BoolColumn, NodeView
 from session_scheduler.model.durations import known_seconds
 from session_scheduler.model.groups import SYSTEM_CRITICAL, Task
 from session_scheduler.state.cache import Cache
+from session_scheduler.state.queue_use import NominatedKind
 
 NAME = "NominatedPods"
 _FEW = 64
@@ -84,6 +86,27 @@ class NominatedPods:
         waiting, starts = self.nominations.waiting(nodes), self.nominations.starts
         found = {node: [task for task in there if _counts(task, key, starts)] for node, there in waiting}
         return {node: there for node, there in found.items() if there}
+
+    def kinds_yielded_to(self, tasks: Sequence[Task]) -> dict[str, Counter[NominatedKind]]:
+        """Return by queue the number of nominated tasks of each kind for which a group's tasks must leave room, without
+        pods of other schedulers. The cost depends on the number of kinds, unless some tasks start only later.
+        """
+        queues, found = self.cache.queues, dict[str, Counter[NominatedKind]]()
+        if self.nominations.starts:
+            for there in self.yielded_to(tasks, None).values():
+                for queue, kind in filter(None, map(queues.nominated_kind, there)):
+                    found.setdefault(queue, Counter())[kind] += 1
+            return found
+        key = self._key(tasks, min(task.preemptor_priority for task in tasks))
+        for queue, kinds in queues.nominated.items():
+            counting = {kind: count for kind, count in kinds.items() if _is_first(kind[0], queue, key)}
+            if counting:
+                found[queue] = Counter(counting)
+        own = (one for one in tasks[0].group.tasks.values() if one.uid in key[1])
+        for queue, kind in filter(None, map(queues.nominated_kind, own)):
+            if kind in found.get(queue, ()):
+                found[queue][kind] -= 1
+        return {queue: +kinds for queue, kinds in found.items() if +kinds}
 
     def expected_on(self, task: Task, node: str) -> Key | None:
         """Return a key for the tasks for which one must leave room on a node; None if that is all of them, or none.

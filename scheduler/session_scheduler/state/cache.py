@@ -99,7 +99,7 @@ class Cache:
         self._priorities = Priorities()
         self._changed_nodes: dict[str, None] = {}
         self.stale_gangs = StaleGangs()
-        self.queues = QueueUse(serves, self.objects, self.tasks, self.preempted, self.nominations.comes_next)
+        self.queues = QueueUse(serves, self.objects, self.tasks, self.preempted, self.nominations)
 
     # ------------------------------------------------------------------ events
 

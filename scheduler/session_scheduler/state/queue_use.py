@@ -16,7 +16,12 @@ from session_scheduler.model.groups import DEFAULT_QUEUE, Group, Phase, Task
 from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.queue_shares import Counts, QueueShares
 from session_scheduler.model.queues import PODS, QUEUE_LABEL, Amounts, Problem, QueueSpec, QueueTree, of_object
+from session_scheduler.state.nominations import Nominations
 from session_scheduler.state.tables import ObjectTables
+
+
+NominatedKind = tuple[int, bool, TaskClass]
+"""What decides how a nominated task counts in a queue: its standing, whether it is not preemptible, and its class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +53,15 @@ class QueueUse:
         serves: Callable[[str], bool],
         objects: ObjectTables,
         tasks: Mapping[str, Task],
-        evicted: Container[str] = (),
-        comes_next: Callable[[Task], bool] = lambda _: False,
+        evicted: Container[str],
+        nominations: Nominations,
     ) -> None:
-        """`evicted`: the pods (uids) being evicted for others. `comes_next`: as `Nominations.comes_next`.
+        """`evicted`: the pods (uids) being evicted for others.
 
-        Call `moved` for each task for which one of them changes.
+        Call `moved` for each task for which that or its nomination changes.
         """
         self._evicted = evicted
-        self._comes_next = comes_next
+        self._nominations = nominations
         self._serves = serves
         self._objects = objects
         self._tasks = tasks
@@ -73,6 +78,9 @@ class QueueUse:
         """By queue and class: the number of preemptible pods on nodes."""
         self._standings: dict[str, Counter[int]] = {}
         """By queue and priority: the number of preemptible pods on nodes that nothing evicts yet."""
+        self.nominated: dict[str, Counter[NominatedKind]] = {}
+        """By queue: the number of nominated tasks of each kind that are not on a node."""
+        self._nominated_kinds: dict[Task, tuple[str, NominatedKind]] = {}
         self._kept: set[Group] = set()
         """The groups whose pods are not preemptible, as of the last `reconcile`."""
         self._dirty: dict[Group, None] = {}
@@ -152,6 +160,10 @@ class QueueUse:
             self._shares = key, QueueShares(self.tree, total, has)
         return self._shares[1]
 
+    def nominated_kind(self, task: Task) -> tuple[str, NominatedKind] | None:
+        """The queue and kind under which `nominated` counts a task; None if it does not."""
+        return self._nominated_kinds.get(task)
+
     # ------------------------------------------------------------------ changes of the cluster
 
     def changed(self, group: Group) -> None:
@@ -165,6 +177,8 @@ class QueueUse:
 
     def moved(self, task: Task) -> None:
         """Count a task again: it was put on a node or removed from one, nominated, or is being evicted."""
+        if self._nominations or task in self._nominated_kinds:
+            self._count_nominated(task)
         before, after = self._counted.get(task), self._count_of(task)
         if before == after:
             return
@@ -181,6 +195,7 @@ class QueueUse:
 
     def gone(self, task: Task) -> None:
         """Stop counting a task whose pod is gone."""
+        self._drop_nominated(task)
         before = self._counted.pop(task, None)
         if before is not None:
             self._add(before, -1)
@@ -221,6 +236,27 @@ class QueueUse:
         for counted in self._counted.values():
             self._add(counted, 1)
 
+    def _count_nominated(self, task: Task) -> None:
+        group, after = task.group, None
+        if task.node is None and self._nominations.node_of(task) is not None and self.concerns(task):
+            after = group.queue, (task.standing, group in self._kept, task.cls)
+        if self._nominated_kinds.get(task) != after:
+            self._drop_nominated(task)
+            if after is not None:
+                self._nominated_kinds[task] = after
+                self.nominated.setdefault(after[0], Counter())[after[1]] += 1
+
+    def _drop_nominated(self, task: Task) -> None:
+        before = self._nominated_kinds.pop(task, None)
+        if before is not None:
+            queue, kind = before
+            kinds = self.nominated[queue]
+            kinds[kind] -= 1
+            if not kinds[kind]:
+                del kinds[kind]
+            if not kinds:
+                del self.nominated[queue]
+
     def _count_of(self, task: Task) -> _Counted | None:
         if not self._serves(task.pod.spec.scheduler_name):
             return None
@@ -229,7 +265,7 @@ class QueueUse:
         if task.node is not None:
             return _Counted(group.queue, True, task.cls, kept, task.standing, task.uid not in self._evicted)
         if task.phase is Phase.PENDING:
-            return _Counted(group.queue, False, task.cls, kept, task.standing, self._comes_next(task))
+            return _Counted(group.queue, False, task.cls, kept, task.standing, self._nominations.comes_next(task))
         return None
 
     def _add(self, counted: _Counted, sign: int) -> None:
