@@ -2,14 +2,15 @@
 
 Not a test: run `make bench`. The first cycle places all pods that fit. The second opens with the remaining pods and a
 few new ones, the third without new pods: the cost of opening a session depends on the changes, not on the size. The
-pods belong to every queue in turn, half of them preemptible. With `--full` the cluster starts full, and queues reclaim
-their shares.
+pods belong to every queue in turn, half of them preemptible. A second cluster starts full, and queues reclaim their
+shares: `--full` measures only that one. `--json` prints the figures, CPU seconds included, to compare two checkouts.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -103,7 +104,9 @@ def seconds(profiles: Mapping[str, HookCalls]) -> Counter[str]:
     return Counter(next(iter(profiles.values())).seconds())
 
 
-async def measure(table: Table, options: argparse.Namespace, *, full: bool) -> None:
+async def measure(options: argparse.Namespace, *, full: bool) -> list[dict[str, Any]]:
+    """The figures of each cycle."""
+    found: list[dict[str, Any]] = []
     config = SchedulerConfig(
         bindings_in_flight=1_000_000, cycle_seconds=3600,
         queues=tuple(queues(options.queues, options.nodes * A_NODE)),
@@ -122,16 +125,29 @@ async def measure(table: Table, options: argparse.Namespace, *, full: bool) -> N
         before, started = seconds(profiles), time.perf_counter()
         calls = next(iter(profiles.values()))
         scheduler.sessions.close(scheduler.sessions.open(calls, ()))
-        opened = time.perf_counter()
+        opened, cpu = time.perf_counter(), time.process_time()
         done = await scheduler.cycle()
-        took = time.perf_counter() - opened
-        used = seconds(profiles) - before
-        dearest = ", ".join(f"{name} {spent:.2f}" for name, spent in used.most_common(4))
-        placed = sum(len(one.bound) for one in done)
-        waits = len(scheduler.cache.unbound)
-        table.add_row("full" if full else "empty", str(number + 1), str(placed), str(waits),
-                      f"{1000 * (opened - started):.1f}", f"{took:.2f}",
-                      f"{1e6 * took / max(1, placed + waits):.0f}", dearest)  # fmt: skip
+        cpu_seconds, cycle_seconds = time.process_time() - cpu, time.perf_counter() - opened
+        found.append({
+            "cluster": "full" if full else "empty", "cycle": number + 1, "placed": sum(len(one.bound) for one in done),
+            "waiting": len(scheduler.cache.unbound), "victims": len(scheduler.cache.preempted),
+            "openSeconds": opened - started, "cycleSeconds": cycle_seconds, "cpuSeconds": cpu_seconds,
+            "pluginSeconds": dict((seconds(profiles) - before).most_common(4)),
+        })  # fmt: skip
+    return found
+
+
+def table_of(cycles: Iterable[Mapping[str, Any]]) -> Table:
+    """The figures as a table."""
+    table = Table("cluster", "cycle", "placed", "waiting", "victims", "open ms", "cycle s", "cpu s", "cpu us/pod",
+                  "dearest plugins, s", box=None)  # fmt: skip
+    for one in cycles:
+        dearest = ", ".join(f"{name} {spent:.2f}" for name, spent in one["pluginSeconds"].items())
+        each = 1e6 * one["cpuSeconds"] / max(1, one["placed"] + one["waiting"])
+        table.add_row(one["cluster"], *(str(one[name]) for name in ("cycle", "placed", "waiting", "victims")),
+                      f"{1000 * one['openSeconds']:.1f}", f"{one['cycleSeconds']:.2f}", f"{one['cpuSeconds']:.2f}",
+                      f"{each:.0f}", dearest)  # fmt: skip
+    return table
 
 
 def main() -> None:
@@ -140,13 +156,15 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=10_000)
     parser.add_argument("--queues", type=int, default=50)
+    parser.add_argument("--full", action="store_true", help="only the full cluster")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()
-    table = Table(
-        "cluster", "cycle", "placed", "waiting", "open ms", "cycle s", "us/pod", "dearest plugins, s", box=None
-    )
-    for full in (False, True):
-        asyncio.run(measure(table, options, full=full))
-    Console(width=160).print(table)
+    clusters = (True,) if options.full else (False, True)
+    cycles = [one for full in clusters for one in asyncio.run(measure(options, full=full))]
+    if options.json:
+        print(json.dumps(cycles, indent=2))
+    else:
+        Console(width=160).print(table_of(cycles))
 
 
 if __name__ == "__main__":

@@ -5,10 +5,13 @@ A trial lists them by node, and asks here whether a plugin's callbacks object to
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
 
 from session_scheduler.framework.callbacks import Scenario
 from session_scheduler.framework.session import Session
+from session_scheduler.model.columns import BoolColumn
 from session_scheduler.model.disruption import PREEMPTED, is_disrupted
 from session_scheduler.model.groups import Group, Phase, Task
 
@@ -30,6 +33,15 @@ class EligibleVictims:
         self._reclaims = reclaims
         self._others_reclaimed = session.runner.reclaims
         self._limited = reclaims or session.runner.limits_preemption
+        self._running = session.queues.running if session.queues.active else None
+        self._row_of, self._rows = session.table.row_of, session.table.size
+        self._queues: frozenset[str] | None = None
+        """The only queues with victims by priority; None for all."""
+        limits = None if reclaims else session.runner.preemptable_queues(group)
+        if limits is not None:
+            self._queues, plugin = limits
+            if self._running is None or self._running.any_below(priority, outside=self._queues):
+                session.runner.note_group(group, plugin)
         self._preemptible: dict[Group, bool] = {}
         self._bound_in_part: dict[Group, bool] = {}
         self._objections: dict[object, str | None] | None = {} if alike and session.registered.validates_alike else None
@@ -38,12 +50,34 @@ class EligibleVictims:
     def on(self, node: str) -> list[Task]:
         """The victims on a node, without tasks that callbacks spare or whose bind, or gang's bind, is in flight."""
         tasks = self._cache.tasks_on(node)
+        if self._queues is not None:
+            tasks = [task for task in tasks if task.group.queue in self._queues]
         found = [task for task in tasks if not self._is_being_bound(task)]
         if any(task.standing < self._priority for task in tasks if task not in found):
             self.on_nodes_with_binds.add(node)
         if self._reclaims:
             return self._runner.reclaimable(self._group, filter(self._is_of_other_queue, found))
         return self._runner.preemptable(self._group, filter(self._is_outranked, found)) if self._limited else found
+
+    def rows(self) -> BoolColumn | None:
+        """The rows with a running pod of lower priority in a queue with victims; None if that may be any queue.
+
+        Shape [rows of the table].
+        """
+        if self._queues is None or self._running is None:
+            return None
+        found = np.zeros(self._rows, np.bool_)
+        nodes = (node for queue in self._queues for node in self._running.nodes_below(queue, self._priority))
+        found[[row for row in map(self._row_of.get, nodes) if row is not None]] = True
+        return found
+
+    def alike(self, victims: Sequence[Task]) -> Hashable | None:
+        """What decides `objection` to evicting these victims, whatever the node; None if callbacks promise nothing."""
+        if not self._limited:
+            return ()
+        if not self._reclaims or self._objections is None:
+            return None
+        return tuple([(task.group.queue, task.cls, self._leaves(task), self._gang(task)) for task in victims])
 
     def others_end_on(self, node: str) -> bool:
         """Whether another preemption evicts tasks on the node that this group could evict, too."""
@@ -63,7 +97,7 @@ class EligibleVictims:
         elif self._objections is None:
             refusal = self._runner.reclaim_refusal(scenario)
         else:
-            kind = tuple([(task.group.queue, task.cls, self._leaves(task), self._gang(task)) for task in victims])
+            kind = self.alike(victims)
             if kind not in self._objections:
                 refusal = self._runner.reclaim_refusal(scenario, spared=False)
                 self._objections[kind] = refusal.reason if refusal is not None else None
@@ -77,7 +111,7 @@ class EligibleVictims:
 
     def _is_outranked(self, task: Task) -> bool:
         """Whether a task, or its whole group, has lower priority. Callbacks are asked about such tasks only."""
-        return task.standing < self._priority or task.group.priority < self._priority
+        return task.preemptor_priority < self._priority
 
     def _is_of_other_queue(self, task: Task) -> bool:
         """Whether a task is in another queue and preemptible."""

@@ -22,6 +22,7 @@ from session_scheduler.actions.request import PlacementRequest
 from session_scheduler.errors import FluenceError
 from session_scheduler.framework.evaluation import evaluate
 from session_scheduler.framework.node_refusals import summarise
+from session_scheduler.framework.row_results import RowResults
 from session_scheduler.framework.session import Session
 from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.framework.watchdog import answer_in_time
@@ -63,6 +64,8 @@ class Trial:
         self._key = (tasks[0].cls, self.priority, session.nominated.left_out(tasks[0]), limited, traits)
         self._victims = EligibleVictims(session, group, self.priority, reclaims=reclaims, alike=memorable and alone)
         self._removal = SimulatedRemoval(session, by_node=self.by_node)
+        self._apart: Mapping[str, Hashable] | None = None
+        """The nodes that have results of their own because of nominated pods, with a key for them."""
         self._not_reservable: dict[str, str] = {}
         """By node: the last reason why the plugin that places groups cannot reserve the task's share there."""
         self.reason = ""
@@ -93,7 +96,15 @@ class Trial:
         If the plugin that places groups answers by node, these include the nodes that pass the filters. Empty if the
         task is rejected whatever the node.
         """
-        return self._names(self._helpable_rows())
+        return list(map(self.node_at, self._helpable_rows().tolist()))
+
+    def node_at(self, row: int) -> str:
+        """The name of a row's node."""
+        return self._session.ledger.node_at(row)
+
+    def is_helpable(self, node: str) -> bool:
+        """Whether `helpable` has a node."""
+        return self._session.table.row_of.get(node, -1) in self._helpable_rows()
 
     def _helpable_rows(self) -> RowIndex:
         if self._evaluation.refusal is not None:
@@ -107,24 +118,22 @@ class Trial:
         offered = self._offered()
         return rows if offered is None else rows[offered[rows]]
 
-    def _names(self, rows: RowIndex) -> list[str]:
-        nodes = self._session.table.nodes
-        return [node.metadata.name for row in rows.tolist() if (node := nodes[row]) is not None]
-
     @property
     def outranks_any(self) -> bool:
         """Whether any running task has a lower priority than the tasks, or than `ABOVE_ALL` to reclaim."""
         return bool((self._lowest_priorities() < self.priority).any())
 
-    def candidates(self, turn: int) -> tuple[list[str], int]:
-        """The nodes of `helpable` where a running task has a lower priority, and the number of all of them. The order
-        begins after `turn` nodes.
+    def candidates(self, turn: int) -> tuple[RowIndex, int]:
+        """The rows of `helpable` where a running task has a lower priority, in a queue with victims; and the number of
+        all rows of `helpable`. The order begins after `turn` rows.
         """
         rows = self._helpable_rows()
         if not self.outranks_any:
-            return [], len(rows)
+            return rows[:0], len(rows)
         ordered = np.roll(rows, -(turn % max(1, len(rows))))
-        return self._names(ordered[self._lowest_priorities()[ordered] < self.priority]), len(rows)
+        there = self._lowest_priorities()[ordered] < self.priority
+        in_queues = self._victims.rows()
+        return ordered[there if in_queues is None else there & in_queues[ordered]], len(rows)
 
     def _lowest_priorities(self) -> IntColumn:
         return self._session.snapshot.cache.lowest_priorities.column()
@@ -179,6 +188,29 @@ class Trial:
     def nominated(self, task: Task) -> str | None:
         """The node that a task is nominated for."""
         return self._session.nominations.node_of(task)
+
+    def results(self, width: int, now: Hashable = None) -> RowResults | None:
+        """The results of tasks like this one with the same `now`, in `width` columns; None if results are not kept.
+
+        Only `shares` rows may have a result that is kept there.
+        """
+        return self._session.trials.results((self._key, now), width) if self._keeps else None
+
+    def shares(self, rows: RowIndex) -> BoolColumn:
+        """Whether the results of these rows are the same for all tasks like this one. They are not where the task must
+        leave room for some nominated pods only, and where `running` skipped tasks because their binds are in flight.
+        """
+        if self._apart is None:
+            self._apart = self._session.nominated.partly_expected(self.tasks[0]) if self._session.nominations else {}
+        nodes = [*self._apart, *self._victims.on_nodes_with_binds]
+        if not nodes:
+            return np.ones(len(rows), np.bool_)
+        row_of = self._session.table.row_of
+        return np.isin(rows, [row_of.get(node, -1) for node in nodes], invert=True)
+
+    def alike(self, victims: Sequence[Task]) -> Hashable | None:
+        """What decides `objection` to evicting these victims, whatever the node; None if callbacks promise nothing."""
+        return self._victims.alike(victims)
 
     def recall(self, nodes: Sequence[str], now: Hashable = None) -> dict[str, Any]:
         """By node: what `keep` stored for tasks like this one with the same `now`; None if nothing, or out of date."""

@@ -13,6 +13,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, model_validator
 
+from session_scheduler.builtin.candidates import NO_VICTIMS, WIDTH, CandidateSearch, Found
 from session_scheduler.cluster.extender_client import MetaVictims
 from session_scheduler.config.parsing import wrong_value
 from session_scheduler.config.settings import PluginArguments
@@ -36,12 +37,9 @@ from session_scheduler.state.budgets import Budgets
 
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
 VICTIMS_TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
-NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 NO_VICTIMS_ANYWHERE: Final = "No preemption victims found for incoming preemptor"
 NO_CANDIDATE: Final = "no candidate node for preemption"
 NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
-_Found = Candidate | list[str] | FluenceError
-"""The node's candidate, the reasons why it has none, or the plugin's failure that ended its dry run."""
 ANYWHERE: Final = "cluster"
 """The location of a gang's victims, in kube-scheduler's words."""
 
@@ -96,54 +94,93 @@ class DefaultPreemption:
         The order of the nodes is the tie-break's, but it begins elsewhere for each task. Only a node where a pod has a
         lower priority is tried.
         """
-        nodes, helpable = trial.candidates(tie_break(session.table.seed, trial.tasks[0].key))
-        candidates: list[Candidate] = []
-        refused = Counter({NO_VICTIMS: helpable - len(nodes), NOT_HELPFUL: trial.node_count - helpable})
+        rows, helpable = trial.candidates(tie_break(session.table.seed, trial.tasks[0].key))
+        refused = Counter({NO_VICTIMS: helpable - len(rows), NOT_HELPFUL: trial.node_count - helpable})
         """By text, the number of nodes."""
-        rejected: list[str] = []
-        """The nodes whose cheapest victims callbacks reject."""
-        failure: FluenceError | None = None
         enough = self._enough(helpable)
-        of_node: dict[str, list[Unit]] = {}
-        if trial.beyond_nodes and trial.outranks_any:
-            of_node = {node: _units_on(trial, node) for node in trial.nodes}
-            trial.remove({task: None for units in of_node.values() for unit in units if _is_ending(trial, unit)
-                          for task in unit.tasks})  # fmt: skip
-        for found in _results(trial, budgets, nodes, enough, of_node):
-            if isinstance(found, FluenceError):
-                failure = failure or found
-                continue
-            if not isinstance(found, Candidate):
-                refused.update(found)
-                continue
-            objection = trial.objection({trial.tasks[0]: found.node}, found.tasks)
-            if objection is not None:
-                refused[objection] += 1
-                rejected.append(found.node)
-                continue
-            candidates.append(found)
-            if len(candidates) >= enough and any(not candidate.violations for candidate in candidates):
-                break
-        if not candidates:  # then those victims that callbacks choose, where they reject the cheapest ones
-            attempts = (trial.attempt(partial(_chosen_on_node, trial, budgets, node)) for node in rejected[:enough])
-            candidates = [found for found in attempts if isinstance(found, Candidate)]
-        if not candidates:
-            if failure is not None:
-                raise failure
-            return NoPreemption(trial.summary(refused))
+        results = trial.results(WIDTH, budgets.uses)
+        if results is None:
+            nodes = list(map(trial.node_at, rows.tolist()))
+            return _search_node_by_node(session, trial, budgets, nodes, enough, refused)
+        search = CandidateSearch(trial, results, budgets.uses, partial(_dry_run, trial, budgets))
+        found = search.find(rows, enough)
+        if not len(found):
+            refused.update(search.reasons())
+            rejected = map(trial.node_at, list(search.rejected)[:enough])
+            return _last_resort(session, trial, budgets, rejected, search.failure, refused)
         if session.narrow_preemption is not None:
-            narrowed = _narrowed(session, session.narrow_preemption, trial, candidates)
-            if isinstance(narrowed, NoPreemption):
-                return narrowed
-            candidates = narrowed
-        # as in kube-scheduler, candidates without violations come first among equal ones
-        chosen = best(sorted(candidates, key=lambda candidate: candidate.violations > 0))
-        return Preemption({trial.tasks[0]: chosen.node}, chosen.tasks, chosen.node)
+            return _choose(session, trial, list(map(search.candidate, found.tolist())))
+        return _preemption_on(trial, search.best(found))
 
     def _enough(self, nodes: int) -> int:
         arguments = self._arguments
         share = nodes * arguments.min_candidate_nodes_percentage // 100
         return min(nodes, max(share, arguments.min_candidate_nodes_absolute))
+
+
+def _search_node_by_node(
+    session: Session, trial: Trial, budgets: Budgets, nodes: Sequence[str], enough: int, refused: Counter[str]
+) -> Preemption | NoPreemption:
+    """As `CandidateSearch`, if no results are kept. Adds to `refused`, by text the number of nodes."""
+    candidates: list[Candidate] = []
+    rejected: list[str] = []
+    """The nodes whose cheapest victims callbacks reject."""
+    failure: FluenceError | None = None
+    of_node: dict[str, list[Unit]] = {}
+    if trial.beyond_nodes and trial.outranks_any:
+        of_node = {node: _units_on(trial, node) for node in trial.nodes}
+        trial.remove({task: None for units in of_node.values() for unit in units if _is_ending(trial, unit)
+                      for task in unit.tasks})  # fmt: skip
+    for found in _results(trial, budgets, nodes, enough, of_node):
+        if isinstance(found, FluenceError):
+            failure = failure or found
+            continue
+        if not isinstance(found, Candidate):
+            refused.update(found)
+            continue
+        objection = trial.objection({trial.tasks[0]: found.node}, found.tasks)
+        if objection is not None:
+            refused[objection] += 1
+            rejected.append(found.node)
+            continue
+        candidates.append(found)
+        if len(candidates) >= enough and any(not candidate.violations for candidate in candidates):
+            break
+    if candidates:
+        return _choose(session, trial, candidates)
+    return _last_resort(session, trial, budgets, rejected[:enough], failure, refused)
+
+
+def _last_resort(
+    session: Session, trial: Trial, budgets: Budgets, rejected: Iterable[str], failure: FluenceError | None,
+    refused: Mapping[str, int],
+) -> Preemption | NoPreemption:  # fmt: skip
+    """The victims that callbacks choose on the nodes whose cheapest victims they reject; else why there are none.
+
+    Raises the failure of a plugin if that is why.
+    """
+    attempts = (trial.attempt(partial(_chosen_on_node, trial, budgets, node)) for node in rejected)
+    candidates = [found for found in attempts if isinstance(found, Candidate)]
+    if candidates:
+        return _choose(session, trial, candidates)
+    if failure is not None:
+        raise failure
+    return NoPreemption(trial.summary(refused))
+
+
+def _choose(session: Session, trial: Trial, candidates: Sequence[Candidate]) -> Preemption | NoPreemption:
+    """The best of these candidates, if extenders leave any."""
+    if session.narrow_preemption is not None:
+        narrowed = _narrowed(session, session.narrow_preemption, trial, candidates)
+        if isinstance(narrowed, NoPreemption):
+            return narrowed
+        candidates = narrowed
+    # as in kube-scheduler, candidates without violations come first among equal ones
+    return _preemption_on(trial, best(sorted(candidates, key=lambda candidate: candidate.violations > 0)))
+
+
+def _preemption_on(trial: Trial, chosen: Candidate) -> Preemption:
+    return Preemption({trial.tasks[0]: chosen.node}, chosen.tasks, chosen.node)
 
 
 def _narrowed(
@@ -171,12 +208,12 @@ def _narrowed(
 def _victims_are_terminating(trial: Trial) -> bool:
     """Whether victims already terminate on a nominated node, and preemption may still help there."""
     nodes = filter(None, map(trial.nominated, trial.tasks))
-    return any(trial.others_end_on(node) for node in nodes if not trial.alone or node in trial.helpable())
+    return any(trial.others_end_on(node) for node in nodes if not trial.alone or trial.is_helpable(node))
 
 
 def _results(
     trial: Trial, budgets: Budgets, nodes: Sequence[str], enough: int, of_node: Mapping[str, list[Unit]]
-) -> Iterator[_Found]:
+) -> Iterator[Found]:
     """For each node in turn the fewest victims that make it fit, or why it has none. Evaluates `enough` nodes at once.
 
     `of_node` has the units of each node if the trial has already removed the terminating ones. A plugin that fails for
@@ -185,28 +222,42 @@ def _results(
     step = max(1, enough)
     for start in range(0, len(nodes), step):
         part = nodes[start : start + step]
-        found: dict[str, _Found | None] = trial.recall(part, budgets.uses)
-        units = {node: of_node[node] if node in of_node else _units_on(trial, node)
-                 for node in part if found[node] is None}  # fmt: skip
-        together = {}
-        for node, some in units.items():
-            some.sort(key=importance)
-            if trial.by_node and not any(unit.whole or unit.surplus for unit in some):
-                together[node] = some
-        for node, result in _on_each(trial, budgets, together).items():
-            found[node] = result
-            if not isinstance(result, FluenceError):
-                trial.keep(node, result, budgets.uses)
+        units = {node: of_node[node] if node in of_node else _units_on(trial, node) for node in part}
+        found = _together(trial, budgets, units)
         for node in part:
-            known = found[node]
+            known = found.get(node)
             yield trial.attempt(partial(_on_node, trial, budgets, node, units[node])) if known is None else known
+
+
+def _dry_run(trial: Trial, budgets: Budgets, nodes: Sequence[str]) -> Mapping[str, tuple[Found, bool]]:
+    """As `_results`, and for each node whether its result depends on its own pods only, and is no failure."""
+    units = {node: _units_on(trial, node) for node in nodes}
+    together = _together(trial, budgets, units)
+    found = {node: (one, not isinstance(one, FluenceError)) for node, one in together.items()}
+    for node in nodes:
+        if node not in found:
+            found[node] = trial.attempt(partial(_on_node, trial, budgets, node, units[node])), False
+    return found
+
+
+def _together(trial: Trial, budgets: Budgets, units: Mapping[str, list[Unit]]) -> Mapping[str, Found]:
+    """The results of the nodes that can be evaluated at once: by the node alone, without units on several nodes.
+
+    Sorts the units of each node.
+    """
+    together = {}
+    for node, some in units.items():
+        some.sort(key=importance)
+        if trial.by_node and not any(unit.whole or unit.surplus for unit in some):
+            together[node] = some
+    return _on_each(trial, budgets, together)
 
 
 def _units_on(trial: Trial, node: str) -> list[Unit]:
     return units_of(trial.running(node), trial.priority, trial.is_ending)
 
 
-def _on_each(trial: Trial, budgets: Budgets, units: Mapping[str, Sequence[Unit]]) -> Mapping[str, _Found]:
+def _on_each(trial: Trial, budgets: Budgets, units: Mapping[str, Sequence[Unit]]) -> Mapping[str, Found]:
     """As `_on_nodes`. If a plugin raises, evaluates each node alone; an invalid answer fails all nodes."""
     found = trial.attempt(lambda: _on_nodes(trial, budgets, units))
     if not isinstance(found, FluenceError):

@@ -68,7 +68,7 @@ class Proportion:
             session.add_queue_deserved(lambda queue: use.tree.specs[queue].deserved if use.tree.usable(queue) else None)
             session.add_queue_fair_share(shares.fair.get)
             reclaiming = Reclaiming(session, shares, larger_victims=self._arguments.larger_victims)
-            session.add_preemptable(_may_preempt, alike=True)
+            session.add_preemptable(_may_preempt, alike=True, queues=_preempts_in)
             session.add_preempt_validator(reclaiming.exceeded_bound, alike=True)
             session.add_can_reclaim(reclaiming.refusal)
             session.add_reclaimable(reclaiming.is_reclaimable, alike=reclaiming.alike, together=reclaiming.together)
@@ -203,6 +203,11 @@ def _may_preempt(group: Group, victim: Group) -> bool:
     Otherwise a queue could reclaim its share and lose it to another queue's priority, again and again.
     """
     return (group.queue == victim.queue and victim.preemptible) or group.priority >= SYSTEM_CRITICAL
+
+
+def _preempts_in(group: Group) -> Iterable[str] | None:
+    """The queues in which a group may preempt; None for all."""
+    return None if group.priority >= SYSTEM_CRITICAL else (group.queue,)
 
 
 _BY_NOMINATIONS = -2

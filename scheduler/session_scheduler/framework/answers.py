@@ -8,6 +8,8 @@ from enum import Enum
 from typing import Any, Final, Protocol, TypeVar
 
 from session_scheduler.errors import FluenceError
+from session_scheduler.framework.row_results import RowResults
+from session_scheduler.model.columns import BoolColumn, RowIndex
 from session_scheduler.model.groups import Group, Task
 
 _T = TypeVar("_T")
@@ -159,10 +161,17 @@ class Trial(Protocol):
     def outranks_any(self) -> bool:
         """Whether any running task has a lower priority than the tasks: if not, there are no victims."""
 
-    def candidates(self, turn: int) -> tuple[list[str], int]:
-        """Return the nodes of `helpable` where a running task has a lower priority than the tasks, and the number of
-        all nodes of `helpable`. The order is that of `helpable`, and begins after `turn` nodes.
+    def is_helpable(self, node: str) -> bool:
+        """Whether `helpable` has a node."""
+
+    def candidates(self, turn: int) -> tuple[RowIndex, int]:
+        """Return the rows (in the session's table) of the nodes of `helpable` where a running task has a lower priority
+        than the tasks, and is in a queue with victims; and the number of all nodes of `helpable`. The order is that of
+        `helpable`, and begins after `turn` nodes.
         """
+
+    def node_at(self, row: int) -> str:
+        """Return the name of a row's node."""
 
     def running(self, node: str) -> list[Task]:
         """Return the tasks on a node that may be evicted. It omits tasks whose binding, or whose gang's binding, is in
@@ -194,6 +203,18 @@ class Trial(Protocol):
 
     def nominated(self, task: Task) -> str | None:
         """Return the node that a task is nominated for."""
+
+    def alike(self, victims: Sequence[Task]) -> Hashable | None:
+        """Return what decides `objection` to these victims, whatever the node; None if callbacks promise nothing."""
+
+    def results(self, width: int, now: Hashable = None) -> RowResults | None:
+        """Return the results of tasks like this one with the same `now`, with `width` numbers for each row; None if the
+        core keeps none. Put only results there that depend on the node's own pods and on `now`, of rows that `shares`
+        has True for.
+        """
+
+    def shares(self, rows: RowIndex) -> BoolColumn:
+        """Whether each of these rows has the same result for all tasks like this one. Call it after `running`."""
 
     def recall(self, nodes: Sequence[str], now: Hashable = None) -> dict[str, Any]:
         """Return by node the values that `keep` stored for tasks like this one with the same `now`. A node without a

@@ -157,7 +157,7 @@ class CallbackRunner:
         """Return why a group may not reclaim at all, whatever the victims."""
         refusal = _first_refusal(self.registered.can_reclaim, group)
         if refusal is not None:
-            self._note_group(group, refusal.plugin)
+            self.note_group(group, refusal.plugin)
         return refusal
 
     def note_unreclaimed(self, tasks: Iterable[Task]) -> None:
@@ -165,6 +165,18 @@ class CallbackRunner:
         plugins = {call.plugin for call in (*self.registered.reclaimable, *self.registered.reclaim_validators)}
         for task in tasks:
             self.note_rejected(task, plugins)
+
+    def preemptable_queues(self, group: Group) -> tuple[frozenset[str], str] | None:
+        """Return the only queues in which callbacks allow to preempt for the group, and the first plugin that limits
+        them; None for all queues.
+        """
+        found: tuple[frozenset[str], str] | None = None
+        for call in self.registered.preemptable_queues:
+            answer = call(group)
+            if answer is not None:
+                names: frozenset[str] = call.guarded(frozenset, answer)
+                found = (names, call.plugin) if found is None else (found[0] & names, found[1])
+        return found
 
     def preemptable(self, group: Group, victims: Iterable[Task]) -> list[Task]:
         """Return those of the victims that callbacks allow to preempt for the group."""
@@ -197,7 +209,7 @@ class CallbackRunner:
                 by = self._protecting_plugin(calls, group, task.group)
                 known[task.group] = by is None
                 if by is not None:
-                    self._note_group(group, by)
+                    self.note_group(group, by)
             if known[task.group]:
                 found.append(task)
         return found
@@ -218,11 +230,11 @@ class CallbackRunner:
         for victim in dict.fromkeys(task.group for task in scenario.victims) if sparing else ():
             by = self._protecting_plugin(sparing, scenario.group, victim)
             if by is not None:
-                self._note_group(scenario.group, by)
+                self.note_group(scenario.group, by)
                 return Refusal(f"{spared}: {victim.key} ({by})", by)
         refusal = _first_refusal(validators, scenario)
         if refusal is not None:
-            self._note_group(scenario.group, refusal.plugin)
+            self.note_group(scenario.group, refusal.plugin)
         return refusal
 
     # ------------------------------------------------------------------ queues
@@ -269,7 +281,8 @@ class CallbackRunner:
         elif not known.issuperset(plugins):
             self._rejected[task] = known.union(plugins)
 
-    def _note_group(self, group: Group, plugin: str) -> None:
+    def note_group(self, group: Group, plugin: str) -> None:
+        """Note for all pending tasks of a group that this plugin rejected them."""
         for task in group.in_phase(Phase.PENDING):
             self.note_rejected(task, (plugin,))
 

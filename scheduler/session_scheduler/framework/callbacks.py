@@ -74,6 +74,7 @@ class Registered:
     gpu_orders: list[HookCall] = field(default_factory=list)
     subset_nodes: list[HookCall] = field(default_factory=list)
     preemptable: list[HookCall] = field(default_factory=list)
+    preemptable_queues: list[HookCall] = field(default_factory=list)
     preempts_alike: bool = True
     """Whether preemption callbacks answer alike for all tasks of one class, queue and priority."""
     preempt_validators: list[HookCall] = field(default_factory=list)
@@ -220,16 +221,25 @@ class Callbacks:
 
     # ------------------------------------------------------------------ preemption and reclaiming
 
-    def add_preemptable(self, may_end: Callable[[Group, Group], bool], *, alike: bool = False) -> None:
+    def add_preemptable(
+        self,
+        may_end: Callable[[Group, Group], bool],
+        *,
+        alike: bool = False,
+        queues: Callable[[Group], Iterable[str] | None] | None = None,
+    ) -> None:
         """`may_end(group, victim)` returns whether running tasks of the victim may be preempted for the group.
 
         All plugins must return True. The scheduler calls it once for each group and victim, when it looks for victims
         of lower priority for a group that fits on no node. A plugin can only protect tasks: priorities and the plugin
         that runs `postfilter` decide which tasks may be preempted at all. `alike` is a promise: tasks of one class,
         queue and priority get the same answers in a session, so the scheduler reuses results. Without it the scheduler
-        tries each of them separately.
+        tries each of them separately. `queues(group)` returns the only queues in which `may_end` allows victims, or
+        None for all; the scheduler then does not look for victims elsewhere.
         """
         self.registered.preemptable.append(self._callback("preemptable", may_end))
+        if queues is not None:
+            self.registered.preemptable_queues.append(self._callback("preemptable queues", queues))
         self.registered.preempts_alike &= alike
 
     def add_preempt_validator(self, check: Callable[[Scenario], str | None], *, alike: bool = False) -> None:

@@ -119,6 +119,21 @@ class NominatedPods:
         waiting = (other for _, tasks in self.nominations.waiting((node,)) for other in tasks)
         return None if all(_counts(other, key, starts) for other in waiting) else key
 
+    def partly_expected(self, task: Task) -> dict[str, Key]:
+        """Return the nodes for which `expected_on` has a key, with that key. The cost depends on the number of these
+        nodes, unless some nominated tasks start only later.
+        """
+        nominations = self.nominations
+        if nominations.starts:
+            keys = ((node, self.expected_on(task, node)) for node, _ in nominations.waiting())
+            return {node: key for node, key in keys if key is not None}
+        key = self._key((task,), task.preemptor_priority)
+        nodes = {nominations.node_by_uid[uid] for uid in key[1]}
+        for (standing, queue), tasks in nominations.kinds.items():
+            if not _is_first(standing, queue, key):
+                nodes.update(nominations.node_by_uid[uid] for uid, one in tasks.items() if one.node is None)
+        return dict.fromkeys(nodes, key)
+
     def left_out(self, task: Task) -> frozenset[str]:
         """Return the nominated pods (uids) for which a task need not leave room: itself and its gang, without those
         that are on a node.

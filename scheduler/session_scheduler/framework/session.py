@@ -111,7 +111,7 @@ class Session(Callbacks):
         self.ledger = Ledger(cache, self.runner, wall, calls.budgets)
         self.nominated = NominatedPods(cache, self.ledger, wall)
         self.evaluator = Evaluator(self, calls, self.nominated, options.evaluation)
-        self.trials = TrialCache(self.ledger.touched)
+        self.trials = TrialCache(self.ledger.touched, self.table.size)
         self._not_opened = {call.plugin for call in calls.functions("on_session_open")}
 
     # ------------------------------------------------------------------ state

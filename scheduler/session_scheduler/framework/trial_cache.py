@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from session_scheduler.framework.answers import NoPreemption
+from session_scheduler.framework.row_results import RowChanges, RowResults
 
 _NOTHING = (-2, None)
+_MOST_BYTES: Final = 2**26
+"""Limits the columns of a session. The least recently used ones go first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,32 +26,37 @@ class KnownNoPreemption:
 class TrialCache:
     """Caches the results of trials for a node until a task is put on the node or removed from it."""
 
-    def __init__(self, touched: Sequence[int]) -> None:
-        self._touched = touched
-        self._cursor = 0
-        self._last: dict[int, int] = {}
+    def __init__(self, touched: Sequence[int], rows: int) -> None:
+        """`touched` are the rows of all changes, in order; `rows` is the number of rows of the table."""
+        self._rows = rows
+        self._changes = RowChanges(touched, rows)
         self._known: dict[Any, dict[int, tuple[int, Any]]] = {}
+        self._results: dict[Hashable, RowResults] = {}
+        """The least recently used ones first."""
+        self._bytes = 0
         self.no_preemption: dict[Any, KnownNoPreemption] = {}
         """The failures of `postfilter` by class and priority (see `actions.postfilter`)."""
 
-    def _read(self) -> None:
-        """Read the new changes of rows."""
-        touched = self._touched
-        for place in range(self._cursor, len(touched)):
-            self._last[touched[place]] = place
-        self._cursor = len(touched)
-
     def recall(self, key: Any, rows: Iterable[int]) -> list[Any]:
         """Return the cached value of each row for this key; None if there is none, or if it is outdated."""
-        self._read()
-        known, last = self._known.get(key, {}), self._last
+        known, last = self._known.get(key, {}), self._changes.last()
         found = []
         for row in rows:
             stamp, value = known.get(row, _NOTHING)
-            found.append(value if stamp == last.get(row, -1) else None)
+            found.append(value if stamp == last[row] else None)
         return found
 
     def put(self, key: Any, row: int, found: Any) -> None:
         """Cache a value for the row."""
-        self._read()
-        self._known.setdefault(key, {})[row] = self._last.get(row, -1), found
+        self._known.setdefault(key, {})[row] = int(self._changes.last()[row]), found
+
+    def results(self, key: Hashable, width: int) -> RowResults:
+        """Return the results for this key in `width` columns; empty for a new key."""
+        found = self._results.pop(key, None)
+        if found is None:
+            found = RowResults(self._changes, self._rows, width)
+            self._bytes += found.size
+        self._results[key] = found
+        while self._bytes > _MOST_BYTES and len(self._results) > 1:
+            self._bytes -= self._results.pop(next(iter(self._results))).size
+        return found

@@ -6,7 +6,6 @@ Source: kube-scheduler's nominator (pkg/scheduler/backend/queue/nominator.go), K
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from session_scheduler.model.groups import Task
@@ -33,8 +32,8 @@ class Nominations:
         """The pods (uids) that keep their node even if they are rejected, whatever their status says."""
         self.version = 0
         """Incremented whenever a nomination begins, ends or changes."""
-        self.kinds: Counter[tuple[int, str]] = Counter()
-        """By standing and queue: the number of nominated tasks, as of their nomination or the last `recount`."""
+        self.kinds: dict[tuple[int, str], dict[str, Task]] = {}
+        """By standing and queue: the nominated tasks by uid, as of their nomination or the last `recount`."""
         self._kind_of: dict[str, tuple[int, str]] = {}
         self.ended: list[tuple[Task, str]] = []
         """(task, node) of nominations that have ended since `drain_ended`, and whose task is not on the node."""
@@ -114,7 +113,7 @@ class Nominations:
 
     def _count(self, task: Task) -> None:
         kind = self._kind_of[task.uid] = task.standing, task.group.queue
-        self.kinds[kind] += 1
+        self.kinds.setdefault(kind, {})[task.uid] = task
 
     def recount(self) -> None:
         """Compute `kinds` again, after priorities or queues have changed."""
@@ -135,7 +134,7 @@ class Nominations:
             self.ended.append((task, node))
         del self._on_node[node][task.uid]
         kind = self._kind_of.pop(task.uid)
-        self.kinds[kind] -= 1
+        del self.kinds[kind][task.uid]
         if not self.kinds[kind]:
             del self.kinds[kind]
         if not self._on_node[node]:

@@ -17,8 +17,8 @@ from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.queue_shares import Counts, QueueShares
 from session_scheduler.model.queues import PODS, QUEUE_LABEL, Amounts, Problem, QueueSpec, QueueTree, of_object
 from session_scheduler.state.nominations import Nominations
+from session_scheduler.state.running_pods import RunningPods
 from session_scheduler.state.tables import ObjectTables
-
 
 NominatedKind = tuple[int, bool, TaskClass]
 """What decides how a nominated task counts in a queue: its standing, whether it is not preemptible, and its class."""
@@ -81,6 +81,8 @@ class QueueUse:
         self.nominated: dict[str, Counter[NominatedKind]] = {}
         """By queue: the number of nominated tasks of each kind that are not on a node."""
         self._nominated_kinds: dict[Task, tuple[str, NominatedKind]] = {}
+        self.running = RunningPods()
+        """All pods on nodes, also those of other schedulers."""
         self._kept: set[Group] = set()
         """The groups whose pods are not preemptible, as of the last `reconcile`."""
         self._dirty: dict[Group, None] = {}
@@ -179,6 +181,7 @@ class QueueUse:
         """Count a task again: it was put on a node or removed from one, nominated, or is being evicted."""
         if self._nominations or task in self._nominated_kinds:
             self._count_nominated(task)
+        self.running.update(task)
         before, after = self._counted.get(task), self._count_of(task)
         if before == after:
             return
@@ -196,6 +199,7 @@ class QueueUse:
     def gone(self, task: Task) -> None:
         """Stop counting a task whose pod is gone."""
         self._drop_nominated(task)
+        self.running.drop(task)
         before = self._counted.pop(task, None)
         if before is not None:
             self._add(before, -1)

@@ -120,6 +120,9 @@ def test_incremental_counts_equal_a_count_from_scratch(work: list[tuple[str, str
             assert counts.pending.get("pods", 0) == len(mine) - len(placed)
             assert counts.kept.get("pods", 0) == sum(not task.group.preemptible for task in placed)
             assert counts.allocated.get("cpu", 0) == sum(task.cls.requests["cpu"] for task in placed)
+            for least in (1, 61, 121):
+                below = {task.node for task in placed if task.group.queue == name and task.preemptor_priority < least}
+                assert set(use.running.nodes_below(name, least)) == below
 
 
 def _in(one: Pod, queue: str) -> Pod:

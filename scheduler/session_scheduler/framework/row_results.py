@@ -1,0 +1,70 @@
+"""Results of simulated removals by row, with numbers in columns: a search compares many rows without a loop over them.
+
+A result holds until a task is put on its row or removed from it, so each preemptor computes only the rows that have
+changed since the last one like it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from session_scheduler.model.columns import BoolColumn, IntColumn, RowIndex
+
+_NEVER: Final = -2
+_BYTES_OF_A_VALUE: Final = 8
+
+
+class RowChanges:
+    """For each row the number of its last change in a session."""
+
+    def __init__(self, touched: Sequence[int], rows: int) -> None:
+        """`touched` are the rows of all changes, in order; it grows."""
+        self._touched = touched
+        self._read = 0
+        self._last = np.full(rows, -1, np.int64)
+
+    def last(self) -> IntColumn:
+        """By row: the number of the last change; -1 if there was none. Read only."""
+        touched, count = self._touched, len(self._touched)
+        if self._read < count:
+            self._last[np.array(touched[self._read : count], np.int64)] = np.arange(self._read, count)
+            self._read = count
+        return self._last
+
+
+class RowResults:
+    """The results of one kind of trial."""
+
+    def __init__(self, changes: RowChanges, rows: int, width: int) -> None:
+        """`width` is the number of columns."""
+        self.numbers = np.zeros((width, rows), np.int64)
+        """Shape [column, row]; only of rows with a current result."""
+        self.values: list[Any] = [None] * rows
+        """By row: the result; only of rows with a current one."""
+        self._changes = changes
+        self._stamps = np.full(rows, _NEVER, np.int64)
+        self._numbers_of: dict[Hashable, int] = {}
+
+    @property
+    def size(self) -> int:
+        """The bytes of the columns."""
+        return int(self.numbers.nbytes + self._stamps.nbytes) + _BYTES_OF_A_VALUE * len(self.values)
+
+    def are_current(self, rows: RowIndex) -> BoolColumn:
+        """Whether each of these rows has a result, and has not changed since."""
+        current: BoolColumn = self._stamps[rows] == self._changes.last()[rows]
+        return current
+
+    def put(self, rows: int | RowIndex, value: Any, numbers: Sequence[int]) -> None:
+        """Store one result for a row, or for each of several rows."""
+        self.numbers[:, rows] = numbers if isinstance(rows, int) else np.array(numbers)[:, None]
+        self._stamps[rows] = self._changes.last()[rows]
+        for row in (rows,) if isinstance(rows, int) else rows.tolist():
+            self.values[row] = value
+
+    def number_of(self, thing: Hashable) -> int:
+        """A number for a column that stands for this thing: equal things have equal numbers, from 0."""
+        return self._numbers_of.setdefault(thing, len(self._numbers_of))

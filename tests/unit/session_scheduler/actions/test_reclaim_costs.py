@@ -1,0 +1,102 @@
+"""Costs of preemption and reclaim with queues: they depend on what changed, not on nodes × preemptors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from session_scheduler.actions.eligible import EligibleVictims
+from session_scheduler.actions.trial import Trial
+from session_scheduler.config.settings import QueueConfig, SchedulerConfig
+from session_scheduler.framework.callback_runner import CallbackRunner
+from session_scheduler.framework.nominated_pods import NominatedPods
+from session_scheduler.testing import FakeCluster, node, pod
+
+NODES = 60
+WAITING = 20
+QUEUES = 6
+COUNTED: tuple[tuple[type, str], ...] = (
+    (EligibleVictims, "on"), (Trial, "objection"), (Trial, "fit_each"), (NominatedPods, "expected_on"),
+    (NominatedPods, "yielded_to"), (CallbackRunner, "preemptable"),
+)  # fmt: skip
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each of these methods was called."""
+    found: Counter[str] = Counter()
+    for owner, name in COUNTED:
+        monkeypatch.setattr(owner, name, _counted(getattr(owner, name), found, name))
+    return found
+
+
+def _counted(method: Any, found: Counter[str], name: str) -> Any:
+    def call(*arguments: Any, **options: Any) -> Any:
+        found[name] += 1
+        return method(*arguments, **options)
+
+    return call
+
+
+def full_cluster() -> FakeCluster:
+    """Nodes that are full with pods of one queue; other queues deserve a part."""
+    names = ["full", *(f"q{number}" for number in range(QUEUES))]
+    queues = tuple(QueueConfig(name=name, deserved={"cpu": 2 * NODES // len(names)}) for name in names)
+    actions = ("allocate", "preempt", "reclaim")
+    cluster = FakeCluster(
+        config=SchedulerConfig(bindings_in_flight=1_000, queues=queues, actions=actions), checked=False
+    )
+    cluster.add(node(f"n{number}", cpu="2") for number in range(NODES))
+    cluster.add(pod(f"r{number}", cpu="1", queue="full", bound_to=f"n{number % NODES}") for number in range(2 * NODES))
+    cluster.start()
+    return cluster
+
+
+def test_the_victims_of_a_node_are_listed_again_only_after_a_change(calls: Counter[str]) -> None:
+    cluster = full_cluster()
+    cluster.add(pod(f"p{number}", cpu="1", queue="q0") for number in range(WAITING))
+    cluster.run()
+    victims = len(cluster.scheduler.cache.preempted)
+    assert victims > 10
+    assert NODES <= calls["on"] <= NODES + 2 * victims
+
+
+def test_callbacks_evaluate_alike_victims_once_for_each_preemptor(calls: Counter[str]) -> None:
+    cluster = full_cluster()
+    cluster.add(pod(f"p{number}", cpu="1", queue="q0") for number in range(WAITING))
+    cluster.run()
+    assert len(cluster.scheduler.cache.preempted) > 10
+    assert calls["objection"] <= 4 * WAITING
+
+
+def test_preemption_lists_no_victims_on_nodes_without_pods_of_the_queue(calls: Counter[str]) -> None:
+    cluster = full_cluster()
+    for name in range(QUEUES):
+        cluster.add(pod(f"p{name}-{priority}", cpu="1", queue=f"q{name}", priority=priority) for priority in (100, 200))
+    cluster.run()
+    assert calls["preemptable"] == 0
+    assert calls["on"] <= NODES + 2 * len(cluster.scheduler.cache.preempted)
+
+
+def test_nominated_pods_of_other_queues_are_not_visited_one_by_one(calls: Counter[str]) -> None:
+    cluster = full_cluster()
+    cluster.add(pod(f"p{number}", cpu="1", queue=f"q{number % QUEUES}", priority=100) for number in range(WAITING))
+    cluster.run()
+    nominated = len(cluster.scheduler.cache.nominations.node_by_uid)
+    assert nominated > 10
+    calls.clear()
+    cluster.add(pod(f"more{number}", cpu="1", queue=f"q{number % QUEUES}", priority=100) for number in range(WAITING))
+    cluster.run()
+    assert len(cluster.scheduler.cache.nominations.node_by_uid) > nominated
+    assert calls["yielded_to"] == 0
+    assert calls["expected_on"] == 0
+
+
+def test_system_critical_pods_preempt_in_every_queue() -> None:
+    cluster = full_cluster()
+    cluster.add(pod("critical", cpu="1", queue="q0", priority=2_000_000_000))
+    cluster.run()
+    cluster.assert_pending("critical")
+    assert len(cluster.scheduler.cache.preempted) == 1
