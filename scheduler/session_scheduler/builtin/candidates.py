@@ -22,13 +22,13 @@ NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 Found = Candidate | list[str] | FluenceError
 """The node's candidate, the reasons why it has none, or the plugin's failure that ended its dry run."""
 DryRun = Callable[[Sequence[str]], Mapping[str, tuple[Found, bool]]]
-"""By node: what a dry run finds, and whether that depends on the node's own pods only."""
+"""By node: what a dry run finds, and whether other tasks may share it."""
 _KIND, _WHAT, _PRICE = 0, 1, 2
-"""The columns: the kind of result; the number of its reasons, or of what makes its victims alike; and four numbers."""
+"""The columns: the kind of result; the number of its reasons, or of its victims' traits; and four numbers."""
 WIDTH: Final = 6
 _REFUSED, _CANDIDATE, _FAILED = 0, 1, 2
 _ASK_EACH = -1
-"""In place of the number of what makes victims alike: callbacks promise nothing."""
+"""In place of the number of the traits: callbacks promise nothing."""
 
 
 class CandidateSearch:
@@ -45,7 +45,7 @@ class CandidateSearch:
         self._searched: list[tuple[RowIndex, IntColumn]] = []
         """The rows in order, each time with their numbers."""
         self._objections: dict[int, str | None] = {}
-        """By number of what makes victims alike: why callbacks object."""
+        """By number of the traits of victims: why callbacks object."""
         self.rejected: dict[int, str] = {}
         """By row, in order: why callbacks reject its cheapest victims."""
         self.failure: FluenceError | None = None

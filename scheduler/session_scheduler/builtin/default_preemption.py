@@ -230,7 +230,7 @@ def _results(
 
 
 def _dry_run(trial: Trial, budgets: Budgets, nodes: Sequence[str]) -> Mapping[str, tuple[Found, bool]]:
-    """As `_results`, and for each node whether its result depends on its own pods only, and is no failure."""
+    """As `_results`, and for each node whether its result depends on its own pods only, and did not fail."""
     units = {node: _units_on(trial, node) for node in nodes}
     together = _together(trial, budgets, units)
     found = {node: (one, not isinstance(one, FluenceError)) for node, one in together.items()}
