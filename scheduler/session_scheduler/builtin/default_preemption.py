@@ -101,16 +101,29 @@ class DefaultPreemption:
         results = trial.results(WIDTH, budgets.uses)
         if results is None:
             nodes = list(map(trial.node_at, rows.tolist()))
-            return _search_node_by_node(session, trial, budgets, nodes, enough, refused)
-        search = CandidateSearch(trial, results, budgets.uses, partial(_dry_run, trial, budgets))
-        found = search.find(rows, enough)
-        if not len(found):
+            candidates, rejected, failure = _search_node_by_node(trial, budgets, nodes, enough, refused)
+        else:
+            search = CandidateSearch(trial, results, budgets.uses, partial(_dry_run, trial, budgets))
+            found = search.find(rows, enough)
+            if len(found) and session.narrow_preemption is None:
+                return _preemption_on(trial, search.best(found))
+            candidates = list(map(search.candidate, found.tolist()))
+            rejected, failure = list(map(trial.node_at, search.rejected)), search.failure
             refused.update(search.reasons())
-            rejected = map(trial.node_at, list(search.rejected)[:enough])
-            return _last_resort(session, trial, budgets, rejected, search.failure, refused)
+        if not candidates:  # then those victims that callbacks choose, where they reject the cheapest ones
+            attempts = (trial.attempt(partial(_chosen_on_node, trial, budgets, node)) for node in rejected[:enough])
+            candidates = [found for found in attempts if isinstance(found, Candidate)]
+        if not candidates:
+            if failure is not None:
+                raise failure
+            return NoPreemption(trial.summary(refused))
         if session.narrow_preemption is not None:
-            return _choose(session, trial, list(map(search.candidate, found.tolist())))
-        return _preemption_on(trial, search.best(found))
+            narrowed = _narrowed(session, session.narrow_preemption, trial, candidates)
+            if isinstance(narrowed, NoPreemption):
+                return narrowed
+            candidates = narrowed
+        # as in kube-scheduler, candidates without violations come first among equal ones
+        return _preemption_on(trial, best(sorted(candidates, key=lambda candidate: candidate.violations > 0)))
 
     def _enough(self, nodes: int) -> int:
         arguments = self._arguments
@@ -119,12 +132,13 @@ class DefaultPreemption:
 
 
 def _search_node_by_node(
-    session: Session, trial: Trial, budgets: Budgets, nodes: Sequence[str], enough: int, refused: Counter[str]
-) -> Preemption | NoPreemption:
-    """As `CandidateSearch`, if no results are kept. Adds to `refused`, by text the number of nodes."""
+    trial: Trial, budgets: Budgets, nodes: Sequence[str], enough: int, refused: Counter[str]
+) -> tuple[list[Candidate], list[str], FluenceError | None]:
+    """As `CandidateSearch`, if no results are kept: the candidates, the nodes whose cheapest victims callbacks reject,
+    and the first failure of a plugin. Adds to `refused`, by text the number of nodes.
+    """
     candidates: list[Candidate] = []
     rejected: list[str] = []
-    """The nodes whose cheapest victims callbacks reject."""
     failure: FluenceError | None = None
     of_node: dict[str, list[Unit]] = {}
     if trial.beyond_nodes and trial.outranks_any:
@@ -146,37 +160,7 @@ def _search_node_by_node(
         candidates.append(found)
         if len(candidates) >= enough and any(not candidate.violations for candidate in candidates):
             break
-    if candidates:
-        return _choose(session, trial, candidates)
-    return _last_resort(session, trial, budgets, rejected[:enough], failure, refused)
-
-
-def _last_resort(
-    session: Session, trial: Trial, budgets: Budgets, rejected: Iterable[str], failure: FluenceError | None,
-    refused: Mapping[str, int],
-) -> Preemption | NoPreemption:  # fmt: skip
-    """The victims that callbacks choose on the nodes whose cheapest victims they reject; else why there are none.
-
-    Raises the failure of a plugin if that is why.
-    """
-    attempts = (trial.attempt(partial(_chosen_on_node, trial, budgets, node)) for node in rejected)
-    candidates = [found for found in attempts if isinstance(found, Candidate)]
-    if candidates:
-        return _choose(session, trial, candidates)
-    if failure is not None:
-        raise failure
-    return NoPreemption(trial.summary(refused))
-
-
-def _choose(session: Session, trial: Trial, candidates: Sequence[Candidate]) -> Preemption | NoPreemption:
-    """The best of these candidates, if extenders leave any."""
-    if session.narrow_preemption is not None:
-        narrowed = _narrowed(session, session.narrow_preemption, trial, candidates)
-        if isinstance(narrowed, NoPreemption):
-            return narrowed
-        candidates = narrowed
-    # as in kube-scheduler, candidates without violations come first among equal ones
-    return _preemption_on(trial, best(sorted(candidates, key=lambda candidate: candidate.violations > 0)))
+    return candidates, rejected, failure
 
 
 def _preemption_on(trial: Trial, chosen: Candidate) -> Preemption:
