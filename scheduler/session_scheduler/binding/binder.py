@@ -115,11 +115,13 @@ class Binder:
         nominated: Callable[[Task, str], None] = lambda *_: None,
         extender: Callable[[Pod], ExtenderClient | None] | None = None,
         namespace: str = "kube-system",
+        serves: Callable[[str], bool] = lambda _: True,
     ) -> None:
         """`objects` returns the known objects of a kind; `record_event` records events of plugins.
 
         `nominated` is called with the node before it is written to a pod's `nominatedNodeName`. `extender` returns the
-        extender that binds a pod. `namespace` is the scheduler's.
+        extender that binds a pod. `namespace` is the scheduler's. `serves` is asked about a node directly before each
+        Binding.
         """
         self._cluster = cluster
         self._slots = asyncio.Semaphore(in_flight)
@@ -128,6 +130,7 @@ class Binder:
         self._record_event = record_event
         self._nominated = nominated
         self._extender = extender
+        self._serves = serves
         self._asked: dict[str, set[asyncio.Timeout]] = {}
         """By pod uid, while a plugin's `prebind` runs for it: the time-outs to cut short."""
         self.plans = PlanStore(cluster, holder, self._slots, namespace)
@@ -306,6 +309,9 @@ class Binder:
         async with self._slots:
             client = self._extender(request.pod) if self._extender is not None else None
             for left in reversed(range(_BIND_TRIES)):
+                if not self._serves(request.node):
+                    reason = f"node {request.node} has left the scheduler's partition"
+                    return Failure(request.task, request.node, reason, request.pod)
                 try:
                     if client is not None:
                         answer = await self._bind_by(client, request)

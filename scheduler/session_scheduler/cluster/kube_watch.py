@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 
 from session_scheduler.cluster.errors import Unavailable
 from session_scheduler.cluster.kube_errors import Status, error_of
@@ -40,10 +40,13 @@ class LineSplitter:
 
 
 async def watch_one(
-    client: ApiClient, resource: Resource[Kube], version: str
+    client: ApiClient, resource: Resource[Kube], version: str, selected: Mapping[str, str] = {}
 ) -> AsyncGenerator[WatchEvent[Kube], None]:
-    """Yield the changes of one resource after the version until the connection ends; see `port.Cluster.watch`."""
-    query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version}
+    """Yield the changes of one resource after the version until the connection ends; see `port.Cluster.watch`.
+
+    `selected` are the selectors of `kube_lists.selectors`.
+    """
+    query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version, **selected}
     what = f"watch of {resource.plural}"
     async with client.stream(resource.path(), query, what=what) as chunks:
         splitter = LineSplitter()

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -45,14 +46,16 @@ from session_scheduler.cluster.kube_bodies import (
     taints_patch,
 )
 from session_scheduler.cluster.kube_kinds import Resource, resource_of
-from session_scheduler.cluster.kube_lists import PAGE, list_all
+from session_scheduler.cluster.kube_lists import PAGE, list_all, selectors
 from session_scheduler.cluster.kube_requests import ApiClient, RequestSettings
 from session_scheduler.cluster.kube_watch import joined_versions, merged, split_versions, watch_one
 from session_scheduler.cluster.port import (
+    ANY_LABELS,
     Cluster,
     Event,
     EventSeries,
     Kube,
+    Labels,
     Listing,
     WatchEvent,
     event_name,
@@ -132,20 +135,30 @@ class KubernetesCluster:
 
     # -------------------------------------------------------------- reading
 
-    async def list(self, kind: type[Kube], *, namespace: str = "") -> Listing[Kube]:
+    # more than five parameters: the ways to select objects
+    async def list(
+        self,
+        kind: type[Kube],
+        *,
+        labels: Labels = ANY_LABELS,
+        namespace: str = "",
+        node: str = "",
+        keep: Callable[[Kube], bool] | None = None,
+    ) -> Listing[Kube]:
         """See `port.Cluster`. If the API server serves no PodGroup API, there are no PodGroups; that is logged once."""
-        parts = await asyncio.gather(
-            *(
-                list_all(self._client, resource, self._page_size, namespace)
-                for resource in await self._resources(kind, again=True)
-            )
+        ask = partial(
+            list_all, page_size=self._page_size, namespace=namespace, selected=selectors(labels, node), keep=keep
         )
+        resources = await self._resources(kind, again=True)
+        parts = await asyncio.gather(*(ask(self._client, resource) for resource in resources))
         items = sorted((item for part in parts for item in part.items), key=lambda item: by_name(name_of(item)))
         if kind is PodGroup:
             self.pod_groups.seen(items)  # type: ignore[arg-type]
         return Listing(tuple(items), joined_versions([part.resource_version for part in parts]) or _NO_API)
 
-    async def watch(self, kind: type[Kube], resource_version: str) -> AsyncGenerator[WatchEvent[Kube], None]:
+    async def watch(
+        self, kind: type[Kube], resource_version: str, *, labels: Labels = ANY_LABELS
+    ) -> AsyncGenerator[WatchEvent[Kube], None]:
         """See `port.Cluster`. Closing the iterator, or cancelling the task that awaits it, closes the connection."""
         resources = await self._resources(kind)
         if not resources:
@@ -155,7 +168,7 @@ class KubernetesCluster:
         if len(versions) != len(resources) or not all(part.isdecimal() and int(part) for part in versions):
             raise Invalid(f"resourceVersion {resource_version!r} is not valid: use the one of a list or an event")
         pairs = zip(resources, versions, strict=True)
-        watches = [watch_one(self._client, resource, version) for resource, version in pairs]
+        watches = [watch_one(self._client, resource, version, selectors(labels)) for resource, version in pairs]
         async with aclosing(watches[0] if len(watches) == 1 else merged(watches, versions)) as events:
             async for event in events:
                 yield event

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, cast, get_args
 
@@ -17,16 +18,19 @@ from msgspec.structs import replace
 from session_scheduler.base.clock import utc_now
 from session_scheduler.cluster.errors import AlreadyExists, Invalid, NotFound, TooManyRequests
 from session_scheduler.cluster.port import (
+    ANY_LABELS,
     EVENT_NOTE_LIMIT,
     Change,
     Cluster,
     Event,
     EventSeries,
     Kube,
+    Labels,
     Listing,
     WatchEvent,
     event_name,
     event_namespace,
+    has_labels,
 )
 from session_scheduler.cluster.volume_controller import bound_pair, is_reserved_for, needs_volume, provisioned_volume
 from session_scheduler.cluster.watch_history import WatchHistory
@@ -118,23 +122,35 @@ class MemoryCluster:
 
     # -------------------------------------------------------------- reading
 
-    async def list(self, kind: type[Kube], *, namespace: str = "") -> Listing[Kube]:
+    # more than five parameters: the ways to select objects
+    async def list(
+        self,
+        kind: type[Kube],
+        *,
+        labels: Labels = ANY_LABELS,
+        namespace: str = "",
+        node: str = "",
+        keep: Callable[[Kube], bool] | None = None,
+    ) -> Listing[Kube]:
         """See `port.Cluster`."""
-        items = self.objects(kind)
-        if namespace:
-            items = tuple(item for item in items if item.metadata.namespace == namespace)
-        return Listing(items, str(self._version))
+        found = self.objects(kind)
+        if labels or namespace or node:
+            found = tuple(obj for obj in found if _is_selected(obj, labels, namespace, node))
+        return Listing(found if keep is None else tuple(filter(keep, found)), str(self._version))
 
     def objects(self, kind: type[Kube]) -> tuple[Kube, ...]:
         """Like `list`, for synchronous callers."""
         objects = self._store(kind).objects
         return tuple(objects[name] for name in sorted(objects, key=by_name))
 
-    def watch(self, kind: type[Kube], resource_version: str) -> AsyncGenerator[WatchEvent[Kube], None]:
+    def watch(
+        self, kind: type[Kube], resource_version: str, *, labels: Labels = ANY_LABELS
+    ) -> AsyncGenerator[WatchEvent[Kube], None]:
         """See `port.Cluster`."""
         if not resource_version.isdecimal():
             raise Invalid(f"resourceVersion {resource_version!r} is not valid: use the one of a list or an event")
-        return self._store(kind).history.since(int(resource_version))
+        events = self._store(kind).history.since(int(resource_version))
+        return _with_labels(events, labels) if labels else events
 
     async def get(self, kind: type[Kube], namespace: str, name: str, *, api_version: str = "") -> Kube:
         """See `port.Cluster`."""
@@ -459,6 +475,24 @@ class MemoryCluster:
         del store.objects[name_of(obj)]
         last = with_metadata(obj, resource_version=str(self._version))
         store.history.add(self._version, WatchEvent(Change.DELETED, last, str(self._version)))
+
+
+def _is_selected(obj: PortObject, labels: Labels, namespace: str, node: str) -> bool:
+    here = namespace in ("", obj.metadata.namespace)
+    bound = not node or (isinstance(obj, Pod) and obj.spec.node_name == node)
+    return here and bound and has_labels(obj, labels)
+
+
+async def _with_labels(
+    events: AsyncGenerator[WatchEvent[Kube], None], labels: Labels
+) -> AsyncGenerator[WatchEvent[Kube], None]:
+    """The events of the objects with these labels; those of all other objects as deletions."""
+    async with aclosing(events):
+        async for event in events:
+            if event.object is None or has_labels(event.object, labels):
+                yield event
+            else:
+                yield WatchEvent(Change.DELETED, event.object, event.resource_version)
 
 
 if TYPE_CHECKING:

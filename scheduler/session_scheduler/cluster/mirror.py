@@ -19,7 +19,7 @@ import structlog
 from session_scheduler.base.backoff import Backoff
 from session_scheduler.base.clock import Clock
 from session_scheduler.cluster.errors import ClusterError, Forbidden, Gone, Invalid, NotFound, TooManyRequests
-from session_scheduler.cluster.port import Change, Cluster, Listing, WatchEvent
+from session_scheduler.cluster.port import Change, Listing, Reader, WatchEvent
 from session_scheduler.model.objects import KubeObject, ObjectName, name_of
 
 _log = structlog.get_logger(__name__)
@@ -70,7 +70,7 @@ class MirrorMeter:
 class _Settings:
     """Settings that all kinds share. All times are in seconds."""
 
-    cluster: Cluster
+    cluster: Reader
     deliver: Callable[[Change, KubeObject], None]
     reconcile_seconds: float
     clock: Clock
@@ -91,7 +91,7 @@ class Mirror:
     """
 
     def __init__(
-        self, cluster: Cluster, kinds: Sequence[type[KubeObject]], deliver: Callable[[Change, KubeObject], None], *,
+        self, cluster: Reader, kinds: Sequence[type[KubeObject]], deliver: Callable[[Change, KubeObject], None], *,
         clock: Clock, reconcile_seconds: float = 60.0, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         chance: random.Random | None = None, meter: MirrorMeter | None = None,
         optional: Sequence[type[KubeObject]] = (),
@@ -133,6 +133,26 @@ class Mirror:
             for follower in self._followers:
                 group.create_task(follower.follow(), name=f"mirror of {follower.kind}")
 
+    async def add(self, listing: Awaitable[Listing[KubeObject]], kind: type[KubeObject]) -> None:
+        """Deliver the objects of a list of a part of the kind that are not known yet.
+
+        The watch may be behind the list, or ahead of it: what it deletes during the list is not added.
+        """
+        follower = self._of(kind)
+        with follower.known.noting_deleted() as deleted:
+            found = (await listing).items
+        for obj in found:
+            if obj.metadata.uid not in deleted:
+                follower.deliver(follower.known.add(obj))
+
+    def drop(self, kind: type[KubeObject], keep: Callable[[KubeObject], bool]) -> None:
+        """Deliver the deletion of all objects that are not to be kept; the source no longer reports them."""
+        follower = self._of(kind)
+        follower.deliver(follower.known.drop(keep))
+
+    def _of(self, kind: type[KubeObject]) -> _Follower:
+        return next(follower for follower in self._followers if follower.type is kind)
+
 
 @dataclass(frozen=True, slots=True)
 class _Relist:
@@ -150,7 +170,7 @@ class _Follower:
         self.kind = str(kind.__struct_config__.tag or kind.__name__)
         self.type = kind
         self._settings = settings
-        self._known = KnownObjects()
+        self.known = KnownObjects()
         self._version = ""
         self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, settings.chance)
         self._events = 0
@@ -172,7 +192,7 @@ class _Follower:
             log("cannot list a kind: treating it as empty until the API server allows it", kind=self.kind,
                 why=str(refusal.__cause__), remedy=remedy(self.kind, refusal))  # fmt: skip
             return ()
-        self._known.replace(listing.items)
+        self.known.replace(listing.items)
         return listing.items
 
     def _retry_limit(self) -> _RetryLimit:
@@ -186,7 +206,7 @@ class _Follower:
                 listing = await self._list(_RetryLimit(self.kind, *_REFUSALS, seconds=0.0))
                 self.refused = False
         _log.info("the API server now allows listing a kind", kind=self.kind, objects=len(listing.items))
-        self._deliver(self._known.replace(listing.items))
+        self.deliver(self.known.replace(listing.items))
 
     async def follow(self) -> None:
         if self.refused:
@@ -195,14 +215,15 @@ class _Follower:
             relist = await _first_of(self._watch_until_relist(), self._compare_until_missed())
             self._settings.meter.relisted(self.kind, relist.why)
             listing = await self._list(self._retry_limit())
-            changes = self._known.replace(listing.items)
-            self._deliver(changes)
+            changes = self.known.replace(listing.items)
+            self.deliver(changes)
             if relist.missed:
                 self._settings.meter.missed(self.kind, len(relist.missed))
                 _log.warning("the watch missed changes that a list shows", kind=self.kind,
                              count=len(relist.missed), delivered=len(changes))  # fmt: skip
 
-    def _deliver(self, changes: Iterable[Delivery]) -> None:
+    def deliver(self, changes: Iterable[Delivery]) -> None:
+        """Pass changes on."""
         for change, obj in changes:
             self._settings.deliver(change, obj)
 
@@ -270,7 +291,7 @@ class _Follower:
                     self._events += 1
                     self._settings.meter.event(self.kind)
                     self._version = event.resource_version
-                    self._deliver(self._known.apply(event))
+                    self.deliver(self.known.apply(event))
         finally:
             self._watches += 1
 
@@ -283,7 +304,7 @@ class _Follower:
         while True:
             await settings.sleep(settings.reconcile_seconds * settings.chance.uniform(1 - _SPREAD, 1 + _SPREAD))
             watches = self._watches
-            with self._known.comparing() as comparison:
+            with self.known.comparing() as comparison:
                 try:
                     listing: Listing[KubeObject] = await settings.cluster.list(self.type)
                 except ClusterError as error:
@@ -307,6 +328,8 @@ class KnownObjects:
     def __init__(self) -> None:
         self._objects: dict[ObjectName, KubeObject] = {}
         self._comparison: Comparison | None = None
+        self._deleted: set[str] | None = None
+        """Gets the uids of the objects that events delete."""
 
     def apply(self, event: WatchEvent[KubeObject]) -> Sequence[Delivery]:
         """Return the changes of a watch event. Another uid under a known name means that the old object was deleted."""
@@ -316,6 +339,8 @@ class KnownObjects:
         self._remember(name, event.object)
         if event.change is not Change.DELETED:
             return self._put(name, event.object)
+        if self._deleted is not None:
+            self._deleted.add(event.object.metadata.uid)
         known = self._objects.pop(name, None)
         if known is None:
             return ()
@@ -329,6 +354,32 @@ class KnownObjects:
         for name, obj in named.items():
             changes += self._put(name, obj)
         return changes
+
+    def add(self, obj: KubeObject) -> Sequence[Delivery]:
+        """Return the change of an object that no event of the watch has brought."""
+        name = name_of(obj)
+        if name in self._objects:
+            return ()
+        self._remember(name, obj)
+        return self._put(name, obj)
+
+    def drop(self, keep: Callable[[KubeObject], bool]) -> list[Delivery]:
+        """Forget all objects that are not to be kept. Return their deletions."""
+        dropped = [(name, obj) for name, obj in self._objects.items() if not keep(obj)]
+        for name, obj in dropped:
+            self._remember(name, obj)
+            del self._objects[name]
+        return [(Change.DELETED, obj) for _, obj in dropped]
+
+    @contextmanager
+    def noting_deleted(self) -> Iterator[set[str]]:
+        """Collect the uids of the objects that events delete in this context."""
+        deleted: set[str] = set()
+        self._deleted = deleted
+        try:
+            yield deleted
+        finally:
+            self._deleted = None
 
     def _put(self, name: ObjectName, obj: KubeObject) -> Sequence[Delivery]:
         known = self._objects.get(name)

@@ -7,10 +7,11 @@ method may raise `Unavailable`, `TooManyRequests` or `Forbidden`; further errors
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar
 
 from session_scheduler.model.devices import ResourceClaim, ResourceClaimStatus
@@ -32,6 +33,9 @@ Kube = TypeVar("Kube", bound=PortObject)
 """Any kind that the port supports. Both PodGroup APIs share one type; `api_version` distinguishes them."""
 KubeCo = TypeVar("KubeCo", bound=PortObject, covariant=True)
 
+Labels = Mapping[str, str | None]
+"""The labels that objects must have; None: the label must be missing."""
+ANY_LABELS: Labels = MappingProxyType({})
 EVENT_NOTE_LIMIT = 1024
 """Maximum size of an event's note in bytes of UTF-8. The API server counts bytes, although it reports characters."""
 _NAME_LIMIT = 253
@@ -101,15 +105,48 @@ def event_namespace(regarding: KubeObject) -> str:
     return regarding.metadata.namespace or "default"
 
 
+def has_labels(obj: PortObject, labels: Labels) -> bool:
+    """Whether the object has these labels."""
+    own = obj.metadata.labels
+    return all(key not in own if value is None else own.get(key) == value for key, value in labels.items())
+
+
+class Reader(Protocol):
+    """The part of a cluster that a mirror needs."""
+
+    async def list(self, kind: type[Kube]) -> Listing[Kube]:
+        """See `Cluster`."""
+
+    def watch(self, kind: type[Kube], resource_version: str) -> AsyncGenerator[WatchEvent[Kube], None]:
+        """See `Cluster`."""
+
+
 class Cluster(Protocol):
     """A cluster. Objects are immutable values."""
 
-    async def list(self, kind: type[Kube], *, namespace: str = "") -> Listing[Kube]:
-        """Return a consistent list of all objects of a kind, by default in all namespaces."""
+    # more than five parameters: the ways to select objects
+    async def list(
+        self,
+        kind: type[Kube],
+        *,
+        labels: Labels = ANY_LABELS,
+        namespace: str = "",
+        node: str = "",
+        keep: Callable[[Kube], bool] | None = None,
+    ) -> Listing[Kube]:
+        """Return a consistent list of all objects of a kind, by default in all namespaces.
 
-    def watch(self, kind: type[Kube], resource_version: str) -> AsyncGenerator[WatchEvent[Kube], None]:
+        Only those with these labels, in this namespace, bound to this node (pods), and for which `keep` is true. The
+        memory that a list needs does not depend on objects that are not kept.
+        """
+
+    def watch(
+        self, kind: type[Kube], resource_version: str, *, labels: Labels = ANY_LABELS
+    ) -> AsyncGenerator[WatchEvent[Kube], None]:
         """Yield every change after this resourceVersion (of a list or an event), in order.
 
+        With `labels`, an object that no longer has them is deleted, and one that now has them is added (a watch may
+        report it as modified).
         The iterator may end at any time, like a connection: watch again from the last event's resourceVersion. It
         raises Gone if that version is too old (list again), and Invalid if it is not valid. `aclose` ends it early.
         """

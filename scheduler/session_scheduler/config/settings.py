@@ -16,12 +16,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_
 
 from session_scheduler.config.extenders import ExtenderConfig, check_together
 from session_scheduler.config.parsing import read_values, validated, without_users, wrong_value
+from session_scheduler.config.partition import PartitionConfig
 from session_scheduler.config.strict import Strict
 from session_scheduler.errors import InputError
 
 __all__ = [
-    "LeaderElection", "PluginArguments", "PluginConfig", "Profile", "SchedulerConfig", "Serving", "Strict",
-    "without_secrets",
+    "LeaderElection", "PartitionConfig", "PluginArguments", "PluginConfig", "Profile", "SchedulerConfig", "Serving",
+    "Strict", "without_secrets",
 ]  # fmt: skip
 
 CONFIG_API_VERSION: Final = "fluence.flux-framework.org/v1alpha1"
@@ -217,6 +218,7 @@ class SchedulerConfig(Strict):
     kube_scheduler_metrics: whether /metrics also shows kube-scheduler's names for what this scheduler measures.
     consolidation: limits of the action `consolidate`. queues: queues in addition to the Queue objects; of two with the
     same name the configuration's counts. extenders: HTTP extenders, which are called for the pods of all profiles.
+    partition: the part of the cluster that this scheduler serves; None for all of it.
     """
 
     api_version: Literal["fluence.flux-framework.org/v1alpha1"] = CONFIG_API_VERSION
@@ -240,6 +242,12 @@ class SchedulerConfig(Strict):
     extenders: tuple[ExtenderConfig, ...] = ()
     leader_election: LeaderElection = LeaderElection()
     serving: Serving = Serving()
+    partition: PartitionConfig | None = None
+
+    @property
+    def scheduler_names(self) -> tuple[str, ...]:
+        """The schedulerNames of the pods that this scheduler places."""
+        return tuple(profile.scheduler_name for profile in self.profiles)
 
     @property
     def source(self) -> str:
@@ -255,6 +263,9 @@ class SchedulerConfig(Strict):
         _check_distinct("queues", "name", [queue.name for queue in self.queues])
         check_together(self.extenders)
         _check_distinct("profiles", "schedulerName", [profile.scheduler_name for profile in self.profiles])
+        if self.partition is not None and not self.leader_election.enabled:
+            problem = "needs leaderElection.enabled: the Lease shows the partition to the other schedulers"
+            raise wrong_value(problem, at=("partition",))
         return self
 
     def profile(self, scheduler_name: str) -> Profile | None:

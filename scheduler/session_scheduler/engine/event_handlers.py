@@ -76,7 +76,8 @@ class EventHandlers:
         if known is not None and (key := known.ref.key) not in self.cache.groups:
             self.queue.placed(key)
             self.completion.outcomes.pop(key, None)
-            self.gang_starts.ended(key, self.cache.pod_group(key))
+            if self.cache.serves(known.pod):
+                self.gang_starts.ended(key, self.cache.pod_group(key))
         if gone or pod.metadata.deletion_timestamp is not None:
             self.binder.ends(pod.metadata.uid)
         if task is None and known is not None:

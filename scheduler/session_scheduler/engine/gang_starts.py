@@ -108,6 +108,8 @@ class GangStarts:
             self.plans.carried_out(group.key, swap)
             if swap.written is not None:
                 self.ingest_written(swap.written)
+        if group.tasks and not self.cache.places(group):
+            return
         if group.key not in self.cache.groups:  # its pods terminated before the response to the plan's write
             self.ended(group.key, self.cache.pod_group(group.key))
         elif group.missing:
@@ -134,7 +136,7 @@ class GangStarts:
     def remind(self) -> None:
         """Set missing conditions of started gangs again: earlier writes may have failed."""
         for group in self.cache.groups.values():
-            if group.pod_group is not None:
+            if group.pod_group is not None and self.cache.places(group):
                 plan = self.plans.plan_of(group)
                 if not (ever_scheduled(group.pod_group) if plan is None else acknowledged(group.pod_group, plan)):
                     self.acknowledge(group)

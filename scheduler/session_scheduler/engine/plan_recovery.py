@@ -54,6 +54,8 @@ class PlanRecovery:
     completion: BindCompletion
     ingest_written: Callable[[PodGroup], None]
     """Called with each PodGroup that a write returned."""
+    alone: bool = True
+    """Whether no scheduler of another partition has PodGroups."""
 
     async def start(self) -> None:
         """After the initial list: read all plans, and find out which gangs have started, and which only partly."""
@@ -63,10 +65,10 @@ class PlanRecovery:
             key = pod_group_key(pod_group)
             if text is not None and key in self.cache.groups:
                 await self.plans.fetch(key, pod_group, text)
-            elif text is not None:
+            elif text is not None and self.alone:
                 self.gang_starts.ended(key, pod_group)
         for group in list(self.cache.groups.values()):
-            if group.pod_group is not None:
+            if group.pod_group is not None and self.cache.places(group):
                 self.gang_starts.resume(group, group.pod_group)
 
     async def review(self, failed: Container[str] = ()) -> None:

@@ -71,11 +71,12 @@ class Scheduler:
     def __init__(
         self, cluster: Cluster, config: SchedulerConfig, profiles: Mapping[str, HookCalls], clock: Clock, *,
         evaluation: str = "heap", observer: Observer | None = None, holder: str = "", token: Callable[[], str] = str,
-        extenders: ExtenderCalls | None = None,
+        extenders: ExtenderCalls | None = None, serves: Callable[[str], bool] = lambda _: True,
     ) -> None:  # fmt: skip
         """`holder` and `token` identify this replica in plans and in Bindings.
 
-        The last plugin of each profile must then read the answers of `extenders`.
+        The last plugin of each profile must then read the answers of `extenders`. `serves`: whether a node is still in
+        the scheduler's partition.
         """
         self.cluster = cluster
         self.config = config
@@ -103,7 +104,7 @@ class Scheduler:
                              objects=self.cache.objects.of, record_event=observer.says,
                              nominated=self.cache.nominations.put,
                              extender=extenders.binder_of if extenders is not None else None,
-                             namespace=config.leader_election.namespace)  # fmt: skip
+                             namespace=config.leader_election.namespace, serves=serves)  # fmt: skip
         requeuer = Requeuer(self.cache, self.queue, clock)
         self._release_nominations = requeuer.release_nominations
         in_flight: InFlight[Bound] = InFlight(observer.finished)
@@ -136,7 +137,7 @@ class Scheduler:
         self.sessions = Sessions(self.cache, clock, _session_options(config, evaluation))
         self.plan_recovery = PlanRecovery(
             self.cache, self.queue, profiles, clock, observer, self.binder, in_flight, unknown, plans, gang_starts,
-            self.sessions, self.completion, requeuer.ingest_written,
+            self.sessions, self.completion, requeuer.ingest_written, alone=config.partition is None,
         )  # fmt: skip
         self.event_handlers = EventHandlers(
             self.cache, self.queue, requeuer, observer, self.binder, self.completion, gang_starts, preemption

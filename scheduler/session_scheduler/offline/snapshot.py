@@ -28,7 +28,7 @@ _YAML: Final = (".yaml", ".yml")
 def snapshot(state: ClusterState, config: SchedulerConfig, *, yaml: bool = False) -> str:
     """The state and the configuration as a document; equal states give equal documents. Raises PluginLoadError."""
     profiles = Registry(BUILTIN).load_calls(config)
-    return snapshot_text(complete(state, profiles), _configuration(config, profiles), yaml=yaml)
+    return snapshot_text(complete(state, profiles, config), _configuration(config, profiles), yaml=yaml)
 
 
 def write_snapshot(state: ClusterState, config: SchedulerConfig, file: Path) -> None:

@@ -20,6 +20,7 @@ from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster.field_validation import FieldValidation
 from session_scheduler.cluster.manifests import SavedConfiguration, load_manifests
 from session_scheduler.cluster.memory import MemoryCluster
+from session_scheduler.cluster.partition import partition_of
 from session_scheduler.cluster.saved_state import place_of
 from session_scheduler.config.settings import LeaderElection, SchedulerConfig, config_from
 from session_scheduler.engine.scheduler import Scheduler
@@ -124,7 +125,7 @@ async def open_state(
     If it `warns`, it logs the fields of pods that no plugin evaluates.
     """
     profiles = Registry(BUILTIN).load_calls(config)
-    objects = complete(state, profiles)
+    objects = complete(state, profiles, config)
     now = state.latest() or _EPOCH  # equal states give equal decisions
     cluster = MemoryCluster(objects, binds_volumes=True, now=lambda: now)
     scheduler = Scheduler(cluster, config, profiles, StoppedClock(wall=now.timestamp()), evaluation=evaluation)
@@ -138,10 +139,12 @@ async def open_state(
     return scheduler
 
 
-def complete(state: ClusterState, profiles: Mapping[str, HookCalls]) -> list[PortObject]:
-    """All objects in order; nodes of manifests have the devices that plugins' agents would advertise."""
+def complete(state: ClusterState, profiles: Mapping[str, HookCalls], config: SchedulerConfig) -> list[PortObject]:
+    """The objects of the scheduler's partition, in order. Nodes of manifests have the devices that plugins' agents
+    would advertise.
+    """
     brought = [_advertising(obj, profiles) if isinstance(obj, Node) else obj for obj in state.brought]
-    return sorted((*state.objects, *brought), key=place_of)
+    return sorted(partition_of((*state.objects, *brought), config), key=place_of)
 
 
 def _advertising(node: Node, profiles: Mapping[str, HookCalls]) -> Node:

@@ -21,6 +21,7 @@ from session_scheduler.cluster.extender_client import ExtenderClient
 from session_scheduler.cluster.full_objects import ApiObjects
 from session_scheduler.cluster.kubernetes import KubernetesCluster
 from session_scheduler.cluster.mirror import Mirror
+from session_scheduler.cluster.partition import Partition
 from session_scheduler.config.settings import SchedulerConfig, shown
 from session_scheduler.engine.extender_calls import ExtenderCalls
 from session_scheduler.engine.loop import SchedulerLoop
@@ -123,13 +124,18 @@ class Replica:
             extenders = ExtenderCalls(self._extenders, ApiObjects(KubeApi(cluster.client)), self._answers)
         scheduler = Scheduler(cluster, config, self._profiles, self._clock, observer=observer,
                               holder=self._leadership.identity, token=lambda: self._leadership.token,
-                              extenders=extenders)  # fmt: skip
+                              extenders=extenders,
+                              serves=lambda node: partition is None or partition.serves(node))  # fmt: skip
         loop = self._loop = SchedulerLoop(scheduler, observer, metrics, self._clock, due)
+        partition = None
+        if config.partition is not None:
+            partition = Partition(cluster, config.partition, config.scheduler_names, loop.deliver)
         self._explanations = Explanations(scheduler, self._clock, due.set)
         loop.add_idle_task(self._explanations)
         metrics.follow_pending(loop.pending)
         metrics.follow_profiles(self._profiles, lambda: scheduler.in_session)
-        mirror = self._mirror = Mirror(cluster, KINDS, loop.deliver, clock=self._clock,
+        mirror = self._mirror = Mirror(cluster if partition is None else partition, KINDS,
+                                       loop.deliver if partition is None else partition.deliver, clock=self._clock,
                                        reconcile_seconds=config.reconcile_seconds, meter=metrics.watches,
                                        optional=OPTIONAL_KINDS)  # fmt: skip
         queues = QueueStatusWriter(cluster, scheduler.cache, clock=self._clock, in_session=lambda: scheduler.in_session)
@@ -143,7 +149,8 @@ class Replica:
                 return True
             runtime = Runtime(loop.requeue, lambda: self._leadership.leading, cluster, loop.change, observer.says,
                               KubeApi(cluster.client))  # fmt: skip
-            async with self._serving(runtime), background(mirror.run(), loop.run()) as inner:
+            joining = [] if partition is None else [partition.run(mirror)]
+            async with self._serving(runtime), background(mirror.run(), loop.run(), *joining) as inner:
                 await first_of(stop.wait(), beside=[*beside, *inner])
                 _log.info("stopping: waiting for binds in flight")
                 drained = await loop.stop(DRAIN_SECONDS)

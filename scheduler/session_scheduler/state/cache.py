@@ -617,6 +617,14 @@ class Cache:
             if task.row >= 0:
                 self.lowest_priorities.changed.add(task.row)
 
+    def serves(self, pod: Pod) -> bool:
+        """Whether this scheduler places the pod, or did so."""
+        return self._serves(pod.spec.scheduler_name)
+
+    def places(self, group: Group) -> bool:
+        """Whether this scheduler places pods of the group: no other one starts or evicts it."""
+        return any(self.serves(task.pod) for task in group.tasks.values())
+
     def bound_tasks(self) -> Iterable[Task]:
         """All tasks on nodes."""
         return (task for task in self.tasks.values() if task.node is not None)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from session_scheduler.cluster.errors import ClusterError
 from session_scheduler.cluster.memory import MemoryCluster
@@ -76,12 +77,12 @@ class Faulty(MemoryCluster):
         self.watches: Counter[type] = Counter()
         self.open: Counter[type] = Counter()
 
-    async def list(self, kind: type[Kube], *, namespace: str = "") -> Listing[Kube]:
+    async def list(self, kind: type[Kube], **options: Any) -> Listing[Kube]:
         self.lists[kind] += 1
         error = self.list_error()
         if error is not None:
             raise error
-        listing = await super().list(kind, namespace=namespace)
+        listing = await super().list(kind, **options)
         await self._take_time()
         return listing
 
@@ -95,7 +96,9 @@ class Faulty(MemoryCluster):
         """A list that never fails and is not counted."""
         return await super().list(kind)
 
-    async def watch(self, kind: type[Kube], resource_version: str) -> AsyncGenerator[WatchEvent[Kube], None]:
+    async def watch(
+        self, kind: type[Kube], resource_version: str, **options: Any
+    ) -> AsyncGenerator[WatchEvent[Kube], None]:
         self.watches[kind] += 1
         error = self.watch_error()
         if error is not None:
@@ -104,7 +107,7 @@ class Faulty(MemoryCluster):
         if self.ends_at_once:
             return
         self.open[kind] += 1
-        events = super().watch(kind, resource_version)
+        events = super().watch(kind, resource_version, **options)
         try:
             async for event in events:
                 if not self.loses(event):  # type: ignore[arg-type]

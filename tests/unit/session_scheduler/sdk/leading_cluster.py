@@ -29,10 +29,10 @@ class Cluster(MemoryCluster):
     def fence_writes(self, check):
         self.check = check
 
-    async def list(self, kind, *, namespace=""):
+    async def list(self, kind, **options):
         self.asked_to_list.set()
         await self.lists.wait()
-        return await super().list(kind, namespace=namespace)
+        return await super().list(kind, **options)
 
     async def get(self, kind, namespace, name, **options):
         if self.silent:
