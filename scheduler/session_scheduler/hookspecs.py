@@ -42,7 +42,7 @@ Attributes that a plugin may declare in addition to its hooks (defaults in brack
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -399,6 +399,15 @@ async def cancel(allocation: Allocation) -> None:
 
 
 @hookspec
+def exclusive_names() -> Mapping[str, Collection[str]] | None:
+    """What only one scheduler of the cluster may have, as {kind: names}, such as {"resource": ["ibm-1"]}.
+
+    Called before the scheduler works. If another scheduler of a partitioned cluster has one of these names, this one
+    does not start. Before the names change, await `runtime.claim`.
+    """
+
+
+@hookspec
 def simulated_node(node: Node) -> Mapping[str, str] | None:
     """What this plugin's own agents would make a node advertise, resource to quantity: for simulations only."""
 
@@ -430,7 +439,7 @@ HOOKS: Final = (
     "prefilter", "prepare", "filter", "score", "reasons", "why", "unresolvable", "fits_if", "node_subsets",
     "domain_quota", "place_group", "reserve", "reservable",
     "score_placement", "postfilter", "reservation",
-    "on_session_close", "prebind_needed", "prebind", "cancel", "simulated_node",
+    "on_session_close", "prebind_needed", "prebind", "cancel", "exclusive_names", "simulated_node",
     "saved_arguments", "report", "shown_holding",
 )  # fmt: skip
 """Every hook, in the order of this manual."""

@@ -6,7 +6,7 @@ Its hooks are in the order in which a pod meets them. The objects that the const
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Container, Hashable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Container, Hashable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -37,7 +37,7 @@ from fluence_plugins.fluence.tasks.pod_group_maker import PodGroupMaker
 from fluence_plugins.fluence.tasks.resources_reload import ResourcesReload
 from fluence_plugins.fluence.tasks.window_ends import retry_after_windows
 from fluence_plugins.resources import coordination, label_groups, names
-from fluence_plugins.resources.config import ResourcesConfig, env_contract, resource_types
+from fluence_plugins.resources.config import ResourcesConfig, env_contract, exclusive_names, resource_types
 from fluence_plugins.resources.errors import ResourcesError
 from fluence_plugins.resources.file import capacity
 from fluxion_cy import FluxionError
@@ -179,6 +179,13 @@ class FluencePlugin:
                 await stack.enter_async_context(self._maker.serve(runtime))
             await stack.enter_async_context(self._gates.serve(runtime))
             yield
+
+    @hookimpl
+    def exclusive_names(self) -> Mapping[str, Collection[str]]:
+        """The virtual resources: two schedulers would allocate the same one."""
+        if not self._loads.tasks_on:
+            self._reload.check()
+        return {"resource": exclusive_names(self.live.loaded.config)}
 
     # ------------------------------------------------------------------ changes of the cluster
 

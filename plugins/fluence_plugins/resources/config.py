@@ -99,6 +99,14 @@ def load_resources(text: str, source: str) -> ResourcesConfig:
     return ResourcesConfig() if data is None else _Loader(source).config(data)
 
 
+def exclusive_names(config: ResourcesConfig) -> set[str]:
+    """Return the names of the resources that are not part of a node; the type of a tree without a name."""
+    trees = [tree for tree in config.resources if tree.parent == CLUSTER]
+    return {tree.name or tree.type for tree in trees} | {
+        resource.name for tree in trees for resource in tree.walk() if resource.name
+    }
+
+
 def resource_types(config: ResourcesConfig) -> list[str]:
     """Return all requestable types, at any depth, sorted."""
     return sorted({resource.type for resource in config.walk()})

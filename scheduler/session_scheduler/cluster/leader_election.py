@@ -20,7 +20,7 @@ import asyncio
 import re
 import secrets
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -103,9 +103,9 @@ class Elector:
     def __init__(
         self, cluster: Cluster, settings: LeaderElection, *, identity: str, clock: Clock,
         now: Callable[[], datetime] = utc_now, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        failed: Callable[[], None] = lambda: None,
+        failed: Callable[[], None] = lambda: None, annotations: Callable[[], Mapping[str, str]] = dict,
     ) -> None:  # fmt: skip
-        """`failed` is called for each failed renewal."""
+        """`failed` is called for each failed renewal. Each write sets the `annotations` of that time."""
         self.fence = Fence(clock, settings.renew_seconds)
         self.identity = identity
         self._cluster = cluster
@@ -114,6 +114,7 @@ class Elector:
         self._now = now
         self._sleep = sleep
         self._failed = failed
+        self._annotations = annotations
         self._lease: Lease | None = None
         """The Lease as this replica last wrote it; None if it may have changed."""
         self._seen: _Seen | None = None
@@ -220,7 +221,8 @@ class Elector:
         settings = self._settings
         transitions = self._seen.spec.lease_transitions if self._seen else None
         spec = self._spec(None, transitions=0 if transitions is None else (transitions + 1) % _TRANSITIONS)
-        lease = Lease(metadata=ObjectMeta(namespace=settings.namespace, name=settings.name), spec=spec)
+        metadata = ObjectMeta(namespace=settings.namespace, name=settings.name, annotations=dict(self._annotations()))
+        lease = Lease(metadata=metadata, spec=spec)
         self._claimed = True
         sent = self._clock.now()
         return self._led(await self._ask(self._cluster.create(lease)), sent)
@@ -286,7 +288,8 @@ class Elector:
         """Replace the Lease that was read. Return True."""
         self._lease, self._claimed = None, True  # unknown until the response arrives
         sent = self._clock.now()
-        return self._led(await self._ask(self._cluster.replace(replace(lease, spec=spec))), sent)
+        metadata = replace(lease.metadata, annotations={**lease.metadata.annotations, **self._annotations()})
+        return self._led(await self._ask(self._cluster.replace(replace(lease, metadata=metadata, spec=spec))), sent)
 
     def _led(self, lease: Lease, sent: float) -> bool:
         self._lease = lease

@@ -182,7 +182,9 @@ class MemoryCluster:
         check_has_version(obj)
         current = self._current(obj, obj.metadata.resource_version)
         check_unchanged(current, obj.metadata.uid)
-        return current if obj.spec == current.spec else self._write(current, spec=obj.spec)
+        if (obj.spec, obj.metadata.annotations) == (current.spec, current.metadata.annotations):
+            return current
+        return self._write(current, spec=obj.spec, annotations=obj.metadata.annotations)
 
     # more than five parameters: the fields of a Binding
     async def bind(

@@ -164,7 +164,7 @@ class Cluster(Protocol):
         """
 
     async def replace(self, obj: Lease) -> Lease:
-        """Update a Lease and return it. Its uid and resourceVersion are preconditions.
+        """Update a Lease, its annotations too, and return it. Its uid and resourceVersion are preconditions.
 
         Raises Conflict if a precondition fails, NotFound or Conflict if the Lease does not exist, and Invalid without a
         resourceVersion. An update without a change keeps the resourceVersion.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -109,11 +109,13 @@ class Runtime:
         change: Callable[[str, Callable[[], None]], None] = lambda _, work: work(),
         tell: Callable[[KubeObject, str, str], None] = lambda *_: None,  # codespell:ignore tell
         api: KubeApi | None = None,
+        claim: Callable[[str, Mapping[str, Collection[str]]], Awaitable[None]] | None = None,
     ) -> None:
         self._requeue = wake  # codespell:ignore wake
         self._elected = elected
         self._change = change
         self._report = tell  # codespell:ignore tell
+        self._claim = claim
         self.cluster = cluster
         """For requests that belong to no single pod's binding; None if there is no cluster."""
         self.api = api
@@ -134,6 +136,14 @@ class Runtime:
     def tell(self, about: KubeObject, reason: str, note: str) -> None:  # codespell:ignore tell
         """Record an event on a pod, a node or another object."""
         self._report(about, reason, note)
+
+    async def claim(self, plugin: str, names: Mapping[str, Collection[str]]) -> None:
+        """Replace the plugin's `exclusive_names`.
+
+        Raises FluenceError, and changes nothing, if another scheduler of a partitioned cluster has one of the names.
+        """
+        if self._claim is not None:
+            await self._claim(plugin, names)
 
     @property
     def elected(self) -> bool:

@@ -401,7 +401,7 @@ class LeaseSpec(ApiStruct, frozen=True):
 
 
 class Lease(Namespaced, frozen=True, tag_field="kind", tag="Lease"):
-    """coordination.k8s.io/v1 Lease, for leader election. Read and written by name, never listed."""
+    """coordination.k8s.io/v1 Lease, for leader election."""
 
     api_version: str = "coordination.k8s.io/v1"
     spec: LeaseSpec = LeaseSpec()

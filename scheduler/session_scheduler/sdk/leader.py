@@ -26,6 +26,7 @@ from session_scheduler.cluster.errors import NotLeading
 from session_scheduler.cluster.kube_requests import RequestSettings
 from session_scheduler.cluster.kubernetes import KubernetesCluster
 from session_scheduler.cluster.leader_election import Elector, new_identity
+from session_scheduler.cluster.partition_claims import PartitionError
 from session_scheduler.config.settings import LeaderElection
 from session_scheduler.framework.bindings import Runtime
 
@@ -52,13 +53,19 @@ class Leadership:
     """One replica's part in the election."""
 
     def __init__(
-        self, election: LeaderElection, *, clock: Clock | None = None, renewal_failed: Callable[[], None] = lambda: None
+        self,
+        election: LeaderElection,
+        *,
+        clock: Clock | None = None,
+        renewal_failed: Callable[[], None] = lambda: None,
+        annotations: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """Each failed renewal of the lease calls `renewal_failed`."""
+        """Each failed renewal of the lease calls `renewal_failed`. Each write of it sets the `annotations`."""
         self.identity = new_identity()
         self._election = election
         self._clock = clock
         self._renewal_failed = renewal_failed
+        self._annotations = annotations
         self._elector: Elector | None = None
 
     @property
@@ -125,6 +132,7 @@ class Leadership:
             identity=self.identity,
             clock=self._clock or SystemClock(),
             failed=self._renewal_failed,
+            annotations=self._annotations,
         )
         cluster.fence_writes(elector.fence.check)
         try:
@@ -135,6 +143,9 @@ class Leadership:
                     ended = await work(keeping)
             if ended:
                 await elector.release()  # else a write may be in flight: let the lease expire
+        except PartitionError:
+            await elector.release()  # it has written nothing
+            raise
         except NotLeading as error:
             _log.error("this replica lost the lease: it exits, and stands by after a restart", why=str(error))
             return LOST

@@ -17,11 +17,13 @@ from session_scheduler.base.signals import background, first_of, stop_on_signals
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.builtin.extenders import Extenders
 from session_scheduler.cluster.dynamic_client import KubeApi
+from session_scheduler.cluster.errors import ClusterError
 from session_scheduler.cluster.extender_client import ExtenderClient
 from session_scheduler.cluster.full_objects import ApiObjects
 from session_scheduler.cluster.kubernetes import KubernetesCluster
 from session_scheduler.cluster.mirror import Mirror
 from session_scheduler.cluster.partition import Partition
+from session_scheduler.cluster.partition_claims import PartitionClaims
 from session_scheduler.config.settings import SchedulerConfig, shown
 from session_scheduler.engine.extender_calls import ExtenderCalls
 from session_scheduler.engine.loop import SchedulerLoop
@@ -87,7 +89,9 @@ class Replica:
         self.metrics = metrics = Metrics(
             metadata.version("fluence-scheduler"), kube_scheduler=config.kube_scheduler_metrics
         )
-        self._leadership = Leadership(config.leader_election, clock=clock, renewal_failed=metrics.renewal_failures.add)
+        self._claims = PartitionClaims(config)
+        self._leadership = Leadership(config.leader_election, clock=clock, renewal_failed=metrics.renewal_failures.add,
+                                      annotations=lambda: self._claims.annotations)  # fmt: skip
         self._answers = answers
         self._extenders = [ExtenderClient(extender, f"{config.source}: extenders[{index}]", metrics.extender_called)
                            for index, extender in enumerate(config.extenders)]  # fmt: skip
@@ -106,6 +110,9 @@ class Replica:
                                     authorize=authorization_of(self._config.serving, cluster.client))  # fmt: skip
                 await stack.enter_async_context(serving)
             self.metrics.follow_leader(lambda: self._leadership.leading)
+            self._claim_names()
+            with suppress(ClusterError):  # the leader checks again
+                await first_of(self._claims.check(cluster), stop.wait())
             return await self._leadership.lead(cluster, stop, partial(self._lead, cluster, stop))
 
     # ------------------------------------------------------------------ leading
@@ -139,6 +146,7 @@ class Replica:
                                        reconcile_seconds=config.reconcile_seconds, meter=metrics.watches,
                                        optional=OPTIONAL_KINDS)  # fmt: skip
         queues = QueueStatusWriter(cluster, scheduler.cache, clock=self._clock, in_session=lambda: scheduler.in_session)
+        await first_of(self._check_claims(cluster), stop.wait(), beside=keeping)
         async with background(recorder.run(), queues.run()) as reporting, AsyncExitStack() as ends:
             if extenders is not None:
                 ends.push_async_callback(extenders.close)
@@ -148,7 +156,7 @@ class Replica:
             if stop.is_set():
                 return True
             runtime = Runtime(loop.requeue, lambda: self._leadership.leading, cluster, loop.change, observer.says,
-                              KubeApi(cluster.client))  # fmt: skip
+                              KubeApi(cluster.client), partial(self._claims.claim, cluster))  # fmt: skip
             joining = [] if partition is None else [partition.run(mirror)]
             async with self._serving(runtime), background(mirror.run(), loop.run(), *joining) as inner:
                 await first_of(stop.wait(), beside=[*beside, *inner])
@@ -158,6 +166,23 @@ class Replica:
                     async with asyncio.timeout(FLUSH_SECONDS):
                         await recorder.flush()
         return drained
+
+    def _claim_names(self) -> None:
+        """Claim what plugins need for this scheduler alone. Raises PluginError."""
+        for calls in self._profiles.values():
+            for call in calls.functions("exclusive_names"):
+                self._claims.put(call.plugin, call() or {})
+
+    async def _check_claims(self, cluster: KubernetesCluster) -> None:
+        """Raise PartitionError if another scheduler serves the same. Retries while the API server does not answer."""
+        while True:
+            try:
+                await self._claims.check(cluster)
+            except ClusterError as error:
+                _log.warning("cannot read the partitions of other schedulers", why=str(error))
+                await asyncio.sleep(self._config.leader_election.retry_seconds)
+            else:
+                return
 
     async def _recover(self, mirror: Mirror, scheduler: Scheduler) -> None:
         """List the cluster, then recover plans and the state of plugins."""

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from fluence_plugins.resources.config import exclusive_names
 from session_scheduler.errors import FluenceError
 from session_scheduler.sdk.tasks import alongside
 
@@ -64,7 +65,13 @@ class ResourcesReload:
         while True:
             try:
                 async for config in changes():
-                    runtime.change(plugin, partial(self._apply_config, config))
+                    try:
+                        await runtime.claim(plugin, {"resource": exclusive_names(config)})
+                    except FluenceError as error:
+                        log.warning("the resources stay as they were: %s", error)
+                        self.usable = False
+                    else:
+                        runtime.change(plugin, partial(self._apply_config, config))
             except Exception:  # a bug: the next change of the file is read again
                 self.usable = False
                 log.exception("the resources stay as they were: an unexpected error")

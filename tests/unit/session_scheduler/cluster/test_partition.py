@@ -33,9 +33,7 @@ def node(name: str, pool: str | None) -> Node:
 
 
 def pod(name: str, on: str = "", scheduler: str = "other") -> Pod:
-    return Pod(
-        metadata=ObjectMeta(name=name, namespace="ns"), spec=PodSpec(node_name=on, scheduler_name=scheduler)
-    )
+    return Pod(metadata=ObjectMeta(name=name, namespace="ns"), spec=PodSpec(node_name=on, scheduler_name=scheduler))
 
 
 def a_slice(name: str, pool: str, **spec: object) -> ResourceSlice:

@@ -30,8 +30,9 @@ class Cluster(MemoryCluster):
         self.check = check
 
     async def list(self, kind, **options):
-        self.asked_to_list.set()
-        await self.lists.wait()
+        if kind is not Lease:
+            self.asked_to_list.set()
+            await self.lists.wait()
         return await super().list(kind, **options)
 
     async def get(self, kind, namespace, name, **options):

@@ -1,0 +1,163 @@
+"""What a scheduler serves alone, as an annotation of its Lease, and the check that no other scheduler serves it, too.
+
+Each leader writes its claims before it reads those of the others, so of two that start at once at least one sees the
+other. See docs/adr/0052.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
+
+import msgspec
+import structlog
+
+from session_scheduler.cluster.errors import Forbidden
+from session_scheduler.cluster.port import Cluster, Labels
+from session_scheduler.config.settings import SchedulerConfig
+from session_scheduler.errors import InputError
+from session_scheduler.model.objects import Lease
+
+_log = structlog.get_logger(__name__)
+ANNOTATION: Final = "fluence.flux-framework.org/partition"
+_LIMIT: Final = 200_000
+"""The most bytes of the annotation. The API server limits all annotations of an object to 256 KiB."""
+
+Names = Mapping[str, Collection[str]]
+"""By kind, such as "resource": the names of what only one scheduler may have."""
+
+
+class PartitionError(InputError):
+    """The scheduler serves what another one serves, too."""
+
+
+class Claims(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What one scheduler serves. `node_selector`: None for all nodes."""
+
+    node_selector: dict[str, str | None] | None = None
+    scheduler_names: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    device_pools: tuple[str, ...] = ()
+    plugins: dict[str, tuple[str, ...]] = {}
+
+
+_claims: Final = msgspec.json.Decoder(Claims)
+
+
+class PartitionClaims:
+    """The claims of the scheduler with this configuration."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self._config = config
+        self.own = _of_config(config)
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """The annotation of the scheduler's Lease."""
+        text = msgspec.json.encode(self.own, order="sorted").decode()
+        return {ANNOTATION: text} if len(text.encode()) <= _LIMIT else {}
+
+    async def check(self, cluster: Cluster) -> None:
+        """Raise PartitionError if another scheduler serves the same.
+
+        Schedulers without a partition are not compared with each other. Raises ClusterError.
+        """
+        await self._check(cluster, self.own)
+
+    def put(self, plugin: str, names: Names) -> None:
+        """Replace the names of a plugin without a check."""
+        self.own = self._with(plugin, names)
+
+    async def claim(self, cluster: Cluster, plugin: str, names: Names) -> None:
+        """Replace the names of a plugin. Raises PartitionError, ClusterError."""
+        changed = self._with(plugin, names)
+        await self._check(cluster, changed)
+        self.own = changed
+
+    def _with(self, plugin: str, names: Names) -> Claims:
+        head = f"plugin {plugin}: "
+        others = {kind: known for kind, known in self.own.plugins.items() if not kind.startswith(head)}
+        own = {head + kind: tuple(sorted(of_kind)) for kind, of_kind in names.items() if of_kind}
+        return msgspec.structs.replace(self.own, plugins=others | own)
+
+    async def _check(self, cluster: Cluster, own: Claims) -> None:
+        namespace, partitioned = self._config.leader_election.namespace, self._config.partition is not None
+        if not self._config.leader_election.enabled:
+            return
+        size = len(msgspec.json.encode(own))
+        if partitioned and size > _LIMIT:
+            raise PartitionError(
+                f"{self._config.source}: partition: its queues and resources have {size} bytes as an annotation of the "
+                f"Lease, more than {_LIMIT}: use fewer or shorter names"
+            )
+        try:
+            leases = (await cluster.list(Lease, namespace=namespace, keep=_is_claim)).items
+        except Forbidden as error:
+            if partitioned:
+                raise PartitionError(
+                    f"{self._config.source}: partition: needs the right to list Leases in {namespace}, which show the "
+                    f"partitions of other schedulers: grant it as deploy/options/partition.yaml does ({error})"
+                ) from error
+            return
+        lines = [
+            f"{self._config.source}: {line}"
+            for lease in leases
+            if lease.metadata.name != self._config.leader_election.name
+            if (other := _read(lease)) is not None and (partitioned or other.node_selector is not None)
+            for line in self._overlaps(own, other, f"the scheduler with Lease {lease.key}")
+        ]
+        if lines:
+            raise PartitionError(*lines)
+
+    def _overlaps(self, own: Claims, other: Claims, whose: str) -> Iterator[str]:
+        if own.node_selector is None:
+            yield (f"partition: is missing, but {whose} serves the nodes with {_shown(other.node_selector)}: set "
+                   "partition.nodeSelector in both")  # fmt: skip
+        elif other.node_selector is None:
+            yield f"partition.nodeSelector: {whose} serves all nodes: set its partition.nodeSelector, too"
+        elif not are_disjoint(own.node_selector, other.node_selector):
+            yield (f"partition.nodeSelector: {_shown(own.node_selector)} may select the same nodes as "
+                   f"{_shown(other.node_selector)} of {whose}: use different values of one label")  # fmt: skip
+        for field, mine, theirs in (
+            ("profiles[{}].schedulerName", own.scheduler_names, other.scheduler_names),
+            ("queues[{}].name", own.queues, other.queues),
+            ("partition.devicePools[{}]", own.device_pools, other.device_pools),
+        ):
+            for index, name in enumerate(mine):
+                if name in theirs:
+                    yield f"{field.format(index)}: {name!r} belongs to {whose}, too: remove it from one of the two"
+        for kind, names in sorted(own.plugins.items()):
+            for name in sorted(set(names).intersection(other.plugins.get(kind, ()))):
+                yield f"{kind} {name!r} belongs to {whose}, too: remove it from one of the two"
+
+
+def are_disjoint(one: Labels, other: Labels) -> bool:
+    """Whether no labels match both: one key must have different values."""
+    return any(key in other and other[key] != value for key, value in one.items())
+
+
+def _of_config(config: SchedulerConfig) -> Claims:
+    partition = config.partition
+    return Claims(
+        dict(partition.node_selector) if partition is not None else None,
+        config.scheduler_names,
+        tuple(queue.name for queue in config.queues),
+        partition.device_pools if partition is not None else (),
+    )
+
+
+def _is_claim(lease: Lease) -> bool:
+    return bool(lease.spec.holder_identity) and ANNOTATION in lease.metadata.annotations
+
+
+def _read(lease: Lease) -> Claims | None:
+    try:
+        return _claims.decode(lease.metadata.annotations[ANNOTATION])
+    except msgspec.DecodeError as error:
+        _log.warning("ignoring the partition of a scheduler", lease=lease.key, why=str(error))
+        return None
+
+
+def _shown(labels: Labels | None) -> str:
+    pairs = (f"{key}: {'null' if value is None else value}" for key, value in (labels or {}).items())
+    return f"{{{', '.join(pairs)}}}"
