@@ -195,3 +195,17 @@ def test_a_pod_that_was_deleted_meanwhile_is_not_bound():
     (bound,) = cluster.run()
     assert list(bound.failed.values()) == ["binding to n1 failed: Pod default/p not found"]
     assert uid not in cluster.scheduler.cache.tasks
+
+
+def test_no_pod_is_bound_to_a_node_that_has_left_the_partition():
+    cluster = FakeCluster()
+    cluster.nodes(1)
+    cluster.add(pod("p"))
+    scheduler = cluster.start()
+    scheduler.binder._serves = lambda node: False
+    sent = []
+    cluster.memory.bind = lambda *arguments, **options: sent.append(arguments)
+    cluster.run()
+    assert sent == []
+    outcome = next(iter(scheduler.outcomes.values()))
+    assert "node n1 has left the scheduler's partition" in str(outcome)

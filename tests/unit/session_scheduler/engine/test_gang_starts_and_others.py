@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from session_scheduler.cluster.errors import Forbidden, NotFound, TooManyRequests, Unavailable
-from session_scheduler.model.objects import PodGroup
+from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.testing import node, pod
 
 from .gangs_world import World, refusing
@@ -234,3 +234,32 @@ def test_no_pod_is_placed_where_a_partly_carried_out_plan_may_still_bind():
     unwritable(world, Unavailable("no answer"))
     world.run(5)
     assert world.places()["other"] == ""
+
+
+# ------------------------------------------------------------------ gangs of other schedulers
+
+
+def test_a_partly_bound_gang_of_another_scheduler_is_neither_evicted_nor_acknowledged():
+    """Its other pods may be on nodes that this scheduler does not see."""
+    world = World(3, scheduler="another")
+    world.plan(g_0="n4", g_1="n3", g_2="n2")
+    world.bind("g-0", "n4")
+    world.bind("g-1", "n3")
+    world.start().run(200)
+    assert world.places() == {"g-0": "n4", "g-1": "n3", "g-2": ""}
+    world.bind("g-2", "n2")
+    world.run(2)
+    world.scheduler.gang_starts.remind()
+    assert (world.heard.timed_out, world.heard.scheduled) == ([], [])
+
+
+def test_the_plan_of_another_schedulers_gang_stays_when_its_last_pod_here_is_gone():
+    world = World(2, scheduler="another")
+    world.plan(g_0="n4", g_1="n3")
+    world.bind("g-0", "n4")
+    world.start().run(1)
+    gone = world.pod("g-0")
+    world.delete(Pod, "g-0")
+    asyncio.run(world.scheduler.event_handlers.apply("DELETED", gone))
+    world.run(2)
+    assert world.attempt() == "theirs"

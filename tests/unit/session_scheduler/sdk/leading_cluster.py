@@ -20,7 +20,7 @@ class Cluster(MemoryCluster):
         super().__init__(objects)
         self.check = lambda: None
         self.client = None
-        self.silent, self.renewals_fail = False, False
+        self.silent, self.renewals_fail, self.leases_fail = False, False, False
         self.lists = asyncio.Event()
         self.lists.set()
         self.asked_to_list = asyncio.Event()
@@ -30,6 +30,8 @@ class Cluster(MemoryCluster):
         self.check = check
 
     async def list(self, kind, **options):
+        if kind is Lease and self.leases_fail:
+            raise Unavailable("no answer")
         if kind is not Lease:
             self.asked_to_list.set()
             await self.lists.wait()

@@ -9,7 +9,9 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 from prometheus_client.core import GaugeMetricFamily
 
 from session_scheduler import hookimpl
@@ -19,7 +21,9 @@ from session_scheduler.binding.binder import LEADER_ANNOTATION
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster import leader_election
 from session_scheduler.cluster.errors import NotLeading
-from session_scheduler.config.settings import LeaderElection, SchedulerConfig, Serving
+from session_scheduler.cluster.partition_claims import ANNOTATION, PartitionClaims, PartitionError
+from session_scheduler.config.settings import LeaderElection, PartitionConfig, Profile, SchedulerConfig, Serving
+from session_scheduler.model.objects import Lease, LeaseSpec, ObjectMeta
 from session_scheduler.registry.validation import hook_calls
 from session_scheduler.sdk import http_server
 from session_scheduler.sdk.http_authorization import DelegatedAuthorization
@@ -57,6 +61,7 @@ class Slow:
     def serve(self, runtime):
         @asynccontextmanager
         async def serving():
+            self.runtime = runtime
             self.served.append(runtime.elected)
             yield
             self.served.append("ended")
@@ -68,10 +73,11 @@ class World:
     said: dict[str, Any]
     """What the replica lets its endpoints say."""
 
-    def __init__(self, *objects, election=ELECTION):
+    def __init__(self, *objects, election=ELECTION, partition=None):
         self.clock, self.cluster, self.slow = StoppedClock(), Cluster(node("n1"), *objects), Slow()
         self.stop = asyncio.Event()
-        config = SchedulerConfig(leader_election=election, serving=Serving(host="127.0.0.1", port=0))
+        config = SchedulerConfig(leader_election=election, serving=Serving(host="127.0.0.1", port=0),
+                                 partition=partition)  # fmt: skip
         listed = [(name, builtin(None), None) for name, builtin in BUILTIN.items()]
         calls = hook_calls([*listed, ("slow", self.slow, None)])
         self.replica = Replica(config, {"fluence": calls}, self.clock)
@@ -347,3 +353,81 @@ async def test_a_leader_that_is_stopped_while_it_lists_gives_the_lease_back():
 def test_all_that_an_end_may_take_is_less_than_a_kubelet_waits():
     ours = replica.DRAIN_SECONDS + replica.FLUSH_SECONDS + leader_election._RELEASE_SECONDS
     assert ours + http_server.SHUTDOWN_SECONDS + http_pool._CLOSE_SECONDS < 10
+
+
+# ------------------------------------------------------------------ partitions
+
+PARTITION = PartitionConfig(node_selector={"pool": "a"})
+
+
+def lease_of(other: SchedulerConfig):
+    """The Lease of a running scheduler with this configuration."""
+    metadata = ObjectMeta(name="other", namespace="kube-system", annotations=dict(PartitionClaims(other).annotations))
+    return Lease(metadata=metadata, spec=LeaseSpec(holder_identity="other"))
+
+
+OVERLAPPING = lease_of(SchedulerConfig(partition=PartitionConfig(node_selector={"zone": "x"})))
+DISJOINT = lease_of(
+    SchedulerConfig(partition=PartitionConfig(node_selector={"pool": "b"}), profiles=(Profile(scheduler_name="o"),))
+)
+
+
+async def test_a_partition_binds_its_pods_to_its_nodes_and_claims_them_on_its_lease():
+    nodes = node("a1", labels={"pool": "a"}, cpu="1"), node("b1", labels={"pool": "b"}, cpu="16")
+    world = World(*nodes, pod("p"), partition=PARTITION)
+    world.cluster.put(DISJOINT)
+    async with world.running():
+        await world.until(lambda: world.cluster.pod().spec.node_name)
+        assert world.cluster.pod().spec.node_name == "a1"
+        claims = msgspec.json.decode(world.cluster.lease.metadata.annotations[ANNOTATION])
+        assert claims == {"nodeSelector": {"pool": "a"}, "schedulerNames": ["fluence"]}
+
+
+async def test_a_partition_that_another_scheduler_serves_is_an_error_before_the_election():
+    world = World(partition=PARTITION)
+    world.cluster.put(OVERLAPPING)
+    with pytest.raises(PartitionError, match="may select the same nodes as {zone: x} of the scheduler with Lease"):
+        await world.replica.run(live(world.cluster), world.stop)
+    assert world.cluster.lease is None
+
+
+async def test_of_two_that_start_at_once_the_later_leader_gives_its_lease_back():
+    world = World(pod("p"), partition=PARTITION)
+    create = world.cluster.create
+
+    async def after_the_other(obj):
+        world.cluster.put(OVERLAPPING)
+        return await create(obj)
+
+    world.cluster.create = after_the_other
+    with pytest.raises(PartitionError):
+        await world.replica.run(live(world.cluster), world.stop)
+    assert world.cluster.lease is not None
+    assert world.cluster.holder is None
+    assert not world.cluster.asked_to_list.is_set()
+
+
+async def test_a_leader_waits_until_it_can_read_the_other_partitions():
+    world = World(pod("p"), partition=PARTITION)
+    world.cluster.leases_fail = True
+    async with world.running():
+        await world.until(lambda: world.cluster.holder == identity(world))
+        assert not world.cluster.asked_to_list.is_set()
+        world.cluster.leases_fail = False
+        await world.until(lambda: world.ready == LEADING)
+
+
+async def test_what_plugins_claim_is_on_the_lease_and_changes_with_them():
+    world = World(partition=PARTITION)
+    other = PartitionClaims(SchedulerConfig(partition=PartitionConfig(node_selector={"pool": "b"}),
+                                            profiles=(Profile(scheduler_name="o"),)))  # fmt: skip
+    other.put("slow", {"resource": ["ibm-1"]})
+    annotations = dict(other.annotations)
+    world.cluster.put(replace(DISJOINT, metadata=replace(DISJOINT.metadata, annotations=annotations)))
+    async with world.running():
+        await world.until(lambda: world.slow.served)
+        with pytest.raises(PartitionError, match="plugin slow: resource 'ibm-1' belongs to the scheduler with Lease"):
+            await world.slow.runtime.claim("slow", {"resource": ["ibm-1"]})
+        await world.slow.runtime.claim("slow", {"resource": ["ibm-2"]})
+        world.clock.advance(2)
+        await world.until(lambda: "ibm-2" in world.cluster.lease.metadata.annotations[ANNOTATION])
