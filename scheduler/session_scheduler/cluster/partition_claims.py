@@ -96,7 +96,7 @@ class PartitionClaims:
             if partitioned:
                 raise PartitionError(
                     f"{self._config.source}: partition: needs the right to list Leases in {namespace}, which show the "
-                    f"partitions of other schedulers: grant it as deploy/options/partition.yaml does ({error})"
+                    f"partitions of other schedulers: grant it as deploy/kustomize/partition does ({error})"
                 ) from error
             return
         lines = [

@@ -128,7 +128,7 @@ async def test_a_partition_needs_the_right_to_list_leases() -> None:
         await PartitionClaims(config(MINE)).check(Refusing())
     assert refused.value.messages == (
         "f.yaml: partition: needs the right to list Leases in kube-system, which show the partitions of other "
-        "schedulers: grant it as deploy/options/partition.yaml does (leases is forbidden)",
+        "schedulers: grant it as deploy/kustomize/partition does (leases is forbidden)",
     )
     await PartitionClaims(config("")).check(Refusing())  # the whole cluster does not
 

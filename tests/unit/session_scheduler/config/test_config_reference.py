@@ -6,6 +6,7 @@ from pydantic import BaseModel
 
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.config.extenders import ExtenderConfig
+from session_scheduler.config.partition import PartitionConfig
 from session_scheduler.config.settings import (
     Backoff,
     ConsolidationConfig,
@@ -37,12 +38,13 @@ def _fields(model: type[BaseModel], prefix: str = "") -> set[str]:
         (LeaderElection, "leaderElection."),
         (Serving, "serving."),
         (ExtenderConfig, ""),
+        (PartitionConfig, "partition."),
     ],
 )
 def test_the_reference_has_a_row_for_every_field(model, prefix):
     cells = {cell.strip("` ") for line in PAGE.read_text().splitlines() for cell in line.split("|")[1:2]}
     cells |= {name.strip("` ") for cell in cells for name in cell.split(",")}
-    assert _fields(model, prefix) - {"backoff", "consolidation", "leaderElection", "serving"} <= cells
+    assert _fields(model, prefix) - {"backoff", "consolidation", "leaderElection", "partition", "serving"} <= cells
 
 
 ARGUMENTS = {name: found for name, plugin in BUILTIN.items() if (found := getattr(plugin, "Arguments", None))}

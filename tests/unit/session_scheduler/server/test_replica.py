@@ -22,7 +22,8 @@ from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster import leader_election
 from session_scheduler.cluster.errors import NotLeading
 from session_scheduler.cluster.partition_claims import ANNOTATION, PartitionClaims, PartitionError
-from session_scheduler.config.settings import LeaderElection, PartitionConfig, Profile, SchedulerConfig, Serving
+from session_scheduler.config.partition import PartitionConfig
+from session_scheduler.config.settings import LeaderElection, Profile, SchedulerConfig, Serving
 from session_scheduler.model.objects import Lease, LeaseSpec, ObjectMeta
 from session_scheduler.registry.validation import hook_calls
 from session_scheduler.sdk import http_server
