@@ -76,6 +76,10 @@ class ResourcesFile:
     def _unreadable(self, why: str) -> ResourcesError:
         return ResourcesError(f"{self.path}: cannot be read ({why}): name a readable resources file")
 
+    def forget(self) -> None:
+        """Let the file count as changed."""
+        self._seen = None
+
     def changed(self) -> bool:
         """Whether the file has changed since it was last loaded."""
         return self._state() != self._seen

@@ -16,6 +16,7 @@ from session_scheduler.cluster.errors import Forbidden
 from session_scheduler.cluster.port import Cluster, Labels
 from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.errors import InputError
+from session_scheduler.model.groups import DEFAULT_QUEUE
 from session_scheduler.model.objects import Lease
 
 _log = structlog.get_logger(__name__)
@@ -120,7 +121,7 @@ class PartitionClaims:
                    f"{_shown(other.node_selector)} of {whose}: use different values of one label")  # fmt: skip
         for field, mine, theirs in (
             ("profiles[{}].schedulerName", own.scheduler_names, other.scheduler_names),
-            ("queues[{}].name", own.queues, other.queues),
+            ("queues[{}].name", own.queues, {*other.queues} - {DEFAULT_QUEUE}),  # each partition has that one
             ("partition.devicePools[{}]", own.device_pools, other.device_pools),
         ):
             for index, name in enumerate(mine):

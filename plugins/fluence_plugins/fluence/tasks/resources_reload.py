@@ -57,20 +57,25 @@ class ResourcesReload:
         """A context that follows the file for the plugin of that name; None without a file."""
         if self._file is None:
             return None
-        return alongside(self._follow(partial(self._file.changes, self._failed, sleep=sleep), runtime, plugin))
+        changes = partial(self._file.changes, self._failed, sleep=sleep)
+        return alongside(self._follow(self._file, changes, runtime, plugin))
 
     async def _follow(
-        self, changes: Callable[[], AsyncGenerator[ResourcesConfig]], runtime: Runtime, plugin: str
+        self, file: ResourcesFile, changes: Callable[[], AsyncGenerator[ResourcesConfig]], runtime: Runtime, plugin: str
     ) -> None:
+        refused = ""
         while True:
             try:
                 async for config in changes():
                     try:
                         await runtime.claim(plugin, {"resource": exclusive_names(config)})
-                    except FluenceError as error:
-                        log.warning("the resources stay as they were: %s", error)
-                        self.usable = False
+                    except FluenceError as error:  # another scheduler has one of them: retry
+                        if str(error) != refused:
+                            log.warning("the resources stay as they were: %s", error)
+                        refused, self.usable = str(error), False
+                        file.forget()
                     else:
+                        refused = ""
                         runtime.change(plugin, partial(self._apply_config, config))
             except Exception:  # a bug: the next change of the file is read again
                 self.usable = False

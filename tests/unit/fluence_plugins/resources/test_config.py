@@ -5,6 +5,7 @@ import pytest
 from fluence_plugins.resources.config import (
     attribute_keys,
     env_contract,
+    exclusive_names,
     fluxion_resource_names,
     load_resources,
     resource_types,
@@ -245,3 +246,14 @@ def test_how_many_share_a_resource_is_one_unless_it_says_so():
     assert one("resources: [{type: a}]").sharing == 1
     shared = one("resources: [{type: a, count: 2, sharing: 3, with: [{type: b}]}]")
     assert (shared.sharing, shared.size()) == (3, 14)
+
+
+def test_resources_outside_of_nodes_belong_to_one_scheduler():
+    text = """
+resources:
+  - {type: qdevice, name: ibm, with: [{type: qpu}, {type: qpu, name: ibm-qpu}]}
+  - {type: licence, count: 5}
+  - {type: cable, name: attached, parent: ibm}
+  - {type: fpga, name: local, parent: worker-1}
+"""
+    assert exclusive_names(load_resources(text, "f")) == {"ibm", "ibm-qpu", "licence", "attached"}

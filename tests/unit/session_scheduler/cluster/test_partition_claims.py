@@ -16,7 +16,7 @@ MINE = """
 profiles: [{schedulerName: mine}]
 leaderElection: {name: fluence-mine}
 partition: {nodeSelector: {pool: a}, devicePools: [driver/fabric]}
-queues: [{name: research}]
+queues: [{name: research}, {name: default}]
 """
 
 
@@ -59,8 +59,8 @@ async def test_another_value_of_one_label_is_another_partition(selector: str) ->
 async def test_labels_that_one_node_may_have_are_an_error(selector: str) -> None:
     text = f"profiles: [{{schedulerName: other}}]\npartition: {{nodeSelector: {selector}}}"
     assert await lines(MINE, other(text)) == [
-        f"f.yaml: partition.nodeSelector: {{pool: a}} may select the same nodes as {selector} of the scheduler with Lease "
-        "kube-system/fluence-other: use different values of one label"
+        f"f.yaml: partition.nodeSelector: {{pool: a}} may select the same nodes as {selector} of the scheduler with "
+        "Lease kube-system/fluence-other: use different values of one label"
     ]
 
 
@@ -70,11 +70,11 @@ def test_selectors_are_disjoint_by_one_key() -> None:
     assert not are_disjoint({"a": "1", "b": "2"}, {"a": "1"})
 
 
-async def test_names_that_both_have_are_one_line_each() -> None:
+async def test_names_that_both_have_are_one_line_each_and_each_may_have_the_default_queue() -> None:
     text = """
 profiles: [{schedulerName: another}, {schedulerName: mine}]
 partition: {nodeSelector: {pool: b}, devicePools: [driver/fabric, driver/x]}
-queues: [{name: research}]
+queues: [{name: default}, {name: research}]
 """
     theirs = "belongs to the scheduler with Lease kube-system/fluence-other, too: remove it from one of the two"
     assert await lines(MINE, other(text, ("ibm-1", "ibm-2")), resources=("ibm-0", "ibm-1")) == [

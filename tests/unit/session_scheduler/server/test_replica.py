@@ -387,7 +387,7 @@ async def test_a_partition_binds_its_pods_to_its_nodes_and_claims_them_on_its_le
 async def test_a_partition_that_another_scheduler_serves_is_an_error_before_the_election():
     world = World(partition=PARTITION)
     world.cluster.put(OVERLAPPING)
-    with pytest.raises(PartitionError, match="may select the same nodes as {zone: x} of the scheduler with Lease"):
+    with pytest.raises(PartitionError, match=r"may select the same nodes as \{zone: x} of the scheduler with Lease"):
         await world.replica.run(live(world.cluster), world.stop)
     assert world.cluster.lease is None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 
 import pytest
@@ -13,8 +13,10 @@ from fluence_plugins.fluence.metrics import reload_metrics
 from fluence_plugins.fluence.tasks.resources_reload import ResourcesReload
 from fluence_plugins.resources.config import ResourcesConfig, resource_types
 from fluence_plugins.resources.file import ResourcesFile
+from session_scheduler.errors import FluenceError
 from session_scheduler.framework.bindings import Runtime
 
+Claim = Callable[[str, Mapping[str, Collection[str]]], Awaitable[None]]
 QPU = "resources: [{type: qpu}]"
 FPGA = "resources: [{type: fpga}]"
 
@@ -44,7 +46,7 @@ class Followed:
     def measured(self) -> dict[str, float]:
         return {family.name: family.samples[0].value for family in reload_metrics(self.reload)}
 
-    async def looked(self, *texts: str) -> None:
+    async def looked(self, *texts: str, claim: Claim | None = None) -> None:
         """Follow while the file comes to hold these texts, one look each."""
         rest = list(texts)
 
@@ -52,10 +54,12 @@ class Followed:
             if not rest:
                 done.set()
                 await asyncio.Event().wait()
-            self.rewrite(rest.pop(0))
+            if text := rest.pop(0):
+                self.rewrite(text)
 
         done = asyncio.Event()
-        runtime = Runtime(lambda *_: None, lambda: True, None, lambda plugin, work: self.asked.append((plugin, work)))
+        runtime = Runtime(lambda *_: None, lambda: True, None, lambda plugin, work: self.asked.append((plugin, work)),
+                          claim=claim)  # fmt: skip
         context = self.reload.serve(runtime, "fluence", sleep=sleep)
         assert context is not None
         async with asyncio.timeout(5), context:
@@ -80,6 +84,26 @@ async def test_a_file_that_cannot_be_used_is_told_and_changes_nothing(tmp_path: 
     assert followed.measured() == {"fluence_resources_last_load_successful": 0, "fluence_resources_changes": 0}
     await followed.looked(FPGA)
     followed.asked[0][1]()
+    assert followed.measured() == {"fluence_resources_last_load_successful": 1, "fluence_resources_changes": 1}
+
+
+async def test_a_resource_of_another_scheduler_is_refused_until_that_one_gives_it_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    followed, claimed = Followed(tmp_path), []
+
+    async def claim(plugin: str, names: Mapping[str, Collection[str]]) -> None:
+        claimed.append((plugin, names))
+        if len(claimed) < 3:
+            raise FluenceError("resource 'fpga' belongs to another")
+
+    await followed.looked(FPGA, "", claim=claim)
+    assert (claimed, followed.asked) == ([("fluence", {"resource": {"fpga"}})] * 2, [])
+    assert followed.measured() == {"fluence_resources_last_load_successful": 0, "fluence_resources_changes": 0}
+    assert caplog.messages == ["the resources stay as they were: resource 'fpga' belongs to another"]
+    await followed.looked("", claim=claim)
+    followed.asked[0][1]()
+    assert followed.applied == [["fpga"]]
     assert followed.measured() == {"fluence_resources_last_load_successful": 1, "fluence_resources_changes": 1}
 
 
