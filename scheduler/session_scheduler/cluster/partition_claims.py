@@ -21,6 +21,7 @@ from session_scheduler.model.objects import Lease
 
 _log = structlog.get_logger(__name__)
 ANNOTATION: Final = "fluence.flux-framework.org/partition"
+"""On a Lease: what its holder serves alone, as JSON, so that two schedulers do not serve the same."""
 _LIMIT: Final = 200_000
 """The most bytes of the annotation. The API server limits all annotations of an object to 256 KiB."""
 
