@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -164,9 +165,9 @@ class Counted(KubernetesCluster):
 
     lists = 0
 
-    async def list(self, kind: type[Kube], *, namespace: str = "") -> Listing[Kube]:
+    async def list(self, kind: type[Kube], **options: Any) -> Listing[Kube]:
         self.lists += 1
-        return await super().list(kind, namespace=namespace)
+        return await super().list(kind, **options)
 
 
 async def test_a_fresh_list_and_the_watch_agree_while_everything_changes(

@@ -252,7 +252,7 @@ def test_nodes_that_move_under_load_are_never_booked_twice(world: World) -> None
     ids=["device", "schedulerName", "nodes"],
 )  # fmt: skip
 def test_what_another_scheduler_serves_is_an_error_at_the_start(
-    plane: ControlPlane, schedulers: None, tmp_path: Path, selector: dict[str, str], more: Any, problem: str
+    plane: ControlPlane, schedulers: None, tmp_path: Path, selector: dict[str, str | None], more: Any, problem: str
 ) -> None:
     with process(plane, tmp_path, settings("fluence-c", selector, **more), "c") as third:
         third.start()

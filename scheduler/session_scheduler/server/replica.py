@@ -146,6 +146,7 @@ class Replica:
                                        reconcile_seconds=config.reconcile_seconds, meter=metrics.watches,
                                        optional=OPTIONAL_KINDS)  # fmt: skip
         queues = QueueStatusWriter(cluster, scheduler.cache, clock=self._clock, in_session=lambda: scheduler.in_session)
+        self._claim_names()  # a file may have changed while the replica stood by
         await first_of(self._check_claims(cluster), stop.wait(), beside=keeping)
         async with background(recorder.run(), queues.run()) as reporting, AsyncExitStack() as ends:
             if extenders is not None:
@@ -169,9 +170,13 @@ class Replica:
 
     def _claim_names(self) -> None:
         """Claim what plugins need for this scheduler alone. Raises PluginError."""
+        found: dict[str, dict[str, set[str]]] = {}
         for calls in self._profiles.values():
             for call in calls.functions("exclusive_names"):
-                self._claims.put(call.plugin, call() or {})
+                for kind, names in (call() or {}).items():
+                    found.setdefault(call.plugin, {}).setdefault(kind, set()).update(names)
+        for plugin, by_kind in found.items():
+            self._claims.put(plugin, by_kind)
 
     async def _check_claims(self, cluster: KubernetesCluster) -> None:
         """Raise PartitionError if another scheduler serves the same. Retries while the API server does not answer."""

@@ -29,10 +29,10 @@ class Cluster(MemoryCluster):
     def fence_writes(self, check: Any) -> None:
         self.fence = check
 
-    async def list(self, kind: Any, *, namespace: str = "") -> Any:
+    async def list(self, kind: Any, **options: Any) -> Any:
         if kind in self._refused:
             raise self._refused[kind]
-        return await super().list(kind, namespace=namespace)
+        return await super().list(kind, **options)
 
 
 def names(found: Any) -> list[str]:

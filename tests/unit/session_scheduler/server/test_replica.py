@@ -400,7 +400,7 @@ async def test_of_two_that_start_at_once_the_later_leader_gives_its_lease_back()
         world.cluster.put(OVERLAPPING)
         return await create(obj)
 
-    world.cluster.create = after_the_other
+    world.cluster.create = after_the_other  # type: ignore[method-assign]
     with pytest.raises(PartitionError):
         await world.replica.run(live(world.cluster), world.stop)
     assert world.cluster.lease is not None

@@ -228,10 +228,10 @@ class Refusing(MemoryCluster):
         self._answer()
         return await super().open_gate(*args)
 
-    async def list(self, kind: Any, *, namespace: str = "") -> Any:
+    async def list(self, kind: Any, **options: Any) -> Any:
         if self.answers and isinstance(self.answers[0], Gone):
             self._answer()
-        return await super().list(kind, namespace=namespace)
+        return await super().list(kind, **options)
 
 
 @pytest.mark.parametrize("error", [Conflict, NotFound, Forbidden, Gone])
