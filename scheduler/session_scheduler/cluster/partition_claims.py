@@ -26,7 +26,7 @@ _LIMIT: Final = 200_000
 """The most bytes of the annotation. The API server limits all annotations of an object to 256 KiB."""
 
 Names = Mapping[str, Collection[str]]
-"""By kind, such as "resource": the names of what only one scheduler may have."""
+"""By kind, such as "resource": names that only one scheduler may have."""
 
 
 class PartitionError(InputError):

@@ -73,7 +73,7 @@ class World:
     def names(self) -> list[str]:
         return sorted(obj.metadata.name for obj in self.reported.objects.values())
 
-    async def settle(self) -> None:
+    async def pass_settling(self) -> None:
         await self.time.advance(SETTLE_SECONDS)
 
     def bind(self, name: str, on: str) -> None:
@@ -148,7 +148,7 @@ async def test_a_node_joins_after_its_pods() -> None:
         await world.time.run_pending()
         assert world.reported.changes == []
         assert world.partition.serves("n1")
-        await world.settle()
+        await world.pass_settling()
         assert world.reported.changes == [("ADDED", "foreign"), ("ADDED", "n1")]
 
 
@@ -157,7 +157,7 @@ async def test_a_new_node_brings_pods_that_were_bound_before_its_event() -> None
         world.cluster.put(pod("early", "n1"))
         await world.time.run_pending()
         world.cluster.put(node("n1", "a"))
-        await world.settle()
+        await world.pass_settling()
         assert world.reported.changes == [("ADDED", "early"), ("ADDED", "n1")]
 
 
@@ -176,7 +176,7 @@ async def test_a_node_that_leaves_while_it_joins_is_never_used() -> None:
         world.cluster.put(node("n1", "a"))
         await world.time.advance(SETTLE_SECONDS / 2)
         world.cluster.put(node("n1", "b"))
-        await world.settle()
+        await world.pass_settling()
         assert world.reported.changes == []
 
 
@@ -186,7 +186,7 @@ async def test_a_node_that_leaves_and_comes_back_waits_again() -> None:
             world.cluster.put(node("n1", pool))
             await world.time.advance(SETTLE_SECONDS * 0.6)
         assert world.reported.changes == []
-        await world.settle()
+        await world.pass_settling()
         assert world.reported.changes == [("ADDED", "n1")]
 
 
@@ -196,7 +196,7 @@ async def test_a_node_joins_as_it_is_by_then() -> None:
         await world.time.run_pending()
         changed = replace(node("n1", "a"), metadata=ObjectMeta(name="n1", labels={"pool": "a", "new": "yes"}))
         world.cluster.put(changed)
-        await world.settle()
+        await world.pass_settling()
         assert world.reported.changes == [("ADDED", "n1")]
         (there,) = world.reported.objects.values()
         assert there.metadata.labels["new"] == "yes"
@@ -207,7 +207,7 @@ async def test_a_pod_that_is_deleted_while_the_pods_of_a_joining_node_are_listed
         world.cluster.put(node("n1", "a"))
         await world.time.run_pending()
         world.cluster.seconds = lambda: 1.0  # the list's response is late
-        await world.settle()
+        await world.pass_settling()
         world.cluster.seconds = lambda: 0.0
         await world.cluster.delete(world.cluster._get(Pod, ("", "ns", "gone")), grace_seconds=0)
         await world.time.advance(2)
@@ -219,7 +219,7 @@ async def test_a_pod_that_the_watch_brought_during_the_list_is_delivered_once() 
         world.cluster.put(node("n1", "a"))
         await world.time.run_pending()
         world.bind("p", "n1")  # any change
-        await world.settle()
+        await world.pass_settling()
         assert world.reported.changes == [("ADDED", "p"), ("ADDED", "n1")]
 
 
@@ -228,7 +228,7 @@ async def test_a_failed_list_of_a_joining_node_is_retried() -> None:
         world.cluster.put(node("n1", "a"))
         await world.time.run_pending()
         world.cluster.list_error = lambda: Unavailable("no answer")
-        await world.settle()
+        await world.pass_settling()
         assert world.reported.changes == []
         world.cluster.list_error = lambda: None
         await world.time.advance(1)
@@ -242,7 +242,7 @@ async def test_no_node_joins_while_pods_are_listed() -> None:
         await world.time.run_pending()
         world.cluster.seconds = lambda: 5.0
         listing = asyncio.create_task(world.partition.list(Pod))
-        await world.settle()
+        await world.pass_settling()
         world.cluster.seconds = lambda: 0.0
         assert world.reported.changes == []
         await world.time.advance(5)
