@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from session_scheduler.config.settings import parse_config
+
 from ...tools.deploying import DEPLOY, Manifest, manifests, objects, program, said
 
 pytestmark = pytest.mark.programs
@@ -79,3 +81,20 @@ def test_the_kustomization_of_the_how_to_page_replaces_every_image(tmp_path: Pat
     workloads = [each for each in made.values() if each["kind"] in ("Deployment", "DaemonSet")]
     images = {main["image"] for each in workloads for main in each["spec"]["template"]["spec"]["containers"]}
     assert (len(workloads), images) == (3, {"registry.example.com/fluence:0.1.0"})
+
+
+def test_the_scheduler_of_a_partition_has_its_own_lease_and_the_account_of_the_first() -> None:
+    made = by_name(objects(said("kustomize", "build", DEPLOY / "kustomize" / "partition")))
+    assert made.keys() == {
+        ("ConfigMap", "fluence-gpu"), ("Deployment", "fluence-gpu"), ("NetworkPolicy", "fluence-gpu"),
+        ("PodDisruptionBudget", "fluence-gpu"), ("Role", "fluence-lease-gpu"), ("RoleBinding", "fluence-lease-gpu"),
+    }  # fmt: skip
+    config = parse_config(made["ConfigMap", "fluence-gpu"]["data"]["config.yaml"], "config.yaml")
+    assert config.partition is not None
+    assert made["Role", "fluence-lease-gpu"]["rules"][1]["resourceNames"] == [config.leader_election.name]
+    spec = made["Deployment", "fluence-gpu"]["spec"]
+    assert spec["selector"]["matchLabels"] == {"app.kubernetes.io/name": "fluence-gpu"}
+    pod = spec["template"]["spec"]
+    assert pod["serviceAccountName"] == "fluence"
+    assert pod["containers"][0]["env"] == [{"name": "FLUENCE_RESOURCES", "value": "/etc/fluence/resources/gpu.yaml"}]
+    assert pod["volumes"][0]["configMap"]["name"] == "fluence-gpu"
