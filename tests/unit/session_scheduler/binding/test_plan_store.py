@@ -264,7 +264,7 @@ async def test_config_maps_of_deleted_and_recreated_pod_groups_are_deleted_befor
 
 
 async def test_a_large_plan_is_written_even_if_config_maps_cannot_be_listed(net: Net):
-    async def forbidden(kind, *, namespace=""):
+    async def forbidden(kind, *, namespace="", **_):
         raise Forbidden(f"no list in {namespace}")
 
     net.list = forbidden  # type: ignore[method-assign]

@@ -311,6 +311,13 @@ async def test_the_cluster_in_memory_selects_as_an_api_server() -> None:
 
 def test_a_state_is_reduced_to_the_partition() -> None:
     config = SchedulerConfig(partition=CONFIG, profiles=(Profile(scheduler_name="mine"),))
-    objects = [pod("p", "n2"), pod("q", "n1"), pod("r", "", "mine"), pod("s"), node("n1", "a"), node("n2", "b")]
+    objects: list[KubeObject] = [
+        pod("p", "n2"),
+        pod("q", "n1"),
+        pod("r", "", "mine"),
+        pod("s"),
+        node("n1", "a"),
+        node("n2", "b"),
+    ]
     assert [obj.metadata.name for obj in partition_of(objects, config)] == ["q", "r", "n1"]
     assert partition_of(objects, SchedulerConfig()) == objects

@@ -119,7 +119,7 @@ async def test_fields_of_a_later_version_are_ignored() -> None:
 
 
 class Refusing(MemoryCluster):
-    async def list(self, kind, **options):  # type: ignore[no-untyped-def, override]
+    async def list(self, kind, **options):
         raise Forbidden("leases is forbidden")
 
 
