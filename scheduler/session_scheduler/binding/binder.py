@@ -115,7 +115,7 @@ class Binder:
         nominated: Callable[[Task, str], None] = lambda *_: None,
         extender: Callable[[Pod], ExtenderClient | None] | None = None,
         namespace: str = "kube-system",
-        serves: Callable[[str], bool] = lambda _: True,
+        serves: Callable[[str], bool] | None = None,
     ) -> None:
         """`objects` returns the known objects of a kind; `record_event` records events of plugins.
 
@@ -309,7 +309,7 @@ class Binder:
         async with self._slots:
             client = self._extender(request.pod) if self._extender is not None else None
             for left in reversed(range(_BIND_TRIES)):
-                if not self._serves(request.node):
+                if self._serves is not None and not self._serves(request.node):
                     reason = f"node {request.node} has left the scheduler's partition"
                     return Failure(request.task, request.node, reason, request.pod)
                 try:

@@ -71,7 +71,7 @@ class Scheduler:
     def __init__(
         self, cluster: Cluster, config: SchedulerConfig, profiles: Mapping[str, HookCalls], clock: Clock, *,
         evaluation: str = "heap", observer: Observer | None = None, holder: str = "", token: Callable[[], str] = str,
-        extenders: ExtenderCalls | None = None, serves: Callable[[str], bool] = lambda _: True,
+        extenders: ExtenderCalls | None = None, serves: Callable[[str], bool] | None = None,
     ) -> None:  # fmt: skip
         """`holder` and `token` identify this replica in plans and in Bindings.
 

@@ -129,14 +129,15 @@ class Replica:
         extenders = None
         if self._answers is not None:
             extenders = ExtenderCalls(self._extenders, ApiObjects(KubeApi(cluster.client)), self._answers)
+        partition = None
+        if config.partition is not None:
+            partition = Partition(cluster, config.partition, config.scheduler_names,
+                                  lambda change, obj: loop.deliver(change, obj))  # fmt: skip
         scheduler = Scheduler(cluster, config, self._profiles, self._clock, observer=observer,
                               holder=self._leadership.identity, token=lambda: self._leadership.token,
                               extenders=extenders,
-                              serves=lambda node: partition is None or partition.serves(node))  # fmt: skip
+                              serves=partition.serves if partition is not None else None)  # fmt: skip
         loop = self._loop = SchedulerLoop(scheduler, observer, metrics, self._clock, due)
-        partition = None
-        if config.partition is not None:
-            partition = Partition(cluster, config.partition, config.scheduler_names, loop.deliver)
         self._explanations = Explanations(scheduler, self._clock, due.set)
         loop.add_idle_task(self._explanations)
         metrics.follow_pending(loop.pending)
