@@ -65,7 +65,7 @@ _SWAPS = 5
 """Attempts to write a group's condition against concurrent writers."""
 _QUIET_SECONDS = 60.0
 _MANY_EVENTS = 4_000
-"""A backlog that is written within some 5 s once no pods are being bound."""
+"""A backlog that is written within some 5 s once nothing goes before it."""
 _IDLE_CHECK_SECONDS = 0.05
 _TIDY_SECONDS = 30.0
 _AGAIN = 100
@@ -84,9 +84,10 @@ class Recorder:
     """Queues conditions and events, and writes them while `run` runs. For one event loop; not for threads.
 
     `clock` measures intervals, `now` returns the times to write. `in_flight` is the number of concurrent requests, half
-    of them for conditions; `limit` the number of waiting reports, beyond which the oldest events are dropped. Without
-    `events` it writes conditions only. `sleep` waits between retries. While `busy` (pods are being bound) it writes one
-    event at a time, unless many wait: pods start sooner, and their events follow some seconds later.
+    of them for conditions only; `limit` the number of waiting reports, beyond which the oldest events are dropped.
+    Without `events` it writes conditions only. `sleep` waits between retries. While `busy` (pods are being bound), and
+    while conditions wait, it writes one event at a time, unless many wait: pods start sooner, conditions show sooner
+    why pods are pending, and the events follow some seconds later.
     """
 
     def __init__(
@@ -158,7 +159,7 @@ class Recorder:
         As in kube-scheduler, a scheduled group keeps its condition; failures of later pods are events only.
         """
         if status == "False":
-            latest = self._reports_of(group.metadata.uid).latest(group, SCHEDULED)
+            latest = self._reports_of(group).latest(group, SCHEDULED)
             if latest is None or latest.status != "True":
                 self.condition(group, SCHEDULED, status, reason, message)
             self.record(group, messages.failed_scheduling(message))
@@ -178,7 +179,7 @@ class Recorder:
     def _ask(self, obj: Pod | PodGroup, condition: PodCondition) -> bool:
         if isinstance(obj, Pod) and obj.spec.node_name and condition.type == POD_SCHEDULED:
             return False  # the bind set it
-        reports = self._reports_of(obj.metadata.uid)
+        reports = self._reports_of(obj)
         reports.missed.pop(condition.type, None)
         is_new = not same(reports.latest(obj, condition.type), condition)
         if isinstance(obj, PodGroup) and not obj.native:  # its API has no conditions: only remember it
@@ -204,7 +205,7 @@ class Recorder:
     def _happened(self, regarding: KubeObject, reason: str, action: str, note: str, *, warning: bool) -> None:
         now = self._clock.now()
         note = cut(note, EVENT_NOTE_LIMIT)
-        series = self._reports_of(regarding.metadata.uid).series_of(reason, action, note, warning=warning, now=now)
+        series = self._reports_of(regarding).series_of(reason, action, note, warning=warning, now=now)
         if series.key[-1] == COMBINED:
             note = cut(COMBINED + note, EVENT_NOTE_LIMIT)
         series.event = Event(regarding, reason, action, note, warning, self._now())
@@ -258,22 +259,32 @@ class Recorder:
         self, kind: str, take: Callable[[], Awaitable[_Item]], write: Callable[[_Item], Awaitable[None]]
     ) -> None:
         while True:
-            item = await take()
-            try:
-                await write(item)
-            except ClusterError as error:
-                self._failed(item, kind, error)
-            except Exception:  # noqa: BLE001 (one report must not stop the others)
-                self._give_up(item)
-                self._broken(kind)
-            finally:
-                self._lost(self._waiting.done(item, again=self._again(item)))
+            await self._write(kind, await take(), write)
+
+    async def _write(self, kind: str, item: _Item, write: Callable[[_Item], Awaitable[None]]) -> None:
+        try:
+            await write(item)
+        except ClusterError as error:
+            self._failed(item, kind, error)
+        except Exception:  # noqa: BLE001 (one report must not stop the others)
+            self._give_up(item)
+            self._broken(kind)
+        finally:
+            self._lost(self._waiting.done(item, again=self._again(item)))
 
     async def _next_event_when_idle(self) -> Series:
-        """The next event, once no pods are being bound or many events wait."""
+        """The next event, once no conditions wait and no pods are being bound, or many events wait.
+
+        Until then it writes conditions.
+        """
         series = await self._waiting.next_event()
-        while self._busy() and self._waiting.events < _MANY_EVENTS:
-            await self._sleep(_IDLE_CHECK_SECONDS)
+        while self._waiting.events < _MANY_EVENTS:
+            if self._waiting.conditions:
+                await self._write("condition", self._waiting.pop_conditions(), self._write_conditions)
+            elif self._busy():
+                await self._sleep(_IDLE_CHECK_SECONDS)
+            else:
+                break
         return series
 
     def _again(self, item: Item) -> bool:
@@ -416,10 +427,11 @@ class Recorder:
 
     # -------------------------------------------------------------- memory
 
-    def _reports_of(self, uid: str) -> ObjectReports:
+    def _reports_of(self, obj: KubeObject) -> ObjectReports:
+        uid = obj.metadata.uid
         reports = self._reports.get(uid)
         if reports is None:
-            reports = self._reports[uid] = ObjectReports(uid)
+            reports = self._reports[uid] = ObjectReports(uid, obj.metadata.namespace)
             if len(self._reports) > _REMEMBERED:
                 self._forget_oldest()
         self._reports.move_to_end(uid)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
@@ -58,11 +60,13 @@ class ObjectReports:
     """The pending and written reports about one object."""
 
     __slots__ = (
-        "_bases", "_version", "gone", "heard", "missed", "seen", "series", "uid", "wanted", "writing", "written",
+        "_bases", "_version", "gone", "heard", "missed", "namespace", "seen", "series", "uid", "wanted", "writing",
+        "written",
     )  # fmt: skip
 
-    def __init__(self, uid: str) -> None:
+    def __init__(self, uid: str, namespace: str) -> None:
         self.uid = uid
+        self.namespace = namespace
         self.wanted: dict[str, Wanted] = {}
         """Conditions by type."""
         self.missed: dict[str, Wanted] = {}
@@ -164,29 +168,73 @@ _Item = TypeVar("_Item", ObjectReports, Series)
 
 
 class Lane(Generic[_Item]):
-    """A FIFO queue without duplicates."""
+    """A queue without duplicates: FIFO within a namespace, and the namespaces in turn.
+
+    So a namespace with thousands of pending pods does not delay the reports about the others.
+    """
 
     def __init__(self) -> None:
-        self.items: OrderedDict[_Item, None] = OrderedDict()
+        self._turns: OrderedDict[str, OrderedDict[_Item, None]] = OrderedDict()
+        """The items by namespace, the next one first; none is empty."""
+        self._length = 0
         self._ready = asyncio.Semaphore(0)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __contains__(self, item: _Item) -> bool:
+        return item in self._turns.get(_namespace(item), ())
+
+    def __iter__(self) -> Iterator[_Item]:
+        return itertools.chain.from_iterable(self._turns.values())
 
     def add(self, item: _Item) -> None:
         """Append an item that is not in the queue."""
-        self.items[item] = None
+        self._turns.setdefault(_namespace(item), OrderedDict())[item] = None
+        self._length += 1
         self._ready.release()
 
+    def remove(self, item: _Item) -> None:
+        """Remove an item that is in the queue."""
+        namespace = _namespace(item)
+        items = self._turns[namespace]
+        del items[item]
+        self._length -= 1
+        if not items:
+            del self._turns[namespace]
+
     async def first(self) -> _Item:
-        """Wait for an item, and remove the first."""
+        """Wait for an item, and remove the next."""
         while True:
             await self._ready.acquire()
-            if self.items:  # else it was withdrawn
-                return self.items.popitem(last=False)[0]
+            if self._turns:  # else it was removed
+                return self.pop()
+
+    def pop(self) -> _Item:
+        """Remove the next item; there must be one."""
+        namespace = next(iter(self._turns))
+        item = next(iter(self._turns[namespace]))
+        self.remove(item)
+        if namespace in self._turns:
+            self._turns.move_to_end(namespace)
+        return item
+
+    def drop(self) -> _Item:
+        """Remove the oldest item of the namespace with the most."""
+        namespace = max(self._turns, key=lambda each: len(self._turns[each]))
+        item = next(iter(self._turns[namespace]))
+        self.remove(item)
+        return item
+
+
+def _namespace(item: Item) -> str:
+    return item.namespace if isinstance(item, ObjectReports) else item.owner.namespace
 
 
 class Waiting:
     """The items that wait for a writer: conditions and events in separate lanes, so that neither delays the other.
 
-    At most `limit` items wait; beyond it the oldest events are dropped, never conditions.
+    At most `limit` items wait. Beyond it the namespace with the most events loses its oldest; conditions are kept.
     """
 
     def __init__(self, limit: int) -> None:
@@ -197,15 +245,21 @@ class Waiting:
         self._flushes: list[tuple[set[Item], asyncio.Event]] = []
 
     def __len__(self) -> int:
-        return len(self._conditions.items) + len(self._events.items)
+        return len(self._conditions) + len(self._events)
+
+    @property
+    def conditions(self) -> int:
+        """The number of objects with waiting conditions."""
+        return len(self._conditions)
 
     @property
     def events(self) -> int:
         """The number of waiting series."""
-        return len(self._events.items)
+        return len(self._events)
 
     def __contains__(self, item: Item) -> bool:
-        return item in self._conditions.items or item in self._events.items or item in self._writing
+        waits = item in self._conditions if isinstance(item, ObjectReports) else item in self._events
+        return waits or item in self._writing
 
     def put(self, item: Item) -> list[Series]:
         """Add an item unless it waits or is being written. Returns the dropped series."""
@@ -215,8 +269,8 @@ class Waiting:
             else:
                 self._events.add(item)
         dropped = []
-        while len(self) > self._limit and self._events.items:
-            series, _ = self._events.items.popitem(last=False)
+        while len(self) > self._limit and self._events:
+            series = self._events.drop()
             self._complete(series)
             dropped.append(series)
         return dropped
@@ -224,6 +278,12 @@ class Waiting:
     async def next_conditions(self) -> ObjectReports:
         """The next object with conditions to write; call `done` after it."""
         reports = await self._conditions.first()
+        self._writing.add(reports)
+        return reports
+
+    def pop_conditions(self) -> ObjectReports:
+        """The same without waiting, while `conditions` is not 0."""
+        reports = self._conditions.pop()
         self._writing.add(reports)
         return reports
 
@@ -243,13 +303,13 @@ class Waiting:
 
     def withdraw(self, reports: ObjectReports) -> tuple[int, int]:
         """Remove an object's waiting items except new events. Returns the numbers of conditions and repeated events."""
-        series = [one for one in reports.series.values() if one.name and one in self._events.items]
+        series = [one for one in reports.series.values() if one.name and one in self._events]
         for one in series:
-            del self._events.items[one]
+            self._events.remove(one)
             self._complete(one)
-        if reports not in self._conditions.items:
+        if reports not in self._conditions:
             return 0, len(series)
-        del self._conditions.items[reports]
+        self._conditions.remove(reports)
         self._complete(reports)
         return 1, len(series)
 
@@ -261,7 +321,7 @@ class Waiting:
 
     async def flushed(self) -> None:
         """Wait until all current items are written or dropped."""
-        waiting: set[Item] = {*self._conditions.items, *self._events.items, *self._writing}
+        waiting: set[Item] = {*self._conditions, *self._events, *self._writing}
         if not waiting:
             return
         flush = (waiting, asyncio.Event())

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from session_scheduler.cluster.port import EVENT_NOTE_LIMIT
+from session_scheduler.model.objects import Pod
 from session_scheduler.reporting import recorder
 from session_scheduler.reporting.recorder import cut
 from session_scheduler.testing.builders import node, pod
@@ -261,7 +262,7 @@ async def test_texts_truncated_to_the_same_note_are_the_same_event(world: World)
     assert world.counts() == [2]
 
 
-# ---------------------------------------------------------------------- events during bindings
+# ---------------------------------------------------------------------- order of writes
 
 
 async def test_during_bindings_events_are_written_one_at_a_time():
@@ -293,6 +294,33 @@ async def test_many_waiting_events_are_written_during_bindings(monkeypatch: pyte
         assert world.cluster.asked == ["event", "event"]
         world.cluster.held.set()
         await world.run_pending()
+
+
+async def test_while_conditions_wait_events_are_written_one_at_a_time():
+    world = World(in_flight=4)
+    world.cluster.held = asyncio.Event()
+    for number in range(4):
+        world.recorder.unschedulable(world.cluster.put(pod(f"pod-{number}")), "no room")
+    async with world.running():
+        await turns()
+        assert sorted(world.cluster.asked) == ["condition", "condition", "condition", "event"]
+        world.cluster.held.set()
+        await world.run_pending()
+    assert len(world.cluster.events) == 4
+
+
+async def test_namespaces_take_turns():
+    world = World(in_flight=2)
+    pods = [world.cluster.put(pod(f"pod-{number}", namespace="busy")) for number in range(3)]
+    pods += [world.cluster.put(pod("only", namespace="quiet"))]
+    for known in pods:
+        world.recorder.unschedulable(known, "no room")
+    async with world.running():
+        await world.run_pending()
+    order = ["pod-0", "only", "pod-1", "pod-2"]
+    versions = {each.metadata.name: each.metadata.resource_version for each in (await world.cluster.list(Pod)).items}
+    assert sorted(order, key=lambda name: int(versions[name])) == order
+    assert [event.regarding.metadata.name for event in world.cluster.events] == order
 
 
 async def test_conditions_are_never_delayed():

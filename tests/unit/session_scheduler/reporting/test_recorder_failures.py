@@ -184,6 +184,16 @@ async def test_over_the_limit_the_oldest_events_are_dropped_and_no_condition(wor
     assert world.meter.lost == [("event", "Full")] * 2
 
 
+async def test_over_the_limit_the_namespace_with_the_most_events_loses_one():
+    world = World(limit=2)
+    for name, namespace in (("only", "quiet"), ("pod-0", "busy"), ("pod-1", "busy")):
+        known = world.cluster.put(pod(name, namespace=namespace))
+        world.recorder.event(known, "Failed", "Scheduling", name)
+    async with world.running():
+        await world.run_pending()
+    assert sorted(world.notes()) == ["only", "pod-1"]
+
+
 async def test_conditions_are_kept_even_if_they_alone_exceed_the_limit():
     world = World(limit=1)
     for name in ("one", "two"):
