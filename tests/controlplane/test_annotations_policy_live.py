@@ -323,15 +323,17 @@ def test_nobody_else_makes_changes_or_removes_a_podgroups_plan(space: Space, api
     assert space.annotate("podgroups/group", {PLAN: None}, group=api, user=SCHEDULER) == HTTPStatus.OK
 
 
-def test_nobody_else_makes_or_changes_the_config_map_of_a_large_plan(space: Space) -> None:
+def test_no_other_account_makes_or_changes_the_config_map_of_a_large_plan(plane: ControlPlane) -> None:
+    space = Space(plane, "kube-system")
     plan, end = config_map("fluence-plan-one", "packed"), "configmaps/fluence-plan-one"
-    assert space.ask("POST", "configmaps", plan)[0] == HTTPStatus.FORBIDDEN
+    assert space.ask("POST", "configmaps", plan, user=ADMIN)[0] == HTTPStatus.FORBIDDEN
     assert space.ask("POST", "configmaps", plan, user=SCHEDULER)[0] == HTTPStatus.CREATED
     for data in ({"pods": "forged"}, {"pods": None}, {"more": "1"}):
-        assert space.ask("PATCH", end, {"data": data})[0] == HTTPStatus.FORBIDDEN, data
-    assert space.annotate(end, {"example.com/a": "1"}) == HTTPStatus.OK
-    assert space.ask("DELETE", end)[0] == HTTPStatus.OK
-    assert space.ask("POST", "configmaps", config_map("fluence-planned", "mine"))[0] == HTTPStatus.CREATED
+        assert space.ask("PATCH", end, {"data": data}, user=ADMIN)[0] == HTTPStatus.FORBIDDEN, data
+    assert space.annotate(end, {"example.com/a": "1"}, user=ADMIN) == HTTPStatus.OK
+    assert space.ask("DELETE", end, user=ADMIN)[0] == HTTPStatus.OK
+    other = config_map("fluence-planned", "mine")
+    assert space.ask("POST", "configmaps", other, user=ADMIN)[0] == HTTPStatus.CREATED
 
 
 # ---------------------------------------------------------------------- the policies themselves, and the scheduler

@@ -97,18 +97,17 @@ async def test_one_of_two_leads_and_the_other_takes_over_what_is_given_back(
 
 
 async def test_a_silent_leaders_lease_is_taken_after_it_has_stopped_writing(
-    plane: ControlPlane, clusters: list[KubernetesCluster]
+    clusters: list[KubernetesCluster],
 ) -> None:
-    namespace = plane.new_namespace()
     first, second = elector(clusters[0], "first"), elector(clusters[1], "second")
     await first.acquire()
-    await clusters[0].create(config_map(namespace, "while-leading"))
+    await clusters[0].create(config_map("while-leading"))
     began = asyncio.get_running_loop().time()
     await asyncio.wait_for(second.acquire(), PATIENCE)
     assert asyncio.get_running_loop().time() - began >= SETTINGS.lease_seconds
     with pytest.raises(NotLeading):
-        await clusters[0].create(config_map(namespace, "afterwards"))
-    await clusters[1].create(config_map(namespace, "successor"))
+        await clusters[0].create(config_map("afterwards"))
+    await clusters[1].create(config_map("successor"))
     with pytest.raises(NotLeading):
         await first.keep()
 
@@ -136,10 +135,10 @@ async def test_a_lease_that_was_deleted_is_made_anew_by_its_leader(
     assert first.token == "first/1"
 
 
-def config_map(namespace: str, name: str) -> ConfigMap:
+def config_map(name: str) -> ConfigMap:
     """One that the scheduler's account may write."""
     labels = {"app.kubernetes.io/managed-by": "fluence"}
-    return ConfigMap(metadata=ObjectMeta(namespace=namespace, name=f"fluence-plan-{name}", labels=labels))
+    return ConfigMap(metadata=ObjectMeta(namespace="kube-system", name=f"fluence-plan-{name}", labels=labels))
 
 
 async def until(true: Callable[[], bool]) -> None:

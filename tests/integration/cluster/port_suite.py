@@ -143,14 +143,20 @@ class PortSuite:
         assert before.metadata.annotations == {}
 
     async def test_a_large_plan_is_kept_in_a_config_map(self, harness: Harness) -> None:
-        name, labels = "fluence-plan-1", {"app.kubernetes.io/managed-by": "fluence"}
-        metadata = ObjectMeta(name=name, namespace=harness.namespace, labels=labels)
+        name, labels = f"fluence-plan-{harness.namespace}.a", {"app.kubernetes.io/managed-by": "fluence"}
+        metadata = ObjectMeta(name=name, namespace="kube-system", labels=labels)
         plan = ConfigMap(metadata=metadata, data={"plan": "x" * 300_000})
         made = await harness.cluster.create(plan)
-        assert (await harness.cluster.get(ConfigMap, harness.namespace, name)).data == plan.data
+        assert (await harness.cluster.get(ConfigMap, "kube-system", name)).data == plan.data
+        assert made in (await harness.cluster.list(ConfigMap, namespace="kube-system")).items
         await harness.cluster.delete(made)
         with pytest.raises(NotFound):
-            await harness.cluster.get(ConfigMap, harness.namespace, name)
+            await harness.cluster.get(ConfigMap, "kube-system", name)
+
+    async def test_a_list_of_one_namespace_contains_no_objects_of_another(self, harness: Harness) -> None:
+        pod = await harness.cluster.create(a_pod(harness, "one"))
+        assert (await harness.cluster.list(Pod, namespace=harness.namespace)).items == (pod,)
+        assert pod not in (await harness.cluster.list(Pod, namespace="kube-system")).items
 
     # ------------------------------------------------------------------ watching
 
