@@ -39,14 +39,14 @@ def names(found: Any) -> list[str]:
     return [obj.metadata.name for obj in found]
 
 
-async def test_all_is_listed_and_nothing_can_be_written() -> None:
+async def test_all_kinds_are_listed_and_every_write_is_rejected() -> None:
     cluster = Cluster(node("n1"), pod("p"), pod_group("g", 2))
     assert names(await live_reader._listed(cluster, "kube-system")) == ["n1", "g", "p"]  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="only reads the cluster"):
         cluster.fence()
 
 
-async def test_a_plan_that_lies_in_a_config_map_comes_with_its_group() -> None:
+async def test_a_plan_in_a_config_map_is_read_with_its_group() -> None:
     group = pod_group("g", 2)
     text = json.dumps({"attempt": "a", "configMap": "fluence-plan-u.a"})
     annotations = {PLAN_ANNOTATION: text}
@@ -60,7 +60,7 @@ async def test_a_plan_that_lies_in_a_config_map_comes_with_its_group() -> None:
 
 
 @pytest.mark.parametrize("error", [Forbidden("list of csinodes: 403: no"), NotFound("list of csinodes: 404: what?")])
-async def test_a_kind_that_scheduling_can_do_without_is_taken_as_if_there_were_none(error: ClusterError) -> None:
+async def test_a_rejected_list_of_an_optional_kind_counts_as_empty_with_a_warning(error: ClusterError) -> None:
     with capture_logs() as logs:
         found = await live_reader._listed(Cluster(node("n1"), refused={CSINode: error}), "kube-system")  # type: ignore[arg-type]
     assert names(found) == ["n1"]
@@ -68,7 +68,7 @@ async def test_a_kind_that_scheduling_can_do_without_is_taken_as_if_there_were_n
     assert line["event"].startswith(f"continuing without CSINode objects: {error}: ")
 
 
-async def test_a_kind_behind_a_gate_that_is_off_by_default_is_no_warning() -> None:
+async def test_a_kind_behind_a_gate_that_is_off_by_default_causes_no_warning() -> None:
     refused = {DeviceTaintRule: NotFound("404: no page")}
     with capture_logs() as logs:
         found = await live_reader._listed(Cluster(node("n1"), refused=refused), "kube-system")  # type: ignore[arg-type]
@@ -83,7 +83,7 @@ async def test_a_kind_behind_a_gate_that_is_off_by_default_is_no_warning() -> No
         (Unavailable("list of nodes: no answer in time"), "check the cluster's address in the kubeconfig"),
     ],
 )
-async def test_what_scheduling_needs_and_is_refused_ends_it_with_a_remedy(error: ClusterError, remedy: str) -> None:
+async def test_a_rejected_list_of_a_required_kind_is_an_error_with_a_remedy(error: ClusterError, remedy: str) -> None:
     with pytest.raises(type(error)) as raised:
         await live_reader._listed(Cluster(refused={Node: error}), "kube-system")  # type: ignore[arg-type]
     assert str(raised.value).startswith(f"{error}: {remedy}")

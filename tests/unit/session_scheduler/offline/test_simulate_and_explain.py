@@ -38,7 +38,7 @@ def explained(*objects, plugins=()):
     return {one["name"]: one for one in answer["pods"]}
 
 
-def test_every_pending_pod_is_told_with_its_node_or_its_reason():
+def test_every_pending_pod_is_listed_with_its_node_or_its_reason():
     answer = simulated(
         node("n1"), gang("g", 2), pod("large", cpu="9"), pod("lost", group="nowhere"), pod("gated", gates=["x"]),
         pod("running", bound_to="n1"), pod("theirs", scheduler="other"),
@@ -94,7 +94,7 @@ class Opinions:
         return Refusal("no vertex") if tasks[0].name != "fits" else None
 
 
-def test_explain_says_what_refuses_a_pod_as_a_whole_and_closes_its_sessions():
+def test_explain_reports_what_rejects_a_pod_on_all_nodes_and_closes_its_sessions():
     opinions = Opinions()
     pods = [pod(name) for name in ("fits", "refused", "raises", "unmatched")] + [pod("gated", gates=["x"])]
     reported = explained(node("n1"), *pods, plugins=[opinions])
@@ -111,7 +111,7 @@ def test_explain_says_what_refuses_a_pod_as_a_whole_and_closes_its_sessions():
     assert opinions.open == 0
 
 
-def test_explain_names_the_first_filter_that_refuses_each_node():
+def test_explain_names_the_first_filter_that_rejects_each_node():
     nodes = explained(node("n1", unschedulable=True, cpu="1"), node("n2", cpu="1"), node("n3"), pod("p", cpu="2"))["p"][
         "nodes"
     ]
@@ -124,7 +124,7 @@ def test_explain_names_the_first_filter_that_refuses_each_node():
 
 
 @pytest.mark.parametrize("name", ["prefilter", "report"])
-def test_simulate_goes_on_when_a_plugin_fails(name):
+def test_simulate_continues_after_a_plugin_fails(name):
     def fails(self):
         raise ValueError("boom")
 
@@ -146,7 +146,7 @@ def test_simulate_goes_on_when_a_plugin_fails(name):
         ({"x": object()}, "expected JSON values"),
     ],
 )
-def test_a_report_cannot_change_what_the_core_says(answer, problem):
+def test_a_plugins_report_cannot_change_the_fields_of_the_core(answer, problem):
     plugin = type("Plugin", (), {"name": "p", "report": hookimpl(lambda self: answer)})()
     result = simulated(node("n1", unschedulable=True), pod("a"), plugins=[plugin])
     assert result["pods"][0]["node"] is None
@@ -165,7 +165,7 @@ def test_a_plugin_that_exits_fails_its_own_group_only():
     assert "plugin p failed in prefilter: SystemExit" in result[0]["reason"]
 
 
-def test_explain_says_that_a_gang_has_too_few_pods():
+def test_explain_reports_that_a_gang_has_too_few_pods():
     answer = explained(node("n1"), pod_group("g", 3), pod("a", group="g"))["a"]
     assert answer["nodes"]["n1"]["fits"]
     assert answer["reason"] == "pod group default/g needs 3 pods to start and has 1"
@@ -190,7 +190,7 @@ def test_explain_and_simulate_report_the_same_reason_for_a_group(group, gates, r
     assert simulated(*objects, plugins=[Opinions()])["pods"][0]["reason"] == reason
 
 
-def test_a_gang_with_rejected_pods_says_how_many_can_be_placed():
+def test_the_reason_of_a_gang_with_rejected_pods_counts_those_that_fit():
     class Rejects:
         name = "rejects"
 
@@ -207,12 +207,12 @@ def test_a_gang_with_rejected_pods_says_how_many_can_be_placed():
     assert reasons["a"] == "pod group default/g needs 2 pods to start and has 2: 1 can be placed"
 
 
-def test_a_group_without_min_count_is_told_as_basic():
+def test_a_group_without_min_count_is_listed_as_basic():
     (group,) = simulated(node("n1"), pod_group("g"), pod("a", group="g"))["groups"]
     assert group == {"namespace": "default", "name": "g", "minCount": 1, "scheduled": 1}
 
 
-def test_pods_that_end_for_others_are_told_and_the_others_take_their_places():
+def test_preempted_pods_are_listed_and_the_preemptors_are_placed():
     answer = simulated(
         node("n1", cpu="2"), pod("low", cpu="2", priority=1, bound_to="n1"), pod("other", cpu="2", priority=0),
         gang("g", 2, cpu="1", priority=10),
@@ -221,7 +221,7 @@ def test_pods_that_end_for_others_are_told_and_the_others_take_their_places():
     assert {one["name"]: one["node"] for one in answer["pods"]} == {"g-0": "n1", "g-1": "n1", "other": None}
 
 
-def test_pods_that_are_moved_are_told_with_where_they_go():
+def test_moved_pods_are_listed_with_their_new_nodes():
     """One that the same run has placed before is listed where it is then, and once."""
     answer = simulated(
         node("n1", cpu="4"), node("n2", cpu="4"), pod("a", cpu="3", priority=50, bound_to="n1"),
@@ -232,7 +232,7 @@ def test_pods_that_are_moved_are_told_with_where_they_go():
     assert "preempted" not in answer
 
 
-def test_where_nobody_ends_nothing_is_said_of_it():
+def test_without_preempted_pods_the_output_has_no_list_of_them():
     assert "preempted" not in simulated(node("n1"), pod("p"))
 
 
@@ -272,7 +272,7 @@ def test_pods_that_no_profile_serves_are_listed_with_the_nearest_scheduler_name(
     assert "leftOut" not in json.loads(capsys.readouterr().out)
 
 
-def test_explain_says_that_no_profile_serves_a_pod(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_reports_that_no_profile_serves_a_pod(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = pods_of_schedulers(tmp_path, a="fluense", c="fluence")
     assert main(["explain", file, "-o", "json"]) == 0
     reasons = {pod["name"]: pod["reason"] for pod in json.loads(capsys.readouterr().out)["pods"]}
@@ -293,7 +293,7 @@ def test_the_exit_status_is_2_if_no_profile_serves_any_pod_of_the_files(
     assert captured.out
 
 
-def test_a_state_without_pods_is_no_mistake(tmp_path: Path) -> None:
+def test_a_state_without_pods_is_valid(tmp_path: Path) -> None:
     (tmp_path / "n.yaml").write_text("apiVersion: v1\nkind: Node\nmetadata: {name: n}\n")
     assert main(["simulate", str(tmp_path)]) == 0
     assert main(["snapshot", pods_of_schedulers(tmp_path, a="other"), "-o", str(tmp_path / "s.json")]) == 0

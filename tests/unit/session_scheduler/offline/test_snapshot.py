@@ -87,7 +87,7 @@ def saved(tmp_path: Path, *files: Path, name: str = "s.json", config: SchedulerC
 
 
 @pytest.mark.parametrize("name", ["s.json", "s.yaml"])
-def test_what_is_read_back_is_what_was_there(tmp_path: Path, cluster: Path, name: str) -> None:
+def test_a_snapshot_that_is_read_equals_the_saved_state(tmp_path: Path, cluster: Path, name: str) -> None:
     state = state_of(cluster)
     read = state_of(saved(tmp_path, cluster, name=name))
     assert read.brought == ()
@@ -106,25 +106,25 @@ def test_what_is_read_back_is_what_was_there(tmp_path: Path, cluster: Path, name
             assert kept == obj
 
 
-def test_nothing_secret_is_in_it(tmp_path: Path, cluster: Path) -> None:
+def test_a_snapshot_contains_no_secrets(tmp_path: Path, cluster: Path) -> None:
     text = saved(tmp_path, cluster).read_text()
     assert "hunter2" not in text
     assert '"kind":"Secret"' not in text
 
 
-def test_the_same_objects_give_the_same_text_in_whatever_order_they_come(cluster: Path) -> None:
+def test_the_text_does_not_depend_on_the_order_of_the_objects(cluster: Path) -> None:
     objects = state_of(cluster).brought
     assert snapshot_text(objects, {}, yaml=False) == snapshot_text(objects[::-1], {}, yaml=False)
 
 
-def test_every_kind_that_is_watched_can_be_kept() -> None:
+def test_every_watched_kind_can_be_saved() -> None:
     objects = [kind(metadata=ObjectMeta(name="x", uid=kind.__name__)) for kind in (*KINDS, ConfigMap)]
     document = json.loads(snapshot_text(objects, {}, yaml=False))
     assert {item["kind"] for item in document["items"]} == {kind.__name__ for kind in (*KINDS, ConfigMap)}
     MemoryCluster(objects)  # and put where decisions are made
 
 
-def test_its_configuration_counts_unless_another_is_given(tmp_path: Path, cluster: Path) -> None:
+def test_the_snapshots_configuration_applies_unless_an_option_names_another(tmp_path: Path, cluster: Path) -> None:
     text = "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfiguration\nseed: 7\n"
     file = saved(tmp_path, cluster, config=parse_config(text, "c"))
     assert state_of(file).config().seed == 7
@@ -136,7 +136,7 @@ def test_its_configuration_counts_unless_another_is_given(tmp_path: Path, cluste
         state_of(file).config()
 
 
-def test_the_resources_are_in_it_so_that_their_file_may_go(tmp_path: Path, cluster: Path) -> None:
+def test_a_snapshot_contains_the_resources_and_needs_no_file(tmp_path: Path, cluster: Path) -> None:
     resources, devices, file = tmp_path / "r.yaml", tmp_path / "devices.yaml", tmp_path / "s.json"
     resources.write_text("resources: [{type: qpu, name: q, attributes: {region: north}}]")
     devices.write_text(pod("quantum").replace("cpu:", "fluxion.flux-framework.org/qpu:"))
@@ -147,7 +147,7 @@ def test_the_resources_are_in_it_so_that_their_file_may_go(tmp_path: Path, clust
     assert (placed["node"], placed["attributes"]) == ("n1", {"region": "north"})
 
 
-def test_an_argument_whose_name_tells_of_a_secret_is_left_out_and_that_is_said(
+def test_an_argument_with_the_name_of_a_secret_is_omitted_with_a_warning(
     tmp_path: Path, cluster: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     register_plugin_builder("secretive", lambda args: type("Secretive", (), {"name": "secretive"})())
@@ -181,7 +181,7 @@ def test_a_format_writes_to_standard_output_and_any_other_value_is_a_file(
     assert (Path("yaml").read_text() if same else capsys.readouterr().out).startswith("{")
 
 
-def test_keys_and_users_of_extenders_are_left_out(tmp_path: Path, cluster: Path) -> None:
+def test_keys_and_users_of_extenders_are_omitted(tmp_path: Path, cluster: Path) -> None:
     config = tmp_path / "c.yaml"
     config.write_text(
         "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfiguration\n"
@@ -197,7 +197,7 @@ def test_keys_and_users_of_extenders_are_left_out(tmp_path: Path, cluster: Path)
 # ------------------------------------------------------------------ files beside a snapshot
 
 
-def test_manifests_are_brought_to_a_snapshot_as_to_the_cluster(tmp_path: Path, cluster: Path) -> None:
+def test_manifests_are_added_to_a_snapshot_as_to_a_cluster(tmp_path: Path, cluster: Path) -> None:
     file, more = saved(tmp_path, cluster), tmp_path / "more.yaml"
     more.write_text("---".join([pod("one"), pod("two")]))
     for order in ([file, more], [more, file]):
@@ -208,7 +208,7 @@ def test_manifests_are_brought_to_a_snapshot_as_to_the_cluster(tmp_path: Path, c
         assert [one["name"] for one in result["preempted"]] == ["running"]  # their class is known
 
 
-def test_a_name_that_is_in_the_snapshot_cannot_be_brought(tmp_path: Path, cluster: Path) -> None:
+def test_a_manifest_with_the_name_of_a_saved_object_is_rejected(tmp_path: Path, cluster: Path) -> None:
     file, more = saved(tmp_path, cluster), tmp_path / "more.yaml"
     more.write_text(pod("running"))
     for order in ([file, more], [more, file]):
@@ -216,7 +216,7 @@ def test_a_name_that_is_in_the_snapshot_cannot_be_brought(tmp_path: Path, cluste
             state_of(*order)
 
 
-def test_generated_names_are_not_those_of_the_cluster(tmp_path: Path, cluster: Path) -> None:
+def test_generated_names_differ_from_those_in_the_snapshot(tmp_path: Path, cluster: Path) -> None:
     more = tmp_path / "more.yaml"
     more.write_text(pod("x").replace("name: x,", "generateName: running,"))
     cluster.write_text(CLUSTER.replace("name: running", "name: running0"))
@@ -252,7 +252,7 @@ def item(document: Any, kind: str) -> Any:
         (lambda d: d["items"].append(item(d, "Pod")), "'running' already exists in"),
     ],
 )  # fmt: skip
-def test_a_wrong_snapshot_is_one_line_that_names_file_object_and_field(
+def test_an_invalid_snapshot_is_reported_in_one_line_with_file_object_and_field(
     tmp_path: Path, cluster: Path, change: Any, problem: str, as_yaml: bool
 ) -> None:
     file = changed(saved(tmp_path, cluster), change, as_yaml=as_yaml)
@@ -263,13 +263,13 @@ def test_a_wrong_snapshot_is_one_line_that_names_file_object_and_field(
     assert "\n" not in str(raised.value)
 
 
-def test_there_is_one_state_to_start_from(tmp_path: Path, cluster: Path) -> None:
+def test_two_snapshots_at_once_are_rejected(tmp_path: Path, cluster: Path) -> None:
     one, two = saved(tmp_path, cluster), saved(tmp_path, cluster, name="t.yaml")
     with pytest.raises(InputError, match=r"t\.yaml: .*the initial state already comes from .*s\.json: use one"):
         state_of(one, two)
 
 
-def test_a_file_that_cannot_be_written_and_a_context_without_its_file_are_told(
+def test_an_unwritable_file_and_a_context_without_a_kubeconfig_are_errors(
     tmp_path: Path, cluster: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["snapshot", str(cluster), "-o", str(tmp_path / "no" / "s.json")]) == 2

@@ -69,7 +69,7 @@ def cluster(tmp_path: Path) -> str:
     return str(tmp_path / "c.yaml")
 
 
-def test_what_is_held_is_told_with_since_when_and_until_when(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_running_pod_is_listed_with_its_start_and_its_end(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", cluster, "-o", "json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["held"] == [
@@ -79,7 +79,7 @@ def test_what_is_held_is_told_with_since_when_and_until_when(cluster: str, capsy
     assert result["summary"] == {"held": 1, "waiting": 4, "problems": {}}
 
 
-def test_what_waits_is_told_as_the_scheduler_told_it_else_as_it_would(
+def test_a_waiting_pod_has_the_reason_of_its_condition_or_the_one_of_explain(
     cluster: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["status", cluster, "-o", "json"]) == 0
@@ -93,7 +93,9 @@ def test_what_waits_is_told_as_the_scheduler_told_it_else_as_it_would(
     assert waiting["reported"]["since"] == "2026-01-02T00:00:00Z"
 
 
-def test_what_queues_have_is_there_too(cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_queues_are_listed_as_by_the_command_queues(
+    cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = tmp_path / "config.yaml"
     config.write_text("apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfiguration\n"
                       "queues: [{name: team, deserved: {cpu: 2}}]\n")  # fmt: skip
@@ -104,7 +106,7 @@ def test_what_queues_have_is_there_too(cluster: str, tmp_path: Path, capsys: pyt
     assert json.loads(capsys.readouterr().out)["queues"] == list(queues.values())
 
 
-def test_what_a_queue_refuses_is_told_of_its_own_pods_alone() -> None:
+def test_the_limit_of_a_queue_is_the_reason_of_its_own_pods_only() -> None:
     config = SchedulerConfig(queues=(QueueConfig(name="team", limit={"cpu": "1"}),))
     cluster = FakeCluster(config=config)
     team = {"fluence.flux-framework.org/queue": "team"}
@@ -114,7 +116,7 @@ def test_what_a_queue_refuses_is_told_of_its_own_pods_alone() -> None:
     assert reasons["ours"] == "not tried yet: the pod fits 1 of 1 nodes"
 
 
-def test_people_get_tables(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_default_output_is_tables(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", cluster]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split("  ")[0] == "NAMESPACE"
@@ -143,14 +145,14 @@ def status(answer: Any) -> Any:
     return json.loads(json.dumps(status_of(cluster.start(Holds(answer)))))
 
 
-def test_a_plugin_says_what_a_pod_holds() -> None:
+def test_a_plugin_reports_the_jobid_and_devices_of_a_pod() -> None:
     assert [(one["jobid"], one["devices"]) for one in status({"jobid": "7", "devices": ["/q/0"]})["held"]] == [
         ("7", ["/q/0"])
     ]
 
 
 @pytest.mark.parametrize("answer", [["x"], {"node": "hacked"}, {"jobid": object()}])
-def test_a_plugin_that_answers_wrongly_is_named_and_left_out(answer: Any) -> None:
+def test_a_plugin_with_an_invalid_answer_is_named_and_its_answer_ignored(answer: Any) -> None:
     reported = status(answer)
     assert (reported["held"][0]["node"], reported["held"][0]["jobid"]) == ("n1", None)
     assert reported["summary"]["problems"]["Plugin holds"].startswith("plugin holds failed in shown_holding: ")
@@ -166,7 +168,7 @@ def held(*objects: Any) -> dict[str, Any]:
     return {one["name"]: one for one in status_of(cluster.start())["held"]}
 
 
-def test_a_duration_that_a_pod_announces_ends_it_before_its_deadline() -> None:
+def test_the_end_is_after_the_duration_or_the_deadline_whichever_is_shorter() -> None:
     reported = held(
         begun(pod("long", bound_to="n1", annotations={DURATION_ANNOTATION: "2h"}, active_deadline_seconds=3600)),
         begun(pod("short", bound_to="n1", annotations={DURATION_ANNOTATION: "90s"}, active_deadline_seconds=3600)),
@@ -177,12 +179,12 @@ def test_a_duration_that_a_pod_announces_ends_it_before_its_deadline() -> None:
     }  # fmt: skip
 
 
-def test_an_end_that_no_calendar_has_is_none() -> None:
+def test_an_end_after_the_year_9999_is_not_shown() -> None:
     far = pod("p", bound_to="n1", annotations={DURATION_ANNOTATION: "2000000h"})
     assert held(begun(far, "9999-01-02T03:04:05Z"))["p"]["until"] is None
 
 
-def test_a_duration_that_is_none_is_told_and_how_to_mend_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_duration_is_reported_with_its_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "c.yaml").write_text(
         CLUSTER
         + """

@@ -69,7 +69,9 @@ def nodes(result: Any) -> dict[str, str | None]:
     return {one["name"]: one["node"] for one in result["pods"]}
 
 
-def test_copies_of_a_node_take_what_the_node_would(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_copies_of_a_node_fit_the_pods_that_the_node_would_fit(
+    cluster: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert nodes(answer(capsys)) == {"one": "n1", "two": None, "huge": None}
     for option in ("2", "2xn1"):
         result = answer(capsys, "--add-nodes", option)
@@ -92,7 +94,7 @@ def test_nodes_of_a_file_are_added_once_or_as_copies(cluster: Path, capsys: pyte
     assert both["diff"]["summary"]["after"] == {"scheduled": 3, "unschedulable": 0}
 
 
-def test_what_is_copied_is_another_node_with_the_volumes_and_devices_of_the_first() -> None:
+def test_a_copy_of_a_node_has_a_name_a_csi_node_and_resource_slices_of_its_own() -> None:
     template = node("n1", labels={"kubernetes.io/hostname": "n1", "zone": "a"})
     csi = CSINode(metadata=ObjectMeta(name="n1", uid="c"))
     slice_ = ResourceSlice(metadata=ObjectMeta(name="s", uid="s"), spec=ResourceSliceSpec(driver="d", node_name="n1"))
@@ -113,7 +115,7 @@ def test_what_is_copied_is_another_node_with_the_volumes_and_devices_of_the_firs
     assert [obj.metadata.name for obj in again.objects[9:]] == ["n1-added-3", "n1-added-3", "s-n1-added-3"]
 
 
-def test_without_a_plugin_nothing_is_asked_of_it(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_hook_of_an_omitted_plugin_is_called(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--without-plugin", "NodeResourcesFit", "--without-plugin", "fluence")
     assert set(nodes(answer(capsys, *options, status=0)).values()) == {"n1"}
 
@@ -130,7 +132,7 @@ def test_the_difference_alone_is_a_table(cluster: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().out.startswith("no decision changes\n")
 
 
-def test_who_ends_for_others_is_part_of_the_difference(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_preempted_pods_are_part_of_the_difference(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (cluster / "c.yaml").write_text(CLUSTER + pod("two", "2", "priority: 9"))
     diff = answer(capsys, "--add-nodes", "1", status=0)["diff"]
     assert diff["preempted"] == [
@@ -138,7 +140,7 @@ def test_who_ends_for_others_is_part_of_the_difference(cluster: Path, capsys: py
     ]  # fmt: skip
 
 
-def test_who_is_moved_and_where_to_is_part_of_the_difference() -> None:
+def test_moved_pods_and_their_new_nodes_are_part_of_the_difference() -> None:
     kept, other = ({"namespace": "a", "name": name, "node": "n1", "to": "n2"} for name in ("kept", "other"))
     summary = {"scheduled": 0, "unschedulable": 0}
     before = {"pods": [], "summary": summary, "moved": [kept, other]}
@@ -165,7 +167,7 @@ def test_who_is_moved_and_where_to_is_part_of_the_difference() -> None:
         (["-o", "diff"], "-o diff: needs --add-nodes or --without-plugin: add one of them"),
     ],
 )  # fmt: skip
-def test_a_wrong_question_is_one_line(
+def test_an_invalid_option_is_reported_in_one_line(
     cluster: Path, capsys: pytest.CaptureFixture[str], options: list[str], problem: str
 ) -> None:
     (cluster / "pods.yaml").write_text(pod("more", "1"))
@@ -182,14 +184,16 @@ def test_the_state_and_the_configuration_stay_as_they_were() -> None:
     assert len(state.objects) == 1
 
 
-def test_a_plugin_named_twice_is_told_as_that(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plugin_that_is_named_twice_is_an_error(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
     del cluster
     twice = ("--without-plugin", "TaintToleration") * 2
     assert main(["simulate", "c.yaml", *twice]) == 2
     assert capsys.readouterr().err == "fluence: --without-plugin TaintToleration: given twice: name it once\n"
 
 
-def test_a_directory_with_a_snapshot_is_no_place_for_nodes(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_with_a_snapshot_is_rejected_as_a_source_of_nodes(
+    cluster: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     more = cluster / "more"
     more.mkdir()
     (more / "big.yaml").write_text(BIG)
@@ -200,7 +204,7 @@ def test_a_directory_with_a_snapshot_is_no_place_for_nodes(cluster: Path, capsys
 
 
 @pytest.mark.parametrize("name", ["state.json", "state.yaml"])
-def test_a_snapshot_of_another_version_is_refused_by_name(
+def test_a_snapshot_of_another_version_is_rejected_with_its_version(
     cluster: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     (cluster / name).write_text(json.dumps({**SNAPSHOT, "apiVersion": "fluence.flux-framework.org/v9"}))
