@@ -29,16 +29,16 @@ def test_a_patch_is_sent_as_json_patch_with_the_uid_of_the_request() -> None:
     assert (response["uid"], response["allowed"], patch_of(response)) == (UID, True, PATCH)
 
 
-def test_without_a_patch_the_pod_is_allowed_as_it_is() -> None:
+def test_without_a_patch_the_pod_is_allowed() -> None:
     assert decided(text_of(review(name="plain"))) == {"uid": UID, "allowed": True}
 
 
-def test_a_refusal_says_why_and_with_what_code() -> None:
+def test_a_rejection_has_a_reason_and_a_code() -> None:
     status = {"code": 409, "message": "it is bad"}
     assert decided(text_of(review(name="bad"))) == {"uid": UID, "allowed": False, "status": status}
 
 
-def test_the_handler_is_told_of_the_request() -> None:
+def test_the_handler_receives_the_request() -> None:
     handler = Labels()
     answer(text_of(review(dryRun=True, name="n", namespace="s")), handler)
     answer(text_of(review(dryRun=None, namespace=None)), handler)
@@ -46,7 +46,7 @@ def test_the_handler_is_told_of_the_request() -> None:
     assert reported == [(UID, "CREATE", "s", "n", True), (UID, "CREATE", "", "", False)]
 
 
-def test_of_an_update_the_handler_is_told_who_asks_through_what_and_what_was_before() -> None:
+def test_for_an_update_the_handler_receives_user_subresource_and_old_object() -> None:
     handler = Labels()
     handler.operations = frozenset({"CREATE", "UPDATE"})
     before = {"metadata": {"name": "old"}}
@@ -75,7 +75,7 @@ def test_of_an_update_the_handler_is_told_who_asks_through_what_and_what_was_bef
     ],
     ids=json.dumps,
 )
-def test_what_no_handler_decides_on_is_allowed_as_it_is(request_: dict[str, Any]) -> None:
+def test_an_object_without_a_handler_is_allowed_without_a_patch(request_: dict[str, Any]) -> None:
     handler = Labels()
     assert decided(text_of(review(**request_)), handler) == {"uid": UID, "allowed": True}
     assert handler.asked == []
@@ -118,7 +118,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED)
-def test_what_is_no_review_is_told_in_one_line_that_shows_nothing_of_it(body: bytes) -> None:
+def test_an_invalid_review_is_an_error_of_one_line_without_its_contents(body: bytes) -> None:
     with pytest.raises(MalformedError) as reported:
         answer(body, Labels())
     text = str(reported.value)
@@ -126,6 +126,6 @@ def test_what_is_no_review_is_told_in_one_line_that_shows_nothing_of_it(body: by
     assert len(text) < 200
 
 
-def test_fields_that_are_not_known_are_ignored_and_of_two_equal_ones_the_last_holds() -> None:
+def test_unknown_fields_are_ignored_and_of_two_equal_fields_the_last_counts() -> None:
     body = text_of(review() | {"more": 1}).replace(b'"operation": "CREATE"', b'"operation": "X", "operation": "CREATE"')
     assert decided(body)["patchType"] == "JSONPatch"

@@ -64,7 +64,7 @@ def with_pass_phrase(material: Material, phrase: bytes) -> Material:
     return replace(material, key=text)
 
 
-def test_a_key_with_a_pass_phrase_is_refused_and_nobody_is_asked_for_it(world: World) -> None:
+def test_a_key_with_a_pass_phrase_is_rejected_without_a_prompt(world: World) -> None:
     good, locked = make(["a"], NOW), with_pass_phrase(make(["a"], NOW), b"secret")
     world.write(locked)
     with pytest.raises(InputError, match=r"the key without a passphrase$"):
@@ -77,13 +77,13 @@ def test_a_key_with_a_pass_phrase_is_refused_and_nobody_is_asked_for_it(world: W
     assert [chain.startswith(good.certificate) for chain in world.served] == [True]
 
 
-def test_whether_it_is_trusted_is_not_known(world: World) -> None:
+def test_the_metric_of_trust_has_no_value(world: World) -> None:
     world.write(make(["a"], NOW))
     world.keeper()
     assert math.isnan(world.metrics.registry.get_sample_value("fluence_webhook_trusted") or 0)
 
 
-def test_one_that_has_ended_makes_the_replica_not_ready(world: World) -> None:
+def test_an_expired_certificate_makes_the_replica_not_ready(world: World) -> None:
     world.write(make(["a"], NOW))
     keeper = world.keeper()
     assert keeper.problems() == {"certificate": None}
@@ -91,7 +91,7 @@ def test_one_that_has_ended_makes_the_replica_not_ready(world: World) -> None:
     assert keeper.problems() == {"certificate": f"the certificate has expired: renew {world.certificate}"}
 
 
-def test_files_that_cannot_be_used_at_the_start_are_one_clear_error(world: World) -> None:
+def test_invalid_files_at_the_start_are_one_error(world: World) -> None:
     with pytest.raises(InputError, match=r"tls\.crt: cannot be read \(No such file or directory\)"):
         world.keeper()
     one, two = make(["a"], NOW), make(["a"], NOW)
@@ -103,7 +103,7 @@ def test_files_that_cannot_be_used_at_the_start_are_one_clear_error(world: World
         assert "PRIVATE" not in str(reported.value)
 
 
-async def test_while_they_cannot_be_used_what_was_served_goes_on_and_that_is_told_once(
+async def test_invalid_files_are_logged_once_and_the_previous_certificate_stays(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, two = make(["a"], NOW), make(["a"], NOW)

@@ -19,7 +19,7 @@ def world() -> World:
 # ------------------------------------------------------------------ the start
 
 
-async def test_the_first_replica_makes_everything_and_is_trusted(world: World) -> None:
+async def test_the_first_replica_creates_secret_and_bundle_and_is_trusted(world: World) -> None:
     replica = world.replica()
     assert replica.problems() == {"certificate": "the Secret has not been read yet"}
     await replica.check()
@@ -36,7 +36,7 @@ async def test_the_first_replica_makes_everything_and_is_trusted(world: World) -
 
 
 @pytest.mark.parametrize("count", [2, 3, 8])
-async def test_replicas_that_start_at_once_serve_the_same(world: World, count: int) -> None:
+async def test_replicas_that_start_together_serve_one_certificate(world: World, count: int) -> None:
     replicas = [world.replica() for _ in range(count)]
     for _ in range(2):
         await asyncio.gather(*(replica.check() for replica in replicas))
@@ -45,7 +45,7 @@ async def test_replicas_that_start_at_once_serve_the_same(world: World, count: i
     assert all(replica.problems() == {} for replica in replicas)
 
 
-async def test_a_check_where_all_is_well_writes_nothing(world: World) -> None:
+async def test_a_check_that_finds_no_difference_writes_nothing(world: World) -> None:
     replica = world.replica()
     await replica.check()
     writes = list(world.api.writes)
@@ -55,7 +55,7 @@ async def test_a_check_where_all_is_well_writes_nothing(world: World) -> None:
     assert len(replica.served) == 1
 
 
-async def test_without_a_configuration_a_replica_is_ready_and_trusted_when_one_comes(
+async def test_without_a_configuration_a_replica_is_ready_and_it_is_trusted_once_there_is_one(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     del world.api.objects[CONFIGURATION]
@@ -70,7 +70,7 @@ async def test_without_a_configuration_a_replica_is_ready_and_trusted_when_one_c
 
 
 @pytest.mark.parametrize("bundle", ["", "%%%", "bm90aGluZw=="])
-async def test_a_bundle_that_was_damaged_is_put_right(world: World, bundle: str) -> None:
+async def test_a_damaged_bundle_is_fixed(world: World, bundle: str) -> None:
     replica = world.replica()
     await replica.check()
     world.api.configure(OURS | {"caBundle": bundle})
@@ -78,7 +78,7 @@ async def test_a_bundle_that_was_damaged_is_put_right(world: World, bundle: str)
     assert world.api.bundle() == signers(replica.now.authorities)
 
 
-async def test_a_ca_that_nobody_wants_is_trusted_no_longer_than_replicas_may_need(world: World) -> None:
+async def test_an_unused_ca_is_trusted_no_longer_than_replicas_may_need_it(world: World) -> None:
     one, two = world.replica(), world.replica()
     await one.check()
     other = make(NAMES, START)
@@ -93,7 +93,7 @@ async def test_a_ca_that_nobody_wants_is_trusted_no_longer_than_replicas_may_nee
     assert world.api.writes == writes
 
 
-async def test_only_webhooks_that_lead_here_are_patched(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_only_webhooks_of_this_service_are_patched(world: World, caplog: pytest.LogCaptureFixture) -> None:
     service = OURS["service"]
     world.api.configure(
         {"service": service | {"namespace": "other"}}, {"service": service | {"name": "other"}}, OURS,
@@ -112,7 +112,7 @@ async def test_only_webhooks_that_lead_here_are_patched(world: World, caplog: py
 
 
 @pytest.mark.parametrize("verb", ["get", "create"])
-async def test_while_the_api_server_does_not_answer_what_is_served_goes_on(world: World, verb: str) -> None:
+async def test_the_server_continues_while_the_api_server_does_not_answer(world: World, verb: str) -> None:
     replica = world.replica()
     await replica.check()
     await replica.check()
@@ -141,7 +141,7 @@ async def test_a_renewed_certificate_of_the_same_ca_is_served_although_the_confi
     assert set(replica.problems()) == {"configuration"}
 
 
-async def test_one_of_another_ca_is_not_served_before_the_configuration_could_be_changed(world: World) -> None:
+async def test_a_certificate_of_another_ca_is_served_only_after_the_configuration_is_patched(world: World) -> None:
     replica = world.replica()
     await replica.check()
     await replica.check()
@@ -158,9 +158,7 @@ async def test_one_of_another_ca_is_not_served_before_the_configuration_could_be
     assert replica.now == world.api.material()
 
 
-async def test_checks_that_fail_come_again_sooner_and_are_told_once(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_failed_checks_are_retried_sooner_and_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -183,7 +181,7 @@ async def test_checks_that_fail_come_again_sooner_and_are_told_once(
     assert replica.value("certificate_checks_total", result="ok") == 2
 
 
-async def test_replicas_that_are_reached_by_different_names_agree_on_one_certificate(world: World) -> None:
+async def test_replicas_with_different_names_agree_on_one_certificate(world: World) -> None:
     one, two = world.replica([*NAMES, "one.example.com"]), world.replica([*NAMES, "two.example.com"])
     for _ in range(3):
         await asyncio.gather(one.check(), two.check())

@@ -16,7 +16,7 @@ def world() -> World:
     return World()
 
 
-async def test_a_secret_that_is_gone_is_stored_again_as_it_was(world: World) -> None:
+async def test_a_deleted_secret_is_created_again_with_the_same_data(world: World) -> None:
     one, two = world.replica(), world.replica()
     await one.check()
     await two.check()
@@ -27,7 +27,7 @@ async def test_a_secret_that_is_gone_is_stored_again_as_it_was(world: World) -> 
     assert len(one.served) == len(two.served) == 1
 
 
-async def test_one_that_goes_while_it_is_written_is_stored_again(world: World) -> None:
+async def test_a_secret_deleted_during_a_write_is_created_again(world: World) -> None:
     replica = world.replica()
     await replica.check()
     world.now += LIFETIMES.serving
@@ -40,7 +40,7 @@ async def test_one_that_goes_while_it_is_written_is_stored_again(world: World) -
     assert expiry(replica.now.certificate) == world.now + LIFETIMES.serving
 
 
-async def test_one_that_is_gone_when_its_certificate_is_due_is_stored_with_a_renewed_one(world: World) -> None:
+async def test_a_secret_deleted_when_its_certificate_is_due_is_created_with_a_renewed_one(world: World) -> None:
     replica = world.replica()
     await replica.check()
     before = world.api.material()
@@ -52,9 +52,7 @@ async def test_one_that_is_gone_when_its_certificate_is_due_is_stored_with_a_ren
 
 
 @pytest.mark.parametrize("key", ["ca.crt", "ca.key", "tls.crt", "tls.key"])
-async def test_a_damaged_one_is_stored_again_as_it_was(
-    world: World, key: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_damaged_secret_is_restored(world: World, key: str, caplog: pytest.LogCaptureFixture) -> None:
     replica = world.replica()
     await replica.check()
     before = world.api.material()
@@ -65,7 +63,7 @@ async def test_a_damaged_one_is_stored_again_as_it_was(
     assert "PRIVATE" not in caplog.text
 
 
-async def test_a_damaged_one_at_the_start_is_made_anew(world: World) -> None:
+async def test_a_secret_that_is_damaged_at_the_start_gets_new_keys(world: World) -> None:
     await world.replica().check()
     world.api.objects[PLACE.path]["data"]["tls.key"] = "no base64"
     replica = world.replica()
@@ -75,7 +73,7 @@ async def test_a_damaged_one_at_the_start_is_made_anew(world: World) -> None:
     assert replica.problems() == {}
 
 
-async def test_an_emptied_one_gets_new_keys_and_the_old_ca_stays_trusted_for_a_while(world: World) -> None:
+async def test_an_emptied_secret_gets_new_keys_and_the_old_ca_stays_trusted_for_a_while(world: World) -> None:
     replica = world.replica()
     await replica.check()
     before = world.api.material()
@@ -94,7 +92,7 @@ async def test_an_emptied_one_gets_new_keys_and_the_old_ca_stays_trusted_for_a_w
 
 
 @pytest.mark.parametrize("labels", [None, {}, {"app.kubernetes.io/name": "other"}])
-async def test_one_of_somebody_else_is_never_written(world: World, labels: dict[str, str] | None) -> None:
+async def test_a_secret_of_another_owner_is_never_written(world: World, labels: dict[str, str] | None) -> None:
     secret = new_secret("fluence-webhook-tls", "kube-system", make(NAMES, START - timedelta(days=400)))
     secret["metadata"]["labels"] = labels
     before = world.api.put(PLACE.path, secret)
@@ -104,7 +102,7 @@ async def test_one_of_somebody_else_is_never_written(world: World, labels: dict[
     assert (world.api.objects[PLACE.path], replica.served) == (before, [])
 
 
-async def test_one_that_an_administrator_made_empty_is_filled_and_labelled(world: World) -> None:
+async def test_an_empty_secret_of_an_administrator_is_filled_and_labelled(world: World) -> None:
     metadata = {"name": PLACE.name, "namespace": PLACE.namespace, "annotations": {"a": "b"}, "labels": {"c": "d"}}
     world.api.put(PLACE.path, {"metadata": metadata, "type": "Opaque", "data": None})
     await world.replica().check()

@@ -78,7 +78,7 @@ def test_the_names_are_those_by_which_the_api_server_reaches_the_service() -> No
     ]  # fmt: skip
 
 
-def test_a_key_is_shown_nowhere() -> None:
+def test_no_representation_shows_a_key() -> None:
     material = make(NAMES, NOW)
     assert "PRIVATE" in material.key.decode()
     for shown in (repr(material), str(material)):
@@ -86,7 +86,7 @@ def test_a_key_is_shown_nowhere() -> None:
         assert "key=" not in shown
 
 
-def test_what_was_just_made_is_good_and_not_due() -> None:
+def test_a_new_certificate_is_valid_and_not_due() -> None:
     material = make(NAMES, NOW)
     check(material)
     assert renewed(material, NAMES, NOW) is None
@@ -108,7 +108,7 @@ def test_the_certificate_is_renewed_by_the_same_ca_after_two_thirds_of_its_life(
         assert renewed(new, NAMES, NOW + days * DAY) is None
 
 
-def test_the_ca_is_renewed_after_two_thirds_and_the_old_one_is_trusted_for_a_while() -> None:
+def test_the_ca_is_renewed_after_two_thirds_of_its_life_and_the_old_one_stays_trusted_for_a_while() -> None:
     material = make(NAMES, NOW)
     then = NOW + LIFETIMES.authority * 2 / 3
     found = renewed(material, NAMES, then)
@@ -123,20 +123,20 @@ def test_the_ca_is_renewed_after_two_thirds_and_the_old_one_is_trusted_for_a_whi
     assert (alone[0].certificate, alone[0].key) == (new.certificate, new.key)
 
 
-def test_a_ca_that_has_ended_is_not_trusted_beside_the_new_one() -> None:
+def test_an_expired_ca_is_not_trusted_beside_the_new_one() -> None:
     material = make(NAMES, NOW)
     found = renewed(material, NAMES, NOW + LIFETIMES.authority + DAY)
     assert found is not None
     assert len(signers(found[0].authorities)) == 1
 
 
-def test_a_certificate_of_the_future_is_replaced_as_clocks_went_back() -> None:
+def test_a_certificate_that_is_not_valid_yet_is_replaced() -> None:
     found = renewed(make(NAMES, NOW), NAMES, NOW - DAY)
     assert found is not None
     assert expiry(found[0].certificate) == NOW - DAY + LIFETIMES.serving
 
 
-def test_a_certificate_ends_before_its_ca_at_any_time() -> None:
+def test_a_certificate_always_expires_before_its_ca() -> None:
     material = make(NAMES, NOW)
     for days in range(0, 12 * 365, 20):
         found = renewed(material, NAMES, NOW + days * DAY)
@@ -146,7 +146,7 @@ def test_a_certificate_ends_before_its_ca_at_any_time() -> None:
         assert NOW + days * DAY < expiry(material.certificate) - LIFETIMES.serving / 4
 
 
-def test_a_missing_name_is_added_to_those_that_are_there_so_that_replicas_of_two_versions_agree() -> None:
+def test_a_missing_name_is_added_to_the_existing_ones_so_that_two_versions_agree() -> None:
     first = make(NAMES, NOW)
     second = renewed(first, [*NAMES, "b.example.com"], NOW)
     assert second is not None
@@ -158,7 +158,7 @@ def test_a_missing_name_is_added_to_those_that_are_there_so_that_replicas_of_two
         assert renewed(third[0], wanted, NOW) is None
 
 
-def test_names_that_nobody_wants_any_more_do_not_grow_without_end() -> None:
+def test_unused_names_do_not_accumulate() -> None:
     material = make(NAMES, NOW)
     for number in range(60):
         found = renewed(material, [*NAMES, f"n{number}.example.com"], NOW)
@@ -196,7 +196,7 @@ def damages() -> Sequence[tuple[str, Material, str]]:
 
 
 @pytest.mark.parametrize(("material", "problem"), [each[1:] for each in damages()], ids=[each[0] for each in damages()])
-def test_what_does_not_go_together_is_told_in_one_line_without_a_key(material: Material, problem: str) -> None:
+def test_a_mismatch_is_an_error_of_one_line_without_the_key(material: Material, problem: str) -> None:
     for look in (check, lambda each: renewed(each, NAMES, NOW)):
         with pytest.raises(DamagedError) as reported:
             look(material)
@@ -205,7 +205,7 @@ def test_what_does_not_go_together_is_told_in_one_line_without_a_key(material: M
         assert "PRIVATE" not in str(reported.value)
 
 
-def test_lifetimes_of_seconds_work_as_those_of_years() -> None:
+def test_lifetimes_of_seconds_work_like_those_of_years() -> None:
     brief = Lifetimes(authority=timedelta(minutes=1), serving=timedelta(seconds=9), backdated=timedelta())
     material = make(NAMES, NOW, lifetimes=brief)
     assert renewed(material, NAMES, NOW + timedelta(seconds=5), brief) is None

@@ -53,7 +53,7 @@ def unreachable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Non
     ([], "none: the file does not exist"),
 ])  # fmt: skip
 @pytest.mark.usefixtures("unreachable")
-def test_what_cannot_be_used_is_one_line_with_status_2(
+def test_an_invalid_option_is_an_error_of_one_line_with_status_2(
     options: list[str],
     problem: str,
     capsys: pytest.CaptureFixture[str],
@@ -67,7 +67,7 @@ def test_what_cannot_be_used_is_one_line_with_status_2(
     assert "Traceback" not in "".join(lines)
 
 
-def test_handlers_are_found_by_the_group_and_come_in_the_order_in_which_they_are_named(
+def test_handlers_are_entry_points_and_run_in_the_order_of_the_option(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def found(group: str) -> list[SimpleNamespace]:
@@ -80,7 +80,7 @@ def test_handlers_are_found_by_the_group_and_come_in_the_order_in_which_they_are
         load_handlers(["a", "d"], SETTINGS)
 
 
-def test_what_is_no_handler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_handler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     none = SimpleNamespace(name="a", load=lambda: lambda _settings: object())
     monkeypatch.setattr(metadata, "entry_points", lambda group: [none])
     with pytest.raises(InputError, match=r"--handlers: a is not a handler: it has no operations: fix or uninstall it$"):

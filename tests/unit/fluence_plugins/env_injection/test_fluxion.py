@@ -70,9 +70,7 @@ def names_of(container: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("annotation", ["gpu-fraction", "gpu-memory"])
-def test_the_containers_of_a_pod_that_shares_gpus_see_those_that_it_is_given(
-    fluxion: FluxionHandler, annotation: str
-) -> None:
+def test_the_containers_of_a_pod_that_shares_gpus_see_its_gpus(fluxion: FluxionHandler, annotation: str) -> None:
     given = pod(initContainers=[{}], containers=[{}, {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}])
     given["metadata"]["annotations"] = {f"fluence.flux-framework.org/{annotation}": "0.5"}
     found = patched(given, fluxion.mutate(given, REQUEST))
@@ -85,13 +83,13 @@ def test_the_containers_of_a_pod_that_shares_gpus_see_those_that_it_is_given(
     assert fluxion.mutate(found, REQUEST) == []
 
 
-def test_a_pod_with_whole_gpus_has_what_the_device_plugin_gives_it(fluxion: FluxionHandler) -> None:
+def test_a_pod_with_whole_gpus_gets_no_variable_for_them(fluxion: FluxionHandler) -> None:
     given = pod(containers=[{"resources": {"limits": {"nvidia.com/gpu": "1"}}}])
     given["metadata"]["annotations"] = {"fluence.flux-framework.org/gpu": "0"}
     assert names_of(patched(given, fluxion.mutate(given, REQUEST))["spec"]["containers"][0]) == OURS
 
 
-def test_every_container_and_init_container_gets_all_in_one_order(fluxion: FluxionHandler) -> None:
+def test_every_container_and_init_container_gets_all_variables_in_one_order(fluxion: FluxionHandler) -> None:
     given = pod(initContainers=[{"name": "a"}], containers=[{"name": "b"}, {"name": "c", "env": []}])
     spec = patched(given, fluxion.mutate(given, REQUEST))["spec"]
     for container in spec["initContainers"] + spec["containers"]:
@@ -109,7 +107,7 @@ def test_a_variable_reads_the_annotation_that_the_scheduler_writes(fluxion: Flux
     ]  # fmt: skip
 
 
-def test_the_users_variables_stay_and_come_after_ours_so_that_they_can_refer_to_them(fluxion: FluxionHandler) -> None:
+def test_the_users_variables_follow_the_added_ones_and_may_refer_to_them(fluxion: FluxionHandler) -> None:
     own = [{"name": "X", "value": "$(FLUXION_BACKEND)"}, {"name": "FLUXION_REGION", "value": "mine"}]
     given = pod(containers=[{"env": own}])
     env = patched(given, fluxion.mutate(given, REQUEST))["spec"]["containers"][0]["env"]
@@ -117,7 +115,7 @@ def test_the_users_variables_stay_and_come_after_ours_so_that_they_can_refer_to_
     assert [each["name"] for each in env[:2]] == ["FLUXION_BACKEND", "FLUXION_NUM_QUBITS"]
 
 
-def test_a_second_look_at_the_patched_pod_adds_nothing(fluxion: FluxionHandler) -> None:
+def test_a_second_review_of_the_patched_pod_adds_nothing(fluxion: FluxionHandler) -> None:
     given = pod(initContainers=[{}], containers=[{"env": [{"name": "X"}]}, {"env": None}, {}], ephemeralContainers=[{}])
     once = patched(given, fluxion.mutate(given, REQUEST))
     assert fluxion.mutate(once, REQUEST) == []
@@ -127,7 +125,7 @@ def test_a_second_look_at_the_patched_pod_adds_nothing(fluxion: FluxionHandler) 
     assert names_of(twice["spec"]["containers"][-1]) == OURS
 
 
-def test_ephemeral_containers_are_left_alone(fluxion: FluxionHandler) -> None:
+def test_ephemeral_containers_are_not_changed(fluxion: FluxionHandler) -> None:
     given = pod(ephemeralContainers=[{"name": "debug"}])
     assert patched(given, fluxion.mutate(given, REQUEST))["spec"]["ephemeralContainers"] == [{"name": "debug"}]
 
@@ -155,11 +153,11 @@ MALFORMED: list[Any] = [
 
 
 @pytest.mark.parametrize("given", MALFORMED, ids=json.dumps)
-def test_what_the_api_server_would_refuse_is_left_as_it_is(fluxion: FluxionHandler, given: Any) -> None:
+def test_a_pod_that_the_api_server_would_reject_is_not_changed(fluxion: FluxionHandler, given: Any) -> None:
     assert fluxion.mutate(given, REQUEST) == []
 
 
-def test_a_pod_that_could_not_be_stored_with_the_variables_costs_no_more_than_its_reading(
+def test_a_pod_with_too_many_containers_for_the_variables_gets_none(
     fluxion: FluxionHandler,
 ) -> None:
     assert len(mutated(fluxion, pod(containers=[{}] * 3000, initContainers=[{}] * 333))) == 3333
@@ -168,7 +166,7 @@ def test_a_pod_that_could_not_be_stored_with_the_variables_costs_no_more_than_it
 
 
 @pytest.mark.parametrize("field", ["requests", "limits"])
-def test_one_of_them_that_asks_for_devices_is_refused_with_cause_and_remedy(
+def test_a_pod_with_a_device_and_too_many_containers_for_the_variables_is_rejected_with_a_remedy(
     fluxion: FluxionHandler, field: str
 ) -> None:
     asking = {"resources": {field: {"cpu": "1", "fluxion.flux-framework.org/qpu": "1"}}}
@@ -181,13 +179,13 @@ def test_one_of_them_that_asks_for_devices_is_refused_with_cause_and_remedy(
     )
 
 
-def test_without_a_resources_file_there_is_the_backend_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_resources_file_only_the_backend_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FLUENCE_RESOURCES", raising=False)
     (operation,) = mutated(handler(None), pod())
     assert names_of({"env": operation["value"]}) == ["FLUXION_BACKEND"]
 
 
-def test_the_contract_is_told_in_one_line(fluxion: FluxionHandler) -> None:
+def test_the_contract_is_logged_in_one_line(fluxion: FluxionHandler) -> None:
     assert fluxion.contract() == (
         "environment contract: FLUXION_BACKEND <- annotation fluence.flux-framework.org/backend, "
         "FLUXION_NUM_QUBITS <- annotation fluence.flux-framework.org/attr-num-qubits, "
@@ -195,7 +193,7 @@ def test_the_contract_is_told_in_one_line(fluxion: FluxionHandler) -> None:
     )
 
 
-def test_a_file_that_cannot_be_used_at_the_start_is_one_clear_error(tmp_path: Path) -> None:
+def test_an_invalid_file_at_the_start_is_one_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no such\.yaml"):
         handler(tmp_path / "no such.yaml")
 
@@ -221,7 +219,7 @@ class Looks:
         await self._sleeping.wait()
 
 
-async def test_the_contract_follows_the_file_and_stays_while_that_cannot_be_used(
+async def test_the_contract_follows_the_file_and_stays_while_the_file_is_invalid(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     registry, looks = CollectorRegistry(), Looks()
@@ -243,7 +241,9 @@ async def test_the_contract_follows_the_file_and_stays_while_that_cannot_be_used
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_change_that_changes_no_variable_is_not_told(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_change_without_effect_on_the_variables_is_not_logged(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     looks = Looks()
     task = asyncio.ensure_future(handler(file).run(looks.sleep))
     caplog.set_level("INFO")

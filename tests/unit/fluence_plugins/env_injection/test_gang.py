@@ -47,17 +47,17 @@ def refusal(made: Object) -> str:
         ({"parallelism": 2, "completions": 9}, "2"),
     ],
 )
-def test_a_jobs_gang_is_as_large_as_its_pods_are_many_at_once(spec: dict[str, Any], size: str) -> None:
+def test_a_jobs_gang_has_the_size_of_its_parallel_pods(spec: dict[str, Any], size: str) -> None:
     assert size_of(workload(**spec)) == size
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
-def test_a_deployments_gang_is_as_large_as_its_replicas(operation: str) -> None:
+def test_a_deployments_gang_has_the_size_of_its_replicas(operation: str) -> None:
     assert size_of(workload("Deployment", replicas=5), operation) == "5"
     assert size_of(workload("Deployment"), operation) == "1"
 
 
-def test_a_size_that_is_there_stays_so_that_scaling_starts_no_rollout() -> None:
+def test_an_existing_size_is_kept_so_that_scaling_starts_no_rollout() -> None:
     assert size_of(workload("Deployment", replicas=5, annotations={SIZE: "3"}), "UPDATE") == "3"
     assert size_of(workload(parallelism=5, annotations={SIZE: "2", "other": "x"})) == "2"
 
@@ -66,7 +66,7 @@ def test_a_jobs_template_is_not_changed_later() -> None:
     assert size_of(workload(parallelism=3), "UPDATE") is None
 
 
-def test_who_asks_for_no_group_or_names_another_scheduler_is_left_alone() -> None:
+def test_objects_without_a_group_or_of_another_scheduler_are_not_changed() -> None:
     assert size_of(workload(labels={}, parallelism=3)) is None
     assert size_of(workload(labels={LABEL: ""}, parallelism=3)) is None
     other = workload(parallelism=3)
@@ -75,7 +75,7 @@ def test_who_asks_for_no_group_or_names_another_scheduler_is_left_alone() -> Non
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "1e3", "", "9" * 50])
-def test_a_size_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_size_is_rejected(text: str) -> None:
     answer = refusal(workload(parallelism=3, annotations={SIZE: text}))
     assert f"spec.template.metadata.annotations[{SIZE}]" in answer
     assert len(answer) < 300
@@ -91,13 +91,13 @@ def test_a_size_that_is_none_is_refused(text: str) -> None:
         ("Deployment", {"replicas": 0}, "spec.replicas"),
     ],
 )
-def test_where_the_size_cannot_be_known_it_has_to_be_given(kind: str, spec: dict[str, Any], field: str) -> None:
+def test_an_object_of_unknown_size_needs_the_annotation(kind: str, spec: dict[str, Any], field: str) -> None:
     answer = refusal(workload(kind, **spec))
     assert field in answer
     assert SIZE in answer
 
 
-def test_malformed_objects_are_left_to_the_api_server() -> None:
+def test_malformed_objects_are_allowed_and_rejected_by_the_api_server() -> None:
     gang = GangHandler(settings())
     for broken in ({}, {"spec": 3}, {"spec": {"template": 3}}, {"spec": {"template": {"spec": {"containers": 3}}}},
                    workload(labels=[1]), workload(labels={LABEL: 3}), workload(annotations={SIZE: 3})):  # fmt: skip

@@ -148,7 +148,7 @@ def test_a_pod_that_is_refused_does_not_become_the_producer() -> None:
     assert made(member("a"), handler(api))["metadata"]["annotations"][f"{PREFIX}coordination-role"] == "producer"
 
 
-def test_a_podgroup_whose_producer_never_came_is_named() -> None:
+def test_a_podgroup_without_its_producer_is_named() -> None:
     api = Api()
     api.now = "2020-01-01T00:00:00Z"
     made(member("a"), handler(api))
@@ -163,7 +163,7 @@ def test_a_podgroup_whose_producer_never_came_is_named() -> None:
     assert made(member("b"), handler(api))["metadata"]["annotations"][f"{PREFIX}coordination-role"] == "consumer"
 
 
-def test_a_dry_run_asks_who_is_the_producer_and_writes_nothing() -> None:
+def test_a_dry_run_finds_the_producer_and_writes_nothing() -> None:
     api = Api()
     by, trial = handler(api), replace(request(), dry_run=True)
 

@@ -65,7 +65,7 @@ def test_index_0_becomes_the_producer_in_a_group_of_one_and_keeps_the_device() -
     assert env(producer, "FLUENCE_QUANTUM_JOB_ID") is None
 
 
-def test_the_others_become_consumers_gated_together_and_without_a_device() -> None:
+def test_the_other_pods_become_gated_consumers_without_a_device() -> None:
     _, *consumers = members(job(4))
     assert len(consumers) == 3
     for pod in consumers:
@@ -84,7 +84,7 @@ def test_the_others_become_consumers_gated_together_and_without_a_device() -> No
 
 
 @pytest.mark.parametrize("annotations", [{}, {f"{PREFIX}coordination": "independent"}])
-def test_independent_pods_keep_their_devices_and_wait_for_nobody(annotations: dict[str, str]) -> None:
+def test_independent_pods_keep_their_devices_and_have_no_gate(annotations: dict[str, str]) -> None:
     for pod in members(job(annotations=annotations)):
         assert f"{PREFIX}coordination-role" not in pod["metadata"]["annotations"]
         assert "schedulingGates" not in pod["spec"]
@@ -97,7 +97,7 @@ def test_a_label_names_the_group_in_place_of_the_job() -> None:
     assert consumer["metadata"]["labels"][f"{PREFIX}group"] == "mine"
 
 
-def test_a_kind_and_gates_of_the_users_own_stay() -> None:
+def test_the_users_kind_and_gates_are_kept() -> None:
     made = job(2, annotations={f"{PREFIX}coordination": "shared", f"{PREFIX}depends-on-kind": "quantum-submit"})
     made["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "mine/own"}]
     producer, consumer = members(made)
@@ -106,12 +106,12 @@ def test_a_kind_and_gates_of_the_users_own_stay() -> None:
     assert producer["spec"]["schedulingGates"] == [{"name": "mine/own"}]
 
 
-def test_a_job_of_one_pod_has_nothing_to_share() -> None:
+def test_the_pod_of_a_job_of_one_gets_no_role() -> None:
     (pod,) = members(job(1))
     assert f"{PREFIX}coordination-role" not in pod["metadata"]["annotations"]
 
 
-def test_the_group_that_the_job_controller_made_is_left() -> None:
+def test_the_group_of_the_job_controller_is_kept() -> None:
     through = handlers()
     whole = admitted(job(2), through)
     assert not isinstance(whole, Refusal)
@@ -122,7 +122,7 @@ def test_the_group_that_the_job_controller_made_is_left() -> None:
         assert "schedulingGroup" not in answer["spec"]
 
 
-def test_pods_that_no_job_made_are_split_by_the_annotations_that_they_bring() -> None:
+def test_pods_without_a_job_are_split_by_their_annotations() -> None:
     """As the original's users write them."""
     pods = pods_of(job(2, annotations={f"{PREFIX}coordination": "shared", f"{PREFIX}group-size": "2"},
                        labels={f"{PREFIX}group": "qgang"}))  # fmt: skip
@@ -142,7 +142,7 @@ def observed(**options: Any) -> Object:
     return job(labels={f"{PREFIX}observe": "true"}, **options)
 
 
-def test_a_producer_gets_the_sidecar_where_it_is_asked_for_and_consumers_none() -> None:
+def test_a_producer_gets_the_requested_sidecar_and_consumers_get_none() -> None:
     made = observed()
     secret = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "token"}}}
     made["spec"]["template"]["spec"]["containers"][0]["env"] = [secret, {"name": "PLAIN", "value": "1"}]
@@ -162,12 +162,12 @@ def test_a_producer_gets_the_sidecar_where_it_is_asked_for_and_consumers_none() 
     assert "serviceAccountName" not in producer["spec"]
 
 
-def test_independent_pods_are_observed_each() -> None:
+def test_each_independent_pod_gets_an_observer() -> None:
     for pod in members(observed(annotations={})):
         assert [each["name"] for each in pod["spec"]["initContainers"]] == ["fluence-sidecar"]
 
 
-def test_without_an_image_who_asks_for_the_sidecar_is_told() -> None:
+def test_without_an_image_a_pod_that_requests_the_sidecar_is_rejected() -> None:
     whole = admitted(observed(), handlers(None))
     assert not isinstance(whole, Refusal)
     answer = refusal(pods_of(whole)[0], None)
@@ -186,12 +186,12 @@ def test_without_an_image_who_asks_for_the_sidecar_is_told() -> None:
         ("registry/a@sha256:12", "is not a valid image"),
     ],
 )
-def test_the_sidecars_image_is_always_the_same_one(image: str, why: str) -> None:
+def test_an_image_without_a_fixed_version_is_rejected(image: str, why: str) -> None:
     with pytest.raises(InputError, match=why):
         QuantumHandler(settings(image))
 
 
-def test_an_image_may_be_named_by_its_digest() -> None:
+def test_the_image_may_have_a_digest() -> None:
     assert QuantumHandler(settings("registry:5000/a/b@sha256:" + "0" * 64)).contract().endswith("0" * 64)
 
 
@@ -199,7 +199,7 @@ def test_an_image_may_be_named_by_its_digest() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "Shared", "scatter", "shared ", "x" * 1000])
-def test_another_coordination_is_refused(value: str) -> None:
+def test_an_unknown_coordination_is_rejected(value: str) -> None:
     made = job(annotations={f"{PREFIX}coordination": value})
     assert f"spec.template.metadata.annotations[{PREFIX}coordination]" in refusal(made)
     pod = pods_of(made)[0]
@@ -217,7 +217,7 @@ def test_another_coordination_is_refused(value: str) -> None:
         ("annotations", "coordination-role", "boss"),
     ],
 )
-def test_another_value_of_what_goes_with_it_is_refused(field: str, key: str, value: str) -> None:
+def test_an_unknown_value_of_a_related_annotation_is_rejected(field: str, key: str, value: str) -> None:
     made = job()
     made["spec"]["template"]["metadata"].setdefault(field, {})[PREFIX + key] = value
     assert f"spec.template.metadata.{field}[{PREFIX}{key}]" in refusal(made)
@@ -235,11 +235,11 @@ def test_another_value_of_what_goes_with_it_is_refused(field: str, key: str, val
         ({"backoffLimitPerIndex": 1}, "spec.backoffLimitPerIndex"),
     ],
 )
-def test_a_job_that_cannot_be_split_is_refused(changes: dict[str, Any], why: str) -> None:
+def test_a_job_that_cannot_be_split_is_rejected(changes: dict[str, Any], why: str) -> None:
     assert why in refusal(job(**changes))
 
 
-def test_a_job_that_names_a_podgroup_or_no_device_is_refused() -> None:
+def test_a_job_with_a_podgroup_or_without_a_device_is_rejected() -> None:
     grouped, plain, long = job(), job(), job()
     grouped["spec"]["template"]["spec"]["schedulingGroup"] = {"podGroupName": "mine"}
     assert "spec.template.spec.schedulingGroup" in refusal(grouped)
@@ -253,7 +253,7 @@ def test_a_job_that_names_a_podgroup_or_no_device_is_refused() -> None:
     ("size", "why"),
     [("0", "expected a number of pods"), ("x", "expected a number of pods"), ("4", "spec.parallelism is 3")],
 )
-def test_a_size_that_could_not_start_is_refused(size: str, why: str) -> None:
+def test_a_size_that_could_not_start_is_rejected(size: str, why: str) -> None:
     made = job(annotations={f"{PREFIX}coordination": "shared", f"{PREFIX}group-size": size})
     assert why in refusal(made)
 
@@ -273,7 +273,7 @@ def test_pods_of_a_deployment_cannot_share() -> None:
         ("labels", f"{PREFIX}group", "x" * 60, "more than 54 characters"),
     ],
 )
-def test_a_pod_that_cannot_have_a_role_is_refused(field: str, key: str, value: str | None, why: str) -> None:
+def test_a_pod_that_cannot_have_a_role_is_rejected(field: str, key: str, value: str | None, why: str) -> None:
     whole = admitted(job(), handlers())
     assert not isinstance(whole, Refusal)
     pod = pods_of(whole)[1]
@@ -286,7 +286,7 @@ def test_a_pod_that_cannot_have_a_role_is_refused(field: str, key: str, value: s
 
 
 @pytest.mark.parametrize("role", ["producer", "consumer"])
-def test_nobody_gives_himself_a_role(role: str) -> None:
+def test_a_pod_that_claims_a_role_is_rejected(role: str) -> None:
     producer, consumer = members(job(2))
     other = consumer if role == "producer" else producer
     forged = copy.deepcopy(other)
@@ -294,7 +294,7 @@ def test_nobody_gives_himself_a_role(role: str) -> None:
     assert "only the webhook sets this annotation" in refusal(forged)
 
 
-def test_pods_of_others_and_malformed_ones_are_left_alone() -> None:
+def test_pods_of_other_schedulers_and_malformed_pods_are_not_changed() -> None:
     quantum = QuantumHandler(settings())
     (pod, *_) = pods_of(job())
     pod["spec"]["schedulerName"] = "default-scheduler"

@@ -45,9 +45,7 @@ def counts(metrics: WebhookMetrics, handler: str = "labels") -> dict[str, float]
         (400, JSON, b""),
     ],
 )
-async def test_what_cannot_be_decided_is_answered_with_one_line(
-    status: int, headers: dict[str, str], body: bytes
-) -> None:
+async def test_an_invalid_review_is_answered_with_one_line(status: int, headers: dict[str, str], body: bytes) -> None:
     metrics = WebhookMetrics()
     async with served({"labels": Labels()}, metrics) as (client, _):
         answer = await client.post("/mutate/labels", data=io.BytesIO(body), headers=headers)
@@ -57,7 +55,7 @@ async def test_what_cannot_be_decided_is_answered_with_one_line(
     assert counts(metrics) == {"malformed": 1, "patched": 1}
 
 
-async def test_a_body_that_does_not_say_how_long_it_is_is_bounded_too() -> None:
+async def test_a_body_without_a_length_is_bounded_too() -> None:
     async def endless() -> AsyncIterator[bytes]:
         for _ in range(MAX_BODY // 65536 + 2):
             yield b" " * 65536
@@ -67,7 +65,7 @@ async def test_a_body_that_does_not_say_how_long_it_is_is_bounded_too() -> None:
         assert answer.status == 413
 
 
-async def test_a_body_of_the_largest_size_is_decided() -> None:
+async def test_a_body_of_the_largest_size_is_reviewed() -> None:
     body = text_of(review({"metadata": {}, "x": ["y" * 1000] * 2900}))
     body += b" " * (MAX_BODY - len(body))
     async with served({"labels": Labels()}) as (client, _):
@@ -78,14 +76,14 @@ async def test_a_body_of_the_largest_size_is_decided() -> None:
     ("POST", "/mutate/other", 404), ("POST", "/mutate", 404), ("POST", "/mutate/labels/", 404), ("GET", "/", 404),
     ("GET", "/mutate/labels", 405), ("PUT", "/mutate/labels", 405),
 ])  # fmt: skip
-async def test_nothing_else_is_served_or_counted(method: str, path: str, status: int) -> None:
+async def test_other_paths_are_neither_served_nor_counted(method: str, path: str, status: int) -> None:
     metrics = WebhookMetrics()
     async with served({"labels": Labels()}, metrics) as (client, _):
         assert (await client.request(method, path, json=review())).status == status
     assert counts(metrics) == {}
 
 
-async def test_a_handler_that_fails_is_logged_and_shown_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_error_of_a_handler_is_logged_and_not_part_of_the_answer(caplog: pytest.LogCaptureFixture) -> None:
     metrics = WebhookMetrics()
     async with served({"labels": Labels()}, metrics) as (client, _):
         answer = await client.post("/mutate/labels", json=review(name="broken"))
@@ -95,7 +93,7 @@ async def test_a_handler_that_fails_is_logged_and_shown_to_nobody(caplog: pytest
     assert counts(metrics) == {"failed": 1, "patched": 1}
 
 
-async def test_a_body_that_does_not_come_is_not_waited_for_longer_than_the_deadline() -> None:
+async def test_a_body_that_does_not_arrive_is_answered_at_the_deadline() -> None:
     never = asyncio.Event()
 
     async def slow() -> AsyncIterator[bytes]:
@@ -109,7 +107,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for_longer_than_the_deadl
     assert counts(metrics) == {"late": 1}
 
 
-async def test_one_large_review_too_many_waits_and_is_told_so_at_its_deadline() -> None:
+async def test_a_large_review_beyond_the_limit_waits_and_is_rejected_at_its_deadline() -> None:
     metrics = WebhookMetrics()
     large = text_of(review()) + b" " * SMALL_BODY
     limits = {"deadline": 0.05, "most_requests": 1}
@@ -120,7 +118,7 @@ async def test_one_large_review_too_many_waits_and_is_told_so_at_its_deadline() 
     assert counts(metrics) == {"busy": 1, "patched": 1}
 
 
-async def test_while_the_replica_leaves_each_answer_closes_its_connection() -> None:
+async def test_during_a_shutdown_each_answer_closes_its_connection() -> None:
     async with served({"labels": Labels()}) as (client, reviews):
         first = await client.post("/mutate/labels", json=review())
         reviews.draining = True

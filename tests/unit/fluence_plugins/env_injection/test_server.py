@@ -73,12 +73,12 @@ async def test_reviews_are_answered_over_verified_tls() -> None:
         assert await world.ask() == 200
 
 
-async def test_one_that_serves_every_ipv6_address_answers_ipv4_too() -> None:
+async def test_a_server_on_all_ipv6_addresses_answers_ipv4_too() -> None:
     async with served(host="::") as world:
         assert await world.ask() == 200
 
 
-async def test_no_session_is_resumed_as_that_would_go_by_an_earlier_certificate() -> None:
+async def test_no_tls_session_is_resumed_with_an_earlier_certificate() -> None:
     async with served() as world:
         for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
             world.client.maximum_version = version
@@ -91,7 +91,7 @@ async def test_no_session_is_resumed_as_that_would_go_by_an_earlier_certificate(
 
 
 @pytest.mark.parametrize(("version", "taken"), [("TLSv1_1", False), ("TLSv1_2", True), ("TLSv1_3", True)])
-def test_tls_below_1_2_is_refused(version: str, taken: bool) -> None:
+def test_tls_below_1_2_is_rejected(version: str, taken: bool) -> None:
     asking, serving = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), tls_context()
     load_chain(serving, make([NAME], NOW).chain)
     asking.set_ciphers("ALL:@SECLEVEL=0")
@@ -107,7 +107,7 @@ def test_tls_below_1_2_is_refused(version: str, taken: bool) -> None:
         server.do_handshake()
 
 
-async def test_another_certificate_is_served_from_the_next_handshake_on_and_no_connection_breaks() -> None:
+async def test_a_new_certificate_is_served_from_the_next_handshake_and_no_connection_breaks() -> None:
     async with served() as world:
         reader, writer = await world.open()
         new = make([NAME], NOW)
@@ -119,7 +119,7 @@ async def test_another_certificate_is_served_from_the_next_handshake_on_and_no_c
         writer.transport.abort()
 
 
-async def test_a_certificate_without_its_key_is_refused_and_what_was_served_is_served_on() -> None:
+async def test_a_certificate_without_its_key_is_rejected_and_the_previous_one_stays() -> None:
     async with served() as world:
         before, other = await world.certificate(), make([NAME], NOW)
         with pytest.raises(ssl.SSLError):
@@ -128,7 +128,7 @@ async def test_a_certificate_without_its_key_is_refused_and_what_was_served_is_s
 
 
 @pytest.mark.parametrize("start", [b"", b"POST /mutate/labels HTTP/1.1\r\nHost: x\r\n"])
-async def test_a_connection_that_asks_for_nothing_in_time_is_closed(start: bytes) -> None:
+async def test_a_connection_without_a_request_in_time_is_closed(start: bytes) -> None:
     async with served(greeting=0.1) as world:
         reader, writer = await world.open()
         writer.write(start)
@@ -136,14 +136,14 @@ async def test_a_connection_that_asks_for_nothing_in_time_is_closed(start: bytes
         writer.transport.abort()
 
 
-async def test_one_that_shakes_no_hands_is_closed() -> None:
+async def test_a_connection_without_a_handshake_is_closed() -> None:
     async with served(greeting=0.1) as world:
         reader, writer = await world.open(tls=False)
         assert await reader.read() == b""
         writer.transport.abort()
 
 
-async def test_one_that_has_asked_is_kept_for_more() -> None:
+async def test_a_connection_with_a_request_is_kept_alive() -> None:
     over, looked = asyncio.Event(), []
 
     async def sleep(seconds: float) -> None:
@@ -164,7 +164,9 @@ async def test_one_that_has_asked_is_kept_for_more() -> None:
 
 
 @pytest.mark.parametrize("sent", [b"\x16\x03\x01garbage", b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 5000])
-async def test_what_is_no_tls_is_dropped_and_fills_no_log(sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
+async def test_bytes_that_are_not_tls_close_the_connection_without_a_log_line(
+    sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     async with served() as world:
         reader, writer = await world.open(tls=False)
         writer.write(sent)
@@ -177,7 +179,9 @@ async def test_what_is_no_tls_is_dropped_and_fills_no_log(sent: bytes, caplog: p
 
 @pytest.mark.parametrize("sent", [b"no http\r\n\r\n", b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n",
                                   b"POST /mutate/labels HTTP/1.1\r\nContent-Length: -1\r\n\r\n"])  # fmt: skip
-async def test_what_is_no_http_is_refused_and_fills_no_log(sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
+async def test_bytes_that_are_not_http_are_rejected_without_a_log_line(
+    sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     async with served() as world:
         reader, writer = await world.open()
         writer.write(sent)
@@ -186,7 +190,7 @@ async def test_what_is_no_http_is_refused_and_fills_no_log(sent: bytes, caplog: 
     assert [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == []
 
 
-async def test_whoever_holds_many_connections_keeps_nobody_out() -> None:
+async def test_a_client_with_many_connections_blocks_no_other() -> None:
     async with served(most_connections=3, greeting=60) as world:
         held = [await world.open() for _ in range(6)]
         for _, writer in held:  # each has asked once
@@ -199,7 +203,7 @@ async def test_whoever_holds_many_connections_keeps_nobody_out() -> None:
             writer.transport.abort()
 
 
-async def test_whoever_shakes_no_hands_keeps_nobody_out() -> None:
+async def test_clients_without_a_handshake_block_no_other() -> None:
     async with served(most_connections=2, greeting=60) as world:
         held = [await world.open(tls=False) for _ in range(4)]
         assert await world.ask() == 200
@@ -209,7 +213,7 @@ async def test_whoever_shakes_no_hands_keeps_nobody_out() -> None:
         held[3][1].transport.abort()
 
 
-async def test_what_is_in_flight_ends_when_the_server_stops_and_gets_no_answer() -> None:
+async def test_a_request_in_flight_completes_before_the_server_stops() -> None:
     body = text_of(review()) + b" " * SMALL_BODY
     head = ["POST /mutate/labels HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {len(body)}"]
     async with served() as world:

@@ -63,7 +63,7 @@ def test_a_scrape_may_ask_for_openmetrics() -> None:
     assert shown().exposition("*/*")[1] == TEXT
 
 
-def test_no_series_shows_when_it_began() -> None:
+def test_no_series_has_a_creation_time() -> None:
     enable_created_metrics()
     assert b"_created" not in shown().exposition()[0]
 
@@ -76,7 +76,7 @@ def test_the_page_names_every_option_of_the_command_and_no_other(capsys: pytest.
     assert {option for row in rows for option in re.findall(r"--[a-z-]+", row)} == options
 
 
-def test_the_handler_of_the_page_does_as_it_says() -> None:
+def test_the_pages_handler_does_what_the_page_says() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     module: dict[str, Any] = {"Refusal": Refusal}
     exec(compile(code, "labels.py", "exec"), module)
