@@ -64,8 +64,8 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with Plane(tmp_path_factory.mktemp("gates")) as plane:
         new_pod(plane, "probe")
         label = {"metadata": {"labels": {"a": "b"}}}
-        for name in ("probe?dryRun=All", "probe/status?dryRun=All"):
-            until(lambda name=name: change(plane, name, label)[0] == HTTPStatus.FORBIDDEN)
+        probes = ("probe?dryRun=All", "probe/status?dryRun=All")
+        until(lambda: all(change(plane, probe, label)[0] == HTTPStatus.FORBIDDEN for probe in probes))
         yield plane
 
 

@@ -32,14 +32,14 @@ def lines(folder: Path, text: str) -> list[str]:
 # ------------------------------------------------------------------ the configuration
 
 
-def test_without_a_file_and_with_a_head_alone_it_is_the_default_one(tmp_path: Path) -> None:
+def test_without_a_file_or_without_fields_the_configuration_is_the_default(tmp_path: Path) -> None:
     assert load(None) == loaded(tmp_path, HEAD) == MasterQueueConfiguration()
     config = load(None)
     assert (config.leader_election.enabled, config.leader_election.name) == (True, "fluence-master-queue")
     assert (config.connectors, config.status_seconds) == ({}, 30.0)
 
 
-def test_a_file_says_how_servers_are_reached_who_leads_and_what_is_served(tmp_path: Path) -> None:
+def test_the_file_configures_connections_election_and_serving(tmp_path: Path) -> None:
     config = loaded(
         tmp_path,
         HEAD
@@ -55,12 +55,12 @@ serving: {port: 1234}
     assert (config.leader_election.enabled, config.serving.port) == (False, 1234)
 
 
-def test_its_lease_is_not_the_schedulers_where_a_file_says_of_the_election_but_a_part(tmp_path: Path) -> None:
+def test_a_file_with_a_part_of_the_election_keeps_the_controllers_own_lease(tmp_path: Path) -> None:
     config = loaded(tmp_path, HEAD + "leaderElection: {leaseSeconds: 30}")
     assert (config.leader_election.lease_seconds, config.leader_election.name) == (30, "fluence-master-queue")
 
 
-def test_what_is_shown_of_it_has_no_secret(tmp_path: Path) -> None:
+def test_the_shown_configuration_has_no_secrets(tmp_path: Path) -> None:
     config = loaded(tmp_path, HEAD + "connectors: {one: {servers: ['nats://user:wo@rd@host', 'tls://tok@host']}}")
     shown = without_secrets(config.model_dump(mode="json", by_alias=True))
     assert shown["connectors"]["one"]["servers"] == ["nats://(not shown)@host", "tls://(not shown)@host"]
@@ -92,7 +92,7 @@ def test_a_mistake_is_one_line_that_names_the_field(tmp_path: Path, text: str, l
     assert "\n" not in message
 
 
-def test_every_mistake_has_its_line_and_no_secret_is_in_it(tmp_path: Path) -> None:
+def test_each_mistake_has_one_line_without_secrets(tmp_path: Path) -> None:
     text = HEAD + "statusSeconds: 0\nmore: 1\nconnectors: {one: {servers: ['nats://user:sesame@host:99999']}}"
     found = lines(tmp_path, text)
     assert len(found) == 3
@@ -107,13 +107,13 @@ def test_every_mistake_has_its_line_and_no_secret_is_in_it(tmp_path: Path) -> No
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("address", ["nats://user:sesame@host:4222", "tls://sesame@host", "nats://user:x@sesame@host"])
-def test_wherever_an_address_stands_by_mistake_its_user_is_not_shown(tmp_path: Path, text: str, address: str) -> None:
+def test_the_user_of_a_misplaced_address_is_not_shown(tmp_path: Path, text: str, address: str) -> None:
     found = lines(tmp_path, f"{HEAD}connectors: {text.replace('ADDRESS', address)}")
     assert found
     assert "sesame" not in "".join(found)
 
 
-def test_a_file_that_is_missing_no_file_or_no_text_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_a_directory_and_a_binary_file_are_named(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     for name, reason in (("none", "No such file or directory"), (".", "Is a directory"), ("binary", "it is not UTF-8")):
         with pytest.raises(InputError) as refused:
@@ -134,7 +134,7 @@ def exposed(*, enabled: bool) -> str:
     return body.decode()
 
 
-def test_the_metrics_are_the_plugins_and_the_process_own() -> None:
+def test_the_metrics_are_those_of_the_plugin_and_the_process() -> None:
     text = exposed(enabled=False).splitlines()
     assert 'fluence_masterqueue_messages_total{result="taken",subject="interlink.resources"} 1.0' in text
     assert "# TYPE fluence_masterqueue_pools gauge" in text
@@ -144,11 +144,11 @@ def test_the_metrics_are_the_plugins_and_the_process_own() -> None:
     assert not any("_created" in line for line in text)
 
 
-def test_a_replica_that_stands_by_says_so() -> None:
+def test_a_standby_replica_reports_that_it_stands_by() -> None:
     assert "fluence_leader 0.0" in exposed(enabled=True).splitlines()
 
 
-async def test_where_there_is_no_api_server_the_plugin_serves_nothing() -> None:
+async def test_without_an_api_server_the_plugin_serves_nothing() -> None:
     plugin = MasterQueuePlugin(MasterQueueArguments())
     async with plugin.serve(Runtime(lambda *_: None, lambda: True)):
         pass

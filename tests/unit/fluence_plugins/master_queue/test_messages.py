@@ -28,7 +28,7 @@ def read(**content: Any) -> Message:
     return decoded(json.dumps({"quotas": {}, **content}).encode())
 
 
-def test_a_message_is_read_whole() -> None:
+def test_all_fields_of_a_message_are_read() -> None:
     text = (
         b'{"quotas":{"cpu":"8","memory":"32Gi","pods":10,"nvidia.com/gpu":0},'
         b'"labels":["k=v","site.example/x="],"taints":["b=v:NoExecute","a:NoSchedule"]}'
@@ -40,7 +40,7 @@ def test_a_message_is_read_whole() -> None:
     )
 
 
-def test_labels_taints_and_what_is_not_known_may_be_missing_or_there() -> None:
+def test_labels_and_taints_are_optional_and_unknown_fields_are_ignored() -> None:
     assert decoded(b'{"quotas":{},"labels":null,"version":[{"a":1}]}') == Message()
 
 
@@ -62,7 +62,7 @@ def test_labels_taints_and_what_is_not_known_may_be_missing_or_there() -> None:
         (b'{"quotas":{},"x":' + b"[" * 40 + b"]" * 40 + b"}", "the message is nested deeper than 16"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_one_line(data: bytes, line: str) -> None:
+def test_an_invalid_message_is_rejected_with_one_line(data: bytes, line: str) -> None:
     with pytest.raises(MessageError) as caught:
         decoded(data)
     assert str(caught.value).startswith(line)
@@ -92,7 +92,7 @@ def test_a_quota_that_no_pool_can_have_is_dropped_and_the_rest_applies(value: An
     assert problem in found.problems[0]
 
 
-def test_a_number_of_any_length_is_a_message_or_a_refusal() -> None:
+def test_a_number_of_any_length_is_read_or_rejected() -> None:
     for number in (b"9" * 30, b"9" * 10_000, b"1e999", b"-" + b"9" * 30, b"1" + b"0" * 25):
         try:
             found = decoded(b'{"quotas":{"cpu":' + number + b',"pods":1}}')
@@ -162,20 +162,20 @@ def test_the_virtual_nodes_own_taint_may_be_published() -> None:
     assert read(taints=["virtual-node.interlink/no-schedule=true:NoSchedule"]) == Message()
 
 
-def test_what_is_too_many_is_dropped() -> None:
+def test_entries_beyond_the_limit_are_dropped() -> None:
     found = read(labels=[f"k{number}=v" for number in range(MOST_LABELS + 1)])
     assert (len(found.labels), len(found.problems)) == (MOST_LABELS, 1)
     found = read(taints=[f"k{number}:NoSchedule" for number in range(9)])
     assert (len(found.taints), len(found.problems)) == (7, 2)
 
 
-def test_problems_are_few() -> None:
+def test_the_number_of_problems_is_limited() -> None:
     found = read(labels=["bad"] * 100)
     assert len(found.problems) == MOST_PROBLEMS
     assert found.problems[-1] == "and 93 more problems of this message"
 
 
-def test_lists_that_are_none_are_told() -> None:
+def test_invalid_lists_are_reported() -> None:
     assert read(labels="a=b", taints={"a": 1}).problems == (
         "labels: expected a list of strings",
         "taints: expected a list of strings",
@@ -197,12 +197,12 @@ def test_lists_that_are_none_are_told() -> None:
         ("pods", "100", "100"),
     ],
 )
-def test_amounts_are_written_as_kubernetes_writes_them(resource: str, value: Any, text: str) -> None:
+def test_amounts_are_written_as_quantities(resource: str, value: Any, text: str) -> None:
     assert amount_text(resource, amount(resource, value)) == text
 
 
 @pytest.mark.parametrize("part", ['""', "1", "[]", '"a=b"', '":"', '"k=v:NoSchedule"'])
-def test_of_a_message_with_thousands_of_parts_few_are_looked_at(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_some_parts_of_a_message_with_thousands_are_read(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reported: list[str] = []
     monkeypatch.setattr(messages._Problems, "add", lambda _, field, problem: reported.append(f"{field}: {problem}"))
     parts = ",".join([part] * (32000 // (len(part) + 1)))
@@ -222,7 +222,7 @@ def test_of_a_message_with_thousands_of_parts_few_are_looked_at(part: str, monke
 # ------------------------------------------------------------------ names
 
 
-def test_the_pool_is_the_last_token() -> None:
+def test_the_pool_is_the_last_token_of_the_subject() -> None:
     assert pool_of("interlink.resources", "interlink.resources.podman-firenze") == "podman-firenze"
 
 
@@ -232,12 +232,12 @@ def test_the_pool_is_the_last_token() -> None:
      "interlink.resources.a.b", "interlink.resources.A", "interlink.resources.-a", "interlink.resources.a\n",
      "interlink.resources." + "a" * 64, "interlink.resources.é", ""],
 )  # fmt: skip
-def test_what_is_no_pools_subject_is_refused(subject: str) -> None:
+def test_a_subject_without_a_pool_is_rejected(subject: str) -> None:
     with pytest.raises(MessageError, match=r"publish to|is not a valid pool name"):
         pool_of("interlink.resources", subject)
 
 
-def test_of_all_pools_together_no_more_is_kept_than_a_status_can_hold() -> None:
+def test_all_pools_together_keep_no_more_than_fits_into_a_status() -> None:
     """As much as one message can leave there, as often as there may be pools, in what etcd takes of an object."""
     labels = [f"{'d' * 250}/{number:02}{'k' * 60}={'v' * 63}" for number in range(64)]
     short = [f"k{number}=v" for number in range(64)]

@@ -15,12 +15,12 @@ def samples(meter: MasterQueueMetrics, **now: Any) -> dict[tuple[str, ...], floa
     }
 
 
-def test_nothing_is_measured_before_something_happens() -> None:
+def test_there_are_no_samples_before_the_first_event() -> None:
     assert samples(MasterQueueMetrics()) == {}
     assert all(family.documentation for family in MasterQueueMetrics().families())
 
 
-def test_everything_that_happens_is_counted_by_its_labels() -> None:
+def test_every_event_is_counted_by_its_labels() -> None:
     meter = MasterQueueMetrics()
     for result in ("taken", "taken", "refused"):
         meter.message("interlink.resources", result)
@@ -39,7 +39,7 @@ def test_everything_that_happens_is_counted_by_its_labels() -> None:
     }
 
 
-def test_pools_are_those_of_the_scrape_and_every_state_has_its_number() -> None:
+def test_each_scrape_counts_the_current_pools_by_state() -> None:
     meter = MasterQueueMetrics()
     figures = [
         PoolSample("m", "a", "Active", 3.5),

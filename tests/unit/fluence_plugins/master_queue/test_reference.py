@@ -55,7 +55,7 @@ def row(name: str) -> list[str]:
     return found
 
 
-def test_every_field_of_the_spec_is_there() -> None:
+def test_the_page_lists_every_field_of_the_spec() -> None:
     wanted = {name for prefix, fields in spec_fields().items() for name in names(fields, prefix)}
     assert len(wanted) > 15
     assert {name.replace("flavors[].natsFlavor.", "natsFlavor.") for name in wanted} <= NAMES
@@ -71,14 +71,14 @@ def test_defaults_are_those_of_the_definition() -> None:
         assert row(name)[1] in (f"`{default}`", str(default)), name
 
 
-def test_every_field_of_the_status_is_there() -> None:
+def test_the_page_lists_every_field_of_the_status() -> None:
     status = schema("status")
     assert names(status) - {"pools"} <= NAMES
     assert all(f"`{name}`" in row("pools[]")[1] for name in status["pools"]["items"]["properties"])
     assert all(f"`{state}`" in PAGE for state in pools.PoolState)
 
 
-def test_every_condition_and_reason_is_there() -> None:
+def test_the_page_lists_every_condition_and_reason() -> None:
     reported = {one[2].strip("`") for one in ROWS if one[1] in ("True", "False", "Unknown")}
     source = Path(desired_state.__file__).read_text()
     assert set(re.findall(r'reason="(\w+)"', source)) < reported
@@ -87,12 +87,12 @@ def test_every_condition_and_reason_is_there() -> None:
 
 
 @pytest.mark.parametrize("model", [MasterQueueArguments, MasterQueueConfiguration, ConnectorSettings, Tls])
-def test_every_field_of_the_configuration_is_there(model: type[BaseModel]) -> None:
+def test_the_page_lists_every_field_of_the_configuration(model: type[BaseModel]) -> None:
     prefix = "tls." if model is Tls else ""
     assert {prefix + str(field.alias) for field in model.model_fields.values()} - {"tls"} <= NAMES
 
 
-def test_the_pages_configurations_are_taken() -> None:
+def test_the_pages_configurations_are_valid() -> None:
     connectors, scheduler, alone = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
     parse_config(yaml.safe_dump(scheduler), "the page")
     found = validated(MasterQueueConfiguration, alone | connectors, "the page")
@@ -101,7 +101,7 @@ def test_the_pages_configurations_are_taken() -> None:
     assert validated(MasterQueueArguments, args, "the page").status_seconds == 30
 
 
-def test_the_pages_message_is_taken_whole() -> None:
+def test_the_pages_message_is_valid_in_full() -> None:
     (text,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     found = messages.decoded(text.encode())
     assert found.problems == ()
@@ -127,7 +127,7 @@ def test_the_pages_message_is_taken_whole() -> None:
         f"{local_queues.ANNOTATION}='gr1=group1, masterqueue'",
     ],
 )
-def test_limits_are_those_that_hold(limit: str) -> None:
+def test_the_pages_limits_are_those_of_the_code(limit: str) -> None:
     assert limit in PAGE
 
 

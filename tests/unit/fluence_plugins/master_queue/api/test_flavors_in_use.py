@@ -63,7 +63,7 @@ async def test_flavors_of_every_podset_on_every_page_are_in_use() -> None:
         (workload({})["status"], False),
     ],
 )
-async def test_a_workload_holds_its_flavors_while_it_is_admitted_and_not_over(status: Any, used: bool) -> None:
+async def test_a_workload_uses_its_flavors_while_it_is_admitted_and_not_finished(status: Any, used: bool) -> None:
     api = Api([{"metadata": {"name": "w"}, "status": status}, {"metadata": {"name": "new"}}])
     assert await in_use(api).of(["a"], 0.0) == ({"a"} if used else frozenset())
 
@@ -74,13 +74,13 @@ async def test_without_kueue_nothing_is_in_use() -> None:
     assert await in_use(api).of(["a"], 0.0) == frozenset()
 
 
-async def test_what_cannot_be_read_is_not_taken_for_flavors_that_nobody_has() -> None:
+async def test_unreadable_workloads_do_not_make_their_flavors_unused() -> None:
     api = Api([workload({"cpu": "a"}), {"status": {"admission": "b"}}])
     with pytest.raises(Unavailable, match=r"/workloads: .*status.admission"):
         await in_use(api).of(["a"], 0.0)
 
 
-async def test_what_was_found_in_use_is_believed_for_a_while_and_what_was_not_is_asked_anew() -> None:
+async def test_a_flavor_in_use_is_cached_for_a_while_and_an_unused_one_is_checked_again() -> None:
     api = Api([workload({"cpu": "a", "memory": "b"})])
     found = in_use(api)
     assert await found.of(["a"], 100.0) == {"a"}
@@ -97,7 +97,7 @@ async def test_what_was_found_in_use_is_believed_for_a_while_and_what_was_not_is
     assert await found.of(["a"], 220.0) == frozenset()
 
 
-async def test_a_refusal_is_raised_and_says_nothing_about_what_is_in_use() -> None:
+async def test_a_rejected_request_is_raised_and_does_not_count_as_unused() -> None:
     api = Api([workload({"cpu": "a"})])
     found = in_use(api)
     api.error = Forbidden("403: no")

@@ -33,7 +33,7 @@ def owned_by(uid: str, *, controller: bool = True) -> list[dict[str, Any]]:
     ]
 
 
-def test_the_latest_of_each_object_is_known_and_what_was_before_is_returned() -> None:
+def test_the_store_keeps_the_latest_object_and_returns_the_previous_one() -> None:
     store = Store()
     first, second, other = flavor(9), flavor(10), flavor(3, "g", "v")
     assert store.observe(ADDED, first) is None
@@ -45,7 +45,7 @@ def test_the_latest_of_each_object_is_known_and_what_was_before_is_returned() ->
     assert store.get(ObservedFlavor, "f") is None
 
 
-def test_what_is_older_is_not_taken_in_and_versions_are_numbers() -> None:
+def test_older_versions_are_ignored_and_versions_compare_as_numbers() -> None:
     store = Store()
     latest, older = flavor(10), flavor(9)
     store.observe(ADDED, latest)
@@ -53,7 +53,7 @@ def test_what_is_older_is_not_taken_in_and_versions_are_numbers() -> None:
     assert store.get(ObservedFlavor, "f") is latest
 
 
-def test_objects_of_two_types_have_nothing_to_do_with_each_other() -> None:
+def test_objects_of_two_types_are_independent() -> None:
     store = Store()
     queue = msgspec.convert({"metadata": {"name": "f", "uid": "q", "resourceVersion": "2"}}, ObservedQueue)
     store.observe(ADDED, flavor(9))
@@ -69,7 +69,7 @@ def test_a_namespace_is_part_of_the_key() -> None:
     assert flavor(1).key == "f"
 
 
-def test_the_deletion_of_one_that_was_made_again_does_not_take_away_the_new_one() -> None:
+def test_the_deletion_of_a_recreated_object_keeps_the_new_one() -> None:
     store = Store()
     store.observe(ADDED, flavor(5, uid="old"))
     new = flavor(8, uid="new")
@@ -79,7 +79,7 @@ def test_the_deletion_of_one_that_was_made_again_does_not_take_away_the_new_one(
     assert store.get(ObservedFlavor, "f") is new
 
 
-def test_a_deletion_that_a_list_shows_counts_though_an_answer_was_newer() -> None:
+def test_a_deletion_found_by_a_list_counts_although_an_answer_was_newer() -> None:
     store = Store()
     event, answer = flavor(5), flavor(9)
     store.observe(ADDED, event)
@@ -88,7 +88,7 @@ def test_a_deletion_that_a_list_shows_counts_though_an_answer_was_newer() -> Non
     assert store.get(ObservedFlavor, "f") is None
 
 
-def test_an_answer_that_comes_after_the_deletion_brings_nothing_back() -> None:
+def test_a_late_answer_does_not_restore_a_deleted_object() -> None:
     store = Store()
     store.observe(ADDED, flavor(5))
     store.observe(DELETED, flavor(9))
@@ -99,7 +99,7 @@ def test_an_answer_that_comes_after_the_deletion_brings_nothing_back() -> None:
     assert store.get(ObservedFlavor, "f").metadata.uid == "another"
 
 
-def test_one_that_could_not_be_read_for_a_while_is_known_again() -> None:
+def test_an_object_that_was_unreadable_is_stored_once_it_is_readable() -> None:
     """A follower sees it deleted, and then added."""
     store = Store()
     store.observe(ADDED, flavor(5))
@@ -110,7 +110,7 @@ def test_one_that_could_not_be_read_for_a_while_is_known_again() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_in_whatever_order_events_and_answers_come_the_end_is_the_same(seed: int) -> None:
+def test_the_result_does_not_depend_on_the_order_of_events_and_answers(seed: int) -> None:
     """Events come in order; each answer has the content of some event, and comes before it or long after."""
     chance = random.Random(seed)
     events: list[tuple[Change, ObservedFlavor]] = []
@@ -133,7 +133,7 @@ def test_in_whatever_order_events_and_answers_come_the_end_is_the_same(seed: int
     assert store.get(ObservedFlavor, "f") == (None if last is DELETED else obj)
 
 
-def test_deletions_are_not_remembered_without_end() -> None:
+def test_the_number_of_remembered_deletions_is_limited() -> None:
     store = Store()
     for number in range(10_000):
         store.observe(DELETED, flavor(number, uid=str(number)))
@@ -143,7 +143,7 @@ def test_deletions_are_not_remembered_without_end() -> None:
     assert store.get(ObservedFlavor, "f").metadata.uid == "0"
 
 
-def test_a_master_queue_is_read_whatever_its_definition_lets_somebody_write_into_its_status() -> None:
+def test_a_master_queue_is_read_with_any_status_that_its_definition_allows() -> None:
     pool = {"name": "a", "flavor": "b", "state": "Active", "quota": {"pods": 10, "cpu": "500m"}}
     page = {"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": "m"}, "status": {"pools": [pool]}}]}
     (read,) = MASTERS.page(msgspec.json.encode(page)).items or ()
@@ -153,7 +153,7 @@ def test_a_master_queue_is_read_whatever_its_definition_lets_somebody_write_into
 # ------------------------------------------------------------------ what is looked at
 
 
-def test_those_of_a_controller_are_found_by_its_uid() -> None:
+def test_objects_of_a_controller_are_found_by_its_uid() -> None:
     store = Store()
     mine = flavor(1, "mine", "1", ownerReferences=owned_by("m"))
     store.observe(ADDED, mine)
@@ -177,11 +177,11 @@ def test_those_of_a_controller_are_found_by_its_uid() -> None:
         ("ownerReferences", owned_by("m"), False),
     ],
 )
-def test_a_change_of_the_status_alone_is_none(field: str, value: Any, like: bool) -> None:
+def test_a_change_of_the_status_alone_is_not_a_change(field: str, value: Any, like: bool) -> None:
     assert flavor(1, **{field: value}).like(flavor(1)) is like
 
 
-def test_every_kind_is_read_though_something_of_it_cannot_be() -> None:
+def test_objects_of_every_kind_are_read_despite_unreadable_fields() -> None:
     for resource in RESOURCES:
         page = {"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": 5}}, {"metadata": {"name": "a"}}]}
         read = resource.page(msgspec.json.encode(page)).items or ()

@@ -75,7 +75,7 @@ WANTED = flavor({"site": "one"}, "n", Taint(key="a", value="b", effect="NoSchedu
 TAINT = {"key": "a", "value": "b", "effect": "NoSchedule"}
 
 
-def test_what_was_applied_does_not_differ() -> None:
+def test_an_applied_object_does_not_differ() -> None:
     assert not differs(body(WANTED), seen(there()))
 
 
@@ -90,7 +90,7 @@ def test_what_was_applied_does_not_differ() -> None:
         ("status", {"x": 1}),
     ],
 )
-def test_what_others_have_added_is_no_difference(place: str, value: Any) -> None:
+def test_fields_that_other_managers_added_are_not_a_difference(place: str, value: Any) -> None:
     assert not differs(body(WANTED), seen(there(**{place: value})))
 
 
@@ -110,11 +110,11 @@ def test_what_others_have_added_is_no_difference(place: str, value: Any) -> None
         ("spec__nodeTaints", [{**TAINT, "timeAdded": "2026-01-01T00:00:00Z"}]),
     ],
 )
-def test_another_value_is_a_difference_and_so_is_more_in_what_is_one_value(place: str, value: Any) -> None:
+def test_another_value_and_an_addition_to_an_atomic_value_are_differences(place: str, value: Any) -> None:
     assert differs(body(WANTED), seen(there(**{place: value})))
 
 
-def test_mappings_that_can_be_shared_are_compared_field_by_field() -> None:
+def test_granular_mappings_are_compared_field_by_field() -> None:
     wanted = queue(preemption={"reclaimWithinCohort": "Any"})
     obj = Applied().written(QUEUE_PATH, body(wanted), MANAGER)
     obj["spec"]["preemption"]["withinClusterQueue"] = "Never"  # a default
@@ -124,7 +124,7 @@ def test_mappings_that_can_be_shared_are_compared_field_by_field() -> None:
     assert differs(body(wanted), seen(obj, ObservedQueue))
 
 
-def test_a_selector_is_one_value() -> None:
+def test_a_selector_is_an_atomic_value() -> None:
     obj = Applied().written(QUEUE_PATH, body(queue()), MANAGER)
     obj["spec"]["namespaceSelector"] = {"matchLabels": {"a": "b"}}
     assert differs(body(queue()), seen(obj, ObservedQueue))
@@ -138,11 +138,11 @@ def test_a_selector_is_one_value() -> None:
         flavor({"site": "one"}, "n"),
     ],
 )
-def test_what_is_ours_and_wanted_no_more_is_a_difference(less: ResourceFlavor) -> None:
+def test_an_owned_field_that_is_no_longer_desired_is_a_difference(less: ResourceFlavor) -> None:
     assert differs(body(less), seen(there()))
 
 
-def test_a_part_of_a_mapping_that_is_wanted_no_more_is_a_difference() -> None:
+def test_a_part_of_a_mapping_that_is_no_longer_desired_is_a_difference() -> None:
     obj = Applied().written(QUEUE_PATH, body(queue(preemption={"a": "x", "b": "y"})), MANAGER)
     assert differs(body(queue(preemption={"a": "x"})), seen(obj, ObservedQueue))
     assert differs(body(queue(preemption={})), seen(obj, ObservedQueue))
@@ -153,7 +153,7 @@ def test_a_part_of_a_mapping_that_is_wanted_no_more_is_a_difference() -> None:
     ("manager", "operation", "subresource"),
     [("kueue", "Apply", ""), (MANAGER, "Update", ""), (MANAGER, "Apply", "status"), (f"{MANAGER}-2", "Apply", "")],
 )
-def test_fields_of_another_manager_are_no_difference(manager: str, operation: str, subresource: str) -> None:
+def test_fields_of_another_manager_are_not_a_difference(manager: str, operation: str, subresource: str) -> None:
     obj = there()
     fields = {"f:spec": {"f:stopPolicy": {}}, "f:metadata": {"f:labels": {"f:team": {}}}, "f:status": {"f:x": {}}}
     theirs = {"manager": manager, "operation": operation, "subresource": subresource, "fieldsV1": fields}
@@ -161,7 +161,7 @@ def test_fields_of_another_manager_are_no_difference(manager: str, operation: st
     assert not differs(body(WANTED), seen(obj))
 
 
-def test_one_that_looks_as_wanted_but_has_nothing_of_ours_is_written() -> None:
+def test_an_object_with_the_desired_values_of_other_managers_is_written() -> None:
     """So that what is wanted no more goes later on."""
     obj = there()
     obj["metadata"]["managedFields"][0]["operation"] = "Update"
@@ -207,7 +207,7 @@ def content(obj: dict[str, Any]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_after_it_was_applied_no_wish_differs_and_one_that_does_not_differ_would_change_nothing(seed: int) -> None:
+def test_an_object_differs_exactly_if_applying_it_would_change_it(seed: int) -> None:
     chance = random.Random(seed)
     server = Applied()
     for _ in range(30):
@@ -244,7 +244,7 @@ def world() -> World:
     return World()
 
 
-async def test_one_that_is_not_known_is_made_without_force_and_known_at_once(world: World) -> None:
+async def test_an_unknown_object_is_created_without_force_and_stored_at_once(world: World) -> None:
     assert await world.applier.apply(FLAVORS, WANTED)
     assert world.api.asked == [("apply", PATH, body(WANTED), False)]
     assert world.store.get(ObservedFlavor, "f").metadata.uid == "uid-1"
@@ -253,7 +253,7 @@ async def test_one_that_is_not_known_is_made_without_force_and_known_at_once(wor
     assert world.counted == {("ResourceFlavor", "created"): 1}
 
 
-async def test_one_that_is_known_is_changed_by_its_uid_and_by_force(world: World) -> None:
+async def test_a_known_object_is_changed_by_uid_and_with_force(world: World) -> None:
     await world.applier.apply(FLAVORS, WANTED)
     world.api.written(PATH, {**body(WANTED), "spec": {"nodeLabels": {"host": "x"}}}, "kubectl")
     world.reported()
@@ -276,7 +276,7 @@ async def test_an_object_in_a_namespace_has_its_path_and_key(world: World) -> No
     assert not await world.applier.apply(LOCAL_QUEUES, wanted)
 
 
-async def test_one_that_came_meanwhile_with_other_values_is_left_to_whom_it_is(world: World) -> None:
+async def test_an_object_that_another_client_created_meanwhile_is_not_overwritten(world: World) -> None:
     world.api.written(PATH, body(flavor(node="theirs")), "kubectl")
     with pytest.raises(Conflict):
         await world.applier.apply(FLAVORS, WANTED)
@@ -285,7 +285,7 @@ async def test_one_that_came_meanwhile_with_other_values_is_left_to_whom_it_is(w
     assert world.counted == {("ResourceFlavor", "conflict"): 1}
 
 
-async def test_one_that_was_made_again_meanwhile_is_not_taken_for_the_one_that_is_known(world: World) -> None:
+async def test_a_recreated_object_is_not_mistaken_for_the_known_one(world: World) -> None:
     await world.applier.apply(FLAVORS, WANTED)
     del world.api.objects[PATH]
     world.api.written(PATH, body(flavor(node="theirs")), "kubectl")
@@ -294,7 +294,7 @@ async def test_one_that_was_made_again_meanwhile_is_not_taken_for_the_one_that_i
     assert world.api.objects[PATH]["spec"]["nodeLabels"] == {"host": "theirs"}
 
 
-async def test_one_that_is_known_to_be_anothers_is_not_asked_for(world: World) -> None:
+async def test_an_object_of_another_owner_is_not_written(world: World) -> None:
     theirs = {**body(WANTED), "metadata": {"name": "f", "ownerReferences": [{**body(OWNER), "uid": "m2"}]}}
     world.api.written(PATH, theirs, MANAGER)
     world.reported()
@@ -303,7 +303,7 @@ async def test_one_that_is_known_to_be_anothers_is_not_asked_for(world: World) -
     assert world.api.asked == []
 
 
-async def test_an_error_is_counted_and_the_same_is_tried_again(world: World) -> None:
+async def test_an_error_is_counted_and_the_write_retried(world: World) -> None:
     world.api.error = Unavailable("no answer")
     for _ in range(2):
         with pytest.raises(Unavailable):
@@ -333,7 +333,7 @@ async def tried(world: World, wanted: ClusterQueue | None = None) -> str:
     return found
 
 
-async def test_what_somebody_changes_back_is_written_ever_more_rarely(world: World) -> None:
+async def test_an_object_that_another_client_reverts_is_written_ever_more_rarely(world: World) -> None:
     world.api.webhook = holds
     assert [await tried(world) for _ in range(5)] == ["written"] * 3 + ["too early"] * 2
     for pause in (2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0):
@@ -343,7 +343,7 @@ async def test_what_somebody_changes_back_is_written_ever_more_rarely(world: Wor
         assert await tried(world) == "written"
 
 
-async def test_another_wish_is_written_at_once(world: World) -> None:
+async def test_another_desired_state_is_written_at_once(world: World) -> None:
     world.api.webhook = holds
     while await tried(world) == "written":
         pass
@@ -351,7 +351,7 @@ async def test_another_wish_is_written_at_once(world: World) -> None:
     assert await tried(world) == "written"
 
 
-async def test_once_nobody_changes_it_back_any_more_nothing_is_written(world: World) -> None:
+async def test_nothing_is_written_once_no_client_reverts_the_object(world: World) -> None:
     world.api.webhook = holds
     while await tried(world) == "written":
         pass
@@ -361,7 +361,7 @@ async def test_once_nobody_changes_it_back_any_more_nothing_is_written(world: Wo
     assert world.api.objects[QUEUE_PATH]["spec"]["stopPolicy"] == "None"
 
 
-async def test_what_was_changed_back_long_ago_is_forgotten(world: World) -> None:
+async def test_old_reverts_are_forgotten(world: World) -> None:
     world.api.webhook = holds
     for seconds in (0.0, 599.0, 601.0):
         world.now += seconds
@@ -369,7 +369,7 @@ async def test_what_was_changed_back_long_ago_is_forgotten(world: World) -> None
         assert found.count("written") == (1 if seconds == 599.0 else 3)
 
 
-async def test_what_was_written_is_not_remembered_without_end(world: World) -> None:
+async def test_the_number_of_remembered_writes_is_limited(world: World) -> None:
     """As of LocalQueues whose namespaces come and go."""
     for number in range(100):
         world.now += 10.0
@@ -380,7 +380,7 @@ async def test_what_was_written_is_not_remembered_without_end(world: World) -> N
     assert len(world.applier._last) == 1
 
 
-async def test_one_that_we_have_deleted_is_made_again_at_once(world: World) -> None:
+async def test_an_object_that_the_controller_deleted_is_created_again_at_once(world: World) -> None:
     for _ in range(6):
         assert await tried(world) == "written"
         known = world.store.get(ObservedQueue, "q")
@@ -391,7 +391,7 @@ async def test_one_that_we_have_deleted_is_made_again_at_once(world: World) -> N
 # ------------------------------------------------------------------ deleting
 
 
-async def test_the_very_object_is_deleted_and_one_that_is_gone_is_none_the_worse(world: World) -> None:
+async def test_an_object_is_deleted_by_uid_and_a_missing_one_is_no_error(world: World) -> None:
     await world.applier.apply(FLAVORS, WANTED)
     known = world.store.get(ObservedFlavor, "f")
     await world.applier.delete(FLAVORS, known)

@@ -29,7 +29,7 @@ def lives(life: Life, *masters: dict[str, Any], api: Api | None = None) -> None:
     run(whole())
 
 
-def test_the_time_of_day_is_ahead_by_as_much_as_it_was_set() -> None:
+def test_times_in_the_status_follow_the_wall_clock_after_it_was_set() -> None:
     times = {"now": 100.0, "wall": 100.0}
     ahead = wall_ahead(lambda: times["now"], lambda: times["wall"])
     found = []
@@ -39,7 +39,7 @@ def test_the_time_of_day_is_ahead_by_as_much_as_it_was_set() -> None:
     assert found == [0.0, 3600.4, 3600.4, -0.1]
 
 
-def test_nothing_is_there_then_a_pool_then_it_is_silent_and_returns() -> None:
+def test_queues_follow_a_pool_that_appears_expires_and_returns() -> None:
     async def life(world: World) -> None:
         assert world.flavors("masterqueue") == world.flavors("group1") == ["masterqueue-empty"]
         assert world.spec("clusterqueues", "group1")["stopPolicy"] == "Hold"
@@ -61,7 +61,7 @@ def test_nothing_is_there_then_a_pool_then_it_is_silent_and_returns() -> None:
     lives(life, document())
 
 
-def test_what_has_not_changed_is_not_written() -> None:
+def test_unchanged_objects_are_not_written() -> None:
     async def life(world: World) -> None:
         await world.publish_for(20, "a", "b", pods=3)
         world.api.counted()
@@ -74,7 +74,7 @@ def test_what_has_not_changed_is_not_written() -> None:
     lives(life, document())
 
 
-def test_many_changes_at_once_are_one_write_of_each() -> None:
+def test_many_changes_at_once_cause_one_write_of_each_object() -> None:
     async def life(world: World) -> None:
         await world.publish_for(10, *(f"p{number}" for number in range(40)), pods=3)
         world.api.counted()
@@ -109,7 +109,7 @@ def test_an_edit_loses_no_pool() -> None:
     lives(life, document())
 
 
-def test_an_edit_of_which_the_answer_to_a_status_tells_first_is_not_lost() -> None:
+def test_an_edit_that_first_appears_in_the_answer_to_a_status_write_is_not_lost() -> None:
     async def life(world: World) -> None:
         world.publish("a", pods=3)
         await asyncio.sleep(1)
@@ -129,7 +129,7 @@ def test_an_edit_of_which_the_answer_to_a_status_tells_first_is_not_lost() -> No
     lives(life, document())
 
 
-def test_while_a_spec_is_wrong_all_stays_and_is_told() -> None:
+def test_while_a_spec_is_invalid_all_objects_stay_and_the_problem_is_reported() -> None:
     async def life(world: World) -> None:
         world.publish("a", pods=3)
         await asyncio.sleep(1)
@@ -189,7 +189,7 @@ def test_silence_does_not_count_while_nats_is_down() -> None:
     lives(life, document())
 
 
-def test_a_cut_that_nobody_noticed_at_once_counts_for_no_pool() -> None:
+def test_the_time_of_a_connection_loss_found_later_counts_for_no_pool() -> None:
     async def life(world: World) -> None:
         world.publish("a", pods=3)
         await asyncio.sleep(28)
@@ -206,7 +206,7 @@ def test_a_cut_that_nobody_noticed_at_once_counts_for_no_pool() -> None:
     lives(life, document())
 
 
-def test_a_silent_pools_flavor_goes_when_nobody_names_it() -> None:
+def test_the_flavor_of_an_expired_pool_is_deleted_once_no_object_names_it() -> None:
     held = {"status": {"admission": {"podSetAssignments": [{"flavors": {"cpu": NAME + "a"}}]}}}
 
     async def life(world: World) -> None:
@@ -245,7 +245,7 @@ def test_a_flavor_that_is_being_deleted_is_made_again_once_it_is_gone() -> None:
     lives(life, document())
 
 
-def test_what_somebody_changes_or_deletes_is_put_right() -> None:
+def test_changes_and_deletions_by_other_clients_are_reverted() -> None:
     async def life(world: World) -> None:
         world.publish("a", pods=3)
         await asyncio.sleep(1)
@@ -259,7 +259,7 @@ def test_what_somebody_changes_or_deletes_is_put_right() -> None:
     lives(life, document())
 
 
-def test_another_owners_queue_is_left_alone_until_it_goes() -> None:
+def test_a_queue_of_another_owner_is_not_changed_until_it_is_deleted() -> None:
     async def life(world: World) -> None:
         assert world.spec("clusterqueues", "group1") == {"cohortName": "mine"}
         assert world.conditions()["Ready"] == ("False", "Conflict")
@@ -279,7 +279,7 @@ def test_another_owners_queue_is_left_alone_until_it_goes() -> None:
     run(whole())
 
 
-def test_an_earlier_queue_that_jobs_still_hold_is_waited_for() -> None:
+def test_the_controller_waits_for_an_earlier_queue_that_jobs_still_use() -> None:
     async def life(world: World) -> None:
         assert world.status()["problems"] == [
             "ClusterQueue group1: belongs to an earlier MasterQueue: the controller replaces it once no job uses it"
@@ -299,7 +299,7 @@ def test_an_earlier_queue_that_jobs_still_hold_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("plural", ["resourceflavors", "clusterqueues"])
-def test_a_start_that_is_not_told_what_there_is_takes_nothing_out_of_queues(plural: str) -> None:
+def test_a_start_without_a_list_of_objects_removes_nothing_from_queues(plural: str) -> None:
     """An API server that starts, too, knows its roles and other kinds a moment later."""
     api, master = Api(), document()
     lent = [{"queue": "group1", "lendingLimit": {"pods": 5}}]
@@ -330,7 +330,7 @@ def test_a_start_that_is_not_told_what_there_is_takes_nothing_out_of_queues(plur
     run(whole())
 
 
-def test_a_queue_that_came_meanwhile_is_not_taken() -> None:
+def test_a_queue_that_another_client_created_meanwhile_is_not_overwritten() -> None:
     async def life(world: World) -> None:
         world.api.takes.clear()  # of this one the controller has not heard yet
         world.api.put("clusterqueues", {"metadata": {"name": "late"}, "spec": {"cohortName": "mine"}})
@@ -351,7 +351,7 @@ def _edit(world: World, content: dict[str, Any]) -> Any:
     return Change.MODIFIED, typed("masterqueues", world.api.put("masterqueues", content))
 
 
-def test_several_masterqueues_share_a_subject_and_do_not_meet() -> None:
+def test_several_masterqueues_share_a_subject_independently() -> None:
     second = document(
         name="other", canLendTo=[{"queue": "group2", "lendingLimit": {"pods": 5}}], nominalQuota={"pods": 7}
     )
@@ -388,7 +388,7 @@ def test_several_masterqueues_share_a_subject_and_do_not_meet() -> None:
                                             " 0-9 and -, and no - at the start or end"),
     ],
 )  # fmt: skip
-def test_a_bad_message_is_told_and_changes_nothing_else(pool: str, data: bytes, where: str, line: str) -> None:
+def test_an_invalid_message_is_reported_and_changes_nothing_else(pool: str, data: bytes, where: str, line: str) -> None:
     async def life(world: World) -> None:
         world.publish("a", pods=3)
         await asyncio.sleep(1)
@@ -410,7 +410,7 @@ def test_a_bad_message_is_told_and_changes_nothing_else(pool: str, data: bytes, 
     lives(life, document())
 
 
-def test_what_of_a_message_is_good_applies_and_the_rest_is_told() -> None:
+def test_the_valid_parts_of_a_message_apply_and_the_others_are_reported() -> None:
     async def life(world: World) -> None:
         world.publish("a", b'{"quotas":{"pods":2,"cpu":-1},"labels":["x","k=v"]}')
         await asyncio.sleep(1)
@@ -420,7 +420,7 @@ def test_what_of_a_message_is_good_applies_and_the_rest_is_told() -> None:
     lives(life, document())
 
 
-def test_a_write_that_fails_is_told_and_done_again() -> None:
+def test_a_failed_write_is_reported_and_retried() -> None:
     async def life(world: World) -> None:
         world.api.refuse = lambda kind, name: Forbidden(f"{kind} {name}: 403: no") if kind == "clusterqueues" else None
         world.publish("a", pods=3)
@@ -440,7 +440,7 @@ def test_a_write_that_fails_is_told_and_done_again() -> None:
 
 
 @pytest.mark.parametrize("error", [Forbidden("403: no"), NotFound("404: there is no status"), Unavailable("503")])
-def test_a_status_that_cannot_be_written_is_tried_ever_more_rarely_however_much_is_heard(error: Exception) -> None:
+def test_a_rejected_status_is_retried_with_backoff_however_many_messages_arrive(error: Exception) -> None:
     async def life(world: World) -> None:
         world.publish("a", pods=3)
         await asyncio.sleep(1)
@@ -455,7 +455,7 @@ def test_a_status_that_cannot_be_written_is_tried_ever_more_rarely_however_much_
     lives(life, document())
 
 
-def test_a_bug_that_one_masterqueue_meets_is_tried_ever_again_but_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_masterqueue_that_causes_an_error_is_retried_with_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     async def life(world: World) -> None:
         world.publish("a", pods=3)
         await asyncio.sleep(40)
@@ -472,7 +472,7 @@ def test_a_bug_that_one_masterqueue_meets_is_tried_ever_again_but_rarely(monkeyp
     lives(life, document())
 
 
-def test_no_publisher_decides_how_often_is_written() -> None:
+def test_frequent_messages_do_not_cause_frequent_writes() -> None:
     async def life(world: World) -> None:
         world.publish("b", pods=3)
         await asyncio.sleep(1)
@@ -493,7 +493,7 @@ def test_no_publisher_decides_how_often_is_written() -> None:
     lives(life, document(nominalQuota={}))
 
 
-def test_a_flavor_that_cannot_be_made_keeps_no_other_from_the_queues() -> None:
+def test_a_flavor_that_cannot_be_created_does_not_keep_others_from_the_queues() -> None:
     async def life(world: World) -> None:
         world.publish("a", pods=3)
         await asyncio.sleep(1)
@@ -513,7 +513,7 @@ def test_a_flavor_that_cannot_be_made_keeps_no_other_from_the_queues() -> None:
 
 
 @pytest.mark.parametrize("write", range(12))
-def test_a_controller_that_ends_at_any_write_is_followed_by_one_that_ends_it(write: int) -> None:
+def test_a_successor_completes_the_writes_of_a_controller_that_ends_at_any_of_them(write: int) -> None:
     """It is killed when its write has been done and before it hears of that."""
 
     async def whole() -> None:
@@ -544,7 +544,7 @@ def test_a_controller_that_ends_at_any_write_is_followed_by_one_that_ends_it(wri
     run(whole())
 
 
-def test_somebody_who_changes_it_back_at_once_is_not_answered_for_ever() -> None:
+def test_a_client_that_reverts_each_write_causes_ever_fewer_writes() -> None:
     async def life(world: World) -> None:
         world.publish("a", pods=3)
         await asyncio.sleep(1)
@@ -571,7 +571,7 @@ def test_somebody_who_changes_it_back_at_once_is_not_answered_for_ever() -> None
     lives(life, document())
 
 
-def test_namespaces_have_the_local_queues_that_they_ask_for() -> None:
+def test_namespaces_get_the_local_queues_that_they_request() -> None:
     async def life(world: World) -> None:
         asks = {"vk.io/local-queues": "gr1=group1, masterqueue, no=such, Bad_"}
         world.api.put("namespaces", {"metadata": {"name": "team", "annotations": asks}})
@@ -591,7 +591,7 @@ def test_namespaces_have_the_local_queues_that_they_ask_for() -> None:
     lives(life, document())
 
 
-def test_no_local_queue_is_made_before_it_is_known_which_there_are(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_local_queue_is_created_before_the_existing_ones_are_listed(caplog: pytest.LogCaptureFixture) -> None:
     """Else one that another client made, and that leads to the same queue, would be taken over without a conflict."""
     api = Api()
     api.unlisted = {"localqueues"}
@@ -610,7 +610,7 @@ def test_no_local_queue_is_made_before_it_is_known_which_there_are(caplog: pytes
     assert len([line for line in caplog.messages if "localqueues: the API server does not list them" in line]) == 1
 
 
-def test_a_namespace_that_refuses_its_queue_holds_up_no_other() -> None:
+def test_a_namespace_that_rejects_its_queue_blocks_no_other() -> None:
     async def life(world: World) -> None:
         world.api.refuse = lambda kind, name: Forbidden(f"{name}: 403: no") if name.startswith("a/") else None
         asks = {"vk.io/local-queues": "group1"}
@@ -625,7 +625,7 @@ def test_a_namespace_that_refuses_its_queue_holds_up_no_other() -> None:
     lives(life, document())
 
 
-def test_local_queues_are_given_when_a_queue_is_there_at_last() -> None:
+def test_local_queues_are_created_once_their_cluster_queue_exists() -> None:
     async def life(world: World) -> None:
         world.api.drop("clusterqueues", "group1")
         world.api.refuse = lambda _, name: Forbidden("clusterqueues: 403: no") if name == "group1" else None

@@ -71,7 +71,7 @@ def flavors_of(spec: dict[str, Any]) -> list[str]:
     return [flavor["name"] for group in spec["resourceGroups"] for flavor in group["flavors"]]
 
 
-def test_the_documents_master_queue_field_by_field() -> None:
+def test_the_master_queue_of_the_documentation_has_these_objects() -> None:
     found = desired(master(), heard(master(), "podman-firenze"), 0)
     name = "masterqueue-interlink-podman-firenze"
     assert plain(found.flavors) == [
@@ -136,7 +136,7 @@ def test_the_documents_master_queue_field_by_field() -> None:
     }  # fmt: skip
 
 
-def test_limits_are_for_each_pool() -> None:
+def test_limits_apply_to_each_pool() -> None:
     found = desired(master(), heard(master(), "b", "a"), 0)
     (group,) = queue_of(found, "group1")["resourceGroups"]
     limit = [{"name": "pods", "nominalQuota": "0", "borrowingLimit": "30"}]
@@ -157,7 +157,7 @@ def test_without_a_pool_every_queue_is_held() -> None:
     assert (found.status.conditions[2].status, found.status.conditions[2].reason) == ("False", "NoneActive")
 
 
-def test_a_silent_pool_is_in_no_queue_and_comes_back() -> None:
+def test_an_expired_pool_is_in_no_queue_until_it_returns() -> None:
     pools = heard(master(), "a", "b")
     pools.receive(SOURCE, "b", PUBLISHED, 20)
     found = desired(master(), pools, 30)
@@ -167,7 +167,7 @@ def test_a_silent_pool_is_in_no_queue_and_comes_back() -> None:
     assert len(flavors_of(queue_of(desired(master(), pools, 41), "group1"))) == 2
 
 
-def test_the_lesser_of_published_and_nominal_counts() -> None:
+def test_the_smaller_of_published_and_nominal_quota_counts() -> None:
     content = document(nominalQuota={"cpu": "1500m", "memory": "64Gi", "nvidia.com/gpu": 2})
     found = desired(master(content), heard(master(content), "a"), 0)
     (group,) = queue_of(found, "masterqueue")["resourceGroups"]
@@ -211,7 +211,7 @@ def test_a_local_flavor_needs_no_pool() -> None:
     assert found.status.conditions[1].status == "True"
 
 
-def test_a_local_flavor_that_is_not_there_is_left_out_and_told() -> None:
+def test_a_missing_local_flavor_is_omitted_and_reported() -> None:
     content = document(name="local-cpu", natsFlavor=None, localFlavor={})
     found = desired(master(content), heard(master(content)), 0)
     assert flavors_of(queue_of(found, "masterqueue")) == ["masterqueue-empty"]
@@ -227,7 +227,7 @@ def test_a_removed_branch_is_held() -> None:
     assert (queue_of(found, "group1")["stopPolicy"], queue_of(found, "group2")["stopPolicy"]) == ("Hold", "None")
 
 
-def test_the_template_is_that_of_every_queue() -> None:
+def test_every_queue_has_the_fields_of_the_template() -> None:
     content = document()
     content["spec"]["template"] = {
         "cohort": "c",
@@ -252,7 +252,7 @@ def test_the_template_is_that_of_every_queue() -> None:
             }
 
 
-def test_what_another_owns_is_left_alone() -> None:
+def test_objects_of_another_owner_are_not_changed() -> None:
     pools = heard(master(), "a", "b")
     view = ClusterView(foreign_queues={"group1", "other"}, foreign_flavors={"masterqueue-interlink-a"})
     found = desired(master(), pools, 0, view)
@@ -267,7 +267,7 @@ def test_what_another_owns_is_left_alone() -> None:
     assert [queue.metadata.name for queue in found.queues] == ["group1"]
 
 
-def test_what_an_earlier_master_queue_leaves_behind_is_waited_for() -> None:
+def test_the_controller_waits_for_objects_of_an_earlier_master_queue() -> None:
     names: dict[str, Any] = {"foreign_queues": {"group1"}, "foreign_flavors": {"masterqueue-interlink-a"}}
     leaving = {("ClusterQueue", "group1"), ("ResourceFlavor", "masterqueue-interlink-a")}
     found = desired(master(), heard(master(), "a"), 0, ClusterView(**names, leaving=leaving))
@@ -279,7 +279,7 @@ def test_what_an_earlier_master_queue_leaves_behind_is_waited_for() -> None:
     )
 
 
-def test_two_pools_whose_flavors_would_have_one_name() -> None:
+def test_a_pool_whose_flavor_name_is_in_use_is_reported_and_in_no_queue() -> None:
     content = document(name="a")
     second = {**content["spec"]["flavors"][0], "name": "a-b"}
     second["natsFlavor"] = {**second["natsFlavor"], "natsSubject": "second"}
@@ -302,7 +302,7 @@ def test_a_pool_in_two_flavors_is_an_error_in_the_status() -> None:
     assert (found.status.conditions[0].status, found.status.conditions[0].reason) == ("False", "Conflict")
 
 
-def test_what_is_wrong_with_a_message_is_told_and_the_rest_applies() -> None:
+def test_problems_of_a_message_are_reported_and_the_rest_applies() -> None:
     message = decoded(b'{"quotas":{"cpu":-1,"pods":2},"labels":["x"]}')
     found = desired(master(), heard(master(), "a", message=message), 0)
     assert found.status.pools[0].problems == (
@@ -314,7 +314,7 @@ def test_what_is_wrong_with_a_message_is_told_and_the_rest_applies() -> None:
     assert group["flavors"][0]["resources"] == [{"name": "pods", "nominalQuota": "2"}]
 
 
-def test_a_queue_has_no_more_flavors_than_kueue_takes() -> None:
+def test_a_queue_has_no_more_flavors_than_kueue_allows() -> None:
     content = document()
     content["spec"]["flavors"].append({"name": "local", "localFlavor": {}, "nominalQuota": {"pods": 1}})
     found = desired(
@@ -332,7 +332,7 @@ def test_a_queue_has_no_more_flavors_than_kueue_takes() -> None:
     assert len(found.status.problems) == 7
 
 
-def test_while_the_spec_is_wrong_nothing_changes_but_what_is_told() -> None:
+def test_while_the_spec_is_invalid_only_the_status_changes() -> None:
     content = document()
     content["status"] = plain(desired(master(), heard(master(), "a"), 0).status)
     content["spec"]["template"]["stopPolicy"] = "Stop"
@@ -358,7 +358,7 @@ def test_a_lost_connection_changes_a_condition_only() -> None:
     assert "password" not in str(after.status)
 
 
-def test_times_in_the_status_are_those_of_the_day_after_it_was_set() -> None:
+def test_times_in_the_status_follow_the_wall_clock_after_it_was_set() -> None:
     pools = heard(master(), "a")
     before, after = (desired(master(), pools, 5, ClusterView(ahead=ahead)) for ahead in (0.0, 3600.0))
     assert (after.flavors, after.queues) == (before.flavors, before.queues)
@@ -377,7 +377,7 @@ def test_a_restart_makes_the_same_objects() -> None:
     assert after.status.pools == before.status.pools
 
 
-def test_the_same_in_whatever_order_it_was_heard_gives_the_same_bytes() -> None:
+def test_the_bytes_do_not_depend_on_the_order_of_messages() -> None:
     names = [f"p{number}" for number in range(20)]
     found = set()
     for seed in range(5):
@@ -386,7 +386,7 @@ def test_the_same_in_whatever_order_it_was_heard_gives_the_same_bytes() -> None:
     assert len(found) == 1
 
 
-def test_a_local_queue_is_written_as_kueue_has_it() -> None:
+def test_a_local_queue_has_kueues_form() -> None:
     queue = LocalQueue(
         metadata=ObjectMeta(name="gr1", namespace="default"), spec=LocalQueueSpec(cluster_queue="group1")
     )

@@ -40,7 +40,7 @@ def wanted(found: DesiredLocalQueues) -> list[tuple[str, str, str]]:
     return [(one.metadata.namespace, one.metadata.name, one.spec.cluster_queue) for one in found.wanted]
 
 
-def test_a_part_is_a_name_with_its_queue_or_one_name_for_both() -> None:
+def test_an_entry_is_a_name_with_its_queue_or_one_name_for_both() -> None:
     found = find(namespace(" gr1=group1,, masterqueue ,"), namespace("x=other", "two"), namespace(None, "three"))
     assert wanted(found) == [
         ("one", "gr1", "group1"), ("one", "masterqueue", "masterqueue"), ("two", "x", "other"),
@@ -62,7 +62,7 @@ def test_a_part_is_a_name_with_its_queue_or_one_name_for_both() -> None:
         ("foreign=group1", "LocalQueue foreign does not belong to a MasterQueue: choose another name"),
     ],
 )
-def test_what_cannot_be_given_is_one_line_and_the_rest_is_given(part: str, line: str) -> None:
+def test_an_invalid_entry_is_one_line_and_the_others_apply(part: str, line: str) -> None:
     foreign = there("foreign", "group1", uid="")
     found = find(namespace(f"{part}, masterqueue"), known=[foreign])
     assert wanted(found) == [("one", "masterqueue", "masterqueue")]
@@ -72,30 +72,30 @@ def test_what_cannot_be_given_is_one_line_and_the_rest_is_given(part: str, line:
     assert problem.endswith(line)
 
 
-def test_a_long_text_is_cut_in_its_line() -> None:
+def test_a_long_text_is_truncated_in_its_line() -> None:
     (problem,) = find(namespace("x" * 100_000)).problems
     assert len(problem) < 300
 
 
-def test_what_is_asked_for_no_more_goes_and_only_what_was_made_here() -> None:
+def test_own_queues_that_are_no_longer_requested_are_deleted_and_no_others() -> None:
     mine, foreign, nobodys = there("a", "group1"), there("b", "group1", uid="other"), there("c", "group1", uid="")
     found = find(namespace(None), known=[mine, foreign, nobodys])
     assert found == DesiredLocalQueues(gone=(mine,))
 
 
-def test_those_of_namespaces_that_are_not_known_stay() -> None:
+def test_queues_of_unknown_namespaces_are_kept() -> None:
     """An API server that begins may refuse to list namespaces; of one that is gone it deletes all by itself."""
     assert find(known=[there("a", "group1")]) == DesiredLocalQueues()
 
 
-def test_one_whose_queue_is_away_stays_while_it_is_asked_for() -> None:
+def test_a_requested_queue_is_kept_while_its_cluster_queue_is_missing() -> None:
     given = there("a", "away")
     assert find(namespace("a=away, masterqueue"), known=[given]).gone == ()
     assert find(namespace("a=other2"), known=[given]).gone == (given,)
     assert find(namespace("masterqueue"), known=[given]).gone == (given,)
 
 
-def test_one_that_leads_elsewhere_goes_first_and_is_made_anew_after_it() -> None:
+def test_a_queue_with_another_cluster_queue_is_deleted_and_then_created_again() -> None:
     old = there("a", "group1")
     found = find(namespace("a=masterqueue"), known=[old])
     assert (wanted(found), found.gone) == ([], (old,))
@@ -104,19 +104,19 @@ def test_one_that_leads_elsewhere_goes_first_and_is_made_anew_after_it() -> None
     assert wanted(find(namespace("a=masterqueue"))) == [("one", "a", "masterqueue")]
 
 
-def test_one_that_is_being_deleted_is_neither_deleted_nor_written() -> None:
+def test_a_terminating_queue_is_neither_deleted_nor_written() -> None:
     leaving = there("a", "group1", deletionTimestamp=LEAVING)
     assert find(namespace("a=group1"), known=[leaving]) == DesiredLocalQueues()
     assert find(namespace(None), known=[leaving]) == DesiredLocalQueues()
 
 
-def test_a_namespace_that_is_being_deleted_asks_for_nothing() -> None:
+def test_a_terminating_namespace_requests_nothing() -> None:
     found = find(namespace("group1", deletionTimestamp=LEAVING))
     assert found == DesiredLocalQueues()
 
 
 @pytest.mark.parametrize("known", [None, "group1", "masterqueue"])
-def test_a_name_that_is_asked_for_twice_leads_where_it_is_said_first(known: str | None) -> None:
+def test_of_two_entries_with_one_name_the_first_counts(known: str | None) -> None:
     """Whatever is there already: else it would be deleted and made for ever."""
     before = [there("a", known)] if known else []
     found = find(namespace("a=group1, a=masterqueue, a=group1"), known=before)
@@ -129,13 +129,13 @@ def test_a_name_that_is_asked_for_twice_leads_where_it_is_said_first(known: str 
     )
 
 
-def test_those_beyond_the_limit_are_not_given_and_that_is_said() -> None:
+def test_entries_beyond_the_limit_are_ignored_and_reported() -> None:
     names = [f"q{number}" for number in range(MOST + 2)]
     found = find(namespace(", ".join(f"{name}=group1" for name in names)))
     assert [one.metadata.name for one in found.wanted] == names[:MOST]
     assert found.problems == (f"Namespace one: vk.io/local-queues: only the first {MOST} are used: request fewer",)
 
 
-def test_the_answer_does_not_depend_on_the_order_of_namespaces() -> None:
+def test_the_result_does_not_depend_on_the_order_of_namespaces() -> None:
     spaces = [namespace("group1=none, masterqueue", name) for name in ("c", "a", "b")]
     assert find(*spaces) == find(*reversed(spaces))

@@ -36,7 +36,7 @@ def states(pools: Pools, now: float) -> dict[str, str]:
     return {pool.name: str(pool.state) for pool in pools.at(now)}
 
 
-def test_a_pool_falls_silent_and_comes_back() -> None:
+def test_a_pool_expires_without_messages_and_returns_with_one() -> None:
     pools = connected(spec(f=every()))
     assert pools.receive(SOURCE, "a", REPORTED, 10) == ""
     assert (states(pools, 39.9), pools.next_silent(20)) == ({"a": "Active"}, 40)
@@ -58,7 +58,7 @@ def test_silence_does_not_count_while_the_connection_is_down() -> None:
     assert (states(pools, 1020), pools.disconnected()) == ({"a": "Silent"}, ())
 
 
-def test_a_time_that_goes_back_changes_nothing() -> None:
+def test_a_clock_that_goes_back_changes_nothing() -> None:
     pools = connected(spec(f=every()))
     pools.receive(SOURCE, "a", REPORTED, 50)
     assert states(pools, 1) == {"a": "Active"}
@@ -86,7 +86,7 @@ def test_an_edit_keeps_the_pools_that_still_match() -> None:
     assert states(pools, 36) == {}
 
 
-def test_a_pool_is_as_old_as_before_under_another_connector() -> None:
+def test_a_pool_keeps_its_age_under_another_connector() -> None:
     pools = connected(spec(f=every()))
     pools.receive(SOURCE, "a", REPORTED, 5)
     pools.follow(spec(f=every(natsConnector="nats://other")), 25)
@@ -95,7 +95,7 @@ def test_a_pool_is_as_old_as_before_under_another_connector() -> None:
     assert (states(pools, 509), states(pools, 510)) == ({"a": "Active"}, {"a": "Silent"})
 
 
-def test_a_pool_is_as_old_as_before_in_another_flavor_of_its_subject() -> None:
+def test_a_pool_keeps_its_age_in_another_flavor_of_its_subject() -> None:
     pools = connected(spec(f=every(pools=["a", "b"], poolRegExp=None)))
     for name in ("a", "b"):
         pools.receive(SOURCE, name, REPORTED, 5)
@@ -106,7 +106,7 @@ def test_a_pool_is_as_old_as_before_in_another_flavor_of_its_subject() -> None:
     assert states(pools, 36) == {"a": "Silent", "b": "Silent"}
 
 
-def test_a_connector_that_comes_back_by_an_edit_is_not_taken_for_connected() -> None:
+def test_a_connector_that_an_edit_restores_does_not_count_as_connected() -> None:
     pools = connected(spec(f=every()))
     pools.receive(SOURCE, "a", REPORTED, 0)
     pools.follow(spec(f=every(natsConnector="nats://wrong")), 10)
@@ -139,7 +139,7 @@ def test_a_restart_keeps_pools_until_their_own_time_out() -> None:
     assert states(pools, 6030) == {"a": "Silent", "b": "Silent"}
 
 
-def test_a_pool_in_two_flavors_counts_for_the_first_and_is_told() -> None:
+def test_a_pool_in_two_flavors_counts_for_the_first_and_is_reported() -> None:
     pools = connected(spec(f=every(poolRegExp="a.*"), g=every()))
     pools.receive(SOURCE, "ab", REPORTED, 0)
     pools.receive(SOURCE, "b", REPORTED, 0)
@@ -148,7 +148,7 @@ def test_a_pool_in_two_flavors_counts_for_the_first_and_is_told() -> None:
     assert (b.flavor, b.conflicts) == ("g", ())
 
 
-def test_a_name_that_is_published_for_two_flavors_counts_for_the_one_that_is_active() -> None:
+def test_a_name_published_for_two_flavors_counts_for_the_active_one() -> None:
     pools = connected(spec(f=every(), g=every(natsSubject="t")))
     pools.receive(SOURCE, "a", REPORTED, 0)
     assert "is an active pool of flavor f, and also publishes for g: rename one" in pools.receive(
@@ -161,7 +161,7 @@ def test_a_name_that_is_published_for_two_flavors_counts_for_the_one_that_is_act
     assert (pool.flavor, pool.conflicts) == ("g", ())
 
 
-def test_a_flavor_that_a_pool_comes_for_no_more_is_told_no_more() -> None:
+def test_a_flavor_without_further_messages_of_a_pool_is_no_longer_reported() -> None:
     pools = connected(spec(f=every(), g=every(natsSubject="t", poolTimeout=40)))
     pools.receive(SOURCE, "a", REPORTED, 0)
     pools.receive((NATS, "t"), "a", REPORTED, 1)
@@ -172,7 +172,7 @@ def test_a_flavor_that_a_pool_comes_for_no_more_is_told_no_more() -> None:
     assert (pools.at(41)[0].conflicts, pools.next_forgotten(41)) == ((), None)
 
 
-def test_what_no_flavor_takes_is_refused() -> None:
+def test_a_pool_that_matches_no_flavor_is_rejected() -> None:
     pools = connected(spec(f={"pools": ["a"]}))
     for source, name in ((SOURCE, "b"), ((NATS, "other"), "a"), (("x", "s"), "a")):
         assert (
@@ -182,7 +182,7 @@ def test_what_no_flavor_takes_is_refused() -> None:
     assert states(pools, 0) == {"a": "Waiting"}
 
 
-def test_not_more_are_known_than_can_be() -> None:
+def test_the_number_of_pools_is_limited() -> None:
     pools = connected(spec(f=every()))
     for number in range(MOST_POOLS):
         assert pools.receive(SOURCE, f"p{number}", REPORTED, number / 100) == ""
@@ -193,5 +193,5 @@ def test_not_more_are_known_than_can_be() -> None:
     assert (len(names), "p0" in names, "p1" in names) == (MOST_POOLS, False, True)
 
 
-def test_times_are_written_as_objects_have_them() -> None:
+def test_times_are_written_as_in_kubernetes_objects() -> None:
     assert (time_text(None), time_text(60.9)) == ("", "1970-01-01T00:01:00Z")

@@ -32,7 +32,7 @@ def flavor(nats: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
     return {"name": "interlink", "natsFlavor": {**NATS, **(nats or {})}, **more}
 
 
-def test_the_documents_master_queue_is_right() -> None:
+def test_the_master_queue_of_the_documentation_is_valid() -> None:
     lend = [{"queue": "group1", "lendingLimit": {"pods": 30}}]
     local = {"name": "local-cpu", "localFlavor": {}, "nominalQuota": {"pods": 100}}
     assert of(None, flavor(nominalQuota={"pods": 100}, canLendTo=lend), local) == ()
@@ -55,7 +55,7 @@ def test_the_documents_master_queue_is_right() -> None:
         ),
     ],
 )
-def test_a_flavors_faults_are_told(changed: dict[str, Any], line: str) -> None:
+def test_mistakes_of_a_flavor_are_reported(changed: dict[str, Any], line: str) -> None:
     (found,) = of(None, {**flavor(), **changed})
     assert found.startswith(f"spec.flavors[0].{line}")
 
@@ -76,7 +76,7 @@ def test_a_flavors_faults_are_told(changed: dict[str, Any], line: str) -> None:
         ({"poolTimeout": 0}, "poolTimeout: 0 is out of range: write seconds from 1 to 604800"),
     ],
 )
-def test_a_nats_flavors_faults_are_told(changed: dict[str, Any], line: str) -> None:
+def test_mistakes_of_a_nats_flavor_are_reported(changed: dict[str, Any], line: str) -> None:
     (found,) = of(None, flavor(changed))
     assert found.startswith(f"spec.flavors[0].natsFlavor.{line}")
 
@@ -90,19 +90,19 @@ def test_a_nats_flavors_faults_are_told(changed: dict[str, Any], line: str) -> N
         ({"cohort": "c", "flavorFungibility": {"whenCanBorrow": "x"}}, "flavorFungibility.whenCanBorrow: 'x' is unkn"),
     ],
 )
-def test_the_templates_faults_are_told(template: dict[str, Any], line: str) -> None:
+def test_mistakes_of_the_template_are_reported(template: dict[str, Any], line: str) -> None:
     (found,) = of(template, flavor())
     assert found.startswith(f"spec.template.{line}")
 
 
-def test_flavors_are_there_once_and_some_are_there() -> None:
+def test_flavors_are_required_and_unique() -> None:
     assert of() == ("spec.flavors: is empty: add at least one natsFlavor or localFlavor",)
     assert of(None, flavor(), flavor()) == (
         "spec.flavors[1].name: 'interlink' is used twice: give each flavor its own name",
     )
 
 
-def test_a_pool_in_two_flavors_is_told() -> None:
+def test_a_pool_in_two_flavors_is_reported() -> None:
     named = {"poolRegExp": None, "pools": ["x", "y"]}
     assert of(None, flavor(named), {**flavor(named), "name": "b"}) == (
         "spec.flavors[1].natsFlavor.pools[0]: 'x' is also in spec.flavors[0].natsFlavor.pools[0]: name each pool once",
@@ -110,7 +110,7 @@ def test_a_pool_in_two_flavors_is_told() -> None:
     )
 
 
-def test_words_of_the_older_api_are_those_of_the_newer() -> None:
+def test_values_of_the_older_api_are_converted_to_the_newer() -> None:
     assert fungibility({"whenCanBorrow": "Borrow", "whenCanPreempt": "TryNextFlavor"}) == {
         "whenCanBorrow": "MayStopSearch",
         "whenCanPreempt": "TryNextFlavor",
@@ -125,7 +125,7 @@ def test_an_expression_matches_the_whole_name() -> None:
     assert patterns.matches("(a|b)*", "ab")
 
 
-def test_no_expression_takes_long() -> None:
+def test_every_expression_is_evaluated_quickly() -> None:
     began = time.process_time()
     assert not patterns.matches("(a|aa)+$", "a" * 63 + "!")
     assert not patterns.matches("((a*)*)*b", "a" * 63)

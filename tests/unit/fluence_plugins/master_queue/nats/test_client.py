@@ -103,13 +103,13 @@ def seed(prefix: int = USER) -> tuple[str, Ed25519PublicKey]:
         ),
     ],
 )  # fmt: skip
-def test_what_is_wrong_in_a_configured_connector_is_one_line_without_secrets(values: dict[str, Any], line: str) -> None:
+def test_a_mistake_in_a_configured_connector_is_one_line_without_secrets(values: dict[str, Any], line: str) -> None:
     with pytest.raises(InputError) as raised:
         settings(**values)
     assert list(raised.value.messages) == [line]
 
 
-def test_settings_show_no_secret() -> None:
+def test_the_representation_of_settings_has_no_secrets() -> None:
     found = settings(servers=[f"nats://u:{SECRET}@h:1", f"nats://{SECRET}@h"])
     assert SECRET not in f"{found!r} {found} {found.addresses!r}"
 
@@ -126,7 +126,7 @@ def test_settings_show_no_secret() -> None:
         ("nats://u:@h", "h:4222", ("u", "", None)),
     ],
 )
-def test_an_address_has_place_and_user(url: str, place: str, who: tuple[str | None, ...]) -> None:
+def test_an_address_is_split_into_place_and_user(url: str, place: str, who: tuple[str | None, ...]) -> None:
     (found,) = settings_of(url, {}).addresses
     assert (found.place, (found.user, found.password, found.token)) == (place, who)
 
@@ -164,14 +164,14 @@ def test_an_address_has_place_and_user(url: str, place: str, who: tuple[str | No
         (",".join(["nats://h"] * 17), "has 17 addresses: write at most 16, separated by commas"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_in_a_nats_connector_is_one_line_without_secrets(connector: str, line: str) -> None:
+def test_a_mistake_in_a_nats_connector_is_one_line_without_secrets(connector: str, line: str) -> None:
     with pytest.raises(InputError) as raised:
         settings_of(connector, {})
     assert list(raised.value.messages) == [line]
     assert SECRET not in label_of(connector, {})
 
 
-def test_a_connector_is_named_or_its_own_addresses() -> None:
+def test_a_connector_is_a_name_or_addresses() -> None:
     configured = {"site-a": settings(servers=["nats://h"], tokenFile="/t")}
     assert settings_of("site-a", configured) is configured["site-a"]
     found = settings_of(f"nats://u:{SECRET}@a:1, tls://b", configured)
@@ -184,7 +184,7 @@ def test_a_connector_is_named_or_its_own_addresses() -> None:
 # ------------------------------------------------------------------ connecting
 
 
-async def test_a_connection_publishes_and_is_shut_without_a_trace(server: FakeNats) -> None:
+async def test_a_connection_publishes_and_closes_without_leaving_tasks(server: FakeNats) -> None:
     ears = Ears()
     client = await connect(server.url, ears)
     got: list[bytes] = []
@@ -212,7 +212,7 @@ def _tasks_of_clients() -> list[asyncio.Task[Any]]:
 
 
 @pytest.mark.parametrize("way", [Way.SAY_NOTHING, Way.HANG_AFTER_CONNECT])
-async def test_a_server_that_hangs_is_given_up(server: FakeNats, way: Way) -> None:
+async def test_a_connection_attempt_to_a_server_that_hangs_ends(server: FakeNats, way: Way) -> None:
     server.way = way
     with pytest.raises(ConnectionFailedError, match=f"^nats://127.0.0.1:{server.port}: no response in time$"):
         await connect(server.url, within=0.05)
@@ -228,14 +228,14 @@ async def test_a_server_that_hangs_is_given_up(server: FakeNats, way: Way) -> No
         (Way.GREET_STRANGELY, "the server does not speak NATS"),
     ],
 )
-async def test_what_is_no_nats_server_is_told(server: FakeNats, way: Way, why: str) -> None:
+async def test_a_server_that_does_not_speak_nats_is_reported(server: FakeNats, way: Way, why: str) -> None:
     server.way = way
     with pytest.raises(ConnectionFailedError, match=f": {why}$"):
         await connect(server.url)
     await until(lambda: not server.clients)
 
 
-async def test_a_server_that_is_not_there_is_told_and_another_one_taken(server: FakeNats) -> None:
+async def test_an_unreachable_server_is_reported_and_the_next_one_used(server: FakeNats) -> None:
     other = FakeNats()
     await other.start()
     await other.stop()
@@ -264,12 +264,12 @@ def test_each_server_has_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) 
     assert shares == [3.0, 3.0, 6.0]  # what one does not need is the next one's
 
 
-async def test_a_name_that_nobody_has_is_told() -> None:
+async def test_an_unknown_host_name_is_reported() -> None:
     with pytest.raises(ConnectionFailedError, match=r"^nats://no-such-host.invalid:4222: cannot resolve the host: "):
         await connect("nats://no-such-host.invalid")
 
 
-async def test_refused_credentials_are_told_without_them(
+async def test_rejected_credentials_are_reported_without_secrets(
     server: FakeNats, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -285,7 +285,7 @@ async def test_refused_credentials_are_told_without_them(
     await close_connection(await connect(server.url_of("u:right")))
 
 
-async def test_files_are_read_anew_for_each_connection(server: FakeNats, tmp_path: Path) -> None:
+async def test_files_are_read_again_for_each_connection(server: FakeNats, tmp_path: Path) -> None:
     user, password = tmp_path / "user", tmp_path / "password"
     user.write_text("u\n")
     found = ConnectorSettings(servers=(server.url,), user_file=str(user), password_file=str(password))
@@ -305,9 +305,7 @@ async def test_files_are_read_anew_for_each_connection(server: FakeNats, tmp_pat
         (b"a" * 70_000, "it has more than 65536 bytes"),
     ],
 )
-async def test_a_file_that_cannot_be_used_is_named(
-    server: FakeNats, tmp_path: Path, content: bytes | None, why: str
-) -> None:
+async def test_an_invalid_file_is_named(server: FakeNats, tmp_path: Path, content: bytes | None, why: str) -> None:
     file = tmp_path / "token"
     if content is not None:
         file.write_bytes(content)
@@ -362,7 +360,7 @@ async def test_a_credentials_file_has_jwt_and_seed(server: FakeNats, tmp_path: P
         (lambda _: seed(0)[0], "it is not a user's seed: those start with SU"),
     ],
 )
-async def test_a_seed_that_is_none_is_told_without_it(
+async def test_an_invalid_seed_is_reported_without_the_seed(
     server: FakeNats, tmp_path: Path, change: Callable[[str], str], why: str
 ) -> None:
     text = change(seed()[0])
@@ -373,13 +371,13 @@ async def test_a_seed_that_is_none_is_told_without_it(
     assert text not in str(raised.value)
 
 
-async def test_without_tls_nothing_is_told_to_a_server_that_should_have_it(server: FakeNats) -> None:
+async def test_no_credentials_are_sent_to_a_server_that_lacks_the_required_tls(server: FakeNats) -> None:
     with pytest.raises(ConnectionFailedError, match="offers no TLS, but TLS is required"):
         await connect(f"tls://u:{SECRET}@127.0.0.1:{server.port}")
     assert server.connects == []
 
 
-async def test_a_ca_file_that_is_none_is_named(tmp_path: Path) -> None:
+async def test_an_invalid_ca_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "ca").write_text("nothing")
     async with FakeNats(info={"tls_required": True}) as server:
         with pytest.raises(ConnectionFailedError, match=r"tls.caFile .*/ca: cannot read certificates: "):
@@ -387,7 +385,7 @@ async def test_a_ca_file_that_is_none_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("offer", ["tls_required", "tls_available"])
-async def test_tls_that_is_offered_is_used_and_nothing_before_it_believed(tmp_path: Path, offer: str) -> None:
+async def test_offered_tls_is_used_and_bytes_before_it_are_not_trusted(tmp_path: Path, offer: str) -> None:
     certificate = write_certificate(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, certificate.with_name("tls.key"))
@@ -408,7 +406,7 @@ def validated_tls(**values: str) -> Any:
 # ------------------------------------------------------------------ its life
 
 
-async def test_the_end_of_a_connection_is_told_once_and_ends_what_waits(server: FakeNats) -> None:
+async def test_the_end_of_a_connection_is_reported_once_and_ends_waiting_calls(server: FakeNats) -> None:
     ears = Ears()
     client = await connect(server.url, ears)
     server.silent = True
@@ -423,7 +421,7 @@ async def test_the_end_of_a_connection_is_told_once_and_ends_what_waits(server: 
     assert len(ears.closed) == 1
 
 
-async def test_a_server_that_falls_silent_is_given_up(server: FakeNats) -> None:
+async def test_the_connection_to_a_silent_server_is_closed(server: FakeNats) -> None:
     ears = Ears()
     client = await connect(server.url, ears, ping=0.005)
     await asyncio.sleep(0.05)
@@ -452,7 +450,7 @@ async def test_a_server_that_falls_silent_is_given_up(server: FakeNats) -> None:
         (b"x" * 1_100_000, "the server does not follow the NATS protocol: a line has more than 1048576 bytes"),
     ],
 )
-async def test_what_ends_a_connection_is_told(server: FakeNats, line: bytes, why: str) -> None:
+async def test_the_cause_of_a_closed_connection_is_reported(server: FakeNats, line: bytes, why: str) -> None:
     ears = Ears()
     client = await connect(server.url, ears)
     server.say(line)
@@ -474,7 +472,7 @@ async def test_what_ends_a_connection_is_told(server: FakeNats, line: bytes, why
     ],
     ids=lambda line: line[:40],
 )
-async def test_what_harms_nothing_is_passed_over(server: FakeNats, line: bytes) -> None:
+async def test_harmless_server_errors_are_ignored(server: FakeNats, line: bytes) -> None:
     ears = Ears()
     client = await connect(server.url, ears)
     server.say(line)
@@ -483,7 +481,7 @@ async def test_what_harms_nothing_is_passed_over(server: FakeNats, line: bytes) 
     await close_connection(client)
 
 
-async def test_a_refused_subject_is_told_and_the_connection_stays(server: FakeNats) -> None:
+async def test_a_rejected_subject_is_reported_and_the_connection_stays(server: FakeNats) -> None:
     server.denied = {"Secret.*"}
     ears = Ears()
     client = await connect(server.url, ears)
@@ -505,7 +503,7 @@ async def _ignore(_: object) -> None:
     pass
 
 
-async def test_odd_subjects_and_headers_of_a_publisher_end_nothing(server: FakeNats) -> None:
+async def test_unusual_subjects_and_headers_of_a_publisher_do_not_close_the_connection(server: FakeNats) -> None:
     ears = Ears()
     client = await connect(server.url, ears)
     got: list[tuple[str, bytes]] = []
@@ -525,7 +523,7 @@ async def test_odd_subjects_and_headers_of_a_publisher_end_nothing(server: FakeN
     await close_connection(client)
 
 
-async def test_a_bug_of_whoever_takes_messages_is_seen(server: FakeNats) -> None:
+async def test_an_error_of_the_message_handler_is_raised(server: FakeNats) -> None:
     seen: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context["exception"]))
     ears = Ears()
@@ -544,7 +542,7 @@ async def test_a_bug_of_whoever_takes_messages_is_seen(server: FakeNats) -> None
 
 
 @pytest.mark.parametrize("way", list(Way))
-async def test_cancelled_at_any_point_nothing_stays(server: FakeNats, way: Way) -> None:
+async def test_a_cancellation_at_any_point_leaves_nothing_open(server: FakeNats, way: Way) -> None:
     server.way = way
     for turns in range(25):
         task = asyncio.create_task(connect(server.url))
@@ -558,7 +556,7 @@ async def test_cancelled_at_any_point_nothing_stays(server: FakeNats, way: Way) 
     await until(lambda: not server.clients)
 
 
-async def test_connect_is_one_line_of_json_whatever_it_holds(server: FakeNats) -> None:
+async def test_connect_is_one_line_of_json_with_any_values(server: FakeNats) -> None:
     client = await connect(server.url_of("a%22%0D%0APING:%C3%A9"))
     await close_connection(client)
     (said,) = server.connects

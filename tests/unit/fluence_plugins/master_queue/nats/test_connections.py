@@ -71,7 +71,7 @@ def connected(world: World, times: int = 1) -> Callable[[], bool]:
     return lambda: world.heard.count("connected") == times
 
 
-async def test_messages_come_once_every_subject_is_confirmed(server: FakeNats, world: World) -> None:
+async def test_messages_arrive_after_every_subject_is_confirmed(server: FakeNats, world: World) -> None:
     server.silent = True
     server.takes = lambda _: setattr(server, "silent", False) is None  # its first PING is answered
     world.connections.follow({server.url: ["b", "a.x"]})
@@ -91,7 +91,9 @@ async def test_messages_come_once_every_subject_is_confirmed(server: FakeNats, w
     await until(lambda: not server.clients)
 
 
-async def test_nothing_is_connected_before_subscriptions_are_confirmed(server: FakeNats, world: World) -> None:
+async def test_a_connection_is_not_reported_before_its_subscriptions_are_confirmed(
+    server: FakeNats, world: World
+) -> None:
     answered = []
 
     def subscribed() -> bool:
@@ -115,7 +117,7 @@ async def test_nothing_is_connected_before_subscriptions_are_confirmed(server: F
         await until(connected(world))
 
 
-async def test_large_messages_are_handed_on(server: FakeNats, world: World) -> None:
+async def test_large_messages_are_passed_to_the_listener(server: FakeNats, world: World) -> None:
     world.connections.follow({server.url: ["a"]})
     data = bytes(range(256)) * 4096
     async with world.running():
@@ -126,7 +128,7 @@ async def test_large_messages_are_handed_on(server: FakeNats, world: World) -> N
     assert {message[3] for message in world.heard.messages} == {data}
 
 
-async def test_many_messages_at_once_hold_up_nothing_else(server: FakeNats, world: World) -> None:
+async def test_many_messages_at_once_do_not_block_other_work(server: FakeNats, world: World) -> None:
     turns = 0
     seen: list[int] = []
 
@@ -149,7 +151,7 @@ async def test_many_messages_at_once_hold_up_nothing_else(server: FakeNats, worl
     assert seen[-1] - seen[0] >= 999
 
 
-async def test_a_lost_connection_comes_back_and_is_told(
+async def test_a_lost_connection_is_reported_and_replaced(
     server: FakeNats, world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "master-queue")
@@ -175,7 +177,9 @@ async def test_a_lost_connection_comes_back_and_is_told(
     assert SECRET not in caplog.text + str(world.heard.events[1:3]).replace(connector, "")
 
 
-async def test_the_same_reason_is_told_once(server: FakeNats, world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_same_reason_is_reported_once(
+    server: FakeNats, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     server.takes = lambda _: False
     connector = server.url_of(f"u:{SECRET}")
     world.connections.follow({connector: ["a"]})
@@ -190,7 +194,7 @@ async def test_the_same_reason_is_told_once(server: FakeNats, world: World, capl
     assert dict(world.heard.reconnects) == {}
 
 
-def test_waiting_doubles_to_a_limit_with_some_chance() -> None:
+def test_the_backoff_doubles_up_to_a_limit_with_jitter() -> None:
     backoff = Backoff(FIRST_SECONDS, LONGEST_SECONDS, Random(1))
     waits = [backoff.next() for _ in range(12)]
     full = [min(0.25 * 2**turn, LONGEST_SECONDS) for turn in range(12)]
@@ -202,7 +206,7 @@ def test_waiting_doubles_to_a_limit_with_some_chance() -> None:
     assert backoff.next() <= 0.25
 
 
-async def test_only_a_connection_that_lasted_begins_the_waiting_anew(server: FakeNats, world: World) -> None:
+async def test_only_a_connection_that_lasted_resets_the_backoff(server: FakeNats, world: World) -> None:
     world.connections.follow({server.url: ["a"]})
     async with world.running():
         for turn in range(1, 5):
@@ -235,7 +239,7 @@ async def test_subjects_change_on_the_same_connection(server: FakeNats, world: W
     assert world.heard.events == [("connected", server.url)]
 
 
-async def test_connectors_come_and_go(server: FakeNats, world: World) -> None:
+async def test_connectors_can_be_added_and_removed(server: FakeNats, world: World) -> None:
     async with FakeNats() as other, world.running():
         world.connections.follow({server.url: ["a"]})
         await until(connected(world))
@@ -250,7 +254,7 @@ async def test_connectors_come_and_go(server: FakeNats, world: World) -> None:
     assert [event[0] for event in world.heard.events] == ["connected", "connected"]
 
 
-async def test_a_connector_that_is_wanted_again_at_once_is_told_as_a_new_one(server: FakeNats, world: World) -> None:
+async def test_a_connector_that_is_removed_and_added_again_is_reported_as_new(server: FakeNats, world: World) -> None:
     async with world.running():
         world.connections.follow({server.url: ["a"]})
         await until(connected(world))
@@ -261,7 +265,7 @@ async def test_a_connector_that_is_wanted_again_at_once_is_told_as_a_new_one(ser
 
 
 @pytest.mark.parametrize("turns", range(0, 40, 3))
-async def test_what_is_wanted_may_change_while_it_connects(server: FakeNats, world: World, turns: int) -> None:
+async def test_subjects_may_change_during_the_connection_attempt(server: FakeNats, world: World, turns: int) -> None:
     world.connections.follow({server.url: ["a"]})
     async with world.running():
         for _ in range(turns):
@@ -273,7 +277,7 @@ async def test_what_is_wanted_may_change_while_it_connects(server: FakeNats, wor
 
 
 @pytest.mark.parametrize("way", list(Way))
-async def test_cancelled_at_any_point_nothing_stays(server: FakeNats, way: Way) -> None:
+async def test_a_cancellation_at_any_point_leaves_nothing_open(server: FakeNats, way: Way) -> None:
     server.way = way
     for turns in range(0, 60, 2):
         world = World()
@@ -284,7 +288,7 @@ async def test_cancelled_at_any_point_nothing_stays(server: FakeNats, way: Way) 
     await until(lambda: not server.clients)
 
 
-async def test_a_refused_subject_is_a_problem_and_is_tried_again(server: FakeNats, world: World) -> None:
+async def test_a_rejected_subject_is_a_problem_and_is_retried(server: FakeNats, world: World) -> None:
     server.denied = {"B.*"}
     world.connections.follow({server.url: ["a", "B"]})
     async with world.running():
@@ -306,7 +310,7 @@ async def test_a_refused_subject_is_a_problem_and_is_tried_again(server: FakeNat
     assert dict(world.heard.reconnects) == {}
 
 
-async def test_a_subject_that_is_refused_later_is_a_problem_too(server: FakeNats, world: World) -> None:
+async def test_a_subject_that_is_rejected_later_is_a_problem_too(server: FakeNats, world: World) -> None:
     world.connections.follow({server.url: ["a"]})
     async with world.running():
         await until(connected(world))
@@ -318,7 +322,7 @@ async def test_a_subject_that_is_refused_later_is_a_problem_too(server: FakeNats
         assert server.subjects == ["b.*"]
 
 
-async def test_a_server_that_leaves_is_left_where_there_is_another(server: FakeNats) -> None:
+async def test_a_server_in_lame_duck_mode_is_left_if_there_is_another(server: FakeNats) -> None:
     async with FakeNats() as other:
         world = World({"both": ConnectorSettings(servers=(server.url, other.url)), "one": _settings(other)})
         world.connections.follow({"both": ["a"], "one": ["b"]})
@@ -338,7 +342,7 @@ def _settings(server: FakeNats) -> ConnectorSettings:
     return ConnectorSettings(servers=(server.url,))
 
 
-async def test_what_waits_is_bounded_and_what_is_dropped_counted(
+async def test_waiting_messages_are_limited_and_dropped_ones_counted(
     server: FakeNats, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(connection, "MOST_WAITING_BYTES", 100)
@@ -354,7 +358,7 @@ async def test_what_waits_is_bounded_and_what_is_dropped_counted(
     assert "a message to 'a.pool' was dropped: it is too large, or too many messages wait" in caplog.text
 
 
-async def test_a_connector_that_means_nothing_is_a_problem_alone(server: FakeNats, world: World) -> None:
+async def test_an_unknown_connector_is_a_problem_and_affects_no_other(server: FakeNats, world: World) -> None:
     bad = f"u:{SECRET}@h"
     world.connections.follow({bad: ["a"], server.url: ["a"]})
     why = "it is neither an address nor a configured connector: configure it, or write nats://host:port"
@@ -367,7 +371,7 @@ async def test_a_connector_that_means_nothing_is_a_problem_alone(server: FakeNat
 
 
 @pytest.mark.parametrize("first", ["right", "wrong"])
-async def test_one_of_two_users_of_a_server_who_is_not_let_in_is_seen(
+async def test_the_rejection_of_one_of_two_users_of_a_server_is_reported(
     server: FakeNats, world: World, first: str
 ) -> None:
     server.takes = lambda said: said["user"] == "right"
@@ -378,7 +382,7 @@ async def test_one_of_two_users_of_a_server_who_is_not_let_in_is_seen(
         assert world.connections.states() == {f"127.0.0.1:{server.port}": False}
 
 
-async def test_a_bug_of_the_listener_ends_it_all_with_that(server: FakeNats, world: World) -> None:
+async def test_an_error_of_the_listener_is_raised_and_closes_all_connections(server: FakeNats, world: World) -> None:
     def connected(_: str) -> None:
         raise LookupError("bug")
 
@@ -390,7 +394,7 @@ async def test_a_bug_of_the_listener_ends_it_all_with_that(server: FakeNats, wor
     await until(lambda: not server.clients)
 
 
-async def test_a_loss_is_told_with_how_long_nothing_had_come(
+async def test_a_lost_connection_is_reported_with_the_time_since_the_last_bytes(
     server: FakeNats, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]

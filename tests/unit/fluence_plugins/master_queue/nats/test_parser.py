@@ -25,7 +25,7 @@ READ = [
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 64, len(STREAM)])
-def test_it_is_read_the_same_in_pieces(size: int) -> None:
+def test_the_result_does_not_depend_on_how_the_bytes_are_split(size: int) -> None:
     parser = Parser()
     found = [one for at in range(0, len(STREAM), size) for one in parser.feed(STREAM[at : at + size])]
     assert found == READ
@@ -47,19 +47,19 @@ def test_it_is_read_the_same_in_pieces(size: int) -> None:
         (b"MSG a 1 2\r\nabc\r\n", "a message is longer than declared"),
     ],
 )
-def test_what_no_server_sends_is_refused(data: bytes, why: str) -> None:
+def test_invalid_bytes_are_rejected(data: bytes, why: str) -> None:
     with pytest.raises(WireError, match=why):
         list(Parser().feed(data))
 
 
-def test_what_comes_before_is_read() -> None:
+def test_operations_before_an_error_are_read() -> None:
     arriving = Parser().feed(b"PING\r\nNO\r\n")
     assert next(arriving) == Line("PING", b"")
     with pytest.raises(WireError):
         next(arriving)
 
 
-def test_a_line_has_an_end_within_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_beyond_its_limit_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nats_parser, "LONGEST_LINE", 100)
     assert list(Parser().feed(b"INFO " + b"x" * 95 + b"\r\n")) == [Line("INFO", b"x" * 95)]
     for data in (b"INFO " + b"x" * 96 + b"\r\n", b"x" * 101):

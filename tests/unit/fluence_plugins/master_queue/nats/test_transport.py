@@ -47,7 +47,7 @@ def test_nats_py_has_the_private_name_that_passes_the_transport() -> None:
     assert vars(Client()).get("_transport", "nothing") is None, remedy
 
 
-async def test_a_ping_goes_behind_lines_that_are_written_after_it() -> None:
+async def test_a_ping_is_sent_after_lines_that_are_written_later() -> None:
     transport = Scripted(b"")
     transport.write(b"PING\r\n")
     transport.writelines([b"SUB a 1\r\n", b"SUB b 2\r\n"])
@@ -76,7 +76,7 @@ async def test_nats_py_can_read_every_subject_that_a_publisher_can_choose() -> N
         assert found[1].decode().isprintable() or byte < 0x80, line
 
 
-async def test_sending_on_a_lost_connection_leaves_it_to_reading_to_end_it() -> None:
+async def test_sending_on_a_lost_connection_raises_nothing_and_reading_ends_it() -> None:
     transport = Scripted(b"")
     transport.lost = True
     transport.writelines([b"SUB a 1\r\n"])

@@ -38,13 +38,13 @@ def given(nodes: list[Manifest], pods: list[Manifest], part: Part | None = None)
     )
 
 
-def test_an_empty_cluster_gives_what_its_nodes_have_of_the_four_resources() -> None:
+def test_the_capacity_of_an_empty_cluster_is_the_sum_of_its_nodes() -> None:
     more: dict[str, Any] = {"nvidia.com/gpu": "2", "ephemeral-storage": "1Ti"}
     nodes = [node(), node("n2", cpu="500m", **more)]
     assert given(nodes, []) == {"cpu": 8500, "memory": 64 * 2**30 * 1000, "pods": 220000, "nvidia.com/gpu": 2000}
 
 
-def test_what_others_pods_request_is_taken_off_their_nodes() -> None:
+def test_requests_of_other_pods_are_subtracted_from_their_nodes() -> None:
     found = given([node()], [pod(cpu="1500m", memory="2Gi"), pod()])
     assert found == {"cpu": 6500, "memory": 30 * 2**30 * 1000, "pods": 108000}
 
@@ -56,7 +56,7 @@ def test_a_pod_that_is_being_resized_has_what_its_status_reports() -> None:
     assert given([node()], [shrinks]) == {"cpu": 5000, "memory": 31 * 2**30 * 1000, "pods": 109000}
 
 
-def test_pods_that_the_pool_itself_runs_are_not_taken_off_since_kueue_counts_them() -> None:
+def test_pods_of_the_pool_itself_are_not_subtracted_because_kueue_counts_them() -> None:
     part = Part(own=frozenset({"offloaded"}))
     assert given([node()], [pod("offloaded", cpu="4")], part) == given([node()], [])
 
@@ -65,11 +65,11 @@ def test_pods_that_the_pool_itself_runs_are_not_taken_off_since_kueue_counts_the
     pod(on="", phase="Pending", cpu="4"), pod(phase="Succeeded", cpu="4"), pod(phase="Failed", cpu="4"),
     pod(on="elsewhere", cpu="4"),
 ], ids=["not bound", "succeeded", "failed", "on another node"])  # fmt: skip
-def test_pods_that_have_nothing_of_the_nodes_are_not_taken_off(other: Manifest) -> None:
+def test_pods_that_use_no_node_are_not_subtracted(other: Manifest) -> None:
     assert given([node()], [other]) == given([node()], [])
 
 
-def test_a_node_with_less_than_nothing_takes_nothing_from_the_others() -> None:
+def test_an_overcommitted_node_reduces_no_other() -> None:
     assert given([node(cpu="1"), node("n2", cpu="2")], [pod(cpu="5")])["cpu"] == 2000
 
 
@@ -78,17 +78,17 @@ def test_a_node_with_less_than_nothing_takes_nothing_from_the_others() -> None:
     node(spec={"taints": [{"key": "k", "effect": "NoSchedule"}]}),
     node(spec={"taints": [{"key": "k", "effect": "NoExecute"}]}),
 ], ids=["not ready", "unknown", "cordoned", "NoSchedule", "NoExecute"])  # fmt: skip
-def test_nodes_that_take_no_pods_do_not_count(away: Manifest) -> None:
+def test_nodes_that_accept_no_pods_do_not_count(away: Manifest) -> None:
     assert given([away], []) == {}
     assert given([node("n2"), away], [pod(cpu="1")])["cpu"] == 8000
 
 
-def test_taints_that_are_tolerated_or_only_preferred_do_not_keep_a_node_away() -> None:
+def test_nodes_with_tolerated_or_preferred_taints_count() -> None:
     taints = [{"key": "gpu", "effect": "NoSchedule"}, {"key": "old", "effect": "PreferNoSchedule"}]
     assert given([node(spec={"taints": taints})], [], Part(tolerated=frozenset({"gpu"})))["cpu"] == 8000
 
 
-def test_an_amount_that_cannot_be_read_takes_nothing_off_and_the_others_do() -> None:
+def test_an_invalid_amount_is_ignored_and_the_others_count() -> None:
     assert given([node()], [pod(cpu="much", memory="2Gi")]) == {
         "cpu": 8000,
         "memory": 30 * 2**30 * 1000,
@@ -96,7 +96,7 @@ def test_an_amount_that_cannot_be_read_takes_nothing_off_and_the_others_do() -> 
     }
 
 
-def test_of_two_amounts_the_lesser_counts_and_of_what_the_cluster_has_not_there_is_nothing() -> None:
+def test_the_smaller_of_two_amounts_counts_and_a_missing_resource_is_zero() -> None:
     first = {"cpu": "8", "memory": "32Gi", "pods": "10"}
     assert lesser(first, {"cpu": "500m", "memory": "64Gi", "nvidia.com/gpu": "1"}) == {
         "cpu": "500m", "memory": "32Gi", "pods": "10", "nvidia.com/gpu": "0",
@@ -128,7 +128,7 @@ def asked_for(api: Api, part: Part) -> dict[str, str]:
     return asyncio.run(capacity(KubeApi(cast(ApiClient, api)), part))
 
 
-def test_all_pages_are_read_with_the_selector_and_written_as_kubernetes_does() -> None:
+def test_all_pages_are_read_with_the_selector_and_amounts_are_written_as_quantities() -> None:
     api = Api()
     found = asked_for(api, Part(selector="zone=a"))
     assert found == {"cpu": "15", "memory": "64Gi", "pods": "219"}
@@ -137,13 +137,13 @@ def test_all_pages_are_read_with_the_selector_and_written_as_kubernetes_does() -
     ]  # fmt: skip
 
 
-def test_a_selector_that_is_none_is_the_users_to_mend_and_a_silent_cluster_is_not() -> None:
+def test_an_invalid_selector_is_the_users_error_and_a_silent_cluster_is_not() -> None:
     with pytest.raises(InputError, match="--selector: 'a b' is not a valid label selector"):
         asked_for(Api(Invalid("unable to parse")), Part(selector="a b"))
     with pytest.raises(ClusterError, match="no answer"):
         asked_for(Api(ClusterError("no answer")), Part())
 
 
-def test_a_pod_that_is_none_takes_no_less_for_it() -> None:
+def test_an_invalid_pod_is_an_error_that_names_its_field() -> None:
     with pytest.raises(ClusterError, match=r"^/api/v1/pods: .*\.nodeName`: the server is not a Kubernetes API server"):
         asked_for(Api(pods=[{"spec": {"nodeName": 1}}]), Part())

@@ -31,7 +31,7 @@ def options(**fields: object) -> Options:
     return Options(**({"pool": "far", "subject": "a.b", "servers": (SERVER,), "quota": ("cpu=8",)} | fields))  # type: ignore[arg-type]
 
 
-def test_the_group_is_one_of_typer() -> None:
+def test_the_group_is_a_typer_command_group() -> None:
     assert isinstance(pool, typer.Typer)
 
 
@@ -43,7 +43,7 @@ def test_a_dry_run_prints_the_message_and_needs_no_server(capsys: pytest.Capture
     }  # fmt: skip
 
 
-def test_the_servers_may_stand_in_a_variable(
+def test_the_servers_may_be_set_by_an_environment_variable(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FLUENCE_NATS_SERVERS", f"nats://user:{SECRET}@127.0.0.1:1 http://user:{SECRET}@x")
@@ -52,7 +52,7 @@ def test_the_servers_may_stand_in_a_variable(
     assert said == "fluence: --server: is not a NATS address: write nats://, tls://, ws:// or wss:// before host:port\n"
 
 
-def test_once_ends_with_one_and_a_line_where_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_once_exits_with_1_and_one_line_if_no_server_answers(capsys: pytest.CaptureFixture[str]) -> None:
     assert publish("--quota", "cpu=1", "--server", f"nats://user:{SECRET}@127.0.0.1:1", "--once") == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("fluence: nothing was published: nats://127.0.0.1:1: ")
@@ -76,14 +76,14 @@ def test_once_ends_with_one_and_a_line_where_nobody_answers(capsys: pytest.Captu
     (("--quota", "cpu=1", "--pool", "A"),
      ["--pool: 'A' is not a valid pool name: use at most 63 of a-z, 0-9 and -, and no - at the start or end"]),
 ])  # fmt: skip
-def test_what_is_wrong_is_a_line_for_each_with_its_option(
+def test_each_mistake_is_one_line_with_its_option(
     words: tuple[str, ...], lines: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert publish(*words) == 2
     assert capsys.readouterr().err.splitlines() == [f"fluence: {line}" for line in lines]
 
 
-def test_less_than_a_second_between_messages_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interval_below_one_second_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     assert publish("--quota", "cpu=1", "--server", SERVER, "--every", "0.5") == 2
     assert "--every" in capsys.readouterr().err
 
@@ -94,7 +94,7 @@ def test_quotas_are_written_as_kubernetes_writes_them_and_the_subject_ends_with_
     assert quotas_of(options(quota=(), from_cluster=True)) == {}
 
 
-def test_files_become_settings_that_are_read_for_each_connection(tmp_path: Path) -> None:
+def test_files_are_read_for_each_connection(tmp_path: Path) -> None:
     files = {name: tmp_path / name for name in ("user", "password", "tls_ca", "tls_cert", "tls_key")}
     for file in files.values():
         file.write_text(SECRET)
@@ -121,7 +121,7 @@ HERE = Path(__file__)
     ({"secrets": Secrets(token=Path("/no/token"))}, "/no/token: file not found: name an existing file"),
     ({"servers": (SERVER,) * 17}, "--server: expected 1 to 16 servers, got 17: write nats://host:4222"),
 ])  # fmt: skip
-def test_ways_to_connect_that_cannot_be_are_refused(fields: dict[str, object], line: str) -> None:
+def test_contradictory_connection_options_are_rejected(fields: dict[str, object], line: str) -> None:
     with pytest.raises(InputError) as refused:
         settings_of(options(**fields))
     assert str(refused.value) == line

@@ -123,7 +123,7 @@ def test_a_message_is_sent_at_once_and_then_at_the_interval_with_labels_and_tain
     assert (world.opened, world.shut) == ([0], 1)
 
 
-def test_never_is_there_less_than_a_second_between_two_however_often_the_connection_breaks() -> None:
+def test_two_messages_are_at_least_a_second_apart_even_if_the_connection_breaks_often() -> None:
     async def work(world: World) -> None:
         world.end = 30.0
         world.at = [(n / 10, lambda: world.closed("the connection was lost")) for n in range(1, 200)]
@@ -135,7 +135,7 @@ def test_never_is_there_less_than_a_second_between_two_however_often_the_connect
     assert world.shut == len(world.opened)
 
 
-def test_a_server_that_is_away_is_tried_again_with_growing_pauses_and_told_once(
+def test_an_unreachable_server_is_retried_with_backoff_and_reported_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def work(world: World) -> None:
@@ -151,7 +151,7 @@ def test_a_server_that_is_away_is_tried_again_with_growing_pauses_and_told_once(
     ]
 
 
-def test_a_lost_connection_is_followed_by_another_at_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lost_connection_is_replaced_at_once(caplog: pytest.LogCaptureFixture) -> None:
     async def work(world: World) -> None:
         world.at = [(40.0, lambda: world.closed("the server ended the connection"))]
         await world.publisher().run(world.stop)
@@ -187,7 +187,7 @@ def test_while_the_cluster_cannot_be_read_nothing_is_published_and_the_connectio
     assert "[pool] cluster: is read again" in [record.getMessage() for record in caplog.records]
 
 
-def test_a_subject_that_the_server_refuses_is_told_with_what_it_says() -> None:
+def test_a_rejected_subject_is_reported_with_the_servers_message() -> None:
     async def work(world: World) -> None:
         world.refuses = "the server does not permit publishing to 'a.b.far'"
         with pytest.raises(ConnectionFailedError, match="does not permit publishing"):
@@ -196,7 +196,7 @@ def test_a_subject_that_the_server_refuses_is_told_with_what_it_says() -> None:
     assert run(work).shut == 1
 
 
-def test_once_sends_one_message_and_ends_the_connection() -> None:
+def test_once_sends_one_message_and_closes_the_connection() -> None:
     async def work(world: World) -> None:
         await world.publisher().once()
 
@@ -204,7 +204,7 @@ def test_once_sends_one_message_and_ends_the_connection() -> None:
     assert (len(world.sent), world.shut) == (1, 1)
 
 
-def test_once_fails_where_the_server_is_away_or_confirms_nothing() -> None:
+def test_once_fails_if_the_server_is_unreachable_or_confirms_nothing() -> None:
     async def away(world: World) -> None:
         world.away_until = 1.0
         with pytest.raises(ConnectionFailedError, match="refused"):
@@ -219,7 +219,7 @@ def test_once_fails_where_the_server_is_away_or_confirms_nothing() -> None:
     assert run(silent).shut == 1
 
 
-def test_a_message_is_what_the_controller_reads_and_what_it_would_drop_is_refused() -> None:
+def test_a_message_is_valid_for_the_controller_and_what_it_would_drop_is_rejected() -> None:
     read = decoded(message({"cpu": "8", "pods": 3}, ["k=v"], ["t=v:NoSchedule"]))
     assert (read.quotas, read.labels, read.problems) == ({"cpu": "8", "pods": "3"}, {"k": "v"}, ())
     with pytest.raises(InputError) as refused:

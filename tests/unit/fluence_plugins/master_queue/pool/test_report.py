@@ -86,7 +86,7 @@ def report(*masters: Manifest) -> Manifest:
     return read({"items": list(masters)}, {"items": QUEUES})
 
 
-def test_each_pool_has_its_quota_what_is_used_of_it_and_what_is_lent() -> None:
+def test_each_pool_has_its_quota_usage_and_lent_amounts() -> None:
     (found,) = report(master())["masterQueues"]
     far, gone, local = found["pools"]
     assert far["resources"] == {
@@ -100,7 +100,7 @@ def test_each_pool_has_its_quota_what_is_used_of_it_and_what_is_lent() -> None:
     assert local["resources"] == {"pods": {"quota": "100", "used": "0", "lent": "0"}}
 
 
-def test_queues_are_those_that_the_master_queue_owns_its_own_first() -> None:
+def test_the_queues_are_those_of_the_master_queue_with_its_own_first() -> None:
     (found,) = report(master())["masterQueues"]
     assert [one["name"] for one in found["queues"]] == ["main", "branch"]
     assert found["queues"][1] == {
@@ -109,7 +109,7 @@ def test_queues_are_those_that_the_master_queue_owns_its_own_first() -> None:
     }  # fmt: skip
 
 
-def test_it_is_plain_json_in_which_no_address_is() -> None:
+def test_the_report_is_plain_json_without_addresses() -> None:
     assert "secret" not in json.dumps(report(master()))
 
 
@@ -128,7 +128,7 @@ def test_the_table_has_a_row_for_each_resource_and_the_queues_below() -> None:
     assert queues == [("main", "main", "c", "None", 0, 0), ("main", "branch", "c", "None", 2, 1)]
 
 
-def test_what_is_wrong_stands_below_the_tables_once() -> None:
+def test_each_problem_is_listed_once_below_the_tables() -> None:
     away = [{"type": "Ready", "status": "False"}, {"type": "NatsConnected", "status": "False"}]
     pools = [{"name": "far", "flavor": "remote", "problems": ["rename it", "labels[0]: has no ="]}]
     shown = parts(report(master(conditions=away, problems=["pool far: rename it"], pools=pools)))
@@ -150,7 +150,7 @@ def test_what_is_wrong_stands_below_the_tables_once() -> None:
     ({"items": []}, Forbidden("forbidden"), "not allowed to list ClusterQueues"),
     ({"items": []}, {"items": [{"spec": {"cohortName": 1}}]}, "is Kueue newer than Fluence?"),
 ])  # fmt: skip
-def test_what_is_not_there_or_not_allowed_is_one_line(
+def test_a_missing_object_or_right_is_reported_in_one_line(
     masters: Manifest | Exception, queues: Manifest | Exception, why: str
 ) -> None:
     with pytest.raises(InputError) as refused:
@@ -159,6 +159,6 @@ def test_what_is_not_there_or_not_allowed_is_one_line(
     assert "\n" not in str(refused.value)
 
 
-def test_a_cluster_that_does_not_answer_is_its_own_error() -> None:
+def test_a_cluster_that_does_not_answer_is_a_separate_error() -> None:
     with pytest.raises(ClusterError, match="no answer"):
         read(ClusterError("no answer"), {"items": []})

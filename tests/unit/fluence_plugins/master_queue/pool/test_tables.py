@@ -66,9 +66,7 @@ def logging_as_it_comes() -> Iterator[None]:
     structlog.reset_defaults()
 
 
-def test_a_request_that_is_sent_again_is_no_part_of_the_result(
-    kubeconfig: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_retries_of_a_request_do_not_appear_in_the_output(kubeconfig: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["pool", "list", "--kubeconfig", str(kubeconfig), "-o", "json"]) == 0
     assert BusyAtFirst.asked == 3
     assert json.loads(capfd.readouterr().out) == {"masterQueues": []}
