@@ -1,20 +1,23 @@
 """Credentials and address of an API server, from a kubeconfig file or from the pod's service account.
 
-The Kubernetes client library reads kubeconfig files and runs credential plugins. It takes 75 MB of memory and a second
-to import, so only a kubeconfig file causes the import. This module reads a pod's service account itself: a namespace, a
-certificate and a token in three known files.
+The Kubernetes client library takes 50 MB of memory and 0.3 s to import. So this module reads a pod's service account
+and a kubeconfig file with a token or certificates itself. The library runs credential plugins, merges several files,
+and finds the errors in a file.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import binascii
 import os
 import ssl
+import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +78,9 @@ def namespace_of(kubeconfig: str | None, context: str | None) -> str:
         with suppress(OSError):
             return (_ACCOUNT / "namespace").read_text().strip() or _NAMESPACE
         return _NAMESPACE
+    chosen = _chosen(files, context)
+    if chosen is not None:
+        return str(chosen.context.get("namespace") or _NAMESPACE)
     require(f"kubeconfig {files}", "kubernetes", requirement="kubernetes")
     from kubernetes.aio.config import ConfigException, list_kube_config_contexts
 
@@ -92,11 +98,107 @@ def _default_file() -> str | None:
     return str(path) if path.is_file() else None
 
 
+# ------------------------------------------------------------------ a kubeconfig file without the library
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """What a context of a kubeconfig file names."""
+
+    folder: Path
+    """Paths in the file are relative to it."""
+    context: Mapping[str, Any]
+    cluster: Mapping[str, Any]
+    user: Mapping[str, Any]
+
+    def pem(self, part: Mapping[str, Any], name: str) -> str | None:
+        """The certificate or key with this name, from a file or in base64. Raises OSError or ValueError."""
+        if data := part.get(f"{name}-data"):
+            return base64.b64decode(data, validate=True).decode()
+        if not part.get(name):
+            return None
+        text = (self.folder / part[name]).read_text()
+        if not text.strip():
+            raise ValueError(f"{self.folder / part[name]} is empty")
+        return text
+
+
+_CLUSTER_FIELDS = frozenset({
+    "server", "certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify", "tls-server-name",
+    "proxy-url", "extensions",
+})  # fmt: skip
+_USER_FIELDS = frozenset({
+    "token", "tokenFile", "client-certificate", "client-certificate-data", "client-key", "client-key-data",
+    "extensions",
+})  # fmt: skip
+
+
+def _chosen(files: str, context: str | None) -> _Chosen | None:
+    """What the context names in a file that needs no library; None for other files, invalid ones included."""
+    path = Path(files).expanduser()
+    try:
+        document = yaml.safe_load(path.read_text())
+        found = _named(document, "context", context or document["current-context"])
+        cluster, user = (_named(document, kind, found[kind]) for kind in ("cluster", "user"))
+    except (OSError, ValueError, yaml.YAMLError, LookupError, TypeError):
+        return None
+    if not (cluster.keys() <= _CLUSTER_FIELDS and user.keys() <= _USER_FIELDS):
+        return None
+    values = [value for part in (cluster, user) for name, value in part.items() if name != "extensions"]
+    is_plain = all(isinstance(value, str | bool) for value in values)
+    return _Chosen(path.parent, found, cluster, user) if is_plain else None
+
+
+def _named(document: Mapping[str, Any], kind: str, name: str) -> Mapping[str, Any]:
+    """The entry of a kubeconfig. Raises LookupError or TypeError if there is none."""
+    (found,) = [each[kind] for each in document[f"{kind}s"] if each["name"] == name] or [None]
+    if not isinstance(found, Mapping):
+        raise TypeError(f"expected a {kind} with the name {name!r}")
+    return found
+
+
+def _plain_access(chosen: _Chosen, renew: Callable[[], Awaitable[Access]]) -> Access:
+    """Raises OSError or ValueError."""
+    cluster, user = chosen.cluster, chosen.user
+    server = _checked_url(cluster.get("server"))
+    verifies = not cluster.get("insecure-skip-tls-verify", False)
+    tls = _tls(server, chosen.pem(cluster, "certificate-authority"), verifies=verifies)
+    certificate = chosen.pem(user, "client-certificate")
+    if certificate:
+        key = chosen.pem(user, "client-key")
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as both:  # the module ssl reads files only; mode 0600
+            both.write(f"{certificate}\n{key or ''}")
+            both.flush()
+            tls.load_cert_chain(both.name)
+    authorization = _anonymous
+    if user.get("tokenFile"):
+        token = _TokenFile(chosen.folder / user["tokenFile"])
+        token.read()
+        authorization = token.header
+    elif user.get("token"):
+        authorization = _constant(f"Bearer {user['token']}")
+    return Access(server, tls, cluster.get("tls-server-name"), cluster.get("proxy-url"), authorization, renew)
+
+
+def _constant(header: str) -> Callable[[], Awaitable[str]]:
+    async def authorization() -> str:
+        return header
+
+    return authorization
+
+
 # ------------------------------------------------------------------ the two sources
 
 
 async def _from_files(files: str, context: str | None) -> Access:
     _check_files(files)
+    renew = partial(_from_files, files, context)
+    chosen = _chosen(files, context)
+    if chosen is not None:
+        try:
+            return _plain_access(chosen, renew)
+        except (OSError, ValueError) as error:
+            raise _wrong(files, error) from None
     require(f"kubeconfig {files}", "kubernetes", requirement="kubernetes")
     from kubernetes.aio.client import Configuration
     from kubernetes.aio.config import ConfigException, load_kube_config
@@ -105,7 +207,7 @@ async def _from_files(files: str, context: str | None) -> Access:
     try:
         async with asyncio.timeout(_PLUGIN_PATIENCE):
             await load_kube_config(files, context, configuration, persist_config=False)
-        return _access(configuration, renew=lambda: _from_files(files, context))
+        return _access(configuration, renew)
     except TimeoutError:
         raise _wrong(files, f"its credential plugin did not finish within {_PLUGIN_PATIENCE:g} s") from None
     except (ConfigException, yaml.YAMLError, OSError, ValueError, binascii.Error) as error:
@@ -123,11 +225,11 @@ def _check_files(files: str) -> None:
 
 async def _from_pod() -> Access:
     """Source: rest.InClusterConfig of client-go."""
-    token = _PodToken(_ACCOUNT / "token")
+    token = _TokenFile(_ACCOUNT / "token")
     try:
         server = _server_of_pod()
         token.read()
-        tls = _context(str(_ACCOUNT / "ca.crt"))
+        tls = _context(cafile=str(_ACCOUNT / "ca.crt"))
     except (OSError, ValueError) as error:
         raise InputError(f"cannot use the pod's service account: {one_line(str(error))}: mount its token "
                          "(automountServiceAccountToken), or pass --kubeconfig") from None  # fmt: skip
@@ -141,8 +243,8 @@ def _server_of_pod() -> str:
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
-class _PodToken:
-    """A pod's token. The kubelet replaces it long before it expires."""
+class _TokenFile:
+    """A token in a file. The kubelet replaces a pod's token long before it expires."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -162,7 +264,7 @@ class _PodToken:
             try:
                 self.read()
             except (OSError, ValueError) as error:
-                raise Forbidden(f"cannot read the service account's token: {one_line(str(error))}") from None
+                raise Forbidden(f"cannot read the token: {one_line(str(error))}") from None
         return self._header
 
 
@@ -170,8 +272,10 @@ def _access(configuration: Any, renew: Callable[[], Awaitable[Access]]) -> Acces
     """Convert the library's configuration to an Access."""
     from kubernetes.aio.config import ConfigException
 
-    if not configuration.host.startswith(("https://", "http://")):
-        raise ValueError(f"expected an http or https URL as the cluster's server, got {configuration.host!r}")
+    server = _checked_url(configuration.host)
+    tls = _tls(server, cafile=configuration.ssl_ca_cert, verifies=configuration.verify_ssl)
+    if configuration.cert_file:
+        tls.load_cert_chain(configuration.cert_file, configuration.key_file)
 
     async def authorization() -> str:
         try:
@@ -181,8 +285,8 @@ def _access(configuration: Any, renew: Callable[[], Awaitable[Access]]) -> Acces
         return header or ""
 
     return Access(
-        server=configuration.host.rstrip("/"),
-        tls=_tls(configuration),
+        server=server,
+        tls=tls,
         server_name=configuration.tls_server_name,
         proxy=configuration.proxy,
         authorization=authorization,
@@ -190,20 +294,25 @@ def _access(configuration: Any, renew: Callable[[], Awaitable[Access]]) -> Acces
     )
 
 
-def _context(ca_file: str | None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=ca_file)
+def _checked_url(server: object) -> str:
+    """The URL without a trailing slash. Raises ValueError."""
+    if not isinstance(server, str) or not server.startswith(("https://", "http://")):
+        raise ValueError(f"expected an http or https URL as the cluster's server, got {server!r}")
+    return server.rstrip("/")
+
+
+def _context(cadata: str | None = None, cafile: str | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=cafile, cadata=cadata)
     # Python 3.13 and later set this flag. It rejects CAs without a key identifier, which many clusters have.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
 
 
-def _tls(configuration: Any) -> ssl.SSLContext:
+def _tls(server: str, cadata: str | None = None, cafile: str | None = None, *, verifies: bool) -> ssl.SSLContext:
     """Return the TLS context. It loads the system's CAs only if it verifies the server, because loading is slow."""
-    trusts = configuration.verify_ssl and configuration.host.startswith("https://")
-    context = _context(configuration.ssl_ca_cert) if trusts else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if configuration.cert_file:
-        context.load_cert_chain(configuration.cert_file, configuration.key_file)
-    if not configuration.verify_ssl:  # insecure-skip-tls-verify
+    trusts = verifies and server.startswith("https://")
+    context = _context(cadata, cafile) if trusts else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if not verifies:  # insecure-skip-tls-verify
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context

@@ -20,6 +20,14 @@ apiVersion: fluence.flux-framework.org/v1alpha1
 kind: SchedulerConfiguration
 profiles: [{schedulerName: fluence, plugins: [{name: master-queue}]}]
 """
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: one
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: u, user: {token: secret}}]
+contexts: [{name: one, context: {cluster: c, user: u, namespace: science}}]
+"""
 HEAVY = {"numpy", "pydantic", "rich", "structlog", "asyncio", "fluxion_cy", "kubernetes"}
 
 
@@ -91,6 +99,18 @@ def test_a_simulation_imports_no_extra() -> None:
     script = "import sys; from session_scheduler.cli import main; status = main(sys.argv[1:])\n" \
              f"print(status, sorted({EXTRAS} & set(sys.modules)))"  # fmt: skip
     assert printed(script, "simulate", *QUICKSTART).splitlines()[-1] == "1 []"
+
+
+def test_a_kubeconfig_with_a_token_needs_no_client_library(tmp_path: Path) -> None:
+    config = tmp_path / "kubeconfig"
+    config.write_text(KUBECONFIG)
+    script = f"""
+import asyncio, sys
+from session_scheduler.cluster import kube_access
+access = asyncio.run(kube_access.load_access({str(config)!r}, None))
+print(access.server, kube_access.namespace_of({str(config)!r}, None), sorted({EXTRAS} & set(sys.modules)))
+"""
+    assert printed(script) == "http://127.0.0.1:1 science []\n"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import ssl
 from datetime import UTC, datetime
 from pathlib import Path
@@ -73,6 +74,38 @@ async def test_a_renewed_access_reads_the_file_again(tmp_path: Path) -> None:
     assert await (await access.renew()).authorization() == "Bearer new"
 
 
+async def test_certificates_and_a_token_in_files_beside_the_kubeconfig_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = certificates.make(["one.example"], datetime.now(UTC))
+    (tmp_path / "ca.crt").write_bytes(made.authorities)
+    (tmp_path / "client.crt").write_bytes(made.chain)
+    (tmp_path / "token").write_text("first\n")
+    key = base64.b64encode(made.key).decode()
+    user = {"client-certificate": "client.crt", "client-key-data": key, "tokenFile": "token", "token": "other"}
+    cluster = {"certificate-authority": "ca.crt", "tls-server-name": "two.example", "proxy-url": "http://proxy.example"}
+    access = await load_access(kubeconfig(tmp_path / "config", user, **cluster), None)
+    assert isinstance(access.tls, ssl.SSLContext)
+    assert len(access.tls.get_ca_certs()) == 1
+    assert (access.server_name, access.proxy) == ("two.example", "http://proxy.example")
+    assert await access.authorization() == "Bearer first"
+    (tmp_path / "token").write_text("second\n")
+    monkeypatch.setattr(kube_access, "_TOKEN_SECONDS", 0.0)
+    assert await access.authorization() == "Bearer second"
+
+
+async def test_a_client_certificate_without_its_key_is_an_error(tmp_path: Path) -> None:
+    made = certificates.make(["one.example"], datetime.now(UTC))
+    user = {"client-certificate-data": base64.b64encode(made.certificate).decode()}
+    with pytest.raises(InputError, match="correct it"):
+        await load_access(kubeconfig(tmp_path / "config", user), None)
+
+
+async def test_a_user_with_a_password_is_left_to_the_library(tmp_path: Path) -> None:
+    access = await load_access(kubeconfig(tmp_path / "config", {"username": "u", "password": "p"}), None)
+    assert access.server == "https://one.example:6443"
+
+
 async def test_a_credential_plugin_provides_the_token(tmp_path: Path) -> None:
     answer = '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"made"}}'
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "echo", "args": [answer],
@@ -138,6 +171,8 @@ async def test_the_error_for_an_invalid_kubeconfig_is_one_line(tmp_path: Path, t
         ({"certificate-authority": "/nonexistent/ca.crt"}, None, "ca.crt"),
         ({"certificate-authority-data": "bm90aGluZw=="}, None, "correct it"),
         ({"certificate-authority-data": "%"}, None, "correct it"),
+        ({"certificate-authority": "/dev/null"}, None, "/dev/null is empty"),
+        ({"server": 7}, None, "correct it"),
     ],
 )
 async def test_the_error_for_an_unusable_kubeconfig_has_the_reason(
@@ -192,7 +227,7 @@ async def test_a_pods_token_is_read_again_when_it_is_old(account: Path, monkeypa
     monkeypatch.setattr(kube_access, "_TOKEN_SECONDS", 0.0)
     assert await access.authorization() == "Bearer second"
     (account / "token").unlink()
-    with pytest.raises(Forbidden, match="cannot read the service account's token"):
+    with pytest.raises(Forbidden, match="cannot read the token"):
         await access.authorization()
 
 
