@@ -192,8 +192,6 @@ class FluencePlugin:
     @hookimpl
     def on_nodes_changed(self, changes: Sequence[NodeChange]) -> None:
         """Add, change and remove hosts, and count their foreign load."""
-        if not self._loads.tasks_on:
-            self._reload.check()  # the file may have changed while the replica was in standby
         hosts = {change.name: None if change.node is None else self._host(change.node) for change in changes}
         self._loads.update(changes)
         before = set(self.live.holdings.missing)
@@ -245,6 +243,8 @@ class FluencePlugin:
     @hookimpl
     def recover(self, holdings: Sequence[Holding]) -> dict[str, str]:
         """Hold what live pods recorded. The rest counts as foreign load."""
+        if not self._admitted:
+            self._reload.check()  # the file may have changed while the replica stood by
         lost = recover_holdings(holdings, self.live, self._loads)
         self._lost |= lost.keys()
         return lost

@@ -336,11 +336,13 @@ def _read(
     An option wins over a file of the same purpose in a directory among the files. With `live` the command reads the
     cluster if there are no files and no kubeconfig.
     """
+    from session_scheduler.base.garbage_collection import collect_rarely
     from session_scheduler.cli.host import inputs
     from session_scheduler.offline.state import read_state
     from session_scheduler.sdk.logs import log_to_stderr
 
     log_to_stderr(log_level)
+    collect_rarely()
     live = live and not files
     if not files and kubeconfig is None and not live:
         raise InputError("Missing argument 'FILE': name manifests, or a cluster with --kubeconfig")

@@ -148,9 +148,11 @@ class Elector:
 
     # -------------------------------------------------------------- acquire, renew, release
 
-    async def acquire(self) -> None:
-        """Wait until this replica leads. It retries after every error."""
+    async def acquire(self, standing_by: Callable[[], None] = lambda: None) -> None:
+        """Wait until this replica leads. It retries after every error, and calls `standing_by` if another one leads."""
         while not await self._tried():
+            if self._may_be_held():
+                standing_by()
             await self._sleep(self._pause())
         _log.info("this replica leads", identity=self.identity, transitions=self.transitions)
 

@@ -12,12 +12,14 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeVar
 
 import structlog
 
 from session_scheduler.base.backoff import Backoff
 from session_scheduler.base.clock import Clock
+from session_scheduler.base.gathering import all_of
 from session_scheduler.cluster.errors import ClusterError, Forbidden, Gone, Invalid, NotFound, TooManyRequests
 from session_scheduler.cluster.port import Change, Listing, Reader, WatchEvent
 from session_scheduler.model.objects import KubeObject, ObjectName, name_of
@@ -112,18 +114,32 @@ class Mirror:
         return frozenset(follower.type for follower in self._followers if follower.refused)
 
     async def start(self) -> list[KubeObject]:
-        """List all kinds, in their order. Return all objects; deliver nothing.
+        """List all kinds at once. Return all objects in the order of the kinds; deliver nothing.
 
         If the cluster does not respond, log a warning and retry. Raises Forbidden, Invalid or NotFound if the API
         server refuses a kind for longer than half a minute.
         """
-        found = [obj for follower in self._followers for obj in await follower.list_first()]
+        listed = await all_of(follower.list_all() for follower in self._followers)
+        for follower, items in zip(self._followers, listed, strict=True):
+            follower.known.replace(items)
         self._synced = True
-        return found
+        return list(chain.from_iterable(listed))
 
-    async def run(self) -> None:
-        """Deliver every change since `start` until cancelled; then close all watches.
+    async def resync(self) -> list[KubeObject]:
+        """List all kinds again, after `run` was cancelled: deliver each difference. Return all objects.
 
+        The lists are requested after this call, so they show every change that was acknowledged before it. Raises as
+        `start` does.
+        """
+        listed = await all_of(follower.list_all() for follower in self._followers)
+        for follower, items in zip(self._followers, listed, strict=True):
+            follower.deliver(follower.known.replace(items))
+        return list(chain.from_iterable(listed))
+
+    async def run(self, *, compares: bool = True) -> None:
+        """Deliver every change since `start` or `resync` until cancelled; then close all watches.
+
+        If it `compares`, it lists each kind periodically to find missed changes.
         Raises an ExceptionGroup of unexpected errors, and of Invalid or NotFound if the API server refuses to list a
         kind for longer than half a minute.
         """
@@ -131,7 +147,7 @@ class Mirror:
             raise RuntimeError("call start before run")
         async with asyncio.TaskGroup() as group:
             for follower in self._followers:
-                group.create_task(follower.follow(), name=f"mirror of {follower.kind}")
+                group.create_task(follower.follow(compares=compares), name=f"mirror of {follower.kind}")
 
     async def add(self, listing: Awaitable[Listing[KubeObject]], kind: type[KubeObject]) -> None:
         """Deliver the objects of a list of a part of the kind that are not known yet.
@@ -179,7 +195,8 @@ class _Follower:
         self._watches = 0
         """Number of watches that began, plus those that ended: odd while one is open."""
 
-    async def list_first(self) -> tuple[KubeObject, ...]:
+    async def list_all(self) -> tuple[KubeObject, ...]:
+        """All objects; none if the API server refuses an optional kind."""
         try:
             listing = await self._list(
                 _RetryLimit(self.kind, *_REFUSALS, seconds=0.0 if self._optional else _RETRY_SECONDS)
@@ -192,7 +209,7 @@ class _Follower:
             log("cannot list a kind: treating it as empty until the API server allows it", kind=self.kind,
                 why=str(refusal.__cause__), remedy=remedy(self.kind, refusal))  # fmt: skip
             return ()
-        self.known.replace(listing.items)
+        self.refused = False
         return listing.items
 
     def _retry_limit(self) -> _RetryLimit:
@@ -208,11 +225,12 @@ class _Follower:
         _log.info("the API server now allows listing a kind", kind=self.kind, objects=len(listing.items))
         self.deliver(self.known.replace(listing.items))
 
-    async def follow(self) -> None:
+    async def follow(self, *, compares: bool) -> None:
         if self.refused:
             await self._until_served()
         while True:
-            relist = await _first_of(self._watch_until_relist(), self._compare_until_missed())
+            comparison = [self._compare_until_missed()] if compares else []
+            relist = await _first_of(self._watch_until_relist(), *comparison)
             self._settings.meter.relisted(self.kind, relist.why)
             listing = await self._list(self._retry_limit())
             changes = self.known.replace(listing.items)
@@ -383,13 +401,13 @@ class KnownObjects:
 
     def _put(self, name: ObjectName, obj: KubeObject) -> Sequence[Delivery]:
         known = self._objects.get(name)
+        if known is not None and _same(known, obj) and known.metadata.resource_version == obj.metadata.resource_version:
+            return ()  # keep the known object, which the cache has, too
         self._objects[name] = obj
         if known is None:
             return ((Change.ADDED, obj),)
         if not _same(known, obj):
             return ((Change.DELETED, known), (Change.ADDED, obj))
-        if known.metadata.resource_version == obj.metadata.resource_version:
-            return ()
         return ((Change.MODIFIED, obj),)
 
     # -------------------------------------------------------------- comparison with a list during a watch

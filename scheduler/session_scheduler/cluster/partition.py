@@ -108,6 +108,11 @@ class Partition:
         """Whether the node (its name) is in the partition, as far as known."""
         return node in self._scope.nodes
 
+    def forget_nodes(self) -> None:
+        """Know no node, because the start of the mirror was cancelled: nodes may have joined or left since."""
+        self._scope.nodes.clear()
+        self._nodes_listed.clear()
+
     # ------------------------------------------------------------------ the mirror's source
 
     async def list(self, kind: type[Kube]) -> Listing[Kube]:
@@ -162,10 +167,14 @@ class Partition:
             self._mirror.drop(Pod, self._scope.keeps)
 
     async def run(self, mirror: Mirror) -> None:
-        """Let nodes join, until cancelled. `mirror` reads from this partition."""
+        """Let nodes join, until cancelled. `mirror` reads from this partition. It may run again after that."""
         self._mirror = mirror
         mirror.drop(Pod, self._scope.keeps)  # of nodes that have left before
         async with asyncio.TaskGroup() as group:
+            while not self._joined.empty():  # they are among those that had not joined when the last run ended
+                self._joined.get_nowait()
+            for joining in list(self._joining.values()):
+                group.create_task(self._let_join(joining))
             while True:
                 group.create_task(self._let_join(await self._joined.get()))
 

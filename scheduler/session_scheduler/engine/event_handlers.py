@@ -90,9 +90,20 @@ class EventHandlers:
             if phase not in (Phase.BOUND, Phase.RELEASING):
                 await self.completion.pod_bound(task, phase)
 
+    def absorb(self, change: str, obj: KubeObject) -> None:
+        """Update the cache alone, while another replica leads: requeue and report nothing."""
+        if change == "DELETED":
+            self.cache.remove(obj)
+        else:
+            self.cache.put(obj)
+
     def ingest(self, obj: KubeObject) -> None:
-        """Add or update an object in the cache. Problems of unbound pods are reported when a session tries them."""
+        """Add or update an object in the cache, and report its problem."""
         self.cache.put(obj)
+        self.report_problem(obj)
+
+    def report_problem(self, obj: KubeObject) -> None:
+        """Report the problem of a node or a bound pod in the cache, once. A session reports those of unbound pods."""
         if not isinstance(obj, Node | Pod) or (isinstance(obj, Pod) and not obj.spec.node_name):
             return
         problem = self.cache.problems.get(f"{type(obj).__name__} {obj.key}")

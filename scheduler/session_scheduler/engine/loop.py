@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
-from typing import Protocol
+from typing import Never, Protocol
 
 import structlog
 
@@ -25,6 +25,8 @@ from session_scheduler.reporting.metrics import PENDING_STATES, Metrics, Pending
 _log = structlog.get_logger(__name__)
 _TURN_SECONDS = 0.005
 """The minimum time between turns, so that a turn handles several events."""
+_STANDBY_SECONDS = 1.0
+"""The minimum time between two updates of a replica that stands by."""
 _LONGEST_REST = 5.0
 _CHECK_AGAIN = 1.0
 """Seconds between two checks of binds with unknown outcome."""
@@ -105,6 +107,35 @@ class SchedulerLoop:
             return None  # the cluster is still being ingested
         seconds = self._clock.now() - self._turned
         return f"no turn has ended for {seconds:.0f} s" if seconds > _STUCK else None
+
+    @property
+    def queued(self) -> int:
+        """The number of events that wait for a turn."""
+        return len(self._changes)
+
+    # ------------------------------------------------------------------ standby
+
+    async def follow(self) -> Never:
+        """Keep the cache and the plugins' view of the nodes current while another replica leads."""
+        while True:
+            self._due.clear()
+            await self.absorb()
+            self._scheduler.plugin_sync.sync_nodes()  # the next call retries plugins that fail
+            await asyncio.sleep(_STANDBY_SECONDS)
+            await self._due.wait()
+
+    async def absorb(self) -> None:
+        """Update the cache with all queued events: requeue, report and write nothing."""
+        number = 0
+        while self._changes:
+            number += 1
+            if not number % INGESTED_AT_ONCE:
+                await asyncio.sleep(0)
+            change, obj = self._changes.popleft()
+            try:
+                self._scheduler.event_handlers.absorb(change, obj)
+            except Exception:  # noqa: BLE001 (a bug with one object must not stop the others)
+                _log.exception("an event handler failed", kind=type(obj).__name__, name=obj.key)
 
     # ------------------------------------------------------------------ the loop
 

@@ -166,10 +166,7 @@ class Scheduler:
     # ------------------------------------------------------------------ start
 
     async def start(self, objects: Iterable[KubeObject] | None = None) -> None:
-        """Ingest the whole cluster (listed unless given), then let the plugins recover the allocations of bound pods.
-
-        Raises InputError if a plugin's input does not match the cluster, else PluginError.
-        """
+        """Ingest the whole cluster (listed unless given), then `recover`. Raises InputError or PluginError."""
         if objects is None:
             objects = [obj for kind in KINDS for obj in (await self.cluster.list(kind)).items]
         for number, obj in enumerate(objects, 1):
@@ -179,6 +176,13 @@ class Scheduler:
                 self.event_handlers.failed(obj, error)
             if not number % INGESTED_AT_ONCE:
                 await asyncio.sleep(0)
+        await self.recover()
+
+    async def recover(self) -> None:
+        """Let the plugins recover the allocations of the bound pods in the cache, then recover the plans.
+
+        Raises InputError if a plugin's input does not match the cluster, else PluginError.
+        """
         for failure in self.plugin_sync.sync_nodes().values():
             raise failure.__cause__ if isinstance(failure.__cause__, InputError) else failure
         self.plugin_sync.start()

@@ -117,8 +117,11 @@ class Leadership:
         cluster: KubernetesCluster,
         stop: asyncio.Event,
         work: Callable[[Sequence[asyncio.Task[object]]], Awaitable[bool]],
+        standby: Callable[[], Awaitable[object]] | None = None,
     ) -> int:
         """Run `work` once this replica leads, unless `stop` is set before. Returns the exit status.
+
+        `standby` runs while another replica leads; it is cancelled before `work` begins. Its exceptions are raised.
 
         `work` receives the task that renews the lease, which fails with NotLeading when the lease is lost. It returns
         whether all its writes have completed: only then is the lease released.
@@ -136,7 +139,9 @@ class Leadership:
         )
         cluster.fence_writes(elector.fence.check)
         try:
-            await first_of(elector.acquire(), stop.wait())
+            waits = asyncio.Event()
+            async with background(_after(waits, standby)) as beside:
+                await first_of(elector.acquire(waits.set), stop.wait(), beside=beside)
             ended = True
             if not stop.is_set():
                 async with background(elector.keep()) as keeping:
@@ -150,3 +155,9 @@ class Leadership:
             _log.error("this replica lost the lease: it exits, and stands by after a restart", why=str(error))
             return LOST
         return 0
+
+
+async def _after(event: asyncio.Event, work: Callable[[], Awaitable[object]] | None) -> None:
+    if work is not None:
+        await event.wait()
+        await work()

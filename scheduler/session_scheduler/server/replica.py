@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import structlog
 
 from session_scheduler.base.clock import Clock, SystemClock
+from session_scheduler.base.garbage_collection import collect_rarely
 from session_scheduler.base.signals import background, first_of, stop_on_signals
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.builtin.extenders import Extenders
@@ -24,6 +26,7 @@ from session_scheduler.cluster.kubernetes import KubernetesCluster
 from session_scheduler.cluster.mirror import Mirror
 from session_scheduler.cluster.partition import Partition
 from session_scheduler.cluster.partition_claims import PartitionClaims
+from session_scheduler.cluster.port import Change
 from session_scheduler.config.settings import SchedulerConfig, shown
 from session_scheduler.engine.extender_calls import ExtenderCalls
 from session_scheduler.engine.loop import SchedulerLoop
@@ -48,9 +51,6 @@ DRAIN_SECONDS = 4.0
 """How long binds in flight may take at shutdown."""
 FLUSH_SECONDS = 1.0
 """How long queued events and conditions may take at shutdown."""
-_COLLECT_AFTER = (200_000, 20, 20)
-"""Thresholds of the garbage collector. The scheduler's state lives long and has no reference cycles: with Python's
-defaults, scanning it took a tenth of all processor time."""
 PLUGIN_SECONDS = 2.0
 """How long plugins' tasks may take to start, and to stop."""
 _OTHER_CONNECTIONS = 64
@@ -63,13 +63,33 @@ async def run(config: SchedulerConfig, *, kubeconfig: str | None = None, context
     last = [(EXTENDERS, Extenders(answers))] if answers is not None else []
     replica = Replica(config, Registry(BUILTIN).load_calls(config, *last), SystemClock(), answers)
     gc.freeze()  # modules and plugins are permanent
-    gc.set_threshold(*_COLLECT_AFTER)
+    collect_rarely()
     connections = config.bindings_in_flight + _OTHER_CONNECTIONS
     async with connect(kubeconfig, context, config.leader_election, connections) as cluster:
         replica.metrics.follow_pod_groups(cluster.pod_groups)
         with stop_on_signals() as stop:
             async with background(cluster.pod_groups.find_gates()):
                 return await replica.run(cluster, stop)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What a replica builds before the election."""
+
+    cluster: KubernetesCluster
+    stop: asyncio.Event
+    recorder: Recorder
+    observer: LiveObserver
+    extenders: ExtenderCalls | None
+    scheduler: Scheduler
+    loop: SchedulerLoop
+    mirror: Mirror
+    partition: Partition | None
+
+    def following(self, *, compares: bool = True) -> list[Coroutine[Any, Any, None]]:
+        """The tasks that follow the cluster."""
+        joining = [] if self.partition is None else [self.partition.run(self.mirror)]
+        return [self.mirror.run(compares=compares), *joining]
 
 
 class Replica:
@@ -95,9 +115,12 @@ class Replica:
         self._answers = answers
         self._extenders = [ExtenderClient(extender, f"{config.source}: extenders[{index}]", metrics.extender_called)
                            for index, extender in enumerate(config.extenders)]  # fmt: skip
-        self._mirror: Mirror | None = None
         self._loop: SchedulerLoop | None = None
         self._explanations: Explanations | None = None
+        self._led = False
+        """Whether this replica leads, or has led."""
+        self._listed = False
+        """Whether it has listed the cluster since it leads."""
         self._recovered = False
 
     async def run(self, cluster: KubernetesCluster, stop: asyncio.Event) -> int:
@@ -113,14 +136,12 @@ class Replica:
             self._claim_names()
             with suppress(ClusterError):  # the leader checks again
                 await first_of(self._claims.check(cluster), stop.wait())
-            return await self._leadership.lead(cluster, stop, partial(self._lead, cluster, stop))
+            parts = self._build(cluster, stop)
+            return await self._leadership.lead(
+                cluster, stop, partial(self._lead, parts), partial(self._stand_by, parts)
+            )
 
-    # ------------------------------------------------------------------ leading
-
-    async def _lead(
-        self, cluster: KubernetesCluster, stop: asyncio.Event, keeping: Sequence[asyncio.Task[object]]
-    ) -> bool:
-        """Schedule until `stop`, while other tasks renew the lease. Returns whether all binds completed."""
+    def _build(self, cluster: KubernetesCluster, stop: asyncio.Event) -> _Parts:
         config, metrics = self._config, self.metrics
         recorder = Recorder(cluster, clock=self._clock, events=config.events, meter=metrics.reports,
                             busy=lambda: len(scheduler.in_flight) > 0 and not stop.is_set())  # fmt: skip
@@ -140,33 +161,51 @@ class Replica:
         loop = self._loop = SchedulerLoop(scheduler, observer, metrics, self._clock, due)
         self._explanations = Explanations(scheduler, self._clock, due.set)
         loop.add_idle_task(self._explanations)
-        metrics.follow_pending(loop.pending)
-        metrics.follow_profiles(self._profiles, lambda: scheduler.in_session)
-        mirror = self._mirror = Mirror(cluster if partition is None else partition, KINDS,
-                                       loop.deliver if partition is None else partition.deliver, clock=self._clock,
-                                       reconcile_seconds=config.reconcile_seconds, meter=metrics.watches,
-                                       optional=OPTIONAL_KINDS)  # fmt: skip
+        mirror = Mirror(cluster if partition is None else partition, KINDS,
+                        loop.deliver if partition is None else partition.deliver, clock=self._clock,
+                        reconcile_seconds=config.reconcile_seconds, meter=metrics.watches,
+                        optional=OPTIONAL_KINDS)  # fmt: skip
+        return _Parts(cluster, stop, recorder, observer, extenders, scheduler, loop, mirror, partition)
+
+    # ------------------------------------------------------------------ standby
+
+    async def _stand_by(self, parts: _Parts) -> None:
+        """Keep the cache and the plugins' view of the nodes current, so that this replica can take over at once."""
+        for obj in await parts.mirror.start():
+            parts.loop.deliver(Change.ADDED, obj)
+        _log.info("standing by with a synced cache", objects=parts.loop.queued)
+        async with background(*parts.following(compares=False)) as watching:
+            await first_of(parts.loop.follow(), beside=watching)
+
+    # ------------------------------------------------------------------ leading
+
+    async def _lead(self, parts: _Parts, keeping: Sequence[asyncio.Task[object]]) -> bool:
+        """Schedule until `stop`, while other tasks renew the lease. Returns whether all binds completed."""
+        cluster, stop, scheduler, loop = parts.cluster, parts.stop, parts.scheduler, parts.loop
+        self._led = True
+        self.metrics.follow_pending(loop.pending)
+        self.metrics.follow_profiles(self._profiles, lambda: scheduler.in_session)
         queues = QueueStatusWriter(cluster, scheduler.cache, clock=self._clock, in_session=lambda: scheduler.in_session)
         self._claim_names()  # a file may have changed while the replica stood by
         await first_of(self._check_claims(cluster), stop.wait(), beside=keeping)
-        async with background(recorder.run(), queues.run()) as reporting, AsyncExitStack() as ends:
-            if extenders is not None:
-                ends.push_async_callback(extenders.close)
+        async with background(parts.recorder.run(), queues.run()) as reporting, AsyncExitStack() as ends:
+            if parts.extenders is not None:
+                ends.push_async_callback(parts.extenders.close)
             ends.push_async_callback(scheduler.in_flight.abandon)  # cancel all binds, on any exit
             beside = [*keeping, *reporting]
-            await first_of(self._recover(mirror, scheduler), stop.wait(), beside=beside)
+            await first_of(self._recover(parts), stop.wait(), beside=beside)
             if stop.is_set():
                 return True
-            runtime = Runtime(loop.requeue, lambda: self._leadership.leading, cluster, loop.change, observer.says,
-                              KubeApi(cluster.client), partial(self._claims.claim, cluster))  # fmt: skip
-            joining = [] if partition is None else [partition.run(mirror)]
-            async with self._serving(runtime), background(mirror.run(), loop.run(), *joining) as inner:
+            runtime = Runtime(loop.requeue, lambda: self._leadership.leading, cluster, loop.change,
+                              parts.observer.says, KubeApi(cluster.client),
+                              partial(self._claims.claim, cluster))  # fmt: skip
+            async with self._serving(runtime), background(*parts.following(), loop.run()) as inner:
                 await first_of(stop.wait(), beside=[*beside, *inner])
                 _log.info("stopping: waiting for binds in flight")
                 drained = await loop.stop(DRAIN_SECONDS)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(FLUSH_SECONDS):
-                        await recorder.flush()
+                        await parts.recorder.flush()
         return drained
 
     def _claim_names(self) -> None:
@@ -190,11 +229,25 @@ class Replica:
             else:
                 return
 
-    async def _recover(self, mirror: Mirror, scheduler: Scheduler) -> None:
-        """List the cluster, then recover plans and the state of plugins."""
-        objects = await mirror.start()
+    async def _recover(self, parts: _Parts) -> None:
+        """List the cluster, then recover plans and the state of plugins.
+
+        After a standby the list shows what its watches have not brought yet.
+        """
+        mirror, scheduler = parts.mirror, parts.scheduler
+        warm = mirror.synced
+        if not warm and parts.partition is not None:
+            parts.partition.forget_nodes()
+        objects = await (mirror.resync() if warm else mirror.start())
+        self._listed = True
         with self.metrics.timed("recover"):
-            await scheduler.start(objects)
+            if warm:
+                await parts.loop.absorb()
+                for obj in objects:
+                    scheduler.event_handlers.report_problem(obj)
+                await scheduler.recover()
+            else:
+                await scheduler.start(objects)
         self.metrics.exposition()  # collects plugins' metrics, which a scrape during a session cannot
         self._recovered = True
         _log.info("the cache is synced", objects=len(objects), groups=len(scheduler.cache.groups))
@@ -233,14 +286,13 @@ class Replica:
 
     def _ready(self) -> Mapping[str, str | None]:
         if not self._leadership.leading:
-            if self._loop is None:
+            if not self._led:
                 return self._leadership.problems()
             # a rolling update must not replace standbys by this replica
             leader = self._leadership.holder or "unknown"
             return {"standing-by": f"this replica lost the lease; the leader is {leader}"}
-        synced = self._mirror is not None and self._mirror.synced
         return {
             "leading": None,
-            "synced": None if synced else "the cluster is not listed yet",
+            "synced": None if self._listed else "the cluster is not listed yet",
             "recovered": None if self._recovered else "plans and bound pods are not recovered yet",
         }

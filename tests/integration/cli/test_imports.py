@@ -95,6 +95,11 @@ def test_a_command_without_a_live_cluster_does_not_load_client_libraries() -> No
     assert printed(script) == "[]\n"
 
 
+def test_a_simulation_collects_garbage_rarely() -> None:
+    script = "import gc, sys; from session_scheduler.cli import main; main(sys.argv[1:]); print(gc.get_threshold())"
+    assert printed(script, "simulate", *QUICKSTART).splitlines()[-1] == "(200000, 20, 20)"
+
+
 def test_a_simulation_imports_no_extra() -> None:
     script = "import sys; from session_scheduler.cli import main; status = main(sys.argv[1:])\n" \
              f"print(status, sorted({EXTRAS} & set(sys.modules)))"  # fmt: skip

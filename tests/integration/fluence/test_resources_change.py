@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fluence_plugins.fluence.arguments import FluenceArguments
 from fluence_plugins.fluence.errors import GraphError
+from fluence_plugins.fluence.plugin import FluencePlugin
 from fluence_plugins.resources.config import load_resources
 from session_scheduler.base.clock import StoppedClock
 from session_scheduler.builtin import BUILTIN
@@ -289,3 +292,14 @@ async def test_removing_several_trees_keeps_one_with_the_same_name_prefix(world:
     set_resources(world, f"resources: [{trees}]")
     assert world.plugin.live.holdings.missing == {}
     assert {f"/cluster/{name}/qubit0" for name in ("a", "ab", "b")} <= allocated(world)
+
+
+def test_a_replica_that_stood_by_reads_the_file_again_before_it_recovers(tmp_path: Path) -> None:
+    file = tmp_path / "resources.yaml"
+    file.write_text("resources: [{type: qpu, name: aurora}]")
+    plugin = FluencePlugin(FluenceArguments(resources=str(file)))
+    plugin.on_nodes_changed([])
+    file.write_text("resources: [{type: annealer, name: borealis}]")
+    assert set(plugin.offered()) == {"fluxion.flux-framework.org/qpu"}
+    plugin.recover([])
+    assert set(plugin.offered()) == {"fluxion.flux-framework.org/annealer"}

@@ -79,6 +79,17 @@ async def test_the_leader_keeps_the_lease_and_the_others_wait(cluster: MemoryClu
     assert (second.elector.holder, second.elector.transitions) == ("first", 0)
 
 
+async def test_a_replica_notices_that_it_stands_by_and_the_first_leader_does_not(
+    time: Time, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noticed: list[str] = []
+    acquire = Elector.acquire
+    monkeypatch.setattr(Elector, "acquire", lambda elector: acquire(elector, lambda: noticed.append(elector.identity)))
+    start("first"), start("second")
+    await time.pass_by(3)
+    assert set(noticed) == {"second"}
+
+
 async def test_of_many_that_start_at_once_one_leads(time: Time, start: Start) -> None:
     replicas = [start(f"replica-{number}") for number in range(6)]
     time.each.append(lambda: check_one_leads(*replicas))

@@ -41,6 +41,65 @@ async def test_everything_is_listed_first_in_the_order_of_the_kinds_and_not_deli
     assert world.reported.changes == []
 
 
+async def test_the_kinds_are_listed_at_once() -> None:
+    world = World(kinds=KINDS)
+    world.cluster.seconds = lambda: 1.0
+    starting = asyncio.create_task(world.mirror.start())
+    await world.time.run_pending()
+    assert world.cluster.lists == dict.fromkeys(KINDS, 1)
+    await world.time.advance(1)
+    assert starting.done()
+
+
+async def test_a_resync_delivers_what_changed_since_the_last_event() -> None:
+    kept = a_pod("kept")
+    world = World(kept, a_pod("deleted"), a_pod("changed"))
+    async with world.running():
+        known = world.reported.objects[Pod, "", "ns", "kept"]
+    world.cluster.put(a_pod("changed", now="other"))
+    world.cluster.put(a_pod("new"))
+    await world.cluster.delete(a_pod("deleted"), grace_seconds=0)
+    found = await world.mirror.resync()
+    assert [obj.metadata.name for obj in found] == ["changed", "kept", "new"]
+    assert world.reported.changes == [("DELETED", "deleted"), ("MODIFIED", "changed"), ("ADDED", "new")]
+    await world.is_mirrored()
+    assert world.reported.objects[Pod, "", "ns", "kept"] is known
+    running = asyncio.create_task(world.mirror.run())
+    world.cluster.put(a_pod("later"))
+    await world.time.run_pending()
+    await world.is_mirrored()
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def test_a_resync_lists_a_kind_that_the_api_server_refused_before() -> None:
+    world = World(a_pod("p"), optional=(Pod,))
+    world.cluster.list_error = lambda: Forbidden("no")
+    assert await world.mirror.start() == []
+    world.cluster.list_error = lambda: None
+    await world.mirror.resync()
+    assert world.mirror.refused == frozenset()
+    assert world.reported.changes == [("ADDED", "p")]
+
+
+async def test_without_comparisons_a_kind_is_listed_once() -> None:
+    world = World(a_pod("p"))
+    await world.mirror.start()
+    running = asyncio.create_task(world.mirror.run(compares=False))
+    await world.time.advance(600)
+    assert world.cluster.lists[Pod] == 1
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def test_an_object_that_a_list_shows_unchanged_stays_the_same_object() -> None:
+    world = World(a_pod("p"))
+    (first,) = await world.mirror.start()
+    world.cluster._store(Pod).objects["", "ns", "p"] = replace(first)  # decoded again
+    await world.mirror.resync()
+    assert world.mirror._followers[0]._known._objects["", "ns", "p"] is first
+
+
 async def test_every_change_is_delivered_in_order_and_once() -> None:
     world = World(a_pod("old"))
     async with world.running():

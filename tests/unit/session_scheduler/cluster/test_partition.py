@@ -321,3 +321,30 @@ def test_a_state_is_reduced_to_the_partition() -> None:
     ]
     assert [obj.metadata.name for obj in partition_of(objects, config)] == ["q", "r", "n1"]
     assert partition_of(objects, SchedulerConfig()) == objects
+
+
+async def test_a_node_that_had_not_joined_when_a_standby_ended_joins_later() -> None:
+    world = World(node("n1", "a"))
+    async with world.running():
+        world.cluster.put(pod("p", on="n2"))
+        world.cluster.put(node("n2", "a"))
+        await world.time.run_pending()
+        assert world.names == ["n1"]
+    for obj in await world.mirror.resync():
+        assert obj.metadata.name in ("n1", "n2", "p")
+    running = [asyncio.create_task(world.mirror.run()), asyncio.create_task(world.partition.run(world.mirror))]
+    await world.pass_settling()
+    assert world.names == ["n1", "n2", "p"]
+    assert not any(task.done() for task in running)
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+
+
+async def test_a_start_after_a_cancelled_one_knows_the_present_nodes() -> None:
+    world = World(node("n1", "a"), pod("p1", on="n1"), pod("p2", on="n2"))
+    assert [obj.metadata.name for obj in (await world.partition.list(Node)).items] == ["n1"]  # then it was cancelled
+    await world.cluster.delete(node("n1", "a"))
+    world.cluster.put(node("n2", "a"))
+    world.partition.forget_nodes()
+    assert sorted(obj.metadata.name for obj in await world.mirror.start()) == ["n2", "p2"]

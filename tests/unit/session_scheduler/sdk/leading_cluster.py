@@ -21,10 +21,21 @@ class Cluster(MemoryCluster):
         self.check = lambda: None
         self.client = None
         self.silent, self.renewals_fail, self.leases_fail = False, False, False
+        self.silent_watches = False
         self.lists = asyncio.Event()
         self.lists.set()
         self.asked_to_list = asyncio.Event()
         self.leases_written = []
+
+    def silence_watches(self):
+        """Let no watch report anything from now on."""
+        self.silent_watches = True
+
+    async def watch(self, kind, resource_version):
+        async for event in super().watch(kind, resource_version):
+            if self.silent_watches:
+                await asyncio.Event().wait()
+            yield event
 
     def fence_writes(self, check):
         self.check = check

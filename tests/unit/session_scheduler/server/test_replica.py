@@ -24,6 +24,7 @@ from session_scheduler.cluster.errors import NotLeading
 from session_scheduler.cluster.partition_claims import ANNOTATION, PartitionClaims, PartitionError
 from session_scheduler.config.partition import PartitionConfig
 from session_scheduler.config.settings import LeaderElection, Profile, SchedulerConfig, Serving
+from session_scheduler.engine import loop as loop_module
 from session_scheduler.model.objects import Lease, LeaseSpec, ObjectMeta
 from session_scheduler.registry.validation import hook_calls
 from session_scheduler.sdk import http_server
@@ -48,6 +49,16 @@ class Slow:
         self.go, self.waiting = asyncio.Event(), asyncio.Event()
         self.go.set()
         self.served = []
+        self.called = []
+        """The calls that rebuild its state, in order."""
+
+    @hookimpl
+    def on_nodes_changed(self, changes):
+        self.called.append({change.name: [task.name for task in change.tasks] for change in changes})
+
+    @hookimpl
+    def recover(self, holdings):
+        self.called.append(("recover", [holding.task.name for holding in holdings]))
 
     @hookimpl
     async def prebind(self, binding):
@@ -150,15 +161,52 @@ async def test_by_default_the_api_server_authorizes_the_readers_of_its_endpoints
 # ------------------------------------------------------------------ standby
 
 
-async def test_a_replica_that_has_seen_another_leader_is_ready_and_takes_in_nothing():
+async def test_a_replica_that_has_seen_another_leader_is_ready_and_follows_the_cluster():
     world = World(pod("p"))
     world.cluster.give_lease_to("another")
     async with world.running():
         await world.until(lambda: world.ready == {"standing-by": None})
+        await world.until(lambda: world.slow.called == [{"n1": []}])
+        world.cluster.put(node("n2"))
+        await world.until(lambda: world.slow.called == [{"n1": []}, {"n2": []}])
+        assert world.ready == {"standing-by": None}
         assert world.health is None
-        assert not world.cluster.asked_to_list.is_set()
+        assert world.slow.served == []
         with pytest.raises(NotLeading):
             world.cluster.check()
+    assert world.cluster.events == []
+
+
+async def test_a_standby_recovers_what_the_last_leader_bound_only_after_a_list_that_it_requests_as_the_leader(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(loop_module, "_STANDBY_SECONDS", 0.0)
+    world = World(pod("early", bound_to="n1"), pod("p"))
+    world.cluster.give_lease_to("another")
+    async with world.running():
+        await world.until(lambda: world.slow.called == [{"n1": ["early"]}])
+        world.cluster.lists.clear()
+        world.cluster.silence_watches()
+        world.cluster.put(pod("late", bound_to="n1"))  # no watch reports it
+        world.clock.advance(16)
+        await world.until(lambda: "synced" in world.ready)
+        assert world.slow.called == [{"n1": ["early"]}]
+        world.cluster.lists.set()
+        await world.until(lambda: world.cluster.pod().spec.node_name)
+        assert world.slow.called[1:3] == [{"n1": ["early", "late"]}, ("recover", ["early", "late"])]
+
+
+async def test_a_standby_reports_invalid_objects_once_it_leads():
+    world = World(node("broken", cpu="many"))
+    world.cluster.give_lease_to("another")
+    async with world.running():
+        await world.until(lambda: world.slow.called)
+        assert world.cluster.events == []
+        world.clock.advance(16)
+        await world.until(lambda: world.cluster.events)
+    assert [(event.regarding.metadata.name, event.reason) for event in world.cluster.events] == [
+        ("broken", "NotReadable")
+    ]
 
 
 async def test_a_replica_that_has_not_seen_the_lease_is_not_ready():
