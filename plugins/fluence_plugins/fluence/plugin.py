@@ -113,6 +113,9 @@ class FluencePlugin:
         self._gates = ConsumerGates(complete=self._maker.request_consumers if self._maker and compatible else None)
         self._metrics = GraphMetrics(live)
         self._waiting_logged = False
+        self._recovered = False
+        self._uncounted: set[str] = set()
+        """The hosts whose load `recover` will count: what pods hold is not known before."""
         self._lost: set[str] = set()
         """Pods (uids) that were reported because the graph does not hold what they recorded."""
         if arguments.auto_is_cores:
@@ -222,7 +225,10 @@ class FluencePlugin:
         for uid in sorted(self.live.holdings.missing.keys() - missing_before):
             log.warning("[fluence] pod %s: the graph no longer has a part that the pod holds", uid)
         self._loads.graph_changed(missing_before)
-        self._loads.recount(hosts)
+        if self._recovered:
+            self._loads.recount(hosts)
+        else:
+            self._uncounted |= hosts
 
     def _log_waiting_trees(self) -> None:
         for tree in self.live.graph.waiting_trees():
@@ -246,6 +252,8 @@ class FluencePlugin:
         if not self._admitted:
             self._reload.check()  # the file may have changed while the replica stood by
         lost = recover_holdings(holdings, self.live, self._loads)
+        uncounted, self._uncounted, self._recovered = self._uncounted, set(), True
+        self._loads.recount(uncounted - {holding.node for holding in holdings})
         self._lost |= lost.keys()
         return lost
 

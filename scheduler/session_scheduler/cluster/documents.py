@@ -19,6 +19,7 @@ from session_scheduler.cluster.errors import ManifestError
 from session_scheduler.config.settings import CONFIG_API_VERSION
 from session_scheduler.config.yaml_text import Limits, YamlError, read_json
 from session_scheduler.config.yaml_text import read_documents as read_values
+from session_scheduler.model.sharing import shared
 from session_scheduler.model.type_errors import explain_type_error
 
 MAX_BYTES = 256 * 1024 * 1024
@@ -125,8 +126,8 @@ class Document:
         """Convert the content to the type. Raises ManifestError, which names the field."""
         try:
             if isinstance(self.content, bytes):
-                return _decode(self.content, type_)
-            return msgspec.convert(self.content, type_)
+                return shared(_decode(self.content, type_))
+            return shared(msgspec.convert(self.content, type_))
         except msgspec.ValidationError as error:
             field, problem = explain_type_error(str(error), self.tree())
             if problem == "Integer value out of range":  # msgspec's message

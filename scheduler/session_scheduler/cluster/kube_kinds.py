@@ -20,6 +20,7 @@ from session_scheduler.cluster.unreadable import UNREADABLE, outline, salvaged
 from session_scheduler.model.group_api import GROUP_VERSIONS, PLURAL, GroupVersion, WirePodGroup
 from session_scheduler.model.meta import Namespaced
 from session_scheduler.model.objects import KubeObject, Node, Pod, PodGroup, PortObject
+from session_scheduler.model.sharing import shared
 from session_scheduler.model.workload_objects import Workload
 
 _log = structlog.get_logger(__name__)
@@ -99,7 +100,7 @@ class Resource(Generic[Kube]):
         self._object: msgspec.json.Decoder[Any] = msgspec.json.Decoder(shape)
         self._page: msgspec.json.Decoder[Page[Any]] = msgspec.json.Decoder(Page[shape])  # type: ignore[valid-type]
         self._line: msgspec.json.Decoder[WatchLine[Any]] = msgspec.json.Decoder(WatchLine[shape])  # type: ignore[valid-type]
-        self._salvages = kind in (Pod, Node)
+        self._shares = self._salvages = kind in (Pod, Node)
         """Such objects are never ignored, because they use resources; the readable parts are kept."""
         self._tolerant = lax or kind in get_args(KubeObject)
         self._is_default_version = kind().api_version == api_version
@@ -119,16 +120,21 @@ class Resource(Generic[Kube]):
 
     def _decode(self, text: bytes) -> Kube:
         found: Kube = self._read(self._object.decode(text))
-        return found
+        return shared(found)
 
     def _decode_page(self, text: bytes) -> Page[Kube]:
         page: Page[Kube] = self._page.decode(text)
+        if page.items and self._shares:
+            for item in page.items:
+                shared(item)
         if self._read is _unchanged or not page.items:
             return page
         return msgspec.structs.replace(page, items=tuple(map(self._read, page.items)))
 
     def _decode_line(self, text: bytes) -> WatchLine[Kube]:
         line: WatchLine[Kube] = self._line.decode(text)
+        if self._shares:
+            shared(line.object)
         if self._read is _unchanged or isinstance(line.object, Status):
             return line
         return msgspec.structs.replace(line, object=self._read(line.object))

@@ -83,7 +83,7 @@ async def place_all(scheduler: Scheduler, until: Callable[[], bool] = lambda: Fa
             break
         evicted = await _evict(scheduler)
         all_evicted += evicted
-        if not evicted and not any(bound.bound for bound in done):
+        if not evicted and (not scheduler.cache.unbound or not any(bound.bound for bound in done)):
             break
         instead = {one.task: one.successor for one in evicted}
         ours = [instead.get(task) or task for task in ours]

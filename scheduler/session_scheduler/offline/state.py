@@ -127,7 +127,7 @@ async def open_state(
     profiles = Registry(BUILTIN).load_calls(config)
     objects = complete(state, profiles, config)
     now = state.latest() or _EPOCH  # equal states give equal decisions
-    cluster = MemoryCluster(objects, binds_volumes=True, now=lambda: now)
+    cluster = MemoryCluster(objects, history=0, binds_volumes=True, now=lambda: now)  # nothing watches it
     scheduler = Scheduler(cluster, config, profiles, StoppedClock(wall=now.timestamp()), evaluation=evaluation)
     await scheduler.start()
     if config.extenders:

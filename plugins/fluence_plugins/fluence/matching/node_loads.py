@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from operator import gt
 
 from fluence_plugins.fluence.graph.accounting import Accounting, Amounts, PodShape, minus
@@ -76,11 +76,13 @@ class NodeLoads:
             del self.nominated[host]
         return True
 
-    def load_on(self, name: str, gone: Container[Task], nominated: Iterable[Task]) -> Amounts | None:
+    def load_on(self, name: str, gone: Container[Task], nominated: Collection[Task]) -> Amounts | None:
         """The load of a host without the tasks in `gone`, and with nominated pods."""
-        accounting = self._live.accounting
+        accounting, tasks = self._live.accounting, self.tasks_on.get(name, ())
+        if not tasks and not nominated:
+            return None
         foreign, short = [], [*_amounts_of(nominated, accounting)]
-        for task in self.tasks_on.get(name, ()):
+        for task in tasks:
             if task in gone:
                 continue
             held = self._live.holdings.of_pod(task.uid, name)
@@ -91,7 +93,7 @@ class NodeLoads:
         return accounting.load_of(foreign, short)
 
     def shortage(
-        self, shape: PodShape, node: str, gone: Container[Task], nominated: Iterable[Task], words: PodWords
+        self, shape: PodShape, node: str, gone: Container[Task], nominated: Collection[Task], words: PodWords
     ) -> str | None:
         """Why a pod of this shape would not fit on a node without the tasks in `gone`; None if it would."""
         accounting = self._live.accounting
