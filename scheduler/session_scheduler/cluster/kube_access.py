@@ -113,13 +113,15 @@ class _Chosen:
 
     def pem(self, part: Mapping[str, Any], name: str) -> str | None:
         """The certificate or key with this name, from a file or in base64. Raises OSError or ValueError."""
-        if data := part.get(f"{name}-data"):
+        data, file = part.get(f"{name}-data"), part.get(name)
+        if data:
             return base64.b64decode(data, validate=True).decode()
-        if not part.get(name):
+        if not file:
             return None
-        text = (self.folder / part[name]).read_text()
+        path = self.folder / str(file)
+        text = path.read_text()
         if not text.strip():
-            raise ValueError(f"{self.folder / part[name]} is empty")
+            raise ValueError(f"{path} is empty")
         return text
 
 
@@ -170,7 +172,7 @@ def _plain_access(chosen: _Chosen, renew: Callable[[], Awaitable[Access]]) -> Ac
             both.write(f"{certificate}\n{key or ''}")
             both.flush()
             tls.load_cert_chain(both.name)
-    authorization = _anonymous
+    authorization: Callable[[], Awaitable[str]] = _anonymous
     if user.get("tokenFile"):
         token = _TokenFile(chosen.folder / user["tokenFile"])
         token.read()

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 
 import msgspec
+import pytest
 
+from fluence_plugins.fluence.graph.accounting import Amounts
+from fluence_plugins.fluence.graph.foreign_load import ForeignLoad
 from session_scheduler.model.objects import Node, NodeStatus, ObjectMeta, Pod, PodStatus
 
 from .conftest import World, device, gang, node, pod
@@ -30,6 +33,23 @@ async def test_ending_twice_frees_once(world: World) -> None:
     for change in ("MODIFIED", "MODIFIED", "DELETED"):
         await world.scheduler.event_handlers.apply(change, ended)
     assert world.free_cores() == 3
+
+
+async def test_a_start_counts_each_hosts_load_once_after_what_pods_hold_is_known(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign = pod("foreign", schedulerName="other", nodeName="n2")
+    await world.place(node("n1"), node("n2"), foreign, pod("ours", nodeSelector={"none": "none"}), pod("placed"))
+    counted: list[tuple[str, bool]] = []
+    whole = ForeignLoad.set
+
+    def count(self: ForeignLoad, name: str, load: Amounts | None) -> None:
+        counted.append((name, load is not None))
+        whole(self, name, load)
+
+    monkeypatch.setattr(ForeignLoad, "set", count)
+    await world.restarted()
+    assert sorted(counted) == [("n1", False), ("n2", True)]
 
 
 async def test_a_restart_recovers_the_allocations_of_live_pods(world: World) -> None:

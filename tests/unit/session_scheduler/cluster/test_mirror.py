@@ -95,6 +95,7 @@ async def test_without_comparisons_a_kind_is_listed_once() -> None:
 async def test_an_object_that_a_list_shows_unchanged_stays_the_same_object() -> None:
     world = World(a_pod("p"))
     (first,) = await world.mirror.start()
+    assert isinstance(first, Pod)
     world.cluster._store(Pod).objects["", "ns", "p"] = replace(first)  # decoded again
     await world.mirror.resync()
     assert world.mirror._followers[0]._known._objects["", "ns", "p"] is first

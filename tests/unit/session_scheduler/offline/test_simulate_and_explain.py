@@ -12,7 +12,9 @@ from msgspec.structs import replace
 from session_scheduler import Refusal, hookimpl
 from session_scheduler.cli import main
 from session_scheduler.config.settings import SchedulerConfig
+from session_scheduler.engine.completion import Bound
 from session_scheduler.engine.explain import explain_pending
+from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.offline.simulate import place_all
 from session_scheduler.testing import FakeCluster, gang, node, pod, pod_group
 
@@ -298,3 +300,17 @@ def test_a_state_without_pods_is_valid(tmp_path: Path) -> None:
     assert main(["simulate", str(tmp_path)]) == 0
     assert main(["snapshot", pods_of_schedulers(tmp_path, a="other"), "-o", str(tmp_path / "s.json")]) == 0
     assert main(["simulate", str(tmp_path / "s.json")]) == 0, "the pods were in the cluster"
+
+
+def test_a_simulation_runs_no_cycle_once_every_pod_is_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    cycles = []
+    cycle = Scheduler.cycle
+
+    async def counted(scheduler: Scheduler) -> list[Bound]:
+        cycles.append(len(scheduler.cache.unbound))
+        return await cycle(scheduler)
+
+    monkeypatch.setattr(Scheduler, "cycle", counted)
+    result = simulated(node("n"), pod("a"), pod("b"))
+    assert result["summary"]["scheduled"] == 2
+    assert cycles == [2]
