@@ -98,7 +98,7 @@ async def test_an_object_that_a_list_shows_unchanged_stays_the_same_object() -> 
     assert isinstance(first, Pod)
     world.cluster._store(Pod).objects["", "ns", "p"] = replace(first)  # decoded again
     await world.mirror.resync()
-    assert world.mirror._followers[0]._known._objects["", "ns", "p"] is first
+    assert world.mirror._followers[0].known._objects["", "ns", "p"] is first
 
 
 async def test_every_change_is_delivered_in_order_and_once() -> None:

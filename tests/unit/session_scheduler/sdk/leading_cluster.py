@@ -31,8 +31,8 @@ class Cluster(MemoryCluster):
         """Let no watch report anything from now on."""
         self.silent_watches = True
 
-    async def watch(self, kind, resource_version):
-        async for event in super().watch(kind, resource_version):
+    async def watch(self, kind, resource_version, **options):
+        async for event in super().watch(kind, resource_version, **options):
             if self.silent_watches:
                 await asyncio.Event().wait()
             yield event
