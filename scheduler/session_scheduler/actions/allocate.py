@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 from session_scheduler.actions.placing import place_group
@@ -23,6 +23,7 @@ from session_scheduler.framework.statement import Decision, PlacementResult, Sta
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.refusals import Refusal
+from session_scheduler.state.snapshot import RetriedGroups
 
 _CLASSES_IN_A_TURN: Final = 256
 """How many classes of one namespace a session evaluates before the groups of other namespaces."""
@@ -38,8 +39,21 @@ def allocate(session: Session) -> Iterator[Decision | None]:
     As with all actions, the engine stops after a group when the cycle's time is over.
     """
     competing = Counter((group.queue, group.priority) for group in session.snapshot.due)
+    due = set(session.snapshot.due)
     for group in in_turns(ordered(session)):
-        yield None if group is None else try_group(session, group, least=competing[group.queue, group.priority] > 1)
+        if group is None:
+            yield None
+            continue
+        equals = group.queue, group.priority
+        competing[equals] += group not in due
+        yield try_group(session, group, least=competing[equals] > 1 or _is_followed_by_equals(session, group))
+
+
+def _is_followed_by_equals(session: Session, group: Group) -> bool:
+    """Whether the next group to retry competes with a gang for the same capacity."""
+    retried = session.snapshot.retried
+    following = retried.first(group.queue) if retried is not None and group.has_minimum else None
+    return following is not None and following[0] == -group.priority
 
 
 def in_turns(groups: Iterable[Group | None]) -> Iterator[Group | None]:
@@ -68,13 +82,18 @@ def in_turns(groups: Iterable[Group | None]) -> Iterator[Group | None]:
 
 
 def ordered(session: Session, groups: Iterable[Group] | None = None) -> Iterator[Group | None]:
-    """These groups, or all active ones, in the order of their attempts.
+    """These groups, or all active ones, in the order of their attempts. Among the active ones, it also takes the groups
+    to retry whose turn has come.
 
     A group fails and is left out if a plugin raises for its key. Yields None, a pause for the engine, if the plugin
     timed out.
     """
     queues: dict[str, _Pending] = {}
-    for group in session.snapshot.due if groups is None else groups:
+    retried = session.snapshot.retried if groups is None else None
+    groups = list(session.snapshot.due if groups is None else groups)
+    if retried is not None and session.registered.job_orders:  # only their keys show which groups come first
+        groups += _take_all(retried)
+    for group in groups:
         try:
             key = session.runner.group_key(group)
         except PluginError as error:
@@ -89,6 +108,7 @@ def ordered(session: Session, groups: Iterable[Group] | None = None) -> Iterator
         except PluginError as error:  # keys that do not compare: any of them may be the wrong one
             _fail(session, [group for _, group in queues.pop(queue)], error)
     first, seen = None, -1
+    _take_next(retried, queues)
     while queues:
         if first not in queues or seen != len(session.ledger.touched):
             first, seen = _first_queue(session, queues), len(session.ledger.touched)
@@ -97,8 +117,31 @@ def ordered(session: Session, groups: Iterable[Group] | None = None) -> Iterator
             yield group
             if not queues[first]:
                 del queues[first]
-            elif seen == len(session.ledger.touched) and not _asks_alike(group, queues[first][-1][1]):
+            _take_next(retried, queues)
+            if first in queues and seen == len(session.ledger.touched) and not _asks_alike(group, queues[first][-1][1]):
                 seen = -1
+
+
+def _take_all(retried: RetriedGroups) -> list[Group]:
+    return [group for queue in retried.queues() for group in _taken(retried, queue)]
+
+
+def _taken(retried: RetriedGroups, queue: str) -> Iterator[Group]:
+    while retried.first(queue) is not None:
+        group = retried.take(queue)
+        if group is not None:
+            yield group
+
+
+def _take_next(retried: RetriedGroups | None, queues: dict[str, _Pending]) -> None:
+    """Take each queue's next group to retry if it comes before the queue's pending groups."""
+    for queue in retried.queues() if retried is not None else ():
+        while (order := retried.first(queue)) is not None and (queue not in queues or order < queues[queue][-1][0]):
+            group = retried.take(queue)
+            if group is not None:
+                pending = queues.setdefault(group.queue, [])
+                pending.append((group.order, group))
+                pending.sort(key=itemgetter(0), reverse=True)  # fast, as it is sorted but for a change of queues
 
 
 def _first_queue(session: Session, queues: dict[str, _Pending]) -> str | None:

@@ -106,12 +106,21 @@ class NodeResourcesFit:
 
     @hookimpl
     def events_to_register(self) -> Iterable[ClusterEventWithHint]:
-        """Requeue when a pod is deleted or requests less, or when a node has or gets enough capacity for the pod."""
+        """Requeue when a node has enough free for the pod, after a pod on it is deleted or requests less, or after the
+        node is added or offers more.
+        """
         return [
-            ClusterEventWithHint(Pod, ActionType.DELETE | ActionType.UPDATE_POD_SCALE_DOWN, self._frees),
-            ClusterEventWithHint(Node, ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE, self._offers),
+            ClusterEventWithHint(Pod, ActionType.DELETE, None, self._required_free),
+            ClusterEventWithHint(Pod, ActionType.UPDATE_POD_SCALE_DOWN, self._frees, self._required_free),
+            ClusterEventWithHint(
+                Node, ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE, self._offers, self._required_free
+            ),
             ClusterEventWithHint(DeviceClass, ActionType.ADD | ActionType.UPDATE, _maps_requested_now),
         ]
+
+    def _required_free(self, cls: TaskClass) -> Mapping[str, int]:
+        """The requests, without those that a node's devices may satisfy."""
+        return {name: amount for name, amount in self._compared(cls) if name not in self._extended}
 
     def _frees(self, cls: TaskClass, event: ClusterEvent) -> bool:
         old, new = event.old_class, event.new_class

@@ -63,8 +63,8 @@ class BindCompletion:
     plugin_sync: PluginSync
     back_off: Callable[[str], None]
     """Puts a group (its key) into backoff."""
-    freed: Callable[[Task], None]
-    """Called with each task that frees its node without having been bound."""
+    freed: Callable[[Task, str], None]
+    """Called with each task that was not bound, and the node that it frees."""
     outcomes: dict[str, PlacementResult] = field(default_factory=dict, init=False)
     """The last outcome of each known group, by its key."""
 
@@ -82,10 +82,10 @@ class BindCompletion:
             self.observer.decided(outcome)
             if not outcome.scheduled:
                 wanted = wants(outcome)
-                self.queue.failed(group.key, now, wanted)
                 if not wanted or not lacks_pods(wanted):
                     group.queued = now
                     group.failed_attempts += 1
+                self.queue.failed(group.key, now, wanted)
             elif not outcome.placed:  # else its failures are forgotten after its binds
                 self._placed(group)
 
@@ -200,7 +200,7 @@ class BindCompletion:
     async def _unassume(self, task: Task, node: str, calls: HookCalls) -> None:
         self.cache.forget(task)
         await self._cancel(calls, task, node)
-        self.freed(task)
+        self.freed(task, node)
 
     async def _cancel(self, calls: HookCalls, task: Task, node: str) -> None:
         for error in await cancel(calls, Allocation(task.uid, task.pod, node)):

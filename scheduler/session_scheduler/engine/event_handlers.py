@@ -8,6 +8,7 @@ unschedulable group if its own pods or its PodGroup changed, or if the queueing 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,7 +27,7 @@ from session_scheduler.engine.preemption_executor import PreemptionExecutor
 from session_scheduler.framework.hooks import HookCall, HookCalls, PluginError
 from session_scheduler.framework.observer import Observer
 from session_scheduler.model.classes import TaskClass
-from session_scheduler.model.events import EVERY_EVENT, ActionType, ClusterEvent, ClusterEventWithHint
+from session_scheduler.model.events import EVERY_EVENT, ActionType, ClusterEvent, ClusterEventWithHint, RequiredFree
 from session_scheduler.model.gang_plan import PLAN_ANNOTATION
 from session_scheduler.model.groups import Group, GroupRef, Phase, Task
 from session_scheduler.model.object_changes import ADD, DELETE, OTHER, node_actions, object_actions, pod_actions
@@ -224,7 +225,7 @@ class Requeuer:
         was, stays = known is not None and known.node is not None, task is not None and bool(task.pod.spec.node_name)
         if task is None:
             if known is not None and was and wanted & DELETE:
-                self._gone(known.pod, known.cls)
+                self.queue.happened(self._gone(known.pod, known.cls, known.node or ""))
             elif known is not None and not was and self.cache.queues.active and self.queue.wants(Queue) & OTHER:
                 # the queue's pending resources changed, and so the fair shares
                 self.queue.happened(self._event(Queue, OTHER, None, None))
@@ -236,8 +237,8 @@ class Requeuer:
             if action:
                 self.queue.happened(self._pod_event(action, known, task))
 
-    def _gone(self, pod: Pod, cls: TaskClass, concerns: Callable[[str], bool] | None = None) -> None:
-        self.queue.happened(self._event(Pod, DELETE, pod, None, old_class=cls, new_class=None), concerns)
+    def _gone(self, pod: Pod, cls: TaskClass, node: str) -> ClusterEvent:
+        return self._event(Pod, DELETE, pod, None, node=node, old_class=cls, new_class=None)
 
     def _pod_event(self, action: int, known: _KnownPod, task: Task, *, own: bool = False) -> ClusterEvent:
         return self._event(Pod, action, known.pod, task.pod, old_class=known.cls, new_class=task.cls, own=own)
@@ -252,7 +253,9 @@ class Requeuer:
         """Requeue the groups that yielded to pods which are not nominated any more."""
         for task, node in self.cache.nominations.drain_ended():
             if node in self.cache.table.row_of and self.queue.wants(Pod) & DELETE:
-                self._gone(task.pod, task.cls, partial(self._yielded, task.standing))
+                event = self._gone(task.pod, task.cls, node)
+                self.queue.happened_to(task.group.key, event)  # whatever is free: it may need other victims
+                self.queue.happened(event, partial(self._yielded, task.standing))
 
     def _yielded(self, standing: int, key: str) -> bool:
         """Whether a group has an unbound pod that yields to nominated ones of this standing."""
@@ -261,10 +264,10 @@ class Requeuer:
         any_priority = self.cache.queues.active  # then pods of other queues yield, whatever their priority
         return any(task.node is None and (any_priority or task.preemptor_priority <= standing) for task in tasks)
 
-    def freed(self, task: Task) -> None:
-        """An assumed task was not bound: its resources are free."""
+    def freed(self, task: Task, node: str) -> None:
+        """An assumed task was not bound: its resources on the node are free."""
         if self.queue.wants(Pod) & DELETE:
-            self._gone(task.pod, task.cls)
+            self.queue.happened(self._gone(task.pod, task.cls, node))
 
     def _group_changed(self, task: Task | None, known: _KnownPod | None) -> None:
         """Requeue the pod's own group if the change affects its placement."""
@@ -371,8 +374,11 @@ def _actions(old: KubeObject | None, new: KubeObject | None) -> int:
 # ------------------------------------------------------------------ queueing hints
 
 
-def registered_hints(profiles: Mapping[str, HookCalls]) -> Hints:
-    """The queueing hints of each profile's plugins; every event for a plugin without any. Raises PluginError."""
+def registered_hints(profiles: Mapping[str, HookCalls], *, by_capacity: bool = True) -> Hints:
+    """The queueing hints of each profile's plugins; every event for a plugin without any. Raises PluginError.
+
+    Without `by_capacity` they need not find anything free on an event's node: its pods could move elsewhere.
+    """
     domains = ClusterEventWithHint(Node, ActionType.ADD | ActionType.DELETE | ActionType.UPDATE_NODE_LABEL)
     found: dict[tuple[str, str], Sequence[ClusterEventWithHint]] = {}
     for profile in profiles:
@@ -383,7 +389,11 @@ def registered_hints(profiles: Mapping[str, HookCalls]) -> Hints:
         for call in calls.functions("events_to_register"):
             hints = calls.class_call(call.plugin)(call.plugin, "queueing_hint", call_with, call.budget)
             asked.append(hints)
-            found[profile, call.plugin] = tuple(_guarded(hints, event) for event in _asked(call))
+            known: dict[RequiredFree, RequiredFree] = {}
+            events = _asked(call)
+            if not by_capacity:
+                events = [ClusterEventWithHint(event.resource, event.action, event.hint) for event in events]
+            found[profile, call.plugin] = tuple(_guarded(hints, event, known) for event in events)
     return found.get
 
 
@@ -396,11 +406,16 @@ def _asked(call: HookCall) -> Sequence[ClusterEventWithHint]:
     return events
 
 
-def _guarded(hints: HookCall, event: ClusterEventWithHint) -> ClusterEventWithHint:
-    """The event with a timed hint; a hint that fails requeues, so that no group is forgotten."""
-    hint = event.hint
-    if hint is None:
-        return event
+def _guarded(
+    hints: HookCall, event: ClusterEventWithHint, known: dict[RequiredFree, RequiredFree]
+) -> ClusterEventWithHint:
+    """The event with timed functions; one that fails requeues, so that no group is forgotten.
+
+    `known` has the timed `required_free` of the plugin's events so far: of one function there is one.
+    """
+    hint, required = event.hint, event.required_free
+    if required is not None and required not in known:
+        known[required] = _guarded_required(hints, required)
 
     def ask(cls: TaskClass, change: ClusterEvent) -> bool:
         try:
@@ -408,7 +423,22 @@ def _guarded(hints: HookCall, event: ClusterEventWithHint) -> ClusterEventWithHi
         except PluginError:
             return True
 
-    return ClusterEventWithHint(event.resource, event.action, ask)
+    timed = None if required is None else known[required]
+    return ClusterEventWithHint(event.resource, event.action, None if hint is None else ask, timed)
+
+
+def _guarded_required(hints: HookCall, required: RequiredFree) -> RequiredFree:
+    def ask(cls: TaskClass) -> Mapping[str, int]:
+        try:
+            return hints.guarded(_amounts, hints(required, cls))
+        except PluginError:
+            return {}
+
+    return ask
+
+
+def _amounts(answer: Any) -> dict[str, int]:
+    return {str(name): operator.index(amount) for name, amount in dict(answer).items()}
 
 
 # ------------------------------------------------------------------ gates

@@ -220,6 +220,10 @@ class GangStarts:
         """Whether the gang is partly bound: it goes before all other groups."""
         return group.key in self._deadlines
 
+    def begun_keys(self) -> Iterable[str]:
+        """The keys of the partly bound gangs."""
+        return tuple(self._deadlines)
+
     # ------------------------------------------------------------------ finished groups
 
     async def _remove(self, pod_group: PodGroup) -> PodGroup | None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
+from functools import partial
 from itertools import pairwise
 from time import perf_counter
 
@@ -27,6 +28,7 @@ from session_scheduler.engine.plan_cache import PlanCache
 from session_scheduler.engine.plan_recovery import PlanRecovery
 from session_scheduler.engine.plugin_sync import PluginSync
 from session_scheduler.engine.preemption_executor import PreemptionExecutor
+from session_scheduler.engine.retried_groups import FreedRetries
 from session_scheduler.engine.sessions import Sessions
 from session_scheduler.engine.unknown_binds import UnknownBinds
 from session_scheduler.errors import InputError
@@ -36,6 +38,7 @@ from session_scheduler.framework.observer import Observer
 from session_scheduler.framework.session import Session, SessionOptions
 from session_scheduler.framework.statement import Decision, PlacementResult
 from session_scheduler.model.class_table import ClassTable
+from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.cluster_view import ClusterView
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.devices import DEVICE_KINDS
@@ -48,6 +51,7 @@ from session_scheduler.model.related import RELATED_KINDS
 from session_scheduler.model.storage import STORAGE_KINDS
 from session_scheduler.state.cache import Cache, schedulers_of
 from session_scheduler.state.configured_queues import of_config
+from session_scheduler.state.freed_capacity import LOWEST, Place
 from session_scheduler.state.scheduling_queue import GANG_SCHEDULING, SchedulingQueue, Wants
 from session_scheduler.state.tables import ObjectTables
 
@@ -91,15 +95,17 @@ class Scheduler:
         self.left_over = False
         """Whether the last turn may have left groups that are due: it ran out of time, or preferred others."""
         self.observer = observer = observer or Observer()
-        backoff = config.backoff
+        backoff, table = config.backoff, NodeTable(config.seed)
         self.queue = SchedulingQueue(
-            backoff.initial_seconds, backoff.max_seconds, backoff.max_unschedulable_seconds, registered_hints(profiles),
+            backoff.initial_seconds, backoff.max_seconds, backoff.max_unschedulable_seconds,
+            registered_hints(profiles, by_capacity="consolidate" not in config.actions),
+            table=table, place_of=self._place_of, evictable=self._evictable,
             on_requeued=lambda key: self.cache.requeued(key),
             on_event=lambda event, plugin, keys: observer.requeued(
                 event, plugin, list(filter(None, map(self.cache.groups.get, keys)))
             ),
         )  # fmt: skip
-        self.cache = self._new_cache()
+        self.cache = self._new_cache(table)
         self.binder = Binder(cluster, config.bindings_in_flight, holder=holder, token=token,
                              objects=self.cache.objects.of, record_event=observer.says,
                              nominated=self.cache.nominations.put,
@@ -143,8 +149,8 @@ class Scheduler:
             self.cache, self.queue, requeuer, observer, self.binder, self.completion, gang_starts, preemption
         )
 
-    def _new_cache(self) -> Cache:
-        table, view, objects = NodeTable(self.config.seed), ClusterView(), ObjectTables()
+    def _new_cache(self, table: NodeTable) -> Cache:
+        view, objects = ClusterView(), ObjectTables()
         class_keys = [hooks.asked_class_key(call, view) for call in self._all("class_key")]
         footprints = [hooks.asked_footprint(call) for call in self._all("footprint")]
         group_of = [hooks.asked_group(call) for call in self._all("group_of")]
@@ -232,35 +238,43 @@ class Scheduler:
         errors: list[BaseException] = []
         await kept(self.plan_recovery.review(failed), errors)
         for name in self.profiles if not self.plans.gated() else ():
-            due = self._reject_mixed(self._due(name))
+            due, retried = self._due(name)
+            due = self._reject_mixed(due)
             begun = tuple(group for group in due if self.gang_starts.begun(group))
             others = tuple(group for group in due if group not in begun) if begun else due
             stale = tuple(group for group in self.gang_starts.stale() if self._profile_of(group) == name)
-            for groups, short in ((begun, ()), (others, stale)):  # partly bound gangs first
+            for groups, short, more in ((begun, (), None), (others, stale, retried)):  # partly bound gangs first
                 if name in failed and (groups or short):
                     self.completion.plugin_failed(groups, failed[name])
-                elif groups or short:
-                    await kept(self._run_sessions(self.profiles[name], groups, short), errors)
+                elif name not in failed and (groups or short or more is not None):
+                    await kept(self._run_sessions(self.profiles[name], groups, short, more), errors)
+            if retried is not None and name not in failed:
+                self.left_over |= self.queue.fitted(name, retried.fitting)
         raise_first(errors)
 
-    async def _run_sessions(self, calls: HookCalls, due: tuple[Group, ...], stale: tuple[Group, ...]) -> None:
+    async def _run_sessions(
+        self, calls: HookCalls, due: tuple[Group, ...], stale: tuple[Group, ...], retried: FreedRetries | None
+    ) -> None:
         """Run a session, and another one over the remaining groups whenever a class was split: see `ObservedCall`."""
-        while due or stale:
-            session = await self._run_session(calls, due, stale)
+        while due or stale or retried is not None:
+            session = await self._run_session(calls, due, stale, retried)
             if not self.cache.split_classes() or session is None or self._is_cycle_over():
                 return
             due = tuple(group for group in due
                         if group not in session.outcomes and not self.in_flight.concerns(group.key))  # fmt: skip
+            retried = None  # what it has taken and not attempted is active; the next turn takes the rest
             stale = tuple(group for group in stale if group not in session.outcomes)
 
-    async def _run_session(self, calls: HookCalls, due: tuple[Group, ...], stale: tuple[Group, ...]) -> Session | None:
+    async def _run_session(
+        self, calls: HookCalls, due: tuple[Group, ...], stale: tuple[Group, ...], retried: FreedRetries | None
+    ) -> Session | None:
         """Open a session, run the actions, carry out their decisions, close it. Returns it; None if it did not open."""
         self.queue.begin(group.key for group in due)
         now = self.clock.now()
         for group in due:
             group.attempted = now
         try:
-            session = self.sessions.open(calls, due, stale, self._is_cycle_over)
+            session = self.sessions.open(calls, due, stale, self._is_cycle_over, retried)
         except PluginError as error:
             self.completion.plugin_failed(due, error)
             return None
@@ -313,19 +327,52 @@ class Scheduler:
 
     # ------------------------------------------------------------------ due groups
 
-    def _due(self, scheduler_name: str) -> tuple[Group, ...]:
-        """The active groups; if there are none, those that an event requeued before the end of their backoff."""
+    def _due(self, scheduler_name: str) -> tuple[tuple[Group, ...], FreedRetries | None]:
+        """The active groups, and those to retry while freed capacity is left. If there are none, those that an event
+        requeued before the end of their backoff, and those to retry in spite of theirs.
+        """
         now = self.clock.now()
+        retried = self._retried(scheduler_name, now)
         active = self._free(scheduler_name, lambda group: self.queue.is_active(group.key, now))
-        if active or not self.queue.any_hurried:
+        if active or retried is not None:
             self.left_over |= self.queue.any_hurried
-            return active
-        return self._free(scheduler_name, lambda group: self.queue.is_hurried(group.key))
+            return active, retried
+        retried = self._retried(scheduler_name, None)
+        if not self.queue.any_hurried:
+            return (), retried
+        return self._free(scheduler_name, lambda group: self.queue.is_hurried(group.key)), retried
+
+    def _retried(self, scheduler_name: str, now: float | None) -> FreedRetries | None:
+        """The unschedulable groups of a profile that may fit freed capacity. Requeues partly bound gangs at once."""
+        fitting = self.queue.fitting(scheduler_name, now)
+        if fitting is None:
+            return None
+        for key in self.gang_starts.begun_keys():
+            self.queue.requeue_fitting(fitting, key)
+        return FreedRetries(fitting, self.queue, self.cache, self.clock.now(), partial(self._is_free, scheduler_name))
 
     def _free(self, scheduler_name: str, wanted: Callable[[Group], bool]) -> tuple[Group, ...]:
-        return tuple(group for group in self.cache.pending_groups(wanted)
-                     if not self.unknown_binds.is_busy(group.key) and not self.gang_starts.holds_back(group)
-                     and schedulers_of(group)[0] == scheduler_name)  # fmt: skip
+        groups = self.cache.pending_groups(wanted)
+        return tuple(group for group in groups if self._is_free(scheduler_name, group))
+
+    def _is_free(self, scheduler_name: str, group: Group) -> bool:
+        """Whether a session of the profile may attempt a group: it has no work in flight."""
+        if self.unknown_binds.is_busy(group.key) or self.gang_starts.holds_back(group):
+            return False
+        return schedulers_of(group)[0] == scheduler_name
+
+    def _place_of(self, key: str) -> Place:
+        group = self.cache.groups.get(key)
+        if group is None:
+            return Place("", (key,))
+        nominated = self.cache.nominations.node_by_uid
+        waits = bool(nominated) and any(uid in nominated for uid in group.tasks)  # for its victims
+        return Place(group.queue, group.order, LOWEST if waits else group.priority)
+
+    def _evictable(self, node: str) -> Iterator[tuple[int, TaskClass]]:
+        """The pods on a node that preemption may evict, with their priorities. If it is off, there are none."""
+        for task in self.cache.tasks_on(node) if "preempt" in self.config.actions else ():
+            yield task.priority if task.group.single else min(task.standing, task.group.priority), task.cls
 
     def _profile_of(self, group: Group) -> str | None:
         """The profile of the group's pods, the first by name if there are several; None if no profile serves them."""

@@ -11,7 +11,7 @@ from session_scheduler.framework.hooks import HookCalls, PluginError
 from session_scheduler.framework.session import Session, SessionOptions
 from session_scheduler.model.groups import Group
 from session_scheduler.state.cache import Cache
-from session_scheduler.state.snapshot import Snapshot
+from session_scheduler.state.snapshot import RetriedGroups, Snapshot
 
 
 @dataclass(eq=False, repr=False)
@@ -28,6 +28,7 @@ class Sessions:
         due: tuple[Group, ...],
         stale: tuple[Group, ...] = (),
         expired: Callable[[], bool] = lambda: False,
+        retried: RetriedGroups | None = None,
     ) -> Session:
         """A session over these groups, with each plugin's facts. Raises PluginError.
 
@@ -36,9 +37,8 @@ class Sessions:
         facts = {call.plugin: call() for call in calls.functions("facts")}
         self.refresh_offered(calls)
         self.cache.table.pods.trim()
-        session = Session(
-            Snapshot(self.cache, due, self.clock.now(), facts, self.clock.wall(), stale), calls, self.options, expired
-        )
+        snapshot = Snapshot(self.cache, due, self.clock.now(), facts, self.clock.wall(), stale, retried)
+        session = Session(snapshot, calls, self.options, expired)
         session.open()
         return session
 

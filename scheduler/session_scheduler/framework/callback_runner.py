@@ -58,10 +58,8 @@ class CallbackRunner:
         return (*(OrderKey(call, call(queue)) for call in self.registered.queue_orders), queue)
 
     def group_key(self, group: Group) -> tuple[Key, ...]:
-        """Return the sort key of a group within its queue: of one priority, gangs that have their minimum come last."""
-        own = (OrderKey(call, call(group)) for call in self.registered.job_orders)
-        surplus = group.has_minimum and group.whole
-        return (*own, -group.priority, surplus, group.queued, group.creation, group.uid, group.key)
+        """Return the sort key of a group within its queue."""
+        return (*(OrderKey(call, call(group)) for call in self.registered.job_orders), *group.order)
 
     def task_key(self, task: Task) -> tuple[Key, ...]:
         """Return the sort key of a task within its group."""

@@ -311,6 +311,12 @@ class NodeTable:
         used = self._used[:some, : self.size].sum(axis=1).tolist()
         return dict(zip(self.resources.names, zip(amounts, used, strict=True), strict=True))
 
+    def free(self, rows: RowIndex) -> NDArray[np.int64]:
+        """What the pods on these rows leave of each resource, shape [resources, rows]; negative if overcommitted."""
+        some = len(self.resources)
+        free: NDArray[np.int64] = self._allocatable[:some, rows] - self._used[:some, rows]
+        return free
+
     def names(self) -> list[str]:
         """The nodes' names, sorted."""
         return sorted(self.row_of)

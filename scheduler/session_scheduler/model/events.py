@@ -61,8 +61,8 @@ class ClusterEvent:
     """One change of an object. `old` is None if the object is new, `new` is None if it is gone."""
 
     __slots__ = (
-        "_after", "_amounts", "_before", "action", "new", "new_class", "objects", "old", "old_class", "own", "resource",
-        "terms", "view",
+        "_after", "_amounts", "_before", "action", "new", "new_class", "node", "objects", "old", "old_class", "own",
+        "resource", "terms", "view",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +72,7 @@ class ClusterEvent:
         old: Any,
         new: Any,
         *,
+        node: str = "",
         own: bool = False,
         old_class: TaskClass | None = None,
         new_class: TaskClass | None = None,
@@ -84,6 +85,8 @@ class ClusterEvent:
         """One or more bits of `ActionType`."""
         self.old = old
         self.new = new
+        self.node = node or _node_of(old if new is None else new)
+        """The node whose free capacity the event may change: the object itself, or the pod's node; empty for none."""
         self.own = own
         """Whether the object is the rejected pod itself. All other pod events are about assigned pods."""
         self.old_class = old_class
@@ -128,6 +131,12 @@ class ClusterEvent:
         return f"{pod}{self.resource.__name__}{words}"
 
 
+def _node_of(obj: Any) -> str:
+    if isinstance(obj, Pod):
+        return obj.spec.node_name
+    return obj.metadata.name if isinstance(obj, Node) else ""
+
+
 def _amounts(node: Node | None) -> dict[str, int]:
     try:
         return node_amounts(node) if node is not None else {}
@@ -147,17 +156,27 @@ QueueingHint = Callable[["TaskClass", ClusterEvent], bool]
 """Whether a class that the plugin rejected may fit after the event. The queue calls it between sessions, per class."""
 
 
+RequiredFree = Callable[["TaskClass"], Mapping[str, int]]
+"""By resource, the amount that a node must have free for a pod of the class: cpu in millicores, the rest in base units.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterEventWithHint:
     """Events that can make the pods schedulable which a plugin rejected.
 
     `resource` is the kind: Node, Pod or any other watched kind; None stands for all. Without a `hint` every such event
     requeues the pods. A hint that fails counts as True.
+
+    With `required_free` the event helps only the classes for which its node then has these amounts free. The queue
+    compares them before it asks the hint, for all classes at once, and requeues the best groups first: as many as the
+    node has capacity for. It needs an event of a node, or of a pod on one.
     """
 
     resource: type[KubeObject] | None
     action: int = ActionType.ALL
     hint: QueueingHint | None = None
+    required_free: RequiredFree | None = None
 
 
 EVERY_EVENT = (ClusterEventWithHint(None),)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.group_api import SCHEDULED
@@ -265,6 +265,12 @@ class Group:
         if self.pod_group is not None:
             return self.pod_group.metadata.uid
         return min(self.tasks, default="")
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """The sort key of groups in a queue: of one priority, gangs that have their minimum come last."""
+        surplus = self.has_minimum and self.whole
+        return (-self.priority, surplus, self.queued, self.creation, self.uid, self.key)
 
     @property
     def preemptible(self) -> bool:

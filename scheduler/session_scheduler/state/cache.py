@@ -581,9 +581,8 @@ class Cache:
 
         The cost depends on the number of waiting groups, not of running ones.
         """
-        groups, self._requeued = self._requeued, {}
-        for task in (task for group in groups for task in group.in_phase(Phase.PENDING)):
-            task.phase = self._phase_without_node(task)
+        for group in list(self._requeued):
+            self.recheck_gates(group)
         found = []
         for group in [group for group in self._waiting if wanted(group)]:
             if group.pending:
@@ -591,6 +590,13 @@ class Cache:
             else:
                 del self._waiting[group]
         return found
+
+    def recheck_gates(self, group: Group) -> bool:
+        """Let `pre_enqueue` check the pods of a requeued group again. Returns whether any pod is pending."""
+        self._requeued.pop(group, None)
+        for task in group.in_phase(Phase.PENDING):
+            task.phase = self._phase_without_node(task)
+        return group.pending
 
     def rest(self, is_unschedulable: Callable[[str], bool]) -> None:
         """Leave the unschedulable groups (by key) out of `pending_groups` until they are requeued or change."""

@@ -14,22 +14,31 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from session_scheduler.base.backoff import backoff
-from session_scheduler.model.events import EVERY_EVENT, ClusterEvent, ClusterEventWithHint
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import NodeTable
+from session_scheduler.model.events import EVERY_EVENT, ClusterEvent
+from session_scheduler.state.freed_capacity import (
+    Evictable,
+    FittingGroups,
+    Freed,
+    FreedCapacity,
+    Hints,
+    Place,
+    Rejector,
+    SameRejections,
+    Wants,
+    helps,
+    matching,
+    rejectors_of,
+)
 
-if TYPE_CHECKING:
-    from session_scheduler.model.classes import TaskClass
+__all__ = ["GANG_SCHEDULING", "TOPOLOGY_PLACEMENT", "Hints", "SchedulingQueue", "Wants"]
 
-Wants = frozenset[tuple["TaskClass", frozenset[str]]]
-"""Classes, and the plugins that rejected each."""
-_Rejector = tuple[str, str]
-"""schedulerName and plugin."""
-Hints = Callable[[_Rejector, Sequence[ClusterEventWithHint]], Sequence[ClusterEventWithHint]]
-"""Returns the events that can help the pods rejected by a plugin; the second argument if it registered none."""
 GANG_SCHEDULING: Final = "GangScheduling"
 """The rejector, in the core, of groups that lack pods or their PodGroup. Only their arrival requeues the group."""
 TOPOLOGY_PLACEMENT: Final = "TopologyPlacementGenerator"
@@ -39,6 +48,7 @@ MOST_ASKED: Final = 1000
 """How many different rejections of one namespace an event is compared with. The others wait for the timeout."""
 FLUSH_SECONDS: Final = 30.0
 """How often the queue checks for groups that exceed the unschedulable timeout, unless the timeout is shorter."""
+_NOWHERE: Final = Place("", ())
 FORCE_ACTIVATE: Final = "ForceActivate"
 PLUGIN_CHANGED: Final = "PluginChanged"
 UNSCHEDULABLE_TIMEOUT: Final = "UnschedulableTimeout"
@@ -47,26 +57,6 @@ UNSCHEDULABLE_TIMEOUT: Final = "UnschedulableTimeout"
 def lacks_pods(wants: Wants) -> bool:
     """Whether the group only lacked pods or its PodGroup: no node was evaluated, so this was not an attempt."""
     return all(plugins == _LACKS for _, plugins in wants)
-
-
-@dataclass(slots=True, eq=False)
-class SameRejections:
-    """Unschedulable groups with the same rejections."""
-
-    wants: Wants
-    keys: dict[str, None] = field(default_factory=dict)
-    asked: bool = True
-    """Whether events are compared with them."""
-
-    @property
-    def namespace(self) -> str:
-        """The namespace of the groups."""
-        return next((cls.namespace for cls, _ in self.wants), "")
-
-    def classes_of(self, rejector: _Rejector) -> Iterator[TaskClass]:
-        """The classes that the plugin rejected."""
-        profile, plugin = rejector
-        return (cls for cls, plugins in self.wants if plugin in plugins and _profile(cls) == profile)
 
 
 @dataclass(slots=True)
@@ -81,8 +71,12 @@ class _Waiting:
     """When its backoff ends."""
     since: float = 0.0
     """When its last attempt failed."""
+    seen: int = 0
+    """How many events of freed capacity preceded its last attempt."""
     unschedulable: SameRejections | None = None
     """The groups with the same rejections, this one included; None if it is not unschedulable."""
+    place: Place = _NOWHERE
+    """Its place, if it is unschedulable."""
 
 
 class SchedulingQueue:
@@ -90,13 +84,16 @@ class SchedulingQueue:
 
     def __init__(
         self, initial: float = 1.0, maximum: float = 10.0, timeout: float = 300.0, hints: Hints | None = None, *,
+        table: NodeTable | None = None, place_of: Callable[[str], Place] = lambda key: Place("", (key,)),
+        evictable: Evictable = lambda _: (),
         on_requeued: Callable[[str], None] = lambda _: None,
         on_event: Callable[[str, str, Sequence[str]], None] = lambda *_: None,
     ) -> None:  # fmt: skip
         """Times are in seconds. `hints` returns the events for which plugins wait; without it, every event helps.
 
-        It calls `on_requeued` with each group that is no longer unschedulable, and `on_event` with the name of an
-        event, the plugin that it can help (or ""), and the groups (keys) that it has requeued.
+        `table` has the nodes, `evictable` returns the pods on one, and `place_of` a group's place. The queue calls
+        `on_requeued` with each group that is no longer unschedulable, and `on_event` with the name of an event, the
+        plugin that it can help (or ""), and the groups (keys) that it has requeued.
         """
         self._initial = initial
         self._maximum = maximum
@@ -112,7 +109,10 @@ class SchedulingQueue:
         self._ends: list[tuple[float, str]] = []
         """A heap of (end of the backoff, key); some entries are stale."""
         self._flush_at: float | None = None
-        self._rejections = _Rejections(hints)
+        self._place_of = place_of
+        hints = hints or (lambda *_: EVERY_EVENT)
+        self._freed = FreedCapacity(table or NodeTable(), hints, evictable)
+        self._rejections = _Rejections(hints, self._freed)
         self._on_requeued = on_requeued
         self._on_event = on_event
 
@@ -137,8 +137,8 @@ class SchedulingQueue:
 
     @property
     def any_hurried(self) -> bool:
-        """Whether any group may be attempted before the end of its backoff (`is_hurried`)."""
-        return bool(self._hurried)
+        """Whether a group may be attempted before the end of its backoff (`is_hurried`), or may fit freed capacity."""
+        return bool(self._hurried or self._freed)
 
     def next_after(self, now: float) -> float | None:
         """When the next backoff ends, or the timeout is checked, after `now`; None if neither is to come."""
@@ -173,7 +173,7 @@ class SchedulingQueue:
         self._leave(key, waiting)
         if not wants or not lacks_pods(wants):
             self._count(waiting, now, error=wants is None)
-        waiting.since = now
+        waiting.since, waiting.seen = now, self._freed.recorded
         if not wants or key in self._activated:
             self._activated.discard(key)
             heapq.heappush(self._ends, (waiting.until, key))
@@ -182,7 +182,7 @@ class SchedulingQueue:
             if was_unschedulable:
                 self._on_requeued(key)
             return waiting.until
-        waiting.unschedulable = self._rejections.put(key, wants)
+        self._enter(key, waiting, wants)
         self._unschedulable[key] = waiting
         if self._flush_at is None:
             self._flush_at = now + self._flush_every
@@ -206,11 +206,15 @@ class SchedulingQueue:
                 self._on_requeued(key)
         self._activated.discard(key)
 
+    def _enter(self, key: str, waiting: _Waiting, wants: Wants) -> None:
+        waiting.place = self._place_of(key)
+        waiting.unschedulable = self._rejections.put(key, waiting.place, wants)
+
     def _leave(self, key: str, waiting: _Waiting) -> None:
         self._hurried.discard(key)
         if waiting.unschedulable is not None:
             del self._unschedulable[key]
-            self._rejections.drop(key, waiting.unschedulable)
+            self._rejections.drop(key, waiting.place, waiting.unschedulable)
             waiting.unschedulable = None
 
     # ------------------------------------------------------------------ requeueing
@@ -220,7 +224,11 @@ class SchedulingQueue:
         return self._rejections.wanted(resource)
 
     def happened(self, event: ClusterEvent, concerns: Callable[[str], bool] | None = None) -> None:
-        """Requeue the groups (keys) that the event can help and for which `concerns` holds. Their backoff continues."""
+        """Requeue the groups (keys) that the event can help and for which `concerns` holds. Their backoff continues.
+
+        If hints compare what is free on the event's node, the event only adds to what `fitting` returns.
+        """
+        self._freed.record(event, concerns)
         for label, plugin, groups in self._rejections.helped(event):
             keys = [key for key in groups.keys if concerns is None or concerns(key)]
             for key in keys:
@@ -229,7 +237,7 @@ class SchedulingQueue:
                 self._on_event(label, plugin, keys)
 
     def happened_to(self, key: str, event: ClusterEvent) -> None:
-        """As `happened`, for an event of one of the group's own pods: it concerns no other group."""
+        """As `happened`, for an event of one of the group's own pods, whatever is free on its node."""
         waiting = self._waiting.get(key)
         if waiting is None or waiting.unschedulable is None:
             return
@@ -245,6 +253,45 @@ class SchedulingQueue:
             for key in keys:
                 self._requeue(key)
             self._on_event(PLUGIN_CHANGED, plugin, keys)
+
+    def fitting(self, profile: str, now: float | None) -> FittingGroups | None:
+        """The groups of a profile that may fit what events have freed since their last attempt; None if there are none.
+
+        Groups whose backoff ends after `now` are left out; None leaves out none. Pass the result to `fitted` when the
+        session has closed.
+        """
+        if not self._freed.has(profile):
+            return None
+        found = self._freed.fitting(profile, self._waiting, now)
+        if found:
+            return found
+        self.fitted(profile, found)
+        return None
+
+    def fitted(self, profile: str, groups: FittingGroups) -> bool:
+        """Whether groups that may fit are left, also in backoff. If not, forget the events."""
+        left = bool(groups) or groups.left_out
+        if not left:
+            self._freed.forget(profile, groups.recorded)
+        return left
+
+    def requeue_next(self, groups: FittingGroups, queue: str) -> str:
+        """Requeue the group that `groups.first(queue)` has found. Returns its key. Its backoff continues."""
+        key, freed = groups.pop(queue)
+        self._requeue_fitting(key, freed)
+        return key
+
+    def requeue_fitting(self, groups: FittingGroups, key: str) -> None:
+        """Requeue this group if it is one of those that may fit. Its backoff continues."""
+        waiting = self._unschedulable.get(key)
+        if waiting is not None and waiting.unschedulable is not None:
+            freed = groups.helped(key, waiting.unschedulable)
+            if freed is not None:
+                self._requeue_fitting(key, freed)
+
+    def _requeue_fitting(self, key: str, freed: Freed) -> None:
+        self._requeue(key)
+        self._on_event(freed.label, freed.rejector[1], [key])
 
     def requeue(self, key: str, label: str) -> None:
         """Requeue the group, as it has changed itself. Its backoff continues."""
@@ -287,9 +334,18 @@ class SchedulingQueue:
             return
         known = waiting.unschedulable.wants
         changed = frozenset((after, plugins) for cls, plugins in known if cls is before)
-        wants = changed if alone else known | changed
-        self._rejections.drop(key, waiting.unschedulable)
-        waiting.unschedulable = self._rejections.put(key, wants)
+        self._reenter(key, waiting, waiting.unschedulable, changed if alone else known | changed)
+
+    def changed_order(self, keys: Iterable[str]) -> None:
+        """The queue or order of these groups may have changed."""
+        for key in keys:
+            waiting = self._unschedulable.get(key)
+            if waiting is not None and waiting.unschedulable is not None and waiting.place != self._place_of(key):
+                self._reenter(key, waiting, waiting.unschedulable, waiting.unschedulable.wants)
+
+    def _reenter(self, key: str, waiting: _Waiting, known: SameRejections, wants: Wants) -> None:
+        self._rejections.drop(key, waiting.place, known)
+        self._enter(key, waiting, wants)
 
     def _requeue(self, key: str) -> None:
         waiting = self._waiting[key]
@@ -302,10 +358,11 @@ class SchedulingQueue:
 class _Rejections:
     """Index of the unschedulable groups by their rejections."""
 
-    def __init__(self, hints: Hints | None = None) -> None:
-        self._hints: Hints = hints or (lambda *_: EVERY_EVENT)
+    def __init__(self, hints: Hints, freed: FreedCapacity) -> None:
+        self._hints = hints
+        self._freed = freed
         self._groups: dict[Wants, SameRejections] = {}
-        self._of: dict[_Rejector, dict[SameRejections, None]] = {}
+        self._of: dict[Rejector, dict[SameRejections, None]] = {}
         self._asked: Counter[str] = Counter()
         """By namespace: the number of its rejections in `_of`."""
         self._others: dict[str, dict[SameRejections, None]] = {}
@@ -313,45 +370,45 @@ class _Rejections:
         self._wanted: dict[Hashable, int] = {}
         """By kind: the actions for which some group waits; cached, as each event needs it."""
 
-    def put(self, key: str, wants: Wants) -> SameRejections:
+    def put(self, key: str, place: Place, wants: Wants) -> SameRejections:
         """Add an unschedulable group with these rejections."""
         groups = self._groups.get(wants)
         if groups is None:
             groups = self._groups[wants] = SameRejections(wants)
+            self._freed.put(groups)
+            self._wanted.clear()
             if self._asked[groups.namespace] < MOST_ASKED:
                 self._ask(groups)
             else:
                 groups.asked = False
                 self._others.setdefault(groups.namespace, {})[groups] = None
-        groups.keys[key] = None
+        groups.put(key, place)
         return groups
 
     def _ask(self, groups: SameRejections) -> None:
         self._asked[groups.namespace] += 1
         groups.asked = True
-        for rejector in _rejectors(groups.wants):
-            if rejector not in self._of:
-                self._of[rejector] = {}
-                self._wanted.clear()
-            self._of[rejector][groups] = None
+        for rejector in rejectors_of(groups.wants):
+            self._of.setdefault(rejector, {})[groups] = None
 
-    def drop(self, key: str, groups: SameRejections) -> None:
-        """Remove a group that is no longer unschedulable."""
-        del groups.keys[key]
+    def drop(self, key: str, place: Place, groups: SameRejections) -> None:
+        """Remove a group that is no longer unschedulable; `place` as it was added."""
+        groups.drop(key, place)
         if groups.keys:
             return
         del self._groups[groups.wants]
+        self._freed.drop(groups)
+        self._wanted.clear()
         namespace = groups.namespace
         others = self._others.get(namespace, {})
         if not groups.asked:
             del others[groups]
         else:
             self._asked[namespace] -= 1
-            for rejector in _rejectors(groups.wants):
+            for rejector in rejectors_of(groups.wants):
                 del self._of[rejector][groups]
                 if not self._of[rejector]:
                     del self._of[rejector]
-                    self._wanted.clear()
             if others:
                 oldest = next(iter(others))
                 del others[oldest]
@@ -366,7 +423,7 @@ class _Rejections:
         found = self._wanted.get(resource)
         if found is None:
             found = 0
-            for rejector in self._of:
+            for rejector in {**self._of, **dict.fromkeys(self._freed.rejectors())}:
                 for registered in self._hints(rejector, EVERY_EVENT):
                     if registered.resource in (None, resource):
                         found |= int(registered.action)
@@ -379,9 +436,11 @@ class _Rejections:
             return
         done: set[SameRejections] = set()
         for rejector, all_of_it in list(self._of.items()):
-            for registered in _matching(self._hints(rejector, EVERY_EVENT), event):
+            for registered in matching(self._hints(rejector, EVERY_EVENT), event):
+                if registered.required_free is not None and event.node:
+                    continue  # `FreedCapacity` compares the node
                 for groups in [one for one in all_of_it if one not in done]:
-                    if _helps(registered, rejector, groups, event):
+                    if helps(registered, rejector, groups, event):
                         done.add(groups)
                         yield event.label(int(registered.action)), rejector[1], groups
 
@@ -391,26 +450,7 @@ class _Rejections:
 
     def helps(self, groups: SameRejections, event: ClusterEvent) -> Iterator[tuple[str, str]]:
         """(name of the event, plugin) for each plugin that rejected these groups and that the event can help."""
-        for rejector in _rejectors(groups.wants):
-            for registered in _matching(self._hints(rejector, EVERY_EVENT), event):
-                if _helps(registered, rejector, groups, event):
+        for rejector in rejectors_of(groups.wants):
+            for registered in matching(self._hints(rejector, EVERY_EVENT), event):
+                if helps(registered, rejector, groups, event):
                     yield event.label(int(registered.action)), rejector[1]
-
-
-def _rejectors(wants: Wants) -> list[_Rejector]:
-    """Sorted, so that the plugin reported for an event does not depend on hashes."""
-    return sorted({(_profile(cls), plugin) for cls, plugins in wants for plugin in plugins})
-
-
-def _matching(registered: Sequence[ClusterEventWithHint], event: ClusterEvent) -> Iterator[ClusterEventWithHint]:
-    return (one for one in registered if one.resource in (None, event.resource) and int(one.action) & event.action)
-
-
-def _helps(registered: ClusterEventWithHint, rejector: _Rejector, groups: SameRejections, event: ClusterEvent) -> bool:
-    if registered.hint is None:
-        return True
-    return any(registered.hint(cls, event) for cls in groups.classes_of(rejector))
-
-
-def _profile(cls: TaskClass) -> str:
-    return cls.pod.spec.scheduler_name

@@ -6,12 +6,25 @@ changes the cache only through statements, which restore exactly what they do no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from session_scheduler.model.groups import Group
 from session_scheduler.state.cache import Cache
+
+
+class RetriedGroups(Protocol):
+    """Unschedulable groups that become due one by one, while there is capacity for them."""
+
+    def queues(self) -> Iterable[str]:
+        """The queues that may have such groups."""
+
+    def first(self, queue: str) -> tuple[Any, ...] | None:
+        """The sort key (`Group.order`) of a queue's next group; None if no other group may fit now."""
+
+    def take(self, queue: str) -> Group | None:
+        """Make the group that `first` has found due. None if it cannot be attempted now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +39,5 @@ class Snapshot:
     """The time of day, in seconds since 1970."""
     stale: tuple[Group, ...] = ()
     """The gangs that have lacked members for longer than `staleGangSeconds`."""
+    retried: RetriedGroups | None = None
+    """The groups to attempt beside `due` while freed capacity is left."""

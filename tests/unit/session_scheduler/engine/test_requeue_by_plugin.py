@@ -87,23 +87,26 @@ CASES: dict[str, Case] = NEAR | CLAIMS | {
     ),
 
     "NodeResourcesFit": Case(
-        [node("n1", offers={"x.org/gpu": 2}), running("runs", cpu=3, requests={"x.org/gpu": 1}), pod("waits", cpu=2),
-         pod("gated", cpu=3, gates=["later"])],
+        [node("n1", offers={"x.org/gpu": 2}), running("runs", cpu=3, requests={"x.org/gpu": 1}),
+         running("beside", cpu="500m"), pod("waits", cpu=2), pod("gated", cpu=3, gates=["later"])],
         {"NodeResourcesFit"},
         {
             "a pod ends": [ENDS],
-            "a pod shrinks": [running("runs", cpu=2, requests={"x.org/gpu": 1})],
+            "a pod ends that leaves too little, beside one that ends after it": [(Pod, "beside"), ENDS],
+            "a pod shrinks": [running("runs", cpu=1, requests={"x.org/gpu": 1})],
             "the kubelet has shrunk a pod": [
-                resizing(running("runs", cpu=2, requests={"x.org/gpu": 1}), cpu=3),
-                resizing(running("runs", cpu=2, requests={"x.org/gpu": 1}))],
+                resizing(running("runs", cpu=1, requests={"x.org/gpu": 1}), cpu=3),
+                resizing(running("runs", cpu=1, requests={"x.org/gpu": 1}))],
             "a node comes": [node("n2")],
             "a node offers more": [node("n1", cpu=8, offers={"x.org/gpu": 2})],
             "the pod itself shrinks": [pod("waits", cpu=1)],
         },
         {
+            "a pod ends that leaves too little": [(Pod, "beside")],
             "a node comes that is too small": [node("n2", cpu=1)],
             "a node offers more of something else": [node("n1", offers={"x.org/gpu": 4})],
             "a pod shrinks by something else": [running("runs", cpu=3)],
+            "a pod shrinks by too little": [running("runs", cpu=2, requests={"x.org/gpu": 1})],
             "the kubelet has not shrunk a pod yet": [
                 resizing(running("runs", cpu=2, requests={"x.org/gpu": 1}), cpu=3)],
             "a pod's labels change": [running("runs", cpu=3, requests={"x.org/gpu": 1}, labels=LABELS)],
@@ -126,8 +129,8 @@ CASES: dict[str, Case] = NEAR | CLAIMS | {
             "a node gets it": [node("n2", offers={"x.org/gpu": 1})],
             "a node that has it becomes large enough": [
                 node("n2", offers={"x.org/gpu": 1}, memory="1Mi"), node("n2", offers={"x.org/gpu": 1})],
-            "any pod ends": [(Pod, "plain")],
             "a pod gives it back": [running("runs")],
+            "the pod that has it ends": [ENDS],
             "a class is named for it": [devices(DeviceClass, "g", extendedResourceName="x.org/gpu")],
             "a class comes to stand for it": [
                 devices(DeviceClass, "g"), devices(DeviceClass, "g", extendedResourceName="x.org/gpu")],
@@ -136,6 +139,7 @@ CASES: dict[str, Case] = NEAR | CLAIMS | {
                 devices(DeviceClass, "g", extendedResourceName="x.org/gpu")],
         },
         {
+            "another pod ends": [(Pod, "plain")],
             "a node comes that has another kind": [node("n3", offers={"x.org/nic": 1})],
             "a node gets another kind": [node("n2", offers={"x.org/nic": 1})],
             "a node has it, but too little else": [node("n2", offers={"x.org/gpu": 1}, memory="1Mi")],

@@ -79,7 +79,9 @@ def test_a_nodes_heartbeat_requeues_no_pod_and_new_capacity_does():
 
 
 def test_a_pod_that_ends_requeues_waiting_pods_and_is_cancelled_once():
-    cluster, tries = waiting_cluster()
+    tries, cluster = Tries(), FakeCluster()
+    cluster.nodes(1).add(pod("small")).run(tries)
+    cluster.add(pod("large", cpu="4")).run()
     cluster.end("small").run()
     assert tries.of["large"] == 2
     assert tries.cancelled == [("small", "n1")]

@@ -1,0 +1,441 @@
+"""Freed capacity: which unschedulable groups may fit the capacity that events have freed on nodes, best first.
+
+The scheduling queue records an event here if a plugin's queueing hint declares what a pod must find free on the event's
+node. Before the next session it compares the node's free amounts with the needs of all classes at once, as arrays. The
+session then takes the groups that may fit one by one, in the order of attempts, and only while there is capacity for
+them: the others stay unschedulable and cost nothing. The comparison is a necessary condition. Filters decide.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from session_scheduler.model.events import ClusterEvent, ClusterEventWithHint, RequiredFree
+
+if TYPE_CHECKING:
+    from session_scheduler.model.classes import TaskClass
+    from session_scheduler.model.columns import NodeTable
+
+Wants = frozenset[tuple["TaskClass", frozenset[str]]]
+"""Classes, and the plugins that rejected each."""
+Rejector = tuple[str, str]
+"""schedulerName and plugin."""
+Hints = Callable[[Rejector, Sequence[ClusterEventWithHint]], Sequence[ClusterEventWithHint]]
+"""Returns the events that can help the pods rejected by a plugin; the second argument if it registered none."""
+Order = tuple[Any, ...]
+"""A group's sort key within its queue: `Group.order`."""
+LOWEST: Final = -(2**31) - 1
+"""Less than any priority of a pod."""
+
+
+class Place(NamedTuple):
+    """A group's place in the scheduling queue."""
+
+    queue: str
+    order: Order
+    priority: int = LOWEST
+    """The priority with which it may preempt; LOWEST if it may not, or has done so already."""
+
+
+Evictable = Callable[[str], Iterable[tuple[int, "TaskClass"]]]
+"""The pods on a node that may be evicted: for each the highest priority that protects it, and its class."""
+_NOT_REQUIRED: Final = np.iinfo(np.int64).min
+_UNUSED: Final = np.iinfo(np.int64).max
+_Source = tuple[Rejector, RequiredFree]
+"""Whose pods, and what these must find free."""
+
+
+@dataclass(slots=True, eq=False)
+class SameRejections:
+    """Unschedulable groups with the same rejections."""
+
+    wants: Wants
+    keys: dict[str, None] = field(default_factory=dict)
+    asked: bool = True
+    """Whether events are compared with them."""
+    places: dict[str, list[tuple[Order, str]]] = field(default_factory=dict)
+    """By queue: the groups (order, key), sorted."""
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the groups."""
+        return next((cls.namespace for cls, _ in self.wants), "")
+
+    def classes_of(self, rejector: Rejector) -> Iterator[TaskClass]:
+        """The classes that the plugin rejected."""
+        profile, plugin = rejector
+        return (cls for cls, plugins in self.wants if plugin in plugins and profile_of(cls) == profile)
+
+    def put(self, key: str, place: Place) -> None:
+        """Add a group."""
+        self.keys[key] = None
+        insort(self.places.setdefault(place.queue, []), (place.order, key))
+
+    def drop(self, key: str, place: Place) -> None:
+        """Remove a group; `place` as it was added."""
+        del self.keys[key]
+        groups = self.places[place.queue]
+        del groups[bisect_left(groups, (place.order, key))]
+        if not groups:
+            del self.places[place.queue]
+
+
+class Waiting(Protocol):
+    """The state of an unschedulable group."""
+
+    until: float
+    """When its backoff ends."""
+    seen: int
+    """How many events were recorded before its last attempt."""
+    place: Place
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Freed:
+    """An event that freed capacity on a node."""
+
+    number: int
+    """Its position among all recorded events."""
+    event: ClusterEvent
+    rejector: Rejector
+    registered: ClusterEventWithHint
+    concerns: Callable[[str], bool] | None
+
+    @property
+    def label(self) -> str:
+        """The event's name in metrics."""
+        return self.event.label(int(self.registered.action))
+
+
+class FreedCapacity:
+    """The events that freed capacity, and what the classes of unschedulable groups must find free."""
+
+    def __init__(self, table: NodeTable, hints: Hints, evictable: Evictable = lambda _: ()) -> None:
+        self._table = table
+        self._hints = hints
+        self._evictable = evictable
+        self._needs: dict[_Source, _Needs] = {}
+        self._freed: dict[_Source, dict[object, Freed]] = {}
+        self.recorded = 0
+        """The number of events so far."""
+
+    def __bool__(self) -> bool:
+        """Whether an event may help any group."""
+        return bool(self._freed)
+
+    def has(self, profile: str) -> bool:
+        """Whether an event may help groups of this profile."""
+        return any(rejector[0] == profile for rejector, _ in self._freed)
+
+    # ------------------------------------------------------------------ unschedulable groups
+
+    def put(self, groups: SameRejections) -> None:
+        """Add the needs of these groups' classes."""
+        for source in self._sources(groups):
+            if source not in self._needs:
+                self._needs[source] = _Needs(self._table)
+            rejector, required = source
+            self._needs[source].put(groups, map(required, groups.classes_of(rejector)))
+
+    def drop(self, groups: SameRejections) -> None:
+        """Remove the needs of groups of which none is unschedulable any more."""
+        for source in self._sources(groups):
+            needs = self._needs[source]
+            needs.drop(groups)
+            if not needs.rows:
+                del self._needs[source]
+                self._freed.pop(source, None)
+
+    def _sources(self, groups: SameRejections) -> dict[_Source, None]:
+        return {
+            (rejector, one.required_free): None
+            for rejector in rejectors_of(groups.wants)
+            for one in self._hints(rejector, ())
+            if one.required_free is not None
+        }
+
+    def rejectors(self) -> Iterable[Rejector]:
+        """The plugins whose rejected groups wait for capacity."""
+        return (rejector for rejector, _ in self._needs)
+
+    # ------------------------------------------------------------------ events
+
+    def record(self, event: ClusterEvent, concerns: Callable[[str], bool] | None = None) -> None:
+        """Record an event that may free capacity. It cannot help the groups (keys) that `concerns` excludes."""
+        for source in self._needs if event.node else ():
+            rejector, required = source
+            for registered in matching(self._hints(rejector, ()), event):
+                if registered.required_free is required:
+                    self.recorded += 1
+                    alike = registered.hint is None and concerns is None  # then the latest event stands for all
+                    one = Freed(self.recorded, event, rejector, registered, concerns)
+                    self._freed.setdefault(source, {})[(event.node, registered) if alike else one] = one
+
+    def fitting(self, profile: str, waiting: Mapping[str, Waiting], now: float | None) -> FittingGroups:
+        """The groups of a profile that may fit what was freed. Those whose backoff ends after `now` are left out."""
+        offers = []
+        for source, freed in self._freed.items():
+            if source[0][0] == profile:
+                needs = self._needs[source]
+                first = (waiting[groups[0][1]] for same in needs.rows for groups in same.places.values())
+                highest = max((one.place.priority for one in first), default=LOWEST)
+                offers.append(_Offer(self._table, needs, freed.values(), self._evictable, highest))
+        return FittingGroups(offers, waiting, now, self.recorded)
+
+    def forget(self, profile: str, recorded: int) -> None:
+        """Forget the first `recorded` events, as far as they concern a profile: no other group fits what they freed."""
+        for source in [source for source in self._freed if source[0][0] == profile]:
+            left = {key: one for key, one in self._freed[source].items() if one.number > recorded}
+            if left:
+                self._freed[source] = left
+            else:
+                del self._freed[source]
+
+
+class _Needs:
+    """The amounts that must be free, an array [class, resource]."""
+
+    def __init__(self, table: NodeTable) -> None:
+        self._table = table
+        self._amounts = np.full((16, 8), _UNUSED, np.int64)
+        self._owners: list[SameRejections | None] = []
+        self._spare: list[int] = []
+        self.rows: dict[SameRejections, list[int]] = {}
+        """The rows of each set of groups: one for each of its classes."""
+
+    def put(self, groups: SameRejections, needs: Iterable[Mapping[str, int]]) -> None:
+        self.rows[groups] = []
+        for amounts in needs:
+            numbers = {self._table.resource(name): amount for name, amount in amounts.items()}
+            row = self._spare.pop() if self._spare else len(self._owners)
+            self._grow(row + 1, max(numbers, default=0) + 1)
+            self._amounts[row] = _NOT_REQUIRED
+            self._amounts[row, list(numbers)] = list(numbers.values())
+            if row == len(self._owners):
+                self._owners.append(groups)
+            self._owners[row] = groups
+            self.rows[groups].append(row)
+
+    def _grow(self, rows: int, resources: int) -> None:
+        known = self._amounts.shape
+        if rows <= known[0] and resources <= known[1]:
+            return
+        shape = [size if wanted <= size else max(wanted, 2 * size)
+                 for wanted, size in zip((rows, resources), known, strict=True)]  # fmt: skip
+        grown = np.full(shape, _NOT_REQUIRED, np.int64)
+        grown[known[0] :] = _UNUSED
+        grown[: known[0], : known[1]] = self._amounts
+        self._amounts = grown
+
+    def drop(self, groups: SameRejections) -> None:
+        for row in self.rows.pop(groups):
+            self._amounts[row] = _UNUSED
+            self._owners[row] = None
+            self._spare.append(row)
+
+    def that_fit(self, free: NDArray[np.int64]) -> Iterator[SameRejections]:
+        """The groups that fit any of these nodes; `free` by resource and node."""
+        fits = self._fits(slice(0, len(self._owners)), free).any(axis=1)
+        return (groups for row in np.flatnonzero(fits) if (groups := self._owners[row]) is not None)
+
+    def fits(self, groups: SameRejections, free: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these nodes fit a class of the groups."""
+        found: NDArray[np.bool_] = self._fits(self.rows[groups], free).any(axis=0)
+        return found
+
+    def _fits(self, rows: Any, free: NDArray[np.int64]) -> NDArray[np.bool_]:
+        amounts = self._amounts[rows]
+        found = np.ones((len(amounts), free.shape[1]), np.bool_)
+        for needed, left in zip(amounts.T, free, strict=False):
+            if (needed != _NOT_REQUIRED).any():
+                found &= needed[:, None] <= left
+        return found
+
+
+class _Offer:
+    """What was freed for the groups that one plugin rejected.
+
+    It is an array of columns: for each event what is free on its node, and for each priority of pods there what is free
+    without the pods of that priority or less, which groups of higher priority may evict.
+    """
+
+    def __init__(
+        self, table: NodeTable, needs: _Needs, freed: Iterable[Freed], evictable: Evictable, highest: int
+    ) -> None:
+        """`highest`: the highest priority of the groups."""
+        self._table = table
+        self._needs = needs
+        self._freed: list[Freed] = []
+        self._above: list[int] = []
+        """Of each column: the priority that a group must exceed."""
+        rows: list[int] = []
+        evicted: list[dict[int, int]] = []
+        for one in freed:
+            row = table.row_of.get(one.event.node, -1)
+            for above, amounts in _levels(evictable(one.event.node), highest) if row >= 0 else ():
+                self._freed.append(one)
+                self._above.append(above)
+                rows.append(row)
+                evicted.append(amounts)
+        self._rows = np.array(rows, np.int64)
+        self._evicted = np.zeros((len(table.resources), len(rows)), np.int64)
+        for column, amounts in enumerate(evicted):
+            for number, amount in amounts.items():
+                self._evicted[number, column] = amount
+        self._no_help: set[tuple[Freed, SameRejections]] = set()
+
+    def _free(self) -> NDArray[np.int64]:
+        free: NDArray[np.int64] = self._table.free(self._rows)[: len(self._evicted)] + self._evicted
+        return free
+
+    def groups(self) -> Iterator[SameRejections]:
+        """The groups that may fit now."""
+        return self._needs.that_fit(self._free())
+
+    def helpful(self, groups: SameRejections) -> Iterator[tuple[Freed, int]]:
+        """The events whose node these groups may fit now, and the priority that a group must exceed for that."""
+        if groups not in self._needs.rows:
+            return
+        for column in np.flatnonzero(self._needs.fits(groups, self._free())):
+            one = self._freed[column]
+            if (one, groups) in self._no_help:
+                continue
+            if helps(one.registered, one.rejector, groups, one.event):
+                yield one, self._above[column]
+            else:  # capacity only shrinks in a session
+                self._no_help.add((one, groups))
+
+
+def _levels(pods: Iterable[tuple[int, TaskClass]], highest: int) -> Iterator[tuple[int, dict[int, int]]]:
+    """(priority, amounts of the pods of that priority or less), for no pods and for each priority below `highest`."""
+    amounts: dict[int, int] = {}
+    yield LOWEST - 1, amounts
+    by_priority: dict[int, Counter[int]] = {}
+    for priority, cls in pods:
+        if priority < highest:
+            by_priority.setdefault(priority, Counter()).update(dict(cls.usage))
+    for priority in sorted(by_priority):
+        amounts = dict(Counter(amounts) + by_priority[priority])
+        yield priority, amounts
+
+
+class FittingGroups:
+    """The unschedulable groups of one profile that may fit freed capacity, the best of each queue first.
+
+    It serves one session: the capacity may only shrink. A group that it returns must become active at once.
+    """
+
+    def __init__(
+        self, offers: Sequence[_Offer], waiting: Mapping[str, Waiting], now: float | None, recorded: int
+    ) -> None:
+        self._offers = offers
+        self._waiting = waiting
+        self._now = now
+        self.recorded = recorded
+        """The number of events when it was created."""
+        self.left_out = False
+        """Whether it has left out a group in backoff."""
+        self._next: dict[str, list[tuple[Order, str, SameRejections]]] = {}
+        """By queue: a heap with the next group of each set (order, key, set)."""
+        self._first: dict[str, Freed] = {}
+        """By queue: the event that may help the group that `first` has found."""
+        for groups in dict.fromkeys(groups for offer in offers for groups in offer.groups()):
+            for queue in groups.places:
+                self._push(queue, groups, 0)
+
+    def __bool__(self) -> bool:
+        """Whether any group is left."""
+        return any(self.first(queue) is not None for queue in self.queues())
+
+    def queues(self) -> list[str]:
+        """The queues that may have groups left."""
+        return list(self._next)
+
+    def first(self, queue: str) -> Order | None:
+        """The sort key of a queue's next group, which may fit now; None if none is left."""
+        heap = self._next.get(queue, [])
+        while heap:
+            order, key, groups = heap[0]
+            helpful = [one for offer in self._offers for one in offer.helpful(groups)]
+            found = self._first_that_concerns(helpful, key)
+            if found is not None:
+                self._first[queue] = found
+                return order
+            heapq.heappop(heap)
+            if helpful:
+                self._push_after(queue, groups, (order, key))
+        self._next.pop(queue, None)
+        return None
+
+    def pop(self, queue: str) -> tuple[str, Freed]:
+        """Remove the group that `first` has found. Returns its key, and the event that may help it."""
+        order, key, groups = heapq.heappop(self._next[queue])
+        self._push_after(queue, groups, (order, key))
+        return key, self._first[queue]
+
+    def helped(self, key: str, groups: SameRejections) -> Freed | None:
+        """The event that may help a group, which is one of `groups`; None if there is none."""
+        if self._is_left_out(self._waiting[key]):
+            return None
+        return self._first_that_concerns((one for offer in self._offers for one in offer.helpful(groups)), key)
+
+    def _first_that_concerns(self, helpful: Iterable[tuple[Freed, int]], key: str) -> Freed | None:
+        """The first event after the group's last attempt that does not exclude it."""
+        waiting = self._waiting[key]
+        for freed, above in helpful:
+            concerns = freed.concerns
+            if freed.number > waiting.seen and waiting.place.priority > above and (concerns is None or concerns(key)):
+                return freed
+        return None
+
+    def _is_left_out(self, waiting: Waiting) -> bool:
+        if waiting.seen >= self.recorded:
+            return True
+        in_backoff = self._now is not None and waiting.until > self._now
+        self.left_out |= in_backoff
+        return in_backoff
+
+    def _push_after(self, queue: str, groups: SameRejections, last: tuple[Order, str]) -> None:
+        self._push(queue, groups, bisect_right(groups.places.get(queue, ()), last))
+
+    def _push(self, queue: str, groups: SameRejections, position: int) -> None:
+        """Push the first group of a set from this position on."""
+        places = groups.places.get(queue, ())
+        for index in range(position, len(places)):
+            order, key = places[index]
+            if not self._is_left_out(self._waiting[key]):
+                heapq.heappush(self._next.setdefault(queue, []), (order, key, groups))
+                return
+
+
+# ------------------------------------------------------------------ rejections and events
+
+
+def profile_of(cls: TaskClass) -> str:
+    """The schedulerName of a class."""
+    return cls.pod.spec.scheduler_name
+
+
+def rejectors_of(wants: Wants) -> list[Rejector]:
+    """Sorted, so that the plugin reported for an event does not depend on hashes."""
+    return sorted({(profile_of(cls), plugin) for cls, plugins in wants for plugin in plugins})
+
+
+def matching(registered: Sequence[ClusterEventWithHint], event: ClusterEvent) -> Iterator[ClusterEventWithHint]:
+    """The registered events to which an event belongs."""
+    return (one for one in registered if one.resource in (None, event.resource) and int(one.action) & event.action)
+
+
+def helps(registered: ClusterEventWithHint, rejector: Rejector, groups: SameRejections, event: ClusterEvent) -> bool:
+    """Whether the hint of a plugin that rejected these groups says that an event can help them."""
+    if registered.hint is None:
+        return True
+    return any(registered.hint(cls, event) for cls in groups.classes_of(rejector))
