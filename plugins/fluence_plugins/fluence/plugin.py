@@ -259,14 +259,32 @@ class FluencePlugin:
 
     @hookimpl
     def events_to_register(self) -> list[ClusterEventWithHint]:
-        """The graph has more room after a pod ended or shrank, and after a host was added or changed."""
+        """The graph has more capacity after a pod ended or shrank, and after a host was added or changed: on that node,
+        and of devices anywhere.
+        """
+        pod = ActionType.DELETE | ActionType.UPDATE_POD_SCALE_DOWN
         node = ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE
-        if self._topology.levels:
-            node |= ActionType.UPDATE_NODE_LABEL
-        return [
-            ClusterEventWithHint(Pod, ActionType.DELETE | ActionType.UPDATE_POD_SCALE_DOWN),
-            ClusterEventWithHint(Node, node, self._offers_more),
+        events = [
+            ClusterEventWithHint(Pod, pod, None, self._required_free),
+            ClusterEventWithHint(Pod, ActionType.DELETE, self._frees_devices),
+            ClusterEventWithHint(Node, node, self._offers_more, self._required_free),
+            ClusterEventWithHint(
+                Node, node, lambda cls, event: pod_requests.has_devices(cls) and self._offers_more(cls, event)
+            ),
         ]
+        if self._topology.levels:
+            events.append(ClusterEventWithHint(Node, ActionType.UPDATE_NODE_LABEL, self._offers_more))
+        return events
+
+    @staticmethod
+    def _required_free(cls: TaskClass) -> Mapping[str, int]:
+        """The pod's own requests: in the graph it takes at least these, and so did the pods on the node."""
+        return {name: cls.requests[name] for name in ("cpu", "memory") if cls.requests.get(name)}
+
+    @staticmethod
+    def _frees_devices(cls: TaskClass, event: ClusterEvent) -> bool:
+        """Whether a pod with devices ended. They may be of other types: of one tree, or shared."""
+        return event.old_class is None or all(map(pod_requests.has_devices, (event.old_class, cls)))
 
     def _offers_more(self, _: TaskClass, event: ClusterEvent) -> bool:
         return event.old is None or self._host(event.old) != self._host(event.new)

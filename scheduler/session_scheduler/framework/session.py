@@ -136,7 +136,7 @@ class Session(Callbacks):
         return self.snapshot.cache.objects.newest(kind)
 
     def groups(self) -> Iterable[Group]:
-        """Return the active groups."""
+        """Return the groups that were active when the session opened. It may retry others beside them."""
         return self.snapshot.due
 
     def running(self) -> Iterable[Task]:

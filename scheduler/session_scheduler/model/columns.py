@@ -117,6 +117,8 @@ class NodeTable:
         self._label_is_number = np.zeros(0, np.bool_)
         self.static_version = 0
         """Incremented whenever a node is added, deleted or changed: what was computed from static columns is stale."""
+        self.usage_version = 0
+        """Incremented whenever the usage of a row changes."""
         self._free: list[int] = []
         self._capacity = capacity
         self._allocatable = np.zeros((8, capacity), np.int64)
@@ -256,6 +258,7 @@ class NodeTable:
 
     def add_usage(self, row: int, cls: TaskClass, sign: int) -> None:
         """Add one task of the class to a row (`sign` 1), or remove it (-1)."""
+        self.usage_version += 1
         used = self._used
         for number, amount in cls.usage:
             used[number, row] += sign * amount

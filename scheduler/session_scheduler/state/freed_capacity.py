@@ -188,7 +188,7 @@ class FreedCapacity:
                 first = (waiting[groups[0][1]] for same in needs.rows for groups in same.places.values())
                 highest = max((one.place.priority for one in first), default=LOWEST)
                 offers.append(_Offer(self._table, needs, freed.values(), self._evictable, highest))
-        return FittingGroups(offers, waiting, now, self.recorded)
+        return FittingGroups(self._table, offers, waiting, now, self.recorded)
 
     def forget(self, profile: str, recorded: int) -> None:
         """Forget the first `recorded` events, as far as they concern a profile: no other group fits what they freed."""
@@ -334,8 +334,14 @@ class FittingGroups:
     """
 
     def __init__(
-        self, offers: Sequence[_Offer], waiting: Mapping[str, Waiting], now: float | None, recorded: int
+        self,
+        table: NodeTable,
+        offers: Sequence[_Offer],
+        waiting: Mapping[str, Waiting],
+        now: float | None,
+        recorded: int,
     ) -> None:
+        self._table = table
         self._offers = offers
         self._waiting = waiting
         self._now = now
@@ -345,9 +351,12 @@ class FittingGroups:
         """Whether it has left out a group in backoff."""
         self._next: dict[str, list[tuple[Order, str, SameRejections]]] = {}
         """By queue: a heap with the next group of each set (order, key, set)."""
-        self._first: dict[str, Freed] = {}
-        """By queue: the event that may help the group that `first` has found."""
-        for groups in dict.fromkeys(groups for offer in offers for groups in offer.groups()):
+        self._found: dict[str, tuple[int, Freed]] = {}
+        """By queue: for the group that `first` has found, the table's `usage_version`, and the event that may help."""
+        self._version = table.usage_version
+        self._fit = {groups for offer in offers for groups in offer.groups()}
+        """The groups that may fit with this `usage_version` of the table."""
+        for groups in self._fit:
             for queue in groups.places:
                 self._push(queue, groups, 0)
 
@@ -361,16 +370,19 @@ class FittingGroups:
 
     def first(self, queue: str) -> Order | None:
         """The sort key of a queue's next group, which may fit now; None if none is left."""
-        heap = self._next.get(queue, [])
+        heap, version = self._next.get(queue, []), self._table.usage_version
+        if version != self._version:  # one comparison for all, as most do not fit any more
+            self._version, self._fit = version, {groups for offer in self._offers for groups in offer.groups()}
         while heap:
             order, key, groups = heap[0]
-            helpful = [one for offer in self._offers for one in offer.helpful(groups)]
-            found = self._first_that_concerns(helpful, key)
+            if queue in self._found and self._found[queue][0] == version:
+                return order
+            found, any_helpful = self._helped(key, groups) if groups in self._fit else (None, False)
             if found is not None:
-                self._first[queue] = found
+                self._found[queue] = version, found
                 return order
             heapq.heappop(heap)
-            if helpful:
+            if any_helpful:
                 self._push_after(queue, groups, (order, key))
         self._next.pop(queue, None)
         return None
@@ -379,22 +391,20 @@ class FittingGroups:
         """Remove the group that `first` has found. Returns its key, and the event that may help it."""
         order, key, groups = heapq.heappop(self._next[queue])
         self._push_after(queue, groups, (order, key))
-        return key, self._first[queue]
+        return key, self._found.pop(queue)[1]
 
     def helped(self, key: str, groups: SameRejections) -> Freed | None:
         """The event that may help a group, which is one of `groups`; None if there is none."""
-        if self._is_left_out(self._waiting[key]):
-            return None
-        return self._first_that_concerns((one for offer in self._offers for one in offer.helpful(groups)), key)
+        return None if self._is_left_out(self._waiting[key]) else self._helped(key, groups)[0]
 
-    def _first_that_concerns(self, helpful: Iterable[tuple[Freed, int]], key: str) -> Freed | None:
-        """The first event after the group's last attempt that does not exclude it."""
-        waiting = self._waiting[key]
-        for freed, above in helpful:
-            concerns = freed.concerns
+    def _helped(self, key: str, groups: SameRejections) -> tuple[Freed | None, bool]:
+        """The first event since the group's last attempt that may help it, and whether any may help `groups`."""
+        waiting, any_helpful = self._waiting[key], False
+        for freed, above in (one for offer in self._offers for one in offer.helpful(groups)):
+            any_helpful, concerns = True, freed.concerns
             if freed.number > waiting.seen and waiting.place.priority > above and (concerns is None or concerns(key)):
-                return freed
-        return None
+                return freed, True
+        return None, any_helpful
 
     def _is_left_out(self, waiting: Waiting) -> bool:
         if waiting.seen >= self.recorded:

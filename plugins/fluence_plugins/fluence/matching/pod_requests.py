@@ -55,6 +55,11 @@ def requests_of(cls: TaskClass, accounting: Accounting) -> PodRequests:
     return PodRequests(shape_of(cls, accounting), devices, require, backend, prefer)
 
 
+def has_devices(cls: TaskClass) -> bool:
+    """Whether the pods of a class request devices of the graph."""
+    return any(names.requested_type(name) is not None for name in cls.requests)
+
+
 def class_key(pod: Pod) -> str | None:
     """The part of the class key for the pod's annotations: required and preferred attributes."""
     require, backend = names.requirements(pod.metadata.annotations)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from session_scheduler.config.settings import DEFAULT_SCHEDULER_NAME
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.objects import Affinity, ContainerPort, Node, Pod, Taint, Toleration
 from session_scheduler.testing import FakeCluster, node, pod
@@ -152,6 +153,14 @@ class World:
         elif kind == "goes" and len(nodes) > 2:
             cluster.delete(Node, choose.choice(nodes).metadata.name, "")
 
+    def requeue_fitting(self) -> None:
+        """Requeue the groups that may fit freed capacity, as the next session would."""
+        pending = self.cluster.scheduler.queue
+        fitting = pending.fitting(DEFAULT_SCHEDULER_NAME, None)
+        for queue in fitting.queues() if fitting is not None else ():
+            while fitting is not None and fitting.first(queue) is not None:
+                pending.requeue_next(fitting, queue)
+
     # ------------------------------------------------------------------ the plugin's answers
 
     def pending_classes(self) -> dict[str, TaskClass]:
@@ -176,6 +185,7 @@ class World:
             pending.failed(name, 0.0, frozenset({(cls, frozenset({self.plugin}))}))
         self.step()
         asyncio.run(self.cluster._deliver())
+        self.requeue_fitting()
         for name, cls in self.pending_classes().items():
             if cls is wanted[name] and pending.is_unschedulable(name):
                 assert self.allowed(cls) <= before[name], f"{name} stays unschedulable"

@@ -165,7 +165,7 @@ def test_no_group_that_fits_stays_unschedulable(seed: int) -> None:
 def test_hints_place_pods_like_requeueing_all_groups_on_every_event(seed: int) -> None:
     with_hints = World()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service, "registered_hints", lambda _: lambda *_: EVERY_EVENT)
+        patch.setattr(service, "registered_hints", lambda *_, **__: lambda *_: EVERY_EVENT)
         with_all = World()
     for step in steps(seed):
         with_hints.apply(step)

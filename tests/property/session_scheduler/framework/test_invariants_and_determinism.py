@@ -94,7 +94,7 @@ def test_rollback_leaves_no_trace_and_redo_restores_the_state(some_nodes, some_p
     cluster.add(some_nodes, some_pods)
     scheduler = cluster.start(*chosen.build(), watching, *([placing] if places else []))
     (calls,) = scheduler.profiles.values()
-    session = scheduler.sessions.open(calls, scheduler._due("fluence"))
+    session = scheduler.sessions.open(calls, scheduler._due("fluence")[0])
     before = state_of(scheduler)
     for group in session.groups():
         with session.ledger.statement(group) as statement:

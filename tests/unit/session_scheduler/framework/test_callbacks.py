@@ -46,7 +46,7 @@ def opened(*registers: Register, nodes: int = 2) -> Session:
     """Return a session with callbacks of plugins named a, b and so on."""
     cluster = cluster_of(pod("p"), nodes=nodes)
     scheduler = cluster.start(*(Plugin(register, name) for register, name in zip(registers, "abcd", strict=False)))
-    return scheduler.sessions.open(scheduler.profiles["fluence"], scheduler._due("fluence"))
+    return scheduler.sessions.open(scheduler.profiles["fluence"], scheduler._due("fluence")[0])
 
 
 def low_and_high(**high: Any) -> FakeCluster:
@@ -220,7 +220,7 @@ def test_reclaimable_returns_the_victims_that_all_plugins_allow() -> None:
 
     cluster = cluster_of(pod("p"), *(pod(name, bound_to="n1") for name in "xyz"), nodes=1)
     scheduler = cluster.start(Plugin(spares("x"), "a"), Plugin(spares("y"), "b"))
-    session = scheduler.sessions.open(scheduler.profiles["fluence"], scheduler._due("fluence"))
+    session = scheduler.sessions.open(scheduler.profiles["fluence"], scheduler._due("fluence")[0])
     (group,) = session.groups()
     victims = sorted(scheduler.cache.tasks_on("n1"), key=lambda task: task.name)
     assert [task.name for task in session.reclaimable(group, victims)] == ["z"]
