@@ -233,6 +233,7 @@ class Cache:
             if had_node and not pod.spec.node_name:  # etcd was restored from a backup
                 self.vacate(known, Phase.PENDING)
                 self._reclass((known,))
+                self._waiting[known.group] = None
             self._update_phase(known)
 
     def _nominate_replacement(self, task: Task) -> None:
@@ -454,12 +455,13 @@ class Cache:
             if self.nominations.active:
                 self.nominations.forget(task)
         elif task.node is None:  # else its bind is in flight, or has succeeded before the watch event arrives
-            was_gated = task in self.gates.by_task
+            was_gated, before = task in self.gates.by_task, task.phase
             task.phase = self._phase_without_node(task)
             opened = (new or was_gated) and task not in self.gates.by_task
             if opened and pod.status.nominated_node_name and self.nominations.node_of(task) is None:
                 self.nominations.update_from_status(task, None)
-            self._waiting[task.group] = None
+            if new or task.phase is not before:
+                self._waiting[task.group] = None
 
     def _recheck_gates(self, obj: KubeObject, action: str) -> None:
         """Check again the gates that a change of this object may open."""
