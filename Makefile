@@ -228,6 +228,7 @@ bench: $(STAMP)
 	$(BIN)/python tests/benchmarks/bench_full.py --mixed
 	$(BIN)/python tests/benchmarks/bench_preemption.py
 	$(BIN)/python tests/benchmarks/bench_session.py
+	$(BIN)/python tests/benchmarks/bench_freed.py
 
 # BENCH='--nodes 1000 --only w1,w2 --huge' changes the run.
 bench-matcher: $(STAMP)

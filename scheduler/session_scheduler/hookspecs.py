@@ -173,9 +173,9 @@ def events_to_register() -> Iterable[ClusterEventWithHint] | None:
     many pods wait. Answer without delay, from the event and the class, and return True in doubt. An exception counts as
     True.
 
-    `ClusterEventWithHint(kind, actions, hint, required_free)`: the event helps only if its node then has the amounts free
-    that `required_free(cls)` returns, by resource: cpu in millicores, the rest in base units. The scheduler calls it once
-    when a class was rejected, and compares all classes with the node at once. It asks the hint only for groups that may
+    `ClusterEventWithHint(kind, actions, hint, required_free)`: the event helps only if its node then has free what
+    `required_free(cls)` returns: amounts by resource, cpu in millicores, the rest in base units. The scheduler calls it
+    when a class is rejected, and compares all classes with the node at once. It calls the hint only for groups that may
     fit, just before it retries them: one after the other, best first, while the node has capacity. Use it for events of
     nodes and of pods on them. Pods that a group may evict count as free.
     """

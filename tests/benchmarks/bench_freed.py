@@ -44,7 +44,7 @@ class Attempts(Observer):
 
 
 def objects(nodes: int, pods: int, shapes: int) -> Iterator[KubeObject]:
-    """Full nodes, and pending pods of which some 110 fit an empty node."""
+    """Full nodes, and pending pods; an empty node fits some 110 of them."""
     for number in range(nodes):
         yield node(f"n{number}", cpu=CORES, memory="256Gi")
         for place in range(A_NODE):

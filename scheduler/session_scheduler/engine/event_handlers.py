@@ -200,6 +200,8 @@ class Requeuer:
             return
         if isinstance(obj, PodGroup):
             self._pod_group_changed(obj, known, gone)
+        elif isinstance(obj, PriorityClass):
+            self.queue.changed_order()
         wanted = self.queue.wants(type(obj))
         if not wanted:
             return
@@ -219,6 +221,9 @@ class Requeuer:
     def _pod_changed(self, pod: Pod, known: _KnownPod | None) -> None:
         task = self.cache.tasks.get(pod.metadata.uid)
         self._group_changed(task, known)
+        group = task.group if task is not None else known.group if known is not None else None
+        if group is not None and not group.single:
+            self.queue.changed_order(group.key)
         wanted = self.queue.wants(Pod)
         if not wanted:
             return
@@ -255,6 +260,7 @@ class Requeuer:
             if node in self.cache.table.row_of and self.queue.wants(Pod) & DELETE:
                 event = self._gone(task.pod, task.cls, node)
                 self.queue.happened_to(task.group.key, event)  # whatever is free: it may need other victims
+                self.queue.changed_order(task.group.key)
                 self.queue.happened(event, partial(self._yielded, task.standing))
 
     def _yielded(self, standing: int, key: str) -> bool:

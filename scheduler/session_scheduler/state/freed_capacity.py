@@ -146,7 +146,7 @@ class FreedCapacity:
             self._needs[source].put(groups, map(required, groups.classes_of(rejector)))
 
     def drop(self, groups: SameRejections) -> None:
-        """Remove the needs of groups of which none is unschedulable any more."""
+        """Remove the needs of groups that are no longer unschedulable."""
         for source in self._sources(groups):
             needs = self._needs[source]
             needs.drop(groups)

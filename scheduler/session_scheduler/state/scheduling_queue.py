@@ -336,9 +336,9 @@ class SchedulingQueue:
         changed = frozenset((after, plugins) for cls, plugins in known if cls is before)
         self._reenter(key, waiting, waiting.unschedulable, changed if alone else known | changed)
 
-    def changed_order(self, keys: Iterable[str]) -> None:
-        """The queue or order of these groups may have changed."""
-        for key in keys:
+    def changed_order(self, changed: str | None = None) -> None:
+        """The place of a group (its key) may have changed; None for all groups."""
+        for key in list(self._unschedulable) if changed is None else (changed,):
             waiting = self._unschedulable.get(key)
             if waiting is not None and waiting.unschedulable is not None and waiting.place != self._place_of(key):
                 self._reenter(key, waiting, waiting.unschedulable, waiting.unschedulable.wants)

@@ -53,9 +53,9 @@ class World:
         """Change something, then run cycles until nothing more is placed."""
         kind = self.choose.choice(KINDS)
         getattr(self, f"_{kind}")()
-        self.settle()
+        self.finish()
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         """Run cycles until nothing changes."""
         for _ in range(30):
             self.cluster.advance(11)
@@ -137,7 +137,7 @@ class World:
         queue = self.cluster.scheduler.queue
         for key in list(queue._waiting):
             queue.requeue_now(key, self.cluster.clock.now())
-        self.settle()
+        self.finish()
 
 
 @pytest.mark.parametrize("drawn", ORDERED)

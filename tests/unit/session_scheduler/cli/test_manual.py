@@ -9,6 +9,9 @@ from session_scheduler.cli import main
 from session_scheduler.registry import registry
 from session_scheduler.testing import FakeCluster
 
+from ....tools.attempts import Attempts
+from ....tools.observing import observe
+
 DOCS = Path(__file__).parents[4] / "docs"
 NODES = """
 apiVersion: v1
@@ -86,3 +89,14 @@ def test_the_reference_names_every_option_of_a_command(command, capsys: pytest.C
     page = (DOCS / "reference/command.md").read_text()
     for option in re.findall(r"--[a-z]+(?:-[a-z]+)*", capsys.readouterr().out):
         assert option in page
+
+
+def test_licences_that_become_free_retry_as_many_pods_as_they_suffice_for():
+    one, both = {"example.com/licence": 1}, {"example.com/licence": 2}
+    cluster = FakeCluster().without("NodeResourcesFit").use(CLASSES["Licences"])
+    cluster.node("n1", offers=both).pod("large", requests=both, priority=1)
+    cluster.pods(9, requests=one).run()
+    cluster.assert_bound("large", "n1").advance(11).end("large")
+    attempts = observe(cluster.scheduler, Attempts())
+    cluster.run()
+    assert attempts.of == {"p-0": 1, "p-1": 1}

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from session_scheduler import Session, hookimpl
 from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
 from session_scheduler.model.objects import Node, Pod, Taint, Toleration
-from session_scheduler.testing import FakeCluster, gang, node, pod
+from session_scheduler.testing import FakeCluster, gang, node, pod, pod_group, priority_class
 
 from ....tools.attempts import Attempts
 from ....tools.observing import observe
@@ -96,6 +97,30 @@ def test_groups_that_other_filters_reject_do_not_keep_capacity_from_the_next_one
     assert counted.of == {f"p{number}": 1 for number in range(5)} | {"tolerant": 1}
     cluster.run(cycles=3)
     assert counted.of.total() == 6, "each event costs one attempt"
+
+
+def test_a_changed_priority_class_changes_whose_turn_it_is() -> None:
+    cluster = FakeCluster(checked=False)
+    cluster.add(priority_class("later", 1), node("n1", cpu=4), pod("runs", cpu=4, bound_to="n1", priority=100))
+    named = pod("named", cpu=4)
+    named = replace(named, spec=replace(named.spec, priority_class_name="later"))
+    cluster.add(named, pod("plain", cpu=4, priority=5)).run()
+    cluster.advance(11).add(priority_class("later", 10)).run()
+    counted = attempts(cluster)
+    cluster.delete(Pod, "runs").run()
+    cluster.assert_bound("named", "n1")
+    assert counted.of == {"named": 1}
+
+
+def test_a_pod_that_leaves_its_group_takes_its_priority_along() -> None:
+    cluster = full()
+    cluster.add(pod_group("g"), pod("high", cpu=5, group="g", priority=10), pod("low", cpu=4, group="g", priority=1))
+    cluster.add(pod("plain", cpu=4, priority=5)).run()
+    cluster.advance(11).delete(Pod, "high").run()
+    counted = attempts(cluster)
+    cluster.delete(Pod, "first").run()
+    cluster.assert_bound("plain", "n1")
+    assert counted.of == {"plain": 1}
 
 
 def test_active_groups_and_those_that_may_fit_are_attempted_in_one_order() -> None:
