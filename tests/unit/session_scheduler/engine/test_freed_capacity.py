@@ -16,6 +16,7 @@ from session_scheduler.testing import FakeCluster, gang, node, pod, pod_group, p
 from ....tools.attempts import Attempts
 from ....tools.observing import observe
 
+DEDICATED = Taint(key="dedicated", effect="NoSchedule")
 TOLERANT = (Toleration(operator="Exists"),)
 
 
@@ -91,7 +92,7 @@ def test_groups_that_other_filters_reject_do_not_keep_capacity_from_the_next_one
     refused = [pod(f"p{number}", cpu=4, priority=10) for number in range(5)]
     cluster = full(*refused, pod("tolerant", cpu=4, tolerations=TOLERANT))
     counted = attempts(cluster)
-    cluster.add(node("n1", cpu=4, taints=(Taint(key="dedicated", effect="NoSchedule"),)))
+    cluster.add(node("n1", cpu=4, taints=(DEDICATED,)))
     cluster.delete(Pod, "first").run()
     cluster.assert_bound("tolerant", "n1")
     assert counted.of == {f"p{number}": 1 for number in range(5)} | {"tolerant": 1}
@@ -121,6 +122,16 @@ def test_a_pod_that_leaves_its_group_takes_its_priority_along() -> None:
     cluster.delete(Pod, "first").run()
     cluster.assert_bound("plain", "n1")
     assert counted.of == {"plain": 1}
+
+
+def test_a_group_is_attempted_once_for_an_event_that_is_kept_for_others() -> None:
+    cluster = full(pod("old", cpu=4))
+    cluster.add(pod("young", cpu=4)).run()  # in backoff
+    counted = attempts(cluster)
+    cluster.add(node("n1", cpu=4, taints=(DEDICATED,)), pod("new", cpu=9)).delete(Pod, "first").run()
+    assert counted.of == {"new": 1, "old": 1}
+    cluster.advance(11).add(node("n3", cpu=1)).run(cycles=2)
+    assert counted.of == {"new": 1, "old": 1, "young": 1}
 
 
 def test_active_groups_and_those_that_may_fit_are_attempted_in_one_order() -> None:
