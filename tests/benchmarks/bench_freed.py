@@ -2,7 +2,7 @@
 
 Not a test: run `make bench`. Every pending pod was refused before. Then the pods of one node end, all before the next
 cycle or one before each cycle, and cycles run until nothing more is bound. An *attempt* is one group that a session
-tried to place, an *evaluation* one call of a filter of NodeResourcesFit.
+tried to place.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -19,6 +19,7 @@ from session_scheduler.base.clock import StoppedClock
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.config.settings import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.engine.completion import Bound
 from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.framework.observer import Observer
 from session_scheduler.framework.statement import PlacementResult
@@ -85,16 +86,16 @@ async def measure(table: Table, options: argparse.Namespace, how: str, *, fluenc
                   f"{1000 * quiet:.2f}")  # fmt: skip
 
 
-async def cpu_seconds(work: Callable[[], object]) -> float:
+async def cpu_seconds(work: Callable[[], Awaitable[object]]) -> float:
     """The processor time of an awaited call."""
     started = time.process_time()
-    await work()  # type: ignore[misc]
+    await work()
     return time.process_time() - started
 
 
-def bindings(done: list[object]) -> int:
+def bindings(done: Sequence[Bound]) -> int:
     """The number of pods that a cycle bound."""
-    return sum(len(one.bound) for one in done)  # type: ignore[attr-defined]
+    return sum(len(one.bound) for one in done)
 
 
 def main() -> None:

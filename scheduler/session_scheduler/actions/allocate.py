@@ -135,7 +135,9 @@ def _taken(retried: RetriedGroups, queue: str) -> Iterator[Group]:
 
 def _take_next(retried: RetriedGroups | None, queues: dict[str, _Pending]) -> None:
     """Take each queue's next group to retry if it comes before the queue's pending groups."""
-    for queue in retried.queues() if retried is not None else ():
+    if retried is None:
+        return
+    for queue in retried.queues():
         while (order := retried.first(queue)) is not None and (queue not in queues or order < queues[queue][-1][0]):
             group = retried.take(queue)
             if group is not None:

@@ -248,7 +248,7 @@ class _Needs:
 
     def fits(self, groups: SameRejections, free: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of these nodes fit a class of the groups."""
-        found: NDArray[np.bool_] = self._fits(self.rows[groups], free).any(axis=0)
+        found: NDArray[np.bool_] = np.logical_or.reduce(self._fits(self.rows[groups], free), axis=0)
         return found
 
     def _fits(self, rows: Any, free: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -125,12 +126,12 @@ def test_a_pod_that_leaves_its_group_takes_its_priority_along() -> None:
 
 
 def test_a_group_is_attempted_once_for_an_event_that_is_kept_for_others() -> None:
-    cluster = full(pod("old", cpu=4))
+    cluster = full(node("n3", cpu=1), pod("small", cpu=1, bound_to="n3"), pod("old", cpu=4))
     cluster.add(pod("young", cpu=4)).run()  # in backoff
     counted = attempts(cluster)
     cluster.add(node("n1", cpu=4, taints=(DEDICATED,)), pod("new", cpu=9)).delete(Pod, "first").run()
     assert counted.of == {"new": 1, "old": 1}
-    cluster.advance(11).add(node("n3", cpu=1)).run(cycles=2)
+    cluster.advance(11).delete(Pod, "small").run(cycles=2)
     assert counted.of == {"new": 1, "old": 1, "young": 1}
 
 
@@ -165,6 +166,13 @@ def test_what_a_cycle_had_no_time_for_follows_in_the_next_ones() -> None:
     cluster.run(cycles=3)
     assert slow.attempts == len(cluster.pods_on("n1")) == 4
     assert not cluster.scheduler.left_over
+
+
+def test_a_partly_bound_gang_goes_first() -> None:
+    cluster = full(pod("high", cpu=4, priority=10), pod("low", cpu=4, priority=1))
+    cluster.scheduler.gang_starts._deadlines["Pod default/low"] = math.inf
+    cluster.delete(Pod, "first").run()
+    cluster.assert_bound("low", "n1")
 
 
 def test_a_gang_is_retried_when_its_smallest_member_fits() -> None:
