@@ -51,7 +51,7 @@ from session_scheduler.model.related import RELATED_KINDS
 from session_scheduler.model.storage import STORAGE_KINDS
 from session_scheduler.state.cache import Cache, schedulers_of
 from session_scheduler.state.configured_queues import of_config
-from session_scheduler.state.freed_capacity import LOWEST, Place
+from session_scheduler.state.rejections import LOWEST, Place
 from session_scheduler.state.scheduling_queue import GANG_SCHEDULING, SchedulingQueue, Wants
 from session_scheduler.state.tables import ObjectTables
 

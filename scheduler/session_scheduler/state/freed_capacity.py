@@ -9,41 +9,31 @@ them: the others stay unschedulable and cost nothing. The comparison is a necess
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from session_scheduler.model.events import ClusterEvent, ClusterEventWithHint, RequiredFree
+from session_scheduler.state.rejections import (
+    LOWEST,
+    Hints,
+    Order,
+    Place,
+    Rejector,
+    SameRejections,
+    helps,
+    matching,
+    rejectors_of,
+)
 
 if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import NodeTable
-
-Wants = frozenset[tuple["TaskClass", frozenset[str]]]
-"""Classes, and the plugins that rejected each."""
-Rejector = tuple[str, str]
-"""schedulerName and plugin."""
-Hints = Callable[[Rejector, Sequence[ClusterEventWithHint]], Sequence[ClusterEventWithHint]]
-"""Returns the events that can help the pods rejected by a plugin; the second argument if it registered none."""
-Order = tuple[Any, ...]
-"""A group's sort key within its queue: `Group.order`."""
-LOWEST: Final = -(2**31) - 1
-"""Less than any priority of a pod."""
-
-
-class Place(NamedTuple):
-    """A group's place in the scheduling queue."""
-
-    queue: str
-    order: Order
-    priority: int = LOWEST
-    """The priority with which it may preempt; LOWEST if it may not, or has done so already."""
-
 
 Evictable = Callable[[str], Iterable[tuple[int, "TaskClass"]]]
 """The pods on a node that may be evicted: for each the highest priority that protects it, and its class."""
@@ -51,41 +41,6 @@ _NOT_REQUIRED: Final = np.iinfo(np.int64).min
 _UNUSED: Final = np.iinfo(np.int64).max
 _Source = tuple[Rejector, RequiredFree]
 """Whose pods, and what these must find free."""
-
-
-@dataclass(slots=True, eq=False)
-class SameRejections:
-    """Unschedulable groups with the same rejections."""
-
-    wants: Wants
-    keys: dict[str, None] = field(default_factory=dict)
-    asked: bool = True
-    """Whether events are compared with them."""
-    places: dict[str, list[tuple[Order, str]]] = field(default_factory=dict)
-    """By queue: the groups (order, key), sorted."""
-
-    @property
-    def namespace(self) -> str:
-        """The namespace of the groups."""
-        return next((cls.namespace for cls, _ in self.wants), "")
-
-    def classes_of(self, rejector: Rejector) -> Iterator[TaskClass]:
-        """The classes that the plugin rejected."""
-        profile, plugin = rejector
-        return (cls for cls, plugins in self.wants if plugin in plugins and profile_of(cls) == profile)
-
-    def put(self, key: str, place: Place) -> None:
-        """Add a group."""
-        self.keys[key] = None
-        insort(self.places.setdefault(place.queue, []), (place.order, key))
-
-    def drop(self, key: str, place: Place) -> None:
-        """Remove a group; `place` as it was added."""
-        del self.keys[key]
-        groups = self.places[place.queue]
-        del groups[bisect_left(groups, (place.order, key))]
-        if not groups:
-            del self.places[place.queue]
 
 
 class Waiting(Protocol):
@@ -424,28 +379,3 @@ class FittingGroups:
             if not self._is_left_out(self._waiting[key]):
                 heapq.heappush(self._next.setdefault(queue, []), (order, key, groups))
                 return
-
-
-# ------------------------------------------------------------------ rejections and events
-
-
-def profile_of(cls: TaskClass) -> str:
-    """The schedulerName of a class."""
-    return cls.pod.spec.scheduler_name
-
-
-def rejectors_of(wants: Wants) -> list[Rejector]:
-    """Sorted, so that the plugin reported for an event does not depend on hashes."""
-    return sorted({(profile_of(cls), plugin) for cls, plugins in wants for plugin in plugins})
-
-
-def matching(registered: Sequence[ClusterEventWithHint], event: ClusterEvent) -> Iterator[ClusterEventWithHint]:
-    """The registered events to which an event belongs."""
-    return (one for one in registered if one.resource in (None, event.resource) and int(one.action) & event.action)
-
-
-def helps(registered: ClusterEventWithHint, rejector: Rejector, groups: SameRejections, event: ClusterEvent) -> bool:
-    """Whether the hint of a plugin that rejected these groups says that an event can help them."""
-    if registered.hint is None:
-        return True
-    return any(registered.hint(cls, event) for cls in groups.classes_of(rejector))

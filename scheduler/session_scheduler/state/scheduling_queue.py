@@ -22,11 +22,8 @@ from session_scheduler.base.backoff import backoff
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.events import EVERY_EVENT, ClusterEvent
-from session_scheduler.state.freed_capacity import (
-    Evictable,
-    FittingGroups,
-    Freed,
-    FreedCapacity,
+from session_scheduler.state.freed_capacity import Evictable, FittingGroups, Freed, FreedCapacity
+from session_scheduler.state.rejections import (
     Hints,
     Place,
     Rejector,
