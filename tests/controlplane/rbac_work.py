@@ -382,6 +382,13 @@ class Leads(Work):
         world.wait_bound(world.new_pod())
 
 
+class SeesOthers(Leads):
+    """A leader that cannot list Leases does not see whether other schedulers serve a partition."""
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+
+
 class Renews(Work):
     """The leader ends, because it cannot renew its lease."""
 
@@ -555,6 +562,7 @@ NEEDS: dict[str, Work] = {
     "delete configmaps": DeletesPlans(),
     "create coordination.k8s.io/leases": _LEADS,
     "get coordination.k8s.io/leases": _LEADS,
+    "list coordination.k8s.io/leases": SeesOthers(),
     "update coordination.k8s.io/leases": Renews(),
 }
 """The work for each right."""

@@ -98,8 +98,10 @@ class PartitionClaims:
             if partitioned:
                 raise PartitionError(
                     f"{self._config.source}: partition: needs the right to list Leases in {namespace}, which show the "
-                    f"partitions of other schedulers: grant it as deploy/kustomize/partition does ({error})"
+                    "partitions of other schedulers: grant it as the Role fluence of deploy/fluence.yaml does "
+                    f"({error})"
                 ) from error
+            _log.warning("cannot see whether other schedulers serve a part of the cluster", why=str(error))
             return
         lines = [
             f"{self._config.source}: {line}"

@@ -91,7 +91,7 @@ def test_the_scheduler_of_a_partition_has_its_own_lease_and_the_account_of_the_f
     }  # fmt: skip
     config = parse_config(made["ConfigMap", "fluence-gpu"]["data"]["config.yaml"], "config.yaml")
     assert config.partition is not None
-    assert made["Role", "fluence-lease-gpu"]["rules"][1]["resourceNames"] == [config.leader_election.name]
+    assert made["Role", "fluence-lease-gpu"]["rules"][0]["resourceNames"] == [config.leader_election.name]
     spec = made["Deployment", "fluence-gpu"]["spec"]
     assert spec["selector"]["matchLabels"] == {"app.kubernetes.io/name": "fluence-gpu"}
     pod = spec["template"]["spec"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from session_scheduler.cluster.errors import Forbidden
 from session_scheduler.cluster.memory import MemoryCluster
@@ -128,9 +129,14 @@ async def test_a_partition_needs_the_right_to_list_leases() -> None:
         await PartitionClaims(config(MINE)).check(Refusing())
     assert refused.value.messages == (
         "f.yaml: partition: needs the right to list Leases in kube-system, which show the partitions of other "
-        "schedulers: grant it as deploy/kustomize/partition does (leases is forbidden)",
+        "schedulers: grant it as the Role fluence of deploy/fluence.yaml does (leases is forbidden)",
     )
-    await PartitionClaims(config("")).check(Refusing())  # the whole cluster does not
+
+
+async def test_a_scheduler_of_the_whole_cluster_starts_without_the_right_and_logs_that() -> None:
+    with capture_logs() as logs:
+        await PartitionClaims(config("")).check(Refusing())
+    assert [(line["log_level"], line["why"]) for line in logs] == [("warning", "leases is forbidden")]
 
 
 # ---------------------------------------------------------------------- changes
