@@ -20,6 +20,7 @@ from session_scheduler.actions.plugin_placement import answers_by_node, reservab
 from session_scheduler.actions.removal import SimulatedRemoval
 from session_scheduler.actions.request import PlacementRequest
 from session_scheduler.errors import FluenceError
+from session_scheduler.framework.answers import Scope
 from session_scheduler.framework.evaluation import evaluate
 from session_scheduler.framework.node_refusals import summarise
 from session_scheduler.framework.row_results import RowResults
@@ -263,13 +264,27 @@ class Trial:
         """
         answer_in_time()
         view = self._view(nodes)
-        mask = np.ones(len(view), np.bool_)
-        for filtering in self._evaluation.filters:
-            filtering.run(view, mask, self.tasks[0])
-            if not mask.any():
-                break
+        mask = self._lasting()[view.row_numbers]
+        for filtering in self._evaluation.filters if mask.any() else ():
+            if filtering.scope is not Scope.STATIC:
+                filtering.run(view, mask, self.tasks[0])
+                if not mask.any():
+                    break
         fitting: list[bool] = mask.tolist()
         return self._reservable(nodes, fitting) if self._asks_reservable else fitting
+
+    def _lasting(self) -> BoolColumn:
+        """The rows that pass the filters that do not depend on pods. Evaluated once for a class, unless naive."""
+        session, task = self._session, self.tasks[0]
+        found = session.trials.lasting.get(task.cls)
+        if found is None:
+            found = session.table.valid()
+            for filtering in self._evaluation.filters:
+                if filtering.scope is Scope.STATIC:
+                    filtering.run(session.table.all_rows(), found, task)
+            if not session.evaluator.naive:
+                session.trials.lasting[task.cls] = found
+        return found
 
     def _reservable(self, nodes: Sequence[str], fitting: Sequence[bool]) -> list[bool]:
         """`fitting` without the nodes where the plugin that places groups cannot reserve the task's share."""

@@ -52,6 +52,8 @@ class Reclaiming:
         """The amounts of the running pods when the session began; only these pods are reclaimable."""
         self._answers: dict[_Kind, bool] = {}
         """By kind: whether the group may evict such pods."""
+        self._objections: dict[object, str | None] = {}
+        """By the amounts of victims and of needs: the answers of the rules."""
 
     def refusal(self, group: Group) -> str | None:
         """Why a group may reclaim nothing, whatever the victims; None if it may."""
@@ -98,7 +100,10 @@ class Reclaiming:
         if why is not None:
             return why
         needs = amounts_of(scenario.nominated)
-        return self._rules_for(group, needs).objection(units)
+        key = (tuple((queue, tuple(amounts.items())) for queue, amounts in units), tuple(needs.items()))
+        if key not in self._objections:
+            self._objections[key] = self._rules_for(group, needs).objection(units)
+        return self._objections[key]
 
     def exceeded_bound(self, scenario: Scenario) -> str | None:
         """Why the tasks would exceed a bound of their queue after all evictions and nominations are complete.
@@ -157,6 +162,7 @@ class Reclaiming:
         if self._key == key:
             return
         self._key = key
+        self._objections = {}
         self._as_decided = self._after(self._simulated(), self._shares.as_decided())
         tasks = required_tasks(group, session.runner.task_key) if asked is None else [asked]
         self._needs = amounts_of(tasks)

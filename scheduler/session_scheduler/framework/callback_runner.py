@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
@@ -23,6 +24,7 @@ from session_scheduler.model.refusals import Refusal
 NOT_PREEMPTABLE: Final = "preempting a pod is not allowed"
 NOT_RECLAIMABLE: Final = "reclaiming a pod is not allowed"
 _LARGEST: Final = 2**56
+_PLAIN: Final = frozenset((bool, int, float, str))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class CallbackRunner:
         self._table = table
         self._calls = calls
         self._rejected: dict[Task, frozenset[str]] = {}
+        self._queue_keys: dict[tuple[HookCall, str], OrderKey] = {}
 
     @property
     def has_any_callbacks(self) -> bool:
@@ -55,7 +58,14 @@ class CallbackRunner:
 
     def queue_key(self, queue: str) -> tuple[Key, ...]:
         """Return the sort key of a queue."""
-        return (*(OrderKey(call, call(queue)) for call in self.registered.queue_orders), queue)
+        return (*(self._queue_order_key(call, queue) for call in self.registered.queue_orders), queue)
+
+    def _queue_order_key(self, call: HookCall, queue: str) -> OrderKey:
+        """Return the answer as a key, which is the same as before if the answer is the same object."""
+        value, known = call(queue), self._queue_keys.get((call, queue))
+        if known is None or known.value is not value:
+            known = self._queue_keys[call, queue] = OrderKey(call, value)
+        return known
 
     def group_key(self, group: Group) -> tuple[Key, ...]:
         """Return the sort key of a group within its queue."""
@@ -284,6 +294,10 @@ class CallbackRunner:
         for task in group.in_phase(Phase.PENDING):
             self.note_rejected(task, (plugin,))
 
+    def forget(self) -> None:
+        """Drop all references back to the session."""
+        self._queue_keys.clear()
+
     def forget_rejections(self, task: Task) -> None:
         """Forget which plugins rejected the task: the scheduler retries it whatever happens."""
         self._rejected[task] = frozenset()
@@ -374,21 +388,34 @@ def _mutation(call: HookCall, task: Task) -> Mutation | None:
 class OrderKey:
     """The answer of an order callback. If comparing it fails, the error names the plugin."""
 
-    __slots__ = ("_call", "value")
+    __slots__ = ("_call", "_plain", "value")
 
     def __init__(self, call: HookCall, value: Any) -> None:
         self._call = call
         self.value = value
+        self._plain = _is_plain(value)
+        """Whether comparisons run no code of a plugin."""
         if call.guarded(_unequal, value, value):
             raise call.wrong(f"expected a key that equals itself, got {value!r}")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, OrderKey) and self._call.guarded(_equal, self.value, other.value)
+        if not isinstance(other, OrderKey):
+            return False
+        if self._plain and other._plain:
+            return bool(self.value == other.value)
+        return self._call.guarded(_equal, self.value, other.value)
 
     def __lt__(self, other: OrderKey) -> bool:
+        if self._plain and other._plain:
+            with suppress(TypeError):  # of keys that do not compare: reported below
+                return bool(self.value < other.value)
         return self._call.guarded(_less, self.value, other.value)
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def _is_plain(value: object) -> bool:
+    return type(value) in _PLAIN or (type(value) is tuple and all(map(_is_plain, value)))
 
 
 def _equal(left: Any, right: Any) -> bool:

@@ -235,7 +235,8 @@ class _Counting:
         there = {row: expected[row] for row in part.row_numbers.tolist()}  # other rows are cleared already
         with self._counted(there):
             for filtering in self._evaluation.filters:
-                filtering.run(part, fits, task)
+                if filtering.scope is not Scope.STATIC:  # the rows of the mask have passed these
+                    filtering.run(part, fits, task)
         mask[where] = fits
 
     def refusals(self, view: NodeView, task: Task | None) -> NodeRefusals:

@@ -254,4 +254,5 @@ class Session(Callbacks):
         Otherwise the columns and groups of thousands of sessions would stay in memory until a full garbage collection.
         """
         self.registered.clear()
+        self.runner.forget()
         self.evaluator.forget()

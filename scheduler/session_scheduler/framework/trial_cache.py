@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from session_scheduler.framework.answers import NoPreemption
 from session_scheduler.framework.row_results import RowChanges, RowResults
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import BoolColumn
 
 _NOTHING = (-2, None)
 _MOST_BYTES: Final = 2**26
@@ -34,6 +36,8 @@ class TrialCache:
         self._results: dict[Hashable, RowResults] = {}
         """The least recently used ones first."""
         self._bytes = 0
+        self.lasting: dict[TaskClass, BoolColumn] = {}
+        """By class: the rows that pass the filters that do not depend on pods."""
         self.no_preemption: dict[Any, KnownNoPreemption] = {}
         """The failures of `postfilter` by class and priority (see `actions.postfilter`)."""
 

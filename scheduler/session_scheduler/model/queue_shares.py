@@ -45,6 +45,13 @@ class Counts:
     """Incremented whenever a pod frees allocated amounts."""
     changed: int = 0
     """Incremented whenever any amount changes."""
+    _as_decided: tuple[int, Counts] | None = None
+
+    def as_decided(self) -> Counts:
+        """A copy of the decided amounts, as the allocated ones; the same one until an amount changes."""
+        if self._as_decided is None or self._as_decided[0] != self.changed:
+            self._as_decided = self.changed, Counts(dict(self.decided), dict(self.decided_kept))
+        return self._as_decided[1]
 
     @property
     def held(self) -> Mapping[str, int]:
@@ -177,12 +184,14 @@ class QueueShares:
         requested = {name: _sum(one.allocated, one.pending) for name, one in has.items()}
         self.fair = fair_shares(tree, total, requested)
         self._steps: dict[str, tuple[int, Mapping[str, int], _Step]] = {}
+        self._orders: dict[str, tuple[_Step, ...]] = {}
+        """By queue the last key: an unchanged one stays the same object."""
 
     def as_decided(self) -> QueueShares:
         """The same fair shares, with a fixed copy of the decided amounts in place of the current counts."""
         found = copy(self)
-        found.has = {name: Counts(dict(one.decided), dict(one.decided_kept)) for name, one in self.has.items()}
-        found._steps = {}
+        found.has = {name: one.as_decided() for name, one in self.has.items()}
+        found._steps, found._orders = {}, {}
         return found
 
     def with_more(self, changes: Iterable[Change]) -> QueueShares:
@@ -197,7 +206,7 @@ class QueueShares:
                         total[resource] = total.get(resource, 0) + change.sign * amount
         found = copy(self)
         found.has = {**self.has, **had}
-        found._steps = {}
+        found._steps, found._orders = {}, {}
         return found
 
     def dominant(self, queue: str, needs: Mapping[str, int] = _NOTHING) -> float:
@@ -244,7 +253,11 @@ class QueueShares:
                 if parent and (parent not in firsts or steps[name] < steps[firsts[parent]]):
                     firsts[parent] = name
             next_needs.update((parent, next_needs[child]) for parent, child in firsts.items())
-        return {name: tuple(steps[above] for above in reversed(self.tree.path(name))) for name in needs}
+        for name in needs:
+            key = tuple(steps[above] for above in reversed(self.tree.path(name)))
+            if self._orders.get(name) != key:
+                self._orders[name] = key
+        return {name: self._orders[name] for name in needs}
 
     def _step(self, name: str, needs: Mapping[str, int]) -> _Step:
         changed = self.has[name].changed

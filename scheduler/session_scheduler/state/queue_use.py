@@ -303,6 +303,7 @@ class QueueUse:
     def _decide(self, counted: _Counted, sign: int) -> None:
         for name in self.tree.path(counted.queue):
             counts = self._counts.setdefault(name, Counts())
+            counts.changed += 1
             _add(counts.decided, counted.cls.requests, sign)
             if counted.kept:
                 _add(counts.decided_kept, counted.cls.requests, sign)

@@ -10,8 +10,9 @@ import pytest
 from session_scheduler.actions.eligible import EligibleVictims
 from session_scheduler.actions.trial import Trial
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
-from session_scheduler.framework.callback_runner import CallbackRunner
+from session_scheduler.framework.callback_runner import CallbackRunner, OrderKey
 from session_scheduler.framework.nominated_pods import NominatedPods
+from session_scheduler.model.reclaim_rules import Reclaim
 from session_scheduler.testing import FakeCluster, node, pod
 
 NODES = 60
@@ -69,6 +70,35 @@ def test_callbacks_evaluate_alike_victims_once_for_each_preemptor(calls: Counter
     cluster.run()
     assert len(cluster.scheduler.cache.preempted) > 10
     assert calls["objection"] <= 4 * WAITING
+
+
+def test_dry_runs_run_no_filter_again_that_does_not_depend_on_pods() -> None:
+    cluster = full_cluster()
+    cluster.add(pod(f"p{number}", cpu="1", queue="q0") for number in range(WAITING))
+    cluster.run()
+    assert len(cluster.scheduler.cache.preempted) > 10
+    (profile,) = cluster.scheduler.profiles.values()
+    calls = {call.plugin: call.calls for call in profile.functions("filter")}
+    assert calls["NodeUnschedulable"] < 2 * WAITING < calls["NodeResourcesFit"]
+
+
+def test_rules_evaluate_equal_amounts_of_victims_once_for_each_preemptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Counter[str] = Counter()
+    monkeypatch.setattr(Reclaim, "objection", _counted(Reclaim.objection, calls, "objection"))
+    cluster = full_cluster()
+    cluster.add(pod(f"p{number}", cpu="1", queue="q0") for number in range(WAITING))
+    cluster.run()
+    assert WAITING // 2 < calls["objection"] <= WAITING
+
+
+def test_the_keys_of_queues_are_made_again_only_for_changed_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = full_cluster()
+    cluster.add(pod(f"p{number}", cpu="1", queue=f"q{number % QUEUES}") for number in range(WAITING))
+    calls: Counter[str] = Counter()
+    monkeypatch.setattr(OrderKey, "__init__", _counted(OrderKey.__init__, calls, "keys"))
+    cluster.run()
+    assert len(cluster.scheduler.cache.preempted) > 10
+    assert 0 < calls["keys"] <= 2 * QUEUES + 2 * WAITING
 
 
 def test_preemption_lists_no_victims_on_nodes_without_pods_of_the_queue(calls: Counter[str]) -> None:
