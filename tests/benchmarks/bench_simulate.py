@@ -2,6 +2,10 @@
 
 Not a test: run `make bench`. Every row is placed twice in one process: by the whole product (graph and filters) and by
 the core alone (plugin `fluence` disabled). So the ratio is meaningful where the times are not.
+
+`--large` measures the command `fluence simulate` with 10,000 nodes and 50,000 pods instead: processor seconds and the
+peak of its memory. With `--other PATH`, a checkout with compiled modules, each round runs that one, too, and the table
+has the median of the ratios.
 """
 
 from __future__ import annotations
@@ -9,10 +13,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rich.console import Console
@@ -128,11 +136,60 @@ async def measure(file: Path, config: SchedulerConfig) -> tuple[float, float, in
     return loaded - started, time.perf_counter() - loaded, result["summary"]["scheduled"]
 
 
+LARGE = (10_000, 50_000)
+HERE = Path(__file__).parents[2]
+
+
+def command(checkout: Path, file: Path) -> tuple[float, float]:
+    """Returns the processor seconds and the peak of memory in MB of a checkout's `fluence simulate`."""
+    folders = ("scheduler", "plugins", "fluxion_cy/src")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(checkout / folder) for folder in folders)}
+    words = [sys.executable, "-m", "session_scheduler.cli", "simulate", str(file), "-o", "json"]
+    process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"fluence simulate of {checkout} ended with status {process.returncode}")
+    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+
+
+def large(rounds: int, other: Path | None) -> Table:
+    """Measure `fluence simulate` of this checkout, and of another one, in turn."""
+    table = Table("nodes", "pods", "round", "cpu s", "MB", "other cpu s", "other MB", "cpu ×", "MB ×", box=None)
+    nodes, pods = LARGE
+    ratios = []
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "cluster.json"
+        items = list(cluster(nodes, pods, 1, "plain"))
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+        del items
+        for number in range(1, rounds + 1):
+            ours = command(HERE, file)
+            if other is None:
+                table.add_row(str(nodes), str(pods), str(number), f"{ours[0]:.1f}", f"{ours[1]:.0f}")
+                continue
+            theirs = command(other, file)
+            ratio = (ours[0] / theirs[0], ours[1] / theirs[1])
+            ratios.append(ratio)
+            shown = (f"{ours[0]:.1f}", f"{ours[1]:.0f}", f"{theirs[0]:.1f}", f"{theirs[1]:.0f}")
+            table.add_row(str(nodes), str(pods), str(number), *shown, *(f"{each:.2f}" for each in ratio))
+    if ratios:
+        medians = (f"{median(column):.2f}" for column in zip(*ratios, strict=True))
+        table.add_row("", "", "median", "", "", "", "", *medians)
+    return table
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, nargs="+", default=[1000, 5000])
     parser.add_argument("--pods", type=int, default=10_000)
+    parser.add_argument("--large", action="store_true", help="10,000 nodes, 50,000 pods, by the command")
+    parser.add_argument("--other", type=Path, metavar="PATH", help="with --large: a checkout to compare with")
+    parser.add_argument("--rounds", type=int, default=3, help="of --large")
     options = parser.parse_args()
+    if options.large:
+        Console(width=120).print(large(options.rounds, options.other))
+        return
     whole = SchedulerConfig()
     core = SchedulerConfig(profiles=(Profile(plugins=(PluginConfig(name="fluence", enabled=False),)),))
     table = Table(

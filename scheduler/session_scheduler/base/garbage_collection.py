@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 _COLLECT_AFTER: Final = (200_000, 20, 20)
@@ -15,3 +17,13 @@ def collect_rarely() -> None:
     processor time would be spent on scanning it.
     """
     gc.set_threshold(*_COLLECT_AFTER)
+
+
+@contextmanager
+def no_collections() -> Iterator[None]:
+    """Collect nothing in this context. For imports, which create almost no garbage: saves a tenth of their time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

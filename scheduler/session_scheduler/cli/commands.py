@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from session_scheduler.base.garbage_collection import collect_rarely, no_collections
 from session_scheduler.cli.folders import CONFIG, CONFIG_FLAG
 from session_scheduler.cluster.field_validation import FieldValidation
 from session_scheduler.errors import InputError
@@ -294,9 +295,10 @@ def run(
     """
     import sys
 
-    from session_scheduler.sdk import event_loop
-    from session_scheduler.sdk.logs import log_to_stderr
-    from session_scheduler.server.replica import run as run_live
+    with no_collections():
+        from session_scheduler.sdk import event_loop
+        from session_scheduler.sdk.logs import log_to_stderr
+        from session_scheduler.server.replica import run as run_live
 
     form = log_format or (LogFormat.CONSOLE if sys.stderr.isatty() else LogFormat.JSON)
     log_to_stderr(log_level, form.value)
@@ -336,10 +338,10 @@ def _read(
     An option wins over a file of the same purpose in a directory among the files. With `live` the command reads the
     cluster if there are no files and no kubeconfig.
     """
-    from session_scheduler.base.garbage_collection import collect_rarely
-    from session_scheduler.cli.host import inputs
-    from session_scheduler.offline.state import read_state
-    from session_scheduler.sdk.logs import log_to_stderr
+    with no_collections():
+        from session_scheduler.cli.host import inputs
+        from session_scheduler.offline.state import read_state
+        from session_scheduler.sdk.logs import log_to_stderr
 
     log_to_stderr(log_level)
     collect_rarely()

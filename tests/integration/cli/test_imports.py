@@ -95,6 +95,34 @@ def test_a_command_without_a_live_cluster_does_not_load_client_libraries() -> No
     assert printed(script) == "[]\n"
 
 
+def test_a_live_scheduler_imports_only_what_it_runs() -> None:
+    script = """
+import sys
+from session_scheduler.server.replica import run
+from session_scheduler.sdk import event_loop
+from session_scheduler.builtin import BUILTIN
+from session_scheduler.config.settings import SchedulerConfig
+from session_scheduler.registry.registry import Registry
+Registry(BUILTIN).load_calls(SchedulerConfig())
+print(*sys.modules)
+"""
+    loaded = set(printed(script).split())
+    unused = {"session_scheduler.offline", "session_scheduler.testing", "session_scheduler.cluster.memory",
+              "session_scheduler.cluster.manifests", "session_scheduler.cluster.workloads", "unittest", "requests",
+              "fluence_plugins.env_injection", "fluence_plugins.device_advertisement", "fluence_plugins.slurm_bridge",
+              "fluence_plugins.master_queue"}  # fmt: skip
+    assert loaded.isdisjoint(unused | EXTRAS)
+
+
+def test_a_simulation_imports_nothing_of_the_live_scheduler() -> None:
+    script = "import sys; from session_scheduler.cli import main; main(sys.argv[1:]); print(*sys.modules)"
+    loaded = set(printed(script, "simulate", *QUICKSTART).splitlines()[-1].split())
+    assert loaded.isdisjoint({
+        *EXTRAS, "aiohttp", "uvloop", "session_scheduler.server", "session_scheduler.cluster.kubernetes",
+        "session_scheduler.sdk.http_server",
+    })  # fmt: skip
+
+
 def test_a_simulation_collects_garbage_rarely() -> None:
     script = "import gc, sys; from session_scheduler.cli import main; main(sys.argv[1:]); print(gc.get_threshold())"
     assert printed(script, "simulate", *QUICKSTART).splitlines()[-1] == "(200000, 20, 20)"
