@@ -16,6 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from session_scheduler.model.field_checks import FieldError, check_time
 from session_scheduler.model.quantity import QuantityError, thousandths
 from session_scheduler.model.type_errors import child, mismatch
@@ -25,6 +27,9 @@ _MOST_NAMED: Final = 12
 """The maximum number of fields that a message lists."""
 _MOST_LEVELS: Final = 3
 """How many levels too high a field may be written for a message to name its place."""
+_MOST_REMEMBERED: Final = 4096
+"""The maximum number of valid fields to remember."""
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _INT32, _INT64 = 2**31, 2**63
 _ACCESS_MODES: Final = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
 _PREEMPTION_POLICIES: Final = ("PreemptLowerPriority", "Never")
@@ -55,6 +60,8 @@ class ApiFields:
         self._kinds: Mapping[str, Mapping[str, str]] = table["kinds"]
         """The type of each kind by apiVersion; empty for a kind that no command reads."""
         self._types: Mapping[str, Mapping[str, str]] = table["types"]
+        self._valid: set[tuple[str, str, bytes]] = set()
+        """Fields without a problem: the type of their kind, their name and their JSON."""
 
     def nearest_kind(self, api_version: str, kind: str) -> str:
         """What is meant by a misspelt kind: KIND, or "KIND of APIVERSION". Empty for others, such as custom kinds."""
@@ -65,6 +72,27 @@ class ApiFields:
         near = [] if kind in elsewhere else get_close_matches(kind, known, 1, 0.6)
         far = [] if kind in elsewhere or near else get_close_matches(kind, elsewhere, 1, 0.8)
         return "".join([*near, *(f"{name} of {elsewhere[name]}" for name in far)])
+
+    def is_valid(self, api_version: str, kind: str, text: bytes) -> bool:
+        """Whether the JSON of an object has no `problems`. Equal fields of many objects are validated once."""
+        type_ = self._kinds.get(api_version, {}).get(kind, "")
+        try:
+            for name, part in _fields.decode(text).items():
+                field = (type_, name, bytes(part))
+                if field in self._valid:
+                    continue
+                if any(True for _ in self.problems(api_version, kind, {name: msgspec.json.decode(part)})):
+                    return False
+                if name != "metadata":  # no other object has the same
+                    self._remember(field)
+        except msgspec.DecodeError:  # such as a number with more than 64 bits
+            return False
+        return True
+
+    def _remember(self, field: tuple[str, str, bytes]) -> None:
+        if len(self._valid) >= _MOST_REMEMBERED:
+            self._valid.clear()
+        self._valid.add(field)
 
     def problems(self, api_version: str, kind: str, tree: object) -> Iterator[tuple[str, str]]:
         """(field, problem and remedy) for each unknown field, wrong type and misspelt value. Nulls count as absent."""

@@ -271,6 +271,9 @@ def _invalid_fields(document: Document, validate: FieldValidation) -> list[Manif
     if validate is FieldValidation.IGNORE or document.saved or document.from_server:
         return []
     near = api_fields().nearest_kind(document.api_version, document.kind)
+    content = document.content
+    if not near and isinstance(content, bytes) and api_fields().is_valid(document.api_version, document.kind, content):
+        return []
     if near:
         found = [document.error("kind", f"{document.api_version} has no {document.kind}: did you mean {near}?")]
     else:

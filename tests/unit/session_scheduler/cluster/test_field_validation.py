@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from session_scheduler.cli import main
-from session_scheduler.cluster.api_fields import FILE
+from session_scheduler.cluster.api_fields import FILE, ApiFields
 from session_scheduler.cluster.field_validation import FieldValidation
 from session_scheduler.cluster.manifests import load_manifests, read_manifests
 from session_scheduler.errors import InputError
@@ -174,6 +175,33 @@ def test_every_invalid_field_of_every_file_is_reported_at_once(
             "fluence: b.json: Pod a: spec.tolerations[0].kee: unknown field: did you mean key?",
             "fluence: b.json: Pod a: spec.tolerations[0].efect: unknown field: did you mean effect?",
         ]
+
+
+def test_equal_fields_of_many_objects_are_validated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    validated: list[str] = []
+    problems = ApiFields.problems
+
+    def counted(fields: ApiFields, api_version: str, kind: str, tree: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        validated.extend(tree)
+        return problems(fields, api_version, kind, tree)
+
+    monkeypatch.setattr(ApiFields, "problems", counted)
+    pods = [{**pod(priority=7), "metadata": {"name": f"p{number}"}} for number in range(10)]
+    file = tmp_path / "pods.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}))
+    assert len(read_manifests([str(file)]).pods) == 10
+    assert validated.count("metadata") == 10
+    assert validated.count("spec") == 1
+
+
+def test_an_invalid_field_beside_valid_ones_of_other_objects_is_an_error(tmp_path: Path) -> None:
+    pods = [pod(), {**pod(), "metadata": {"name": "b", "label": {}}}, {**pod(), "sepc": {}}, pod(priority="high")]
+    listed = {"apiVersion": "v1", "kind": "List", "items": pods}
+    assert messages(tmp_path, listed, name="pods.json") == [
+        "Pod b: metadata.label: unknown field: did you mean labels?",
+        "Pod a: sepc: unknown field: did you mean spec?",
+        "Pod a: spec.priority: must be a whole number, not 'high'",
+    ]
 
 
 def test_validate_warn_logs_the_findings_and_ignore_reports_none(
