@@ -398,6 +398,7 @@ _OURS = re.compile(
     r"(?:fluence|fluxion)\.flux-framework\.org/(?!v1alpha1$).*|(?:\w+\.)?slinky\.slurm\.net/.*|scheduling\.(?:x-)?k8s\.io/pod-group"
     r"|quantum\.braket/.*|vk\.io/local-queues"
 )
+_CONSTANT: Final = re.compile(r"^[A-Z][A-Z0-9_]*\b.*=", re.MULTILINE)
 _PREFIXES: Final = frozenset({"fluence.flux-framework.org/", "slinky.slurm.net/", "scheduler.slinky.slurm.net/"})
 """Names of the code only: no object carries them alone."""
 
@@ -419,13 +420,21 @@ def names_on_objects() -> dict[str, str]:
     found: dict[str, str] = {}
     for root, package in (("scheduler", "session_scheduler"), ("plugins", "fluence_plugins")):
         for path in sorted((ROOT / root / package).rglob("*.py")):
-            module = ".".join(path.relative_to(ROOT / root).with_suffix("").parts).removesuffix(".__init__")
-            for name, text in _documented_names(ast.parse(path.read_text()).body):
-                if name.isupper() and not name.startswith("_"):
-                    value = getattr(import_module(module), name)
-                    if isinstance(value, str) and _OURS.fullmatch(value) and value not in _PREFIXES:
-                        found[value] = found.get(value) or text
+            text = path.read_text()
+            if not _CONSTANT.search(text):  # parsing takes most of the time
+                continue
+            name = ".".join(path.relative_to(ROOT / root).with_suffix("").parts).removesuffix(".__init__")
+            module = import_module(name)
+            if any(map(_is_ours, vars(module).values())):
+                for constant, meaning in _documented_names(ast.parse(text).body):
+                    value = getattr(module, constant) if constant.isupper() and constant[0] != "_" else None
+                    if isinstance(value, str) and _is_ours(value):
+                        found[value] = found.get(value) or meaning
     return found
+
+
+def _is_ours(value: object) -> bool:
+    return isinstance(value, str) and _OURS.fullmatch(value) is not None and value not in _PREFIXES
 
 
 def _documented_names(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:

@@ -43,10 +43,12 @@ def strings(tree: ast.AST) -> Iterator[str]:
 
 @cache
 def texts() -> list[str]:
-    """The literals of the programs, and the policies of deploy/."""
-    files = [file for root in SOURCES for file in sorted((ROOT / root).rglob("*.py"))]
+    """The literals of the programs' files with all words of a message, and the policies of deploy/."""
+    words = [_GAP.sub(" ", message).split() for message in messages()]
+    files = [file.read_text() for root in SOURCES for file in sorted((ROOT / root).rglob("*.py"))]
+    files = [code for code in files if any(all(word in code for word in each) for each in words)]
     policies = [path.read_text() for path in sorted((ROOT / "deploy").glob("**/*.yaml"))]
-    return [text for file in files for text in strings(ast.parse(file.read_text()))] + policies
+    return [text for code in files for text in strings(ast.parse(code))] + policies
 
 
 def holds(text: str, message: str) -> bool:

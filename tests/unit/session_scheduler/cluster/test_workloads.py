@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from typing import Any
 
 import pytest
@@ -92,15 +94,20 @@ def test_a_deployments_pods_are_found_through_its_replica_sets() -> None:
     assert names(replica_set, *pods) == ["r-0", "r-x", "r-y"]
 
 
-def test_workloads_may_own_themselves_and_each_other_and_be_thousands_deep() -> None:
+def test_workloads_may_own_themselves_and_each_other_and_be_deeper_than_the_recursion_limit() -> None:
     alone = saved("ReplicaSet", selecting(replicas=2), "r", ownerReferences=controller("ReplicaSet", "r"))
     assert names(alone, owned("r-x", "ReplicaSet", "r")) == ["r-0", "r-x"]
     ring = [saved("ReplicaSet", selecting(replicas=2), name, ownerReferences=controller("ReplicaSet", other))
             for name, other in (("a", "b"), ("b", "a"))]  # fmt: skip
     assert names(*ring, owned("a-x", "ReplicaSet", "a")) == ["a-0", "b-0", "a-x"]
     deep = [saved("ReplicaSet", selecting(replicas=1), f"r{n}", ownerReferences=controller("ReplicaSet", f"r{n - 1}"))
-            for n in range(1100)]  # fmt: skip
-    assert names(*deep, owned("last", "ReplicaSet", "r1099")) == ["last"]
+            for n in range(300)]  # fmt: skip
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 250)
+    try:
+        assert names(*deep, owned("last", "ReplicaSet", "r299")) == ["last"]
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def test_a_deployments_pods_are_found_by_its_selector_if_the_list_has_no_replica_sets() -> None:
