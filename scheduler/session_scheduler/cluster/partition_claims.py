@@ -22,8 +22,8 @@ from session_scheduler.model.objects import Lease
 _log = structlog.get_logger(__name__)
 ANNOTATION: Final = "fluence.flux-framework.org/partition"
 """On a Lease: what its holder serves alone, as JSON, so that two schedulers do not serve the same."""
-_LIMIT: Final = 200_000
-"""The most bytes of the annotation. The API server limits all annotations of an object to 256 KiB."""
+_LIMIT: Final = 50_000
+"""The most bytes of the annotation, which each renewal of the Lease writes."""
 
 Names = Mapping[str, Collection[str]]
 """By kind, such as "resource": names that only one scheduler may have."""
@@ -55,9 +55,9 @@ class PartitionClaims:
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """The annotation of the scheduler's Lease."""
-        text = msgspec.json.encode(self.own, order="sorted").decode()
-        return {ANNOTATION: text} if len(text.encode()) <= _LIMIT else {}
+        """The annotation of the scheduler's Lease. Without a partition it shows only that: all nodes are served."""
+        shown = self.own if self._config.partition is not None else Claims(scheduler_names=self.own.scheduler_names)
+        return {ANNOTATION: msgspec.json.encode(shown, order="sorted").decode()}
 
     async def check(self, cluster: Cluster) -> None:
         """Raise PartitionError if another scheduler serves the same.

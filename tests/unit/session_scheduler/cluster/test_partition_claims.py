@@ -156,6 +156,11 @@ async def test_changed_names_are_claimed_if_no_other_scheduler_has_them() -> Non
 async def test_too_many_names_are_an_error_with_the_remedy() -> None:
     claims = PartitionClaims(config(MINE))
     claims.put("fluence", {"resource": [f"resource-{number}" for number in range(20_000)]})
-    with pytest.raises(PartitionError, match="bytes as an annotation of the Lease, more than 200000: use fewer"):
+    with pytest.raises(PartitionError, match="bytes as an annotation of the Lease, more than 50000: use fewer"):
         await claims.check(MemoryCluster())
-    assert claims.annotations == {}
+
+
+def test_a_scheduler_of_the_whole_cluster_shows_only_that() -> None:
+    claims = PartitionClaims(config("queues: [{name: research}]"))
+    claims.put("fluence", {"resource": ["ibm-1"]})
+    assert claims.annotations == {ANNOTATION: '{"schedulerNames":["fluence"]}'}
