@@ -43,6 +43,7 @@ _DEPTH: Final = 8
 """How many more tasks of the class a virtual row simulates."""
 _AHEAD: Final = 48
 """How many rows at the top of the heap are evaluated ahead at once: NumPy's cost is the call, not the row."""
+_FEW: Final = 32
 _ROW_BYTES: Final = 96
 """What a board keeps for a row, about."""
 _SPARE_BYTES: Final = 64 * 2**20
@@ -410,7 +411,7 @@ class HeapBoard(Board):
         return self._heap.top(self.total, self.mask, expected)
 
     def _rescored(self, rows: RowIndex | None) -> None:
-        if rows is None:
+        if rows is None or len(rows) > _FEW:  # to fill the heap again is cheaper
             self._heap.clear()
             self._heads.clear()
             self._heads_at.clear()
