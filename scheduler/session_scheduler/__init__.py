@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from session_scheduler.errors import FluenceError, InputError
     from session_scheduler.framework.answers import SKIP, Normalise, Placement, Prepared, Scope
     from session_scheduler.framework.callbacks import Event, Scenario
-    from session_scheduler.framework.evaluation import NodeInfo
+    from session_scheduler.framework.node_info import NodeInfo
     from session_scheduler.framework.session import Session
     from session_scheduler.hookspecs import API_VERSION, hookimpl
     from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
@@ -30,7 +30,7 @@ _LAZY = {
     "FluenceError": "errors",
     "Gate": "model.refusals",
     "InputError": "errors",
-    "NodeInfo": "framework.evaluation",
+    "NodeInfo": "framework.node_info",
     "Normalise": "framework.answers",
     "Placement": "framework.answers",
     "PluginArguments": "config.settings",

@@ -234,6 +234,15 @@ def filter(session: Session, cls: TaskClass, nodes: NodeView, mask: BoolColumn, 
 
 
 @hookspec
+def filter_key(session: Session, cls: TaskClass, state: Any) -> Hashable | None:
+    """A key of the class: classes with equal keys get equal answers from `filter`, `reasons` and `unresolvable`.
+
+    Called after `prepare`. The scheduler evaluates classes with equal keys once, if their filter's scope is STATIC or
+    NODE. None, or no hook: each class is evaluated on its own.
+    """
+
+
+@hookspec
 def score(session: Session, cls: TaskClass, nodes: NodeView, mask: BoolColumn, state: Any) -> IntColumn | None:
     """A raw integer for each row, higher is better; rows with a cleared mask do not count.
 
@@ -443,8 +452,8 @@ def shown_holding(pod: Pod) -> Mapping[str, Any] | None:
 HOOKS: Final = (
     "class_key", "footprint", "group_of", "pre_enqueue", "recover", "metrics", "serve", "events_to_register",
     "on_nodes_changed", "facts", "offered", "on_session_open",
-    "prefilter", "prepare", "filter", "score", "reasons", "why", "unresolvable", "fits_if", "node_subsets",
-    "domain_quota", "place_group", "reserve", "reservable",
+    "prefilter", "prepare", "filter", "filter_key", "score", "reasons", "why", "unresolvable", "fits_if",
+    "node_subsets", "domain_quota", "place_group", "reserve", "reservable",
     "score_placement", "postfilter", "reservation",
     "on_session_close", "prebind_needed", "prebind", "cancel", "exclusive_names", "simulated_node",
     "saved_arguments", "report", "shown_holding",

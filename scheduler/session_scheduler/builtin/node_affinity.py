@@ -123,6 +123,11 @@ class NodeAffinity:
         return preferred_weights(nodes, terms) if terms else None
 
     @hookimpl
+    def filter_key(self, cls: TaskClass) -> bytes:
+        """The node selector and the required terms."""
+        return _encoder.encode((cls.pod.spec.node_selector, _own(cls.pod.spec).required))
+
+    @hookimpl
     def reasons(self, nodes: NodeView, state: frozenset[str] | None) -> Mapping[str, BoolColumn]:
         """kube-scheduler's messages: for a node with another name, for the added affinity, for the pod's own."""
         found = []
@@ -157,6 +162,7 @@ class NodeAffinity:
 
 
 _NONE: Final = Affinity()
+_encoder: Final = msgspec.json.Encoder(order="sorted")
 
 
 def _own(spec: PodSpec) -> Affinity:

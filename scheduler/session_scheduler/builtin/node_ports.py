@@ -52,6 +52,11 @@ class NodePorts(WithoutArguments):
             np.logical_and(mask, nodes.counter(key) == 0, out=mask)
 
     @hookimpl
+    def filter_key(self, state: Sequence[PortKey]) -> Sequence[PortKey]:
+        """The counters that must be zero."""
+        return state
+
+    @hookimpl
     def reasons(self) -> str:
         """kube-scheduler's message."""
         return "node(s) didn't have free ports for the requested pod ports"

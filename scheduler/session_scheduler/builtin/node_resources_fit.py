@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Annotated, Literal
 
 import numpy as np
@@ -167,6 +167,11 @@ class NodeResourcesFit:
                 np.logical_and(mask, ~_short(nodes, name, amount, state), out=mask)
             else:
                 np.logical_and(mask, nodes.used(name) <= nodes.allocatable(name) - amount, out=mask)
+
+    @hookimpl
+    def filter_key(self, state: FitState) -> Hashable:
+        """The amounts to compare."""
+        return tuple(state.requests), frozenset(state.as_devices)
 
     @hookimpl
     def reasons(self, nodes: NodeView, state: FitState) -> Mapping[str, BoolColumn]:

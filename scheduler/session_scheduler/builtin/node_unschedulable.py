@@ -44,6 +44,11 @@ class NodeUnschedulable(WithoutArguments):
         np.greater(mask, nodes.unschedulable, out=mask)
 
     @hookimpl
+    def filter_key(self) -> bool:
+        """One for all classes that do not tolerate the taint."""
+        return True
+
+    @hookimpl
     def reasons(self) -> str:
         """kube-scheduler's message."""
         return "node(s) were unschedulable"

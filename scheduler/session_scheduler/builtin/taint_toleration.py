@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -48,6 +48,11 @@ class TaintToleration(WithoutArguments):
         for carriers in untolerated_taints(nodes, cls.pod.spec.tolerations, ("PreferNoSchedule",)):
             count += carriers
         return count
+
+    @hookimpl
+    def filter_key(self, cls: TaskClass) -> Hashable:
+        """The tolerations."""
+        return cls.pod.spec.tolerations
 
     @hookimpl
     def reasons(self) -> str:

@@ -14,6 +14,8 @@ if some node fits, and reasons are collected only for a class that fits nowhere.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -21,11 +23,13 @@ import numpy as np
 from session_scheduler.framework.answers import Normalise, Scope
 from session_scheduler.framework.evaluation import (
     Evaluation,
+    Filtering,
     Scoring,
+    SharedFilters,
     bounds,
-    evaluate,
     evaluation_of,
     normalised,
+    refusals_by,
 )
 from session_scheduler.framework.hooks import HookCalls, PluginError
 from session_scheduler.framework.node_refusals import NodeRefusals, summarise
@@ -55,8 +59,9 @@ class Board:
 
     def __init__(
         self, table: NodeTable, ledger: Ledger, evaluation: Evaluation, subset: BoolColumn | None, task: Task,
-        *, naive: bool,
+        *, naive: bool, shared: SharedFilters | None,
     ) -> None:  # fmt: skip
+        """`shared` has results of filters over all rows; None evaluates all filters."""
         self._table = table
         self._touched = ledger.touched
         self._runner = ledger.runner
@@ -65,13 +70,16 @@ class Board:
         """The task for callbacks. Callbacks answer alike for all tasks of the class, except those with scope ANY."""
         self._subset = subset
         self._naive = naive
+        self._shared = shared
         self._asks_each_task = ledger.runner.has_any_callbacks
         self._ties = ledger.runner.ties()
         self._tie_order: RowIndex | None = None
         self._rejectors: frozenset[str] = frozenset()
         """The plugins that rejected a node in the last `why`."""
-        self._refusals: NodeRefusals | None = None
-        """The rejected rows in the last `why`; None before the first."""
+        self._parts: list[NodeRefusals] = []
+        """The rejected rows in the last `why`."""
+        self._own: NodeRefusals | None = None
+        """The last of them, if this board has evaluated it; None before the first."""
         self._evaluated_at = 0
         self._by_row: IntColumn | None = None
         """The sum of node-scope points, if `_sum_up_any` can use it."""
@@ -83,14 +91,32 @@ class Board:
         view = self._table.all_rows()
         self._version = self._table.static_version
         self._cursor = len(self._touched)
-        self._static_mask = self._candidates()
-        self._run_filters(view, self._static_mask, Scope.STATIC)
-        self._node_mask = self._static_mask.copy()
-        self._run_filters(view, self._node_mask, Scope.NODE)
+        if self._shared is None:
+            self._static_mask = self._candidates()
+            self._run_filters(view, self._static_mask, Scope.STATIC)
+            self._node_mask = self._static_mask.copy()
+            self._run_filters(view, self._node_mask, Scope.NODE)
+        else:
+            self._build_shared(self._shared)
         self.mask = self._node_mask.copy()
         self._run_filters(view, self.mask, Scope.ANY)
         self._is_scored = False
         self._changed()
+
+    def _build_shared(self, shared: SharedFilters) -> None:
+        """Set the masks of static and node-scope filters, from the results of other classes as far as possible."""
+        static = [one for one in self.evaluation.filters if one.scope is Scope.STATIC]
+        of_node = [one for one in self.evaluation.filters if one.scope is Scope.NODE]
+        found, count = shared.after(static)
+        self._static_mask, rest = found.mask, static[count:]
+        if rest and not found.is_empty:
+            self._static_mask = found.mask.copy()
+            self._run_filters(self._table.all_rows(), self._static_mask, Scope.STATIC, rest)
+            self._node_mask, rest = self._static_mask.copy(), of_node
+        else:
+            found, count = shared.after([*static, *of_node])
+            self._node_mask, rest = found.mask.copy(), of_node[max(0, count - len(static)) :]
+        self._run_filters(self._table.all_rows(), self._node_mask, Scope.NODE, rest)
 
     def _candidates(self) -> BoolColumn:
         mask = self._table.valid()
@@ -103,10 +129,13 @@ class Board:
         self._reason: str | None = None
         self._is_evaluated = False
 
-    def _run_filters(self, view: NodeView, mask: BoolColumn, scope: Scope) -> None:
+    def _run_filters(
+        self, view: NodeView, mask: BoolColumn, scope: Scope, filters: Sequence[Filtering] | None = None
+    ) -> None:
+        """Run the filters of a scope, or these of them."""
         if len(mask) > 1 and not mask.any():
             return
-        for filtering in self.evaluation.filters:
+        for filtering in self.evaluation.filters if filters is None else filters:
             if filtering.scope is scope:
                 filtering.run(view, mask, self._task)
 
@@ -318,38 +347,52 @@ class Board:
 
     def why(self, task: Task) -> str:
         """Return why one more task fits on no node now, in kube-scheduler's words."""
-        refusals = self.refusals(task)
+        refusals = self._refusals_now(task)
         if self._reason is None:
-            self._reason = summarise(int(self._candidates().sum()), refusals.texts())
+            texts = sum((one.texts() for one in refusals), Counter[str]())
+            self._reason = summarise(int(self._candidates().sum()), texts)
         return self._reason
 
     def helpable(self, task: Task) -> RowIndex:
         """Return the rows that reject one more task and might not without some of their pods, in tie-break order."""
-        resolvable = self.refusals(task).resolvable()
+        resolvable = np.zeros(len(self.mask), np.bool_)
+        for one in self._refusals_now(task):
+            resolvable |= one.resolvable()
         if self._tie_order is None:
             self._tie_order = np.argsort(self._ties, kind="stable")
         return self._tie_order[resolvable[self._tie_order]]
 
-    def refusals(self, task: Task) -> NodeRefusals:
-        """Return the rows that reject one more task now. Note the plugins that do, for requeueing."""
+    def _refusals_now(self, task: Task) -> list[NodeRefusals]:
+        """Return the rows that reject one more task now, in parts. Note the plugins that do, for requeueing."""
         self.sync(task)
-        if self._refusals is None or not self._is_evaluated:
-            self._refusals = self._evaluate(task, self._refusals)
+        if not self._is_evaluated:
+            self._parts = self._evaluate(task)
             self._is_evaluated = True
             # if no plugin rejects a node, any of them may reject a new one
-            self._rejectors = frozenset(self._refusals.plugins()) or self.evaluation.filter_plugins
+            plugins = frozenset(plugin for one in self._parts for plugin in one.plugins())
+            self._rejectors = plugins or self.evaluation.filter_plugins
         self._runner.note_rejected(task, self._rejectors)
-        return self._refusals
+        return self._parts
 
-    def _evaluate(self, task: Task, known: NodeRefusals | None) -> NodeRefusals:
-        """Return the refusals now. If filters evaluate one row alone, unchanged rows keep theirs."""
+    def _evaluate(self, task: Task) -> list[NodeRefusals]:
+        """Return the refusals now: those of shared filters, and of the others."""
+        filters, mask, parts = self.evaluation.filters, self._candidates(), []
+        if self._shared is not None:
+            found, count = self._shared.after(filters)
+            filters, mask, parts = filters[count:], found.mask.copy(), found.refusals()
+        if filters and mask.any():
+            parts.append(self._own_refusals(filters, mask, task))
+        return parts
+
+    def _own_refusals(self, filters: Sequence[Filtering], mask: BoolColumn, task: Task) -> NodeRefusals:
+        """Return the refusals by some filters. If filters evaluate one row alone, unchanged rows keep theirs."""
         begin, self._evaluated_at = self._evaluated_at, len(self._touched)
+        known = self._own
         if known is None or self._naive or self.evaluation.any_filters or self._asks_each_task:
-            return evaluate(self.evaluation, self._table.all_rows(), self._candidates(), task)
-        if begin < len(self._touched):
+            known = self._own = refusals_by(filters, self._table.all_rows(), mask, task)
+        elif begin < len(self._touched):
             rows = np.array(sorted(set(self._touched[begin:])), np.int64)
-            mask = self._candidates()[rows]
-            known.put(rows, evaluate(self.evaluation, NodeView(self._table, rows), mask, task))
+            known.put(rows, refusals_by(filters, NodeView(self._table, rows), mask[rows], task))
         return known
 
 
@@ -361,8 +404,9 @@ class HeapBoard(Board):
     """
 
     def __init__(
-        self, table: NodeTable, ledger: Ledger, evaluation: Evaluation, subset: BoolColumn | None, task: Task
-    ) -> None:
+        self, table: NodeTable, ledger: Ledger, evaluation: Evaluation, subset: BoolColumn | None, task: Task,
+        *, shared: SharedFilters | None,
+    ) -> None:  # fmt: skip
         self._run = 0
         """How many tasks of the class were placed since the last other change."""
         self._unread = 0
@@ -371,7 +415,7 @@ class HeapBoard(Board):
         self._heads: dict[int, tuple[list[bool], list[Any]]] = {}
         """By row: whether 1, 2, … more tasks fit, and the row's moving points then."""
         self._heads_at: dict[int, int] = {}
-        super().__init__(table, ledger, evaluation, subset, task, naive=False)
+        super().__init__(table, ledger, evaluation, subset, task, naive=False, shared=shared)
 
     def _catch_up(self) -> None:
         if len(self._touched) - self._cursor != self._unread:
@@ -471,6 +515,7 @@ class Evaluator:
         self._evaluations: dict[TaskClass, Evaluation] = {}
         self._beside: dict[tuple[TaskClass, Key], Evaluation] = {}
         self._boards: dict[tuple[Any, ...], Board] = {}
+        self._shared = SharedFilters(self._table, self._ledger.touched)
         self._traits: dict[Group, tuple[Any, ...]] = {}
 
     def evaluation(self, cls: TaskClass) -> Evaluation:
@@ -525,9 +570,10 @@ class Evaluator:
         spare = _SPARE_BYTES // (_ROW_BYTES * max(1, self._table.size))
         if len(self._boards) >= spare + len(self._evaluations):
             del self._boards[next(iter(self._boards))]
+        shared = self._shared if subset is None and not self.naive else None
         if self.mode == "heap" and evaluation.heap_safe:
-            return HeapBoard(self._table, self._ledger, evaluation, subset, task)
-        return Board(self._table, self._ledger, evaluation, subset, task, naive=self.naive)
+            return HeapBoard(self._table, self._ledger, evaluation, subset, task, shared=shared)
+        return Board(self._table, self._ledger, evaluation, subset, task, naive=self.naive, shared=shared)
 
     def synced_board(self, task: Task, subset: BoolColumn | None = None) -> Board:
         """Return the board of the task's class, up to date. Raises PluginError."""
@@ -564,7 +610,7 @@ class Evaluator:
     def forget(self) -> None:
         """Drop all references back to the session."""
         self._session = None
-        for kept in (self._evaluations, self._beside, self._boards):
+        for kept in (self._evaluations, self._beside, self._boards, self._shared):
             kept.clear()
 
     def wants(self, result: PlacementResult) -> Wants | None:

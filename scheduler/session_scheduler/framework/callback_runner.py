@@ -15,8 +15,8 @@ import numpy as np
 
 from session_scheduler.framework.answers import Scope
 from session_scheduler.framework.callbacks import Event, Key, Registered, Scenario, Share
-from session_scheduler.framework.evaluation import NodeInfo
 from session_scheduler.framework.hooks import HookCall, HookCalls, PluginError
+from session_scheduler.framework.node_info import NodeInfo
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView, natural
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.refusals import Refusal

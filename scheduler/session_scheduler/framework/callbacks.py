@@ -20,8 +20,8 @@ from typing import Any, Final
 import numpy as np
 
 from session_scheduler.framework.answers import Scope
-from session_scheduler.framework.evaluation import NodeInfo
 from session_scheduler.framework.hooks import HookCall, HookCalls, ObservedCall, ScopedCall, seconds_by_plugin
+from session_scheduler.framework.node_info import NodeInfo
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable
 from session_scheduler.model.groups import Group, Task
 

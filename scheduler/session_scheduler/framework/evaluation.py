@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -13,10 +13,10 @@ import numpy as np
 
 from session_scheduler.framework.answers import SKIP, Normalise, Prepared, Scope, Skip
 from session_scheduler.framework.hooks import HookCall, PluginCalls, ScopedCall, ScoreCall
+from session_scheduler.framework.node_info import NodeInfo
 from session_scheduler.framework.node_refusals import NodeRefusals, Verdict
 from session_scheduler.model.classes import TaskClass
-from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
-from session_scheduler.model.gpu_shares import EVERY, MEMORY_SUFFIX, WHOLE, GpuUse
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView
 from session_scheduler.model.groups import Task
 from session_scheduler.model.refusals import Refusal
 
@@ -32,57 +32,15 @@ _LARGEST_NODE_ORDER = 2**56
 _Call = TypeVar("_Call", ScopedCall, ScoreCall)
 
 
-class NodeInfo:
-    """One node for predicates and node orders: the object, and the resources that are left on it."""
-
-    __slots__ = ("_index", "_view")
-
-    def __init__(self, view: NodeView, index: int) -> None:
-        self._view = view
-        self._index = index
-
-    @property
-    def name(self) -> str:
-        """The node's name."""
-        return self._view.node(self._index).metadata.name
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """The node's labels."""
-        return self._view.node(self._index).metadata.labels
-
-    @property
-    def node(self) -> Any:
-        """The Node object."""
-        return self._view.node(self._index)
-
-    def allocatable(self, resource: str) -> int:
-        """Return the node's allocatable amount: cpu in millicores, all others in base units."""
-        return int(self._view.allocatable(resource)[self._index])
-
-    def idle(self, resource: str) -> int:
-        """Return the amount that pods on the node do not request; this session's placements count."""
-        return self.allocatable(resource) - int(self._view.used(resource)[self._index])
-
-    def gpu_used(self, gpu: str) -> float:
-        """Return the part of one GPU (by index), 0 to 1, that pods use; this session's placements count."""
-        memory = next((int(text) for label, text in self.labels.items() if self._is_gpu_memory(label, text)), 0)
-        used = 0.0
-        for index in (int(gpu), EVERY):
-            used += int(self._view.counter(GpuUse(index, in_mib=False))[self._index]) / WHOLE
-            used += int(self._view.counter(GpuUse(index, in_mib=True))[self._index]) / max(memory, 1)
-        return min(used, 1.0)
-
-    def _is_gpu_memory(self, label: str, text: str) -> bool:
-        resource = label.removesuffix(MEMORY_SUFFIX)
-        return resource != label and text.isdecimal() and self.allocatable(resource) > 0
-
-
 class Filtering(Protocol):
     """A filter of a class: it may reject nodes."""
 
     plugin: str
     scope: Scope
+
+    @property
+    def key(self) -> Hashable | None:
+        """Filters with equal keys give equal answers; None: this one shares its answers with no other."""
 
     def run(self, view: NodeView, mask: BoolColumn, task: Task | None) -> None:
         """Clear the rows that it rejects. Raises PluginError."""
@@ -173,7 +131,7 @@ def _narrowed(call: _Call | None, scope: Scope | Skip) -> _Call | None:
 class _HookFiltering:
     """A plugin's hook `filter`, and the hooks that explain it."""
 
-    __slots__ = ("_call", "_cls", "_hooks", "_session", "_state", "plugin", "scope")
+    __slots__ = ("_call", "_cls", "_hooks", "_session", "_state", "key", "plugin", "scope")
 
     def __init__(self, session: object, cls: TaskClass, filtering: ScopedCall, hooks: PluginCalls, state: Any) -> None:
         self.plugin = hooks.name
@@ -183,6 +141,15 @@ class _HookFiltering:
         self._session = session
         self._cls = cls
         self._state = state
+        self.key = self._key()
+
+    def _key(self) -> Hashable | None:
+        """Raises PluginError."""
+        call = self._hooks.filter_key
+        key = call(self._session, self._cls, self._state) if call is not None else None
+        if call is not None and key is not None:
+            call.guarded(hash, key)
+        return None if key is None else (self.plugin, self.scope, key)
 
     def run(self, view: NodeView, mask: BoolColumn, _: Task | None) -> None:
         before, call = mask.copy(), self._call
@@ -302,6 +269,7 @@ class _PredicateFiltering:
     """A predicate that a plugin registered for the session."""
 
     __slots__ = ("_call", "plugin", "scope")
+    key = None
 
     def __init__(self, predicate: ScopedCall) -> None:
         self.plugin = predicate.call.plugin
@@ -355,16 +323,117 @@ class _NodeOrderScoring:
 
 def evaluate(evaluation: Evaluation, view: NodeView, mask: BoolColumn, task: Task | None) -> NodeRefusals:
     """Return the refusals by the first plugin in order, by place in the view; clear the mask of rejected nodes."""
+    return refusals_by(evaluation.filters, view, mask, task)
+
+
+def refusals_by(filters: Iterable[Filtering], view: NodeView, mask: BoolColumn, task: Task | None) -> NodeRefusals:
+    """As `evaluate`, for some filters."""
     found = NodeRefusals.none(len(view))
-    for filtering in evaluation.filters:
+    for filtering in filters:
+        if not mask.any():  # as in kube-scheduler, later filters do not see a rejected node
+            break
         before = mask.copy()
         filtering.run(view, mask, task)
-        gone = np.flatnonzero(before & ~mask)
-        if len(gone):
-            found.put(gone, filtering.refusals(view.some(view.row_numbers[gone]), task))
-            if not mask.any():  # as in kube-scheduler, later filters do not see a rejected node
-                break
+        _put_refusals(found, filtering, view, before & ~mask, task)
     return found
+
+
+def _put_refusals(
+    found: NodeRefusals, filtering: Filtering, view: NodeView, gone: BoolColumn, task: Task | None
+) -> None:
+    """Put why a filter rejected these rows."""
+    places = np.flatnonzero(gone)
+    if len(places):
+        found.put(places, filtering.refusals(view.some(view.row_numbers[places]), task))
+
+
+class SharedFilters:
+    """The results of filters with equal keys, which classes share in a session: a tree of filters, one after the other.
+
+    Classes that differ in their amounts only share the masks of all other filters; equal amounts are compared once.
+    """
+
+    def __init__(self, table: NodeTable, touched: Sequence[int]) -> None:
+        """`touched` has the rows of all changes in the session, in order."""
+        self._table = table
+        self._touched = touched
+        self._results: dict[tuple[FilterResult | None, Hashable], FilterResult] = {}
+        """By the result of the filters before, and the filter's key."""
+
+    def after(self, filters: Sequence[Filtering]) -> tuple[FilterResult, int]:
+        """Return the result of the first of these filters, and their number: as many as can be shared, or as leave a
+        row. Raises PluginError.
+        """
+        found = self._result(None, None)
+        for place, filtering in enumerate(filters):
+            if filtering.key is None or filtering.scope is Scope.ANY or found.is_empty:
+                return found, place
+            found = self._result(found, filtering)
+        return found, len(filters)
+
+    def _result(self, before: FilterResult | None, filtering: Filtering | None) -> FilterResult:
+        key = before, filtering.key if filtering is not None else None
+        found = self._results.get(key)
+        if found is None:
+            found = self._results[key] = FilterResult(self._table, self._touched, before, filtering)
+        else:
+            found.catch_up()
+        return found
+
+    def clear(self) -> None:
+        """Forget all results."""
+        self._results.clear()
+
+
+class FilterResult:
+    """The rows that pass some filters, and the refusals of the last one. It follows the changes of rows."""
+
+    def __init__(
+        self, table: NodeTable, touched: Sequence[int], before: FilterResult | None, filtering: Filtering | None
+    ) -> None:
+        self._table = table
+        self._touched = touched
+        self._before = before
+        self._filtering = filtering
+        self._seen = len(touched)
+        self._refusals: NodeRefusals | None = None
+        """None: not asked for yet."""
+        self._is_static: bool = before is None or (
+            before._is_static and (filtering is None or filtering.scope is Scope.STATIC)
+        )
+        self.mask: BoolColumn = table.valid() if before is None else before.mask.copy()
+        """The rows that pass. Read only."""
+        if filtering is not None:
+            filtering.run(table.all_rows(), self.mask, None)
+        self.is_empty = not self.mask.any()
+        """Whether no row passes."""
+
+    def catch_up(self) -> None:
+        """Evaluate the rows again that changed, after the result before did so. Raises PluginError."""
+        before, filtering = self._before, self._filtering
+        if self._seen == len(self._touched) or self._is_static or before is None or filtering is None:
+            return
+        rows = np.array(sorted(set(self._touched[self._seen :])), np.int64)
+        view, passed = NodeView(self._table, rows), before.mask[rows]
+        mask = passed.copy()
+        filtering.run(view, mask, None)
+        if self._refusals is not None:
+            found = NodeRefusals.none(len(rows))
+            _put_refusals(found, filtering, view, passed & ~mask, None)
+            self._refusals.put(rows, found)
+        self.mask[rows] = mask
+        self.is_empty = not self.mask.any()
+        self._seen = len(self._touched)
+
+    def refusals(self) -> list[NodeRefusals]:
+        """Return the refusals of each of the filters. Raises PluginError."""
+        if self._before is None or self._filtering is None:
+            return []
+        if self._refusals is None:
+            found = NodeRefusals.none(len(self.mask))
+            _put_refusals(found, self._filtering, self._table.all_rows(), self._before.mask & ~self.mask, None)
+            self._refusals = found
+        return [*self._before.refusals(), self._refusals]
 
 
 # ------------------------------------------------------------------ normalising

@@ -50,6 +50,7 @@ _OF_CLASSES = frozenset(
         "footprint",
         "prepare",
         "filter",
+        "filter_key",
         "score",
         "reasons",
         "why",
@@ -349,6 +350,7 @@ class PluginCalls:
     name: str
     prepare: HookCall | None
     filter: ScopedCall | None
+    filter_key: HookCall | None
     score: ScoreCall | None
     reasons: HookCall | None
     why: HookCall | None
@@ -463,6 +465,7 @@ def _of_plugin(name: str, plugin: object, weight: int | None, calls: dict[str, H
         prepare=calls.get("prepare"),
         filter=ScopedCall(filtering, _declared(name, plugin, "filter_scope", Scope.ANY)) if filtering else None,
         score=_scoring(name, plugin, weight, scoring) if scoring else None,
+        filter_key=calls.get("filter_key"),
         reasons=calls.get("reasons"),
         why=calls.get("why"),
         unresolvable=calls.get("unresolvable"),

@@ -192,6 +192,7 @@ class _Counting:
 
     plugin = NAME
     scope = Scope.NODE
+    key = None
 
     def __init__(self, nominated: NominatedPods, evaluation: Evaluation, key: Key) -> None:
         self._nominations = nominated.nominations

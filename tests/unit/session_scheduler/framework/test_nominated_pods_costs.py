@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from session_scheduler.actions import trial
-from session_scheduler.framework import board, nominated_pods
+from session_scheduler.framework import nominated_pods
+from session_scheduler.framework.board import Board
+from session_scheduler.framework.node_refusals import NodeRefusals
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
 from ....tools.preempting import ended
@@ -45,7 +47,7 @@ def nominate_all(cluster: FakeCluster, number: int) -> None:
 
 
 def test_only_changed_nodes_are_evaluated_again(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = counted(monkeypatch, board, "evaluate", lambda evaluation, view, mask, task: len(view))
+    sizes = counted(monkeypatch, NodeRefusals, "put", lambda _, rows, found: len(rows))
     nominate_all(cluster, 20)
     assert sum(sizes) < 4 * NODES
 
@@ -82,7 +84,7 @@ def test_for_a_nominated_pod_only_its_node_is_evaluated(cluster: FakeCluster, mo
     nominate_all(cluster, 20)
     cluster.finish_deletions()
     cluster.advance(2)
-    boards = counted(monkeypatch, board, "Board", lambda *_: 1)
+    boards = counted(monkeypatch, Board, "_build", lambda *_: 1)
     cluster.run()
     assert sum(bool(place) for name, place in cluster.placements().items() if "high" in name) == 20
     assert len(boards) <= 1

@@ -81,10 +81,10 @@ def test_each_class_is_evaluated_once_however_many_there_are(mixed: bool) -> Non
     with counted() as counts:
         cluster.run(cycles=1)
     cluster.assert_pending("p0", f"0/{NODES} nodes are available: {NODES} Insufficient cpu.")
-    filters = 3 * SHAPES + (SHAPES // 2 if mixed else 0)
+    selectors = 7 if mixed else 0
     assert counts["boards"] == counts["evaluations"] == SHAPES
     assert counts["scored boards"] == 0
-    assert counts["filter"] == 2 * filters  # for the board, and for the reasons
+    assert counts["filter"] == 2 + selectors + SHAPES  # cordons and taints; the selectors; the amounts
     assert counts["reasons"] <= 2 * SHAPES
     assert counts["why"] == 0
     assert counts["verdicts"] <= 4 * SHAPES
