@@ -349,8 +349,8 @@ class Board:
         """Return why one more task fits on no node now, in kube-scheduler's words."""
         refusals = self._refusals_now(task)
         if self._reason is None:
-            texts = sum((one.texts() for one in refusals), Counter[str]())
-            self._reason = summarise(int(self._candidates().sum()), texts)
+            nodes = len(self._table.row_of) if self._subset is None else int(self._candidates().sum())
+            self._reason = summarise(nodes, sum((one.texts() for one in refusals), Counter[str]()))
         return self._reason
 
     def helpable(self, task: Task) -> RowIndex:
@@ -376,12 +376,13 @@ class Board:
 
     def _evaluate(self, task: Task) -> list[NodeRefusals]:
         """Return the refusals now: those of shared filters, and of the others."""
-        filters, mask, parts = self.evaluation.filters, self._candidates(), []
-        if self._shared is not None:
-            found, count = self._shared.after(filters)
-            filters, mask, parts = filters[count:], found.mask.copy(), found.refusals()
-        if filters and mask.any():
-            parts.append(self._own_refusals(filters, mask, task))
+        filters = self.evaluation.filters
+        if self._shared is None:
+            return [self._own_refusals(filters, self._candidates(), task)]
+        found, count = self._shared.after(filters)
+        parts = found.refusals()
+        if count < len(filters) and not found.is_empty:
+            parts.append(self._own_refusals(filters[count:], found.mask.copy(), task))
         return parts
 
     def _own_refusals(self, filters: Sequence[Filtering], mask: BoolColumn, task: Task) -> NodeRefusals:

@@ -37,13 +37,15 @@ class Verdict:
 class NodeRefusals(Mapping[int, Verdict]):
     """The verdict of each rejected row, by its place in a view. Rows that fit, and rows without a node, have none."""
 
-    __slots__ = ("_code_of", "codes", "verdicts")
+    __slots__ = ("_code_of", "_counted", "_resolvable", "codes", "verdicts")
 
     def __init__(self, codes: Codes, verdicts: Iterable[Verdict] = ()) -> None:
         """`codes` has the place of each row's verdict in `verdicts`, or -1."""
         self.codes = codes
         self.verdicts = list(verdicts)
         self._code_of = {verdict: code for code, verdict in enumerate(self.verdicts)}
+        self._counted: list[tuple[Verdict, int]] | None = None
+        self._resolvable: BoolColumn | None = None
 
     @classmethod
     def none(cls, rows: int) -> NodeRefusals:
@@ -83,6 +85,7 @@ class NodeRefusals(Mapping[int, Verdict]):
 
     def put(self, places: RowIndex, found: NodeRefusals) -> None:
         """Replace the verdicts at these places."""
+        self._counted = self._resolvable = None
         if found.verdicts == self.verdicts:
             self.codes[places] = found.codes
             return
@@ -100,8 +103,10 @@ class NodeRefusals(Mapping[int, Verdict]):
 
     def counted(self) -> list[tuple[Verdict, int]]:
         """Return each verdict with the number of its rows, which is at least 1."""
-        counts = np.bincount(self.codes + 1, minlength=1)[1:].tolist()
-        return [(self.verdicts[code], count) for code, count in enumerate(counts) if count]
+        if self._counted is None:
+            counts = np.bincount(self.codes + 1, minlength=1)[1:].tolist()
+            self._counted = [(self.verdicts[code], count) for code, count in enumerate(counts) if count]
+        return self._counted
 
     def texts(self) -> Counter[str]:
         """Return by text the number of rows."""
@@ -119,9 +124,11 @@ class NodeRefusals(Mapping[int, Verdict]):
         return found
 
     def resolvable(self) -> BoolColumn:
-        """Return the rejected rows that might fit without some of their pods."""
-        helps = np.array([*(not verdict.unresolvable for verdict in self.verdicts), False], np.bool_)
-        return helps[self.codes]
+        """Return the rejected rows that might fit without some of their pods. Read only."""
+        if self._resolvable is None:
+            helps = np.array([*(not verdict.unresolvable for verdict in self.verdicts), False], np.bool_)
+            self._resolvable = helps[self.codes]
+        return self._resolvable
 
     # ------------------------------------------------------------------ as a mapping
 

@@ -207,6 +207,44 @@ def test_the_capacity_does_not_overflow_with_huge_requests():
     assert session.board(tasks["p"]).capacity(10_000).tolist() == [1]
 
 
+@pytest.mark.parametrize("scope", [Scope.STATIC, Scope.NODE, Scope.ANY])
+def test_classes_with_equal_keys_share_answers_that_follow_every_change(scope):
+    calls = []
+
+    class AtMost:
+        name = "at-most"
+        filter_scope = scope
+
+        @hookimpl
+        def filter(self, cls, nodes, mask):
+            calls.append(cls.index)
+            if scope is not Scope.STATIC:
+                mask &= nodes.used("pods") < 2
+            mask &= ~nodes.named("n0")
+
+        @hookimpl
+        def filter_key(self):
+            return "all"
+
+        @hookimpl
+        def reasons(self):
+            return "node(s) were closed or full"
+
+    objects = [node(f"n{index}", cpu="8") for index in range(4)]
+    pods = [pod(f"p{index}", cpu=f"{100 + index}m", labels={"app": f"a{index % 3}"}) for index in range(9)]
+    placed = same_in_all_modes([*objects, *pods], AtMost)
+    assert sum(name is None for name in placed.values()) == (0 if scope is Scope.STATIC else 3)
+    assert "default/n0" not in placed.values()
+    calls.clear()
+    cluster = FakeCluster()
+    cluster.add(*objects, *pods)
+    cluster.run(AtMost())
+    if scope is Scope.STATIC:
+        assert len(calls) == 1
+    elif scope is Scope.NODE:
+        cluster.assert_pending("p8", "0/4 nodes are available: 4 node(s) were closed or full.")
+
+
 def test_a_gang_that_fails_does_not_change_shared_boards():
     objects = [node(f"n{index}", cpu="1") for index in range(6)]
     pods = [pod("a", cpu="200m"), *gang("fails", 31, cpu="200m"), pod("b", cpu="200m"), *gang("fits", 20, cpu="200m")]

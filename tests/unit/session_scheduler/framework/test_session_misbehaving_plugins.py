@@ -100,6 +100,11 @@ def reasons_hook(answer):
     return type("Plugin", (type(plugin),), {"filter": type(why_hook(answer)).filter})()
 
 
+def key_hook(answer):
+    plugin = hook("filter_key", lambda self, cls: answer() if is_bad(cls.pod) else None)
+    return type("Plugin", (type(plugin),), {"filter": hookimpl(lambda self: None)})()
+
+
 def prepare_hook(answer):
     return hook("prepare", lambda self, cls: answer() if is_bad(cls.pod) else None)
 
@@ -176,6 +181,8 @@ CASES = {
         reasons_hook(lambda nodes: {"x": np.ones(len(nodes) + 1, np.bool_)}), "each of 3 rows for 'x', got bool[4]",
     ),
     "reasons of numbers": (reasons_hook(lambda nodes: {"x": np.ones(len(nodes))}), "got float64[3]"),
+    "filter_key raises": (key_hook(boom), "filter_key"),
+    "filter_key not hashable": (key_hook(lambda: []), "unhashable type: 'list'"),
     "prepare raises": (prepare_hook(boom), "prepare"),
     "prepare refuses without text": (prepare_hook(lambda: Refusal(5)), "expected a text as the reason"),  # type: ignore[arg-type]
     "prefilter raises": (hook("prefilter", lambda self, group: boom() if bad_group(group) else None), "prefilter"),
