@@ -39,6 +39,8 @@ Evictable = Callable[[str], Iterable[tuple[int, "TaskClass"]]]
 """The pods on a node that may be evicted: for each the highest priority that protects it, and its class."""
 _NOT_REQUIRED: Final = np.iinfo(np.int64).min
 _UNUSED: Final = np.iinfo(np.int64).max
+_AT_ONCE: Final = 256
+"""Number of nodes that are compared at once, which bounds the memory."""
 _Source = tuple[Rejector, RequiredFree]
 """Whose pods, and what these must find free."""
 
@@ -198,8 +200,13 @@ class _Needs:
 
     def that_fit(self, free: NDArray[np.int64]) -> Iterator[SameRejections]:
         """The groups that fit any of these nodes; `free` by resource and node."""
-        fits = self._fits(slice(0, len(self._owners)), free).any(axis=1)
-        return (groups for row in np.flatnonzero(fits) if (groups := self._owners[row]) is not None)
+        rows = np.arange(len(self._owners))
+        if free.shape[1] > 1:  # a class that exceeds the most that is free of a resource fits no node
+            rows = rows[self._fits(rows, free.max(axis=1, keepdims=True))[:, 0]]
+        fits = np.zeros(len(rows), np.bool_)
+        for first in range(0, free.shape[1], _AT_ONCE):
+            fits |= self._fits(rows, free[:, first : first + _AT_ONCE]).any(axis=1)
+        return (groups for row in rows[fits] if (groups := self._owners[row]) is not None)
 
     def fits(self, groups: SameRejections, free: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of these nodes fit a class of the groups."""
