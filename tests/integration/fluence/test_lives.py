@@ -7,8 +7,11 @@ import json
 import msgspec
 import pytest
 
-from fluence_plugins.fluence.graph.accounting import Amounts
+from fluence_plugins.fluence.graph.accounting import Accounting, Amounts
 from fluence_plugins.fluence.graph.foreign_load import ForeignLoad
+from fluence_plugins.fluence.matching import pod_requests
+from fluence_plugins.fluence.matching.pod_requests import PodRequests
+from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.objects import Node, NodeStatus, ObjectMeta, Pod, PodStatus
 
 from .conftest import World, device, gang, node, pod
@@ -50,6 +53,21 @@ async def test_a_start_counts_each_hosts_load_once_after_what_pods_hold_is_known
     monkeypatch.setattr(ForeignLoad, "set", count)
     await world.restarted()
     assert sorted(counted) == [("n1", False), ("n2", True)]
+
+
+async def test_a_start_reads_the_requests_of_a_class_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.place(node("n1"), node("n2"), *(pod(f"p{number}") for number in range(6)))
+    read: list[TaskClass] = []
+    whole = pod_requests.requests_of
+
+    def count(cls: TaskClass, accounting: Accounting) -> PodRequests:
+        read.append(cls)
+        return whole(cls, accounting)
+
+    monkeypatch.setattr(pod_requests, "requests_of", count)
+    await world.restarted()
+    assert len(read) == 1
+    assert len(world.plugin.live.holdings.shares) == 6
 
 
 async def test_a_restart_recovers_the_allocations_of_live_pods(world: World) -> None:

@@ -64,10 +64,10 @@ class _FreePlaces:
 
 
 def _devices(wanted: ByJob) -> Iterator[tuple[tuple[int, str], DeviceHolding]]:
-    for jobid, parts in sorted(wanted.items()):
-        for uid, part in sorted(parts.items()):
-            for device in part.devices:
-                yield (jobid, uid), device
+    found = {(jobid, uid): part.devices for jobid, parts in wanted.items() for uid, part in parts.items()}
+    for key in sorted(key for key, devices in found.items() if devices):
+        for device in found[key]:
+            yield key, device
 
 
 def _with_paths(part: Placement, jobid: int, uid: str, moved: Mapping[tuple[int, str, str], str]) -> Placement:

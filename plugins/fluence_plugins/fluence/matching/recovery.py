@@ -15,7 +15,7 @@ from fluence_plugins.fluence.graph.live_graph import LiveGraph
 from fluence_plugins.fluence.graph.placement import HostHolding, Placement
 from fluence_plugins.fluence.graph.records import from_json
 from fluence_plugins.fluence.matching.node_loads import NodeLoads
-from fluence_plugins.fluence.matching.pod_requests import requests_of, shape_of
+from fluence_plugins.fluence.matching.pod_requests import RequestsByClass
 from session_scheduler.sdk.bindings import Holding
 
 
@@ -23,12 +23,13 @@ def recover_holdings(holdings: Sequence[Holding], live: LiveGraph, loads: NodeLo
     """Hold what these pods recorded. The rest counts as foreign load; returns the reasons, by pod uid."""
     shares = {}
     lost: dict[str, str] = {}
+    by_class = RequestsByClass(live.accounting)
     for holding in holdings:
         requests = holding.task.cls.requests
         share = from_json(holding.held, holding.node, live, requests) if holding.held is not None else None
         if share is not None:
             shares[holding.task.uid] = share
-        asked = requests_of(holding.task.cls, live.accounting).devices
+        asked = by_class[holding.task.cls].devices
         if asked and not any(part.devices for part in (share or {}).values()):
             wanted = ", ".join(f"{count} {kind}" for kind, count in sorted(asked.items()))
             lost[holding.task.uid] = f"the pod requests {wanted}, but no record names them; other pods may get them"
@@ -39,7 +40,7 @@ def recover_holdings(holdings: Sequence[Holding], live: LiveGraph, loads: NodeLo
     for name in concerned:
         live.foreign.drop(name)
     fresh = {uid: share for uid, share in shares.items() if uid not in live.holdings.shares}
-    shapes = {holding.task.uid: shape_of(holding.task.cls, live.accounting) for holding in holdings}
+    shapes = {holding.task.uid: by_class[holding.task.cls].shape for holding in holdings}
     counted = _as_counted(fresh, shapes, live)
     live.allocations.replay({uid: within(share, shapes[uid], live.accounting) for uid, share in counted.items()})
     loads.graph_changed(before)
