@@ -7,7 +7,7 @@ uses it if the core keeps results for tasks like this one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
 
 import numpy as np
@@ -16,7 +16,7 @@ from session_scheduler.errors import FluenceError
 from session_scheduler.framework.row_results import RowResults
 from session_scheduler.framework.victims import Candidate
 from session_scheduler.hookspecs import Trial
-from session_scheduler.model.columns import IntColumn, RowIndex
+from session_scheduler.model.columns import BoolColumn, IntColumn, RowIndex
 
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 Found = Candidate | list[str] | FluenceError
@@ -44,6 +44,10 @@ class CandidateSearch:
         """By row: the results that other tasks do not share."""
         self._searched: list[tuple[RowIndex, IntColumn]] = []
         """The rows in order, each time with their numbers."""
+        self._found: list[IntColumn] = []
+        """The prices of the candidates found."""
+        self._rejected: dict[int, str] = {}
+        """As `rejected`, also of rows that the search did not reach."""
         self._objections: dict[int, str | None] = {}
         """By number of the traits of victims: why callbacks object."""
         self.rejected: dict[int, str] = {}
@@ -53,29 +57,28 @@ class CandidateSearch:
 
     def find(self, rows: RowIndex, enough: int) -> RowIndex:
         """The candidates among these rows, in this order: until there are `enough`, and one violates no budget."""
-        found: list[int] = []
-        spares = False
-        step = max(1, enough)
+        found, spares, step = np.zeros(0, np.int64), False, max(1, enough)
         for start in range(0, len(rows), step):
             part = rows[start : start + step]
             numbers = self._numbers(part)
             self._searched.append((part, numbers))
-            for row, spares_one in self._allowed(part, numbers):
-                found.append(row)
-                spares |= spares_one
-                if len(found) >= enough and spares:
-                    return np.array(found, np.int64)
-        return np.array(found, np.int64)
+            places = self._allowed(part, numbers, enough - len(found), spares=spares)
+            found = np.concatenate((found, part[places]))
+            self._found.append(numbers[_PRICE:, places])
+            spares |= not numbers[_PRICE, places].all()
+            if len(found) >= enough and spares:
+                break
+        return found
 
-    def best(self, rows: RowIndex) -> Candidate:
-        """The best of these candidates, as `victims.best`."""
-        all_rows = np.concatenate([part for part, _ in self._searched])
-        numbers = np.concatenate([numbers for _, numbers in self._searched], axis=1)
-        places = np.flatnonzero(np.isin(all_rows, rows))
-        for column in numbers[_PRICE:]:
-            there = column[places]
-            places = places[there == there.min()]
-        return max(map(self.candidate, all_rows[places].tolist()), key=lambda candidate: candidate.first_start)
+    def best(self, found: RowIndex) -> Candidate:
+        """The best of the candidates that `find` has returned, as `victims.best`."""
+        left = np.arange(len(found))
+        for column in np.concatenate(self._found, axis=1):
+            there = column[left]
+            left = left[there == there.min()]
+        if len(left) == 1:
+            return self.candidate(int(found[left[0]]))
+        return max(map(self.candidate, found[left].tolist()), key=lambda candidate: candidate.first_start)
 
     def candidate(self, row: int) -> Candidate:
         """The candidate on a row."""
@@ -97,16 +100,26 @@ class CandidateSearch:
     def _value(self, row: int) -> Found:
         return self._own[row] if row in self._own else self._results.values[row]
 
-    def _allowed(self, part: RowIndex, numbers: IntColumn) -> Iterator[tuple[int, bool]]:
-        """The candidates to whose victims callbacks do not object: (row, whether they violate no budget)."""
+    def _allowed(self, part: RowIndex, numbers: IntColumn, wanted: int, *, spares: bool) -> RowIndex:
+        """The places of the candidates to whose victims callbacks do not object: until there are `wanted`, and one
+        violates no budget (or `spares`). Asks callbacks in this order, once for alike victims.
+        """
         places = np.flatnonzero(numbers[_KIND] == _CANDIDATE)
-        columns = part[places].tolist(), numbers[_WHAT][places].tolist(), numbers[_PRICE][places].tolist()
-        for row, alike, violations in zip(*columns, strict=True):
-            why = self._objection(row, alike)
-            if why is None:
-                yield row, not violations
-            else:
-                self.rejected[row] = why
+        traits, saves = numbers[_WHAT, places], numbers[_PRICE, places] == 0
+        allowed = np.ones(len(places), np.bool_)
+        end = _end(allowed, saves, wanted, spares=spares)
+        for index in _firsts(traits):
+            if index >= end:
+                break
+            number = int(traits[index])
+            why = self._objection(int(part[places[index]]), number)
+            if why is not None:
+                alike = traits == number if number != _ASK_EACH else np.arange(len(places)) == index
+                allowed &= ~alike
+                end = _end(allowed, saves, wanted, spares=spares)
+                self._rejected.update(dict.fromkeys(part[places[alike]].tolist(), why))
+        self.rejected.update({row: self._rejected[row] for row in part[places[:end][~allowed[:end]]].tolist()})
+        return places[:end][allowed[:end]]
 
     def _objection(self, row: int, alike: int) -> str | None:
         if alike not in self._objections:
@@ -155,3 +168,22 @@ class CandidateSearch:
             return (_REFUSED, self._results.number_of(tuple(found)), 0, 0, 0, 0)
         alike = self._trial.alike(found.tasks)
         return (_CANDIDATE, _ASK_EACH if alike is None else self._results.number_of(alike), *found.price)
+
+
+def _firsts(traits: IntColumn) -> list[int]:
+    """The first place of each number, in order; each place for which callbacks promise nothing."""
+    if len(traits) and traits.min() == _ASK_EACH:  # then they promise nothing for all
+        return list(range(len(traits)))
+    firsts: list[int] = np.sort(np.unique(traits, return_index=True)[1]).tolist()
+    return firsts
+
+
+def _end(allowed: BoolColumn, saves: BoolColumn, wanted: int, *, spares: bool) -> int:
+    """Behind the place at which a search ends: that of an allowed candidate by which there are `wanted`, and one saves
+    all budgets (or `spares`); behind the last place if there is none.
+    """
+    ends = allowed & (np.cumsum(allowed) >= wanted)
+    if not spares:
+        ends &= np.logical_or.accumulate(allowed & saves)
+    places = np.flatnonzero(ends)
+    return int(places[0]) + 1 if len(places) else len(allowed)
