@@ -235,10 +235,11 @@ def filter(session: Session, cls: TaskClass, nodes: NodeView, mask: BoolColumn, 
 
 @hookspec
 def filter_key(session: Session, cls: TaskClass, state: Any) -> Hashable | None:
-    """A key of the class: classes with equal keys get equal answers from `filter`, `reasons` and `unresolvable`.
+    """A key of the class: classes with equal keys get equal answers from `filter` and the hooks that explain it.
 
-    Called after `prepare`. The scheduler evaluates classes with equal keys once, if their filter's scope is STATIC or
-    NODE. None, or no hook: each class is evaluated on its own.
+    Return what the filter reads of the class and its state, for example the tolerations. Called after `prepare`. The
+    scheduler evaluates classes with equal keys once in a session, if their filter's scope is STATIC or NODE. None, or
+    no hook: each class is evaluated on its own.
     """
 
 

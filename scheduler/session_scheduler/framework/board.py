@@ -48,6 +48,8 @@ _DEPTH: Final = 8
 _AHEAD: Final = 48
 """How many rows at the top of the heap are evaluated ahead at once: NumPy's cost is the call, not the row."""
 _FEW: Final = 32
+"""After so many changes of rows at once, a heap is filled again."""
+_NO_ROWS: Final = np.zeros(0, np.int64)
 _ROW_BYTES: Final = 96
 """What a board keeps for a row, about."""
 _SPARE_BYTES: Final = 64 * 2**20
@@ -228,6 +230,9 @@ class Board:
         ]
         self._by_row = None
         self._sum_up()
+        if self.evaluation.heap_safe:  # these points are in `_moving`; without them the board is much smaller
+            for place, scoring in enumerate(self.evaluation.scores):
+                self._raw[place] = _NO_ROWS if scoring.scope is Scope.NODE else _compact(self._raw[place])
         self._is_scored = True
 
     def _sum_up(self, *, moving: bool = True) -> None:
@@ -248,6 +253,7 @@ class Board:
             else:
                 self._moving = self._moving + points
         self._totals: Totals = self._fixed + self._moving
+        self._fixed = _compact(self._fixed)
         self._rescored(None)
 
     def _rescored(self, rows: RowIndex | None) -> None:
@@ -397,6 +403,13 @@ class Board:
         return known
 
 
+def _compact(column: Totals) -> Totals:
+    """Return the column; without its own memory if all rows are equal."""
+    if len(column) and (column == column[0]).all():
+        return np.broadcast_to(column[:1].copy(), column.shape)
+    return column
+
+
 class HeapBoard(Board):
     """A board whose best row is at the top of a heap. Its class must be `Evaluation.heap_safe`.
 
@@ -456,7 +469,7 @@ class HeapBoard(Board):
         return self._heap.top(self.total, self.mask, expected)
 
     def _rescored(self, rows: RowIndex | None) -> None:
-        if rows is None or len(rows) > _FEW:  # to fill the heap again is cheaper
+        if rows is None or len(rows) > _FEW:
             self._heap.clear()
             self._heads.clear()
             self._heads_at.clear()
