@@ -247,17 +247,19 @@ class Scheduler:
                 if name in failed and (groups or short):
                     self.completion.plugin_failed(groups, failed[name])
                 elif name not in failed and (groups or short or more is not None):
-                    await kept(self._run_sessions(self.profiles[name], groups, short, more), errors)
-            if retried is not None and name not in failed:
-                self.left_over |= self.queue.fitted(name, retried.fitting)
+                    await kept(self._run_sessions(name, groups, short, more), errors)
         raise_first(errors)
 
     async def _run_sessions(
-        self, calls: HookCalls, due: tuple[Group, ...], stale: tuple[Group, ...], retried: FreedRetries | None
+        self, name: str, due: tuple[Group, ...], stale: tuple[Group, ...], retried: FreedRetries | None
     ) -> None:
         """Run a session, and another one over the remaining groups whenever a class was split: see `ObservedCall`."""
         while due or stale or retried is not None:
-            session = await self._run_session(calls, due, stale, retried)
+            session = await self._run_session(self.profiles[name], due, stale, retried)
+            if session is not None:
+                if retried is not None:
+                    self.queue.fitted(name, retried.fitting)
+                self.left_over |= self.queue.has_freed(name)
             if not self.cache.split_classes() or session is None or self._is_cycle_over():
                 return
             due = tuple(group for group in due

@@ -84,10 +84,6 @@ class FreedCapacity:
         self.recorded = 0
         """The number of events so far."""
 
-    def __bool__(self) -> bool:
-        """Whether an event may help any group."""
-        return bool(self._freed)
-
     def has(self, profile: str) -> bool:
         """Whether an event may help groups of this profile."""
         return any(rejector[0] == profile for rejector, _ in self._freed)

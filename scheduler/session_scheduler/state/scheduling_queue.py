@@ -134,8 +134,12 @@ class SchedulingQueue:
 
     @property
     def any_hurried(self) -> bool:
-        """Whether a group may be attempted before the end of its backoff (`is_hurried`), or may fit freed capacity."""
-        return bool(self._hurried or self._freed)
+        """Whether any group may be attempted before the end of its backoff (`is_hurried`)."""
+        return bool(self._hurried)
+
+    def has_freed(self, profile: str) -> bool:
+        """Whether groups of a profile may fit what events have freed."""
+        return self._freed.has(profile)
 
     def next_after(self, now: float) -> float | None:
         """When the next backoff ends, or the timeout is checked, after `now`; None if neither is to come."""
@@ -265,12 +269,10 @@ class SchedulingQueue:
         self.fitted(profile, found)
         return None
 
-    def fitted(self, profile: str, groups: FittingGroups) -> bool:
-        """Whether groups that may fit are left, also in backoff. If not, forget the events."""
-        left = bool(groups) or groups.left_out
-        if not left:
+    def fitted(self, profile: str, groups: FittingGroups) -> None:
+        """Forget the events if no group that may fit is left, also in backoff."""
+        if not groups and not groups.left_out:
             self._freed.forget(profile, groups.recorded)
-        return left
 
     def requeue_next(self, groups: FittingGroups, queue: str) -> str:
         """Requeue the group that `groups.first(queue)` has found. Returns its key. Its backoff continues."""

@@ -70,7 +70,7 @@ def test_a_pod_that_ends_on_a_node_where_no_pod_fits_costs_nothing() -> None:
     cluster.delete(Pod, "first").run(cycles=3)
     assert not counted.of
     assert not cluster.scheduler.left_over
-    assert not cluster.scheduler.queue.any_hurried
+    assert not cluster.scheduler.queue.has_freed("fluence")
 
 
 def test_capacity_goes_to_the_highest_priority_and_then_to_the_oldest() -> None:
@@ -210,6 +210,39 @@ def test_a_group_that_waits_for_its_victims_is_not_retried_for_those_of_others()
         cluster.delete_pod(key.partition("/")[2]).run()
     assert counted.of == {"high0": 1}
     cluster.assert_bound("high0", nominated["high0"])
+
+
+class Fails:
+    """A plugin that fails in the hook that `hook` names."""
+
+    name = "fails"
+
+    def __init__(self) -> None:
+        self.hook = ""
+
+    @hookimpl
+    def on_session_open(self, session: Session) -> None:
+        self._fail("on_session_open", session)
+
+    @hookimpl
+    def on_nodes_changed(self, changes: Any) -> None:
+        self._fail("on_nodes_changed", changes)
+
+    def _fail(self, hook: str, _: object) -> None:
+        if self.hook == hook:
+            raise ValueError("not now")
+
+
+@pytest.mark.parametrize("hook", ["on_session_open", "on_nodes_changed"])
+def test_while_a_plugin_fails_the_scheduler_does_not_retry_at_once(hook: str) -> None:
+    plugin = Fails()
+    cluster = full(pod("waits", cpu=4), plugin=plugin)
+    plugin.hook = hook
+    cluster.delete(Pod, "first").run(cycles=2)
+    assert not cluster.scheduler.left_over
+    plugin.hook = ""
+    cluster.run()
+    cluster.assert_bound("waits", "n1")
 
 
 class ByName:

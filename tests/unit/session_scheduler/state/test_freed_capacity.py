@@ -73,7 +73,8 @@ class World:
             del self.waiting[key]
             self.queue.placed(key)
         if fitting is not None:
-            assert not self.queue.fitted(PROFILE, fitting)
+            self.queue.fitted(PROFILE, fitting)
+        assert not self.queue.has_freed(PROFILE)
         self.nodes.clear()
         return found
 
@@ -100,8 +101,8 @@ def test_the_groups_that_fit_a_freed_node_are_taken_in_order(seed: int) -> None:
 def test_events_of_unknown_nodes_and_of_nodes_without_waiting_groups_are_not_kept() -> None:
     world = World(0)
     world.free(1)
-    assert not world.queue.any_hurried
+    assert not world.queue.has_freed(PROFILE)
     world.refuse(2)
     world.queue.happened(ClusterEvent(Pod, ActionType.DELETE, pod("p", bound_to="gone"), None))
     assert world.queue.fitting(PROFILE, None) is None
-    assert not world.queue.any_hurried
+    assert not world.queue.has_freed(PROFILE)
