@@ -43,6 +43,7 @@ from session_scheduler.model.objects import ConfigMap, ObjectMeta, Pod, PodGroup
 
 _log = structlog.get_logger(__name__)
 _TRIES = 5
+_LABELS = {"app.kubernetes.io/managed-by": "fluence"}
 _KEY, _GROUP, _API = "pods", "podGroup", "apiVersion"
 """Keys of a plan's ConfigMap: the packed pods, and the PodGroup as namespace/name with the version of its API."""
 
@@ -96,6 +97,7 @@ class PlanStore:
         self._cluster = cluster
         self._namespace = namespace
         self._slots = slots or nullcontext()
+        self._orphans_deleted = False
         self.holder = holder
 
     async def read(self, pod_group: PodGroup) -> GangPlan | None:
@@ -188,24 +190,29 @@ class PlanStore:
         if len(packed) > ANNOTATION_LIMIT - sum(len(key) + len(value.encode()) for key, value in others.items()):
             name = config_map_name(pod_group.metadata.uid, plan.attempt)
             written = WrittenPlan(plan.attempt, plan.holder, plan.state, config_map=name)
-            await self._delete_orphans()
+            await self._delete_orphans(pod_group.api_version)
             await self._create(pod_group, name, packed)
         return msgspec.json.encode(written).decode()
 
     async def _create(self, pod_group: PodGroup, name: str, packed: str) -> None:
         """Create a plan's ConfigMap."""
-        labels = {"app.kubernetes.io/managed-by": "fluence"}
-        metadata = ObjectMeta(name=name, namespace=self._namespace, labels=labels)
+        metadata = ObjectMeta(name=name, namespace=self._namespace, labels=dict(_LABELS))
         data = {_KEY: packed, _GROUP: pod_group.key, _API: pod_group.api_version}
         with suppress(AlreadyExists):  # of the same plan: an earlier try, or another state
             await self._cluster.create(ConfigMap(metadata=metadata, data=data))
 
-    async def _delete_orphans(self) -> None:
-        """Delete the ConfigMaps of plans whose PodGroups no longer exist."""
+    async def _delete_orphans(self, served: str) -> None:
+        """Delete, once, the ConfigMaps of plans whose PodGroups were deleted while no scheduler ran.
+
+        It checks PodGroups of the `served` version of the API only: others may exist but not be found.
+        """
+        if self._orphans_deleted:
+            return
         try:
-            for one in (await self._cluster.list(ConfigMap, namespace=self._namespace)).items:
-                if uid_in(one.metadata.name) and await self._is_orphan(one):
+            for one in (await self._cluster.list(ConfigMap, namespace=self._namespace, labels=_LABELS)).items:
+                if uid_in(one.metadata.name) and one.data.get(_API) == served and await self._is_orphan(one):
                     await self._delete(one.metadata.name)
+            self._orphans_deleted = True
         except ClusterError as error:
             _log.warning(
                 "looking for ConfigMaps of plans without a PodGroup failed", namespace=self._namespace, error=str(error)
@@ -216,7 +223,7 @@ class PlanStore:
         if not slash:
             return False
         try:
-            found = await self._cluster.get(PodGroup, namespace, name, api_version=config_map.data.get(_API, ""))
+            found = await self._cluster.get(PodGroup, namespace, name, api_version=config_map.data[_API])
         except NotFound:
             return True
         return found.metadata.uid != uid_in(config_map.metadata.name)

@@ -21,12 +21,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import structlog
 import yaml
 
 from session_scheduler.base.extras import require
 from session_scheduler.cluster.errors import Forbidden, one_line
 from session_scheduler.errors import InputError
 
+_log = structlog.get_logger(__name__)
 _DEFAULT_FILE = Path("~/.kube/config")
 _PLUGIN_PATIENCE = 60.0
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
@@ -115,7 +117,10 @@ class _Chosen:
         """The certificate or key with this name, from a file or in base64. Raises OSError or ValueError."""
         data, file = part.get(f"{name}-data"), part.get(name)
         if data:
-            return base64.b64decode(data, validate=True).decode()
+            try:
+                return base64.b64decode("".join(data.split()), validate=True).decode()
+            except ValueError as error:
+                raise ValueError(f"{name}-data: {error}") from None
         if not file:
             return None
         path = self.folder / str(file)
@@ -125,9 +130,9 @@ class _Chosen:
         return text
 
 
+_CA, _INSECURE = "certificate-authority", "insecure-skip-tls-verify"
 _CLUSTER_FIELDS = frozenset({
-    "server", "certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify", "tls-server-name",
-    "proxy-url", "extensions",
+    "server", _CA, f"{_CA}-data", _INSECURE, "tls-server-name", "proxy-url", "extensions",
 })  # fmt: skip
 _USER_FIELDS = frozenset({
     "token", "tokenFile", "client-certificate", "client-certificate-data", "client-key", "client-key-data",
@@ -136,7 +141,7 @@ _USER_FIELDS = frozenset({
 
 
 def _chosen(files: str, context: str | None) -> _Chosen | None:
-    """What the context names in a file that needs no library; None for other files, invalid ones included."""
+    """What the context names in a file that needs no library; None for other files. Raises InputError."""
     path = Path(files).expanduser()
     try:
         document = yaml.safe_load(path.read_text())
@@ -144,11 +149,22 @@ def _chosen(files: str, context: str | None) -> _Chosen | None:
         cluster, user = (_named(document, kind, found[kind]) for kind in ("cluster", "user"))
     except (OSError, ValueError, yaml.YAMLError, LookupError, TypeError):
         return None
+    if impersonated := sorted(name for name in user if name == "as" or str(name).startswith("as-")):
+        raise _wrong(files, f"{impersonated[0]}: impersonation is not supported")
     if not (cluster.keys() <= _CLUSTER_FIELDS and user.keys() <= _USER_FIELDS):
         return None
-    values = [value for part in (cluster, user) for name, value in part.items() if name != "extensions"]
-    is_plain = all(isinstance(value, str | bool) for value in values)
-    return _Chosen(path.parent, found, cluster, user) if is_plain else None
+    _check_types(files, cluster, user)
+    return _Chosen(path.parent, found, cluster, user)
+
+
+def _check_types(files: str, cluster: Mapping[str, Any], user: Mapping[str, Any]) -> None:
+    """Raise InputError for a value of the wrong type, and for fields that exclude each other, as client-go does."""
+    for name, value in [*cluster.items(), *user.items()]:
+        type_, expected = (bool, "true or false") if name == _INSECURE else (str, "a string")
+        if name != "extensions" and value is not None and not isinstance(value, type_):
+            raise _wrong(files, f"{name}: expected {expected}, got {value!r}")
+    if cluster.get(_INSECURE) and (cluster.get(_CA) or cluster.get(f"{_CA}-data")):
+        raise _wrong(files, f"{_INSECURE} and {_CA} exclude each other: remove one of them")
 
 
 def _named(document: Mapping[str, Any], kind: str, name: str) -> Mapping[str, Any]:
@@ -163,8 +179,7 @@ def _plain_access(chosen: _Chosen, renew: Callable[[], Awaitable[Access]]) -> Ac
     """Raises OSError or ValueError."""
     cluster, user = chosen.cluster, chosen.user
     server = _checked_url(cluster.get("server"))
-    verifies = not cluster.get("insecure-skip-tls-verify", False)
-    tls = _tls(server, chosen.pem(cluster, "certificate-authority"), verifies=verifies)
+    tls = _tls(server, chosen.pem(cluster, _CA), verifies=not cluster.get(_INSECURE))
     certificate = chosen.pem(user, "client-certificate")
     if certificate:
         key = chosen.pem(user, "client-key")
@@ -261,12 +276,12 @@ class _TokenFile:
         self._header, self._read_at = f"Bearer {token}", time.monotonic()
 
     async def header(self) -> str:
-        """Return the Authorization header's value, at most a minute old. Raises Forbidden."""
+        """Return the Authorization header's value, from the file at most a minute ago, as long as it can be read."""
         if time.monotonic() - self._read_at >= _TOKEN_SECONDS:
             try:
                 self.read()
-            except (OSError, ValueError) as error:
-                raise Forbidden(f"cannot read the token: {one_line(str(error))}") from None
+            except (OSError, ValueError) as error:  # the last token is valid for longer, as client-go assumes
+                _log.warning("cannot read the token; using the last one", error=one_line(str(error)))
         return self._header
 
 

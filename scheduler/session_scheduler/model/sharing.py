@@ -16,6 +16,8 @@ from session_scheduler.model.objects import Node, Pod
 _Object = TypeVar("_Object")
 _MOST_KNOWN: Final = 4096
 """The parts to remember. Then all are forgotten, so that parts without an equal one cost little."""
+_LARGEST: Final = 4096
+"""The size in bytes, encoded, of the largest part to remember."""
 _METADATA: Final = ("labels", "annotations", "owner_references", "finalizers")
 _POD_SPEC: Final = (
     "containers", "init_containers", "overhead", "node_selector", "affinity", "tolerations",
@@ -66,10 +68,12 @@ def _share_each(part: msgspec.Struct, name: str) -> None:
 
 
 def _once(name: str, value: Any) -> Any:
-    """The first value that was seen with this name and encoding."""
+    """The first value that was seen with this name and encoding; the value itself if it is large."""
     try:
         text = _encode(value)
     except (ValueError, OverflowError, RecursionError):  # it is valid YAML, but no JSON: a check rejects it later
+        return value
+    if len(text) > _LARGEST:
         return value
     if len(_known) >= _MOST_KNOWN:
         _known.clear()

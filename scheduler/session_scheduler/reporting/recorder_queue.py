@@ -234,7 +234,8 @@ def _namespace(item: Item) -> str:
 class Waiting:
     """The items that wait for a writer: conditions and events in separate lanes, so that neither delays the other.
 
-    At most `limit` items wait. Beyond it the namespace with the most events loses its oldest; conditions are kept.
+    At most `limit` events wait. Beyond it the namespace with the most events loses its oldest. Conditions have no
+    limit: each object has at most a few.
     """
 
     def __init__(self, limit: int) -> None:
@@ -269,7 +270,7 @@ class Waiting:
             else:
                 self._events.add(item)
         dropped = []
-        while len(self) > self._limit and self._events:
+        while len(self._events) > self._limit:
             series = self._events.drop()
             self._complete(series)
             dropped.append(series)

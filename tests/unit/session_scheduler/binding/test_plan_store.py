@@ -257,10 +257,27 @@ async def test_config_maps_of_deleted_and_recreated_pod_groups_are_deleted_befor
     unknown = ConfigMap(metadata=ObjectMeta(name="fluence-plan-u.unknown", namespace="kube-system"))
     elsewhere = ConfigMap(metadata=ObjectMeta(name="fluence-plan-u.elsewhere", namespace="default"),
                           data={"podGroup": "default/deleted"})  # fmt: skip
-    for one in (other, unknown, elsewhere):
+    labels = {"app.kubernetes.io/managed-by": "fluence"}
+    unserved = ConfigMap(metadata=ObjectMeta(name="fluence-plan-u.unserved", namespace="kube-system", labels=labels),
+                         data={"podGroup": "default/deleted", "apiVersion": "example.com/v1"})  # fmt: skip
+    for one in (other, unknown, elsewhere, unserved):
         await net.create(one)
     await with_plan(net, a_large_plan())
-    assert net.config_maps() == ["a-1", "a-4", "elsewhere", "fluence-plan-other", "unknown"]
+    assert net.config_maps() == ["a-1", "a-4", "elsewhere", "fluence-plan-other", "unknown", "unserved"]
+
+
+async def test_config_maps_of_deleted_pod_groups_are_looked_for_once(net: Net, monkeypatch: pytest.MonkeyPatch):
+    store, listed = PlanStore(net), []
+    list_all = net.list
+
+    async def counted(kind, **options):
+        listed.append(options["labels"])
+        return await list_all(kind, **options)
+
+    monkeypatch.setattr(net, "list", counted)
+    for name, attempt in (("one", "a-2"), ("two", "a-3")):
+        await store.swap(net.put(pod_group(name, 2)), a_large_plan(attempt))
+    assert listed == [{"app.kubernetes.io/managed-by": "fluence"}]
 
 
 async def test_a_large_plan_is_written_even_if_config_maps_cannot_be_listed(net: Net):

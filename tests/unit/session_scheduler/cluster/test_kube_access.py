@@ -14,7 +14,6 @@ import yaml
 
 from fluence_plugins.env_injection import certificates
 from session_scheduler.cluster import kube_access
-from session_scheduler.cluster.errors import Forbidden
 from session_scheduler.cluster.kube_access import load_access
 from session_scheduler.cluster.kubernetes import connect
 from session_scheduler.errors import InputError
@@ -101,6 +100,19 @@ async def test_a_client_certificate_without_its_key_is_an_error(tmp_path: Path) 
         await load_access(kubeconfig(tmp_path / "config", user), None)
 
 
+async def test_certificates_in_base64_may_contain_line_breaks(tmp_path: Path) -> None:
+    ca = base64.encodebytes(certificates.make(["one.example"], datetime.now(UTC)).authorities).decode()
+    assert ca.count("\n") > 1
+    access = await load_access(kubeconfig(tmp_path / "config", **{"certificate-authority-data": ca}), None)
+    assert isinstance(access.tls, ssl.SSLContext)
+    assert len(access.tls.get_ca_certs()) == 1
+
+
+async def test_impersonation_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="as: impersonation is not supported"):
+        await load_access(kubeconfig(tmp_path / "config", {"token": "t", "as": "someone"}), None)
+
+
 async def test_a_user_with_a_password_is_left_to_the_library(tmp_path: Path) -> None:
     access = await load_access(kubeconfig(tmp_path / "config", {"username": "u", "password": "p"}), None)
     assert access.server == "https://one.example:6443"
@@ -170,9 +182,12 @@ async def test_the_error_for_an_invalid_kubeconfig_is_one_line(tmp_path: Path, t
         ({"server": "one.example"}, None, "expected an http or https URL"),
         ({"certificate-authority": "/nonexistent/ca.crt"}, None, "ca.crt"),
         ({"certificate-authority-data": "bm90aGluZw=="}, None, "correct it"),
-        ({"certificate-authority-data": "%"}, None, "correct it"),
+        ({"certificate-authority-data": "%"}, None, "certificate-authority-data: "),
         ({"certificate-authority": "/dev/null"}, None, "/dev/null is empty"),
-        ({"server": 7}, None, "correct it"),
+        ({"server": 7}, None, "server: expected a string, got 7"),
+        ({"proxy-url": True}, None, "proxy-url: expected a string, got True"),
+        ({"insecure-skip-tls-verify": "false"}, None, "expected true or false, got 'false'"),
+        ({"insecure-skip-tls-verify": True, "certificate-authority": "ca.crt"}, None, "exclude each other"),
     ],
 )
 async def test_the_error_for_an_unusable_kubeconfig_has_the_reason(
@@ -227,8 +242,7 @@ async def test_a_pods_token_is_read_again_when_it_is_old(account: Path, monkeypa
     monkeypatch.setattr(kube_access, "_TOKEN_SECONDS", 0.0)
     assert await access.authorization() == "Bearer second"
     (account / "token").unlink()
-    with pytest.raises(Forbidden, match="cannot read the token"):
-        await access.authorization()
+    assert await access.authorization() == "Bearer second"
 
 
 async def test_a_pods_access_is_renewed_from_its_account(account: Path) -> None:

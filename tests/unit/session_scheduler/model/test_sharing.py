@@ -85,6 +85,14 @@ def test_a_value_that_json_cannot_have_is_left_to_the_checks() -> None:
     assert sharing.shared(Pod(metadata=ObjectMeta(name="p", labels=labels))).metadata.labels is labels
 
 
+def test_large_parts_are_not_remembered() -> None:
+    large = {"metadata": {"name": "p", "annotations": {"key": "a" * 5000}}}
+    (first,), (second,) = page(Pod, {**pod("p"), **large}), page(Pod, {**pod("p"), **large})
+    assert first.metadata.annotations == second.metadata.annotations
+    assert first.metadata.annotations is not second.metadata.annotations
+    assert first.spec is second.spec
+
+
 def test_parts_without_an_equal_one_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "_MOST_KNOWN", 10)
     for number in range(100):

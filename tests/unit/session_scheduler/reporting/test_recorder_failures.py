@@ -171,7 +171,7 @@ async def test_requesting_a_report_never_raises(world: World):
 
 
 async def test_over_the_limit_the_oldest_events_are_dropped_and_no_condition(world: World):
-    world = World(limit=3)
+    world = World(limit=1)
     one, two = await world.pod(), await world.pod("two")
     for number in range(3):
         world.recorder.event(one, "Failed", "Scheduling", f"note {number}")
@@ -194,14 +194,15 @@ async def test_over_the_limit_the_namespace_with_the_most_events_loses_one():
     assert sorted(world.notes()) == ["only", "pod-1"]
 
 
-async def test_conditions_are_kept_even_if_they_alone_exceed_the_limit():
+async def test_conditions_do_not_count_towards_the_limit_of_events():
     world = World(limit=1)
     for name in ("one", "two"):
         world.recorder.unschedulable(await world.pod(name), NO_ROOM)
     async with world.running():
         await world.run_pending()
     assert await messages(world) == await messages(world, "two") == [NO_ROOM]
-    assert world.notes() == []
+    assert len(world.notes()) == 1
+    assert world.meter.lost == [("event", "Full")]
 
 
 async def test_a_dropped_event_is_written_when_it_happens_again():
