@@ -103,7 +103,9 @@ class CertificateReconciler:
             "certificate": f"the certificate has expired: {self._problem or 'it will be renewed soon'}"
             if over
             else None,
-            "configuration": None if self._trusted else f"{self.configuration.name} does not trust the certificate yet",
+            "configuration": None
+            if self._trusted
+            else f"MutatingWebhookConfiguration {self.configuration.name} does not trust the certificate yet",
         }
 
     # ------------------------------------------------------------------ one check

@@ -128,7 +128,7 @@ def _with_nodes(state: ClusterState, text: str, validate: FieldValidation) -> Cl
         return replace(state, brought=(*state.brought, *_nodes_in(text, state, where, validate)))
     count = int(match["count"]) if len(match["count"]) <= len(str(_MOST)) else _MOST + 1
     if not 1 <= count <= _MOST:
-        raise InputError(f"{where}: {match['count']} nodes: add 1 to {_MOST}")
+        raise InputError(f"{where}: {match['count']} nodes is out of range: add between 1 and {_MOST}")
     template = match["template"]
     if template is None:
         return _with_copies(state, _uniform_node(state, where), count)

@@ -25,7 +25,9 @@ async def test_the_first_replica_creates_secret_and_bundle_and_is_trusted(world:
     await replica.check()
     assert replica.now == world.api.material()
     assert world.api.bundle() == signers(replica.now.authorities)
-    assert replica.problems() == {"configuration": "fluence-webhook does not trust the certificate yet"}
+    assert replica.problems() == {
+        "configuration": "MutatingWebhookConfiguration fluence-webhook does not trust the certificate yet"
+    }
     await replica.check()
     assert replica.problems() == {}
     secret = world.api.objects[PLACE.path]

@@ -156,8 +156,8 @@ def test_moved_pods_and_their_new_nodes_are_part_of_the_difference() -> None:
         (["--without-plugin", "NodeResourceFit"], "--without-plugin NodeResourceFit: no profile enables this "
          "plugin: did you mean NodeResourcesFit?"),
         (["--without-plugin", "x"], "--without-plugin x: no profile enables this plugin: name one of "),
-        (["--add-nodes", "0"], "--add-nodes 0: 0 nodes: add 1 to 10000"),
-        (["--add-nodes", "9" * 5000], "nodes: add 1 to 10000"),
+        (["--add-nodes", "0"], "--add-nodes 0: 0 nodes is out of range: add between 1 and 10000"),
+        (["--add-nodes", "9" * 5000], "nodes is out of range: add between 1 and 10000"),
         (["--add-nodes", "2xn2"], "--add-nodes 2xn2: no node or file is named 'n2': name a node of the cluster"),
         (["--add-nodes", "c.yaml"], "Node n1: metadata.name: 'n1' already exists in the cluster: rename or remove one"),
         (["--add-nodes", "pods.yaml"], "--add-nodes pods.yaml: pods.yaml contains a Pod: name a file with nodes only"),
