@@ -38,14 +38,18 @@ def allocate(session: Session) -> Iterator[Decision | None]:
 
     As with all actions, the engine stops after a group when the cycle's time is over.
     """
-    competing = Counter((group.queue, group.priority) for group in session.snapshot.due)
-    due = set(session.snapshot.due)
-    for group in in_turns(ordered(session)):
+    retried = session.snapshot.retried
+    groups = list(session.snapshot.due)
+    if retried is not None and session.registered.job_orders:  # only their keys show which groups come first
+        groups += _take_all(retried)
+    competing = Counter((group.queue, group.priority) for group in groups)
+    counted = set(groups)
+    for group in in_turns(ordered(session, groups, retried)):
         if group is None:
             yield None
             continue
         equals = group.queue, group.priority
-        competing[equals] += group not in due
+        competing[equals] += group not in counted
         yield try_group(session, group, least=competing[equals] > 1 or _is_followed_by_equals(session, group))
 
 
@@ -81,18 +85,13 @@ def in_turns(groups: Iterable[Group | None]) -> Iterator[Group | None]:
         yield from late[priority]
 
 
-def ordered(session: Session, groups: Iterable[Group] | None = None) -> Iterator[Group | None]:
-    """These groups, or all active ones, in the order of their attempts. Among the active ones, it also takes the groups
-    to retry whose turn has come.
+def ordered(session: Session, groups: Iterable[Group], retried: RetriedGroups | None = None) -> Iterator[Group | None]:
+    """These groups in the order of their attempts. Among them, it also takes the groups to retry whose turn has come.
 
     A group fails and is left out if a plugin raises for its key. Yields None, a pause for the engine, if the plugin
     timed out.
     """
     queues: dict[str, _Pending] = {}
-    retried = session.snapshot.retried if groups is None else None
-    groups = list(session.snapshot.due if groups is None else groups)
-    if retried is not None and session.registered.job_orders:  # only their keys show which groups come first
-        groups += _take_all(retried)
     for group in groups:
         try:
             key = session.runner.group_key(group)

@@ -347,3 +347,10 @@ def test_a_plugin_declares_what_must_be_free(amounts: Any, ends: str, retried: b
     assert bool(plugin.hinted) == (retried or ends == "second"), "asked last"
     cluster.add(node("n3", offers={"x.org/licence": 5, "x.org/other": 5})).run()
     assert counted.of == ({"a": 2, "b": 2} if retried else {"a": 1, "b": 1})
+
+
+@pytest.mark.parametrize("plugin", [None, ByName()], ids=["one by one", "all at once"])
+def test_gangs_that_are_retried_start_with_their_minimums(plugin: object) -> None:
+    cluster = full(gang("g", 4, min_count=2, cpu=1), gang("h", 4, min_count=2, cpu=1), plugin=plugin)
+    cluster.delete(Pod, "first").run()
+    assert sorted(cluster.pods_on("n1")) == ["default/g-0", "default/g-1", "default/h-0", "default/h-1"]
